@@ -1,0 +1,194 @@
+"""The joint kinds: transform, motion subspace, ⊕, ⊖, random, and the maps between q̇ and v.
+
+Each kind is a namespace of functions on all joints of that kind at once, leading axis n. All
+have a motion subspace S that is constant in the child frame (so Kim's Ṡ is zero); joints with
+a configuration-dependent S(q) (universal, planar) are built as chains of these, see ``_build``.
+"""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..spatial import so3
+
+
+class Screw:
+    """Revolute, prismatic and helical: motion along ``S = (ρ a, h a)``, ρ = 0 if prismatic.
+
+    ``h`` is the pitch (m/rad; 1 for a prismatic joint) and ``a`` the axis, normalised here, so
+    that only its direction matters.
+    """
+
+    kinds = ("revolute", "prismatic", "helical")
+    nq = nv = 1
+
+    @staticmethod
+    def transform(q: Float[Array, "n 1"], j: SimpleNamespace):
+        """``exp(S q)``."""
+        angle = q[:, 0] * j.turns
+        return so3.about(j.axis, angle), j.axis * (j.advance * q[:, 0])[:, None]
+
+    @staticmethod
+    def subspace(j: SimpleNamespace) -> Float[Array, "n 1 6"]:
+        """S, in the child frame."""
+        S = jnp.concatenate([j.axis * j.turns[:, None], j.axis * j.advance[:, None]], axis=-1)
+        return S[:, None, :]
+
+    @staticmethod
+    def plus(q: Float[Array, "n 1"], dv: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
+        """``q ⊕ dv``."""
+        return q + dv
+
+    @staticmethod
+    def minus(q0: Float[Array, "n 1"], q1: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
+        """``q1 ⊖ q0``."""
+        return q1 - q0
+
+    @staticmethod
+    def rate(q: Float[Array, "n 1"], v: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
+        """q̇ of v."""
+        return v
+
+    @staticmethod
+    def velocity(q: Float[Array, "n 1"], dq: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
+        """V of an ambient q̇."""
+        return dq
+
+    @staticmethod
+    def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 1"]:
+        """Uniform within the limits; within ±π (rad or m) where one is missing or inverted."""
+        bad = (lower > upper) | ~jnp.isfinite(lower) | ~jnp.isfinite(upper)
+        low = jnp.where(bad, -jnp.pi, jnp.maximum(lower, -1e3))
+        high = jnp.where(bad, jnp.pi, jnp.minimum(upper, 1e3))
+        return low + (high - low) * jax.random.uniform(key, lower.shape, lower.dtype)
+
+
+class Translation:
+    """Three translations along the axes of the joint frame: q is the position (m)."""
+
+    kinds = ("translation",)
+    nq = nv = 3
+
+    @staticmethod
+    def transform(q: Float[Array, "n 3"], j: SimpleNamespace):
+        """``(1, q)``."""
+        return jnp.broadcast_to(jnp.eye(3, dtype=q.dtype), (q.shape[0], 3, 3)), q
+
+    @staticmethod
+    def subspace(j: SimpleNamespace) -> Float[Array, "n 3 6"]:
+        """S, in the child frame."""
+        S = jnp.eye(6, dtype=j.axis.dtype)[3:]
+        return jnp.broadcast_to(S, (j.axis.shape[0], 3, 6))
+
+    plus, minus, rate, velocity = Screw.plus, Screw.minus, Screw.rate, Screw.velocity
+
+    @staticmethod
+    def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 3"]:
+        """Uniform within ±1 m."""
+        return jax.random.uniform(key, lower.shape, lower.dtype, -1.0, 1.0)
+
+
+class Spherical:
+    """A ball: q is a quaternion ``wxyz``, v the angular velocity in the child frame (rad/s)."""
+
+    kinds = ("spherical",)
+    nq, nv = 4, 3
+
+    @staticmethod
+    def transform(q: Float[Array, "n 4"], j: SimpleNamespace):
+        """``(R(q/|q|), 0)``."""
+        R = so3.quat_to_matrix(so3.quat_normalize(q))
+        return R, jnp.zeros((q.shape[0], 3), q.dtype)
+
+    @staticmethod
+    def subspace(j: SimpleNamespace) -> Float[Array, "n 3 6"]:
+        """S, in the child frame."""
+        S = jnp.eye(6, dtype=j.axis.dtype)[:3]
+        return jnp.broadcast_to(S, (j.axis.shape[0], 3, 6))
+
+    @staticmethod
+    def plus(q: Float[Array, "n 4"], dv: Float[Array, "n 3"]) -> Float[Array, "n 4"]:
+        """``q ⊗ exp(dv)``, a unit quaternion."""
+        return so3.quat_normalize(so3.quat_multiply(so3.quat_normalize(q), so3.quat_exp(dv)))
+
+    @staticmethod
+    def minus(q0: Float[Array, "n 4"], q1: Float[Array, "n 4"]) -> Float[Array, "n 3"]:
+        """``log(q0⁻¹ ⊗ q1)``, of length at most π."""
+        q0, q1 = so3.quat_normalize(q0), so3.quat_normalize(q1)
+        return so3.quat_log(so3.quat_multiply(so3.quat_conjugate(q0), q1))
+
+    @staticmethod
+    def rate(q: Float[Array, "n 4"], v: Float[Array, "n 3"]) -> Float[Array, "n 4"]:
+        """``q̇ = ½ q ⊗ (0, ω)``."""
+        return 0.5 * so3.quat_multiply(q, jnp.concatenate([jnp.zeros_like(v[:, :1]), v], axis=-1))
+
+    @staticmethod
+    def velocity(q: Float[Array, "n 4"], dq: Float[Array, "n 4"]) -> Float[Array, "n 3"]:
+        """``ω = 2 Im(q* ⊗ q̇) / |q|²``; a change of the length of q is no motion."""
+        w = so3.quat_multiply(so3.quat_conjugate(q), dq)[:, 1:]
+        return 2 * w / so3.dot(q, q)[:, None]
+
+    @staticmethod
+    def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 4"]:
+        """Uniform over the rotations."""
+        return so3.quat_normalize(jax.random.normal(key, lower.shape, lower.dtype))
+
+
+class Free:
+    """Six degrees of freedom: ``q = (p, quat)``, v the body-fixed twist (ω, v). Source: Kim (9)."""
+
+    kinds = ("free",)
+    nq, nv = 7, 6
+
+    @staticmethod
+    def transform(q: Float[Array, "n 7"], j: SimpleNamespace):
+        """``(R(quat/|quat|), p)``."""
+        return Spherical.transform(q[:, 3:], j)[0], q[:, :3]
+
+    @staticmethod
+    def subspace(j: SimpleNamespace) -> Float[Array, "n 6 6"]:
+        """S, in the child frame."""
+        S = jnp.eye(6, dtype=j.axis.dtype)
+        return jnp.broadcast_to(S, (j.axis.shape[0], 6, 6))
+
+    @staticmethod
+    def plus(q: Float[Array, "n 7"], dv: Float[Array, "n 6"]) -> Float[Array, "n 7"]:
+        """``T exp(dv)`` on SE(3)."""
+        R = so3.quat_to_matrix(so3.quat_normalize(q[:, 3:]))
+        step = so3.rotate(so3.left_jacobian(dv[:, :3]), dv[:, 3:])
+        p = q[:, :3] + so3.rotate(R, step)
+        return jnp.concatenate([p, Spherical.plus(q[:, 3:], dv[:, :3])], axis=-1)
+
+    @staticmethod
+    def minus(q0: Float[Array, "n 7"], q1: Float[Array, "n 7"]) -> Float[Array, "n 6"]:
+        """``log(T0⁻¹ T1)`` on SE(3)."""
+        w = Spherical.minus(q0[:, 3:], q1[:, 3:])
+        R0 = so3.quat_to_matrix(so3.quat_normalize(q0[:, 3:]))
+        step = so3.rotate_inverse(R0, q1[:, :3] - q0[:, :3])
+        return jnp.concatenate([w, so3.rotate(so3.left_jacobian_inverse(w), step)], axis=-1)
+
+    @staticmethod
+    def rate(q: Float[Array, "n 7"], v: Float[Array, "n 6"]) -> Float[Array, "n 7"]:
+        """``ṗ = R v`` and ``½ quat ⊗ (0, ω)``."""
+        R = so3.quat_to_matrix(so3.quat_normalize(q[:, 3:]))
+        dp = so3.rotate(R, v[:, 3:])
+        return jnp.concatenate([dp, Spherical.rate(q[:, 3:], v[:, :3])], axis=-1)
+
+    @staticmethod
+    def velocity(q: Float[Array, "n 7"], dq: Float[Array, "n 7"]) -> Float[Array, "n 6"]:
+        """Body-fixed twist of an ambient q̇."""
+        R = so3.quat_to_matrix(so3.quat_normalize(q[:, 3:]))
+        w = Spherical.velocity(q[:, 3:], dq[:, 3:])
+        return jnp.concatenate([w, so3.rotate_inverse(R, dq[:, :3])], axis=-1)
+
+    @staticmethod
+    def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 7"]:
+        """Position uniform within ±1 m, orientation uniform."""
+        a, b = jax.random.split(key)
+        p = Translation.random(a, lower[:, :3], upper[:, :3])
+        return jnp.concatenate([p, Spherical.random(b, lower[:, 3:], upper[:, 3:])], axis=-1)
+
+
+GROUPS = (Screw, Spherical, Translation, Free)

@@ -1,0 +1,115 @@
+"""The inertia of a rigid body as ten numbers that the equations of motion are linear in.
+
+``I10 = [m, m c_x, m c_y, m c_z, I_xx, I_xy, I_yy, I_xz, I_yz, I_zz]``, with the first moment
+``m c`` (kg m) and the rotational inertia (kg m²) taken about the origin of the frame the body
+is expressed in, not about the centre of mass. The order is Pinocchio's.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from . import so3
+from .se3 import Pose
+
+_ROWS = ((4, 5, 7), (5, 6, 8), (7, 8, 9))
+
+
+def rotational(I10: Float[Array, "*b 10"]) -> Float[Array, "*b 3 3"]:
+    """The 3×3 rotational inertia about the frame's origin (kg m²)."""
+    rows = [jnp.stack([I10[..., k] for k in row], axis=-1) for row in _ROWS]
+    return jnp.stack(rows, axis=-2)
+
+
+def _pack(
+    m: Float[Array, "*b"], mc: Float[Array, "*b 3"], J: Float[Array, "*b 3 3"]
+) -> Float[Array, "*b 10"]:
+    six = [J[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))]
+    return jnp.concatenate([m[..., None], mc, jnp.stack(six, axis=-1)], axis=-1)
+
+
+def _point(m: Float[Array, "*b"], c: Float[Array, "*b 3"]) -> Float[Array, "*b 3 3"]:
+    """``m [c]ᵀ[c]``, the rotational inertia of a point mass."""
+    cc = c[..., :, None] * c[..., None, :]
+    return m[..., None, None] * (so3.dot(c, c)[..., None, None] * so3.identity(c) - cc)
+
+
+def from_com(
+    mass: Float[Array, "*b"], com: Float[Array, "*b 3"], inertia_com: Float[Array, "*b 3 3"]
+) -> Float[Array, "*b 10"]:
+    """Ten parameters from the mass (kg), the centre of mass (m) and the inertia about it (kg m²).
+
+    Source: Kim (22) with R = 1; ``inertia_com`` has the orientation of the body frame.
+    """
+    return _pack(mass, mass[..., None] * com, inertia_com + _point(mass, com))
+
+
+def mass(I10: Float[Array, "*b 10"]) -> Float[Array, "*b"]:
+    """The mass (kg)."""
+    return I10[..., 0]
+
+
+def com(I10: Float[Array, "*b 10"]) -> Float[Array, "*b 3"]:
+    """The centre of mass (m); the origin for a body without mass."""
+    m = I10[..., 0:1]
+    return jnp.where(m == 0, 0.0, I10[..., 1:4] / jnp.where(m == 0, 1.0, m))
+
+
+def inertia_com(I10: Float[Array, "*b 10"]) -> Float[Array, "*b 3 3"]:
+    """The rotational inertia about the centre of mass (kg m²)."""
+    return rotational(I10) - _point(mass(I10), com(I10))
+
+
+def apply(I10: Float[Array, "*#b 10"], V: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
+    """Momentum ``I V`` (angular about the frame's origin, linear). Source: Kim (20), (23)."""
+    w, v = V[..., :3], V[..., 3:]
+    mc = I10[..., 1:4]
+    n = so3.rotate(rotational(I10), w) + so3.cross(mc, v)
+    return jnp.concatenate([n, I10[..., 0:1] * v - so3.cross(mc, w)], axis=-1)
+
+
+def to_parent(T: Pose, I10: Float[Array, "*#b 10"]) -> Float[Array, "*b 10"]:
+    """The same body seen from the parent frame. Source: Kim (21)–(22)."""
+    R, p = T
+    m = I10[..., 0]
+    Rmc = so3.rotate(R, I10[..., 1:4])
+    J = so3.matmul(so3.matmul(R, rotational(I10)), so3.transpose(R))
+    # [p]ᵀ[x] + [x]ᵀ[p] for x = R m c, plus m [p]ᵀ[p]
+    px = p[..., :, None] * Rmc[..., None, :]
+    shift = 2 * so3.dot(p, Rmc)[..., None, None] * so3.identity(p) - px - so3.transpose(px)
+    return _pack(m, Rmc + m[..., None] * p, J + shift + _point(m, p))
+
+
+def matrix(I10: Float[Array, "*b 10"]) -> Float[Array, "*b 6 6"]:
+    """The 6×6 generalized inertia. Source: Kim (20)."""
+    C = so3.hat(I10[..., 1:4])
+    M = I10[..., 0, None, None] * so3.identity(I10[..., 1:4])
+    top = jnp.concatenate([rotational(I10), C], axis=-1)
+    return jnp.concatenate([top, jnp.concatenate([so3.transpose(C), M], axis=-1)], axis=-2)
+
+
+def from_matrix(I66: Float[Array, "*b 6 6"]) -> Float[Array, "*b 10"]:
+    """Inverse of :func:`matrix`."""
+    return _pack(I66[..., 5, 5], so3.vee(I66[..., :3, 3:]), I66[..., :3, :3])
+
+
+def pseudo(I10: Float[Array, "*b 10"]) -> Float[Array, "*b 4 4"]:
+    """The pseudo-inertia ``∫ (x, 1)(x, 1)ᵀ dm``; positive definite iff physically consistent.
+
+    Source: Wensing, Kim, Slotine, "Linear matrix inequalities for physically consistent inertial
+    parameter identification", 2018.
+    """
+    J = rotational(I10)
+    half_trace = 0.5 * (J[..., 0, 0] + J[..., 1, 1] + J[..., 2, 2])
+    Sigma = half_trace[..., None, None] * so3.identity(I10[..., 1:4]) - J
+    mc = I10[..., 1:4]
+    top = jnp.concatenate([Sigma, mc[..., :, None]], axis=-1)
+    bottom = jnp.concatenate([mc, I10[..., 0:1]], axis=-1)[..., None, :]
+    return jnp.concatenate([top, bottom], axis=-2)
+
+
+def from_pseudo(P: Float[Array, "*b 4 4"]) -> Float[Array, "*b 10"]:
+    """Inverse of :func:`pseudo`."""
+    Sigma = P[..., :3, :3]
+    trace = Sigma[..., 0, 0] + Sigma[..., 1, 1] + Sigma[..., 2, 2]
+    J = trace[..., None, None] * so3.identity(P[..., :3, 3]) - Sigma
+    return _pack(P[..., 3, 3], P[..., :3, 3], J)
