@@ -2,6 +2,54 @@
 
 from . import spatial as spatial
 from ._version import __version__ as __version__
+from .algorithms.crba import crba as crba
+from .algorithms.energy import (
+    center_of_mass as center_of_mass,
+)
+from .algorithms.energy import (
+    centroidal_momentum as centroidal_momentum,
+)
+from .algorithms.energy import (
+    kinetic_energy as kinetic_energy,
+)
+from .algorithms.energy import (
+    potential_energy as potential_energy,
+)
+from .algorithms.energy import (
+    total_mass as total_mass,
+)
+from .algorithms.hybrid import aba as aba
+from .algorithms.hybrid import hybrid_dynamics as hybrid_dynamics
+from .algorithms.jacobians import (
+    frame_acceleration as frame_acceleration,
+)
+from .algorithms.jacobians import (
+    frame_velocity as frame_velocity,
+)
+from .algorithms.jacobians import (
+    jacobian as jacobian,
+)
+from .algorithms.jacobians import (
+    jacobian_time_derivative as jacobian_time_derivative,
+)
+from .algorithms.jacobians import (
+    relative_placement as relative_placement,
+)
+from .algorithms.kinematics import (
+    body_accelerations as body_accelerations,
+)
+from .algorithms.kinematics import (
+    body_velocities as body_velocities,
+)
+from .algorithms.kinematics import (
+    forward_kinematics as forward_kinematics,
+)
+from .algorithms.kinematics import (
+    frame_placement as frame_placement,
+)
+from .algorithms.rnea import rnea as rnea
+from .algorithms.torques import bias_torque as bias_torque
+from .algorithms.torques import gravity_torque as gravity_torque
 from .io import samples as samples
 from .io._build import build_model as build_model
 from .model import (
@@ -46,3 +94,11 @@ from .model import (
 from .model import (
     velocity_from_rate as velocity_from_rate,
 )
+from .simulate._integrators import (
+    rk4 as rk4,
+)
+from .simulate._integrators import (
+    semi_implicit_euler as semi_implicit_euler,
+)
+from .simulate._rollout import Trajectory as Trajectory
+from .simulate._rollout import rollout as rollout

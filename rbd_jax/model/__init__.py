@@ -4,6 +4,9 @@ from ._model import (
     Model as Model,
 )
 from ._model import (
+    chart_rate as chart_rate,
+)
+from ._model import (
     difference as difference,
 )
 from ._model import (

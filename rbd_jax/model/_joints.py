@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..spatial import so3
+from ..spatial import se3, so3
 
 
 class Screw:
@@ -57,6 +57,11 @@ class Screw:
         return dq
 
     @staticmethod
+    def chart_rate(u: Float[Array, "n 1"], v: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
+        """The rate of u at which ``q ⊕ u`` moves with velocity v."""
+        return v
+
+    @staticmethod
     def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 1"]:
         """Uniform within the limits; within ±π (rad or m) where one is missing or inverted."""
         bad = (lower > upper) | ~jnp.isfinite(lower) | ~jnp.isfinite(upper)
@@ -83,6 +88,7 @@ class Translation:
         return jnp.broadcast_to(S, (j.axis.shape[0], 3, 6))
 
     plus, minus, rate, velocity = Screw.plus, Screw.minus, Screw.rate, Screw.velocity
+    chart_rate = Screw.chart_rate
 
     @staticmethod
     def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 3"]:
@@ -129,6 +135,11 @@ class Spherical:
         """``ω = 2 Im(q* ⊗ q̇) / |q|²``; a change of the length of q is no motion."""
         w = so3.quat_multiply(so3.quat_conjugate(q), dq)[:, 1:]
         return 2 * w / so3.dot(q, q)[:, None]
+
+    @staticmethod
+    def chart_rate(u: Float[Array, "n 3"], v: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
+        """``dexp⁻¹`` of SO(3), right-trivialised. Source: Müller §7."""
+        return so3.rotate(so3.right_jacobian_inverse(u), v)
 
     @staticmethod
     def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 4"]:
@@ -182,6 +193,11 @@ class Free:
         R = so3.quat_to_matrix(so3.quat_normalize(q[:, 3:]))
         w = Spherical.velocity(q[:, 3:], dq[:, 3:])
         return jnp.concatenate([w, so3.rotate_inverse(R, dq[:, :3])], axis=-1)
+
+    @staticmethod
+    def chart_rate(u: Float[Array, "n 6"], v: Float[Array, "n 6"]) -> Float[Array, "n 6"]:
+        """``dexp⁻¹`` of SE(3), right-trivialised. Source: Müller §7."""
+        return jnp.sum(se3.right_jacobian_inverse(u) * v[:, None, :], axis=-1)
 
     @staticmethod
     def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 7"]:

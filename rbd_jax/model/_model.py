@@ -199,6 +199,14 @@ def velocity_from_rate(
     return _per_joint(model, "velocity", False, ((q, True), (dq, True)))
 
 
+def chart_rate(model: Model, u: Float[Array, " nv"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """The rate u̇ of the chart coordinates at which ``integrate(q, u)`` moves with velocity v.
+
+    Source: Müller §7: ``u̇ = dexp⁻¹(u) v``; valid for rotations of less than 2π.
+    """
+    return _per_joint(model, "chart_rate", False, ((u, False), (v, False)))
+
+
 def neutral(model: Model) -> Float[Array, " nq"]:
     """The configuration with every joint at its origin (unit quaternions); limits are not asked."""
     q = np.zeros(model.nq)

@@ -13,6 +13,87 @@ NQ = {"revolute": 1, "prismatic": 1, "helical": 1, "spherical": 4, "translation"
 NV = {"revolute": 1, "prismatic": 1, "helical": 1, "spherical": 3, "translation": 3, "free": 6}
 
 
+class Tree:
+    """Parents (−1 is the world) of nodes numbered parents first, and what follows from them."""
+
+    def __init__(self, parents: tuple[int, ...]):
+        self.parents = parents
+        self.n = len(parents)
+
+    @cached_property
+    def parent_rows(self) -> np.ndarray:
+        """Parents with the world as ``n``, to index a buffer of n+1 rows, (n,)."""
+        p = np.array(self.parents, dtype=np.int32).reshape(-1)
+        return np.where(p < 0, self.n, p).astype(np.int32)
+
+    @cached_property
+    def depths(self) -> np.ndarray:
+        """Number of nodes between each node and the world, (n,)."""
+        depth = np.zeros(self.n, dtype=np.int32)
+        for i, p in enumerate(self.parents):
+            depth[i] = 0 if p < 0 else depth[p] + 1
+        return depth
+
+    @cached_property
+    def roots(self) -> np.ndarray:
+        """The node of depth 0 above each node, (n,)."""
+        root = np.arange(self.n)
+        for i, p in enumerate(self.parents):
+            root[i] = i if p < 0 else root[p]
+        return root
+
+    @cached_property
+    def ancestor_mask(self) -> np.ndarray:
+        """``mask[i, j]``: node j is node i or one of its ancestors, bool (n, n)."""
+        mask = np.eye(self.n, dtype=bool)
+        for i, p in enumerate(self.parents):
+            if p >= 0:
+                mask[i] |= mask[p]
+        return mask
+
+    @cached_property
+    def jumps(self) -> list[np.ndarray]:
+        """For pointer doubling: the 1st, 2nd, 4th, 8th … ancestor of each node, −1 if none."""
+        rounds, up = [], np.array(self.parents, dtype=np.int32).reshape(-1)
+        while (up >= 0).any():
+            rounds.append(up)
+            up = np.where(up >= 0, up[up], -1)
+        return rounds
+
+    @cached_property
+    def levels(self) -> "Levels":
+        """The nodes sorted by depth."""
+        return Levels(self)
+
+
+class Levels:
+    """Nodes by depth, as (L, W) tables; short levels repeat their first node.
+
+    ``nodes[l, w]`` is the node in slot w of level l, ``parent_slots[l, w]`` its parent's slot in
+    level l−1, ``gather[l, w, s]`` is one if the node in slot s of level l+1 is a child of the node
+    in slot w, and ``position[i] = l W + w`` finds node i again.
+    """
+
+    def __init__(self, tree: Tree):
+        depth = tree.depths
+        height = int(depth.max()) + 1 if tree.n else 0
+        rows = [np.flatnonzero(depth == level) for level in range(height)]
+        width = max((len(r) for r in rows), default=0)
+        slot = np.zeros(tree.n + 1, dtype=np.int32)
+        for r in rows:
+            slot[r] = np.arange(len(r))
+        self.shape = height, width
+        self.nodes = np.array([[*r, *[r[0]] * (width - len(r))] for r in rows], dtype=np.int32)
+        self.nodes = self.nodes.reshape(self.shape)
+        self.parent_slots = slot[tree.parent_rows[self.nodes]] if tree.n else self.nodes
+        self.position = (depth * width + slot[: tree.n]).astype(np.int32)
+        self.gather = np.zeros((height, width, width))
+        for level in range(1, height):
+            for s, child in enumerate(rows[level]):
+                mine = self.nodes[level - 1] == tree.parents[child]
+                self.gather[level - 1, mine, s] = 1.0
+
+
 @dataclass(frozen=True, eq=False)
 class Topology:
     """Static part of a :class:`rbd_jax.Model`.
@@ -79,35 +160,18 @@ class Topology:
         return np.repeat(np.arange(self.nb), np.diff(self.v_starts))
 
     @cached_property
-    def parent_array(self) -> np.ndarray:
-        """Parents with the world as ``nb``, so that it can index a buffer of nb+1 rows, (nb,)."""
-        p = np.array(self.parents, dtype=np.int32).reshape(-1)
-        return np.where(p < 0, self.nb, p).astype(np.int32)
+    def tree(self) -> Tree:
+        """The tree of bodies."""
+        return Tree(self.parents)
 
     @cached_property
-    def depths(self) -> np.ndarray:
-        """Number of joints between each body and the world, less one, (nb,)."""
-        depth = np.zeros(self.nb, dtype=np.int32)
+    def dof_tree(self) -> Tree:
+        """The tree of degrees of freedom; those of one joint follow one another."""
+        parents = []
         for i, p in enumerate(self.parents):
-            depth[i] = 0 if p < 0 else depth[p] + 1
-        return depth
-
-    @cached_property
-    def roots(self) -> np.ndarray:
-        """The body of depth 0 that carries each body, (nb,)."""
-        root = np.arange(self.nb)
-        for i, p in enumerate(self.parents):
-            root[i] = i if p < 0 else root[p]
-        return root
-
-    @cached_property
-    def ancestor_mask(self) -> np.ndarray:
-        """``mask[i, j]``: body j is body i or one of its ancestors, bool (nb, nb)."""
-        mask = np.eye(self.nb, dtype=bool)
-        for i, p in enumerate(self.parents):
-            if p >= 0:
-                mask[i] |= mask[p]
-        return mask
+            above = int(self.v_starts[p + 1]) - 1 if p >= 0 else -1
+            parents += [above, *range(self.v_starts[i], self.v_starts[i + 1] - 1)]
+        return Tree(tuple(int(p) for p in parents))
 
     def bodies_of(self, *kinds: str) -> np.ndarray:
         """Indices of the bodies moved by a joint of one of ``kinds``."""

@@ -1,0 +1,206 @@
+"""Every loop over bodies: passes from root to leaves and back, and sums along the tree.
+
+An algorithm says what happens at one node, an executor here decides how the nodes are visited:
+
+- ``"bodies"``: ``lax.scan`` over the nodes, one after the other: the least work.
+- ``"levels"``: ``lax.scan`` over the depths, all nodes of a depth at once: the fewest steps.
+- ``"doubling"`` (associative products only): log₂(depth) rounds over all nodes at once.
+- ``"mask"`` (sums only): one product with the 0/1 matrix of ancestors.
+
+Values are pytrees with a leading axis of one row a node; inside, they travel as one flat array,
+since XLA:CPU is slow at loops that carry many small ones.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..model._model import _merge, _rows
+from ..model._topology import Topology, Tree
+
+_MASK_LIMIT = 128  # above this many nodes a dense ancestor mask costs more than it saves
+
+
+class _Flat:
+    """Pack a pytree of arrays that share their leading axes into one array, and back."""
+
+    def __init__(self, tree: Any, lead: int):
+        leaves, self.treedef = jax.tree.flatten(tree)
+        self.shapes = [x.shape[lead:] for x in leaves]
+        self.cuts = np.cumsum([int(np.prod(s)) for s in self.shapes])[:-1].tolist()
+
+    def pack(self, tree: Any, lead: int) -> Array:
+        leaves = jax.tree.leaves(tree)
+        flat = [x.reshape(*x.shape[:lead], -1) for x in leaves]
+        return flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=-1)
+
+    def unpack(self, flat: Array) -> Any:
+        parts = jnp.split(flat, self.cuts, axis=-1)
+        lead = flat.shape[:-1]
+        leaves = [x.reshape(*lead, *s) for x, s in zip(parts, self.shapes, strict=True)]
+        return jax.tree.unflatten(self.treedef, leaves)
+
+
+def root_to_leaf(
+    tree: Tree, step: Callable, x: Any, world: Any, executor: str | None = None
+) -> Any:
+    """Values of all nodes, each from its parent's: ``value_i = step(value_parent, x_i)``.
+
+    Args:
+        tree: the nodes.
+        step: ``(parent_value, x_i) -> value_i``, unbatched; the same pytree structure in and out.
+        x: inputs, leading axis of one row a node.
+        world: the value above the roots.
+        executor: ``"bodies"`` or ``"levels"``; by default what was measured to be faster.
+    """
+    value = _Flat(world, 0)
+    top = value.pack(world, 0)
+    if tree.n == 0:
+        return value.unpack(jnp.zeros((0, top.shape[0]), top.dtype))
+    inputs = _Flat(x, 1)
+    xs = inputs.pack(x, 1)
+
+    def flat_step(parent: Array, row: Array) -> Array:
+        return value.pack(step(value.unpack(parent), inputs.unpack(row)), 0)
+
+    if (executor or _default(tree)) == "bodies":
+        start = jnp.zeros((tree.n + 1, top.shape[0]), top.dtype).at[tree.n].set(top)
+
+        def body(buffer, i_parent_row):
+            i, parent, row = i_parent_row
+            new = flat_step(buffer[parent], row)
+            return buffer.at[i].set(new), None
+
+        index = jnp.arange(tree.n, dtype=jnp.int32)
+        buffer, _ = jax.lax.scan(body, start, (index, jnp.asarray(tree.parent_rows), xs))
+        return value.unpack(buffer[: tree.n])
+
+    levels = tree.levels
+    _, width = levels.shape
+
+    def level(above, slots_rows):
+        slots, rows = slots_rows
+        new = jax.vmap(flat_step)(above[slots], rows)
+        return new, new
+
+    start = jnp.broadcast_to(top, (width, top.shape[0]))
+    _, out = jax.lax.scan(level, start, (jnp.asarray(levels.parent_slots), xs[levels.nodes]))
+    return value.unpack(out.reshape(-1, top.shape[0])[levels.position])
+
+
+def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any, executor: str | None = None) -> Any:
+    """Outputs of all nodes, each from what its children send up.
+
+    Args:
+        tree: the nodes.
+        step: ``(x_i, sum_over_children) -> (message_i, out_i)``, unbatched.
+        x: inputs, leading axis of one row a node.
+        zero: the sum at a leaf; the structure of a message.
+        executor: ``"bodies"`` or ``"levels"``; by default what was measured to be faster.
+
+    Returns:
+        The ``out_i``, stacked.
+    """
+    message = _Flat(zero, 0)
+    empty = message.pack(zero, 0)
+    inputs = _Flat(x, 1)
+    xs = inputs.pack(x, 1)
+    if tree.n == 0:
+        out = jax.eval_shape(lambda r: step(inputs.unpack(r), zero)[1], jnp.zeros(xs.shape[1:]))
+        return jax.tree.map(lambda s: jnp.zeros((0, *s.shape), xs.dtype), out)
+
+    def flat_step(row: Array, below: Array):
+        up, out = step(inputs.unpack(row), message.unpack(below))
+        return message.pack(up, 0), out
+
+    if (executor or _default(tree)) == "bodies":
+
+        def body(buffer, i_parent_row):
+            i, parent, row = i_parent_row
+            up, out = flat_step(row, buffer[i])
+            return buffer.at[parent].add(up), out
+
+        start = jnp.broadcast_to(empty, (tree.n + 1, empty.shape[0]))
+        index = jnp.arange(tree.n, dtype=jnp.int32)
+        rows = (index, jnp.asarray(tree.parent_rows), xs)
+        _, out = jax.lax.scan(body, start, rows, reverse=True)
+        return out
+
+    levels = tree.levels
+    _, width = levels.shape
+
+    def level(below, gather_rows):
+        gather, rows = gather_rows
+        sums = jnp.matmul(gather, below, precision="highest")
+        return jax.vmap(flat_step)(rows, sums)
+
+    start = jnp.zeros((width, empty.shape[0]), empty.dtype)
+    gather = jnp.asarray(levels.gather, empty.dtype)
+    _, out = jax.lax.scan(level, start, (gather, xs[levels.nodes]), reverse=True)
+    return jax.tree.map(lambda y: y.reshape(-1, *y.shape[2:])[levels.position], out)
+
+
+def ancestor_product(tree: Tree, operation: Callable, x: Any) -> Any:
+    """``x_root ∘ … ∘ x_parent ∘ x_i`` for every node, for an associative ``operation`` on rows.
+
+    Pointer doubling: after round k each node holds the product over its 2ᵏ nearest ancestors.
+    """
+    for up in tree.jumps:
+        has = up >= 0
+        above = jax.tree.map(lambda y, up=up: y[np.maximum(up, 0)], x)
+        product = operation(above, x)
+        x = jax.tree.map(
+            lambda new, old, has=has: jnp.where(has.reshape(-1, *[1] * (old.ndim - 1)), new, old),
+            product,
+            x,
+        )
+    return x
+
+
+def ancestor_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    """Sum over each node and its ancestors."""
+    if tree.n <= _MASK_LIMIT:
+        mask = jnp.asarray(tree.ancestor_mask, x.dtype)
+        return jnp.matmul(mask, x, precision="highest")
+    return ancestor_product(tree, jnp.add, x)
+
+
+def subtree_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    """Sum over each node and its descendants."""
+    if tree.n <= _MASK_LIMIT:
+        mask = jnp.asarray(tree.ancestor_mask.T, x.dtype)
+        return jnp.matmul(mask, x, precision="highest")
+
+    def add(row, below):
+        total = row + below
+        return total, total
+
+    return leaf_to_root(tree, add, x, jnp.zeros_like(x[0]))
+
+
+def _default(tree: Tree) -> str:
+    height, width = tree.levels.shape
+    return "bodies" if width * height > 3 * tree.n else "levels"
+
+
+# --- between degrees of freedom and bodies -------------------------------------------------------
+
+
+def sum_dofs(topology: Topology, x: Float[Array, "nv k"]) -> Float[Array, "nb k"]:
+    """Sum the rows of each body's degrees of freedom."""
+    widths = np.diff(topology.v_starts)
+    parts = []
+    for w in np.unique(widths):
+        bodies = np.flatnonzero(widths == w)
+        rows = _rows(x, topology.v_starts[bodies][:, None] + np.arange(w))
+        parts.append((bodies, rows[:, 0] if w == 1 else rows.sum(axis=1)))
+    return _merge(parts, x)
+
+
+def of_bodies(topology: Topology, x: Float[Array, "nb k"]) -> Float[Array, "nv k"]:
+    """The row of the body that each degree of freedom moves."""
+    return _rows(x, topology.dof_bodies)

@@ -1,0 +1,56 @@
+"""Energies, centre of mass and momentum of the whole robot. Source: Kim (15), (23)."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import checked
+from ..model import Model
+from ..spatial import inertia, so3
+from ..spatial.motion import wrench_to_parent
+from .kinematics import body_velocities, forward_kinematics
+
+
+@checked
+def kinetic_energy(
+    model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
+) -> Float[Array, ""]:
+    """``½ Σ Vᵀ I V`` plus that of the rotors: ``½ vᵀ M v`` (J). Source: Kim (15)."""
+    V = body_velocities(model, q, v)
+    return 0.5 * (jnp.sum(V * inertia.apply(model.inertia, V)) + jnp.sum(model.armature * v * v))
+
+
+@checked
+def potential_energy(model: Model, q: Float[Array, " nq"]) -> Float[Array, ""]:
+    """``−Σ m gᵀ c``, zero with every centre of mass at the world's origin (J)."""
+    return -so3.dot(model.gravity, _first_moment(model, q))
+
+
+def total_mass(model: Model) -> Float[Array, ""]:
+    """Mass of all moving bodies (kg)."""
+    return jnp.sum(inertia.mass(model.inertia))
+
+
+@checked
+def center_of_mass(model: Model, q: Float[Array, " nq"]) -> Float[Array, "3"]:
+    """Centre of mass of all moving bodies in the world frame (m); NaN for a massless robot."""
+    return _first_moment(model, q) / total_mass(model)
+
+
+def _first_moment(model: Model, q: Array) -> Float[Array, "3"]:
+    R, p = forward_kinematics(model, q)
+    m, mc = model.inertia[:, :1], model.inertia[:, 1:4]
+    return jnp.sum(so3.rotate(R, mc) + m * p, axis=0)
+
+
+@checked
+def centroidal_momentum(
+    model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
+) -> Float[Array, "6"]:
+    """Momentum (angular about the centre of mass, linear) in world axes (N m s, N s).
+
+    Source: Kim (23)–(24), momenta of the bodies summed at the centre of mass.
+    """
+    R, p = forward_kinematics(model, q)
+    L = inertia.apply(model.inertia, body_velocities(model, q, v))
+    shifted = R, p - center_of_mass(model, q)
+    return jnp.sum(wrench_to_parent(shifted, L), axis=0)

@@ -1,0 +1,99 @@
+"""All spatial quantities of a robot in ground coordinates, centred on the root body.
+
+Ground coordinates make sums along the tree plain additions (Singh, §IV; Müller, spatial twists).
+Their axes are the world's; the origin is the origin of the root body of each tree (in the world,
+for a body hinged to it, the placement of that body), so that single precision does not suffer
+far from the world's origin. Dynamics does not depend on the choice.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..model import Model, joint_placements, motion_subspace
+from ..spatial import inertia, se3
+from ..spatial.motion import cross_twist, cross_wrench, to_parent, wrench_to_parent
+from ._tree import ancestor_product, ancestor_sum, of_bodies, subtree_sum, sum_dofs
+from .gravity import base_acceleration
+
+
+class Pose(NamedTuple):
+    """Where everything is: body poses, motion subspaces and inertias, in ground coordinates."""
+
+    R: Float[Array, "nb 3 3"]
+    p: Float[Array, "nb 3"]
+    S: Float[Array, "nv 6"]
+    I: Float[Array, "nb 10"]
+
+
+class Motion(NamedTuple):
+    """How it moves and what that takes, in ground coordinates.
+
+    ``v``, ``a``: twist and acceleration (gravity included) of each body; ``f``: wrench that the
+    body takes, external wrench deducted; ``F``: the same for its whole subtree, the wrench
+    through its joint.
+    """
+
+    v: Float[Array, "nb 6"]
+    a: Float[Array, "nb 6"]
+    f: Float[Array, "nb 6"]
+    F: Float[Array, "nb 6"]
+
+
+def centred_poses(model: Model, q: Float[Array, " nq"]) -> se3.Pose:
+    """Body poses with world axes and the origin at the root body of each tree."""
+    tree = model.topology.tree
+    R, p = joint_placements(model, q)
+    is_root = (tree.depths == 0)[:, None]
+    return ancestor_product(tree, se3.compose, (R, jnp.where(is_root, jnp.zeros_like(p), p)))
+
+
+def pose(model: Model, q: Float[Array, " nq"]) -> Pose:
+    """Poses, S and inertias in ground coordinates."""
+    R, p = centred_poses(model, q)
+    return at_pose(model, R, p)
+
+
+def at_pose(model: Model, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"]) -> Pose:
+    """S and inertias in ground coordinates for given centred poses."""
+    topology = model.topology
+    T_dof = of_bodies(topology, R), of_bodies(topology, p)
+    S = to_parent(T_dof, motion_subspace(model))
+    return Pose(R, p, S, inertia.to_parent((R, p), model.inertia))
+
+
+def motion(
+    model: Model,
+    g: Pose,
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None,
+) -> Motion:
+    """Twists, accelerations and wrenches. Source: Singh, Algorithm 1, lines 3, 4, 10, 23."""
+    topology = model.topology
+    Sv = sum_dofs(topology, g.S * v[:, None])
+    vb = ancestor_sum(topology.tree, Sv)
+    Sa = sum_dofs(topology, g.S * a[:, None])
+    ab = ancestor_sum(topology.tree, Sa + cross_twist(vb, Sv)) + base_acceleration(model)
+    f = inertia.apply(g.I, ab) + cross_wrench(vb, inertia.apply(g.I, vb))
+    if f_ext is not None:
+        f = f - wrench_to_parent((g.R, g.p), f_ext)
+    return Motion(vb, ab, f, subtree_sum(topology.tree, f))
+
+
+def torque(model: Model, g: Pose, m: Motion, v: Array, a: Array) -> Float[Array, " nv"]:
+    """``τ = Sᵀ F`` with rotor inertia and damping."""
+    tau = jnp.sum(g.S * of_bodies(model.topology, m.F), axis=-1)
+    return tau + model.armature * a + model.damping * v
+
+
+def mass_matrix(model: Model, g: Pose) -> Float[Array, "nv nv"]:
+    """``M = E ∘ (t1ᵀ S)``, symmetrised, ``t1 = I^C S``. Source: Singh, Algorithm 1, line 13."""
+    topology = model.topology
+    IC = subtree_sum(topology.tree, g.I)
+    t1 = inertia.apply(of_bodies(topology, IC), g.S)
+    mask = jnp.asarray(topology.dof_tree.ancestor_mask, g.S.dtype)
+    lower = mask * jnp.matmul(t1, g.S.T, precision="highest")
+    strict = lower * jnp.asarray(~jnp.eye(topology.nv, dtype=bool), g.S.dtype)
+    return lower + strict.T + jnp.diag(model.armature)

@@ -1,0 +1,116 @@
+"""Frame Jacobians in three references, their time derivatives, frame twists and accelerations.
+
+References: ``"local"``: components in the frame's axes, of the point at its origin;
+``"local_world_aligned"``: components in world axes, of the point at the frame's origin;
+``"world"``: components in world axes, of the body point at the world's origin (spatial twist).
+Source: Müller (103)–(106): body-fixed, hybrid and spatial Jacobians.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import checked
+from ..model import Model, motion_subspace, rate_from_velocity
+from ..spatial import se3, so3
+from ..spatial.motion import to_parent
+from ._tree import of_bodies
+from .kinematics import forward_kinematics, frame_in_body
+
+Reference = Literal["local", "world", "local_world_aligned"]
+_REFERENCES = ("local", "world", "local_world_aligned")
+
+
+@checked
+def jacobian(
+    model: Model, q: Float[Array, " nq"], frame: str | int, reference: Reference = "local"
+) -> Float[Array, "6 nv"]:
+    """The geometric Jacobian J of a frame: twist ``(ω, v) = J v`` in the given reference.
+
+    Source: Müller (103) body-fixed, (104) spatial, (105) hybrid; columns are ``Ad S``.
+
+    Args:
+        model: the robot.
+        q: configuration.
+        frame: name (or number) of a frame.
+        reference: ``"local"``, ``"world"`` or ``"local_world_aligned"``, see the module.
+
+    Raises:
+        KeyError: for an unknown frame. ValueError: for an unknown reference.
+    """
+    if reference not in _REFERENCES:
+        raise ValueError(f"jacobian: reference must be one of {_REFERENCES}, got {reference!r}")
+    body, local = frame_in_body(model, frame)
+    topology = model.topology
+    if body < 0:
+        return jnp.zeros((6, model.nv), model.dtype)
+    R, p = forward_kinematics(model, q)
+    R_wf, p_wf = se3.compose((R[body], p[body]), local)
+    origin = jnp.zeros_like(p_wf) if reference == "world" else p_wf
+    T = of_bodies(topology, R), of_bodies(topology, p - origin)
+    J = to_parent(T, motion_subspace(model))
+    if reference == "local":
+        J = jnp.concatenate([so3.rotate_inverse(R_wf, x) for x in (J[:, :3], J[:, 3:])], axis=-1)
+    moves = of_bodies(topology, jnp.asarray(topology.tree.ancestor_mask[body])[:, None])
+    return jnp.where(moves, J, 0).T
+
+
+@checked
+def jacobian_time_derivative(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    frame: str | int,
+    reference: Reference = "local",
+) -> Float[Array, "6 nv"]:
+    """``J̇``, the rate of the components of :func:`jacobian` along the motion ``v``.
+
+    Arguments and errors as :func:`jacobian`; computed as one forward-mode derivative.
+    """
+    rate = rate_from_velocity(model, q, v)
+    return jax.jvp(lambda x: jacobian(model, x, frame, reference), (q,), (rate,))[1]
+
+
+@checked
+def frame_velocity(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    frame: str | int,
+    reference: Reference = "local",
+) -> Float[Array, "6"]:
+    """Twist ``(ω, v)`` of a frame in the given reference (rad/s, m/s). See :func:`jacobian`."""
+    return jnp.sum(jacobian(model, q, frame, reference) * v, axis=-1)
+
+
+@checked
+def frame_acceleration(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    frame: str | int,
+    reference: Reference = "local",
+) -> Float[Array, "6"]:
+    """``J a + J̇ v``, the rate of the components of :func:`frame_velocity` (rad/s², m/s²).
+
+    In ``"local"`` and ``"world"`` this is the spatial acceleration; in
+    ``"local_world_aligned"`` its linear part is the acceleration of the frame's origin.
+    """
+    J = jacobian(model, q, frame, reference)
+    dJ = jacobian_time_derivative(model, q, v, frame, reference)
+    return jnp.sum(J * a + dJ * v, axis=-1)
+
+
+def relative_placement(
+    model: Model, q: Float[Array, " nq"], frame: str | int, base: str | int
+) -> se3.Pose:
+    """Pose of ``frame`` in ``base``, both frames of the robot (p in m)."""
+    R, p = forward_kinematics(model, q)
+    poses = []
+    for name in (base, frame):
+        body, local = frame_in_body(model, name)
+        poses.append(local if body < 0 else se3.compose((R[body], p[body]), local))
+    return se3.compose(se3.inverse(poses[0]), poses[1])

@@ -1,0 +1,32 @@
+"""Named special cases of inverse dynamics."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import checked
+from ..model import Model
+from .rnea import rnea
+
+
+@checked
+def bias_torque(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None = None,
+) -> Float[Array, " nv"]:
+    """``h = C v + g + damping·v − Jᵀ f_ext``: the torques of the motion with a = 0 (N m, N).
+
+    Source: Kim, Table 2, with q̈ = 0.
+    """
+    return rnea(model, q, v, jnp.zeros_like(v), f_ext)
+
+
+@checked
+def gravity_torque(model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
+    """``g(q) = ∂V/∂q``: the torques that hold the robot still against gravity (N m, N).
+
+    Source: Kim, Table 2, with q̇ = q̈ = 0.
+    """
+    zero = jnp.zeros((model.nv,), model.dtype)
+    return rnea(model, q, zero, zero)

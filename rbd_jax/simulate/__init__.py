@@ -1,0 +1,1 @@
+"""Integrators on the configuration manifold and rollouts."""
