@@ -3,6 +3,7 @@
 from . import spatial as spatial
 from ._version import __version__ as __version__
 from .algorithms.crba import crba as crba
+from .algorithms.crba import mass_matrix as mass_matrix
 from .algorithms.energy import (
     center_of_mass as center_of_mass,
 )
@@ -19,7 +20,6 @@ from .algorithms.energy import (
     total_mass as total_mass,
 )
 from .algorithms.hybrid import aba as aba
-from .algorithms.hybrid import hybrid_dynamics as hybrid_dynamics
 from .algorithms.jacobians import (
     frame_acceleration as frame_acceleration,
 )
@@ -50,6 +50,26 @@ from .algorithms.kinematics import (
 from .algorithms.rnea import rnea as rnea
 from .algorithms.torques import bias_torque as bias_torque
 from .algorithms.torques import gravity_torque as gravity_torque
+from .derivatives._rules import (
+    forward_dynamics as forward_dynamics,
+)
+from .derivatives._rules import (
+    hybrid_dynamics as hybrid_dynamics,
+)
+from .derivatives._rules import (
+    inverse_dynamics as inverse_dynamics,
+)
+from .derivatives._rules import (
+    mass_matrix_inverse as mass_matrix_inverse,
+)
+from .derivatives._rules import (
+    mass_matrix_product as mass_matrix_product,
+)
+from .derivatives._rules import (
+    mass_matrix_solve as mass_matrix_solve,
+)
+from .derivatives.fdsva import forward_dynamics_derivatives as forward_dynamics_derivatives
+from .derivatives.idsva import inverse_dynamics_derivatives as inverse_dynamics_derivatives
 from .io import samples as samples
 from .io._build import build_model as build_model
 from .model import (

@@ -11,13 +11,14 @@ Values are pytrees with a leading axis of one row a node; inside, they travel as
 since XLA:CPU is slow at loops that carry many small ones.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from ..model._model import _merge, _rows
 from ..model._topology import Topology, Tree
@@ -31,11 +32,12 @@ class _Flat:
     def __init__(self, tree: Any, lead: int):
         leaves, self.treedef = jax.tree.flatten(tree)
         self.shapes = [x.shape[lead:] for x in leaves]
-        self.cuts = np.cumsum([int(np.prod(s)) for s in self.shapes])[:-1].tolist()
+        self.sizes = [math.prod(s) for s in self.shapes]
+        self.cuts = np.cumsum(self.sizes)[:-1].tolist()
 
     def pack(self, tree: Any, lead: int) -> Array:
         leaves = jax.tree.leaves(tree)
-        flat = [x.reshape(*x.shape[:lead], -1) for x in leaves]
+        flat = [x.reshape(*x.shape[:lead], n) for x, n in zip(leaves, self.sizes, strict=True)]
         return flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=-1)
 
     def unpack(self, flat: Array) -> Any:
@@ -201,6 +203,6 @@ def sum_dofs(topology: Topology, x: Float[Array, "nv k"]) -> Float[Array, "nb k"
     return _merge(parts, x)
 
 
-def of_bodies(topology: Topology, x: Float[Array, "nb k"]) -> Float[Array, "nv k"]:
+def of_bodies(topology: Topology, x: Shaped[Array, "nb *k"]) -> Shaped[Array, "nv *k"]:
     """The row of the body that each degree of freedom moves."""
     return _rows(x, topology.dof_bodies)

@@ -15,3 +15,6 @@ def crba(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     coordinates centred on the root body. Cost: O(n²). Raw: derivatives are those of autodiff.
     """
     return ground.mass_matrix(model, ground.pose(model, q))
+
+
+mass_matrix = crba

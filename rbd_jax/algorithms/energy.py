@@ -52,5 +52,5 @@ def centroidal_momentum(
     """
     R, p = forward_kinematics(model, q)
     L = inertia.apply(model.inertia, body_velocities(model, q, v))
-    shifted = R, p - center_of_mass(model, q)
+    shifted = R, p - center_of_mass(model, q)[None]
     return jnp.sum(wrench_to_parent(shifted, L), axis=0)

@@ -75,7 +75,7 @@ def motion(
     Sv = sum_dofs(topology, g.S * v[:, None])
     vb = ancestor_sum(topology.tree, Sv)
     Sa = sum_dofs(topology, g.S * a[:, None])
-    ab = ancestor_sum(topology.tree, Sa + cross_twist(vb, Sv)) + base_acceleration(model)
+    ab = ancestor_sum(topology.tree, Sa + cross_twist(vb, Sv)) + base_acceleration(model)[None]
     f = inertia.apply(g.I, ab) + cross_wrench(vb, inertia.apply(g.I, vb))
     if f_ext is not None:
         f = f - wrench_to_parent((g.R, g.p), f_ext)

@@ -49,10 +49,10 @@ def jacobian(
     R, p = forward_kinematics(model, q)
     R_wf, p_wf = se3.compose((R[body], p[body]), local)
     origin = jnp.zeros_like(p_wf) if reference == "world" else p_wf
-    T = of_bodies(topology, R), of_bodies(topology, p - origin)
+    T = of_bodies(topology, R), of_bodies(topology, p - origin[None])
     J = to_parent(T, motion_subspace(model))
     if reference == "local":
-        J = jnp.concatenate([so3.rotate_inverse(R_wf, x) for x in (J[:, :3], J[:, 3:])], axis=-1)
+        J = jnp.concatenate([so3.rotate_inverse(R_wf[None], x) for x in (J[:, :3], J[:, 3:])], axis=-1)
     moves = of_bodies(topology, jnp.asarray(topology.tree.ancestor_mask[body])[:, None])
     return jnp.where(moves, J, 0).T
 
@@ -82,7 +82,7 @@ def frame_velocity(
     reference: Reference = "local",
 ) -> Float[Array, "6"]:
     """Twist ``(ω, v)`` of a frame in the given reference (rad/s, m/s). See :func:`jacobian`."""
-    return jnp.sum(jacobian(model, q, frame, reference) * v, axis=-1)
+    return jnp.sum(jacobian(model, q, frame, reference) * v[None], axis=-1)
 
 
 @checked
@@ -101,7 +101,7 @@ def frame_acceleration(
     """
     J = jacobian(model, q, frame, reference)
     dJ = jacobian_time_derivative(model, q, v, frame, reference)
-    return jnp.sum(J * a + dJ * v, axis=-1)
+    return jnp.sum(J * a[None] + dJ * v[None], axis=-1)
 
 
 def relative_placement(

@@ -5,7 +5,7 @@ from jaxtyping import Array, Float
 
 from .._check import checked
 from ..model import Model, joint_placements, motion_subspace
-from ..spatial import se3
+from ..spatial import se3, so3
 from ..spatial.motion import cross_twist, to_child
 from ._tree import ancestor_product, root_to_leaf, sum_dofs
 
@@ -68,7 +68,8 @@ def frame_in_body(model: Model, frame: str | int) -> tuple[int, se3.Pose]:
         KeyError: for an unknown frame name, with the nearest known ones.
     """
     index = model.topology.frame_index(frame) if isinstance(frame, str) else frame
-    return model.topology.frame_bodies[index], (model.frame_R[index], model.frame_p[index])
+    R = so3.orthonormalize(model.frame_R[index])
+    return model.topology.frame_bodies[index], (R, model.frame_p[index])
 
 
 @checked

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..spatial import se3
+from ..spatial import se3, so3
 from ._joints import GROUPS
 from ._topology import Topology
 
@@ -21,7 +21,7 @@ class Model(eqx.Module):
     """
 
     placement_R: Float[Array, "*b nb 3 3"]
-    """Joint frame in the parent body's frame at q = 0: rotation."""
+    """Joint frame in the parent body's frame at q = 0: rotation; gradients are tangent to SO(3)."""
     placement_p: Float[Array, "*b nb 3"]
     """Joint frame in the parent body's frame at q = 0: origin (m)."""
     axis: Float[Array, "*b nb 3"]
@@ -149,7 +149,7 @@ def joint_placements(model: Model, q: Float[Array, " nq"]) -> se3.Pose:
         Rs.append((bodies, R))
         ps.append((bodies, p))
     joint = _merge(Rs, model.placement_R), _merge(ps, model.placement_p)
-    return se3.compose((model.placement_R, model.placement_p), joint)
+    return se3.compose((so3.orthonormalize(model.placement_R), model.placement_p), joint)
 
 
 def motion_subspace(model: Model) -> Float[Array, "nv 6"]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..algorithms.hybrid import aba
+from ..derivatives._rules import forward_dynamics
 from ..model import Model
 from ._integrators import resolve
 
@@ -76,7 +76,7 @@ def rollout(
         k, row = k_row
         t = k.astype(q.dtype) * dt
         tau = row if policy is None else policy(t, q, v)
-        new = step(model, lambda _, q, v: aba(model, q, v, tau, f_ext), t, q, v, dt)
+        new = step(model, lambda _, q, v: forward_dynamics(model, q, v, tau, f_ext), t, q, v, dt)
         return new, (*new, tau)
 
     index = jnp.arange(steps)

@@ -60,6 +60,15 @@ def identity(like: Float[Array, "*b 3"]) -> Float[Array, "*c 3 3"]:
     return jnp.eye(3, dtype=like.dtype).reshape((1,) * (like.ndim - 1) + (3, 3))
 
 
+def orthonormalize(R: Float[Array, "*b 3 3"]) -> Float[Array, "*b 3 3"]:
+    """One Newton step ``R (3 − Rᵀ R) / 2`` towards the nearest rotation matrix.
+
+    A rotation matrix is its fixed point, and its derivative there drops what is not a rotation:
+    a function of ``orthonormalize(R)`` has gradients tangent to SO(3).
+    """
+    return matmul(R, 1.5 * identity(R[..., 0]) - 0.5 * matmul(transpose(R), R))
+
+
 def about(axis: Float[Array, "*#b 3"], angle: Float[Array, "*#b"]) -> Float[Array, "*b 3 3"]:
     """Rotation by ``angle`` (rad) about the unit vector ``axis`` (Rodrigues)."""
     s, c = jnp.sin(angle)[..., None, None], jnp.cos(angle)[..., None, None]

@@ -1,0 +1,235 @@
+"""Every derivative rule of the library: functions with analytical ``custom_jvp``.
+
+Each rule is linear in the tangents, so reverse mode is its transpose, and is written with plain
+operations on the residual, so higher derivatives follow. Tangents that are symbolically zero
+cost nothing. The rules are
+
+    inverse dynamics   δτ = ∂τ/∂q δq + ∂τ/∂v δv + M δa + (model, f_ext)
+    forward dynamics   δa = M⁻¹ (δτ_in − δτ(δq, δv, 0; model, f_ext))
+    hybrid dynamics    the same with rows and columns exchanged for prescribed joints
+
+with δτ the operator of ``_operator`` (Singh, Algorithm 1; Kim, Table 5). The tangent of an
+ambient q is first mapped to the tangent space, which drops the change of a quaternion's length.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .._check import checked
+from ..algorithms import ground
+from ..algorithms._tree import of_bodies
+from ..model import Model, velocity_from_rate
+from . import _linear
+from ._operator import Residual, residual
+from ._perturbation import model_torque
+from ._solve import factorize, solve
+
+
+def _torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
+    """δτ of all tangents (None: zero), or None if there are none."""
+    total = model_torque(model, dmodel, df_ext, q, v, a, g, r)
+    if dq is None and dv is None and da is None:
+        return total
+    tangent = None if dq is None else velocity_from_rate(model, q, dq)
+    parts = [jnp.zeros_like(v) if t is None else t for t in (tangent, dv, da)]
+    part = _linear.apply(model.topology, r, jnp.stack(parts))
+    if dv is not None:
+        part = part + model.damping * dv
+    if da is not None:
+        part = part + model.armature * da
+    return part if total is None else total + part
+
+
+# --- inverse dynamics ---------------------------------------------------------
+
+
+@eqx.filter_custom_jvp
+def _inverse_dynamics(model, q, v, a, f_ext):
+    g = ground.pose(model, q)
+    return ground.torque(model, g, ground.motion(model, g, v, a, f_ext), v, a)
+
+
+@_inverse_dynamics.def_jvp
+def _inverse_dynamics_jvp(primals, tangents):
+    model, q, v, a, f_ext = primals
+    dmodel, dq, dv, da, df_ext = tangents
+    g = ground.pose(model, q)
+    m = ground.motion(model, g, v, a, f_ext)
+    tau = ground.torque(model, g, m, v, a)
+    r = residual(model, g, m)
+    return tau, _torque_tangent(model, q, v, a, g, r, dmodel, dq, dv, da, df_ext)
+
+
+@checked
+def inverse_dynamics(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None = None,
+) -> Float[Array, " nv"]:
+    """Joint torques of the motion (q, v, a), with exact analytical derivatives in O(n).
+
+    Source: value: Singh, Algorithm 1, lines 1–10 (the value of :func:`rbd_jax.rnea`); derivative:
+    Singh, Algorithm 1, in operator form; model leaves and f_ext: Kim, Table 5.
+
+    Args:
+        model: the robot; derivatives with respect to every float leaf are right.
+        q: configuration (rad, m; quaternions wxyz are normalised inside).
+        v: velocity (rad/s, m/s; body-fixed twist for a free joint).
+        a: acceleration.
+        f_ext: external wrench (n, f) on each body, in its frame (N m, N).
+
+    Returns:
+        Generalized forces (N m, N). A jvp or vjp costs O(n), a Jacobian O(n²).
+
+    Raises:
+        ValueError: if a shape does not fit the robot.
+    """
+    return _inverse_dynamics(model, q, v, a, f_ext)
+
+
+# --- forward and hybrid dynamics ----------------------------------------------
+
+
+def _accelerations(model, q, v, a, tau, given, f_ext):
+    """Solve for the accelerations that are not given; returns also what the rule needs.
+
+    Prescribed joints have their rows and columns replaced by those of the identity.
+    """
+    g = ground.pose(model, q)
+    M = ground.mass_matrix(model, g)
+    known = jnp.zeros_like(v) if given is None else jnp.where(given, a, 0)
+    if given is not None:
+        free = (~given).astype(M.dtype)
+        M = M * free[:, None] * free[None, :] + jnp.diag(1 - free)
+    factor = factorize(M)
+    m = ground.motion(model, g, v, known, f_ext)
+    missing = tau - ground.torque(model, g, m, v, known)
+    if given is not None:
+        missing = jnp.where(given, 0, missing)
+    acc = known + solve(factor, M, missing)
+    m = ground.motion(model, g, v, acc, f_ext)
+    torque = ground.torque(model, g, m, v, acc)
+    # one step of iterative refinement: recovers what single precision lost in the factorisation
+    missing = tau - torque
+    if given is not None:
+        missing = jnp.where(given, 0, missing)
+    acc = acc + solve(factor, M, missing)
+    return acc, torque, g, m, M, factor
+
+
+@eqx.filter_custom_jvp
+def _hybrid_dynamics(model, q, v, a, tau, f_ext, given):
+    acc, torque, *_ = _accelerations(model, q, v, a, tau, given, f_ext)
+    return acc, (tau if given is None else jnp.where(given, torque, tau))
+
+
+@_hybrid_dynamics.def_jvp
+def _hybrid_dynamics_jvp(primals, tangents):
+    model, q, v, a, tau, f_ext, given = primals
+    dmodel, dq, dv, da, dtau, df_ext, _ = tangents
+    acc, torque, g, m, M, factor = _accelerations(model, q, v, a, tau, given, f_ext)
+    r = residual(model, g, m)
+    dknown = None if da is None or given is None else jnp.where(given, da, 0)
+    change = _torque_tangent(model, q, v, acc, g, r, dmodel, dq, dv, dknown, df_ext)
+    change = jnp.zeros_like(v) if change is None else change
+    rhs = -change if dtau is None else dtau - change
+    if given is None:
+        dacc = solve(factor, M, rhs)
+        return (acc, tau), (dacc, dtau)
+    dfree = solve(factor, M, jnp.where(given, 0, rhs))
+    dacc = dfree if dknown is None else dfree + dknown
+    stack = jnp.stack([jnp.zeros_like(v), jnp.zeros_like(v), dfree])
+    reaction = change + _linear.apply(model.topology, r, stack) + model.armature * dfree
+    dtau_in = jnp.zeros_like(tau) if dtau is None else dtau
+    primal = acc, jnp.where(given, torque, tau)
+    return primal, (dacc, jnp.where(given, reaction, dtau_in))
+
+
+@checked
+def forward_dynamics(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None = None,
+) -> Float[Array, " nv"]:
+    """Accelerations under the torques ``tau``, with exact analytical derivatives.
+
+    Source: value: mass matrix in ground coordinates, Cholesky factorisation and one refinement by
+    inverse dynamics (the value of :func:`rbd_jax.aba`); derivative: Singh (5),
+    ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
+
+    Arguments as :func:`inverse_dynamics`, with torques (N m, N) in and accelerations out.
+    A jvp or vjp costs one operator and one solve with the factor at hand.
+
+    Raises:
+        ValueError: if a shape does not fit the robot.
+    """
+    return _hybrid_dynamics(model, q, v, jnp.zeros_like(v), tau, f_ext, None)[0]
+
+
+@checked
+def hybrid_dynamics(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    prescribed: Bool[Array, " nb"],
+    f_ext: Float[Array, "nb 6"] | None = None,
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
+    """Accelerations of free joints and torques of prescribed ones, with analytical derivatives.
+
+    Source: value that of Kim, Table 4 (:func:`rbd_jax.algorithms.hybrid.hybrid_dynamics`, the raw
+    form); derivative: implicit through inverse dynamics, as Kim, Table 7.
+
+    Args:
+        model: the robot.
+        q: configuration. v: velocity.
+        a: accelerations; those of joints that are not prescribed are ignored.
+        tau: torques (N m, N); those of prescribed joints are ignored.
+        prescribed: which joints have their acceleration given; data, it may be mapped over.
+        f_ext: external wrench (n, f) on each body, in its frame (N m, N).
+
+    Returns:
+        ``(a, tau)`` complete: inputs where given, results elsewhere.
+    """
+    given = of_bodies(model.topology, prescribed[:, None])[:, 0]
+    return _hybrid_dynamics(model, q, v, a, tau, f_ext, given)
+
+
+# --- the mass matrix as a linear map ------------------------------------------
+
+
+def _at_rest(model: Model) -> Model:
+    """The same robot without gravity and damping."""
+    zeros = [jnp.zeros_like(model.gravity), jnp.zeros_like(model.damping)]
+    return eqx.tree_at(lambda m: [m.gravity, m.damping], model, zeros)
+
+
+@checked
+def mass_matrix_product(
+    model: Model, q: Float[Array, " nq"], a: Float[Array, " nv"]
+) -> Float[Array, " nv"]:
+    """``M(q) a`` in O(n), with analytical derivatives (inverse dynamics at rest, Kim Table 2)."""
+    return inverse_dynamics(_at_rest(model), q, jnp.zeros_like(a), a)
+
+
+@checked
+def mass_matrix_solve(
+    model: Model, q: Float[Array, " nq"], tau: Float[Array, " nv"]
+) -> Float[Array, " nv"]:
+    """``M(q)⁻¹ tau``, with analytical derivatives (forward dynamics at rest, Singh (34))."""
+    return forward_dynamics(_at_rest(model), q, jnp.zeros_like(tau), tau)
+
+
+@checked
+def mass_matrix_inverse(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
+    """``M(q)⁻¹``, symmetric, with analytical derivatives. Source: Singh (34) on unit columns."""
+    eye = jnp.eye(model.nv, dtype=model.dtype)
+    Minv = jax.vmap(lambda b: mass_matrix_solve(model, q, b))(eye)
+    return 0.5 * (Minv + Minv.T)
