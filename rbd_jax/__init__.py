@@ -68,10 +68,39 @@ from .derivatives._rules import (
 from .derivatives._rules import (
     mass_matrix_solve as mass_matrix_solve,
 )
+from .derivatives.coriolis import christoffel as christoffel
+from .derivatives.coriolis import coriolis_matrix as coriolis_matrix
 from .derivatives.fdsva import forward_dynamics_derivatives as forward_dynamics_derivatives
 from .derivatives.idsva import inverse_dynamics_derivatives as inverse_dynamics_derivatives
+from .derivatives.second_order import (
+    Hessian as Hessian,
+)
+from .derivatives.second_order import (
+    SecondDerivatives as SecondDerivatives,
+)
+from .derivatives.second_order import (
+    forward_dynamics_hessian as forward_dynamics_hessian,
+)
+from .derivatives.second_order import (
+    forward_dynamics_second_derivatives as forward_dynamics_second_derivatives,
+)
+from .derivatives.second_order import (
+    inverse_dynamics_hessian as inverse_dynamics_hessian,
+)
+from .derivatives.second_order import (
+    inverse_dynamics_second_derivatives as inverse_dynamics_second_derivatives,
+)
+from .derivatives.second_order import (
+    mass_matrix_derivative as mass_matrix_derivative,
+)
+from .io import convert as convert
 from .io import samples as samples
 from .io._build import build_model as build_model
+from .io._layout import Layout as Layout
+from .io._load import load_urdf as load_urdf
+from .io._robots import example_robot as example_robot
+from .io._robots import example_robots as example_robots
+from .io._urdf import read_urdf as read_urdf
 from .model import (
     JointSpec as JointSpec,
 )
@@ -114,11 +143,15 @@ from .model import (
 from .model import (
     velocity_from_rate as velocity_from_rate,
 )
+from .model._mimic import MimicMap as MimicMap
+from .model._mimic import mimic_map as mimic_map
 from .simulate._integrators import (
     rk4 as rk4,
 )
 from .simulate._integrators import (
     semi_implicit_euler as semi_implicit_euler,
 )
+from .simulate._linearize import step as step
+from .simulate._linearize import step_derivatives as step_derivatives
 from .simulate._rollout import Trajectory as Trajectory
 from .simulate._rollout import rollout as rollout

@@ -52,7 +52,9 @@ def jacobian(
     T = of_bodies(topology, R), of_bodies(topology, p - origin[None])
     J = to_parent(T, motion_subspace(model))
     if reference == "local":
-        J = jnp.concatenate([so3.rotate_inverse(R_wf[None], x) for x in (J[:, :3], J[:, 3:])], axis=-1)
+        J = jnp.concatenate(
+            [so3.rotate_inverse(R_wf[None], x) for x in (J[:, :3], J[:, 3:])], axis=-1
+        )
     moves = of_bodies(topology, jnp.asarray(topology.tree.ancestor_mask[body])[:, None])
     return jnp.where(moves, J, 0).T
 

@@ -88,7 +88,7 @@ def body_operator(
     wx = ancestor_sum(topology.tree, jnp.concatenate([(turned + zeta)[:, :3], dx], axis=-1))
     w, x = wx[:, :3], wx[:, 3:]
     if da0 is not None:
-        x = x + da0
+        x = x + da0[None]
     force = inertia.apply(r.I, x) + _two_B(r.I, r.v, w)
     if phi is not None:
         force = force + phi
@@ -102,7 +102,7 @@ def joint_operator(
 ) -> Float[Array, " nv"]:
     """``∂τ/∂q δq + ∂τ/∂v δv + M δa`` (without armature and damping), O(n)."""
     nv = topology.nv
-    columns = dqva[:, :, None] * r.S
+    columns = dqva[:, :, None] * r.S[None]
     stacked = sum_dofs(topology, jnp.moveaxis(columns, 0, 1).reshape(nv, 18))
     return body_operator(topology, r, *jnp.split(stacked, 3, axis=-1))
 
@@ -114,6 +114,30 @@ def masks(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
     return E, E.T & (b[:, None] != b[None, :])
 
 
+class _Composites(NamedTuple):
+    """Subtree sums at each degree of freedom: 28 numbers, of which F is already in the residual."""
+
+    I: Float[Array, "nv 10"]
+    Gamma: Float[Array, "nv 3 3"]
+    h: Float[Array, "nv 3"]
+
+    def two_B(self, u: Array) -> Array:
+        """``2B^C w`` for twists with angular part u."""
+        return jnp.concatenate([so3.rotate(self.Gamma, u), -2 * so3.cross(self.h, u)], axis=-1)
+
+    def two_B_transposed(self, S: Array) -> Array:
+        """The angular part of ``2B^Cᵀ S``; the linear part is zero."""
+        return so3.rotate_inverse(self.Gamma, S[:, :3]) + 2 * so3.cross(self.h, S[:, 3:])
+
+
+def _composites(topology: Topology, r: Residual) -> _Composites:
+    h = inertia.apply(r.I, r.v)
+    Gamma = _gamma(r.I, r.v, h).reshape(topology.nb, 9)
+    rows = jnp.concatenate([r.I, Gamma, h[:, 3:]], axis=-1)
+    total = of_bodies(topology, subtree_sum(topology.tree, rows))
+    return _Composites(total[:, :10], total[:, 10:19].reshape(-1, 3, 3), total[:, 19:])
+
+
 def joint_matrices(
     topology: Topology, r: Residual
 ) -> tuple[Float[Array, "nv nv"], Float[Array, "nv nv"], Float[Array, "nv nv"]]:
@@ -122,36 +146,36 @@ def joint_matrices(
     The composites of a subtree are 28 numbers: I (10), the non-zero blocks of 2B (12), f (6).
     The loops over pairs of lines 17–20 are products masked by who is whose ancestor.
     """
-    tree, pick = topology.tree, lambda x: of_bodies(topology, x)
+    pick, S = lambda x: of_bodies(topology, x), r.S
     v_up, a_up = _parents(topology, r)
-    dS, dPsi = cross_twist(pick(r.v), r.S), cross_twist(pick(v_up), r.S)
-    ddPsi = cross_twist(pick(a_up), r.S) + cross_twist(pick(v_up), dPsi)
-    h = inertia.apply(r.I, r.v)
-    Gamma = _gamma(r.I, r.v, h).reshape(topology.nb, 9)
-    composites = subtree_sum(tree, jnp.concatenate([r.I, Gamma, h[:, 3:]], axis=-1))
-    IC = pick(composites[:, :10])
-    GC = pick(composites[:, 10:19]).reshape(topology.nv, 3, 3)
-    hC = pick(composites[:, 19:])
+    dS, dPsi = cross_twist(pick(r.v), S), cross_twist(pick(v_up), S)
+    ddPsi = cross_twist(pick(a_up), S) + cross_twist(pick(v_up), dPsi)
+    C = _composites(topology, r)
+    t1 = inertia.apply(C.I, S)
+    t2 = C.two_B(S[:, :3]) + inertia.apply(C.I, dS + dPsi)
+    t3 = C.two_B(dPsi[:, :3]) + inertia.apply(C.I, ddPsi) + cross_wrench(S, pick(r.F))
+    t4 = C.two_B_transposed(S)
 
-    def two_BC(u):
-        return jnp.concatenate([so3.rotate(GC, u), -2 * so3.cross(hC, u)], axis=-1)
-
-    t1 = inertia.apply(IC, r.S)
-    t2 = two_BC(r.S[:, :3]) + inertia.apply(IC, dS + dPsi)
-    t3 = two_BC(dPsi[:, :3]) + inertia.apply(IC, ddPsi) + cross_wrench(r.S, pick(r.F))
-    t4 = so3.rotate_inverse(GC, r.S[:, :3]) + 2 * so3.cross(hC, r.S[:, 3:])  # angular part
-
-    E, U = (jnp.asarray(m, r.S.dtype) for m in masks(topology))
+    E, U = (jnp.asarray(m, S.dtype) for m in masks(topology))
     left = jnp.concatenate([t4, t1], axis=-1)
-    above = jnp.stack([ddPsi, dS + dPsi])
-    above = jnp.concatenate([jnp.stack([dPsi[:, :3], r.S[:, :3]]), above], axis=-1)
-    upper = _product(left, above)
-    lower = _product(r.S, jnp.stack([t3, t2]))
-    dq, dv = U * lower + E * upper
-    M = E * _product(t1, r.S)
+    dq = U * _product(S, t3) + E * _product(left, jnp.concatenate([dPsi[:, :3], ddPsi], axis=-1))
+    dv = U * _product(S, t2) + E * _product(left, jnp.concatenate([S[:, :3], dS + dPsi], axis=-1))
+    M = E * _product(t1, S)
     strict = M * (1 - E.T)
     diagonal = M - strict
     return dq, dv, strict + strict.T + 0.5 * (diagonal + diagonal.T)
+
+
+def coriolis_matrix(topology: Topology, r: Residual) -> Float[Array, "nv nv"]:
+    """``C = U ∘ Sᵀ(B^C S + I^C Ṡ) + E ∘ ((B^Cᵀ S)ᵀ S + (I^C S)ᵀ Ṡ)``; ``Ṁ − 2C`` antisymmetric."""
+    S = r.S
+    dS = cross_twist(of_bodies(topology, r.v), S)
+    C = _composites(topology, r)
+    below = 0.5 * C.two_B(S[:, :3]) + inertia.apply(C.I, dS)
+    left = jnp.concatenate([0.5 * C.two_B_transposed(S), inertia.apply(C.I, S)], axis=-1)
+    E, U = (jnp.asarray(m, S.dtype) for m in masks(topology))
+    right = jnp.concatenate([S[:, :3], dS], axis=-1)
+    return U * _product(S, below) + E * _product(left, right)
 
 
 def _product(A: Array, B: Array) -> Array:

@@ -19,8 +19,8 @@ from ._operator import Residual, body_operator
 _GEOMETRY = ("placement_R", "placement_p", "axis", "pitch")
 
 
-def _given(tangent: Model | None, *names: str) -> dict[str, Array]:
-    """Those of the named leaves' tangents that are not symbolically zero."""
+def given(tangent: Model | None, *names: str) -> dict[str, Array]:
+    """Those of the named leaves' tangents that are not symbolically zero (None)."""
     found = {n: getattr(tangent, n, None) for n in names}
     return {n: t for n, t in found.items() if t is not None}
 
@@ -33,6 +33,28 @@ def _jvp_leaves(function, model: Model, tangents: dict[str, Array]):
 
     leaves = tuple(getattr(model, n) for n in tangents)
     return jax.jvp(of_leaves, leaves, tuple(tangents.values()))[1]
+
+
+def placement_twists(
+    model: Model, dmodel: Model | None, q: Float[Array, " nq"]
+) -> Float[Array, "nb 6"] | None:
+    """``∂h = T⁻¹ ∂T`` of every body, in its frame, along tangents of model leaves; None if zero.
+
+    Source: Kim (61).
+    """
+    geometry = given(dmodel, *_GEOMETRY)
+    if not geometry:
+        return None
+    dR, dp = _jvp_leaves(lambda m: joint_placements(m, q), model, geometry)
+    R, _ = joint_placements(model, q)
+    turn = so3.vee(so3.matmul(so3.transpose(R), dR))
+    return jnp.concatenate([turn, so3.rotate_inverse(R, dp)], axis=-1)
+
+
+def subspace_rates(model: Model, dmodel: Model | None) -> Float[Array, "nv 6"] | None:
+    """``∂S`` in the child frames along tangents of model leaves; None if zero."""
+    leaves = given(dmodel, "axis", "pitch")
+    return _jvp_leaves(motion_subspace, model, leaves) if leaves else None
 
 
 def model_torque(
@@ -54,34 +76,27 @@ def model_torque(
     total = None
     zero = jnp.zeros_like(r.v)
     eta, zeta, alpha, phi, da0 = zero, zero, zero, None, None
-    geometry = _given(dmodel, *_GEOMETRY)
-    if geometry:
-        dR, dp = _jvp_leaves(lambda m: joint_placements(m, q), model, geometry)
-        R, _ = joint_placements(model, q)
-        dh = jnp.concatenate(
-            [so3.vee(so3.matmul(so3.transpose(R), dR)), so3.rotate_inverse(R, dp)], axis=-1
-        )
+    dh = placement_twists(model, dmodel, q)
+    if dh is not None:
         eta = to_parent(T, dh)
-    subspace = _given(dmodel, "axis", "pitch")
-    if subspace:
-        dS = to_parent((rows(g.R), rows(g.p)), _jvp_leaves(motion_subspace, model, subspace))
+    dS = subspace_rates(model, dmodel)
+    if dS is not None:
+        dS = to_parent((rows(g.R), rows(g.p)), dS)
         zeta = sum_dofs(topology, dS * v[:, None])
         alpha = sum_dofs(topology, dS * a[:, None])
         total = jnp.sum(dS * rows(r.F), axis=-1)
-    inertias = _given(dmodel, "inertia")
-    if inertias:
-        dI = inertia.to_parent(T, inertias["inertia"])
+    for leaf in given(dmodel, "inertia").values():
+        dI = inertia.to_parent(T, leaf)
         phi = inertia.apply(dI, r.a) + cross_wrench(r.v, inertia.apply(dI, r.v))
     if df_ext is not None:
         push = wrench_to_parent(T, df_ext)
         phi = -push if phi is None else phi - push
-    gravity = _given(dmodel, "gravity")
-    if gravity:
-        da0 = jnp.concatenate([jnp.zeros_like(gravity["gravity"]), -gravity["gravity"]])
-    if geometry or phi is not None or da0 is not None:
+    for leaf in given(dmodel, "gravity").values():
+        da0 = jnp.concatenate([jnp.zeros_like(leaf), -leaf])
+    if dh is not None or phi is not None or da0 is not None:
         part = body_operator(topology, r, eta, zeta, alpha, phi, da0)
         total = part if total is None else total + part
     for name, rate in (("armature", a), ("damping", v)):
-        for leaf in _given(dmodel, name).values():
+        for leaf in given(dmodel, name).values():
             total = leaf * rate if total is None else total + leaf * rate
     return total

@@ -1,14 +1,15 @@
 """From a robot description by name to a model of stacked arrays: the NumPy → JAX border."""
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
 
 from ..model._model import Model
-from ..model._spec import KINDS, JointSpec, LinkSpec, RobotDescriptionError, RobotSpec
-from ..model._topology import NQ, NV, Topology, depth_first
+from ..model._spec import JointSpec, LinkSpec, RobotDescriptionError, RobotSpec
+from ..model._topology import NQ, NV, Topology
+from ._validate import check_tree, link_order
 
 ROOT_JOINT = "root_joint"
 
@@ -18,7 +19,7 @@ def build_model(
     *,
     floating_base: bool = False,
     dtype=None,
-    gravity: tuple[float, float, float] = (0.0, 0.0, -9.81),
+    gravity: Sequence[float | int] | np.ndarray = (0.0, 0.0, -9.81),
 ) -> Model:
     """Turn a description into a :class:`rbd_jax.Model`.
 
@@ -35,65 +36,16 @@ def build_model(
     Raises:
         RobotDescriptionError: if the description is not a tree of known joints with distinct names.
     """
-    root = _check(spec)
-    if floating_base:
-        spec = _with_floating_base(spec, root)
-    bodies = _Bodies(spec, None if floating_base else root)
+    bodies = collect_bodies(spec, floating_base)
     return bodies.model(dtype, np.asarray(gravity, dtype=float))
 
 
-def _check(spec: RobotSpec) -> str:
-    """Refuse anything but a tree; return the root link's name."""
-
-    def fail(text: str) -> None:
-        raise RobotDescriptionError(f"robot {spec.name!r}: {text}")
-
-    for what, names in (
-        ("link", [x.name for x in spec.links]),
-        ("joint", [j.name for j in spec.joints]),
-    ):
-        twice = [n for n, k in Counter(names).items() if k > 1]
-        if twice:
-            fail(f"{what} name {twice[0]!r} is used more than once; rename one of them")
-    links = {x.name for x in spec.links}
-    if not links:
-        fail("it has no links; a robot needs at least one <link>")
-    for j in spec.joints:
-        if j.kind not in KINDS:
-            fail(f"joint {j.name!r} has the unknown type {j.kind!r}; known: {', '.join(KINDS)}")
-        for role, name in (("parent", j.parent), ("child", j.child)):
-            if name not in links:
-                fail(f"joint {j.name!r} names the {role} link {name!r}, which does not exist")
-        if j.kind not in ("fixed", "spherical", "translation", "free"):
-            if not np.linalg.norm(j.axis) > 1e-9:
-                fail(f"joint {j.name!r} has a zero axis; give it a direction")
-    children = Counter(j.child for j in spec.joints)
-    for name, k in children.items():
-        if k > 1:
-            joints = [j.name for j in spec.joints if j.child == name]
-            fail(
-                f"link {name!r} is the child of {k} joints {joints}: a kinematic loop. "
-                "Cut it: keep one joint and model the closure as a constraint"
-            )
-    roots = [x.name for x in spec.links if x.name not in children]
-    if not roots:
-        fail("every link is some joint's child: the joints form a cycle; remove one of them")
-    if len(roots) > 1:
-        fail(f"it has {len(roots)} root links {roots[:5]}; join them to one with fixed joints")
-    reached = {spec.links[i].name for i in _link_order(spec, roots[0])}
-    if len(reached) < len(links):
-        lost = sorted(links - reached)[:5]
-        fail(f"links {lost} hang on a cycle of joints and not on the root; remove one joint of it")
-    return roots[0]
-
-
-def _link_order(spec: RobotSpec, root: str) -> list[int]:
-    """Link numbers, depth first in document order."""
-    number = {x.name: i for i, x in enumerate(spec.links)}
-    below: list[list[int]] = [[] for _ in spec.links]
-    for j in spec.joints:
-        below[number[j.parent]].append(number[j.child])
-    return depth_first(lambda i: below[i], number[root])
+def collect_bodies(spec: RobotSpec, floating_base: bool) -> "_Bodies":
+    """Check the description and merge its links into moving bodies (host side, float64)."""
+    root = check_tree(spec)
+    if floating_base:
+        spec = _with_floating_base(spec, root)
+    return _Bodies(spec, None if floating_base else root)
 
 
 def _with_floating_base(spec: RobotSpec, root: str) -> RobotSpec:
@@ -129,14 +81,17 @@ def _ten_parameters(P: np.ndarray) -> np.ndarray:
 
 
 def _plane_axes(normal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two unit vectors that make a right-handed frame with ``normal``; x and y for z."""
-    n = normal / np.linalg.norm(normal)
-    k = np.array([0.0, 0.0, 1.0])
-    if n[2] < -1 + 1e-12:
-        return np.array([1.0, 0.0, 0.0]), np.array([0.0, -1.0, 0.0])
-    h = n + k  # rotation by π about the half-way vector, after π about z: takes z to n
-    R = (2 * np.outer(h, h) / (h @ h) - np.eye(3)) @ np.diag([-1.0, -1.0, 1.0])
-    return R[:, 0], R[:, 1]
+    """Two unit vectors that make a right-handed frame with ``normal``; x and y for z.
+
+    They are x and y under the shortest rotation of z to the normal, as in MuJoCo's and Drake's
+    URDF readers (the converters rely on it); for −z, where it is not unique, x and −y as theirs.
+    """
+    x, y, z = normal / np.linalg.norm(normal)
+    across = x * x + y * y
+    if across < 1e-30:
+        return np.array([1.0, 0.0, 0.0]), np.array([0.0, np.copysign(1.0, z), 0.0])
+    a = 1 / (1 + z) if z > 0 else (1 - z) / across  # the same number, accurate near −z too
+    return np.array([1 - x * x * a, -x * y * a, -x]), np.array([-x * y * a, 1 - y * y * a, -y])
 
 
 def elementary_joints(joint: JointSpec) -> list[tuple[str, JointSpec]]:
@@ -157,7 +112,8 @@ def elementary_joints(joint: JointSpec) -> list[tuple[str, JointSpec]]:
         parts = [("1", "revolute", axis), ("2", "revolute", joint.axis2)]
     else:
         return [("", joint)]
-    chain = [(part, replace(joint, kind=kind, axis=a, mimic=None)) for part, kind, a in parts]
+    whole = replace(joint, mimic=None, lower=None, upper=None)  # one pair of limits, two units
+    chain = [(part, replace(whole, kind=kind, axis=a)) for part, kind, a in parts]
     identity = {"R": np.eye(3), "p": np.zeros(3)}
     return [chain[0], *((part, replace(j, **identity)) for part, j in chain[1:])]
 
@@ -179,7 +135,7 @@ class _Bodies:
         links = spec.links
         root = fixed_root or next(j.child for j in spec.joints if j.parent == "")
         tree = replace(spec, joints=tuple(j for j in spec.joints if j.parent != ""))
-        for i in _link_order(tree, root):
+        for i in link_order(tree, root):
             link = links[i]
             if link.name == fixed_root:
                 self.frames[link.name] = (-1, np.eye(4))
@@ -210,6 +166,13 @@ class _Bodies:
         self.frames[link.name] = (body, np.eye(4))
 
     def _topology(self) -> Topology:
+        for name, _, _ in self.composites:
+            for joint in self.joint_names:
+                if joint.startswith(f"{name}:") and self.joint_names.count(joint) > 1:
+                    raise RobotDescriptionError(
+                        f"robot {self.spec.name!r}: joint name {joint!r} is that of a part of the "
+                        f"joint {name!r}; rename one of them"
+                    )
         mimics = tuple(
             (j.name, j.mimic.target, j.mimic.multiplier, j.mimic.offset)
             for j in self.spec.joints

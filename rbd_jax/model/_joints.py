@@ -13,6 +13,8 @@ from jaxtyping import Array, Float
 
 from ..spatial import se3, so3
 
+_FAR = 1e6  # rad or m: a limit this far away is none
+
 
 class Screw:
     """Revolute, prismatic and helical: motion along ``S = (ρ a, h a)``, ρ = 0 if prismatic.
@@ -37,36 +39,42 @@ class Screw:
         return S[:, None, :]
 
     @staticmethod
-    def plus(q: Float[Array, "n 1"], dv: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
+    def plus(q: Float[Array, "n k"], dv: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """``q ⊕ dv``."""
         return q + dv
 
     @staticmethod
-    def minus(q0: Float[Array, "n 1"], q1: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
+    def minus(q0: Float[Array, "n k"], q1: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """``q1 ⊖ q0``."""
         return q1 - q0
 
     @staticmethod
-    def rate(q: Float[Array, "n 1"], v: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
+    def rate(q: Float[Array, "n k"], v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """q̇ of v."""
         return v
 
     @staticmethod
-    def velocity(q: Float[Array, "n 1"], dq: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
+    def velocity(q: Float[Array, "n k"], dq: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """V of an ambient q̇."""
         return dq
 
     @staticmethod
-    def chart_rate(u: Float[Array, "n 1"], v: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
+    def chart_rate(u: Float[Array, "n k"], v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """The rate of u at which ``q ⊕ u`` moves with velocity v."""
         return v
 
     @staticmethod
     def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 1"]:
-        """Uniform within the limits; within ±π (rad or m) where one is missing or inverted."""
-        bad = (lower > upper) | ~jnp.isfinite(lower) | ~jnp.isfinite(upper)
-        low = jnp.where(bad, -jnp.pi, jnp.maximum(lower, -1e3))
-        high = jnp.where(bad, jnp.pi, jnp.minimum(upper, 1e3))
+        """Uniform within the limits, ±π (rad or m) where there are none or they are inverted.
+
+        One limit alone is respected: the range is then at least π wide. A limit of 1e6 or more
+        is none.
+        """
+        inverted = lower > upper
+        has_low, has_high = (lower > -_FAR) & ~inverted, (upper < _FAR) & ~inverted
+        below = jnp.where(has_high, jnp.minimum(upper, 0.0), 0.0) - jnp.pi
+        above = jnp.where(has_low, jnp.maximum(lower, 0.0), 0.0) + jnp.pi
+        low, high = jnp.where(has_low, lower, below), jnp.where(has_high, upper, above)
         return low + (high - low) * jax.random.uniform(key, lower.shape, lower.dtype)
 
 

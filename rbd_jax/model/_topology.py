@@ -184,7 +184,8 @@ class Topology:
         for name, first, count in self.composites:
             if name == joint:
                 return first, first + count
-        raise KeyError(unknown("joint", joint, self.joint_names, self.name))
+        names = (*(name for name, _, _ in self.composites), *self.joint_names)
+        raise KeyError(unknown("joint", joint, names, self.name))
 
     def q_slice(self, joint: str) -> slice:
         """Where the named joint lives in q."""

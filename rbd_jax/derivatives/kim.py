@@ -1,0 +1,109 @@
+"""Kim's recursive derivatives of the dynamics along a scalar p: the inputs (64) and Tables 5–7."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import checked
+from ..algorithms._tree import sum_dofs
+from ..model import Model, motion_subspace, velocity_from_rate
+from ._perturbation import given, placement_twists, subspace_rates
+
+
+class Perturbation(NamedTuple):
+    """How everything that enters the dynamics changes with a scalar p; None is zero.
+
+    Source: Kim (61), (64) and the rates of the coordinates; all in the frame of body i.
+    """
+
+    dh: Float[Array, "nb 6"] | None = None
+    """``∂h = T⁻¹ ∂T/∂p`` of the placement T of each body in its parent."""
+    dS: Float[Array, "nv 6"] | None = None
+    """``∂S/∂p``, one row a degree of freedom. Zero for p = q: S is constant in the body."""
+    dSdot: Float[Array, "nv 6"] | None = None
+    """``∂Ṡ/∂p``. Zero for every joint kind of this library, whose Ṡ is zero."""
+    dI: Float[Array, "nb 10"] | None = None
+    """Change of the ten inertial parameters."""
+    df_ext: Float[Array, "nb 6"] | None = None
+    """Change of the external wrench (n, f) on each body."""
+    dv: Float[Array, " nv"] | None = None
+    """``∂q̇/∂p``."""
+    da: Float[Array, " nv"] | None = None
+    """``∂q̈/∂p``; an input of Table 5, and of Table 7 for prescribed joints."""
+    dtau: Float[Array, " nv"] | None = None
+    """``∂τ/∂p``; an input of Table 6, and of Table 7 for joints that are not prescribed."""
+    dgravity: Float[Array, "3"] | None = None
+    """Change of the gravitational acceleration, in the world frame."""
+    darmature: Float[Array, " nv"] | None = None
+    """Change of the rotor inertia."""
+    ddamping: Float[Array, " nv"] | None = None
+    """Change of the viscous damping."""
+
+
+@checked
+def perturbation_of(
+    model: Model,
+    q: Float[Array, " nq"],
+    dmodel: Model | None = None,
+    dq: Float[Array, " nq"] | None = None,
+    *,
+    dv: Float[Array, " nv"] | None = None,
+    da: Float[Array, " nv"] | None = None,
+    dtau: Float[Array, " nv"] | None = None,
+    df_ext: Float[Array, "nb 6"] | None = None,
+) -> Perturbation:
+    """The quantities (64) along tangents of the inputs, those of any model leaf included.
+
+    Source: Kim (61), (62) and (64). For a model ``f(p)``, ``jax.jvp(f, (p,), (1.0,))`` gives the
+    model and ``dmodel``, be p a mass, a length, an axis or gravity.
+
+    Args:
+        model: the robot.
+        q: configuration.
+        dmodel: a model that holds the rates of the leaves; leaves that are None do not change.
+        dq: rate of the coordinates, as ``rate_from_velocity(model, q, u)`` for a tangent u.
+        dv: rate of the velocity. da: of the acceleration. dtau: of the torques.
+        df_ext: rate of the external wrenches.
+
+    Raises:
+        ValueError: if a shape does not fit the robot.
+    """
+    dh = placement_twists(model, dmodel, q)
+    if dq is not None:
+        moved = motion_subspace(model) * velocity_from_rate(model, q, dq)[:, None]
+        moved = sum_dofs(model.topology, moved)  # (62)
+        dh = moved if dh is None else dh + moved
+    leaf = lambda name: given(dmodel, name).get(name)  # noqa: E731
+    d = Perturbation(
+        dh=dh,
+        dS=subspace_rates(model, dmodel),
+        dI=leaf("inertia"),
+        df_ext=df_ext,
+        dv=dv,
+        da=da,
+        dtau=dtau,
+        dgravity=leaf("gravity"),
+        darmature=leaf("armature"),
+        ddamping=leaf("damping"),
+    )
+    complete(model, d)
+    return d
+
+
+def complete(model: Model, d: Perturbation) -> Perturbation:
+    """The same with zeros for None. Raises ValueError for a shape that does not fit the robot."""
+    nb, nv = model.nb, model.nv
+    shapes = Perturbation(
+        dh=(nb, 6), dS=(nv, 6), dSdot=(nv, 6), dI=(nb, 10), df_ext=(nb, 6), dv=(nv,), da=(nv,),
+        dtau=(nv,), dgravity=(3,), darmature=(nv,), ddamping=(nv,),
+    )  # fmt: skip
+    for name, shape, x in zip(Perturbation._fields, shapes, d, strict=True):
+        if x is not None and jnp.shape(x) != shape:
+            raise ValueError(
+                f"perturbation: {name} has shape {jnp.shape(x)}, expected {shape} for robot "
+                f"{model.topology.name!r}; leave it None where nothing changes"
+            )
+    dtype = model.dtype
+    filled = [jnp.zeros(s, dtype) if x is None else x for s, x in zip(shapes, d, strict=True)]
+    return Perturbation(*filled)

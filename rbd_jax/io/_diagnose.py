@@ -1,0 +1,58 @@
+"""What is physically wrong with a robot: its inertias, its mass matrix. Host side, NumPy."""
+
+import numpy as np
+
+from ..model._spec import LinkSpec, RobotSpec
+from ._build import _Bodies as Bodies
+from ._singular import singular_joints
+
+TOLERANCE = 0.01  # of the triangle inequality: printed inertias are rounded
+
+
+def diagnose(spec: RobotSpec, bodies: Bodies) -> dict[str, list[str]]:
+    """What a physicist would object to, as ``{what: names of the links or joints}``.
+
+    Inertias are judged after links behind fixed joints are merged, since only the sum moves: a bad
+    antenna on a good torso does no harm. Robots are judged by their mass matrix, since a massless
+    link between two others is harmless and one at the end of a chain is not.
+    """
+    links = {x.name: x for x in spec.links}
+    carried: list[list[LinkSpec]] = [[] for _ in bodies.parents]
+    for name, (body, _) in bodies.frames.items():
+        if body >= 0:
+            carried[body].append(links[name])
+    found: dict[str, list[str]] = {}
+    for P, parts in zip(bodies.pseudo, carried, strict=True):
+        for part in parts:
+            if part.mass == 0 and np.any(part.inertia):
+                text = "links with an inertia but no mass (kept, as Pinocchio does)"
+                found.setdefault(text, []).append(part.name)
+        flaw = _flaw(_central_inertia(P))
+        if flaw:
+            names = [x.name for x in parts if _flaw(x.inertia) == flaw]
+            found.setdefault(flaw, []).extend(names or [x.name for x in parts[:1]])
+    singular = singular_joints(bodies)
+    if singular:
+        text = (
+            "joints that make the mass matrix singular or indefinite in every configuration, so "
+            "that forward dynamics is not defined (give what they move an inertia, give them an "
+            "armature, or make them fixed)"
+        )
+        found[text] = singular
+    return found
+
+
+def _central_inertia(P: np.ndarray) -> np.ndarray:
+    """Inertia about the centre of mass of the pseudo-inertia ``P``."""
+    first = P[:3, 3]
+    Sigma = P[:3, :3] - (np.outer(first, first) / P[3, 3] if P[3, 3] > 0 else 0.0)
+    return np.trace(Sigma) * np.eye(3) - Sigma
+
+
+def _flaw(I: np.ndarray) -> str | None:
+    a, b, c = np.linalg.eigvalsh(I)
+    if a < -1e-9 * max(abs(c), abs(a)) - 1e-15:
+        return "links whose inertia has a negative principal moment (no body is like that; kept)"
+    if c - a - b > TOLERANCE * c + 1e-15:
+        return "links whose principal moments break the triangle inequality (kept)"
+    return None

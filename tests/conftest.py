@@ -1,0 +1,77 @@
+"""Strict JAX settings, runtime shape checks and the fixtures that every test file shares.
+
+Nothing here imports rbd_jax at module level: the import hook of ``--typecheck`` comes first.
+"""
+
+import argparse
+from pathlib import Path
+
+import jax
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_compilation_cache_dir", str(ROOT / ".jax_cache"))
+# LLVM at its lowest level: the tests spend their time compiling (halves it), not running
+jax.config.update("jax_disable_most_optimizations", True)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--typecheck",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="check the jaxtyping annotations of rbd_jax at run time with beartype",
+    )
+
+
+def pytest_configure(config):
+    # A cache entry that another process is just writing is no failure of a test.
+    config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent comp")
+    if config.getoption("--typecheck"):
+        from jaxtyping import install_import_hook
+
+        install_import_hook("rbd_jax", "beartype.beartype")
+    # read only now: resolving the category imports rbd_jax, which must come after the hook
+    config.addinivalue_line("filterwarnings", "ignore::rbd_jax.RobotDescriptionWarning")
+
+
+@pytest.fixture(scope="session")
+def models():
+    """Sample models by name, see ``helpers.MODELS``."""
+    import helpers
+
+    return {name: helpers.model(name) for name in helpers.MODELS}
+
+
+def pytest_generate_tests(metafunc):
+    """A test that asks for ``model`` runs once for each sample model."""
+    if "model" in metafunc.fixturenames and "model" not in _parametrized(metafunc):
+        import helpers
+
+        metafunc.parametrize("model", list(helpers.MODELS), indirect=True)
+
+
+def _parametrized(metafunc) -> set[str]:
+    marks = metafunc.definition.iter_markers("parametrize")
+    return {name.strip() for mark in marks for name in str(mark.args[0]).split(",")}
+
+
+@pytest.fixture
+def model(request):
+    """The sample model named by the parameter."""
+    import helpers
+
+    return helpers.model(request.param)
+
+
+@pytest.fixture
+def state(model):
+    """A random state of the model."""
+    import helpers
+
+    return helpers.random_state(model)
