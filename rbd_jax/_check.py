@@ -3,10 +3,12 @@
 import functools
 import inspect
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
-from .model import Model
+if TYPE_CHECKING:
+    from .model import Model
 
 _SHAPES = {
     "q": ("nq",),
@@ -18,6 +20,7 @@ _SHAPES = {
     "a": ("nv",),
     "dv": ("nv",),
     "tau": ("nv",),
+    "lam": ("nv",),
     "f_ext": ("nb", 6),
     "prescribed": ("nb",),
 }
@@ -34,6 +37,8 @@ def checked(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
+        from .model import Model  # the model's own functions are checked too
+
         arguments = signature.bind(*args, **kwargs).arguments
         model = arguments["model"]
         if not isinstance(model, Model):
@@ -49,7 +54,7 @@ def checked(function: Callable) -> Callable:
     return wrapper
 
 
-def _check(function: str, model: Model, name: str, value) -> None:
+def _check(function: str, model: "Model", name: str, value) -> None:
     dims = _SHAPES[name]
     expected = tuple(getattr(model, d) if isinstance(d, str) else d for d in dims)
     shape = jnp.shape(value)

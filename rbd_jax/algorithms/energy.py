@@ -25,6 +25,7 @@ def potential_energy(model: Model, q: Float[Array, " nq"]) -> Float[Array, ""]:
     return -so3.dot(model.gravity, _first_moment(model, q))
 
 
+@checked
 def total_mass(model: Model) -> Float[Array, ""]:
     """Mass of all moving bodies (kg)."""
     return jnp.sum(inertia.mass(model.inertia))

@@ -86,14 +86,3 @@ def torque(model: Model, g: Pose, m: Motion, v: Array, a: Array) -> Float[Array,
     """``τ = Sᵀ F`` with rotor inertia and damping."""
     tau = jnp.sum(g.S * of_bodies(model.topology, m.F), axis=-1)
     return tau + model.armature * a + model.damping * v
-
-
-def mass_matrix(model: Model, g: Pose) -> Float[Array, "nv nv"]:
-    """``M = E ∘ (t1ᵀ S)``, symmetrised, ``t1 = I^C S``. Source: Singh, Algorithm 1, line 13."""
-    topology = model.topology
-    IC = subtree_sum(topology.tree, g.I)
-    t1 = inertia.apply(of_bodies(topology, IC), g.S)
-    mask = jnp.asarray(topology.dof_tree.ancestor_mask, g.S.dtype)
-    lower = mask * jnp.matmul(t1, g.S.T, precision="highest")
-    strict = lower * jnp.asarray(~jnp.eye(topology.nv, dtype=bool), g.S.dtype)
-    return lower + strict.T + jnp.diag(model.armature)

@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._check import checked
 from ..model import Model, joint_placements, motion_subspace
-from ..spatial import inertia, so3
+from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from ._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from .gravity import base_acceleration
@@ -99,17 +99,17 @@ def _articulated(model, q, v, a, tau, given, f_ext):
 
     def backward(x, children):
         T, S, eta, I, B, tau, a, armature, known = x
-        Ia = jax.tree.map(jnp.add, _blocks(I), children[0])  # Î
+        Ia = jax.tree.map(jnp.add, articulated.from_inertia(I), children[0])  # Î
         Ba = B + children[1]  # B̂
-        U = _apply(Ia, S)
+        U = articulated.apply(Ia, S)
         D = jnp.sum(S * U) + armature
         psi = jnp.where(known > 0, 0, 1 / jnp.where(known > 0, 1, D))  # Ψ
         u = tau - jnp.sum(S * Ba)
-        Pi = _less(Ia, psi, U)
-        beta = Ba + _apply(Pi, eta) + U * jnp.where(known > 0, a, psi * u)
-        return (_to_parent(T, Pi), wrench_to_parent(T, beta)), (U, psi, u)
+        Pi = articulated.less(Ia, psi, U)
+        beta = Ba + articulated.apply(Pi, eta) + U * jnp.where(known > 0, a, psi * u)
+        return (articulated.to_parent(T, Pi), wrench_to_parent(T, beta)), (U, psi, u)
 
-    zero = _blocks(jnp.zeros((10,), S.dtype)), jnp.zeros((6,), S.dtype)
+    zero = articulated.from_inertia(jnp.zeros((10,), S.dtype)), jnp.zeros((6,), S.dtype)
     rows = (T, S, eta, I, B, tau_in, a, model.armature, known.astype(S.dtype))
     U, psi, u = leaf_to_root(tree, backward, rows, zero)
 
@@ -132,39 +132,3 @@ def _articulated(model, q, v, a, tau, given, f_ext):
 def _ends(topology):
     """The first and the last degree of freedom of every joint."""
     return topology.v_starts[:-1], topology.v_starts[1:] - 1
-
-
-# An articulated inertia [[A, B], [Bᵀ, C]] as its blocks (A, B, C).
-
-
-def _blocks(I):
-    C = jnp.broadcast_to(I[..., 0, None, None] * jnp.eye(3, dtype=I.dtype), (*I.shape[:-1], 3, 3))
-    return inertia.rotational(I), so3.hat(I[..., 1:4]), C
-
-
-def _apply(Ia, V):
-    A, B, C = Ia
-    w, v = V[:3], V[3:]
-    return jnp.concatenate(
-        [so3.rotate(A, w) + so3.rotate(B, v), so3.rotate_inverse(B, w) + so3.rotate(C, v)]
-    )
-
-
-def _less(Ia, psi, U):
-    """``Î − Û Ψ Ûᵀ``."""
-    A, B, C = Ia
-    n, f = U[:3], U[3:]
-    return (
-        A - psi * n[:, None] * n[None, :],
-        B - psi * n[:, None] * f[None, :],
-        C - psi * f[:, None] * f[None, :],
-    )
-
-
-def _to_parent(T, Ia):
-    """``Ad*_{T⁻¹} Π Ad_{T⁻¹}``."""
-    R, p = T
-    A, B, C = (so3.matmul(so3.matmul(R, X), so3.transpose(R)) for X in Ia)
-    P = so3.hat(p)
-    BP, PC = so3.matmul(B, P), so3.matmul(P, C)
-    return A - BP - so3.transpose(BP) - so3.matmul(PC, P), B + PC, C

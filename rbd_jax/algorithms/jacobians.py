@@ -106,6 +106,7 @@ def frame_acceleration(
     return jnp.sum(J * a[None] + dJ * v[None], axis=-1)
 
 
+@checked
 def relative_placement(
     model: Model, q: Float[Array, " nq"], frame: str | int, base: str | int
 ) -> se3.Pose:

@@ -21,10 +21,9 @@ from .._check import checked
 from ..algorithms import ground
 from ..algorithms._tree import of_bodies
 from ..model import Model, velocity_from_rate
-from . import _linear
+from ._maps import solver, torque_map
 from ._operator import Residual, residual
 from ._perturbation import model_torque
-from ._solve import factorize, solve
 
 
 def _torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
@@ -34,7 +33,7 @@ def _torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
         return total
     tangent = None if dq is None else velocity_from_rate(model, q, dq)
     parts = [jnp.zeros_like(v) if t is None else t for t in (tangent, dv, da)]
-    part = _linear.apply(model.topology, r, jnp.stack(parts))
+    part = torque_map(model.topology, r, jnp.concatenate(parts))
     if dv is not None:
         part = part + model.damping * dv
     if da is not None:
@@ -94,36 +93,22 @@ def inverse_dynamics(
 # --- forward and hybrid dynamics ----------------------------------------------
 
 
-def _accelerations(model, q, v, a, tau, given, f_ext):
-    """Solve for the accelerations that are not given; returns also what the rule needs.
-
-    Prescribed joints have their rows and columns replaced by those of the identity.
-    """
-    g = ground.pose(model, q)
-    M = ground.mass_matrix(model, g)
-    known = jnp.zeros_like(v) if given is None else jnp.where(given, a, 0)
-    if given is not None:
-        free = (~given).astype(M.dtype)
-        M = M * free[:, None] * free[None, :] + jnp.diag(1 - free)
-    factor = factorize(M)
-    m = ground.motion(model, g, v, known, f_ext)
-    missing = tau - ground.torque(model, g, m, v, known)
-    if given is not None:
-        missing = jnp.where(given, 0, missing)
-    acc = known + solve(factor, M, missing)
+def accelerations(model, q, v, a, tau, given, f_ext):
+    """Solve for the accelerations that are not given; returns also what the rule needs."""
+    topology, g = model.topology, ground.pose(model, q)
+    solve = solver(topology, g.S, g.I, model.armature, given)
+    acc = (1 - solve.free) * a
+    # float32: one step of iterative refinement recovers what the factorisation lost
+    for _ in range(2 if v.dtype == jnp.float32 else 1):
+        m = ground.motion(model, g, v, acc, f_ext)
+        acc = acc + solve(topology, tau - ground.torque(model, g, m, v, acc))
     m = ground.motion(model, g, v, acc, f_ext)
-    torque = ground.torque(model, g, m, v, acc)
-    # one step of iterative refinement: recovers what single precision lost in the factorisation
-    missing = tau - torque
-    if given is not None:
-        missing = jnp.where(given, 0, missing)
-    acc = acc + solve(factor, M, missing)
-    return acc, torque, g, m, M, factor
+    return acc, ground.torque(model, g, m, v, acc), g, m, solve
 
 
 @eqx.filter_custom_jvp
 def _hybrid_dynamics(model, q, v, a, tau, f_ext, given):
-    acc, torque, *_ = _accelerations(model, q, v, a, tau, given, f_ext)
+    acc, torque, *_ = accelerations(model, q, v, a, tau, given, f_ext)
     return acc, (tau if given is None else jnp.where(given, torque, tau))
 
 
@@ -131,19 +116,20 @@ def _hybrid_dynamics(model, q, v, a, tau, f_ext, given):
 def _hybrid_dynamics_jvp(primals, tangents):
     model, q, v, a, tau, f_ext, given = primals
     dmodel, dq, dv, da, dtau, df_ext, _ = tangents
-    acc, torque, g, m, M, factor = _accelerations(model, q, v, a, tau, given, f_ext)
+    acc, torque, g, m, solve = accelerations(model, q, v, a, tau, given, f_ext)
     r = residual(model, g, m)
     dknown = None if da is None or given is None else jnp.where(given, da, 0)
     change = _torque_tangent(model, q, v, acc, g, r, dmodel, dq, dv, dknown, df_ext)
     change = jnp.zeros_like(v) if change is None else change
     rhs = -change if dtau is None else dtau - change
     if given is None:
-        dacc = solve(factor, M, rhs)
+        dacc = solve(model.topology, rhs)
         return (acc, tau), (dacc, dtau)
-    dfree = solve(factor, M, jnp.where(given, 0, rhs))
+    dfree = solve(model.topology, rhs)
     dacc = dfree if dknown is None else dfree + dknown
-    stack = jnp.stack([jnp.zeros_like(v), jnp.zeros_like(v), dfree])
-    reaction = change + _linear.apply(model.topology, r, stack) + model.armature * dfree
+    zero = jnp.zeros_like(v)
+    reaction = torque_map(model.topology, r, jnp.concatenate([zero, zero, dfree]))
+    reaction = change + reaction + model.armature * dfree
     dtau_in = jnp.zeros_like(tau) if dtau is None else dtau
     primal = acc, jnp.where(given, torque, tau)
     return primal, (dacc, jnp.where(given, reaction, dtau_in))
@@ -159,7 +145,7 @@ def forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Accelerations under the torques ``tau``, with exact analytical derivatives.
 
-    Source: value: mass matrix in ground coordinates, Cholesky factorisation and one refinement by
+    Source: value: Kim, Table 3 in ground coordinates, in float32 with one step of refinement by
     inverse dynamics (the value of :func:`rbd_jax.aba`); derivative: Singh (5),
     ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
 

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from .._check import checked
 from ..algorithms import ground
 from ..model import Model
-from ._operator import joint_matrices, residual
+from ._operator import Residual, joint_matrices, residual
 
 
 @checked
@@ -33,5 +33,12 @@ def inverse_dynamics_derivatives(
     """
     g = ground.pose(model, q)
     r = residual(model, g, ground.motion(model, g, v, a, f_ext))
+    return torque_matrices(model, r)
+
+
+def torque_matrices(
+    model: Model, r: Residual
+) -> tuple[Float[Array, "nv nv"], Float[Array, "nv nv"], Float[Array, "nv nv"]]:
+    """``(∂τ/∂q, ∂τ/∂v, M)`` from the residual, damping and armature on their diagonals."""
     dq, dv, M = joint_matrices(model.topology, r)
     return dq, dv + jnp.diag(model.damping), M + jnp.diag(model.armature)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._check import checked
 from ..spatial import se3, so3
 from ._joints import GROUPS
 from ._topology import Topology
@@ -167,6 +168,7 @@ def _per_joint(model: Model, name: str, of_q: bool, args: tuple) -> Array:
     return _merge(parts, args[0][0])
 
 
+@checked
 def integrate(model: Model, q: Float[Array, " nq"], dv: Float[Array, " nv"]) -> Float[Array, " nq"]:
     """``q ⊕ dv``: move along the tangent ``dv`` (a velocity times a time), exactly on the manifold.
 
@@ -178,6 +180,7 @@ def integrate(model: Model, q: Float[Array, " nq"], dv: Float[Array, " nv"]) -> 
     return _per_joint(model, "plus", True, ((q, True), (dv, False)))
 
 
+@checked
 def difference(
     model: Model, q0: Float[Array, " nq"], q1: Float[Array, " nq"]
 ) -> Float[Array, " nv"]:
@@ -185,6 +188,7 @@ def difference(
     return _per_joint(model, "minus", False, ((q0, True), (q1, True)))
 
 
+@checked
 def rate_from_velocity(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, " nq"]:
@@ -192,6 +196,7 @@ def rate_from_velocity(
     return _per_joint(model, "rate", True, ((q, True), (v, False)))
 
 
+@checked
 def velocity_from_rate(
     model: Model, q: Float[Array, " nq"], dq: Float[Array, " nq"]
 ) -> Float[Array, " nv"]:
@@ -207,6 +212,7 @@ def chart_rate(model: Model, u: Float[Array, " nv"], v: Float[Array, " nv"]) -> 
     return _per_joint(model, "chart_rate", False, ((u, False), (v, False)))
 
 
+@checked
 def neutral(model: Model) -> Float[Array, " nq"]:
     """The configuration with every joint at its origin (unit quaternions); limits are not asked."""
     q = np.zeros(model.nq)
@@ -216,6 +222,7 @@ def neutral(model: Model) -> Float[Array, " nq"]:
     return jnp.asarray(q, dtype=model.dtype)
 
 
+@checked
 def random_configuration(model: Model, key: Array) -> Float[Array, " nq"]:
     """A random configuration within the limits; ±π (rad or m) where there are none.
 

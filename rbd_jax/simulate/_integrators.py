@@ -8,11 +8,13 @@ from collections.abc import Callable
 
 from jaxtyping import Array, Float
 
+from .._check import checked
 from ..model import Model, chart_rate, integrate
 
 Acceleration = Callable[[Array, Array, Array], Array]
 
 
+@checked
 def semi_implicit_euler(
     model: Model,
     acceleration: Acceleration,
@@ -26,6 +28,7 @@ def semi_implicit_euler(
     return integrate(model, q, dt * v), v
 
 
+@checked
 def rk4(
     model: Model,
     acceleration: Acceleration,
