@@ -1,0 +1,160 @@
+"""Second derivatives, Coriolis and Christoffel, and the derivatives of integration steps."""
+
+import helpers
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rbd_jax as rbd
+
+KINDS = ("revolute", "free", "helical", "spherical", "prismatic", "universal")
+
+
+@pytest.fixture(scope="module")
+def case():
+    """A tree of every kind of joint, its state and a wrench on each body."""
+    model = rbd.samples.random_tree(1, kinds=KINDS)
+    keys = jax.random.split(jax.random.key(3), 5)
+    q = rbd.random_configuration(model, keys[0])
+    v, a, lam = (jax.random.normal(k, (model.nv,)) for k in keys[1:4])
+    return model, q, v, a, lam, jax.random.normal(keys[4], (model.nb, 6))
+
+
+def _close(x, y, tolerance=1e-11):
+    scale = 1 + float(jnp.abs(y).max())
+    assert x.shape == y.shape
+    assert float(jnp.abs(x - y).max()) < tolerance * scale
+
+
+@pytest.mark.parametrize("which", ["inverse", "forward"])
+def test_second_derivatives_equal_twice_differentiated_raw_algorithm(case, which):
+    model, q, v, u, lam, f_ext = case
+    raw = {"inverse": rbd.rnea, "forward": rbd.aba}[which]
+    tensors = getattr(rbd, f"{which}_dynamics_second_derivatives")
+    contracted = getattr(rbd, f"{which}_dynamics_hessian")
+
+    @jax.jit
+    def run(model, q, v, u):
+        def chart(d, v, u):
+            return raw(model, rbd.integrate(model, q, d), v, u, f_ext)
+
+        order = (0, 1, 2)
+        H = jax.jacfwd(jax.jacfwd(chart, order), order)(jnp.zeros_like(v), v, u)
+        expected = H[0][0], H[0][1], H[1][1], H[2][0]
+        weighted = tuple(jnp.einsum("i,ijk->jk", lam, x) for x in expected)
+        rest = H[1][2], H[2][2]
+        return (
+            expected,
+            tensors(model, q, v, u, f_ext),
+            weighted,
+            contracted(model, q, v, u, lam, f_ext),
+            rest,
+        )
+
+    expected, found, weighted, hessian, rest = run(model, q, v, u)
+    for name, x, y in zip(found._fields, found, expected, strict=True):
+        assert float(jnp.abs(y).max()) > 1e-3, name
+        _close(x, y)
+    for x, y in zip(hessian, weighted, strict=True):
+        _close(x, y)
+    for x in rest:  # what SecondDerivatives says is zero
+        assert float(jnp.abs(x).max()) < 1e-10
+
+
+def test_mass_matrix_derivative_equals_autodiff(case):
+    model, q, v, *_ = case
+
+    @jax.jit
+    def run(model, q):
+        def chart(d):
+            return rbd.crba(model, rbd.integrate(model, q, d))
+
+        return rbd.mass_matrix_derivative(model, q), jax.jacfwd(chart)(jnp.zeros_like(v))
+
+    _close(*run(model, q))
+
+
+def test_coriolis_matrix_and_christoffel_symbols(case):
+    model, q, v, *_ = case
+    zero = jnp.zeros_like(v)
+
+    @jax.jit
+    def run(model, q, v):
+        C, Gamma = rbd.coriolis_matrix(model, q, v), rbd.christoffel(model, q)
+        rate = rbd.rate_from_velocity(model, q, v)
+        dM = jax.jvp(lambda q: rbd.crba(model, q), (q,), (rate,))[1]
+        torque = rbd.bias_torque(model, q, v) - rbd.bias_torque(model, q, zero) - model.damping * v
+        return C, Gamma, dM, torque
+
+    C, Gamma, dM, torque = run(model, q, v)
+    _close(C @ v, torque)
+    _close(Gamma @ v, C)
+    N = dM - 2 * C
+    _close(N, -N.T)
+    assert float(jnp.abs(N).max()) > 1e-2
+
+
+def test_coriolis_matrix_agrees_with_pinocchio_on_single_dof_joints():
+    pinocchio = pytest.importorskip("pinocchio")
+    model = rbd.samples.arm()
+    pin_model = pinocchio.Model()
+    parent = 0
+    for i in range(model.nb):
+        placement = pinocchio.SE3(_numpy(model.placement_R[i]), _numpy(model.placement_p[i]))
+        joint = pinocchio.JointModelRevoluteUnaligned(_numpy(model.axis[i]))
+        parent = pin_model.addJoint(parent, joint, placement, f"j{i}")
+        I = model.inertia[i]
+        body = pinocchio.Inertia(
+            float(I[0]),
+            _numpy(rbd.spatial.inertia.com(I)),
+            _numpy(rbd.spatial.inertia.inertia_com(I)),
+        )
+        pin_model.appendBodyToJoint(parent, body, pinocchio.SE3.Identity())
+    q, v = (jax.random.normal(jax.random.key(k), (model.nv,)) for k in (0, 1))
+    data = pin_model.createData()
+    expected = pinocchio.computeCoriolisMatrix(pin_model, data, _numpy(q), _numpy(v))
+    _close(rbd.coriolis_matrix(model, q, v), jnp.asarray(expected))
+
+
+def _numpy(x):
+    return np.asarray(x, dtype=float)
+
+
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
+def test_step_derivatives_equal_differences_on_the_manifold(case, integrator):
+    model, q, v, tau, _, f_ext = case
+    options = {"integrator": integrator, "f_ext": f_ext}
+    nv, h = model.nv, 1e-3
+
+    @jax.jit
+    def run(model, q, v, tau, d):
+        A, B = rbd.step_derivatives(model, q, v, tau, 0.01, **options)
+        q1, _ = rbd.step(model, q, v, tau, 0.01, **options)
+
+        def along(s):
+            x = rbd.integrate(model, q, s * d[:nv]), v + s * d[nv : 2 * nv], tau + s * d[2 * nv :]
+            q2, v2 = rbd.step(model, *x, 0.01, **options)
+            return jnp.concatenate([rbd.difference(model, q1, q2), v2])
+
+        # fourth-order central difference
+        slope = 8 * (along(h) - along(-h)) - (along(2 * h) - along(-2 * h))
+        return A @ d[: 2 * nv] + B @ d[2 * nv :], slope / (12 * h)
+
+    for key in range(3):
+        d = jax.random.normal(jax.random.key(key), (3 * nv,))
+        _close(*run(model, q, v, tau, d / jnp.linalg.norm(d)), tolerance=1e-9)
+
+
+def test_float32_and_zero_dof_models():
+    model = helpers.cast(rbd.samples.arm(), jnp.float32)
+    q = jnp.linspace(0, 1, 7, dtype=jnp.float32)
+    for x in rbd.inverse_dynamics_second_derivatives(model, q, q, q):
+        assert x.dtype == jnp.float32
+        assert bool(jnp.isfinite(x).all())
+    base = rbd.LinkSpec("base", 1.0)
+    empty = rbd.build_model(rbd.RobotSpec("rock", (base,), ()))
+    none = jnp.zeros((0,))
+    assert rbd.mass_matrix_derivative(empty, none).shape == (0, 0, 0)
+    assert rbd.coriolis_matrix(empty, none, none).shape == (0, 0)
+    assert rbd.forward_dynamics_derivatives(empty, none, none, none)[2].shape == (0, 0)
