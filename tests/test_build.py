@@ -214,6 +214,8 @@ def _tilted(angle: float) -> np.ndarray:
 
 NORMALS = [X, -X, Y, -Y, Z, -Z, np.array([1.0, -2.0, 0.5])]
 NEAR_DOWN = [_tilted(t) for t in (1e-7, 1e-6, 2e-6, 1e-5, 1e-3)]
+
+
 @pytest.mark.parametrize("normal", [*NORMALS, *NEAR_DOWN])
 def test_planar_axes_are_a_right_handed_frame_with_the_normal(normal):
     model = build_model(one_joint("planar", axis=normal))

@@ -8,7 +8,11 @@ from jaxtyping import Array, Bool, Float
 from .._check import checked
 from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
-from ..algorithms.hybrid import _apply, _blocks, _ends, _less, _to_parent
+from ..algorithms.hybrid import _ends
+from ..spatial.articulated import apply as _apply
+from ..spatial.articulated import from_inertia as _blocks
+from ..spatial.articulated import less as _less
+from ..spatial.articulated import to_parent as _to_parent
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent

@@ -1,0 +1,1 @@
+"""Benchmarks of rbd_jax, with one command: ``python -m benchmarks --help``."""

@@ -1,0 +1,69 @@
+"""The command line of the benchmarks."""
+
+import argparse
+import importlib
+import os
+import sys
+import time
+import warnings
+
+COMMANDS = {
+    "quick": "a short version of the main tables (under 5 minutes on 2 quiet cores)",
+    "pinocchio": "dynamics and first derivatives against Pinocchio, on real robots",
+    "derivatives": "jvp, vjp, jacfwd, jacrev of the ruled functions against plain autodiff",
+    "explicit": "IDSVA and FDSVA (DMM, AZA) against the baselines of Singh, Table II",
+    "second_order": "second derivatives against autodiff of autodiff",
+    "scaling": "time against the length of a chain, with fitted slopes and a plot",
+    "memory": "peak memory and time of the gradient of a rollout, with and without the rules",
+    "compile": "first-call compile time of every public function and its derivatives",
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Benchmarks of rbd_jax. Each writes benchmarks/results/NAME.json and NAME.md.",
+        epilog="commands: " + "; ".join(f"{k}: {v}" for k, v in COMMANDS.items()),
+    )
+    parser.add_argument("command", choices=[*COMMANDS, "all"])
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help="time spent on each comparison, more for slow programs (default 1; quick 0.4)",
+    )
+    parser.add_argument("--batch", type=int, help="samples in a batch (default: each command's)")
+    parser.add_argument("--dtypes", default="float64,float32", help="comma-separated")
+    parser.add_argument("--robots", help="comma-separated, e.g. talos,hyq,arm,chain50,tree30x2")
+    parser.add_argument("--cores", type=int, help="restrict the process to so many cores")
+    parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")
+    parser.add_argument(
+        "--limit", type=float, default=240, help="quick starts no part after so many seconds"
+    )
+    parser.add_argument("--results", help="folder to write to (default benchmarks/results)")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command, or all of them one after the other."""
+    options = _parser().parse_args(arguments)
+    if options.cores:  # before JAX is imported: XLA sizes its thread pool by it
+        os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: options.cores]))
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_compilation_cache", False)
+    options.dtypes = options.dtypes.split(",")
+    options.robots = options.robots.split(",") if options.robots else None
+    options.seconds = options.seconds or (0.4 if options.command == "quick" else 1.0)
+    warnings.filterwarnings("ignore", message="", category=UserWarning, module="rbd_jax")
+    names = [n for n in COMMANDS if n != "quick"] if options.command == "all" else [options.command]
+    for name in names:
+        start = time.perf_counter()
+        importlib.import_module(f"benchmarks.{name}").main(options)
+        print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+        jax.clear_caches()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Dynamics and first derivatives of real robots against Pinocchio, called one state at a time."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import rbd_jax as rbd
+from rbd_jax.io import convert
+
+from ._report import Report, Table
+from ._robots import FILES, States, available, load, over_batch, states
+from ._timing import Program, program, race, ratio
+
+ABOUT = (
+    "Time per evaluation (median, µs). rbd_jax: one `jax.jit(jax.vmap(f))` over the batch, the "
+    "model an argument, on all cores of the process. Pinocchio: its C++ functions called from "
+    "Python for different states, one by one, on one thread, in float64; the call from Python is "
+    "part of the number (the overhead column bounds it: `pin.rnea` of a one-joint robot). Ratio "
+    "below 1: rbd_jax is faster. Error: median over the states of |ours − Pinocchio| / |Pinocchio|, of "
+    "derivatives for M or its inverse alone; both are given the same states, rounded to float32."
+)
+FUNCTIONS = {  # label -> (function, last argument)
+    "ID": (rbd.inverse_dynamics, "a"),
+    "ID raw (rnea)": (rbd.rnea, "a"),
+    "FD": (rbd.forward_dynamics, "tau"),
+    "FD raw (aba)": (rbd.aba, "tau"),
+    "ID derivatives": (rbd.inverse_dynamics_derivatives, "a"),
+    "FD derivatives": (rbd.forward_dynamics_derivatives, "tau"),
+}
+
+
+def _theirs(name: str):
+    import pinocchio as pin
+
+    file, floating = FILES[name]
+    root = (pin.JointModelFreeFlyer(),) if floating else ()
+    return pin.buildModelFromUrdf(str(rbd.example_robot(file)), *root)
+
+
+def _calls(label: str):
+    import pinocchio as pin
+
+    return {
+        "ID": pin.rnea,
+        "FD": pin.aba,
+        "ID derivatives": pin.computeRNEADerivatives,
+        "FD derivatives": pin.computeABADerivatives,
+    }[label.split(" raw")[0]]
+
+
+def _loop(call, model, rows: list[tuple]) -> Program:
+    data = model.createData()
+
+    def run():
+        for row in rows:
+            call(model, data, *row)
+
+    return Program("pinocchio", run, per=len(rows))
+
+
+def call_overhead() -> float:
+    """Median time (µs) of ``pin.rnea`` for a robot of one joint: a bound on the call itself."""
+    import pinocchio as pin
+
+    model = pin.Model()
+    model.addJoint(0, pin.JointModelRZ(), pin.SE3.Identity(), "hinge")
+    x = np.zeros(1)
+    loop = _loop(pin.rnea, model, [(x, x, x)] * 256)
+    race(loop, seconds=0.1)
+    return loop.median
+
+
+def _convert(layout, s: States) -> dict[str, list]:
+    def one(q, v, a, tau):
+        a, tau = layout.a_to(q, v, a), layout.tau_to(q, tau)
+        return layout.q_to(q), layout.v_to(q, v), a, tau
+
+    q, v, a, tau = (np.asarray(x) for x in jax.jit(jax.vmap(one))(*s))
+    return {"q": list(q), "v": list(v), "a": list(a), "tau": list(tau)}
+
+
+def _error(layout, s: States, label: str, ours, call, model, rows) -> float:
+    """Median relative difference of values; of derivatives, of M or its inverse alone."""
+    data, found = model.createData(), []
+    for i, row in enumerate(rows[:64]):
+        theirs = call(model, data, *row)
+        q, v = s.q[i], s.v[i]
+        if "derivatives" in label:
+            x = layout.mass_matrix_to(q, jnp.asarray(ours[2][i], jnp.float64))
+            theirs = np.array(theirs[2])
+            theirs = np.triu(theirs) + np.triu(theirs, 1).T
+        elif label.startswith("ID"):
+            x = layout.tau_to(q, jnp.asarray(ours[i], jnp.float64))
+        else:
+            x = layout.a_to(q, v, jnp.asarray(ours[i], jnp.float64))
+        found.append(np.linalg.norm(x - theirs) / np.linalg.norm(theirs))
+    return float(np.median(found))
+
+
+def compare(
+    table: Table,
+    name: str,
+    dtypes: list[str],
+    batch: int,
+    seconds: float,
+    loop: int,
+    functions: dict = FUNCTIONS,
+) -> None:
+    """Fill the table with one robot, all dtypes against Pinocchio in one race a function."""
+    theirs = _theirs(name)
+    overhead = call_overhead()
+    models = {}
+    for dtype in dtypes:
+        m = load(name, dtype)  # Pinocchio's dynamics have no damping
+        models[dtype] = eqx.tree_at(lambda m: m.damping, m, jnp.zeros_like(m.damping))
+    double = load(name, "float64")
+    layout = convert.pinocchio(double, theirs)
+    exact = states(double, batch)
+    rows = _convert(layout, States(*(x[:loop] for x in exact)))
+    for label, (function, last) in functions.items():
+        arguments = list(zip(rows["q"], rows["v"], rows[last], strict=True))
+        call = _calls(label)
+        rival = _loop(call, theirs, arguments)
+        ours = {}
+        for dtype, m in models.items():
+            s = states(m, batch)
+            inputs = s.q, s.v, getattr(s, last)
+            ours[dtype] = program(dtype, over_batch(function, 3), m, *inputs, per=batch)
+        race(rival, *ours.values(), seconds=seconds)
+        for dtype, p in ours.items():
+            error = _error(layout, exact, label, p.run(), call, theirs, arguments)
+            table.add(
+                robot=name,
+                nv=double.nv,
+                function=label,
+                dtype=dtype,
+                rbd_jax=p.median,
+                pinocchio=rival.median,
+                ratio=ratio(p, rival),
+                ratio_of_minima=p.best / rival.best,
+                error=error,
+                compile_s=p.compile_s,
+                pin_overhead=overhead,
+            )
+
+
+def main(options) -> None:
+    """Talos, HyQ, UR5 and Panda."""
+    try:
+        import pinocchio  # noqa: F401
+    except ImportError:
+        print("pinocchio skipped: not installed (pip install pin)")
+        return
+    report = Report("pinocchio", options, ABOUT)
+    batch = options.batch or (16 if options.tiny else 512)
+    table = report.table(f"Against Pinocchio, batch {batch}")
+    names = options.robots or (["ur5"] if options.tiny else ["talos", "hyq", "ur5", "panda"])
+    for name in available(names):
+        compare(table, name, options.dtypes, batch, options.seconds, loop=min(batch, 256))
+    report.write()

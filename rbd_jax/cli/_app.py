@@ -1,0 +1,16 @@
+"""The typer application: its commands and what they share."""
+
+import typer
+
+from .check import check
+from .demo import demo
+from .info import info
+
+app = typer.Typer(
+    help="rbd_jax, differentiable rigid-body dynamics for JAX, from the command line.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (demo, info, check):
+    app.command()(command)

@@ -1,0 +1,69 @@
+"""Agreement with Pinocchio, when it is installed: the same URDF read and computed by both."""
+
+from importlib import import_module
+from importlib.util import find_spec
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..algorithms.crba import crba
+from ..io import convert
+from ..model import Model
+from ._identities import error, forward_dynamics, inverse_dynamics, random_states
+from ._robots import Robot
+from ._show import Check
+
+NAME = "agreement with Pinocchio"
+
+
+def agreement(robot: Robot, floating_base: bool, n: int, seed: int) -> list[Check]:
+    """RNEA, CRBA and ABA of both libraries at random states; one line saying why if skipped."""
+    if robot.path is None:
+        return [Check(NAME, None, None, "skipped: a sample has no URDF")]
+    if find_spec("pinocchio") is None:
+        return [Check(NAME, None, None, "skipped: not installed (pip install pin)")]
+    pin = import_module("pinocchio")
+    free = (pin.JointModelFreeFlyer(),) if floating_base else ()
+    try:
+        other = pin.buildModelFromUrdf(str(robot.path), *free)
+        layout = convert.pinocchio(robot.model, other)
+    except (RuntimeError, ValueError) as problem:
+        return [Check(NAME, None, None, f"skipped: {str(problem).splitlines()[0]}")]
+    return _compare(pin, robot.model, other, layout, n, seed)
+
+
+def _compare(pin, model: Model, other, layout, n: int, seed: int) -> list[Check]:
+    model = eqx.tree_at(lambda m: m.damping, model, jnp.zeros_like(model.damping))  # not in theirs
+    states = random_states(model, n, seed)
+
+    @jax.jit
+    def ours(model, states):
+        def one(s):
+            a = forward_dynamics(model, s.q, s.v, s.tau)
+            inputs = layout.q_to(s.q), layout.v_to(s.q, s.v), layout.a_to(s.q, s.v, s.a)
+            torques = inverse_dynamics(model, s.q, s.v, s.a)
+            results = (
+                layout.tau_to(s.q, torques),
+                layout.mass_matrix_to(s.q, crba(model, s.q)),
+                layout.a_to(s.q, s.v, a),
+            )
+            return (*inputs, layout.tau_to(s.q, s.tau)), results
+
+        return jax.vmap(one)(states)
+
+    data = other.createData()
+
+    def theirs(q, v, a, tau):
+        M = np.triu(pin.crba(other, data, q))
+        M = M + np.triu(M, 1).T
+        return pin.rnea(other, data, q, v, a).copy(), M, pin.aba(other, data, q, v, tau).copy()
+
+    inputs, mine = jax.tree.map(np.asarray, ours(model, states))
+    expected = [np.stack(x) for x in zip(*map(theirs, *inputs), strict=True)]
+    names, limits = ("RNEA", "CRBA", "ABA"), (1e-10, 1e-10, 1e-6)
+    return [
+        Check(f"{name} = Pinocchio's", error(x, y), limit, f"pin {pin.__version__}")
+        for name, x, y, limit in zip(names, mine, expected, limits, strict=True)
+    ]

@@ -1,0 +1,91 @@
+"""A robot by what the user typed: a file, ``sample:NAME``, or an example robot's name."""
+
+import difflib
+import inspect
+import warnings
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import typer
+
+from .. import samples
+from ..io._load import load_urdf
+from ..io._robots import example_robots
+from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
+
+SAMPLES = ("pendulum", "double_pendulum", "chain", "tree", "random_tree", "quadruped", "arm")
+FAVOURITES = {"talos": "talos_full_v2", "hyq": "hyq_no_sensors"}
+HELP = "A URDF file, the name of an example robot (talos, panda …), or sample:NAME[:N]."
+
+
+class Robot(NamedTuple):
+    """A loaded robot, where it came from and what its reader warned of."""
+
+    model: Model
+    path: Path | None
+    warnings: list[str]
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
+    """End the command with one line on the standard error stream."""
+    typer.echo(f"rbd-jax: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def load(robot: str, floating_base: bool = False, dtype=None) -> Robot:
+    """Load a robot; ends the command with a clear line if there is no such robot."""
+    if robot.startswith("sample:"):
+        return Robot(_sample(robot, floating_base, dtype), None, [])
+    path = _find(robot)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            model = load_urdf(path, floating_base=floating_base, dtype=dtype)
+        except (RobotDescriptionError, OSError) as error:
+            fail(f"cannot load {robot}: {error}")
+    said = [str(w.message) for w in caught if issubclass(w.category, RobotDescriptionWarning)]
+    return Robot(model, path, said)
+
+
+def _sample(robot: str, floating_base: bool, dtype) -> Model:
+    _, name, *numbers = robot.split(":")
+    if name not in SAMPLES:
+        fail(f"no sample {name!r}; there are: {', '.join(SAMPLES)}")
+    build = getattr(samples, name)
+    parameters = inspect.signature(build).parameters
+    options = {"dtype": dtype}
+    if floating_base:
+        if "floating_base" not in parameters:
+            fail(f"sample {name!r} has no floating base")
+        options["floating_base"] = True
+    first = next(iter(parameters.values()))
+    if first.default is inspect.Parameter.empty and not numbers:
+        numbers = ["6"]
+    if not all(n.isdigit() for n in numbers):
+        fail(f"{robot!r}: expected whole numbers after the sample's name, as in sample:chain:7")
+    return build(*map(int, numbers), **options)
+
+
+def _find(robot: str) -> Path:
+    path = Path(robot).expanduser()
+    if path.is_file():
+        return path
+    if path.suffix or len(path.parts) > 1 and robot not in example_robots():
+        fail(f"no file {robot}")
+    found = find_example(robot)
+    if found is None:
+        names = list(example_robots())
+        if not names:
+            fail(f'no file {robot}, and no example robots: run pip install "rbd-jax[robots]"')
+        close = difflib.get_close_matches(robot, names, n=4, cutoff=0.3) or names
+        fail(f"no robot {robot!r}; example robots: {', '.join(close)}; or a file; or sample:NAME")
+    return found
+
+
+def find_example(robot: str) -> Path | None:
+    """The example robot of this name, or the first whose name starts with it."""
+    robots = example_robots()
+    name = FAVOURITES.get(robot, robot)
+    if name not in robots:
+        name = next((n for n in sorted(robots, key=len) if n.startswith(robot)), name)
+    return robots.get(name)

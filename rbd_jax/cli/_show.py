@@ -1,0 +1,69 @@
+"""The console and the tables that the commands share."""
+
+import platform
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from .._version import __version__
+
+
+class Check(NamedTuple):
+    """One verified statement: passes if ``value <= limit``; a limit of None only informs."""
+
+    name: str
+    value: float | None
+    limit: float | None
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it holds; NaN does not."""
+        return self.limit is None or (self.value is not None and self.value <= self.limit)
+
+
+def console() -> Console:
+    """A console wide enough for the tables when the output is a file."""
+    plain = Console()
+    return plain if plain.is_terminal else Console(width=150)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence], left: int = 1) -> Table:
+    """A rich table: the first ``left`` columns to the left, the others to the right."""
+    out = Table(title=title, title_justify="left", title_style="bold", header_style="bold cyan")
+    for i, column in enumerate(columns):
+        out.add_column(column, justify="left" if i < left else "right", overflow="fold")
+    for row in rows:
+        out.add_row(*(str(x) for x in row))
+    return out
+
+
+def check_table(title: str, checks: Sequence[Check]) -> Table:
+    """Checks with pass or fail and their numbers."""
+
+    def row(c: Check):
+        value = "" if c.value is None else f"{c.value:.2g}"
+        if c.limit is None:
+            return c.name, value, "", "[dim]–[/]", c.note
+        verdict = "[bold green]pass[/]" if c.ok else "[bold red]FAIL[/]"
+        return c.name, value, f"{c.limit:.0e}", verdict, c.note
+
+    out = table(title, ("check", "value", "limit", "", "remark"), map(row, checks))
+    out.columns[-1].justify = "left"
+    return out
+
+
+def numbers(x, digits: int = 3) -> str:
+    """A short vector: ``0.1 0 −2``."""
+    return " ".join(f"{v:.{digits}g}" for v in np.atleast_1d(np.asarray(x)) + 0.0)
+
+
+def machine() -> str:
+    """Versions and device in one line."""
+    device = jax.devices()[0]
+    kind = platform.machine() if device.platform == "cpu" else device.device_kind
+    return f"rbd_jax {__version__}, jax {jax.__version__}, {device.platform} ({kind})"

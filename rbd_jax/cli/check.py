@@ -1,0 +1,37 @@
+"""``rbd-jax check``: does the physics of a robot hold together?"""
+
+from typing import Annotated
+
+import jax
+import typer
+
+from . import _robots
+from ._show import check_table, console, machine
+
+
+def check(
+    robot: Annotated[str, typer.Argument(help=_robots.HELP)],
+    floating_base: Annotated[bool, typer.Option(help="Free joint at the root link.")] = False,
+    states: Annotated[int, typer.Option(help="Number of random states.", min=1)] = 16,
+    seed: Annotated[int, typer.Option(help="Seed of the random states.")] = 0,
+) -> None:
+    """Verify the identities of rigid-body dynamics on a robot at random states, in float64."""
+    jax.config.update("jax_enable_x64", True)
+    from ._identities import identities
+    from ._pinocchio import agreement
+
+    loaded = _robots.load(robot, floating_base)
+    out = console()
+    for text in loaded.warnings:
+        out.print(f"[yellow]warning:[/] {text}", highlight=False)
+    with out.status("compiling and evaluating the identities …"):
+        checks = identities(loaded.model, states, seed)
+    with out.status("comparing with Pinocchio …"):
+        checks += agreement(loaded, floating_base, states, seed)
+    model = loaded.model
+    title = f"{model.topology.name}: {model.nb} bodies, nv {model.nv}, {states} random states"
+    out.print(check_table(title, checks))
+    out.print(machine(), style="dim", highlight=False)
+    failed = [c.name for c in checks if not c.ok]
+    if failed:
+        _robots.fail(f"{len(failed)} of {len(checks)} checks failed: {'; '.join(failed)}", 1)

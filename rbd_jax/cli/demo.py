@@ -1,0 +1,63 @@
+"""``rbd-jax demo``: simulate a batch, differentiate it, check it, time it, draw it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import typer
+
+from . import _robots
+from ._show import check_table, console, machine, table
+
+
+def demo(
+    robot: Annotated[str | None, typer.Option(help=_robots.HELP + " Talos if not given.")] = None,
+    batch: Annotated[int, typer.Option(help="Robots simulated at once.", min=1)] = 512,
+    steps: Annotated[int, typer.Option(help="Time steps of 5 ms.", min=10)] = 200,
+    output: Annotated[Path, typer.Option(help="The picture.")] = Path("rbd-jax-demo.png"),
+    float32: Annotated[
+        bool, typer.Option("--float32/--float64", help="Precision of the batch and the timings.")
+    ] = False,
+    iterations: Annotated[int, typer.Option(help="Gradient steps on the torques.", min=0)] = 12,
+) -> None:
+    """Throw a robot in 512 variations, differentiate the flight, verify it, save a picture.
+
+    The exit code is 1 if a check fails. Checks and gradients are always in float64.
+    """
+    jax.config.update("jax_enable_x64", True)
+    from ._stages import Stages
+
+    out = console()
+    loaded, name = _choose(robot)
+    for text in loaded.warnings:
+        out.print(f"[yellow]warning:[/] {text}", style="dim", highlight=False)
+    if not output.parent.is_dir():
+        _robots.fail(f"no folder {output.parent} to write {output.name} into")
+    model = loaded.model
+    out.print(
+        f"[bold]{name}[/]: {model.nb} bodies, {model.nv} degrees of freedom. {machine()}",
+        highlight=False,
+    )
+    stages = Stages(loaded, batch, steps, "float32" if float32 else "float64", iterations)
+    for number, (text, stage) in enumerate(stages.all(), 1):
+        with out.status(f"{text} …"):
+            line = stage()
+        out.print(f"[green]✔[/] [bold]{number}[/] {text}: {line}", highlight=False)
+    columns = ("what", "evaluations/s", "µs each", "compile s")
+    out.print(table(f"Throughput, batch {batch}, {stages.dtype}", columns, stages.throughput))
+    out.print(check_table("Checks", stages.checks))
+    with out.status("drawing …"):
+        stages.draw(output, name)
+    out.print(f"[green]✔[/] picture: [bold]{output}[/]", highlight=False)
+    failed = [c.name for c in stages.checks if not c.ok]
+    if failed:
+        _robots.fail(f"{len(failed)} checks failed: {'; '.join(failed)}", 1)
+
+
+def _choose(robot: str | None) -> tuple[_robots.Robot, str]:
+    """The robot asked for; else Talos, else HyQ, else the built-in quadruped."""
+    for name in (robot,) if robot else ("talos", "hyq"):
+        if robot or _robots.find_example(name):
+            sample = name.startswith("sample:")
+            return _robots.load(name, floating_base=not sample), name
+    return _robots.load("sample:quadruped"), "quadruped"

@@ -1,0 +1,77 @@
+"""``rbd-jax info``: what a robot consists of."""
+
+from typing import Annotated
+
+import jax
+import numpy as np
+import typer
+
+from ..algorithms.energy import center_of_mass, total_mass
+from ..model import Model, neutral
+from . import _robots
+from ._show import console, numbers, table
+
+
+def info(
+    robot: Annotated[str, typer.Argument(help=_robots.HELP)],
+    floating_base: Annotated[bool, typer.Option(help="Free joint at the root link.")] = False,
+) -> None:
+    """Tables of a robot's bodies and joints, its totals and what is odd about it."""
+    jax.config.update("jax_enable_x64", True)
+    loaded = _robots.load(robot, floating_base)
+    model, out = loaded.model, console()
+    out.print(
+        table("Bodies", ("#", "body", "mass kg", "com m", "inertia kg m²"), _bodies(model), 2)
+    )
+    columns = ("#", "joint", "kind", "parent", "axis", "q", "v", "limits", "max v", "max τ")
+    out.print(table("Joints", (*columns, "damping"), _joints(model), 4))
+    out.print(table("Totals", ("", robot), _totals(model)))
+    for text in loaded.warnings:
+        out.print(f"[yellow]warning:[/] {text}", highlight=False)
+
+
+def _bodies(model: Model):
+    for i, (name, row) in enumerate(zip(model.body_names, np.asarray(model.inertia), strict=True)):
+        m, mc = row[0], row[1:4]
+        com = mc / m if m else np.zeros(3)
+        ixx, iyy, izz = row[4], row[6], row[9]
+        central = np.array([ixx, iyy, izz]) - m * (com @ com - com**2)
+        yield i, name, f"{m:.4g}", numbers(com), numbers(central)
+
+
+def _joints(model: Model):
+    lower, upper = np.asarray(model.position_lower), np.asarray(model.position_upper)
+    topo = model.topology
+    for i, name in enumerate(model.joint_names):
+        q, v = model.q_slice(name), model.v_slice(name)
+        parent = "world" if topo.parents[i] < 0 else model.body_names[topo.parents[i]]
+        free = np.isinf(lower[q]).all() and np.isinf(upper[q]).all()
+        limits = "" if free else f"{numbers(lower[q])} … {numbers(upper[q])}"
+        axis = "" if topo.kinds[i] in ("free", "spherical", "translation") else model.axis[i]
+        yield (
+            i,
+            name,
+            topo.kinds[i],
+            parent,
+            axis if isinstance(axis, str) else numbers(axis, 2),
+            f"{q.start}:{q.stop}",
+            f"{v.start}:{v.stop}",
+            limits,
+            *(_finite(x[v]) for x in (model.velocity_limit, model.effort_limit)),
+            numbers(model.damping[v]) if np.any(model.damping[v]) else "",
+        )
+
+
+def _finite(x) -> str:
+    return "" if np.isinf(np.asarray(x)).all() else numbers(x)
+
+
+def _totals(model: Model):
+    topo = model.topology
+    yield "name", topo.name
+    yield "bodies, frames", f"{model.nb}, {len(model.frame_names)}"
+    yield "nq, nv", f"{model.nq}, {model.nv}"
+    yield "depth of the tree", int(topo.tree.depths.max()) + 1 if model.nb else 0
+    yield "mass", f"{float(total_mass(model)):.5g} kg"
+    yield "centre of mass at q = neutral", f"{numbers(center_of_mass(model, neutral(model)))} m"
+    yield "joints that mimic another", len(topo.mimics)

@@ -1,0 +1,105 @@
+"""Every public function of a model, called by the names of its arguments.
+
+A function that joins the API is found here by itself, and so comes under every test that asks
+something of all of them (shape checks, precision of products, one-body and immobile robots).
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+import rbd_jax as rbd
+
+# ``jax.jit`` without the passes that only make a program run faster: for large functions that run
+# a few times, compilation is most of the time of a test.
+quick_jit = partial(
+    jax.jit,
+    compiler_options={
+        "xla_backend_optimization_level": 0,
+        "xla_llvm_disable_expensive_passes": True,
+    },
+)
+
+
+_ON_THE_HOST = ("mimic_map",)
+
+
+def public_functions() -> dict[str, Callable]:
+    """The functions of arrays of the public API whose first argument is a model."""
+    found = {}
+    for name, f in vars(rbd).items():
+        if name.startswith("_") or isinstance(f, type) or not callable(f):
+            continue
+        alias = f.__name__ != name and getattr(rbd, f.__name__, None) is f
+        if alias or name in _ON_THE_HOST:
+            continue
+        if next(iter(inspect.signature(f).parameters), None) == "model":
+            found[name] = f
+    return found
+
+
+def deepest_frame(m: rbd.Model) -> int:
+    """The last frame of the body with the most joints above it."""
+    bodies = m.topology.frame_bodies
+    deepest = max(bodies, key=lambda b: -1 if b < 0 else m.topology.tree.depths[b])
+    return max(i for i, b in enumerate(bodies) if b == deepest)
+
+
+def _spin_down(t, q, v):
+    return -0.1 * v
+
+
+def arguments(model: rbd.Model, seed: int = 0) -> dict[str, object]:
+    """A value for each argument name that the API uses."""
+    keys = jax.random.split(jax.random.key(seed), 8)
+    normal = lambda k, *shape: jax.random.normal(keys[k], shape, model.dtype)  # noqa: E731
+    q, v = rbd.random_configuration(model, keys[0]), normal(1, model.nv)
+    return {
+        "q": q,
+        "q0": q,
+        "q1": rbd.random_configuration(model, keys[7]),
+        "v": v,
+        "v0": v,
+        "dv": 0.1 * v,
+        "dq": rbd.rate_from_velocity(model, q, v),
+        "a": normal(2, model.nv),
+        "tau": normal(3, model.nv),
+        "lam": jnp.cos(jnp.arange(model.nv, dtype=model.dtype)),
+        "f_ext": normal(4, model.nb, 6),
+        "prescribed": jax.random.bernoulli(keys[5], 0.5, (model.nb,)),
+        "frame": model.frame_names[-1],
+        "base": model.frame_names[0],
+        "key": keys[6],
+        "controls": normal(6, 3, model.nv),
+        "dt": jnp.asarray(0.01, model.dtype),
+        "t": jnp.asarray(0.0, model.dtype),
+        "acceleration": _spin_down,
+    }
+
+
+def bind(name: str, model: rbd.Model, seed: int = 0) -> dict[str, object]:
+    """The arguments besides the model for the public function ``name``; optional ones as known."""
+    known, chosen = arguments(model, seed), {}
+    for parameter in list(inspect.signature(public_functions()[name]).parameters.values())[1:]:
+        if parameter.name in known:
+            chosen[parameter.name] = known[parameter.name]
+        elif parameter.default is inspect.Parameter.empty:
+            raise AssertionError(f"tests/calls.py has no value for {name}({parameter.name})")
+    return chosen
+
+
+def split(chosen: dict[str, object]) -> tuple[dict[str, Array], dict[str, object]]:
+    """Arrays (to trace) and the rest (static)."""
+    arrays = {k: x for k, x in chosen.items() if isinstance(x, jax.Array)}
+    return arrays, {k: x for k, x in chosen.items() if k not in arrays}
+
+
+def traced(name: str, model: rbd.Model) -> tuple[Callable, tuple[rbd.Model, dict[str, Array]]]:
+    """``(f, args)``: the public function as ``f(model, arrays)``, and arguments for it."""
+    arrays, rest = split(bind(name, model))
+    function = public_functions()[name]
+    return (lambda m, x: function(m, **x, **rest)), (model, arrays)

@@ -1,0 +1,278 @@
+"""Automatic differentiation, ``vmap`` and ``jit`` of the raw algorithms, and their programs."""
+
+from functools import cache, partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from calls import public_functions, quick_jit, traced
+from helpers import assert_close, quaternion_slices, random_states, scale_quaternions, stack
+from jax.flatten_util import ravel_pytree
+
+import rbd_jax as rbd
+from rbd_jax import samples
+
+# --- gradients against central differences ----------------------------------------------------
+
+PHYSICS = ("placement_R", "placement_p", "axis", "pitch", "inertia", "gravity", "armature")
+
+
+def _prescribed(m):
+    return jnp.arange(m.nb) % 3 == 1
+
+
+ALGORITHMS = {
+    "rnea": lambda m, s: rbd.rnea(m, s.q, s.v, s.a, s.f_ext),
+    "aba": lambda m, s: rbd.aba(m, s.q, s.v, s.tau, s.f_ext),
+    "crba": lambda m, s: rbd.crba(m, s.q),
+    "hybrid": lambda m, s: rbd.hybrid_dynamics(
+        m, s.q, s.v, s.a, s.tau, _prescribed(m), s.f_ext
+    ),
+}  # fmt: skip
+
+
+@cache
+def robot() -> rbd.Model:
+    """Every joint kind, and a gravity that no axis is aligned with."""
+    m = samples.random_tree(0)
+    return eqx.tree_at(lambda m: m.gravity, m, jnp.array([1.3, -3.1, -8.7]))
+
+
+def _points(m):
+    """Random states, then the singular ones: zero velocity, zero and neutral q, angles of π."""
+    s = random_states(m, 1, seed=1)
+    one = jax.tree.map(lambda x: x[0], s)
+    zero = jnp.zeros_like(one.v)
+    half_turn = one.q
+    for k, where in enumerate(quaternion_slices(m)):
+        axis = jnp.array([[0.0, 0.6, 0.0, 0.8], [0.0, 1.0, 0.0, 0.0]])[k % 2]
+        half_turn = half_turn.at[where].set(axis)
+    neutral = rbd.neutral(m)
+    return {
+        "random": one,
+        "other length and sign of quaternions": one._replace(q=scale_quaternions(m, one.q, -1.7)),
+        "zero velocity": one._replace(v=zero),
+        "neutral": one._replace(q=neutral),
+        "all at rest": one._replace(q=neutral, v=zero, a=zero, tau=zero, f_ext=one.f_ext * 0),
+        "half turns": one._replace(q=half_turn),
+    }
+
+
+def _loss(algorithm, m, s):
+    out, _ = ravel_pytree(ALGORITHMS[algorithm](m, s))
+    return jnp.sum(out * jnp.sin(1.0 + jnp.arange(out.size, dtype=out.dtype)))
+
+
+@cache
+def _derivatives(algorithm):
+    """Gradient and, along a direction, the forward derivative, at all points at once."""
+    m, points = robot(), _points(robot())
+    batch = stack(list(points.values()))
+    f = partial(_loss, algorithm)
+    grads = quick_jit(jax.vmap(jax.grad(f, argnums=(0, 1)), in_axes=(None, 0)))(m, batch)
+    step = jax.tree.map(lambda x: jnp.cos(1.0 + jnp.nan_to_num(x, posinf=1.0, neginf=-1.0)), m)
+    along = jax.tree.map(lambda x: jnp.sin(0.5 + x[0] * x[0]), batch)
+    forward = jax.vmap(lambda s: jax.jvp(f, (m, s), (step, along))[1])
+    return grads, quick_jit(forward)(batch), step, along
+
+
+@cache
+def _numeric(algorithm):
+    """The gradient by differences of fourth order, at one point; a row a number perturbed."""
+    m = robot()
+    _, unravel = ravel_pytree((m, _points(m)["random"]))
+    f = quick_jit(jax.vmap(lambda x: _loss(algorithm, *unravel(x))))
+
+    def gradient(m, s, h=1e-3):
+        x = np.asarray(ravel_pytree((m, s))[0])
+        slope = np.zeros_like(x)
+        for c, w in ((1, 8), (-1, -8), (2, -1), (-2, 1)):
+            slope += w * np.asarray(f(jnp.asarray(x + c * h * np.eye(x.size)))) / (12 * h)
+        return unravel(jnp.asarray(slope))
+
+    return gradient
+
+
+@pytest.mark.parametrize("point", list(_points(samples.pendulum())))
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_gradients_agree_with_central_differences(algorithm, point):
+    """With respect to q (ambient), v, a, tau, f_ext and every leaf of the model."""
+    m, points = robot(), _points(robot())
+    k = list(points).index(point)
+    grads = jax.tree.map(lambda x: np.asarray(x[k]), _derivatives(algorithm)[0])
+    numeric = jax.tree.map(np.asarray, _numeric(algorithm)(m, points[point]))
+    scale = max(np.abs(x).max() for x in jax.tree.leaves(grads[1]))
+    for name in (*PHYSICS, "damping", "friction", "effort_limit", "position_lower", "frame_p"):
+        a, b = getattr(grads[0], name), getattr(numeric[0], name)
+        assert np.isfinite(a).all(), name
+        bound = 1e-6 * max(scale, np.abs(a).max())
+        np.testing.assert_allclose(a, b, rtol=0, atol=bound, err_msg=name)
+    for name, a, b in zip(grads[1]._fields, grads[1], numeric[1], strict=True):
+        assert np.isfinite(a).all(), name
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-6 * scale, err_msg=name)
+    if point == "random":
+        for name in PHYSICS if algorithm != "crba" else set(PHYSICS) - {"gravity"}:
+            assert np.abs(getattr(numeric[0], name)).max() > 1e-2, f"{name} has no influence"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_forward_mode_agrees_with_reverse_mode(algorithm):
+    grads, forward, step, along = _derivatives(algorithm)
+    inner = lambda g, d: sum(jnp.sum(a * b) for a, b in zip(*map(jax.tree.leaves, (g, d))))  # noqa: B905, E731
+    for k, value in enumerate(forward):
+        g = jax.tree.map(lambda x, k=k: x[k], grads)
+        reverse = inner(g, (step, along))
+        assert abs(reverse - value) <= 1e-10 * max(abs(value), 1.0)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_ambient_gradient_is_the_gradient_on_the_manifold(algorithm):
+    """Orthogonal to the quaternions; along ``integrate`` it is what differences give."""
+    m, points = robot(), _points(robot())
+    tangent = quick_jit(
+        lambda s, d: jax.vmap(
+            lambda x: _loss(algorithm, m, s._replace(q=rbd.integrate(m, s.q, x)))
+        )(d)
+    )
+    for k, (name, s) in enumerate(points.items()):
+        g = _derivatives(algorithm)[0][1].q[k]
+        for where in quaternion_slices(m):
+            assert abs(g[where] @ s.q[where]) <= 1e-10 * float(jnp.abs(g).max())
+        # rate_from_velocity is that of a unit quaternion scaled by the length of q
+        rates = jax.vmap(lambda e, s=s: rbd.rate_from_velocity(m, s.q, e))(jnp.eye(m.nv))
+        h = 1e-3
+        numeric = sum(
+            w * tangent(s, c * h * jnp.eye(m.nv)) / (12 * h)
+            for c, w in ((1, 8), (-1, -8), (2, -1), (-2, 1))
+        )
+        scale = float(jnp.abs(numeric).max())
+        np.testing.assert_allclose(rates @ g, numeric, rtol=0, atol=1e-6 * scale, err_msg=name)
+
+
+# --- vmap and jit -----------------------------------------------------------------------------
+
+
+def _heavier(m, k):
+    return eqx.tree_at(lambda m: m.inertia, m, m.inertia * (1 + 0.3 * k))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_vmap_over_states_models_and_both(algorithm):
+    m = samples.random_tree(3, kinds=("free", "revolute", "spherical"))
+    f, s = ALGORITHMS[algorithm], random_states(m, 3)
+    models = [_heavier(m, k) for k in range(3)]
+    many = stack(models)
+    one = jax.jit(f)
+    rows = [[one(x, jax.tree.map(lambda y, n=n: y[n], s)) for n in range(3)] for x in models]
+    over_states = jax.jit(jax.vmap(f, in_axes=(None, 0)))(m, s)
+    assert_close(over_states, stack(rows[0]), rtol=1e-11, atol=1e-11)
+    first = jax.tree.map(lambda y: y[0], s)
+    over_models = jax.jit(jax.vmap(f, in_axes=(0, None)))(many, first)
+    assert_close(over_models, stack([r[0] for r in rows]), rtol=1e-11, atol=1e-11)
+    together = jax.jit(jax.vmap(f))(many, s)
+    assert_close(together, stack([rows[n][n] for n in range(3)]), rtol=1e-11, atol=1e-11)
+    grid = jax.jit(jax.vmap(jax.vmap(f, in_axes=(None, 0)), in_axes=(0, None)))(many, s)
+    assert_close(grid, stack([stack(r) for r in rows]), rtol=1e-11, atol=1e-11)
+
+
+def test_vmap_over_one_leaf_of_the_model():
+    m = samples.arm()
+    s = jax.tree.map(lambda x: x[0], random_states(m, 1))
+    directions = jnp.eye(3)
+    pull = lambda g: rbd.gravity_torque(eqx.tree_at(lambda m: m.gravity, m, g), s.q)  # noqa: E731
+    assert_close(jax.vmap(pull)(directions), jnp.stack([pull(g) for g in directions]))
+
+
+def test_a_model_of_the_same_shape_is_not_compiled_again():
+    count = 0
+
+    @jax.jit
+    def f(m, q):
+        nonlocal count
+        count += 1
+        return rbd.crba(m, q)
+
+    for k in range(3):
+        m = _heavier(samples.chain(3), k)
+        f(m, rbd.neutral(m))
+    assert count == 1
+
+
+# --- the programs -----------------------------------------------------------------------------
+
+
+def _equations(jaxpr):
+    """All equations of a jaxpr and of those inside it."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in jax.tree.leaves(
+            list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")
+        ):
+            if hasattr(inner, "jaxpr"):
+                inner = inner.jaxpr
+            if hasattr(inner, "eqns"):
+                yield from _equations(inner)
+
+
+def _programs(name, m):
+    """The jaxprs of a public function: itself, its forward and its reverse derivative."""
+    f, (m, arrays) = traced(name, m)
+    yield jax.make_jaxpr(f)(m, arrays).jaxpr
+    if "second" in name or "hessian" in name:
+        return  # derivatives already
+    smooth = {k: x for k, x in arrays.items() if jnp.issubdtype(x.dtype, jnp.floating)}
+    rest = {k: x for k, x in arrays.items() if k not in smooth}
+    g = lambda m, x: f(m, {**x, **rest})  # noqa: E731
+    out = jax.eval_shape(g, m, smooth)
+    if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in jax.tree.leaves(out)):
+        return
+
+    def reverse(m, x):
+        out, pull = jax.vjp(g, m, x)
+        return pull(jax.tree.map(jnp.ones_like, out))
+
+    yield jax.make_jaxpr(lambda m, x: jax.jvp(g, (m, x), (m, x)))(m, smooth).jaxpr
+    yield jax.make_jaxpr(reverse)(m, smooth).jaxpr
+
+
+def _imprecise(jaxpr) -> list[str]:
+    highest = jax.lax.Precision.HIGHEST
+    bad = []
+    for eqn in _equations(jaxpr):
+        if eqn.primitive.name not in ("dot_general", "conv_general_dilated"):
+            continue
+        if not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating):
+            continue
+        precision = eqn.params["precision"]
+        if precision != (highest, highest) and precision != highest:
+            bad.append(f"{eqn.primitive.name} with precision {precision}")
+    return bad
+
+
+def test_the_search_for_imprecise_products_finds_one():
+    program = jax.make_jaxpr(jax.jit(lambda x: jax.lax.map(lambda y: y @ y, x)))(
+        jnp.ones((2, 3, 3))
+    )
+    assert len(_imprecise(program.jaxpr)) == 1
+
+
+@pytest.mark.parametrize("name", sorted(public_functions()))
+def test_every_product_states_the_highest_precision(name):
+    """On a GPU a float32 product of default precision may keep three digits (TF32)."""
+    kinds = "free", "spherical", "translation", "revolute"
+    for program in _programs(name, samples.random_tree(0, kinds)):
+        assert not _imprecise(program)
+
+
+@pytest.mark.parametrize("name", sorted(public_functions()))
+def test_no_loop_over_bodies_is_unrolled(name):
+    """The program of a chain grows by one round of pointer doubling when the chain doubles."""
+    sizes = {}
+    for n in (8, 16, 32):
+        f, args = traced(name, samples.chain(n))
+        sizes[n] = sum(1 for _ in _equations(jax.make_jaxpr(f)(*args).jaxpr))
+    rounds = [sizes[2 * n] - sizes[n] for n in (8, 16)]
+    assert rounds[0] == rounds[1]
+    assert rounds[0] <= 0.2 * sizes[8]

@@ -1,0 +1,172 @@
+"""Wrong arguments to the public functions: an error that names argument, value and remedy."""
+
+import inspect
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from calls import bind, public_functions
+
+import rbd_jax as rbd
+from rbd_jax import samples
+from rbd_jax._check import _SHAPES
+
+MODEL = samples.random_tree(3, kinds=("free", "revolute"))  # nq, nv, nb differ
+FUNCTIONS = public_functions()
+ARGUMENTS = [
+    (name, argument)
+    for name, f in sorted(FUNCTIONS.items())
+    for argument in inspect.signature(f).parameters
+    if argument in _SHAPES
+]
+ids = [f"{f}-{a}" for f, a in ARGUMENTS]
+every_argument = pytest.mark.parametrize("function, argument", ARGUMENTS, ids=ids)
+robot = MODEL.topology.name
+
+
+def _call(function, **changes):
+    return FUNCTIONS[function](MODEL, **{**bind(function, MODEL), **changes})
+
+
+def _dims(argument):
+    names = _SHAPES[argument]
+    shape = tuple(getattr(MODEL, d) if isinstance(d, str) else d for d in names)
+    text = "(" + ", ".join(map(str, names)) + ("," if len(names) == 1 else "") + ")"
+    return shape, text
+
+
+def test_the_table_covers_the_dynamics():
+    expected = {("rnea", "f_ext"), ("aba", "tau"), ("hybrid_dynamics", "prescribed"), ("crba", "q")}
+    assert expected <= set(ARGUMENTS)
+    assert len({f for f, _ in ARGUMENTS}) >= 20
+
+
+@every_argument
+def test_wrong_length(function, argument):
+    shape, text = _dims(argument)
+    wrong = (shape[0] + 1, *shape[1:])
+    dtype = bool if argument == "prescribed" else float
+    message = f"{function}: {argument} has shape {wrong}, expected {text} = {shape} for robot"
+    with pytest.raises(ValueError, match=re.escape(f"{message} {robot!r}") + "$"):
+        _call(function, **{argument: jnp.zeros(wrong, dtype)})
+
+
+@every_argument
+def test_a_batch_is_told_about_vmap(function, argument):
+    shape, _ = _dims(argument)
+    dtype = bool if argument == "prescribed" else float
+    message = f"{function}: {argument} has shape {(3, *shape)}.*; functions take one sample, use "
+    pattern = re.escape(message).replace(r"\.\*", ".*") + "jax.vmap for a batch$"
+    with pytest.raises(ValueError, match=pattern):
+        _call(function, **{argument: jnp.zeros((3, *shape), dtype)})
+
+
+@every_argument
+def test_wrong_dtype(function, argument):
+    shape, _ = _dims(argument)
+    if argument == "prescribed":
+        message, value = "prescribed must be bool, got float64", jnp.zeros(shape)
+    else:
+        message = f"{argument} must be floating point, got int64; use astype(float)"
+        value = jnp.zeros(shape, jnp.int64)
+    with pytest.raises(TypeError, match=re.escape(f"{function}: {message}") + "$"):
+        _call(function, **{argument: value})
+
+
+@every_argument
+def test_errors_come_under_jit_too(function, argument):
+    shape, _ = _dims(argument)
+    dtype = bool if argument == "prescribed" else float
+    with pytest.raises(ValueError, match=f"^{function}: {argument} has shape"):
+        jax.eval_shape(
+            lambda x: _call(function, **{argument: x}), jnp.zeros((shape[0] + 2, *shape[1:]), dtype)
+        )
+
+
+@pytest.mark.parametrize("function", sorted(FUNCTIONS))
+def test_not_a_model(function):
+    message = f"{function}: the first argument must be a rbd_jax.Model, got str; make one with"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        FUNCTIONS[function]("talos.urdf", **bind(function, MODEL))
+
+
+@pytest.mark.parametrize("function", [f for f, a in ARGUMENTS if a == "q"])
+def test_missing_and_unknown_arguments(function):
+    given = bind(function, MODEL)
+    with pytest.raises(TypeError, match="velocity"):
+        FUNCTIONS[function](MODEL, **given, velocity=1)
+    del given["q"]
+    with pytest.raises(TypeError, match="q"):
+        FUNCTIONS[function](MODEL, **given)
+
+
+QUICK = ("rnea", "bias_torque", "inverse_dynamics", "forward_dynamics")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(f, marks=() if f in QUICK else pytest.mark.slow)
+        for f, a in ARGUMENTS
+        if a == "f_ext"
+    ],
+)
+def test_f_ext_may_be_left_out(function):
+    given = bind(function, MODEL)
+    del given["f_ext"]
+    without = FUNCTIONS[function](MODEL, **given)
+    none = FUNCTIONS[function](MODEL, **given, f_ext=None)
+    zero = FUNCTIONS[function](MODEL, **given, f_ext=jnp.zeros((MODEL.nb, 6)))
+    for a, b, c in zip(*map(jax.tree.leaves, (without, none, zero)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=0)
+        np.testing.assert_allclose(a, c, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [f for f in FUNCTIONS if "frame" in inspect.signature(FUNCTIONS[f]).parameters],
+)
+def test_unknown_frame_names_the_nearest(function):
+    near = [n for n in MODEL.frame_names if n.startswith("link")][0]
+    with pytest.raises(KeyError, match=f"has no frame 'lnk0'; nearest.*{near}"):
+        _call(function, frame="lnk0")
+    for wrong in (len(MODEL.frame_names), -len(MODEL.frame_names) - 1):
+        with pytest.raises(IndexError):
+            _call(function, frame=wrong)
+
+
+def test_unknown_reference():
+    # unwrapped: in a test run the check of the annotations would come first
+    plain = inspect.unwrap(rbd.jacobian)
+    with pytest.raises(ValueError, match="reference must be one of .*got 'body'"):
+        plain(MODEL, rbd.neutral(MODEL), "link0", "body")
+
+
+def test_unknown_joint_names_the_nearest():
+    with pytest.raises(KeyError, match="has no joint 'jont0'; nearest.*joint0"):
+        MODEL.q_slice("jont0")
+    with pytest.raises(KeyError, match="has no joint 'jont0'; nearest.*joint0"):
+        MODEL.v_slice("jont0")
+
+
+def test_rollout():
+    q, v = rbd.neutral(MODEL), jnp.zeros(MODEL.nv)
+    u = jnp.zeros((4, MODEL.nv))
+    plain = inspect.unwrap(rbd.rollout)  # else the check of the annotations comes first
+    run = lambda u, **options: plain(MODEL, q, v, u, 0.01, **options)  # noqa: E731
+    with pytest.raises(
+        ValueError, match=r"controls has shape \(4, 3\), expected \(T, nv\) = \(T, 7"
+    ):
+        run(u[:, :3])
+    with pytest.raises(ValueError, match=r"controls has shape \(7,\), expected \(T, nv\)"):
+        run(u[0])
+    with pytest.raises(ValueError, match="steps=5 but controls has 4 rows"):
+        run(u, steps=5)
+    with pytest.raises(ValueError, match="with a policy, say how many steps"):
+        run(lambda t, q, v: v)
+    with pytest.raises(ValueError, match="integrator must be one of .*'rk4'.*got 'euler'"):
+        run(u, integrator="euler")
+    with pytest.raises(ValueError, match=r"f_ext has shape \(1, 6\)"):
+        rbd.rollout(MODEL, q, v, u, 0.01, f_ext=jnp.zeros((1, 6)))

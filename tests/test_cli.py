@@ -1,0 +1,142 @@
+"""The command line: what it prints, what it exits with, what it says when something is wrong."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+
+from typer.testing import CliRunner  # noqa: E402
+
+URDF = """<robot name="swing">
+  <link name="base"/>
+  <link name="bob">
+    <inertial><origin xyz="0 0 -1"/><mass value="2"/>
+      <inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>
+  </link>
+  <joint name="hinge" type="continuous"><parent link="base"/><child link="bob"/>
+    <axis xyz="0 1 0"/></joint>
+</robot>
+"""
+
+
+def run(*args: str):
+    from rbd_jax.cli._app import app
+
+    return CliRunner().invoke(app, [str(a) for a in args])
+
+
+@pytest.fixture
+def urdf(tmp_path):
+    path = tmp_path / "swing.urdf"
+    path.write_text(URDF)
+    return path
+
+
+def test_info_of_a_sample():
+    result = run("info", "sample:quadruped")
+    assert result.exit_code == 0, result.output
+    for text in ("lf_kfe", "trunk", "nq, nv", "19, 18"):
+        assert text in result.output
+
+
+def test_info_of_a_file(urdf):
+    result = run("info", urdf, "--floating-base")
+    assert result.exit_code == 0, result.output
+    assert "swing" in result.output and "root_joint" in result.output
+
+
+def test_info_shows_the_warnings(tmp_path):
+    path = tmp_path / "bad.urdf"
+    path.write_text(URDF.replace('ixx="0.1"', 'ixx="9"'))
+    result = run("info", path)
+    assert result.exit_code == 0, result.output
+    assert "warning" in result.output and "triangle" in result.output
+
+
+def test_check_passes(urdf):
+    result = run("check", urdf, "--states", 2)
+    assert result.exit_code == 0, result.output
+    assert "pass" in result.output and "FAIL" not in result.output
+    assert "condition number" in result.output
+
+
+def test_check_fails_on_a_singular_robot(tmp_path):
+    path = tmp_path / "massless.urdf"
+    bare = URDF.replace('<mass value="2"/>', '<mass value="0"/>').replace('"0.1"', '"0"')
+    path.write_text(bare)
+    result = run("check", path, "--states", 2)
+    assert result.exit_code == 1, result.output
+    assert "FAIL" in result.output and "checks failed" in result.output
+
+
+@pytest.mark.parametrize(
+    ("robot", "says"),
+    [
+        ("missing.urdf", "no file missing.urdf"),
+        ("nosuchrobot", "nosuchrobot"),
+        ("sample:nosuch", "no sample 'nosuch'; there are: pendulum"),
+        ("sample:chain:x", "expected whole numbers"),
+        ("sample:pendulum:1:1:float32:7", "expected whole numbers"),
+    ],
+)
+@pytest.mark.parametrize("command", ["info", "check"])
+def test_unknown_robots(command, robot, says):
+    result = run(command, robot)
+    assert result.exit_code == 2
+    assert says in result.output
+    assert len(result.output.strip().splitlines()) == 1
+
+
+def test_a_broken_file(tmp_path):
+    path = tmp_path / "broken.urdf"
+    path.write_text("<robot name='x'><link name='a'/>")
+    result = run("check", path)
+    assert result.exit_code == 2
+    assert "cannot load" in result.output and "broken.urdf" in result.output
+
+
+@pytest.mark.parametrize("precision", ["--float32", "--float64"])
+def test_demo(tmp_path, precision):
+    picture = tmp_path / "demo.png"
+    result = run("demo", "--robot", "sample:pendulum", "--batch", 3, "--steps", 12,
+                 "--iterations", 1, "--output", picture, precision)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    for text in ("forward dynamics a second", "central differences", "compile s", "pass"):
+        assert text in result.output
+
+
+def test_demo_of_a_flying_robot(tmp_path):
+    picture = tmp_path / "demo.png"
+    result = run("demo", "--robot", "sample:tree:3", "--batch", 2, "--steps", 10,
+                 "--iterations", 1, "--output", picture)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert picture.stat().st_size > 10_000
+
+
+def test_demo_says_where_it_cannot_write(tmp_path):
+    result = run("demo", "--robot", "sample:pendulum", "--output", tmp_path / "no" / "demo.png")
+    assert result.exit_code == 2
+    assert "no folder" in result.output
+
+
+def test_extras_are_missed_in_one_line():
+    code = (
+        "import importlib.util as u, rbd_jax.cli as c; f = u.find_spec\n"
+        "u.find_spec = lambda n, *a: None if n in ('typer', 'rich') else f(n, *a)\nc.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert 'pip install "rbd-jax[cli]"' in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_library_does_not_import_the_extras():
+    code = (
+        "import sys, rbd_jax\n"
+        "extras = {'typer', 'rich', 'matplotlib', 'pinocchio', 'mujoco'} & set(sys.modules)\n"
+        "assert not extras, extras"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

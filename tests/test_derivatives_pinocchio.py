@@ -1,0 +1,94 @@
+"""Explicit derivatives against Pinocchio's on the robots of example-robot-data."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from calls import quick_jit
+from helpers import random_states
+from test_pinocchio import TOL, _ill_conditioned, _load, _singular, error, pin
+
+import rbd_jax as rbd
+from rbd_jax.io._robots import example_robots
+
+pytestmark = pytest.mark.filterwarnings("ignore::rbd_jax.RobotDescriptionWarning")
+
+BATCH = 2
+DEFAULT = {
+    "talos_full_v2-floating", "hyq_no_sensors-floating", "solo12-floating", "icub-floating",
+    "pr2-fixed", "baxter-fixed", "panda-fixed", "double_pendulum_continuous-floating",
+}  # fmt: skip
+LONG = (
+    "romeo", "anymal", "anymal-kinova", "a1", "b1", "b1-z1", "bolt", "centauro", "g1_29dof_rev_1_0",
+    "go2", "icub_reduced", "laikago", "simple_humanoid", "talos_reduced", "tiago", "quadrotor_base",
+    "allegro_right_hand", "kinova", "tiago_dual", "ur5_robot", "ur10_robot", "xarm7", "z1",
+    "so101", "finger_edu", "human", "hextilt_flying_arm_5", "talos_left_arm",
+)  # fmt: skip
+_ROOTED = {"allegro_right_hand", "kinova", "tiago_dual", "ur5_robot", "ur10_robot", "xarm7", "z1",
+           "so101", "finger_edu", "talos_left_arm"}  # fmt: skip
+
+
+def _cases():
+    long = [f"{n}-{'fixed' if n in _ROOTED else 'floating'}" for n in LONG]
+    there = [c for c in (*sorted(DEFAULT), *long) if c.rpartition("-")[0] in example_robots()]
+    slow = [pytest.param(c, marks=pytest.mark.slow) for c in there if c not in DEFAULT]
+    return [c for c in there if c in DEFAULT] + slow
+
+
+def _one(layout, m, s):
+    """Our derivatives and the state, in Pinocchio's layout."""
+    q = s.q
+    fd = [rbd.forward_dynamics_derivatives(m, q, s.v, s.tau, s.f_ext, method=k)
+          for k in ("dmm", "aza")]  # fmt: skip
+    derivatives = rbd.inverse_dynamics_derivatives(m, q, s.v, s.a, s.f_ext), *fd
+    # G is constant where no joint is turned, so all these are forms on velocities
+    out = [[layout.mass_matrix_to(q, A) for A in group] for group in derivatives]
+    state = layout.q_to(q), *(layout.v_to(q, x) for x in (s.v, s.a, s.tau))
+    return state, layout.spatial_to(s.f_ext), out
+
+
+@partial(quick_jit, static_argnums=0)
+def _ours(layout, m, states):
+    return jax.vmap(partial(_one, layout, m))(states)
+
+
+def _symmetric(A):
+    upper = np.triu(A)
+    return upper + np.triu(upper, 1).T
+
+
+def _theirs(ours, theirs, state, wrenches):
+    data = theirs.createData()
+    q, v, a, tau = (np.array(x) for x in state)
+    f_ext = pin.StdVec_Force()
+    for _ in range(theirs.njoints):
+        f_ext.append(pin.Force.Zero())
+    for i, name in enumerate(ours.joint_names):
+        f_ext[theirs.getJointId(name)] = pin.Force(np.array(wrenches[i]))
+    *id_, M = (np.array(x) for x in pin.computeRNEADerivatives(theirs, data, q, v, a, f_ext))
+    data = theirs.createData()
+    *fd, Minv = (np.array(x) for x in pin.computeABADerivatives(theirs, data, q, v, tau, f_ext))
+    return (*id_, _symmetric(M)), (*fd, _symmetric(Minv))
+
+
+@pytest.mark.parametrize("case", _cases())
+def test_derivatives(case):
+    """To 1e-10; where M is ill conditioned, to 1e-10 of the torques that the difference makes."""
+    ours, theirs, layout = _load(case)
+    assert not layout.turns
+    states = random_states(ours, BATCH, seed=5)
+    everything = jax.tree.map(np.asarray, _ours(layout, ours, states))
+    for n in range(BATCH):
+        state, wrenches, (id_, dmm, aza) = jax.tree.map(lambda x, n=n: x[n], everything)
+        their_id, their_fd = _theirs(ours, theirs, state, wrenches)
+        M = their_id[2]
+        for x, y in zip(id_, their_id, strict=True):
+            assert error(x, y) <= TOL
+        if _singular(M):
+            continue
+        for found in (dmm, aza):
+            for x, y in zip(found, their_fd, strict=True):
+                assert np.abs(M @ (x - y)).max() <= TOL * max(1, (np.abs(M) @ np.abs(y)).max())
+                if not _ill_conditioned(M):
+                    assert error(x, y) <= TOL

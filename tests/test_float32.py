@@ -1,0 +1,104 @@
+"""Single precision: how accurate it is, and that nothing leaves it."""
+
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from calls import bind, public_functions, quick_jit, traced
+from helpers import cast, random_states
+
+import rbd_jax as rbd
+from rbd_jax import samples
+from rbd_jax.io._load import load_urdf
+from rbd_jax.io._robots import example_robots
+
+pytestmark = pytest.mark.filterwarnings("ignore::rbd_jax.RobotDescriptionWarning")
+
+STATES = 64
+TALOS = "talos_full_v2"
+URDFS = (TALOS, "hyq_no_sensors", "panda")
+ROBOTS = ("quadruped", *URDFS)
+
+
+def _load(name: str) -> rbd.Model:
+    if name not in URDFS:
+        return getattr(samples, name)()
+    if name not in example_robots():
+        pytest.skip("example-robot-data is not installed")
+    return load_urdf(example_robots()[name], floating_base=name != "panda", dtype=jnp.float64)
+
+
+@quick_jit
+@jax.vmap
+def _single_and_double(state, m32):
+    out = []
+    for s, m in ((state, m32), (cast(state, jnp.float64), cast(m32, jnp.float64))):
+        q, v, a, tau, f_ext = s
+        out.append(
+            {
+                "rnea": rbd.rnea(m, q, v, a, f_ext),
+                "aba": rbd.aba(m, q, v, tau, f_ext),
+                "crba": rbd.crba(m, q),
+                "positions": rbd.forward_kinematics(m, q)[1],
+            }
+        )
+    return out
+
+
+@cache
+def relative_errors(name: str) -> dict[str, np.ndarray]:
+    """Norm of float32 less float64, over the norm of float64, of the same float32 inputs."""
+    m = cast(_load(name), jnp.float32)
+    s = random_states(m, STATES)
+    assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(s))
+    many = jax.tree.map(lambda x: jnp.broadcast_to(x, (STATES, *x.shape)), m)
+    single, double = jax.tree.map(np.asarray, _single_and_double(s, many))
+    errors = {}
+    for k in double:
+        assert single[k].dtype == np.float32 and double[k].dtype == np.float64
+        a, b = single[k].reshape(STATES, -1), double[k].reshape(STATES, -1)
+        errors[k] = np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1)
+    return errors
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+@pytest.mark.parametrize("what", ["rnea", "crba", "positions"])
+def test_inverse_dynamics_and_kinematics(name, what):
+    errors = relative_errors(name)[what]
+    print(f"{name} {what}: median {np.median(errors):.1e}, worst {errors.max():.1e}")
+    assert errors.max() <= 1e-6
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_forward_dynamics(name):
+    errors = relative_errors(name)["aba"]
+    print(f"{name} aba: median {np.median(errors):.1e}, worst {errors.max():.1e}")
+    assert errors.max() <= 1e-6
+
+
+@pytest.mark.parametrize("name", sorted(public_functions()))
+def test_no_function_leaves_float32(name):
+    """With x64 switched on, a float32 model and float32 arguments give float32 results."""
+    f, args = traced(name, samples.random_tree(0, dtype=jnp.float32))
+    for x in jax.tree.leaves(jax.eval_shape(f, *args)):
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            assert x.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("name", sorted(public_functions()))
+def test_no_function_computes_in_float64_on_the_way(name):
+    f, args = traced(name, samples.random_tree(0, dtype=jnp.float32))
+    text = str(jax.make_jaxpr(f)(*args))
+    assert "f32" in text or not bind(name, args[0])
+    assert "f64" not in text
+
+
+def test_the_model_decides_the_dtype():
+    for dtype in (jnp.float32, jnp.float64):
+        m = samples.quadruped(dtype=dtype)
+        leaves = jax.tree.leaves(eqx.filter(m, eqx.is_inexact_array))
+        assert m.dtype == dtype and all(x.dtype == dtype for x in leaves)
+        assert rbd.neutral(m).dtype == dtype

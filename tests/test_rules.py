@@ -1,0 +1,436 @@
+"""The rules: value, first and second derivatives against autodiff of the raw algorithms."""
+
+from functools import cache, partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from calls import quick_jit
+from helpers import cast, quaternion_slices, random_state, stack
+from inputs import (
+    NO_PHYSICS,
+    STATE,
+    assert_relative,
+    directions,
+    inputs,
+    random_like,
+    with_leaves,
+)
+from jax.extend import core
+
+import rbd_jax as rbd
+from rbd_jax import samples
+from rbd_jax.algorithms import ground, hybrid
+from rbd_jax.derivatives import _linear
+from rbd_jax.derivatives._operator import joint_operator, residual
+
+BATCH = 2
+
+
+@cache
+def robot(name: str) -> rbd.Model:
+    """``small`` has every way in which a joint's parameters enter; ``random_tree`` every kind."""
+    if name == "small":
+        return samples.random_tree(1, kinds=("free", "revolute", "helical"))
+    return samples.random_tree(0)
+
+
+def at_rest(m):
+    return eqx.tree_at(lambda m: [m.gravity, m.damping], m, [0 * m.gravity, 0 * m.damping])
+
+
+# (rule, raw) of (model, given, q, v, a, tau, f_ext)
+FUNCTIONS = {
+    "inverse": (
+        lambda m, given, q, v, a, tau, f: rbd.inverse_dynamics(m, q, v, a, f),
+        lambda m, given, q, v, a, tau, f: rbd.rnea(m, q, v, a, f),
+    ),
+    "forward": (
+        lambda m, given, q, v, a, tau, f: rbd.forward_dynamics(m, q, v, tau, f),
+        lambda m, given, q, v, a, tau, f: rbd.aba(m, q, v, tau, f),
+    ),
+    "hybrid": (
+        lambda m, given, q, v, a, tau, f: rbd.hybrid_dynamics(m, q, v, a, tau, given, f),
+        lambda m, given, q, v, a, tau, f: hybrid.hybrid_dynamics(m, q, v, a, tau, given, f),
+    ),
+    "product": (
+        lambda m, given, q, v, a, tau, f: rbd.mass_matrix_product(m, q, a),
+        lambda m, given, q, v, a, tau, f: rbd.rnea(at_rest(m), q, 0 * v, a),
+    ),
+    "solve": (
+        lambda m, given, q, v, a, tau, f: rbd.mass_matrix_solve(m, q, tau),
+        lambda m, given, q, v, a, tau, f: rbd.aba(at_rest(m), q, 0 * v, tau),
+    ),
+}
+RULES = {name: rule for name, (rule, _) in FUNCTIONS.items()}
+RAW = {name: raw for name, (_, raw) in FUNCTIONS.items()}
+
+
+def of_inputs(function, model, given, x):
+    return function(with_leaves(model, x), given, *(x[n] for n in STATE))
+
+
+def dot(x, y):
+    return sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True))
+
+
+def first_order(function, model, given, x, ds, ct, _):
+    """Value, jvp along every direction, vjp."""
+    f = partial(of_inputs, function, model, given)
+    value, pull = jax.vjp(f, x)
+    jvps = jax.vmap(lambda d: jax.jvp(f, (x,), (d,))[1])(ds)
+    return value, jvps, pull(ct)[0]
+
+
+def second_order(function, model, given, x, ds, ct, w):
+    """jvp of vjp along every direction, vjp of vjp."""
+    f = partial(of_inputs, function, model, given)
+    gradient = jax.grad(lambda x: dot(f(x), ct))
+    forward_reverse = jax.vmap(lambda d: jax.jvp(gradient, (x,), (d,))[1])(ds)
+    return forward_reverse, jax.grad(lambda x: dot(gradient(x), w))(x)
+
+
+def batch(name):
+    """A batch of robots in a batch of states, with directions to differentiate along."""
+    m = robot(name)
+    xs = stack([inputs(m, seed) for seed in range(BATCH)])
+    xs = xs | {"inertia": xs["inertia"] * jnp.array([1.0, 1.3])[:, None, None]}
+    given = jax.random.bernoulli(jax.random.key(3), 0.4, (BATCH, m.nb))
+    x = inputs(m)
+    return m, given, xs, directions(x), random_like((x["a"], x["tau"]), 2), random_like(x, 4)
+
+
+@partial(quick_jit, static_argnums=(0, 1))
+def _many(what, function, model, given, xs, *fixed):
+    return jax.vmap(partial(what, function, model), in_axes=(0, 0, None, None, None))(
+        given, xs, *fixed
+    )
+
+
+def many(what, function, model, given, xs, ds, ct, w):
+    """``what`` of all robots and states at once; ``ct`` is for two outputs or for one."""
+    one = function not in FUNCTIONS["hybrid"]
+    return _many(what, function, model, given, xs, ds, ct[0] if one else ct, w)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        *((f, "small") for f in FUNCTIONS),
+        *(pytest.param(f, "random_tree", marks=pytest.mark.slow) for f in FUNCTIONS),
+    ],
+)
+def test_first_order(function, name):
+    """Value, jvp, vjp for every input and every leaf, under jit and vmap over robots and states."""
+    rule, raw = (many(first_order, f, *batch(name)) for f in FUNCTIONS[function])
+    for found, expected, lead in zip(rule, raw, (1, 2, 1), strict=True):
+        assert_relative(found, expected, 1e-9, lead)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        *((f, "small") for f in ("inverse", "forward", "hybrid")),
+        *(pytest.param(f, "small", marks=pytest.mark.slow) for f in ("product", "solve")),
+        *(pytest.param(f, "random_tree", marks=pytest.mark.slow) for f in FUNCTIONS),
+    ],
+)
+def test_second_order(function, name):
+    """jvp of vjp and vjp of vjp for every input and every leaf, under jit and vmap."""
+    rule, raw = (many(second_order, f, *batch(name)) for f in FUNCTIONS[function])
+    for found, expected, lead in zip(rule, raw, (2, 1), strict=True):
+        assert_relative(found, expected, 1e-9, lead)
+
+
+@pytest.mark.parametrize("function", ["inverse", "forward"])
+def test_forward_over_forward(function):
+    """jvp of jvp."""
+
+    @partial(quick_jit, static_argnums=0)
+    def twice(function, m, x, d, e):
+        f = partial(of_inputs, function, m, None)
+        return jax.jvp(lambda x: jax.jvp(f, (x,), (d,))[1], (x,), (e,))
+
+    m = robot("small")
+    x = inputs(m)
+    rule, raw = (twice(f, m, x, random_like(x, 1), random_like(x, 2)) for f in FUNCTIONS[function])
+    assert_relative(rule, raw, 1e-9, lead=0)
+
+
+@pytest.mark.parametrize("function", ["inverse", "forward", "hybrid"])
+def test_single_precision(function):
+    args = batch("small")
+    low = many(first_order, RULES[function], *cast(args, jnp.float32))
+    assert all(y.dtype == jnp.float32 for y in jax.tree.leaves(low))
+    exact = many(first_order, RULES[function], *args)
+    for found, expected, lead in zip(low, exact, (1, 2, 1), strict=True):
+        assert_relative(cast(found, jnp.float64), expected, 1e-3, lead, floor=1e-3)
+
+
+# --- every mode of one function -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
+def test_jacobians_are_the_explicit_derivatives(mode):
+    m = robot("random_tree")
+
+    @quick_jit
+    def both(m, s):
+        def id_(d, v, a):
+            return rbd.inverse_dynamics(m, rbd.integrate(m, s.q, d), v, a, s.f_ext)
+
+        def fd(d, v, tau):
+            return rbd.forward_dynamics(m, rbd.integrate(m, s.q, d), v, tau, s.f_ext)
+
+        zero = jnp.zeros_like(s.v)
+        by_rules = (
+            mode(id_, argnums=(0, 1, 2))(zero, s.v, s.a),
+            mode(fd, argnums=(0, 1, 2))(zero, s.v, s.tau),
+        )
+        explicit = (
+            rbd.inverse_dynamics_derivatives(m, s.q, s.v, s.a, s.f_ext),
+            rbd.forward_dynamics_derivatives(m, s.q, s.v, s.tau, s.f_ext),
+        )
+        return by_rules, explicit
+
+    assert_relative(*both(m, random_state(m)), 1e-11, lead=0)
+
+
+def test_vmap_over_anything():
+    """Gradients under nested vmap over robots and states, and over one argument alone."""
+    m, given, xs, _ = batch("small")
+
+    def gradient(model, x):
+        value = lambda m, x: jnp.sum(jnp.sin(of_inputs(RULES["forward"], m, None, x)))  # noqa: E731
+        return jax.grad(lambda x: value(model, x))(x)
+
+    single = quick_jit(gradient)
+    robots = stack([m, eqx.tree_at(lambda m: m.placement_R, m, m.placement_R[:, :, ::-1])])
+    nested = quick_jit(jax.vmap(jax.vmap(gradient, in_axes=(None, 0)), in_axes=(0, None)))
+    pick = lambda tree, i: jax.tree.map(lambda y: y[i], tree)  # noqa: E731
+    loop = [[single(pick(robots, i), pick(xs, j)) for j in range(BATCH)] for i in range(2)]
+    assert_relative(nested(robots, xs), stack([stack(row) for row in loop]), 1e-11, lead=2)
+    for name in ("q", "inertia"):  # one argument mapped, the others not
+        rest = pick(xs, 0)
+        axes = {n: 0 if n == name else None for n in rest}
+        alone = jax.vmap(gradient, in_axes=(None, axes))
+        expected = [single(m, rest | {name: xs[name][j]}) for j in range(BATCH)]
+        found = quick_jit(alone)(m, rest | {name: xs[name]})
+        assert_relative(found, stack(expected), 1e-11)
+
+
+def test_gradient_through_a_scan():
+    """A few steps of simulation, differentiated by everything: rule against raw."""
+
+    @partial(quick_jit, static_argnums=0)
+    def gradient(function, m, x):
+        def loss(x):
+            def step(qv, _):
+                q, v = qv
+                a = of_inputs(function, m, None, x | {"q": q, "v": v})
+                v = v + 0.01 * a
+                return (rbd.integrate(m, q, 0.01 * v), v), jnp.sum(jnp.sin(q))
+
+            return jnp.sum(jax.lax.scan(step, (x["q"], x["v"]), None, length=3)[1])
+
+        return jax.grad(loss)(x)
+
+    m = robot("small")
+    rule, raw = (gradient(f, m, inputs(m)) for f in FUNCTIONS["forward"])
+    assert_relative(rule, raw, 1e-9, lead=0)
+
+
+# --- the linear primitive -------------------------------------------------------------------------
+
+
+@cache
+def linear_case():
+    m = robot("small")
+
+    @quick_jit
+    def make(m, s):
+        g = ground.pose(m, s.q)
+        return residual(m, g, ground.motion(m, g, s.v, s.a, s.f_ext))
+
+    r = make(m, random_state(m))
+    return m.topology, r, random_like(jnp.zeros((3, m.nv)), 1)
+
+
+def modes(f, r, x, dr, dx, er, ex, ct, xs):
+    """Everything that JAX can do to a map ``f(r, x)`` linear in x."""
+    push = lambda r, x: jax.jvp(f, (r, x), (dr, dx))[1]  # noqa: E731
+    pull = lambda r, x: jax.vjp(f, r, x)[1](ct)  # noqa: E731
+    rs = jax.tree.map(lambda y: jnp.stack([y, 1.1 * y]), r)
+    jac = lambda r, x: jax.jacfwd(f, argnums=1)(r, x)  # noqa: E731
+    return {
+        "value": f(r, x),
+        "jvp": push(r, x),
+        "vjp": pull(r, x),
+        "jvp of jvp": jax.jvp(push, (r, x), (er, ex))[1],
+        "jvp of vjp": jax.jvp(pull, (r, x), (er, ex))[1],
+        "vjp of jvp": jax.vjp(push, r, x)[1](ct),
+        "vjp of vjp": jax.vjp(pull, r, x)[1](pull(r, 2 * x)),
+        "jacfwd": jac(r, x),
+        "jacrev": jax.jacrev(f, argnums=1)(r, x),
+        "hessian": jax.jacfwd(jax.jacrev(lambda x: jnp.sum(jnp.sin(f(r, x)))))(x),
+        "tangents": jax.vmap(f, in_axes=(None, -1))(r, jnp.moveaxis(xs, 0, -1)),
+        "robots": jax.vmap(f, in_axes=(0, None))(rs, x),
+        "vmap of jacfwd": jax.vmap(jac, in_axes=(0, None))(rs, x),
+        "vmap of jacrev": jax.vmap(jax.jacrev(f, argnums=1), in_axes=(0, None))(rs, x),
+        "jacfwd of vmap": jax.jacfwd(jax.vmap(f, in_axes=(0, None)), argnums=1)(rs, x),
+        "jacrev of vmap": jax.jacrev(jax.vmap(f, in_axes=(0, None)), argnums=1)(rs, x),
+        "nested vmap": jax.vmap(jax.vmap(f, in_axes=(None, 0)), in_axes=(0, None))(rs, xs),
+        "scan": jax.grad(lambda x: jax.lax.scan(lambda c, y: (c + y @ f(r, c * x), None),
+                         1.0, xs[:, 0])[0])(x),
+    }  # fmt: skip
+
+
+def test_linear_primitive_in_every_mode():
+    topology, r, x = linear_case()
+    shapes = r, x, r, x, x[0], jnp.stack([x] * 4)
+    args = r, x, *(random_like(y, k) for k, y in enumerate(shapes, 2))
+    found = quick_jit(partial(modes, partial(_linear.apply, topology)))(*args)
+    expected = quick_jit(partial(modes, partial(joint_operator, topology)))(*args)
+    for mode in expected:
+        assert_relative(found[mode], expected[mode], 1e-11, lead=0)
+
+
+def test_linear_primitive_assembles_once_for_many_tangents():
+    """Under jacfwd and jacrev the program holds no batch of operators but one set of matrices."""
+    topology, r, x = linear_case()
+    for mode in (jax.jacfwd, jax.jacrev):
+        program = str(jax.make_jaxpr(mode(partial(_linear.apply, topology, r)))(x))
+        assert program.count("rbd_joint_operator") == 1  # the value, which nobody asked for
+        assert "lead=1" not in program
+
+
+# --- what a rule must not forget, and what it must leave out --------------------------------------
+
+
+@quick_jit
+def leaf_gradients(m, s, c):
+    def of_model(function):
+        return jax.grad(lambda m: dot(function(m, None, *s), c), allow_int=True)(m)
+
+    return {name: (of_model(RULES[name]), of_model(RAW[name])) for name in ("inverse", "forward")}
+
+
+def test_no_leaf_is_dropped():
+    """Whole-model gradients: the raw ones, and nowhere zero but where physics says so."""
+    m = with_leaves(robot("small"), inputs(robot("small")))
+    s = random_state(m)
+    screw = np.isin(m.topology.kinds, ("revolute", "helical"))
+    below = np.array([p >= 0 for p in m.topology.parents])
+    for rule, raw in leaf_gradients(m, s, random_like(s.v, 1)).values():
+        for name in NO_PHYSICS:
+            assert not np.any(getattr(rule, name)), name
+        assert_relative(rule, raw, 1e-9, lead=0)
+        for name in ("inertia", "placement_R", "armature", "damping", "gravity"):
+            leaf = np.asarray(getattr(rule, name))
+            assert np.abs(leaf).reshape(len(leaf), -1).max(axis=1).min() > 1e-4, name
+        assert np.abs(rule.placement_p)[below].max(axis=1).min() > 1e-4
+        assert np.abs(rule.axis)[screw].max(axis=1).min() > 1e-4
+        assert np.abs(rule.pitch)[screw].min() > 1e-4
+        assert not np.any(rule.pitch[~screw]) and not np.any(rule.axis[~screw])
+        assert np.abs(rule.placement_p)[~below].max() < 1e-9  # where the root is does not matter
+
+
+def equations(jaxpr) -> int:
+    """The number of equations, those of inner programs included."""
+    programs = (core.Jaxpr, core.ClosedJaxpr)
+    count = 0
+    for e in jaxpr.eqns:
+        inner = jax.tree.leaves(e.params, is_leaf=lambda y: isinstance(y, programs))
+        bodies = [getattr(y, "jaxpr", y) for y in inner if isinstance(y, programs)]
+        count += 1 + sum(equations(y) for y in bodies)
+    return count
+
+
+@pytest.mark.parametrize("function", ["inverse", "forward", "hybrid"])
+def test_zero_tangents_cost_nothing(function):
+    """Differentiating by some inputs leaves out the work of the others."""
+    m, given, x = robot("small"), jnp.zeros(robot("small").nb, bool), inputs(robot("small"))
+
+    def program(*names):
+        part = {n: x[n] for n in names}
+        f = lambda part: of_inputs(RULES[function], m, given, x | part)  # noqa: E731
+        return jax.make_jaxpr(lambda part, d: jax.jvp(f, (part,), (d,)))(part, part)
+
+    size = {k: equations(program(*k).jaxpr) for k in [(), ("q",), ("q", "v"), ("gravity",),
+                                                      ("q", "inertia"), ("q", "axis")]}  # fmt: skip
+    assert size["q",] < size["q", "inertia"] and size["q",] < size["q", "axis"]
+    assert size[()] < size["gravity",] < size["q", "axis"]
+    if function == "inverse":  # the solve of forward dynamics has the operator as well
+        assert "rbd_joint_operator" in str(program("q"))
+    if function != "hybrid":
+        assert "rbd_joint_operator" not in str(program("gravity"))
+
+
+def test_no_external_wrench_is_a_zero_one():
+    m = robot("small")
+    x = inputs(m)
+
+    @quick_jit
+    def gradients(m, x):
+        def f(wrench):
+            return lambda x: jnp.sum(of_inputs(RULES["forward"], m, None, x | {"f_ext": wrench}))
+
+        return jax.grad(f(None))(x), jax.grad(f(jnp.zeros_like(x["f_ext"])))(x)
+
+    without, zero = gradients(m, x)
+    assert_relative(without, zero, 1e-12, lead=0)
+
+
+# --- singular points ------------------------------------------------------------------------------
+
+
+def singular_inputs(m):
+    """Identity and half-turn quaternions, zero and other angles; at rest, moving, and all zero."""
+    x = inputs(m)
+    rest = {n: jnp.zeros_like(x[n]) for n in ("v", "a", "tau", "f_ext")}
+    neutral, half = rbd.neutral(m), x["q"]
+    for s in quaternion_slices(m):
+        half = half.at[s].set(jnp.array([0.0, 0.0, 1.0, 0.0]))
+    weightless = {"gravity": jnp.zeros(3)}
+    return stack([
+        x | {"q": neutral}, x | {"q": neutral} | rest, x | {"q": neutral} | rest | weightless,
+        x | {"q": half}, x | {"q": half} | rest, x | rest,
+    ])  # fmt: skip
+
+
+SINGULAR = {
+    "small": lambda: robot("small"),
+    "one_free": lambda: samples.random_tree(0, kinds=("free",)),
+    "pendulum": samples.pendulum,
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["small", "pendulum", pytest.param("one_free", marks=pytest.mark.slow)]
+)
+def test_singular_points(name):
+    """Both modes are finite and right at the identity, at half turns, at rest, without gravity."""
+    m = SINGULAR[name]()
+    x, xs = inputs(m), singular_inputs(m)
+    given = jnp.zeros((len(xs["q"]), m.nb), bool)
+    fixed = directions(x), random_like((x["a"], x["tau"]), 2), random_like(x, 4)
+    for function in ("inverse", "forward"):
+        rule, raw = (many(first_order, f, m, given, xs, *fixed) for f in FUNCTIONS[function])
+        for found, expected in zip(rule, raw, strict=True):
+            assert_relative(found, expected, 1e-9, lead=0)
+
+
+def test_a_robot_that_cannot_move():
+    links = rbd.LinkSpec("base", 1.0), rbd.LinkSpec("tip", 1.0)
+    m = rbd.build_model(
+        rbd.RobotSpec("still", links, (rbd.JointSpec("weld", "fixed", "base", "tip"),))
+    )
+    x, none = inputs(m), jnp.zeros(0, bool)
+    assert m.nv == 0
+    for rule in RULES.values():
+        total = lambda x, f=rule: dot(*[of_inputs(f, m, none, x)] * 2)  # noqa: E731
+        value, gradient = quick_jit(jax.value_and_grad(total))(x)
+        assert value == 0
+        assert all(np.isfinite(g).all() for g in gradient.values())
