@@ -15,8 +15,6 @@ import rbd_jax as rbd
 from rbd_jax.derivatives.kim import perturbation_of
 from rbd_jax.derivatives.kim_inverse import kim_inverse_dynamics_derivative
 
-from ._robots import over_batch, states
-
 
 def rneacr_kim(model, q, v, a):
     """``(∂τ/∂q, ∂τ/∂v)`` by Kim, Table 5, over all unit tangents."""
@@ -59,26 +57,14 @@ def fdcr(model, q, v, tau):
     return -jnp.matmul(Minv, dq), -jnp.matmul(Minv, dv), Minv
 
 
-def _difference(ours, theirs) -> float:
-    scaled = [jnp.max(jnp.abs(x - y)) / jnp.max(jnp.abs(y)) for x, y in zip(ours, theirs)]  # noqa: B905
-    return float(max(scaled))
+def check(name: str, reference: tuple, other: tuple) -> float:
+    """Largest difference of two results over the largest entry; raise if it is not rounding.
 
-
-def check(model: rbd.Model, samples: int = 4, tolerance: float = 1e-9) -> float:
-    """Largest relative difference of the baselines and IDSVA, FDSVA, in float64; raise if large."""
-    s = states(model, samples)
-
-    def compare(m, q, v, a, tau):
-        fdsva = rbd.forward_dynamics_derivatives(m, q, v, tau)
-        aza = rbd.forward_dynamics_derivatives(m, q, v, tau, method="aza")
-        idsva = rbd.inverse_dynamics_derivatives(m, q, v, a)
-        inverse = rneacr_kim(m, q, v, a), rneacr(m, q, v, a)
-        return idsva, fdsva, inverse, (abacr(m, q, v, tau), fdcr(m, q, v, tau), aza)
-
-    batched = jax.jit(over_batch(compare, 4))
-    idsva, fdsva, inverse, forward = batched(model, s.q, s.v, s.a, s.tau)
-    found = [_difference(idsva, x) for x in inverse] + [_difference(fdsva, x) for x in forward]
-    if not max(found) < tolerance:
-        names = ("RNEACR Kim", "RNEACR", "ABACR", "FDCR", "AZA")
-        raise AssertionError(f"{model.topology.name}: {dict(zip(names, found, strict=True))}")
-    return max(found)
+    Long chains are ill-conditioned (M of a hundred links: about 1e8), which the limit allows for.
+    """
+    pairs = zip(other, reference[: len(other)], strict=True)
+    found = max(float(jnp.max(jnp.abs(x - y)) / jnp.max(jnp.abs(y))) for x, y in pairs)
+    limit = 1e-9 if reference[0].shape[-1] <= 50 else 1e-6
+    if not found < limit:
+        raise AssertionError(f"{name} differs from its reference by {found:.1e}")
+    return found

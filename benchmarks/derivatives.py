@@ -16,7 +16,8 @@ ABOUT = (
     "`rbd.inverse_dynamics`, `rbd.forward_dynamics`. Autodiff: the same mode of `rbd.rnea`, "
     "`rbd.aba`. Explicit: `rbd.inverse_dynamics_derivatives`, `rbd.forward_dynamics_derivatives`. "
     "`vjp inertia` also differentiates with respect to all inertial parameters. Speed-up: autodiff "
-    "over rule, of the medians and of the shortest times; over explicit: rule over explicit. The competitors of a row take turns."
+    "over rule, of the medians and of the shortest times; over explicit: rule over "
+    "explicit. The competitors of a row take turns."
 )
 FUNCTIONS = {
     "ID": (rbd.inverse_dynamics, rbd.rnea, rbd.inverse_dynamics_derivatives, "a"),

@@ -17,8 +17,8 @@ ABOUT = (
     "model an argument, on all cores of the process. Pinocchio: its C++ functions called from "
     "Python for different states, one by one, on one thread, in float64; the call from Python is "
     "part of the number (the overhead column bounds it: `pin.rnea` of a one-joint robot). Ratio "
-    "below 1: rbd_jax is faster. Error: median over the states of |ours − Pinocchio| / |Pinocchio|, of "
-    "derivatives for M or its inverse alone; both are given the same states, rounded to float32."
+    "below 1: rbd_jax is faster. Error: median over the states of |ours − Pinocchio| / |theirs|, "
+    "of derivatives for M or its inverse alone; both are given the same states, rounded to float32."
 )
 FUNCTIONS = {  # label -> (function, last argument)
     "ID": (rbd.inverse_dynamics, "a"),

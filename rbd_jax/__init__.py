@@ -72,6 +72,17 @@ from .derivatives.coriolis import christoffel as christoffel
 from .derivatives.coriolis import coriolis_matrix as coriolis_matrix
 from .derivatives.fdsva import forward_dynamics_derivatives as forward_dynamics_derivatives
 from .derivatives.idsva import inverse_dynamics_derivatives as inverse_dynamics_derivatives
+from .derivatives.kim import Perturbation as Perturbation
+from .derivatives.kim import perturbation_of as perturbation_of
+from .derivatives.kim_hybrid import (
+    kim_forward_dynamics_derivative as kim_forward_dynamics_derivative,
+)
+from .derivatives.kim_hybrid import (
+    kim_hybrid_dynamics_derivative as kim_hybrid_dynamics_derivative,
+)
+from .derivatives.kim_inverse import (
+    kim_inverse_dynamics_derivative as kim_inverse_dynamics_derivative,
+)
 from .derivatives.second_order import (
     Hessian as Hessian,
 )

@@ -109,12 +109,14 @@ def test_demo(tmp_path, precision):
         assert text in result.output
 
 
+@pytest.mark.slow
 def test_demo_of_a_flying_robot(tmp_path):
     picture = tmp_path / "demo.png"
-    result = run("demo", "--robot", "sample:tree:3", "--batch", 2, "--steps", 10,
+    result = run("demo", "--robot", "sample:quadruped", "--batch", 2, "--steps", 10,
                  "--iterations", 1, "--output", picture)  # fmt: skip
     assert result.exit_code == 0, result.output
     assert picture.stat().st_size > 10_000
+    assert "angular momentum" in result.output
 
 
 def test_demo_says_where_it_cannot_write(tmp_path):

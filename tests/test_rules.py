@@ -34,7 +34,7 @@ def robot(name: str) -> rbd.Model:
     """``small`` has every way in which a joint's parameters enter; ``random_tree`` every kind."""
     if name == "small":
         return samples.random_tree(1, kinds=("free", "revolute", "helical"))
-    return samples.random_tree(0)
+    return samples.random_tree(0) if name == "random_tree" else samples.pendulum()
 
 
 def at_rest(m):
@@ -92,13 +92,30 @@ def second_order(function, model, given, x, ds, ct, w):
     return forward_reverse, jax.grad(lambda x: dot(gradient(x), w))(x)
 
 
-def batch(name):
-    """A batch of robots in a batch of states, with directions to differentiate along."""
-    m = robot(name)
-    xs = stack([inputs(m, seed) for seed in range(BATCH)])
-    xs = xs | {"inertia": xs["inertia"] * jnp.array([1.0, 1.3])[:, None, None]}
-    given = jax.random.bernoulli(jax.random.key(3), 0.4, (BATCH, m.nb))
+def singular_inputs(m):
+    """Identity and half-turn quaternions, zero and other angles; at rest, moving, and all zero."""
     x = inputs(m)
+    rest = {n: jnp.zeros_like(x[n]) for n in ("v", "a", "tau", "f_ext")}
+    neutral, half = rbd.neutral(m), x["q"]
+    for s in quaternion_slices(m):
+        half = half.at[s].set(jnp.array([0.0, 0.0, 1.0, 0.0]))
+    weightless = {"gravity": jnp.zeros(3)}
+    return [
+        x | {"q": neutral}, x | {"q": neutral} | rest, x | {"q": neutral} | rest | weightless,
+        x | {"q": half}, x | {"q": half} | rest, x | rest,
+    ]  # fmt: skip
+
+
+def batch(name):
+    """A batch of robots in as many states, with directions to differentiate along.
+
+    The first BATCH states are random, with robots of different masses; the others are singular.
+    """
+    m = robot(name)
+    x = inputs(m)
+    heavy = inputs(m, 1) | {"inertia": 1.3 * x["inertia"]}
+    xs = stack([x, heavy, *singular_inputs(m)])
+    given = jax.random.bernoulli(jax.random.key(3), 0.4, (len(xs["q"]), m.nb))
     return m, given, xs, directions(x), random_like((x["a"], x["tau"]), 2), random_like(x, 4)
 
 
@@ -115,36 +132,51 @@ def many(what, function, model, given, xs, ds, ct, w):
     return _many(what, function, model, given, xs, ds, ct[0] if one else ct, w)
 
 
-@pytest.mark.parametrize(
-    ("function", "name"),
-    [
-        *((f, "small") for f in FUNCTIONS),
-        *(pytest.param(f, "random_tree", marks=pytest.mark.slow) for f in FUNCTIONS),
-    ],
-)
+@cache
+def results(what, function, name):
+    """By the rule and by the raw function."""
+    return tuple(many(what, f, *batch(name)) for f in FUNCTIONS[function])
+
+
+def long(*cases):
+    return [pytest.param(*c, marks=pytest.mark.slow) for c in cases]
+
+
+ALL_KINDS = long(*((f, "random_tree") for f in FUNCTIONS))
+FIRST = [
+    *((f, "small") for f in FUNCTIONS),
+    *long(("inverse", "pendulum"), ("forward", "pendulum")),
+]
+OTHERS = long(*((f, "small") for f in FUNCTIONS if f != "forward"))
+
+
+@pytest.mark.parametrize(("function", "name"), FIRST)
 def test_first_order(function, name):
     """Value, jvp, vjp for every input and every leaf, under jit and vmap over robots and states."""
-    rule, raw = (many(first_order, f, *batch(name)) for f in FUNCTIONS[function])
-    for found, expected, lead in zip(rule, raw, (1, 2, 1), strict=True):
+    for rule, raw, lead in zip(*results(first_order, function, name), (1, 2, 1), strict=True):
+        found, expected = jax.tree.map(lambda y: y[:BATCH], (rule, raw))
         assert_relative(found, expected, 1e-9, lead)
 
 
-@pytest.mark.parametrize(
-    ("function", "name"),
-    [
-        *((f, "small") for f in ("inverse", "forward", "hybrid")),
-        *(pytest.param(f, "small", marks=pytest.mark.slow) for f in ("product", "solve")),
-        *(pytest.param(f, "random_tree", marks=pytest.mark.slow) for f in FUNCTIONS),
-    ],
-)
+@pytest.mark.parametrize(("function", "name"), FIRST)
+def test_singular_points(function, name):
+    """Both modes are finite and right at the identity, at half turns, at rest, without gravity."""
+    for rule, raw in zip(*results(first_order, function, name), strict=True):
+        found, expected = jax.tree.map(lambda y: y[BATCH:], (rule, raw))
+        assert_relative(found, expected, 1e-9, lead=0)
+
+
+@pytest.mark.parametrize(("function", "name"), [("forward", "small"), *OTHERS, *ALL_KINDS])
 def test_second_order(function, name):
-    """jvp of vjp and vjp of vjp for every input and every leaf, under jit and vmap."""
-    rule, raw = (many(second_order, f, *batch(name)) for f in FUNCTIONS[function])
-    for found, expected, lead in zip(rule, raw, (2, 1), strict=True):
+    """jvp of vjp and vjp of vjp for every input and every leaf, at singular points too."""
+    for rule, raw, lead in zip(*results(second_order, function, name), (2, 1), strict=True):
+        found, expected = jax.tree.map(lambda y: y[:BATCH], (rule, raw))
         assert_relative(found, expected, 1e-9, lead)
+        found, expected = jax.tree.map(lambda y: y[BATCH:], (rule, raw))
+        assert_relative(found, expected, 1e-9, lead=0)
 
 
-@pytest.mark.parametrize("function", ["inverse", "forward"])
+@pytest.mark.parametrize("function", ["inverse", *long(("forward",))])
 def test_forward_over_forward(function):
     """jvp of jvp."""
 
@@ -159,13 +191,13 @@ def test_forward_over_forward(function):
     assert_relative(rule, raw, 1e-9, lead=0)
 
 
-@pytest.mark.parametrize("function", ["inverse", "forward", "hybrid"])
+@pytest.mark.parametrize("function", ["forward", *long(("inverse",), ("hybrid",))])
 def test_single_precision(function):
-    args = batch("small")
-    low = many(first_order, RULES[function], *cast(args, jnp.float32))
+    low = many(first_order, RULES[function], *cast(batch("small"), jnp.float32))
     assert all(y.dtype == jnp.float32 for y in jax.tree.leaves(low))
-    exact = many(first_order, RULES[function], *args)
+    exact, _ = results(first_order, function, "small")
     for found, expected, lead in zip(low, exact, (1, 2, 1), strict=True):
+        found, expected = jax.tree.map(lambda y: y[:BATCH], (found, expected))
         assert_relative(cast(found, jnp.float64), expected, 1e-3, lead, floor=1e-3)
 
 
@@ -381,45 +413,6 @@ def test_no_external_wrench_is_a_zero_one():
 
     without, zero = gradients(m, x)
     assert_relative(without, zero, 1e-12, lead=0)
-
-
-# --- singular points ------------------------------------------------------------------------------
-
-
-def singular_inputs(m):
-    """Identity and half-turn quaternions, zero and other angles; at rest, moving, and all zero."""
-    x = inputs(m)
-    rest = {n: jnp.zeros_like(x[n]) for n in ("v", "a", "tau", "f_ext")}
-    neutral, half = rbd.neutral(m), x["q"]
-    for s in quaternion_slices(m):
-        half = half.at[s].set(jnp.array([0.0, 0.0, 1.0, 0.0]))
-    weightless = {"gravity": jnp.zeros(3)}
-    return stack([
-        x | {"q": neutral}, x | {"q": neutral} | rest, x | {"q": neutral} | rest | weightless,
-        x | {"q": half}, x | {"q": half} | rest, x | rest,
-    ])  # fmt: skip
-
-
-SINGULAR = {
-    "small": lambda: robot("small"),
-    "one_free": lambda: samples.random_tree(0, kinds=("free",)),
-    "pendulum": samples.pendulum,
-}
-
-
-@pytest.mark.parametrize(
-    "name", ["small", "pendulum", pytest.param("one_free", marks=pytest.mark.slow)]
-)
-def test_singular_points(name):
-    """Both modes are finite and right at the identity, at half turns, at rest, without gravity."""
-    m = SINGULAR[name]()
-    x, xs = inputs(m), singular_inputs(m)
-    given = jnp.zeros((len(xs["q"]), m.nb), bool)
-    fixed = directions(x), random_like((x["a"], x["tau"]), 2), random_like(x, 4)
-    for function in ("inverse", "forward"):
-        rule, raw = (many(first_order, f, m, given, xs, *fixed) for f in FUNCTIONS[function])
-        for found, expected in zip(rule, raw, strict=True):
-            assert_relative(found, expected, 1e-9, lead=0)
 
 
 def test_a_robot_that_cannot_move():

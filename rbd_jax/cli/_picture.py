@@ -158,7 +158,7 @@ def _curves(ax, lines: np.ndarray, color, alpha: float, width: float) -> None:
 def _fan(ax, s: Story) -> None:
     lines = np.stack([np.broadcast_to(s.t, s.fan.shape), s.fan], axis=-1)
     _curves(ax, lines, BLUE, max(0.04, min(0.5, 20 / len(lines))), 0.8)
-    ax.plot(s.t, s.fan_lines[0], color=INK, lw=1.8, label="as thrown")
+    ax.plot(s.t, s.fan_lines[0], color=INK, lw=1.8, label="before")
     ax.plot(s.t, s.fan_lines[1], color=ORANGE, lw=1.8, label="optimised")
     ax.set(title=f"{len(s.fan)} robots of different mass", xlabel="time s", ylabel=s.fan_label)
     ax.autoscale_view()

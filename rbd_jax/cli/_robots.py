@@ -47,11 +47,22 @@ def load(robot: str, floating_base: bool = False, dtype=None) -> Robot:
     return Robot(model, path, said)
 
 
-def _sample(robot: str, floating_base: bool, dtype) -> Model:
-    _, name, *numbers = robot.split(":")
+def can_float(robot: str) -> bool:
+    """Whether :func:`load` can give the robot a floating base."""
+    if not robot.startswith("sample:"):
+        return True
+    return "floating_base" in inspect.signature(_builder(robot.split(":")[1])).parameters
+
+
+def _builder(name: str):
     if name not in SAMPLES:
         fail(f"no sample {name!r}; there are: {', '.join(SAMPLES)}")
-    build = getattr(samples, name)
+    return getattr(samples, name)
+
+
+def _sample(robot: str, floating_base: bool, dtype) -> Model:
+    _, name, *numbers = robot.split(":")
+    build = _builder(name)
     parameters = inspect.signature(build).parameters
     options = {"dtype": dtype}
     if floating_base:

@@ -147,24 +147,27 @@ def midpoint(model: Model, acceleration, t, q, v, dt):
     return jax.lax.scan(stage, (q, v), jnp.stack([0.5 * dt, dt]))[0]
 
 
-def tip(model: Model) -> int:
-    """The body farthest from the root, counted in joints."""
-    return int(np.argmax(model.topology.tree.depths))
+def tip(model: Model, q: Float[Array, " nq"]) -> Float[Array, "3"]:
+    """Centre of mass of the body farthest from the root, counted in joints, in the world (m)."""
+    last = int(np.argmax(model.topology.tree.depths))
+    R, p = rbd.forward_kinematics(model, q)
+    mass, moment = model.inertia[last, 0], model.inertia[last, 1:4]
+    return p[last] + jnp.sum(R[last] * moment[None], axis=1) / mass
 
 
 def cost(s: Scenario, u: Float[Array, "T nv"]) -> tuple[Float[Array, ""], rbd.Trajectory]:
-    """How far from upright a thrown robot lands, or how far from its start an arm's tip ends."""
+    """How far from upright a thrown robot lands, or how far an arm's tip ends from a target."""
     traj = rollout(s, s.q0, s.v0, u)
-    R, p = rbd.forward_kinematics(s.model, traj.q[-1])
     if s.floating:
+        R = rbd.forward_kinematics(s.model, traj.q[-1])[0]
         miss = 1.5 - 0.5 * jnp.trace(R[0])  # 1 − cos of the angle from upright
     else:
-        start = rbd.forward_kinematics(s.model, s.q0)[1][tip(s.model)]
-        miss = jnp.sum((p[tip(s.model)] - start - 0.1) ** 2)
+        target = tip(s.model, s.q0) + 0.1
+        miss = jnp.sum((tip(s.model, traj.q[-1]) - target) ** 2)
     return miss + 1e-6 * jnp.mean(u * u), traj
 
 
-def scatter(s: Scenario, batch: int, key) -> tuple[Model, Array, Array]:
+def scatter(s: Scenario, batch: int, key) -> tuple[Array, Array, Array]:
     """``batch`` robots that differ in the mass of every body, with throws that differ."""
     model = s.model
     a, b, c = jax.random.split(key, 3)
@@ -217,7 +220,7 @@ def landmark(s: Scenario, q: Float[Array, " nq"]) -> Float[Array, "3"]:
     """The point whose path is drawn: centre of mass of a flyer, tip of an arm."""
     if s.floating:
         return rbd.center_of_mass(s.model, q)
-    return rbd.forward_kinematics(s.model, q)[1][tip(s.model)]
+    return tip(s.model, q)
 
 
 @jax.jit

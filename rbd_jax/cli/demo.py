@@ -56,8 +56,10 @@ def demo(
 
 def _choose(robot: str | None) -> tuple[_robots.Robot, str]:
     """The robot asked for; else Talos, else HyQ, else the built-in quadruped."""
-    for name in (robot,) if robot else ("talos", "hyq"):
-        if robot or _robots.find_example(name):
-            sample = name.startswith("sample:")
-            return _robots.load(name, floating_base=not sample), name
-    return _robots.load("sample:quadruped"), "quadruped"
+    names = [robot] if robot else [n for n in ("talos", "hyq") if _robots.find_example(n)]
+    name = names[0] if names else "sample:quadruped"
+    if not _robots.can_float(name):
+        return _robots.load(name), name
+    loaded = _robots.load(name, floating_base=True)
+    limbs = loaded.model.topology.parents.count(0)
+    return (loaded if limbs > 1 else _robots.load(name)), name  # an arm stays on its base

@@ -9,12 +9,8 @@ from .._check import checked
 from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.hybrid import _ends
-from ..spatial.articulated import apply as _apply
-from ..spatial.articulated import from_inertia as _blocks
-from ..spatial.articulated import less as _less
-from ..spatial.articulated import to_parent as _to_parent
 from ..model import Model, joint_placements, motion_subspace
-from ..spatial import inertia, so3
+from ..spatial import articulated, inertia, so3
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from .kim import Perturbation, complete
 
@@ -109,7 +105,7 @@ def _table7(model, q, v, a, tau, given, perturbation, f_ext):
     dtau_in = d.dtau - d.ddamping * v - model.damping * d.dv
     inputs = a, d.da, tau_in, dtau_in, model.armature, d.darmature, known
 
-    zero6, zero = jnp.zeros((6,), S.dtype), _blocks(jnp.zeros((10,), S.dtype))
+    zero6, zero = jnp.zeros((6,), S.dtype), articulated.from_inertia(jnp.zeros((10,), S.dtype))
     rows = T, dh, S, d.dS, eta, deta, I, dI, B, dB, *inputs
     factors = leaf_to_root(topology.dof_tree, _backward, rows, (zero, zero, zero6, zero6))
 
@@ -165,27 +161,27 @@ def _per_dof(topology, T, dh, eta, deta, I, dI, B, dB):
 def _backward(x, children):
     """Second recursion: Î, B̂, Ψ, Π, β and their derivatives."""
     T, dh, S, dS, eta, deta, I, dI, B, dB, a, da, tau, dtau, armature, darmature, known = x
-    Ia = jax.tree.map(jnp.add, _blocks(I), children[0])
-    dIa = jax.tree.map(jnp.add, _blocks(dI), children[1])
+    Ia = jax.tree.map(jnp.add, articulated.from_inertia(I), children[0])
+    dIa = jax.tree.map(jnp.add, articulated.from_inertia(dI), children[1])
     Ba, dBa = B + children[2], dB + children[3]
-    U, dU = _apply(Ia, S), _apply(dIa, S) + _apply(Ia, dS)
+    U, dU = articulated.apply(Ia, S), articulated.apply(dIa, S) + articulated.apply(Ia, dS)
     D = jnp.sum(S * U) + armature
     dD = jnp.sum(dS * U + S * dU) + darmature
     psi = jnp.where(known > 0, 0, 1 / jnp.where(known > 0, 1, D))
     dpsi = -psi * dD * psi
     u, du = tau - jnp.sum(S * Ba), dtau - jnp.sum(dS * Ba + S * dBa)
 
-    Pi = _less(Ia, psi, U)
-    dPi = _less_both(_less(dIa, dpsi, U), psi, U, dU)
+    Pi = articulated.less(Ia, psi, U)
+    dPi = _less_both(articulated.less(dIa, dpsi, U), psi, U, dU)
     r, dr = u - jnp.sum(U * eta), du - jnp.sum(dU * eta + U * deta)
     w = jnp.where(known > 0, a, psi * r)
     dw = jnp.where(known > 0, da, dpsi * r + psi * dr)
-    beta = Ba + _apply(Ia, eta) + U * w
-    dbeta = dBa + _apply(dIa, eta) + _apply(Ia, deta) + dU * w + U * dw
+    beta = Ba + articulated.apply(Ia, eta) + U * w
+    dbeta = dBa + articulated.apply(dIa, eta) + articulated.apply(Ia, deta) + dU * w + U * dw
 
     carried = dbeta + cross_wrench(dh, beta)  # (60)
     wrenches = wrench_to_parent(T, beta), wrench_to_parent(T, carried)
-    inertias = _to_parent(T, Pi), _to_parent(T, _less_turned(dPi, Pi, dh))
+    inertias = articulated.to_parent(T, Pi), articulated.to_parent(T, _less_turned(dPi, Pi, dh))
     return (*inertias, *wrenches), (U, dU, psi, dpsi, u, du)
 
 
