@@ -67,7 +67,9 @@ def _plot(report: Report, table, dtype: str, batch: int) -> None:
     n = np.array([row["N"] for row in table.rows])
     for name in FUNCTIONS:
         t = [row[name] for row in table.rows]
-        axes.loglog(n, t, marker="o", ms=3.5, label=f"{name} ({slope(n, t, 32) or 0:.2f})")
+        fitted = slope(n, t, 32)
+        label = name if fitted is None else f"{name} ({fitted:.2f})"
+        axes.loglog(n, t, marker="o", ms=3.5, label=label)
     for power in (1, 2):
         start = table.rows[0]["rnea"]
         axes.loglog(n, start * (n / n[0]) ** power, "k:", lw=0.8)

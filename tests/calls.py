@@ -78,6 +78,7 @@ def arguments(model: rbd.Model, seed: int = 0) -> dict[str, object]:
         "dt": jnp.asarray(0.01, model.dtype),
         "t": jnp.asarray(0.0, model.dtype),
         "acceleration": _spin_down,
+        "perturbation": rbd.Perturbation(dv=0.1 * v, dgravity=model.gravity),
     }
 
 
@@ -93,8 +94,8 @@ def bind(name: str, model: rbd.Model, seed: int = 0) -> dict[str, object]:
 
 
 def split(chosen: dict[str, object]) -> tuple[dict[str, Array], dict[str, object]]:
-    """Arrays (to trace) and the rest (static)."""
-    arrays = {k: x for k, x in chosen.items() if isinstance(x, jax.Array)}
+    """Arrays and pytrees of arrays (to trace), and the rest (static)."""
+    arrays = {k: x for k, x in chosen.items() if isinstance(x, (jax.Array, rbd.Perturbation))}
     return arrays, {k: x for k, x in chosen.items() if k not in arrays}
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from calls import quick_jit
-from helpers import cast, quaternion_slices, random_state, stack
+from helpers import cast, quaternion_slices, random_state, random_states, stack
 from inputs import (
     NO_PHYSICS,
     STATE,
@@ -23,7 +23,7 @@ from jax.extend import core
 import rbd_jax as rbd
 from rbd_jax import samples
 from rbd_jax.algorithms import ground, hybrid
-from rbd_jax.derivatives import _linear
+from rbd_jax.derivatives._maps import _solve_map, inverse_matrix, solver, torque_map
 from rbd_jax.derivatives._operator import joint_operator, residual
 
 BATCH = 2
@@ -232,17 +232,20 @@ def test_jacobians_are_the_explicit_derivatives(mode):
 
 def test_vmap_over_anything():
     """Gradients under nested vmap over robots and states, and over one argument alone."""
-    m, given, xs, _ = batch("small")
+    m, _, xs, *_ = batch("small")
 
     def gradient(model, x):
         value = lambda m, x: jnp.sum(jnp.sin(of_inputs(RULES["forward"], m, None, x)))  # noqa: E731
         return jax.grad(lambda x: value(model, x))(x)
 
     single = quick_jit(gradient)
-    robots = stack([m, eqx.tree_at(lambda m: m.placement_R, m, m.placement_R[:, :, ::-1])])
+    robots = stack(
+        [m, eqx.tree_at(lambda m: m.placement_R, m, jnp.roll(m.placement_R, 1, axis=-1))]
+    )
     nested = quick_jit(jax.vmap(jax.vmap(gradient, in_axes=(None, 0)), in_axes=(0, None)))
     pick = lambda tree, i: jax.tree.map(lambda y: y[i], tree)  # noqa: E731
     loop = [[single(pick(robots, i), pick(xs, j)) for j in range(BATCH)] for i in range(2)]
+    xs = jax.tree.map(lambda y: y[:BATCH], xs)
     assert_relative(nested(robots, xs), stack([stack(row) for row in loop]), 1e-11, lead=2)
     for name in ("q", "inertia"):  # one argument mapped, the others not
         rest = pick(xs, 0)
@@ -274,67 +277,101 @@ def test_gradient_through_a_scan():
     assert_relative(rule, raw, 1e-9, lead=0)
 
 
-# --- the linear primitive -------------------------------------------------------------------------
+# --- the linear maps ------------------------------------------------------------------------------
 
 
-@cache
-def linear_case():
-    m = robot("small")
+@partial(quick_jit, static_argnums=0)
+def _residuals(name, m, states):
+    """What the two maps take, in several states: the residual and the factorised mass matrix."""
 
-    @quick_jit
-    def make(m, s):
+    def one(s):
         g = ground.pose(m, s.q)
-        return residual(m, g, ground.motion(m, g, s.v, s.a, s.f_ext))
+        r = residual(m, g, ground.motion(m, g, s.v, s.a, s.f_ext))
+        return {"torque": r, "solve": solver(m.topology, g.S, g.I, m.armature, None)}[name]
 
-    r = make(m, random_state(m))
-    return m.topology, r, random_like(jnp.zeros((3, m.nv)), 1)
+    return jax.vmap(one)(states)
 
 
-def modes(f, r, x, dr, dx, er, ex, ct, xs):
-    """Everything that JAX can do to a map ``f(r, x)`` linear in x."""
-    push = lambda r, x: jax.jvp(f, (r, x), (dr, dx))[1]  # noqa: E731
-    pull = lambda r, x: jax.vjp(f, r, x)[1](ct)  # noqa: E731
-    rs = jax.tree.map(lambda y: jnp.stack([y, 1.1 * y]), r)
-    jac = lambda r, x: jax.jacfwd(f, argnums=1)(r, x)  # noqa: E731
+def linear_case(name):
+    """The map, the same as plain operations, two residuals and a vector."""
+    m = robot("small")
+    topology, rs = m.topology, _residuals(name, m, random_states(m, 2))
+    if name == "solve":
+        dense = lambda s, b: jnp.matmul(inverse_matrix(topology, s), b, precision="highest")  # noqa: E731
+        return partial(_solve_map, topology), dense, rs, random_like(jnp.zeros(m.nv), 1)
+    plain = lambda r, x: joint_operator(topology, r, x.reshape(3, m.nv))  # noqa: E731
+    return partial(torque_map, topology), plain, rs, random_like(jnp.zeros(3 * m.nv), 1)
+
+
+def modes_of_vector(f, rs, x, xs, ct):
+    """Everything that JAX can do to ``f(r, x)`` as a map of x."""
+    n = len(ct)
+    r = jax.tree.map(lambda y: y[0], rs)
+    fwd, rev = jax.jacfwd(f, argnums=1), jax.jacrev(f, argnums=1)
+    over_robots = jax.vmap(f, in_axes=(0, None))
     return {
         "value": f(r, x),
+        "jvp": jax.jvp(partial(f, r), (x,), (xs[0],))[1],
+        "vjp": jax.vjp(partial(f, r), x)[1](ct)[0],
+        "jacfwd": fwd(r, x),
+        "jacrev": rev(r, x),
+        "hessian": jax.jacfwd(jax.jacrev(lambda x: jnp.sum(jnp.sin(f(r, x)))))(x),
+        "vectors": jax.vmap(f, in_axes=(None, -1))(r, jnp.moveaxis(xs, 0, -1)),
+        "robots": over_robots(rs, x),
+        "vmap of jacfwd": jax.vmap(fwd, in_axes=(0, None))(rs, x),
+        "vmap of jacrev": jax.vmap(rev, in_axes=(0, None))(rs, x),
+        "jacfwd of vmap": jax.jacfwd(over_robots, argnums=1)(rs, x),
+        "jacrev of vmap": jax.jacrev(over_robots, argnums=1)(rs, x),
+        "nested vmap": jax.vmap(jax.vmap(f, in_axes=(None, 0)), in_axes=(0, None))(rs, xs),
+        "scan": jax.grad(lambda x: jax.lax.scan(lambda c, y: (c + y @ f(r, c * x), None), 1.0,
+                                                xs[:, :n])[0])(x),
+    }  # fmt: skip
+
+
+def modes_of_both(f, rs, x, xs, ct, dr, er):
+    """Derivatives of first and second order by the residual and the vector."""
+    r = jax.tree.map(lambda y: y[0], rs)
+    dx, ex = xs[:2]
+    push = lambda r, x: jax.jvp(f, (r, x), (dr, dx))[1]  # noqa: E731
+    pull = lambda r, x: jax.vjp(f, r, x)[1](ct)  # noqa: E731
+    return {
         "jvp": push(r, x),
         "vjp": pull(r, x),
         "jvp of jvp": jax.jvp(push, (r, x), (er, ex))[1],
         "jvp of vjp": jax.jvp(pull, (r, x), (er, ex))[1],
         "vjp of jvp": jax.vjp(push, r, x)[1](ct),
         "vjp of vjp": jax.vjp(pull, r, x)[1](pull(r, 2 * x)),
-        "jacfwd": jac(r, x),
-        "jacrev": jax.jacrev(f, argnums=1)(r, x),
-        "hessian": jax.jacfwd(jax.jacrev(lambda x: jnp.sum(jnp.sin(f(r, x)))))(x),
-        "tangents": jax.vmap(f, in_axes=(None, -1))(r, jnp.moveaxis(xs, 0, -1)),
-        "robots": jax.vmap(f, in_axes=(0, None))(rs, x),
-        "vmap of jacfwd": jax.vmap(jac, in_axes=(0, None))(rs, x),
-        "vmap of jacrev": jax.vmap(jax.jacrev(f, argnums=1), in_axes=(0, None))(rs, x),
-        "jacfwd of vmap": jax.jacfwd(jax.vmap(f, in_axes=(0, None)), argnums=1)(rs, x),
-        "jacrev of vmap": jax.jacrev(jax.vmap(f, in_axes=(0, None)), argnums=1)(rs, x),
-        "nested vmap": jax.vmap(jax.vmap(f, in_axes=(None, 0)), in_axes=(0, None))(rs, xs),
-        "scan": jax.grad(lambda x: jax.lax.scan(lambda c, y: (c + y @ f(r, c * x), None),
-                         1.0, xs[:, 0])[0])(x),
-    }  # fmt: skip
+    }
 
 
-def test_linear_primitive_in_every_mode():
-    topology, r, x = linear_case()
-    shapes = r, x, r, x, x[0], jnp.stack([x] * 4)
-    args = r, x, *(random_like(y, k) for k, y in enumerate(shapes, 2))
-    found = quick_jit(partial(modes, partial(_linear.apply, topology)))(*args)
-    expected = quick_jit(partial(modes, partial(joint_operator, topology)))(*args)
+@pytest.mark.parametrize("name", ["torque", "solve"])
+def test_linear_map_in_every_mode_of_its_vector(name):
+    f, plain, rs, x = linear_case(name)
+    args = rs, x, random_like(jnp.stack([x] * 4), 2), random_like(x[: robot("small").nv], 3)
+    found, expected = (quick_jit(partial(modes_of_vector, g))(*args) for g in (f, plain))
     for mode in expected:
         assert_relative(found[mode], expected[mode], 1e-11, lead=0)
 
 
-def test_linear_primitive_assembles_once_for_many_tangents():
-    """Under jacfwd and jacrev the program holds no batch of operators but one set of matrices."""
-    topology, r, x = linear_case()
+def test_linear_map_with_its_residual():
+    """The four combinations of second order, by the residual and the vector together."""
+    f, plain, rs, x = linear_case("torque")
+    r = jax.tree.map(lambda y: y[0], rs)
+    args = rs, x, random_like(jnp.stack([x] * 4), 2), random_like(x[: robot("small").nv], 3)
+    args = *args, random_like(r, 4), random_like(r, 5)
+    found, expected = (quick_jit(partial(modes_of_both, g))(*args) for g in (f, plain))
+    for mode in expected:
+        assert_relative(found[mode], expected[mode], 1e-11, lead=0)
+
+
+@pytest.mark.parametrize("name", ["torque", "solve"])
+def test_linear_map_assembles_once_for_many_vectors(name):
+    """Under jacfwd and jacrev the program holds no batch of operators but one matrix."""
+    f, _, rs, x = linear_case(name)
+    r = jax.tree.map(lambda y: y[0], rs)
     for mode in (jax.jacfwd, jax.jacrev):
-        program = str(jax.make_jaxpr(mode(partial(_linear.apply, topology, r)))(x))
-        assert program.count("rbd_joint_operator") == 1  # the value, which nobody asked for
+        program = str(jax.make_jaxpr(mode(partial(f, r)))(x))
+        assert program.count("= rbd_") == 1  # the value, which nobody asked for
         assert "lead=1" not in program
 
 
@@ -394,10 +431,9 @@ def test_zero_tangents_cost_nothing(function):
                                                       ("q", "inertia"), ("q", "axis")]}  # fmt: skip
     assert size["q",] < size["q", "inertia"] and size["q",] < size["q", "axis"]
     assert size[()] < size["gravity",] < size["q", "axis"]
-    if function == "inverse":  # the solve of forward dynamics has the operator as well
-        assert "rbd_joint_operator" in str(program("q"))
-    if function != "hybrid":
-        assert "rbd_joint_operator" not in str(program("gravity"))
+    assert "rbd_torque_derivative" in str(program("q"))
+    if function != "hybrid":  # which needs it for the torques of prescribed joints
+        assert "rbd_torque_derivative" not in str(program("gravity"))
 
 
 def test_no_external_wrench_is_a_zero_one():

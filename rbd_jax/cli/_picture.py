@@ -1,7 +1,7 @@
 """The demo's picture: the flight, the fan of the batch, what is conserved, and the gradients."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def save(story: Story, path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    style = {
+    style: dict[Any, Any] = {
         "font.size": 10, "axes.edgecolor": "#8a93a6", "axes.labelcolor": INK, "text.color": INK,
         "xtick.color": "#59627a", "ytick.color": "#59627a", "axes.spines.top": False,
         "axes.spines.right": False, "axes.titlesize": 11, "axes.titleweight": "bold",

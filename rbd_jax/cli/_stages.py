@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -29,7 +30,8 @@ def timed(f: Callable, *args, repeats: int = 1):
     start = time.perf_counter()
     compiled = jax.jit(f).lower(*args).compile()
     compile_time = time.perf_counter() - start
-    runs, out = [], None
+    runs: list[float] = []
+    out: Any = None
     while len(runs) < repeats and sum(runs) < 2.0:
         start = time.perf_counter()
         out = jax.block_until_ready(compiled(*args))

@@ -31,10 +31,14 @@ class LinearMap:
         operator: ``(topology, residual, x) -> y``, linear in the vector x of ``size(topology)``.
         matrix: ``(topology, residual) -> A``.
         size: length of x.
+        symmetric: whether A is symmetric; its operator is then its own transpose.
     """
 
-    def __init__(self, name: str, operator: Callable, matrix: Callable, size: Callable):
+    def __init__(
+        self, name: str, operator: Callable, matrix: Callable, size: Callable, symmetric=False
+    ):
         self._operator, self._matrix, self._size = operator, matrix, size
+        self._symmetric = symmetric
         self._primitive = Primitive(name)
         self._primitive.def_impl(self._impl)
         self._primitive.def_abstract_eval(self._abstract)
@@ -57,7 +61,7 @@ class LinearMap:
         """One sample, one vector."""
         *leaves, x = operands
         operator = partial(self._operator, topology, jax.tree.unflatten(treedef, leaves))
-        if not transposed:
+        if not transposed or self._symmetric:
             return operator(x)
         shape = jax.ShapeDtypeStruct((self._size(topology),), x.dtype)
         return jax.linear_transpose(operator, shape)(x)[0]

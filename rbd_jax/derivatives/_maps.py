@@ -78,4 +78,5 @@ _solve_map = LinearMap(
     lambda topology, s, b: s.free * articulated.solve(topology, s.factor, s.free * b),
     inverse_matrix,
     lambda topology: topology.nv,
+    symmetric=True,  # passes that carry its constants and its vector as one cannot be transposed
 )
