@@ -43,7 +43,7 @@ def hybrid_dynamics(
         ValueError: if a shape does not fit the robot.
     """
     given = of_bodies(model.topology, prescribed[:, None])[:, 0]
-    return _articulated(model, q, v, a, tau, given, f_ext)
+    return articulated_dynamics(model, q, v, a, tau, given, f_ext)
 
 
 @checked
@@ -59,11 +59,11 @@ def aba(
     Source: Kim, Table 3 (Table 4 with no prescribed joint). Raw: derivatives are those of autodiff.
     Arguments and frames as in :func:`hybrid_dynamics`. Cost: O(n).
     """
-    return _articulated(model, q, v, jnp.zeros_like(v), tau, None, f_ext)[0]
+    return articulated_dynamics(model, q, v, jnp.zeros_like(v), tau, None, f_ext)[0]
 
 
-def _articulated(model, q, v, a, tau, given, f_ext):
-    """Table 4 on the tree of degrees of freedom.
+def articulated_dynamics(model, q, v, a, tau, given, f_ext):
+    """``(a, tau)`` by Table 4 on the tree of degrees of freedom; ``given`` is by dof, or None.
 
     A joint of several degrees of freedom is eliminated one column of S at a time, which is block
     elimination by Ψ = (SᵀÎS)⁻¹ without the matrix inverse. Between its columns lie massless

@@ -52,20 +52,20 @@ def prepare(model: Model, steps: int) -> Scenario:
     driven = np.ones(model.nv)
     driven[: 6 if floating else 0] = 0.0
     q0, tucked = _postures(model)
-    move, M = jax.jit(lambda m, a, b: (rbd.difference(m, a, b), rbd.crba(m, a)))(model, q0, tucked)
-    move = np.asarray(move) * driven
-    M_motors = np.diag(np.asarray(M, dtype=np.float64)) * driven
+    move = np.asarray(rbd.difference(model, q0, tucked)) * driven
+    M = np.asarray(rbd.crba(model, q0), dtype=np.float64)
+    M_motors = np.diag(M) * driven
     rotor = driven * (0.15 * M_motors + 0.01 * M_motors.max())  # geared rotors, not in URDFs
     model = eqx.tree_at(
         lambda m: (m.armature, m.damping),
         model,
         (model.armature + jnp.asarray(rotor, model.dtype), 0.0 * model.damping),
     )
-    inertia = np.diag(np.asarray(M)) + rotor
+    inertia = np.diag(M) + rotor
     still = jnp.zeros((model.nv,), model.dtype)
     arrays = (jnp.asarray(x, model.dtype) for x in (move, inertia, driven, steps * DT))
     s = Scenario(model, q0, still, *arrays)
-    return jax.jit(_throw)(s) if floating else s
+    return _throw(s) if floating else s
 
 
 def _postures(model: Model):
@@ -97,7 +97,7 @@ def _throw(s: Scenario) -> Scenario:
         q = rbd.integrate(model, s.q0, phase(s, t)[0] * s.move)
         return rbd.centroidal_momentum(model, q, pitch)[1]
 
-    I = jax.vmap(inertia)(jnp.linspace(0.0, 1.0, 65).astype(model.dtype) * T)
+    I = jax.jit(jax.vmap(inertia))(jnp.linspace(0.0, 1.0, 65).astype(model.dtype) * T)
     turn = 0.93 * 2 * np.pi * jnp.minimum(T, 1.0)
     rate = turn / (T * jnp.mean(I[0] / I))
     g = jnp.linalg.norm(model.gravity)

@@ -98,7 +98,7 @@ class LinearMap:
             rates = tuple(tangents[k] for k in moving)
             _, part = jax.jvp(of_residual, values, rates)
             total = part if total is None else total + part
-        return out, ad.Zero.from_primal_value(out) if total is None else total
+        return out, total
 
     def _transpose(self, ct, *operands, transposed, **params):
         none = [None] * (len(operands) - 1)

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float
 from .._check import checked
 from ..algorithms import ground
 from ..algorithms._tree import of_bodies
+from ..algorithms.hybrid import articulated_dynamics
 from ..model import Model, velocity_from_rate
 from ._maps import solver, torque_map
 from ._operator import Residual, residual
@@ -94,16 +95,23 @@ def inverse_dynamics(
 
 
 def accelerations(model, q, v, a, tau, given, f_ext):
-    """Solve for the accelerations that are not given; returns also what the rule needs."""
+    """Solve for the accelerations that are not given; returns also what the rule needs.
+
+    In ground coordinates light links far from the root lose digits, which double precision has to
+    spare; single precision takes the value from the body frames, where they keep them.
+    """
     topology, g = model.topology, ground.pose(model, q)
     solve = solver(topology, g.S, g.I, model.armature, given)
-    acc = (1 - solve.free) * a
-    # float32: one step of iterative refinement recovers what the factorisation lost
-    for _ in range(2 if v.dtype == jnp.float32 else 1):
-        m = ground.motion(model, g, v, acc, f_ext)
-        acc = acc + solve(topology, tau - ground.torque(model, g, m, v, acc))
+    if v.dtype == jnp.float64:
+        known = (1 - solve.free) * a
+        m = ground.motion(model, g, v, known, f_ext)
+        acc = known + solve(topology, tau - ground.torque(model, g, m, v, known))
+    else:
+        acc, torque = articulated_dynamics(model, q, v, a, tau, given, f_ext)
     m = ground.motion(model, g, v, acc, f_ext)
-    return acc, ground.torque(model, g, m, v, acc), g, m, solve
+    if v.dtype == jnp.float64:
+        torque = ground.torque(model, g, m, v, acc)
+    return acc, torque, g, m, solve
 
 
 @eqx.filter_custom_jvp
@@ -145,9 +153,9 @@ def forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Accelerations under the torques ``tau``, with exact analytical derivatives.
 
-    Source: value: Kim, Table 3 in ground coordinates, in float32 with one step of refinement by
-    inverse dynamics (the value of :func:`rbd_jax.aba`); derivative: Singh (5),
-    ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
+    Source: value: Kim, Table 3, in ground coordinates in float64, in body frames (that of
+    :func:`rbd_jax.aba`) in float32; derivative: Singh (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit
+    through inverse dynamics.
 
     Arguments as :func:`inverse_dynamics`, with torques (N m, N) in and accelerations out.
     A jvp or vjp costs one operator and one solve with the factor at hand.

@@ -1,6 +1,6 @@
 """Kim's recursive derivatives of the dynamics along a scalar p: the inputs (64) and Tables 5–7."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -91,19 +91,21 @@ def perturbation_of(
     return d
 
 
-def complete(model: Model, d: Perturbation) -> Perturbation:
+def complete(model: Model, d: Perturbation) -> Any:
     """The same with zeros for None. Raises ValueError for a shape that does not fit the robot."""
     nb, nv = model.nb, model.nv
-    shapes = Perturbation(
+    shapes = dict(
         dh=(nb, 6), dS=(nv, 6), dSdot=(nv, 6), dI=(nb, 10), df_ext=(nb, 6), dv=(nv,), da=(nv,),
         dtau=(nv,), dgravity=(3,), darmature=(nv,), ddamping=(nv,),
     )  # fmt: skip
-    for name, shape, x in zip(Perturbation._fields, shapes, d, strict=True):
+    for name, shape, x in zip(Perturbation._fields, shapes.values(), d, strict=True):
         if x is not None and jnp.shape(x) != shape:
             raise ValueError(
                 f"perturbation: {name} has shape {jnp.shape(x)}, expected {shape} for robot "
                 f"{model.topology.name!r}; leave it None where nothing changes"
             )
     dtype = model.dtype
-    filled = [jnp.zeros(s, dtype) if x is None else x for s, x in zip(shapes, d, strict=True)]
+    filled = [
+        jnp.zeros(s, dtype) if x is None else x for s, x in zip(shapes.values(), d, strict=True)
+    ]
     return Perturbation(*filled)

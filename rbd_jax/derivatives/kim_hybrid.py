@@ -1,5 +1,7 @@
 """Derivatives of recursive forward and hybrid dynamics along a scalar. Source: Kim, Tables 6, 7."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -148,7 +150,7 @@ def _per_dof(topology, T, dh, eta, deta, I, dI, B, dB):
     """From bodies to degrees of freedom: T, h, η belong to a joint's first, I, B to its last."""
     first, last = (jnp.asarray(np.isin(np.arange(topology.nv), k)) for k in _ends(topology))
 
-    def at(where, x, otherwise=0):
+    def at(where, x, otherwise: Any = 0):
         mask = where.reshape(-1, *[1] * (x.ndim - 1))
         return jnp.where(mask, of_bodies(topology, x), otherwise)
 

@@ -1,5 +1,7 @@
 """Robots written in code, for tests, benchmarks, notebooks and first steps. No files needed."""
 
+from typing import Any
+
 import numpy as np
 
 from ..model._model import Model
@@ -136,7 +138,12 @@ def quadruped(floating_base: bool = True, dtype=None) -> Model:
             _rod(f"{leg}_shank", 0.5, 0.3, 0.015),
             LinkSpec(f"{leg}_foot", 0.05),
         ]
-        limits = {"velocity": 20.0, "effort": 80.0, "damping": 0.1, "armature": 0.01}
+        limits: dict[str, Any] = {
+            "velocity": 20.0,
+            "effort": 80.0,
+            "damping": 0.1,
+            "armature": 0.01,
+        }
         joints += [
             JointSpec(f"{leg}_haa", "revolute", "trunk", f"{leg}_hip", p=hip, axis=_X,
                       lower=-0.8, upper=0.8, **limits),
