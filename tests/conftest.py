@@ -40,6 +40,13 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore::rbd_jax.RobotDescriptionWarning")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs():
+    """Drop compiled programs after each file: a whole run would hold more than 10 GB of them."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def models():
     """Sample models by name, see ``helpers.MODELS``."""

@@ -112,7 +112,7 @@ def test_demo(tmp_path, precision):
 @pytest.mark.slow
 def test_demo_of_a_flying_robot(tmp_path):
     picture = tmp_path / "demo.png"
-    result = run("demo", "--robot", "sample:quadruped", "--batch", 2, "--steps", 10,
+    result = run("demo", "--robot", "sample:quadruped", "--batch", 2, "--steps", 100,
                  "--iterations", 1, "--output", picture)  # fmt: skip
     assert result.exit_code == 0, result.output
     assert picture.stat().st_size > 10_000

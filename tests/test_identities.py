@@ -647,7 +647,7 @@ def test_deep_wide_and_many_rooted_trees(name):
     close(T, 0.5 * s.v @ M @ s.v)
     close(M @ a + h, tau)
     d = 1 / np.sqrt(np.diag(M))  # 300 links in a row: cond(M) = 5e8, even after scaling
-    close(a, s.a, 1e-12 + 2.0**-52 * np.linalg.cond(d[:, None] * M * d))
+    close(a, s.a, 1e-12 + 2.0**-52 * np.linalg.cond(d[:, None] * np.asarray(M) * d))
 
 
 def test_bodies_on_two_roots_do_not_feel_each_other():

@@ -72,8 +72,9 @@ class Screw:
         """
         inverted = lower > upper
         has_low, has_high = (lower > -_FAR) & ~inverted, (upper < _FAR) & ~inverted
-        below = jnp.where(has_high, jnp.minimum(upper, 0.0), 0.0) - jnp.pi
-        above = jnp.where(has_low, jnp.maximum(lower, 0.0), 0.0) + jnp.pi
+        zero = jnp.zeros_like(lower)
+        below = jnp.where(has_high, jnp.minimum(upper, zero), zero) - jnp.pi
+        above = jnp.where(has_low, jnp.maximum(lower, zero), zero) + jnp.pi
         low, high = jnp.where(has_low, lower, below), jnp.where(has_high, upper, above)
         return low + (high - low) * jax.random.uniform(key, lower.shape, lower.dtype)
 

@@ -18,8 +18,8 @@ def _piecewise(
     x: Float[Array, "..."], coefficients: list[float], closed: Callable
 ) -> Float[Array, "..."]:
     small = x < _SWITCH
-    x_taylor = jnp.where(small, x, 0.0)
-    x_closed = jnp.where(small, _SWITCH, x)
+    x_taylor = jnp.where(small, x, jnp.zeros_like(x))
+    x_closed = jnp.where(small, jnp.full_like(x, _SWITCH), x)
     taylor = jnp.zeros_like(x)
     for c in reversed(coefficients):
         taylor = taylor * x_taylor + c
@@ -97,10 +97,11 @@ def cotc(x: Float[Array, "..."]) -> Float[Array, "..."]:
 def two_atanc(w: Float[Array, "..."], n2: Float[Array, "..."]) -> Float[Array, "..."]:
     """``2 atan2(n, w) / n`` with ``n = √n2``, for ``w ≥ 0`` and ``w² + n2 = 1``."""
     small = n2 < 0.04
-    w_s, n2_s = jnp.where(small, w, 1.0), jnp.where(small, n2, 0.0)
+    one = jnp.ones_like(w)
+    w_s, n2_s = jnp.where(small, w, one), jnp.where(small, n2, jnp.zeros_like(n2))
     y = n2_s / (w_s * w_s)
     taylor = jnp.zeros_like(y)
     for k in reversed(range(12)):
         taylor = taylor * y + (-1) ** k / (2 * k + 1)
-    n = jnp.sqrt(jnp.where(small, 1.0, n2))
+    n = jnp.sqrt(jnp.where(small, one, n2))
     return jnp.where(small, 2 * taylor / w_s, 2 * jnp.arctan2(n, w) / n)
