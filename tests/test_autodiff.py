@@ -222,7 +222,11 @@ def _programs(name, m):
     yield jax.make_jaxpr(f)(m, arrays).jaxpr
     if "second" in name or "hessian" in name:
         return  # derivatives already
-    smooth = {k: x for k, x in arrays.items() if jnp.issubdtype(x.dtype, jnp.floating)}
+    smooth = {
+        k: x
+        for k, x in arrays.items()
+        if all(jnp.issubdtype(y.dtype, jnp.floating) for y in jax.tree.leaves(x))
+    }
     rest = {k: x for k, x in arrays.items() if k not in smooth}
     g = lambda m, x: f(m, {**x, **rest})  # noqa: E731
     out = jax.eval_shape(g, m, smooth)

@@ -16,6 +16,12 @@ from ..spatial import se3, so3
 _FAR = 1e6  # rad or m: a limit this far away is none
 
 
+def _uniform(key: Array, low: Float[Array, "n k"], high: Float[Array, "n k"]) -> Array:
+    """Uniform between two arrays, in their dtype throughout."""
+    zero, one = jnp.zeros((), low.dtype), jnp.ones((), low.dtype)
+    return low + (high - low) * jax.random.uniform(key, low.shape, low.dtype, zero, one)
+
+
 class Screw:
     """Revolute, prismatic and helical: motion along ``S = (ρ a, h a)``, ρ = 0 if prismatic.
 
@@ -76,7 +82,7 @@ class Screw:
         below = jnp.where(has_high, jnp.minimum(upper, zero), zero) - jnp.pi
         above = jnp.where(has_low, jnp.maximum(lower, zero), zero) + jnp.pi
         low, high = jnp.where(has_low, lower, below), jnp.where(has_high, upper, above)
-        return low + (high - low) * jax.random.uniform(key, lower.shape, lower.dtype)
+        return _uniform(key, low, high)
 
 
 class Translation:
@@ -102,7 +108,7 @@ class Translation:
     @staticmethod
     def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 3"]:
         """Uniform within ±1 m."""
-        return jax.random.uniform(key, lower.shape, lower.dtype, -1.0, 1.0)
+        return _uniform(key, jnp.full_like(lower, -1), jnp.ones_like(lower))
 
 
 class Spherical:
