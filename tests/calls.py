@@ -10,6 +10,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import pytest
 from jaxtyping import Array
 
 import rbd_jax as rbd
@@ -104,3 +105,15 @@ def traced(name: str, model: rbd.Model) -> tuple[Callable, tuple[rbd.Model, dict
     arrays, rest = split(bind(name, model))
     function = public_functions()[name]
     return (lambda m, x: function(m, **x, **rest)), (model, arrays)
+
+
+# Functions that compile for ten seconds and more: sweeps over the whole API take them last.
+_HEAVY = ("hessian", "second_derivatives", "step_derivatives", "christoffel")
+
+
+def each_public_function() -> list:
+    """The names of :func:`public_functions` as test cases, the heavy ones marked slow."""
+    return [
+        pytest.param(name, marks=pytest.mark.slow if name.endswith(_HEAVY) else ())
+        for name in sorted(public_functions())
+    ]

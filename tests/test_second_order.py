@@ -27,7 +27,7 @@ def _close(x, y, tolerance=1e-11):
     assert float(jnp.abs(x - y).max()) < tolerance * scale
 
 
-@pytest.mark.parametrize("which", ["inverse", "forward"])
+@pytest.mark.parametrize("which", ["inverse", pytest.param("forward", marks=pytest.mark.slow)])
 def test_second_derivatives_equal_twice_differentiated_raw_algorithm(case, which):
     model, q, v, u, lam, f_ext = case
     raw = {"inverse": rbd.rnea, "forward": rbd.aba}[which]
@@ -121,7 +121,9 @@ def _numpy(x):
     return np.asarray(x, dtype=float)
 
 
-@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
+@pytest.mark.parametrize(
+    "integrator", ["semi_implicit_euler", pytest.param("rk4", marks=pytest.mark.slow)]
+)
 def test_step_derivatives_equal_differences_on_the_manifold(case, integrator):
     model, q, v, tau, _, f_ext = case
     options = {"integrator": integrator, "f_ext": f_ext}
