@@ -46,13 +46,11 @@ def forward_dynamics_derivatives(
     dq, dv = torque_matrices(model, residual(model, g, m))[:2]
     if method == "dmm":
         Minv = inverse_matrix(model.topology, solver)
-        product = -jnp.matmul(Minv, jnp.concatenate([dq, dv], axis=1), precision="highest")
-    elif method == "aza":
+        by_q, by_v = (jnp.matmul(Minv, -x, precision="highest") for x in (dq, dv))
+        return by_q, by_v, Minv
+    if method == "aza":
         columns = jnp.concatenate([-dq, -dv, jnp.eye(model.nv, dtype=dq.dtype)], axis=1)
         product = articulated.solve_columns(model.topology, solver.factor, columns)
-        product, Minv = product[:, : 2 * model.nv], product[:, 2 * model.nv :]
-    else:
-        raise ValueError(
-            f"forward_dynamics_derivatives: method must be 'dmm' or 'aza', got {method!r}"
-        )
-    return product[:, : model.nv], product[:, model.nv :], Minv
+        by_q, by_v, Minv = jnp.split(product, 3, axis=1)
+        return by_q, by_v, Minv
+    raise ValueError(f"forward_dynamics_derivatives: method must be 'dmm' or 'aza', got {method!r}")
