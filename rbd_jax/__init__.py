@@ -1,5 +1,6 @@
 """rbd_jax: differentiable rigid-body dynamics for JAX. ``import rbd_jax as rbd``."""
 
+from . import screw as screw
 from . import spatial as spatial
 from ._version import __version__ as __version__
 from .algorithms.crba import crba as crba
