@@ -19,7 +19,7 @@ from . import hybrid
 from .newton_euler import mixed_wrench
 
 
-def _of_hybrid(
+def of_hybrid(
     R: Float[Array, "nb 3 3"], rates: tuple[Float[Array, "nb 6"], ...]
 ) -> tuple[Float[Array, "nb 6"], ...]:
     """Mixed from hybrid twist, acceleration and jerk.
@@ -39,7 +39,7 @@ def motion_at(
     base: Float[Array, "6"] | None = None,
 ) -> tuple[Float[Array, "nb 6"], ...]:
     """As :func:`motion`, for known poses; ``base`` is the acceleration of the world."""
-    return _of_hybrid(C[0], hybrid.motion_at(model, C, rates, base))
+    return of_hybrid(C[0], hybrid.motion_at(model, C, rates, base))
 
 
 def motion(
