@@ -66,7 +66,7 @@ def test_second_partials(tree, kind):
     assert np.abs(twist[..., b[:, None] == b[None]]).max() > 1e-2
 
 
-@pytest.mark.parametrize("kind", ["body_fixed", "spatial"])
+@pytest.mark.parametrize("kind", [pytest.param("body_fixed", marks=pytest.mark.slow), "spatial"])
 def test_third_partials(kind):
     """(14), (23), by their nested brackets for one chain."""
     m = rbd.samples.random_tree(2, kinds=("revolute", "helical", "spherical"))
