@@ -26,9 +26,11 @@ def _rates(C, V, dV, M):
     def all_of(C, V):
         twists = {k: screw.convert_twist(C, V, "body_fixed", k) for k in screw.REPRESENTATIONS}
         Ms = inertia.matrix(inertia.to_parent(C, M))
-        return twists, Ms, motion.wrench_to_parent(C, inertia.apply(M, V))
+        Pi = inertia.apply(M, V)
+        return twists, Ms, motion.wrench_to_parent(C, Pi), _turn(C[0], Pi)
 
-    (V_of, Ms, _), (dV_of, dMs, W) = jax.jvp(all_of, (C, V), (_velocity(C, V), dV))
+    state, velocity = (C, V), (_velocity(C, V), dV)
+    (V_of, Ms, _, Pi), (dV_of, dMs, W, dPi) = jax.jvp(all_of, state, velocity)
     turned = inertia.to_parent((R, jnp.zeros_like(r)), M)
     pair = lambda kind: (V_of[kind], dV_of[kind])  # noqa: E731
     wrenches = {
@@ -44,7 +46,8 @@ def _rates(C, V, dV, M):
         "spatial": screw.wrench_in_frame(inertia.to_parent(C, M), *pair("spatial"), zero),
         "hybrid": screw.wrench_in_frame(turned, *pair("hybrid"), world),
     }
-    return V_of, (Ms, dMs), W, wrenches, in_frame
+    moving = so3.cross(V_of["hybrid"][:, 3:], Pi[:, 3:])
+    return V_of, (Ms, dMs), W, wrenches, in_frame, dPi.at[:, :3].add(moving)
 
 
 def _in_frames(C, V, dV, M):
@@ -90,12 +93,13 @@ def facts(body):
 
 def test_wrenches_are_rates_of_momentum(body, facts):
     """(36), and from it (38), (41), (53), (56)–(57)."""
-    (R, _), (_, _, W, wrenches, _) = body[0], facts
+    (R, _), (_, _, W, wrenches, _, hybrid) = body[0], facts
     assert_close(wrenches["spatial"], W, rtol=1e-12, atol=1e-11)
     Wb = motion.wrench_to_child(body[0], W)
     assert_close(wrenches["body_fixed"], Wb, rtol=1e-12, atol=1e-11)
     Wh = _turn(R, Wb)
     assert_close(wrenches["hybrid"], Wh, rtol=1e-12, atol=1e-11)
+    assert_close(hybrid, Wh, rtol=1e-12, atol=1e-11)  # (52), about a point that moves
     Wm = jnp.concatenate([Wb[:, :3], Wh[:, 3:]], axis=-1)
     assert_close(wrenches["mixed"], Wm, rtol=1e-12, atol=1e-11)
 
@@ -104,7 +108,7 @@ def test_newton_euler_in_an_arbitrary_frame(body, facts):
     """(60) and (63), with the body-fixed, spatial and hybrid equations as special cases."""
     for got, expected in quick_jit(_in_frames)(*body):
         assert_close(got, expected, rtol=1e-11, atol=1e-10)
-    _, _, _, wrenches, in_frame = facts
+    _, _, _, wrenches, in_frame, _ = facts
     for kind, W in in_frame.items():
         assert_close(W, wrenches[kind], rtol=1e-12, atol=1e-11)
 

@@ -12,21 +12,18 @@ from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial.motion import cross_twist, to_child, wrench_to_parent
+from ..spatial.se3 import Pose
 from .newton_euler import body_fixed_wrench
 
 
-def motion(
+def _motion(
     model: Model,
-    q: Float[Array, " nq"],
+    T: Pose,
+    X: Float[Array, "nv 6"],
     rates: tuple[Float[Array, " nv"], ...],
-    base: Float[Array, "6"] | None = None,
+    base: Float[Array, "6"] | None,
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛).
-
-    Source: Müller (66b), (65c), and the rate of the latter. ``base`` is the acceleration of the
-    world. Cost: O(n).
-    """
-    X = motion_subspace(model)
+    """As :func:`motion`; ``base`` is the acceleration of the world."""
     joint = tuple(sum_dofs(model.topology, X * x[:, None]) for x in rates)
 
     def step(parent, x):
@@ -44,7 +41,17 @@ def motion(
 
     zero = jnp.zeros((6,), X.dtype)
     world = (zero, zero if base is None else base, zero)[: len(rates)]
-    return root_to_leaf(model.topology.tree, step, (joint_placements(model, q), joint), world)
+    return root_to_leaf(model.topology.tree, step, (T, joint), world)
+
+
+def motion(
+    model: Model, q: Float[Array, " nq"], rates: tuple[Float[Array, " nv"], ...]
+) -> tuple[Float[Array, "nb 6"], ...]:
+    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛).
+
+    Source: Müller (66b), (65c), and the rate of the latter. Cost: O(n).
+    """
+    return _motion(model, joint_placements(model, q), motion_subspace(model), rates, None)
 
 
 @checked
@@ -63,7 +70,7 @@ def inverse_dynamics(
     """
     topology, X = model.topology, motion_subspace(model)
     T = joint_placements(model, q)
-    V, dV = motion(model, q, (v, a), base_acceleration(model))
+    V, dV = _motion(model, T, X, (v, a), base_acceleration(model))
     W = body_fixed_wrench(model.inertia, V, dV)
     if f_ext is not None:
         W = W - f_ext

@@ -13,7 +13,6 @@ from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
 from ..model import Model, Topology, motion_subspace
 from ..spatial import inertia, so3
-from ..spatial.se3 import Pose
 from .newton_euler import hybrid_wrench
 
 
@@ -53,13 +52,12 @@ def joint_screws(model: Model, R: Float[Array, "nb 3 3"]) -> Float[Array, "nv 6"
 
 def motion_at(
     model: Model,
-    C: Pose,
+    r: Float[Array, "nb 3"],
+    X: Float[Array, "nv 6"],
     rates: tuple[Float[Array, " nv"], ...],
     base: Float[Array, "6"] | None = None,
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """As :func:`motion`, for known poses; ``base`` is the acceleration of the world."""
-    R, r = C
-    X = joint_screws(model, R)
+    """As :func:`motion`, of positions and screws; ``base`` is the acceleration of the world."""
     joint = tuple(sum_dofs(model.topology, X * x[:, None]) for x in rates)
 
     def step(parent, x):
@@ -91,7 +89,8 @@ def motion(
 
     Source: Müller (75c), (75d) = (72), and the rate of the latter. Cost: O(n).
     """
-    return motion_at(model, forward_kinematics(model, q), rates)
+    R, r = forward_kinematics(model, q)
+    return motion_at(model, r, joint_screws(model, R), rates)
 
 
 @checked
@@ -110,7 +109,8 @@ def inverse_dynamics(
     """
     topology = model.topology
     R, r = forward_kinematics(model, q)
-    V, dV = motion_at(model, (R, r), (v, a), base_acceleration(model))
+    X = joint_screws(model, R)
+    V, dV = motion_at(model, r, X, (v, a), base_acceleration(model))
     W = hybrid_wrench(inertia.to_parent((R, jnp.zeros_like(r)), model.inertia), V, dV)
     if f_ext is not None:
         W = W - turn(R, f_ext)
@@ -123,5 +123,5 @@ def inverse_dynamics(
 
     rows = to_parents(topology, r), W
     W = leaf_to_root(topology.tree, backward, rows, jnp.zeros((6,), r.dtype))
-    Q = jnp.sum(joint_screws(model, R) * of_bodies(topology, W), axis=-1)
+    Q = jnp.sum(X * of_bodies(topology, W), axis=-1)
     return Q + model.armature * a + model.damping * v

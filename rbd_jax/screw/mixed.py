@@ -9,12 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..algorithms._tree import leaf_to_root, of_bodies
+from ..algorithms._tree import ancestor_product, leaf_to_root, of_bodies
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
 from ..model import Model, joint_placements, motion_subspace
-from ..spatial import so3
-from ..spatial.se3 import Pose
+from ..spatial import se3, so3
 from . import hybrid
 from .newton_euler import mixed_wrench
 
@@ -32,16 +31,6 @@ def of_hybrid(
     return tuple(jnp.concatenate([w, x[:, 3:]], -1) for w, x in zip(angular, rates, strict=True))
 
 
-def motion_at(
-    model: Model,
-    C: Pose,
-    rates: tuple[Float[Array, " nv"], ...],
-    base: Float[Array, "6"] | None = None,
-) -> tuple[Float[Array, "nb 6"], ...]:
-    """As :func:`motion`, for known poses; ``base`` is the acceleration of the world."""
-    return of_hybrid(C[0], hybrid.motion_at(model, C, rates, base))
-
-
 def motion(
     model: Model, q: Float[Array, " nq"], rates: tuple[Float[Array, " nv"], ...]
 ) -> tuple[Float[Array, "nb 6"], ...]:
@@ -49,7 +38,8 @@ def motion(
 
     Source: Müller (33), (100). Cost: O(n).
     """
-    return motion_at(model, forward_kinematics(model, q), rates)
+    R, r = forward_kinematics(model, q)
+    return of_hybrid(R, hybrid.motion_at(model, r, hybrid.joint_screws(model, R), rates))
 
 
 @checked
@@ -66,9 +56,10 @@ def inverse_dynamics(
     Arguments, armature and damping as :func:`rbd_jax.rnea`. Cost: O(n).
     """
     topology = model.topology
-    C = forward_kinematics(model, q)
-    R = C[0]
-    V, dV = motion_at(model, C, (v, a), base_acceleration(model))
+    T = joint_placements(model, q)
+    R, r = ancestor_product(topology.tree, se3.compose, T)
+    X = hybrid.joint_screws(model, R)
+    V, dV = of_hybrid(R, hybrid.motion_at(model, r, X, (v, a), base_acceleration(model)))
     W = mixed_wrench(model.inertia, R, V, dV)
     if f_ext is not None:
         W = W - jnp.concatenate([f_ext[:, :3], so3.rotate(R, f_ext[:, 3:])], axis=-1)
@@ -81,7 +72,7 @@ def inverse_dynamics(
         f_up = so3.rotate(R_up, so3.rotate_inverse(R, f))
         return jnp.concatenate([so3.rotate(R_up, t) + so3.cross(p, f_up), f]), W
 
-    rows = joint_placements(model, q), R, W
+    rows = T, R, W
     W = of_bodies(topology, leaf_to_root(topology.tree, backward, rows, jnp.zeros((6,), R.dtype)))
     f = so3.rotate_inverse(of_bodies(topology, R), W[:, 3:])
     Q = jnp.sum(motion_subspace(model) * jnp.concatenate([W[:, :3], f], axis=-1), axis=-1)
