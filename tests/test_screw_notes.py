@@ -1,14 +1,14 @@
 """The two-link robot of the notes §8–§10: expanded by hand, and the planar one of the textbooks."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from calls import quick_jit
 from helpers import assert_close
 
-import rbd_jax as rbd
 from rbd_jax import screw
-from rbd_jax.spatial import motion, se3
+from rbd_jax.spatial import motion, se3, so3
 
 cross = np.cross
 STATE = [np.array(x) for x in ((0.4, -0.9), (0.7, 1.3), (-0.5, 0.8))]
@@ -141,9 +141,6 @@ def test_vanishing_terms(skew):
 
 def test_appendix_identities():
     """[a][b] = b aᵀ − aᵀb 1, [Ra] = R[a]Rᵀ, Ad of products, d/dt Ad_T = Ad_T ad_V (App., §3)."""
-    import jax
-
-    so3 = rbd.spatial.so3
     a, b, c, w, x = jax.random.normal(jax.random.key(0), (5, 3))
     R = so3.exp(w)
     assert_close(so3.hat(a) @ so3.hat(b), jnp.outer(b, a) - (a @ b) * jnp.eye(3))

@@ -56,61 +56,70 @@ def tree():
     return (X, B, M), screw.from_body_screws(X, B, M, PARENTS)
 
 
+def _all_screws(m):
+    """The screws of a model by its frames, poses as matrices, and its inertias in these frames."""
+    (X, B), (Y, A) = screw.body_screws(m, FRAMES), screw.spatial_screws(m, FRAMES)
+    Z, above, below = screw.joint_screws(m, FRAMES)
+    index = np.array([m.frame_names.index(f) for f in FRAMES])
+    D = m.frame_R[index], m.frame_p[index]
+    M = inertia.matrix(inertia.to_parent(se3.inverse(D), m.inertia))
+    poses = [se3.matrix(C) for C in (B, A, above, below)]
+    return X, Y, Z, *poses, M
+
+
+@pytest.fixture(scope="module")
+def screws(tree):
+    """What ``_all_screws`` gives, as a function of the model and for the tree."""
+    run = quick_jit(_all_screws)
+    of = lambda m: jax.tree.map(np.array, run(m))  # noqa: E731
+    return of, of(tree[1])
+
+
 def test_kinds_and_parents_are_found(tree):
     _, m = tree
     assert m.topology.kinds == KINDS and m.topology.parents == PARENTS
 
 
-def test_screws_come_back(tree):
+def test_screws_come_back(tree, screws):
     """(91), (94): the screws, poses and inertias that went in, and their relations."""
-    (X, B, M), m = tree
-    got_X, got_B = screw.body_screws(m, FRAMES)
+    (X, B, M), _ = tree
+    got_X, Y, _, got_B, A, _, _, got_M = screws[1]
     assert_close(got_X, np.concatenate([np.atleast_2d(x) for x in X]))
-    assert_close(se3.matrix(got_B), B)
-    Y, A = screw.spatial_screws(m, FRAMES)
+    assert_close(got_B, B)
     home = np.zeros_like(B)
     for i, p in enumerate(PARENTS):
         home[i] = B[i] if p < 0 else home[p] @ B[i]
-    assert_close(se3.matrix(A), home)
+    assert_close(A, home)
     Ad = [screw.build.adjoint(C) for C in home]
     assert_close(Y, np.concatenate([np.atleast_2d(x) @ T.T for x, T in zip(X, Ad, strict=True)]))
-    index = [m.frame_names.index(f) for f in FRAMES]
-    D = m.frame_R[np.array(index)], m.frame_p[np.array(index)]
-    assert_close(inertia.matrix(inertia.to_parent(se3.inverse(D), m.inertia)), M, rtol=1e-12)
+    assert_close(got_M, M, rtol=1e-12)
 
 
-def _same_robot(m, other):
-    """The same reference frames and the same torques at a random state."""
-    s = random_state(m)
-
-    def run(m, s):
-        tau = rbd.rnea(m, s.q, s.v, s.a)
-        return tau, [rbd.frame_placement(m, s.q, f) for f in FRAMES if f in m.frame_names]
-
-    f = quick_jit(run)
-    assert_close(f(m, s), f(other, s), rtol=1e-11, atol=1e-10)
+@quick_jit
+def _torques_and_frames(m, s):
+    return rbd.rnea(m, s.q, s.v, s.a), [rbd.frame_placement(m, s.q, f) for f in FRAMES]
 
 
-def test_all_ways_of_modelling_give_the_same_robot(tree):
+def test_all_ways_of_modelling_give_the_same_robot(tree, screws):
     (_, B, M), m = tree
     n, starts = m.nb, m.topology.v_starts
-    rows = lambda X: [np.asarray(X[a:b]) for a, b in zip(starts[:-1], starts[1:], strict=True)]  # noqa: E731
-    Y, A = screw.spatial_screws(m, FRAMES)
-    home = np.array(se3.matrix(A))
-    _same_robot(m, screw.from_spatial_screws(rows(Y), M, home, PARENTS))
-    Z, above, below = screw.joint_screws(m, FRAMES)
-    S = np.array(se3.matrix(above)), np.array(se3.matrix(below))
-    assert_close(S[0] @ np.linalg.inv(S[1]), B)
-    _same_robot(m, screw.from_joint_screws(rows(Z), *S, M, PARENTS))
+    rows = lambda X: [X[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]  # noqa: E731
+    of, (_, Y, Z, _, home, above, below, _) = screws
+    assert_close(above @ np.linalg.inv(below), B)
     # §4.4: no body frames at all; the inertias of the assembled robot in the world frame
     Ad = [screw.build.adjoint(np.linalg.inv(C)) for C in home]
     in_world = np.array([T.T @ G @ T for T, G in zip(Ad, M, strict=True)])
     plain = screw.from_spatial_screws(rows(Y), in_world, parents=PARENTS)
-    s = random_state(m)
-    assert_close(rbd.rnea(m, s.q, s.v, s.a), rbd.rnea(plain, s.q, s.v, s.a), rtol=1e-11, atol=1e-10)
-    X, B0 = screw.body_screws(plain, FRAMES)
+    X, _, _, B0, *_ = of(plain)
     assert_close(X, Y)
-    assert_close(se3.matrix(B0), np.broadcast_to(np.eye(4), (n, 4, 4)))
+    assert_close(B0, np.broadcast_to(np.eye(4), (n, 4, 4)))
+    s = random_state(m)
+    tau, frames = _torques_and_frames(m, s)
+    spatial = screw.from_spatial_screws(rows(Y), M, home, PARENTS)
+    joint = screw.from_joint_screws(rows(Z), above, below, M, PARENTS)
+    for other in (spatial, joint):
+        assert_close(_torques_and_frames(other, s), (tau, frames), rtol=1e-11, atol=1e-10)
+    assert_close(_torques_and_frames(plain, s)[0], tau, rtol=1e-11, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["random_tree", "arm"])
@@ -148,27 +157,36 @@ def test_modern_robotics_there_and_back():
     M, G, S = _poses(n + 1), _inertias(n), np.array(_screws(kinds)).T
     m = screw.from_modern_robotics(M, G, S)
     assert m.topology.kinds == kinds and "tool" in m.frame_names
-    back = screw.to_modern_robotics(m, FRAMES[:n], "tool")
+    q = random_state(m).q
+
+    @quick_jit
+    def run(m, q):
+        exponentials = se3.matrix(se3.exp(S.T * q[:, None]))
+        tool = se3.matrix(rbd.frame_placement(m, q, "tool"))
+        return screw.to_modern_robotics(m, FRAMES[:n], "tool"), exponentials, tool
+
+    back, exponentials, tool = run(m, q)
     for got, expected in zip(back, (M, G, S), strict=True):
         assert_close(got, expected, atol=1e-11)
-    q = random_state(m).q
-    T = np.eye(4)
-    for k in range(n):  # the book's FKinSpace
-        T = T @ np.array(se3.matrix(se3.exp(jnp.asarray(S[:, k]) * q[k])))
-    T = T @ np.linalg.multi_dot(list(M))
-    assert_close(se3.matrix(rbd.frame_placement(m, q, "tool")), T, atol=1e-11)
+    T = np.linalg.multi_dot([*np.array(exponentials), *M])  # the book's FKinSpace
+    assert_close(tool, T, atol=1e-11)
 
 
 def test_any_chain_in_the_format_of_modern_robotics():
     """Frames at the centres of mass: the inertias are block diagonal (the notes §6.1)."""
     m = model("arm")
-    M, G, S = screw.to_modern_robotics(m, tool="tool")
-    assert M.shape == (8, 4, 4) and float(jnp.abs(G[:, :3, 3:]).max()) < 1e-12
+    M, G, S = quick_jit(lambda m: screw.to_modern_robotics(m, tool="tool"))(m)
+    assert M.shape == (8, 4, 4) and float(np.abs(G[:, :3, 3:]).max()) < 1e-12
     again = screw.from_modern_robotics(np.array(M), np.array(G), np.array(S))
     s = random_state(m)
-    bare = rbd.rnea(m, s.q, s.v, s.a) - m.armature * s.a - m.damping * s.v
-    assert_close(rbd.rnea(again, s.q, s.v, s.a), bare, rtol=1e-11, atol=1e-11)
-    assert_close(rbd.frame_placement(again, s.q, "tool"), rbd.frame_placement(m, s.q, "tool"))
+
+    @quick_jit
+    def run(m, s):
+        return rbd.rnea(m, s.q, s.v, s.a), rbd.frame_placement(m, s.q, "tool")
+
+    (tau, place), (bare, tool) = run(m, s), run(again, s)
+    assert_close(bare, tau - m.armature * s.a - m.damping * s.v, rtol=1e-11, atol=1e-11)
+    assert_close(tool, place)
 
 
 def test_joint_data_and_options_reach_the_model():

@@ -17,7 +17,8 @@ from rbd_jax.spatial import so3
 
 KINDS = screw.REPRESENTATIONS
 BATCH = 3
-NAMES = ["random_tree", "arm", pytest.param("floating_tree", marks=pytest.mark.slow)]
+SLOW = [pytest.param(n, marks=pytest.mark.slow) for n in ("arm", "floating_tree", "quadruped")]
+NAMES = ["random_tree", *SLOW]
 every = pytest.mark.parametrize("kind", KINDS)
 robots = pytest.mark.parametrize("name", NAMES)
 
@@ -26,6 +27,25 @@ robots = pytest.mark.parametrize("name", NAMES)
 def robot(name: str) -> rbd.Model:
     """A sample under a gravity that no axis is aligned with."""
     return eqx.tree_at(lambda m: m.gravity, model(name), jnp.array([1.3, -3.1, -8.7]))
+
+
+PAIRS = {"body_fixed": "local", "spatial": "world", "hybrid": "local_world_aligned"}
+
+
+def _body_frames(m: rbd.Model) -> list[int]:
+    """The frames of the first and the last body that have one of their own name."""
+    frames = [m.frame_names.index(n) for n in m.body_names if n in m.frame_names]
+    return [frames[0], frames[-1]]
+
+
+def _twist_of(C, dC, kind: str):
+    """The twist of a pose that moves with Ċ, by its definition."""
+    (R, r), (dR, dr) = C, dC
+    in_body = kind in ("body_fixed", "mixed")
+    turning = so3.matmul(*((so3.transpose(R), dR) if in_body else (dR, so3.transpose(R))))
+    w = so3.vee(turning)
+    v = {"body_fixed": so3.rotate_inverse(R, dr), "spatial": dr - so3.cross(w, r)}.get(kind, dr)
+    return jnp.concatenate([w, v], axis=-1)
 
 
 def _all_of(m, s, j):
@@ -45,8 +65,13 @@ def _all_of(m, s, j):
     (x, C), (dx, dC) = jax.jvp(moving, (s.q, s.v, s.a), (rate, s.a, j))
     for kind in KINDS:
         x[kind]["ddV"] = screw.jerks(m, s.q, s.v, s.a, j, kind)
+        x[kind]["dV sums"] = screw.acceleration_sums(m, s.q, s.v, s.a, kind)
+        x[kind]["ddV sums"] = screw.jerk_sums(m, s.q, s.v, s.a, j, kind)
+        x[kind]["to"] = {k: screw.convert_twist(C, x[kind]["V"], kind, k) for k in KINDS}
+        x[kind]["of pose"] = _twist_of(C, dC, kind)
         x[kind]["tau"] = screw.inverse_dynamics(m, s.q, s.v, s.a, s.f_ext, kind)
-    return x, C, dx, dC, rbd.rnea(m, s.q, s.v, s.a, s.f_ext)
+    frames = {k: [rbd.jacobian(m, s.q, f, r) for f in _body_frames(m)] for k, r in PAIRS.items()}
+    return x, dx, rbd.rnea(m, s.q, s.v, s.a, s.f_ext), frames
 
 
 @cache
@@ -55,71 +80,62 @@ def facts(name: str):
     s = random_states(m, BATCH)
     j = jax.random.normal(jax.random.key(9), s.v.shape)
     out = quick_jit(jax.vmap(_all_of, in_axes=(None, 0, 0)))(m, s, j)
-    return m, s, *out
+    return m, *jax.tree.map(np.asarray, (s, *out))
 
 
 @every
 @robots
 def test_torques_are_those_of_rnea(name, kind):
-    _, _, x, _, _, _, tau = facts(name)
+    _, _, x, _, tau, _ = facts(name)
     assert_close(x[kind]["tau"], tau, rtol=1e-12, atol=1e-11)
 
 
 @robots
 def test_body_fixed_twists_are_those_of_the_poses(name):
     """(97): C⁻¹ Ċ and Ċ C⁻¹, and the velocity of the body's origin."""
-    _, _, x, (R, r), _, (dR, dr), _ = facts(name)
-    w_body = so3.vee(so3.transpose(R) @ dR)
-    w_world = so3.vee(dR @ so3.transpose(R))
-    expected = {
-        "body_fixed": (w_body, so3.rotate_inverse(R, dr)),
-        "spatial": (w_world, dr - so3.cross(w_world, r)),
-        "hybrid": (w_world, dr),
-        "mixed": (w_body, dr),
-    }
+    x = facts(name)[2]
     for kind in KINDS:
-        assert_close(x[kind]["V"], jnp.concatenate(expected[kind], axis=-1), atol=1e-11)
+        assert_close(x[kind]["V"], x[kind]["of pose"], atol=1e-11)
 
 
 @every
 @robots
 def test_jacobians_and_rates(name, kind):
     """(101)–(102): V = J q̇; accelerations and jerks are the rates of what comes before."""
-    _, s, x, _, dx, _, _ = facts(name)
+    _, s, x, dx, *_ = facts(name)
     x, dx = x[kind], dx[kind]
-    assert_close(jnp.einsum("sbcn,sn->sbc", x["J"], s.v), x["V"], atol=1e-11)
+    assert_close(np.einsum("sbcn,sn->sbc", x["J"], s.v), x["V"], atol=1e-11)
     assert_close(dx["V"], x["dV"], rtol=1e-12, atol=1e-11)
     assert_close(dx["dV"], x["ddV"], rtol=1e-12, atol=1e-11)
-    by_jacobian = jnp.einsum("sbcn,sn->sbc", dx["J"], s.v)
-    by_jacobian += jnp.einsum("sbcn,sn->sbc", x["J"], s.a)
+    by_jacobian = np.einsum("sbcn,sn->sbc", dx["J"], s.v)
+    by_jacobian += np.einsum("sbcn,sn->sbc", x["J"], s.a)
     assert_close(by_jacobian, x["dV"], rtol=1e-12, atol=1e-11)
+
+
+@every
+@robots
+def test_explicit_sums_are_the_recursions(name, kind):
+    """(6), (13), (17), (21), (29), (31), (33)."""
+    x = facts(name)[2][kind]
+    assert_close(x["dV sums"], x["dV"], rtol=1e-12, atol=1e-11)
+    assert_close(x["ddV sums"], x["ddV"], rtol=1e-12, atol=1e-10)
 
 
 @every
 @robots
 def test_conversions_of_twists(name, kind):
     """(98)–(100), from each representation to each other."""
-    _, _, x, C, _, _, _ = facts(name)
+    x = facts(name)[2]
     for target in KINDS:
-        got = screw.convert_twist(C, x[kind]["V"], kind, target)
-        assert_close(got, x[target]["V"], atol=1e-11)
+        assert_close(x[kind]["to"][target], x[target]["V"], atol=1e-11)
 
 
-def test_jacobians_are_those_of_frames():
-    m = robot("random_tree")
-    s = random_state(m)
-    pairs = {"body_fixed": "local", "spatial": "world", "hybrid": "local_world_aligned"}
-    frames = [m.frame_names.index(n) for n in m.body_names if n in m.frame_names]
-
-    @quick_jit
-    def both(m, q):
-        ours = {k: screw.jacobians(m, q, k) for k in pairs}
-        return ours, {k: [rbd.jacobian(m, q, f, r) for f in frames] for k, r in pairs.items()}
-
-    ours, theirs = both(m, s.q)
-    for kind in pairs:
-        for f, J in zip(frames, theirs[kind], strict=True):
-            assert_close(ours[kind][m.topology.frame_bodies[f]], J)
+@robots
+def test_jacobians_are_those_of_frames(name):
+    m, _, x, *_, frames = facts(name)
+    for kind, Js in frames.items():
+        for f, J in zip(_body_frames(m), Js, strict=True):
+            assert_close(x[kind]["J"][:, m.topology.frame_bodies[f]], J)
 
 
 # --- what every function must do ---------------------------------------------------------------
