@@ -96,7 +96,7 @@ def from_body_screws(
     parents: Sequence[int] | None = None,
     name: str = "screws",
     tool: np.ndarray | None = None,
-    joint_data: Sequence[dict[str, float]] | None = None,
+    joint_data: Sequence[dict[str, Any]] | None = None,
     **options: Any,
 ) -> Model:
     """A model from body-fixed joint screws: ``C_i = C_λ B_i exp(X_i q_i)``.
@@ -137,7 +137,7 @@ def from_body_screws(
         link = _link(f"link{i + 1}", np.asarray(inertia[i], dtype=float))
         links += [LinkSpec(f"body{i + 1}"), link]
         frames.append(_inverse(D))  # the BFR seen from the joint's axis
-        extra = joint_data[i] if joint_data else {}
+        extra: dict[str, Any] = joint_data[i] if joint_data else {}
         joints += [
             JointSpec(f"joint{i + 1}", parent=parent, child=f"body{i + 1}", R=place[:3, :3],
                       p=place[:3, 3], **kind, **extra),

@@ -109,8 +109,8 @@ def jacobians(
             J = hybrid.shift(-r[:, None], J)
         else:
             pairs = (model.nb, model.nv)
-            C = (jnp.broadcast_to(x[:, None], pairs + x.shape[1:]) for x in (R, r))
-            J = to_child(tuple(C), J)
+            R_all = jnp.broadcast_to(R[:, None], (*pairs, 3, 3))
+            J = to_child((R_all, jnp.broadcast_to(r[:, None], (*pairs, 3))), J)
     if representation == "mixed":
         J = jnp.concatenate([J[..., :3], so3.rotate(R[:, None], J[..., 3:])], axis=-1)
     return so3.transpose(jnp.where(moves, J, 0))
