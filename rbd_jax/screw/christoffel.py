@@ -60,9 +60,9 @@ def christoffel_by_binet(model: Model, q: Float[Array, " nq"]) -> Symbols:
         As :func:`christoffel_by_brackets`.
     """
     J = so3.transpose(jacobians(model, q))
-    P = inertia.pseudo(model.inertia)
-    top = jnp.concatenate([so3.hat(J[..., :3]), J[..., 3:, None]], axis=-1)  # rows of Ĵ, (3, 4)
-    moment = jnp.einsum("lab,lrcb->lrca", P, top, precision="highest")  # (Ĵ_r P)ᵀ has these rows
-    pairs = jnp.einsum("lsab,lrbd->lsrad", so3.hat(J[..., :3]), moment, precision="highest")
-    G = jnp.einsum("lsrad,liad->isr", pairs, top, precision="highest")
-    return _in_order(model, G)
+    w, P = J[..., :3], inertia.pseudo(model.inertia)
+    rows = jnp.concatenate([so3.hat(w), J[..., 3:, None]], axis=-1)  # of Ĵ; its fourth is zero
+    moments = jnp.einsum("lrbc,lcd->lrbd", rows, P, precision="highest")
+    N = jnp.einsum("lrbd,liad->lriba", moments, rows, precision="highest")  # Ĵ_r P Ĵ_iᵀ
+    # Ĵ_s acts on vectors here, so by its rotation alone: tr(ω̂ N) = −2 ω · vee(N)
+    return _in_order(model, jnp.einsum("lsc,lric->isr", w, -2 * so3.vee(N), precision="highest"))
