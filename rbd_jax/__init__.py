@@ -47,6 +47,7 @@ from .algorithms.kinematics import (
 from .algorithms.kinematics import (
     frame_placement as frame_placement,
 )
+from .algorithms.momentum import spatial_momentum as spatial_momentum
 from .algorithms.rnea import rnea as rnea
 from .algorithms.torques import bias_torque as bias_torque
 from .algorithms.torques import gravity_torque as gravity_torque
@@ -156,13 +157,17 @@ from .model import (
 )
 from .model._mimic import MimicMap as MimicMap
 from .model._mimic import mimic_map as mimic_map
-from .simulate._integrators import (
-    rk4 as rk4,
-)
+from .simulate._generalized_alpha import GeneralizedAlpha as GeneralizedAlpha
+from .simulate._generalized_alpha import generalized_alpha as generalized_alpha
 from .simulate._integrators import (
     semi_implicit_euler as semi_implicit_euler,
 )
 from .simulate._linearize import step as step
 from .simulate._linearize import step_derivatives as step_derivatives
+from .simulate._momentum import momentum_munthe_kaas as momentum_munthe_kaas
+from .simulate._momentum import variational as variational
+from .simulate._munthe_kaas import Tableau as Tableau
+from .simulate._munthe_kaas import munthe_kaas as munthe_kaas
+from .simulate._munthe_kaas import rk4 as rk4
 from .simulate._rollout import Trajectory as Trajectory
 from .simulate._rollout import rollout as rollout

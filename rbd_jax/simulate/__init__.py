@@ -1,1 +1,9 @@
 """Integrators on the configuration manifold and rollouts."""
+
+from ._free_body import FreeBody as FreeBody
+from ._free_body import free_body_at as free_body_at
+from ._free_body import free_body_path as free_body_path
+from ._free_body import free_body_step as free_body_step
+from ._free_body import free_body_twist as free_body_twist
+from ._munthe_kaas import TABLEAUS as TABLEAUS
+from ._munthe_kaas import Tableau as Tableau

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..derivatives._rules import forward_dynamics
 from ..model import Model
-from ._integrators import resolve
+from ._driven import Driven
+from ._integrators import with_memory
 
 
 class Trajectory(NamedTuple):
@@ -44,7 +44,10 @@ def rollout(
             ``controls(t, q, v) -> tau``, evaluated at the start of each step.
         dt: time step (s).
         steps: number of steps; needed with a policy, else the number of rows of ``controls``.
-        integrator: ``"semi_implicit_euler"`` (order 1), ``"rk4"`` (order 4), or a step function
+        integrator: ``"semi_implicit_euler"`` (order 1); ``"euler"``, ``"midpoint"``, ``"heun"``,
+            ``"kutta3"`` or ``"rk4"`` (Munthe-Kaas, orders 1 to 4); ``"momentum_rk4"`` or
+            ``"variational"`` (exact in the momentum of a free robot, orders 4 and 2);
+            ``"generalized_alpha"`` (stiff robots, order 2); or a step function
             ``(model, acceleration, t, q, v, dt) -> (q, v)``.
         f_ext: constant external wrench (n, f) on each body, in its frame.
 
@@ -54,7 +57,7 @@ def rollout(
     Raises:
         ValueError: for a wrong shape, an unknown integrator or a missing ``steps``.
     """
-    step = resolve(integrator)
+    start, step = with_memory(integrator)
     policy = controls if callable(controls) else None
     if policy is None:
         rows = jnp.asarray(controls)
@@ -71,16 +74,22 @@ def rollout(
         rows = None
     dt = jnp.asarray(dt, q0.dtype)
 
-    def advance(state, k_row):
-        q, v = state
-        k, row = k_row
+    def begin(k, row, q, v):
+        """The torques of a step, and what an integrator takes."""
         t = k.astype(q.dtype) * dt
         tau = row if policy is None else policy(t, q, v)
-        new = step(model, lambda _, q, v: forward_dynamics(model, q, v, tau, f_ext), t, q, v, dt)
-        return new, (*new, tau)
+        return tau, (model, Driven(model, tau, f_ext), t, q, v, dt)
+
+    def advance(state, k_row):
+        (q, v), memory = state
+        tau, arguments = begin(*k_row, q, v)
+        new, memory = step(*arguments, memory)
+        return (new, memory), (*new, tau)
 
     index = jnp.arange(steps)
-    _, (q, v, tau) = jax.lax.scan(advance, (q0, v0), (index, rows))
+    first = None if rows is None else (rows[0] if steps else jnp.zeros_like(v0))
+    memory = start(*begin(jnp.zeros((), index.dtype), first, q0, v0)[1])
+    _, (q, v, tau) = jax.lax.scan(advance, ((q0, v0), memory), (index, rows))
     q = jnp.concatenate([q0[None], q])
     v = jnp.concatenate([v0[None], v])
     return Trajectory(jnp.arange(steps + 1).astype(q.dtype) * dt, q, v, tau)
