@@ -1,5 +1,6 @@
 """rbd_jax: differentiable rigid-body dynamics for JAX. ``import rbd_jax as rbd``."""
 
+from . import screw as screw
 from . import spatial as spatial
 from ._version import __version__ as __version__
 from .algorithms.crba import crba as crba
@@ -48,6 +49,10 @@ from .algorithms.kinematics import (
     frame_placement as frame_placement,
 )
 from .algorithms.momentum import spatial_momentum as spatial_momentum
+from .algorithms.regressors import joint_torque_regressor as joint_torque_regressor
+from .algorithms.regressors import kinetic_energy_regressor as kinetic_energy_regressor
+from .algorithms.regressors import momentum_regressor as momentum_regressor
+from .algorithms.regressors import potential_energy_regressor as potential_energy_regressor
 from .algorithms.rnea import rnea as rnea
 from .algorithms.torques import bias_torque as bias_torque
 from .algorithms.torques import gravity_torque as gravity_torque
