@@ -8,3 +8,5 @@ from .sensitivity import forward_dynamics_sensitivity as forward_dynamics_sensit
 from .sensitivity import frame_sensitivity as frame_sensitivity
 from .sensitivity import inverse_dynamics_sensitivity as inverse_dynamics_sensitivity
 from .sensitivity import with_geometry as with_geometry
+from .series_elastic import series_elastic_feedforward as series_elastic_feedforward
+from .torque_rates import inverse_dynamics_rates as inverse_dynamics_rates
