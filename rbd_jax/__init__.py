@@ -1,6 +1,7 @@
 """rbd_jax: differentiable rigid-body dynamics for JAX. ``import rbd_jax as rbd``."""
 
 from . import screw as screw
+from . import simulate as simulate
 from . import spatial as spatial
 from ._version import __version__ as __version__
 from .algorithms.crba import crba as crba
@@ -163,14 +164,11 @@ from .model import (
 from .model._mimic import MimicMap as MimicMap
 from .model._mimic import mimic_map as mimic_map
 from .simulate._generalized_alpha import GeneralizedAlpha as GeneralizedAlpha
-from .simulate._generalized_alpha import generalized_alpha as generalized_alpha
 from .simulate._integrators import (
     semi_implicit_euler as semi_implicit_euler,
 )
 from .simulate._linearize import step as step
 from .simulate._linearize import step_derivatives as step_derivatives
-from .simulate._momentum import momentum_munthe_kaas as momentum_munthe_kaas
-from .simulate._momentum import variational as variational
 from .simulate._munthe_kaas import Tableau as Tableau
 from .simulate._munthe_kaas import munthe_kaas as munthe_kaas
 from .simulate._munthe_kaas import rk4 as rk4

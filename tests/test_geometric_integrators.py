@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from calls import quick_jit
 from helpers import assert_close, random_state
-from jax.flatten_util import ravel_pytree
 from scipy.integrate import solve_ivp
 
 import rbd_jax as rbd
@@ -321,7 +320,7 @@ def test_generalized_alpha_damps_what_it_cannot_resolve(radius):
 
 def _fresh(model, *state):
     """A plain step function: the method begins anew each time."""
-    return rbd.generalized_alpha(model, *state, spectral_radius=0.5)
+    return rbd.GeneralizedAlpha(0.5)(model, *state)
 
 
 def test_generalized_alpha_from_a_fresh_start_is_of_order_two():
@@ -340,51 +339,7 @@ def test_generalized_alpha_refuses_a_radius_above_one():
         rbd.GeneralizedAlpha(1.5)
 
 
-# --- derivatives ----------------------------------------------------------------------------------
-
-
-def _losses(method):
-    """A loss of the end of a rollout, over velocity, torques, inertias and time step."""
-    m = samples.random_tree(4, kinds=("spherical", "revolute"))
-    s = random_state(m)
-    u = jax.random.normal(jax.random.key(1), (2, m.nv))
-    x0, unravel = ravel_pytree({"v": s.v, "u": u, "I": m.inertia, "dt": jnp.asarray(0.03)})
-
-    def loss(x):
-        x = unravel(x)
-        robot = eqx.tree_at(lambda m: m.inertia, m, x["I"])
-        path = rbd.rollout(robot, s.q, x["v"], x["u"], x["dt"], integrator=method)
-        end = jnp.concatenate([path.q[-1], path.v[-1]])
-        return jnp.sum(end * jnp.sin(1.0 + jnp.arange(end.size, dtype=end.dtype)))
-
-    return loss, x0, jnp.cos(1.0 + jnp.arange(x0.size, dtype=x0.dtype))
-
-
-IMPLICIT = ["variational", "generalized_alpha"]
-
-
-@pytest.mark.parametrize("method", [*IMPLICIT, "momentum_rk4"])
-def test_gradients_through_a_batch_of_rollouts(method):
-    """Reverse mode against differences along a line, both computed in a batch."""
-    loss, x0, along = _losses(method)
-    h = 1e-3
-    points = x0[None] + h * jnp.array([[0.0], [1], [-1], [2], [-2]]) * along[None]
-    f, gradients = map(np.asarray, quick_jit(jax.vmap(jax.value_and_grad(loss)))(points))
-    slope = (8 * (f[1] - f[2]) - (f[3] - f[4])) / (12 * h)
-    assert abs(gradients[0] @ np.asarray(along) - slope) < 1e-9 * max(1, abs(slope))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", IMPLICIT)
-def test_second_derivatives_of_implicit_steps(method):
-    """Forward over reverse against differences of the gradient."""
-    loss, x0, along = _losses(method)
-    second = quick_jit(lambda x: jax.jvp(jax.grad(loss), (x,), (along,))[1])(x0)
-    h = 1e-3
-    points = x0[None] + h * jnp.array([[1.0], [-1], [2], [-2]]) * along[None]
-    g = np.asarray(quick_jit(jax.vmap(jax.grad(loss)))(points))
-    numeric = (8 * (g[0] - g[1]) - (g[2] - g[3])) / (12 * h)
-    np.testing.assert_allclose(second, numeric, rtol=0, atol=1e-8 * np.abs(numeric).max())
+# --- by name ---------------------------------------------------------------------------------
 
 
 def test_every_name_is_a_step_of_rollout_in_single_precision():

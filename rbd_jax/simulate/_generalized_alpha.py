@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..model import Model, integrate, rate_from_velocity
 from ._munthe_kaas import Acceleration
 from ._newton import newton
@@ -94,20 +93,3 @@ class GeneralizedAlpha:
         """One step from a consistent start, of order 2 as well."""
         memory = self.start(model, acceleration, t, q, v, dt)
         return self.advance(model, acceleration, t, q, v, dt, memory)[0]
-
-
-@checked
-def generalized_alpha(
-    model: Model,
-    acceleration: Acceleration,
-    t: Float[Array, ""],
-    q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
-    dt: Float[Array, ""],
-    spectral_radius: float = 0.8,
-) -> State:
-    """One step of the generalized-α method from a consistent start, see :class:`GeneralizedAlpha`.
-
-    Source: Brüls, Cardona, Arnold, 2012; Müller §7. Arguments as :func:`rbd_jax.munthe_kaas`.
-    """
-    return GeneralizedAlpha(spectral_radius)(model, acceleration, t, q, v, dt)
