@@ -81,8 +81,8 @@ def rollout(
         return tau, (model, Driven(model, tau, f_ext), t, q, v, dt)
 
     def advance(state, k_row):
-        (q, v), memory = state
-        tau, arguments = begin(*k_row, q, v)
+        ((q, v), memory), (k, row) = state, k_row
+        tau, arguments = begin(k, row, q, v)
         new, memory = step(*arguments, memory)
         return (new, memory), (*new, tau)
 
