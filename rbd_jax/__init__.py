@@ -164,5 +164,6 @@ from .simulate._integrators import (
 )
 from .simulate._linearize import step as step
 from .simulate._linearize import step_derivatives as step_derivatives
+from .simulate._rollout import Episode as Episode
 from .simulate._rollout import Trajectory as Trajectory
 from .simulate._rollout import rollout as rollout
