@@ -13,7 +13,10 @@ from ..io._load import load_urdf
 from ..io._robots import example_robots
 from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
 
-SAMPLES = ("pendulum", "double_pendulum", "chain", "tree", "random_tree", "quadruped", "arm")
+SAMPLES = (
+    "pendulum", "double_pendulum", "cart_pole", "chain", "tree", "random_tree", "quadruped", "arm",
+    "quadrotor_arm",
+)  # fmt: skip
 FAVOURITES = {"talos": "talos_full_v2", "hyq": "hyq_no_sensors"}
 HELP = "A URDF file, the name of an example robot (talos, panda …), or sample:NAME[:N]."
 
