@@ -45,6 +45,8 @@ class _State(NamedTuple):
     point: PyTree
     extra: PyTree
     mu: Float[Array, ""]
+    newton: Bool[Array, ""]
+    """Whether the next model takes the exact second derivatives."""
     iteration: Int[Array, ""]
     done: Bool[Array, ""]
     result: RESULTS
@@ -61,30 +63,33 @@ def options(dtype, max_iterations: int, tol: float | None, regularisation: float
 
 
 def descend(
-    propose: Callable[[PyTree, PyTree, Array], tuple[Proposal, PyTree]],
+    propose: Callable[[PyTree, PyTree, Array, Array], tuple[Proposal, PyTree]],
     point: PyTree,
     extra: PyTree,
     merit: Float[Array, ""],
     o: Options,
 ) -> _State:
-    """Iterate ``propose(point, extra, mu) -> (proposal, extra)`` until no step promises anything.
+    """Iterate ``propose(point, extra, mu, newton)`` until no step promises anything.
 
     The regularisation μ, relative to the scale that ``propose`` gives it, is divided by 10 after a
-    good step and multiplied by 10 after none (Levenberg–Marquardt).
+    long step and multiplied by 10 after none (Levenberg–Marquardt). Exact second
+    derivatives (``newton``) are asked for after a full step, and not after one that failed: far
+    from a minimum they make the model indefinite, and Gauss–Newton is the better guide.
     """
     dtype = merit.dtype
     least, most = 1e-14 if dtype == jnp.float64 else 1e-9, 1e10
     noise = 10 * jnp.finfo(dtype).eps
 
     def body(s: _State) -> _State:
-        p, extra = propose(s.point, s.extra, s.mu)
+        p, extra = propose(s.point, s.extra, s.mu, s.newton)
         limit = p.merit - ARMIJO * p.length * p.expected + noise * (1 + jnp.abs(p.merit))
         accepted = p.definite & (p.new_merit <= limit)
         little = p.expected <= o.tol * (1 + jnp.abs(p.merit))
         converged = p.definite & little & (s.mu <= 1e-4)
         new = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), p.point, s.point)
-        mu = jnp.where(accepted, jnp.maximum(0.1 * s.mu, least), jnp.maximum(10 * s.mu, 1e-8))
-        mu = jnp.where(accepted & (p.length < 0.2), s.mu, mu)
+        less = jnp.where(p.length < 0.2, s.mu, jnp.maximum(0.1 * s.mu, least))
+        more = jnp.where(s.newton, s.mu, jnp.maximum(10 * s.mu, 1e-6))
+        mu = jnp.where(accepted, less, more)
         stalled = ~converged & (mu > most)
         length = jnp.where(accepted, p.length, 0)
         row = History(p.merit, p.expected, length, s.mu)
@@ -94,14 +99,15 @@ def descend(
         result = RESULTS.where(stalled, RESULTS.stalled, RESULTS.max_iterations_reached)
         result = RESULTS.where(converged, RESULTS.successful, result)
         done = converged | stalled | last
-        return _State(new, extra, mu, s.iteration + 1, done, result, history)
+        newton = accepted & (p.length > 0.9)
+        return _State(new, extra, mu, newton, s.iteration + 1, done, result, history)
 
     empty = jnp.full((o.max_iterations,), jnp.nan, dtype)
     fine = jnp.isfinite(merit)
     first = RESULTS.where(fine, RESULTS.max_iterations_reached, RESULTS.nonfinite)
     zero = jnp.zeros((), jnp.int32)
     mu = jnp.asarray(o.regularisation, dtype)
-    start = _State(point, extra, mu, zero, ~fine, first, History(*[empty] * 4))
+    start = _State(point, extra, mu, jnp.zeros((), bool), zero, ~fine, first, History(*[empty] * 4))
     return jax.lax.while_loop(lambda s: ~s.done, body, start)
 
 

@@ -118,7 +118,7 @@ def quadratic(
         return Quadratic(g[:n], g[n:], H[:n, :n], H[n:, :n], H[n:, n:])
 
     def last(z):
-        return problem.final(model, *_moved(problem, q[-1], v[-1], u[-1], z)[:2])
+        return problem.final(model, *_moved(problem, q[-1], v[-1], u[-1, :0], z)[:2])
 
     g, H = _expand(last, n, q.dtype, exact)
     none = jnp.zeros((0,), q.dtype)

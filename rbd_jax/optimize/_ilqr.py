@@ -88,8 +88,8 @@ def _solve(name, problem, q0, v0, u, o: Options, second_order: bool, throw: bool
         point = path.q, path.v, u, cost
         gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
 
-        def propose(point, _, mu):
-            return _propose(problem, point, mu, second_order)
+        def propose(point, _, mu, newton):
+            return _propose(problem, point, mu, newton if second_order else None)
 
         s = descend(propose, point, gains, cost, o)
         return Outcome(s.point[2], s.extra, s.result, s.iteration, s.history)
@@ -110,14 +110,17 @@ def scale(l: Quadratic) -> Float[Array, ""]:
     return jnp.where(size > 0, size, 1)
 
 
-def _propose(problem: Problem, point, mu, second_order: bool):
+def _propose(problem: Problem, point, mu, newton: Array | None):
     q, v, u, cost = point
     f = linear(problem, q, v, u)
     f = f._replace(d=jnp.zeros_like(f.d))  # of a trajectory: rounding
-    l, end = quadratic(problem, q, v, u, exact=second_order)
+    l, end = quadratic(problem, q, v, u)
     size = scale(l)
-    if second_order:
-        l = add_curvature(l, curvature(problem, q, v, u, costates(f, l, end)))
+    if newton is not None:
+        exact, last = quadratic(problem, q, v, u, exact=True)
+        exact = add_curvature(exact, curvature(problem, q, v, u, costates(f, l, end)))
+        choose = lambda a, b: jnp.where(newton, a, b)  # noqa: E731
+        l, end = jax.tree.map(choose, (exact, last), (l, end))
     box = None
     if problem.bounded:
         low, high = problem.bounds()

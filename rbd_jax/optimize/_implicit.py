@@ -3,11 +3,17 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ._expansion import costates, curvature, linear, quadratic
 from ._problem import Problem
 from ._riccati import backward, forward
+
+
+def frozen(tree: PyTree) -> PyTree:
+    """The same values, constant under differentiation."""
+    stop = lambda x: jax.lax.stop_gradient(x) if eqx.is_inexact_array(x) else x  # noqa: E731
+    return jax.tree.map(stop, tree)
 
 
 def stationary(
@@ -33,7 +39,7 @@ def stationary(
         bound = jnp.where(at_low, low, jnp.where(at_high, high, u))
         return jnp.where(free, jax.grad(objective)(u), u - bound)
 
-    fixed = jax.lax.stop_gradient((problem, q0, v0))
+    fixed = frozen((problem, q0, v0))
 
     def solve(_, y):
         return jnp.where(free, _newton(*fixed, u, free, jnp.where(free, y, 0)), y)

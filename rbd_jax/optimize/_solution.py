@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ._implicit import stationary
+from ._implicit import frozen, stationary
 from ._problem import Problem
 
 
@@ -88,8 +87,7 @@ def solved(
     solve: Callable[..., Outcome], problem: Problem, q0: Array, v0: Array, u: Array, throw: bool
 ) -> Solution:
     """Run ``solve(problem, q0, v0, u)`` outside differentiation, and differentiate its solution."""
-    frozen = jax.lax.stop_gradient((problem, q0, v0, u))
-    out = jax.lax.stop_gradient(solve(*frozen))
+    out = frozen(solve(*frozen((problem, q0, v0, u))))
     u = stationary(problem, q0, v0, out.u)
     path = problem.simulate(q0, v0, u)
     cost = problem.cost(path.q, path.v, u)
