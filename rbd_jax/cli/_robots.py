@@ -103,3 +103,10 @@ def find_example(robot: str) -> Path | None:
     if name not in robots:
         name = next((n for n in sorted(robots, key=len) if n.startswith(robot)), name)
     return robots.get(name)
+
+
+def writable(*paths: Path | None) -> None:
+    """End the command if the folder of a file to be written does not exist."""
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            fail(f"no folder {path.parent} to write {path.name} into")
