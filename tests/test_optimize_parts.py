@@ -1,5 +1,6 @@
 """The parts of the optimisers: expansions, box QP, Riccati sweeps."""
 
+import inspect
 import itertools
 
 import jax
@@ -215,9 +216,10 @@ def test_problems_say_what_is_wrong():
     problem = opt.Problem(model, cost, cost, 0.1, 5)
     one, u = jnp.zeros(1), jnp.zeros((5, 1))
     for solver in (opt.ilqr, opt.ddp, opt.multiple_shooting, opt.single_shooting):
+        plain = inspect.unwrap(solver)  # else the check of the annotations comes first
         with pytest.raises(ValueError, match=rf"{solver.__name__}: u has shape \(4, 1\), expected"):
-            solver(problem, one, one, u[1:])
+            plain(problem, one, one, u[1:])
         with pytest.raises(ValueError, match="q0 has shape .*use jax.vmap for a batch"):
-            solver(problem, one[None], one, u)
+            plain(problem, one[None], one, u)
     with pytest.raises(ValueError, match="max_iterations must be at least 1"):
         opt.ilqr(problem, one, one, u, max_iterations=0)

@@ -71,9 +71,7 @@ def _combine(later: Element, earlier: Element) -> Element:
     return A, b, 0.5 * (C + C.T), eta, 0.5 * (J + J.T)
 
 
-def parallel_forward(
-    f: Dynamics, gains: Gains
-) -> tuple[Float[Array, "T+1 n"], Float[Array, "T m"]]:
+def parallel_forward(f: Dynamics, gains: Gains) -> tuple[Float[Array, "N n"], Float[Array, "T m"]]:
     """The motion of the linear system under its gains from x = 0, by composing affine maps."""
     many = jax.vmap(times)
     maps = f.A + many(f.B, gains.K), f.d + many(f.B, gains.k)

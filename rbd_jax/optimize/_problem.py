@@ -115,7 +115,7 @@ class Problem(eqx.Module):
         """Cost of the last state."""
         return number(self.final(self.model, q, v))
 
-    def cost(self, q: Float[Array, "T+1 nq"], v: Float[Array, "T+1 nv"], u: Float[Array, "T nu"]):
+    def cost(self, q: Float[Array, "N nq"], v: Float[Array, "N nv"], u: Float[Array, "T nu"]):
         """The objective of a trajectory."""
         k = jnp.arange(self.steps)
         return jnp.sum(jax.vmap(self.stage_cost)(k, q[:-1], v[:-1], u)) + self.final_cost(

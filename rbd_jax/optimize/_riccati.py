@@ -88,7 +88,7 @@ def backward(
     return Gains(k, K, Vx, Vxx, *state[2:])
 
 
-def forward(f: Dynamics, gains: Gains) -> tuple[Float[Array, "T+1 n"], Float[Array, "T m"]]:
+def forward(f: Dynamics, gains: Gains) -> tuple[Float[Array, "N n"], Float[Array, "T m"]]:
     """The motion of the linear system under its gains, from x = 0."""
 
     def step(x, row):

@@ -48,9 +48,9 @@ class Solution(eqx.Module):
     initial state, by the implicit function theorem; gains and history are not.
     """
 
-    t: Float[Array, " T+1"]
-    q: Float[Array, "T+1 nq"]
-    v: Float[Array, "T+1 nv"]
+    t: Float[Array, " N"]
+    q: Float[Array, "N nq"]
+    v: Float[Array, "N nv"]
     u: Float[Array, "T nu"]
     K: Float[Array, "T nu n"]
     """Feedback ``u + K (q ⊖ q_k, v − v_k)``; zeros from solvers that have none."""
