@@ -16,38 +16,54 @@ def frozen(tree: PyTree) -> PyTree:
     return jax.tree.map(stop, tree)
 
 
+@eqx.filter_custom_jvp
 def stationary(
     problem: Problem, q0: Array, v0: Array, u: Float[Array, "T nu"]
 ) -> Float[Array, "T nu"]:
     """The controls ``u``, known to be stationary, as a function of the problem and (q0, v0).
 
-    ``∂J/∂u = 0`` for the controls that are free and ``u = bound`` for the others define u; the
-    linear system with ``H = ∂²J/∂u²`` is solved by one Riccati sweep with the exact second
-    derivatives (at the costates, as DDP has them). Forward and reverse mode, any order of one.
+    ``∂J/∂u = 0`` for the controls that are free and ``u = bound`` for the others define u, hence
+    ``H δu = −δ(∂J/∂u)`` with ``H = ∂²J/∂u²``, solved by one Riccati sweep with the exact second
+    derivatives (at the costates, as DDP has them). Forward and reverse mode.
     """
-    low, high = (jnp.broadcast_to(x, u.shape) for x in problem.bounds())
-    slack = 1e-9 if u.dtype == jnp.float64 else 1e-5
-    slack = slack * (1 + jnp.abs(u))
+    return u
+
+
+@stationary.def_jvp
+def _stationary_jvp(primals, tangents):
+    *parameters, u = primals
+    is_none = lambda x: x is None  # noqa: E731
+    rates = tuple(tangents[:-1])
+    moving = jax.tree.map(
+        lambda t, p: None if t is None else p, rates, tuple(parameters), is_leaf=is_none
+    )
+    low, high = (jnp.broadcast_to(x, u.shape) for x in parameters[0].bounds())
+    slack = (1e-9 if u.dtype == jnp.float64 else 1e-5) * (1 + jnp.abs(u))
     at_low, at_high = u <= low + slack, u >= high - slack
     free = ~(at_low | at_high)
 
-    def objective(u):
-        path = problem.simulate(q0, v0, u)
-        return problem.cost(path.q, path.v, u)
+    def condition(moving, u):
+        problem, q0, v0 = eqx.combine(moving, tuple(parameters))
 
-    def condition(u):
+        def objective(u):
+            path = problem.simulate(q0, v0, u)
+            return problem.cost(path.q, path.v, u)
+
+        low, high = (jnp.broadcast_to(x, u.shape) for x in problem.bounds())
         bound = jnp.where(at_low, low, jnp.where(at_high, high, u))
         return jnp.where(free, jax.grad(objective)(u), u - bound)
 
-    fixed = frozen((problem, q0, v0))
+    change = jax.jvp(lambda x: condition(x, u), (moving,), (rates,))[1]
+    fixed = frozen((*parameters, u))
+
+    def matvec(w):  # H among the free controls, the identity in the others
+        Hw = jax.jvp(lambda x: condition(moving, x), (u,), (jnp.where(free, w, 0),))[1]
+        return jnp.where(free, Hw, w)
 
     def solve(_, y):
-        return jnp.where(free, _newton(*fixed, u, free, jnp.where(free, y, 0)), y)
+        return jnp.where(free, _newton(*fixed, free, jnp.where(free, y, 0)), y)
 
-    def tangent_solve(matvec, y):
-        return jax.lax.custom_linear_solve(matvec, y, solve, solve, symmetric=False)
-
-    return jax.lax.custom_root(condition, u, lambda _, x: x, tangent_solve)
+    return u, jax.lax.custom_linear_solve(matvec, -change, solve, symmetric=True)
 
 
 def _newton(problem: Problem, q0, v0, u, free, y):

@@ -75,9 +75,11 @@ def single_shooting(
             cost, slope = evaluate(u)
             size = jnp.max(jnp.abs(u - problem.clip(u - slope)), initial=0)
             converged = size <= tol * (1 + jnp.abs(cost))
-            step, memory = optimizer.update(
-                slope, memory, u, value=cost, grad=slope, value_fn=objective
-            )
+            # optimisers are not written for the strict settings that a user may have
+            with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+                step, memory = optimizer.update(
+                    slope, memory, u, value=cost, grad=slope, value_fn=objective
+                )
             least = jax.tree.map(lambda a, b: jnp.where(cost < least[1], a, b), (u, cost), least)
             row = History(cost, size, jnp.ones_like(cost), jnp.zeros_like(cost))
             report(o.progress, k + 1, *row)
