@@ -8,7 +8,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 jax.config.update("jax_enable_x64", True)
 if len(sys.argv) > 2:
@@ -38,7 +38,7 @@ rng = np.random.default_rng(0)
 shapes = [(BATCH, model.nq), (BATCH, model.nv), (BATCH, STEPS, model.nv)]
 arrays = [rng.normal(size=s) for s in shapes]
 
-mesh = jax.make_mesh((jax.device_count(),), ("batch",))
+mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(AxisType.Auto,))
 split = NamedSharding(mesh, PartitionSpec("batch"))
 whole = NamedSharding(mesh, PartitionSpec())
 batch = [jax.make_array_from_callback(x.shape, split, lambda i, x=x: x[i]) for x in arrays]

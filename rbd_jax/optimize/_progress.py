@@ -1,19 +1,25 @@
 """Progress displays: any function of an iteration's numbers."""
 
 from collections.abc import Callable
+from typing import SupportsFloat
 
 import jax
 from jaxtyping import Array
 
-Progress = Callable[[int, float, float, float, float], None]
+Progress = Callable[..., None]
+"""Called with iteration, cost, expected decrease, step and regularisation, NumPy scalars."""
 
 
 def print_progress(
-    iteration: int, cost: float, expected: float, step: float, regularisation: float
+    iteration: SupportsFloat,
+    cost: SupportsFloat,
+    expected: SupportsFloat,
+    step: SupportsFloat,
+    regularisation: SupportsFloat,
 ) -> None:
     """One line an iteration on the standard output."""
     print(
-        f"{int(iteration):5d}  cost {float(cost):14.8g}  expected {float(expected):9.2e}  "
+        f"{float(iteration):5.0f}  cost {float(cost):14.8g}  expected {float(expected):9.2e}  "
         f"step {float(step):7.2g}  regularisation {float(regularisation):8.1e}",
         flush=True,
     )
