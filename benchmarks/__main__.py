@@ -15,6 +15,7 @@ COMMANDS = {
     "second_order": "second derivatives against autodiff of autodiff",
     "scaling": "time against the length of a chain, with fitted slopes and a plot",
     "memory": "peak memory and time of the gradient of a rollout, with and without the rules",
+    "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
     "compile": "first-call compile time of every public function and its derivatives",
 }
 

@@ -11,10 +11,11 @@ from ._timing import program, race
 
 ABOUT = (
     "Gradient of a sum of squares of all states of a rollout with respect to its controls, "
-    "semi-implicit Euler, dt 1 ms. Rule: `rbd.rollout`. Autodiff: the same scan over `rbd.aba`. "
-    "Checkpointed: `jax.checkpoint` around the step. Temporary memory is what XLA reserves "
-    "(`memory_analysis().temp_size_in_bytes`); bytes a step: its growth from half as many steps "
-    "to all, for one sample. Floor: q, v and one row of torques."
+    "semi-implicit Euler, dt 1 ms. Rule: `rbd.rollout`, in each of its gradient modes. Autodiff: "
+    "the same scan over `rbd.aba`, plain or with `jax.checkpoint` around the step. "
+    "Temporary memory is what XLA reserves (`memory_analysis().temp_size_in_bytes`); bytes a "
+    "step: its growth from half as many steps to all, for one sample. Floor: q, v and one row of "
+    "torques."
 )
 
 
@@ -39,17 +40,17 @@ def _plain_rollout(model, q0, v0, controls, dt, integrator):
     return q, v
 
 
-def _ruled_rollout(model, q0, v0, controls, dt, integrator):
-    path = rbd.rollout(model, q0, v0, controls, dt, integrator=integrator)
+def _ruled_rollout(model, q0, v0, controls, dt, options):
+    path = rbd.rollout(model, q0, v0, controls, dt, **options)
     return path.q, path.v
 
 
-def _gradient(rollout, integrator):
+def _gradient(rollout, how):
     def of(model, q0, v0, controls):
         dt = jnp.asarray(1e-3, q0.dtype)
 
         def cost(controls):
-            q, v = rollout(model, q0, v0, controls, dt, integrator)
+            q, v = rollout(model, q0, v0, controls, dt, how)
             return jnp.sum(q[1:] ** 2) + 1e-2 * jnp.sum(v[1:] ** 2)
 
         return jax.grad(cost)(controls)
@@ -58,8 +59,17 @@ def _gradient(rollout, integrator):
 
 
 VARIANTS = {
-    "rule": (_ruled_rollout, rbd.semi_implicit_euler),
-    "rule, checkpointed": (_ruled_rollout, _checkpointed),
+    "rule": (_ruled_rollout, {}),
+    "rule, checkpoint every 25": (
+        _ruled_rollout,
+        {"gradient": "checkpoint", "checkpoint_every": 25},
+    ),
+    "rule, checkpoint, 2 levels": (_ruled_rollout, {"gradient": "checkpoint"}),
+    "rule, checkpoint, 3 levels": (
+        _ruled_rollout,
+        {"gradient": "checkpoint", "checkpoint_levels": 3},
+    ),
+    "rule, adjoint": (_ruled_rollout, {"gradient": "adjoint"}),
     "autodiff": (_plain_rollout, rbd.semi_implicit_euler),
     "autodiff, checkpointed": (_plain_rollout, _checkpointed),
 }
@@ -84,8 +94,7 @@ def compare(
 
     full, growth = [], []
     for label in variants:
-        rollout, integrator = VARIANTS[label]
-        f = _gradient(rollout, integrator)
+        f = _gradient(*VARIANTS[label])
         half = program(label, f, *inputs(steps // 2))
         full.append(program(label, f, *inputs(steps), per=batch * steps))
         more = full[-1].temp_bytes - half.temp_bytes

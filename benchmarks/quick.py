@@ -55,7 +55,7 @@ def _second_order(report: Report, options) -> None:
 def _memory(report: Report, options) -> None:
     steps, name = (20, "arm") if options.tiny else (100, "quadruped")
     table = report.table(f"Gradient of a rollout of {steps} steps")
-    variants = ("rule", "rule, checkpointed", "autodiff")
+    variants = ("rule", "rule, adjoint", "autodiff")
     memory.compare(table, name, "float64", 1, steps, options.seconds, variants)
 
 

@@ -1,5 +1,7 @@
 """rbd_jax: differentiable rigid-body dynamics for JAX. ``import rbd_jax as rbd``."""
 
+from . import screw as screw
+from . import simulate as simulate
 from . import spatial as spatial
 from ._version import __version__ as __version__
 from .algorithms.crba import crba as crba
@@ -47,6 +49,11 @@ from .algorithms.kinematics import (
 from .algorithms.kinematics import (
     frame_placement as frame_placement,
 )
+from .algorithms.momentum import spatial_momentum as spatial_momentum
+from .algorithms.regressors import joint_torque_regressor as joint_torque_regressor
+from .algorithms.regressors import kinetic_energy_regressor as kinetic_energy_regressor
+from .algorithms.regressors import momentum_regressor as momentum_regressor
+from .algorithms.regressors import potential_energy_regressor as potential_energy_regressor
 from .algorithms.rnea import rnea as rnea
 from .algorithms.torques import bias_torque as bias_torque
 from .algorithms.torques import gravity_torque as gravity_torque
@@ -156,13 +163,15 @@ from .model import (
 )
 from .model._mimic import MimicMap as MimicMap
 from .model._mimic import mimic_map as mimic_map
-from .simulate._integrators import (
-    rk4 as rk4,
-)
+from .simulate._generalized_alpha import GeneralizedAlpha as GeneralizedAlpha
 from .simulate._integrators import (
     semi_implicit_euler as semi_implicit_euler,
 )
 from .simulate._linearize import step as step
 from .simulate._linearize import step_derivatives as step_derivatives
+from .simulate._munthe_kaas import Tableau as Tableau
+from .simulate._munthe_kaas import munthe_kaas as munthe_kaas
+from .simulate._munthe_kaas import rk4 as rk4
+from .simulate._rollout import Episode as Episode
 from .simulate._rollout import Trajectory as Trajectory
 from .simulate._rollout import rollout as rollout

@@ -68,6 +68,7 @@ def arguments(model: rbd.Model, seed: int = 0) -> dict[str, object]:
         "dv": 0.1 * v,
         "dq": rbd.rate_from_velocity(model, q, v),
         "a": normal(2, model.nv),
+        "j": normal(6, model.nv),
         "tau": normal(3, model.nv),
         "lam": jnp.cos(jnp.arange(model.nv, dtype=model.dtype)),
         "f_ext": normal(4, model.nb, 6),

@@ -144,3 +144,50 @@ def test_the_library_does_not_import_the_extras():
         "assert not extras, extras"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_rollout_saves_motions(urdf, tmp_path):
+    import numpy as np
+
+    out, picture = tmp_path / "out.npz", tmp_path / "out.png"
+    result = run("rollout", urdf, "--batch", 3, "--steps", 40, "--stride", 4, "--controls", "damp",
+                 "--speed", 1, "--dt", 0.01, "--output", out, "--picture", picture)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    saved = np.load(out)
+    assert saved["q"].shape == (3, 11, 1) and saved["tau"].shape == (3, 10, 1)
+    np.testing.assert_allclose(saved["t"], 0.04 * np.arange(11))
+    assert list(saved["joint_names"]) == ["hinge"]
+    assert (np.sign(saved["tau"]) == -np.sign(saved["v"][:, :-1])).all()
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_optimize_saves_the_solution(tmp_path):
+    import numpy as np
+
+    out, picture = tmp_path / "out.npz", tmp_path / "out.png"
+    result = run("optimize", "cart-pole", "--steps", 40, "--output", out, "--picture", picture)
+    assert result.exit_code == 0, result.output
+    assert "converged" in result.output and "yes" in result.output
+    saved = np.load(out)
+    assert saved["q"].shape == (41, 2) and saved["u"].shape == (40, 1)
+    assert np.isfinite(saved["history_cost"]).all()
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    result = run("optimize", "cart-pole", "--steps", 40, "--max-iterations", 1, "--output", out)
+    assert result.exit_code == 1
+    assert "not converged. The maximum number of iterations" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("optimize", "juggle"), "no task 'juggle'; there are: cart-pole"),
+        (("optimize", "cart-pole", "--robot", "talos"), "has a robot of its own"),
+        (("optimize", "cart-pole", "--output", "no/such/file.npz"), "no folder no/such"),
+        (("rollout", "sample:pendulum", "--stride", 7), "the stride 7 does not divide the 1000"),
+        (("rollout", "sample:pendulum", "--integrator", "x"), "integrator must be one of"),
+    ],
+)
+def test_rollout_and_optimize_say_what_is_wrong(arguments, says):
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert says in " ".join(result.output.split())

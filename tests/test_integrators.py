@@ -28,7 +28,7 @@ ROBOTS = {
 # --- order ------------------------------------------------------------------------------------
 
 
-def _driven(m, w, t, q, v):
+def _actuated(m, w, t, q, v):
     """Accelerations under torques that depend on the time, so that the nodes in time matter."""
     return rbd.aba(m, q, v, w * jnp.cos(3 * t))
 
@@ -38,7 +38,7 @@ def _stepper(method: str):
     def many(m, w, q, v, dt, steps):
         def step(k, state):
             t = k.astype(dt.dtype) * dt
-            return METHODS[method](m, partial(_driven, m, w), t, *state, dt)
+            return METHODS[method](m, partial(_actuated, m, w), t, *state, dt)
 
         return jax.lax.fori_loop(0, steps, step, (q, v))
 

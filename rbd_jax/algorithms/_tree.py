@@ -112,7 +112,8 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any, executor: str | 
     inputs = _Flat(x, 1)
     xs = inputs.pack(x, 1)
     if tree.n == 0:
-        out = jax.eval_shape(lambda r: step(inputs.unpack(r), zero)[1], jnp.zeros(xs.shape[1:]))
+        row = jnp.zeros(xs.shape[1:], xs.dtype)
+        out = jax.eval_shape(lambda r: step(inputs.unpack(r), zero)[1], row)
         return jax.tree.map(lambda s: jnp.zeros((0, *s.shape), xs.dtype), out)
 
     def flat_step(row: Array, below: Array):

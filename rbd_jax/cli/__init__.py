@@ -1,4 +1,4 @@
-"""The command line: ``rbd-jax demo``, ``info`` and ``check``. Needs the extra ``cli``."""
+"""The command line, ``rbd-jax --help``. Needs the extra ``cli``."""
 
 import importlib.util
 import sys

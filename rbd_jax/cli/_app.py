@@ -5,6 +5,8 @@ import typer
 from .check import check
 from .demo import demo
 from .info import info
+from .optimize import optimize
+from .rollout import rollout
 
 app = typer.Typer(
     help="rbd_jax, differentiable rigid-body dynamics for JAX, from the command line.",
@@ -12,5 +14,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, info, check):
+for command in (demo, info, check, rollout, optimize):
     app.command()(command)

@@ -13,7 +13,10 @@ from ..io._load import load_urdf
 from ..io._robots import example_robots
 from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
 
-SAMPLES = ("pendulum", "double_pendulum", "chain", "tree", "random_tree", "quadruped", "arm")
+SAMPLES = (
+    "pendulum", "double_pendulum", "cart_pole", "chain", "tree", "random_tree", "quadruped", "arm",
+    "quadrotor_arm",
+)  # fmt: skip
 FAVOURITES = {"talos": "talos_full_v2", "hyq": "hyq_no_sensors"}
 HELP = "A URDF file, the name of an example robot (talos, panda …), or sample:NAME[:N]."
 
@@ -100,3 +103,10 @@ def find_example(robot: str) -> Path | None:
     if name not in robots:
         name = next((n for n in sorted(robots, key=len) if n.startswith(robot)), name)
     return robots.get(name)
+
+
+def writable(*paths: Path | None) -> None:
+    """End the command if the folder of a file to be written does not exist."""
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            fail(f"no folder {path.parent} to write {path.name} into")

@@ -1,12 +1,14 @@
 """The console and the tables that the commands share."""
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import jax
 import numpy as np
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from .._version import __version__
@@ -67,3 +69,18 @@ def machine() -> str:
     device = jax.devices()[0]
     kind = platform.machine() if device.platform == "cpu" else device.device_kind
     return f"rbd_jax {__version__}, jax {jax.__version__}, {device.platform} ({kind})"
+
+
+@contextmanager
+def progress_bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar with the time that is left; gives the function that moves it on."""
+    with Progress(console=console()) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda n: bar.advance(task, n)
+
+
+@contextmanager
+def live_line(out: Console, text: str) -> Iterator[Callable[[str], None]]:
+    """A spinner with a line that may be changed from a compiled program."""
+    with out.status(text) as status:
+        yield lambda line: status.update(line)

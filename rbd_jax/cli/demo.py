@@ -31,8 +31,7 @@ def demo(
     loaded, name = _choose(robot)
     for text in loaded.warnings:
         out.print(f"[yellow]warning:[/] {text}", style="dim", highlight=False)
-    if not output.parent.is_dir():
-        _robots.fail(f"no folder {output.parent} to write {output.name} into")
+    _robots.writable(output)
     model = loaded.model
     out.print(
         f"[bold]{name}[/]: {model.nb} bodies, {model.nv} degrees of freedom. {machine()}",

@@ -175,3 +175,33 @@ def arm(dtype=None) -> Model:
     links.append(LinkSpec("tool"))
     joints.append(JointSpec("flange", "fixed", "link7", "tool", p=np.array([0.0, 0.0, 0.1])))
     return _tree("arm", links, joints, dtype)
+
+
+def cart_pole(cart: float = 1.0, pole: float = 0.3, length: float = 0.5, dtype=None) -> Model:
+    """A cart on a rail along x with a point mass on a massless pole, hanging along −z at q = 0."""
+    down = np.array([0.0, 0.0, -length])
+    links = [_box("cart", cart, (0.3, 0.2, 0.1)), LinkSpec("pole", pole, down), LinkSpec("tip")]
+    joints = [
+        JointSpec("rail", "prismatic", "base", "cart", axis=_X),
+        JointSpec("hinge", "revolute", "cart", "pole", axis=_Y),
+        JointSpec("end", "fixed", "pole", "tip", p=down),
+    ]
+    return _tree("cart_pole", links, joints, dtype)
+
+
+def quadrotor_arm(dtype=None) -> Model:
+    """A flying quadrotor (1.2 kg) under which an arm of two joints hangs; frames at its rotors."""
+    links = [_box("trunk", 1.2, (0.25, 0.25, 0.08)), _rod("upper", 0.15, 0.2, 0.01),
+             _rod("lower", 0.1, 0.2, 0.01), LinkSpec("hand")]  # fmt: skip
+    down = np.array([0.0, 0.0, -0.2])
+    joints = [
+        JointSpec("shoulder", "revolute", "trunk", "upper", p=0.2 * down, axis=_Y, damping=0.01),
+        JointSpec("elbow", "revolute", "upper", "lower", p=down, axis=_Y, damping=0.01),
+        JointSpec("grip", "fixed", "lower", "hand", p=down),
+    ]
+    for i, (x, y) in enumerate([(1, 1), (-1, 1), (-1, -1), (1, -1)]):
+        links.append(LinkSpec(f"rotor{i}"))
+        p = np.array([0.16 * x, 0.16 * y, 0.03])
+        joints.append(JointSpec(f"mount{i}", "fixed", "trunk", f"rotor{i}", p=p))
+    spec = RobotSpec("quadrotor_arm", tuple(links), tuple(joints))
+    return build_model(spec, floating_base=True, dtype=dtype)

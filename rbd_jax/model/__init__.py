@@ -7,6 +7,12 @@ from ._model import (
     chart_rate as chart_rate,
 )
 from ._model import (
+    chart_velocity as chart_velocity,
+)
+from ._model import (
+    coadjoint as coadjoint,
+)
+from ._model import (
     difference as difference,
 )
 from ._model import (

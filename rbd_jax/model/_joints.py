@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..spatial import se3, so3
+from ..spatial.motion import cross_wrench
 
 _FAR = 1e6  # rad or m: a limit this far away is none
 
@@ -70,6 +71,16 @@ class Screw:
         return v
 
     @staticmethod
+    def chart_velocity(u: Float[Array, "n k"], du: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """The velocity of ``q ⊕ u`` when u moves at the rate du."""
+        return du
+
+    @staticmethod
+    def coadjoint(v: Float[Array, "n k"], p: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """``ad*_v p``, the rate of a momentum that does not change in space."""
+        return jnp.zeros_like(p)
+
+    @staticmethod
     def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 1"]:
         """Uniform within the limits, ±π (rad or m) where there are none or they are inverted.
 
@@ -103,7 +114,8 @@ class Translation:
         return jnp.broadcast_to(S, (j.axis.shape[0], 3, 6))
 
     plus, minus, rate, velocity = Screw.plus, Screw.minus, Screw.rate, Screw.velocity
-    chart_rate = Screw.chart_rate
+    chart_rate, chart_velocity = Screw.chart_rate, Screw.chart_velocity
+    coadjoint = Screw.coadjoint
 
     @staticmethod
     def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 3"]:
@@ -155,6 +167,16 @@ class Spherical:
     def chart_rate(u: Float[Array, "n 3"], v: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
         """``dexp⁻¹`` of SO(3), right-trivialised. Source: Müller §7."""
         return so3.rotate(so3.right_jacobian_inverse(u), v)
+
+    @staticmethod
+    def chart_velocity(u: Float[Array, "n 3"], du: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
+        """``dexp`` of SO(3), right-trivialised. Source: Müller (89)."""
+        return so3.rotate(so3.right_jacobian(u), du)
+
+    @staticmethod
+    def coadjoint(v: Float[Array, "n 3"], p: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
+        """``ad*_v p = p × ω``."""
+        return so3.cross(p, v)
 
     @staticmethod
     def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 4"]:
@@ -213,6 +235,16 @@ class Free:
     def chart_rate(u: Float[Array, "n 6"], v: Float[Array, "n 6"]) -> Float[Array, "n 6"]:
         """``dexp⁻¹`` of SE(3), right-trivialised. Source: Müller §7."""
         return jnp.sum(se3.right_jacobian_inverse(u) * v[:, None, :], axis=-1)
+
+    @staticmethod
+    def chart_velocity(u: Float[Array, "n 6"], du: Float[Array, "n 6"]) -> Float[Array, "n 6"]:
+        """``dexp`` of SE(3), right-trivialised. Source: Müller (89)."""
+        return jnp.sum(se3.right_jacobian(u) * du[:, None, :], axis=-1)
+
+    @staticmethod
+    def coadjoint(v: Float[Array, "n 6"], p: Float[Array, "n 6"]) -> Float[Array, "n 6"]:
+        """``ad*_V Π = ad_Vᵀ Π``. Source: Müller (41)."""
+        return -cross_wrench(v, p)
 
     @staticmethod
     def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 7"]:

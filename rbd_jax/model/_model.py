@@ -212,6 +212,24 @@ def chart_rate(model: Model, u: Float[Array, " nv"], v: Float[Array, " nv"]) -> 
     return _per_joint(model, "chart_rate", False, ((u, False), (v, False)))
 
 
+def chart_velocity(
+    model: Model, u: Float[Array, " nv"], du: Float[Array, " nv"]
+) -> Float[Array, " nv"]:
+    """The velocity of ``integrate(model, q, u)`` when the chart coordinates move at the rate du.
+
+    Source: Müller (89), ``V = dexp_{−u} u̇``; inverse of :func:`chart_rate`.
+    """
+    return _per_joint(model, "chart_velocity", False, ((u, False), (du, False)))
+
+
+def coadjoint(model: Model, v: Float[Array, " nv"], p: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """``ad*_v p``: the rate of joint momenta constant in space, seen by the moving joint.
+
+    Source: Müller (41); zero for joints of one degree of freedom.
+    """
+    return _per_joint(model, "coadjoint", False, ((v, False), (p, False)))
+
+
 @checked
 def neutral(model: Model) -> Float[Array, " nq"]:
     """The configuration with every joint at its origin (unit quaternions); limits are not asked."""

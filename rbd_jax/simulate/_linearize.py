@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..derivatives._rules import forward_dynamics
 from ..model import Model, difference, integrate
+from ._actuated import Actuated
 from ._integrators import resolve
 
 
@@ -25,11 +25,8 @@ def step(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """One step of ``dt`` seconds with the torques ``tau`` held. See :func:`rbd_jax.rollout`."""
     t = jnp.zeros((), q.dtype)
-
-    def acceleration(_, q, v):
-        return forward_dynamics(model, q, v, tau, f_ext)
-
-    return resolve(integrator)(model, acceleration, t, q, v, jnp.asarray(dt, q.dtype))
+    dt = jnp.asarray(dt, q.dtype)
+    return resolve(integrator)(model, Actuated(model, tau, f_ext), t, q, v, dt)
 
 
 @checked

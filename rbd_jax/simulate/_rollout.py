@@ -1,20 +1,24 @@
-"""Rollouts: the state trajectory under controls or a policy, one ``lax.scan`` over time."""
+"""Rollouts: the state trajectory under controls or a policy, one scan over time."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from .._check import checked
-from ..derivatives._rules import forward_dynamics
 from ..model import Model
-from ._integrators import resolve
+from ._actuated import Actuated
+from ._integrators import with_memory
+from ._march import MODES, march, sizes_of
 
 
 class Trajectory(NamedTuple):
-    """States after 0, 1, …, T steps and the torques applied in each step."""
+    """States after 0, 1, …, T steps and the torques applied in each step.
+
+    With a stride s only every s-th state is kept, with the torques of the step that begins there.
+    """
 
     t: Float[Array, " T+1"]
     q: Float[Array, "T+1 nq"]
@@ -22,18 +26,36 @@ class Trajectory(NamedTuple):
     tau: Float[Array, "T nv"]
 
 
+class Episode(NamedTuple):
+    """A trajectory that may end early: from its end on the state stands still, torques are zero."""
+
+    t: Float[Array, " T+1"]
+    q: Float[Array, "T+1 nq"]
+    v: Float[Array, "T+1 nv"]
+    tau: Float[Array, "T nv"]
+    alive: Bool[Array, " T+1"]
+    """False from the first state on at which ``stop`` holds."""
+
+
 @checked
 def rollout(
     model: Model,
     q0: Float[Array, " nq"],
     v0: Float[Array, " nv"],
-    controls: Float[Array, "T nv"] | Callable[[Array, Array, Array], Array],
+    controls: Float[Array, "T nv"] | Callable[..., Array],
     dt: float | Float[Array, ""],
     *,
     steps: int | None = None,
     integrator: str | Callable = "semi_implicit_euler",
     f_ext: Float[Array, "nb 6"] | None = None,
-) -> Trajectory:
+    substeps: int = 1,
+    stride: int = 1,
+    stop: Callable[[Array, Array, Array], Array] | None = None,
+    key: Array | None = None,
+    gradient: Literal["full", "checkpoint", "adjoint"] = "full",
+    checkpoint_every: int | None = None,
+    checkpoint_levels: int = 2,
+) -> Trajectory | Episode:
     """Simulate from (q0, v0) with a fixed time step.
 
     Args:
@@ -41,46 +63,123 @@ def rollout(
         q0: initial configuration.
         v0: initial velocity.
         controls: torques held over each step, one row a step (N m, N); or a policy
-            ``controls(t, q, v) -> tau``, evaluated at the start of each step.
+            ``controls(t, q, v) -> tau``, evaluated at the start of each step: any function, or an
+            equinox module whose parameters are then differentiable.
         dt: time step (s).
         steps: number of steps; needed with a policy, else the number of rows of ``controls``.
-        integrator: ``"semi_implicit_euler"`` (order 1), ``"rk4"`` (order 4), or a step function
+        integrator: ``"semi_implicit_euler"`` (order 1); ``"euler"``, ``"midpoint"``, ``"heun"``,
+            ``"kutta3"`` or ``"rk4"`` (Munthe-Kaas, orders 1 to 4); ``"momentum_rk4"`` or
+            ``"variational"`` (exact in the momentum of a free robot, orders 4 and 2);
+            ``"generalized_alpha"`` (stiff robots, order 2); or a step function
             ``(model, acceleration, t, q, v, dt) -> (q, v)``.
         f_ext: constant external wrench (n, f) on each body, in its frame.
+        substeps: integration steps of ``dt / substeps`` in each step, under the same torques.
+        stride: keep every so many states; has to divide the number of steps.
+        stop: ``stop(t, q, v) -> bool`` ends the trajectory at the first state where it holds. The
+            result is then an :class:`Episode`. In a batch, samples that have ended idle.
+        key: a random key; the policy is then called as ``controls(t, q, v, key)``, with a key of
+            its own at each step.
+        gradient: what reverse mode stores. ``"full"``: everything. ``"checkpoint"``: some states,
+            between which it computes again. ``"adjoint"``: the states alone, sweeping back with the
+            transpose of each step; no forward mode. All three give the same gradients, with
+            respect to everything.
+        checkpoint_every: for ``"checkpoint"``: store a state every so many steps, in one level.
+        checkpoint_levels: else nest so many levels: memory grows as T^(1/levels), and each level
+            costs one more forward evaluation.
 
     Returns:
         The trajectory, the initial state included.
 
     Raises:
-        ValueError: for a wrong shape, an unknown integrator or a missing ``steps``.
+        ValueError: for a wrong shape, an unknown integrator or gradient mode, a missing ``steps``
+            or a stride that does not divide them.
     """
-    step = resolve(integrator)
-    policy = controls if callable(controls) else None
-    if policy is None:
-        rows = jnp.asarray(controls)
-        if rows.ndim != 2 or rows.shape[1] != model.nv:
-            raise ValueError(
-                f"rollout: controls has shape {rows.shape}, expected (T, nv) = (T, {model.nv})"
-            )
-        if steps is not None and steps != rows.shape[0]:
-            raise ValueError(f"rollout: steps={steps} but controls has {rows.shape[0]} rows")
-        steps = rows.shape[0]
-    elif steps is None:
-        raise ValueError("rollout: with a policy, say how many steps to take: steps=…")
-    else:
-        rows = None
+    steps, rows = _controls(model, controls, steps)
+    options = {"substeps": substeps, "stride": stride, "checkpoint_levels": checkpoint_levels}
+    for name, value in (options | {"checkpoint_every": checkpoint_every or 1}).items():
+        if value < 1:
+            raise ValueError(f"rollout: {name} must be at least 1, got {value}")
+    if steps % stride:
+        raise ValueError(f"rollout: stride={stride} does not divide the {steps} steps")
+    if gradient not in MODES:
+        raise ValueError(f"rollout: gradient must be one of {MODES}, got {gradient!r}")
+    begin, method = with_memory(integrator)
     dt = jnp.asarray(dt, q0.dtype)
+    h = dt / substeps
+    within = "full" if gradient == "full" else "checkpoint"
 
-    def advance(state, k_row):
-        q, v = state
-        k, row = k_row
-        t = k.astype(q.dtype) * dt
-        tau = row if policy is None else policy(t, q, v)
-        new = step(model, lambda _, q, v: forward_dynamics(model, q, v, tau, f_ext), t, q, v, dt)
-        return new, (*new, tau)
+    def time(k):
+        return k.astype(q0.dtype) * dt
 
-    index = jnp.arange(steps)
-    _, (q, v, tau) = jax.lax.scan(advance, (q0, v0), (index, rows))
-    q = jnp.concatenate([q0[None], q])
-    v = jnp.concatenate([v0[None], v])
-    return Trajectory(jnp.arange(steps + 1).astype(q.dtype) * dt, q, v, tau)
+    def torques(k, row, q, v):
+        if row is not None:
+            return row
+        extra = () if key is None else (jax.random.fold_in(key, k),)
+        return cast(Callable, controls)(time(k), q, v, *extra)
+
+    def advance(state, x):
+        k, row = x
+        now = state[:3]
+        if stop is not None:  # a sample that has ended computes on its start, where all is well
+            now = jax.tree.map(lambda x, x0: jnp.where(state[3] > 0, x, x0), now, start[:3])
+        tau = torques(k, row, *now[:2])
+
+        def substep(now, j):
+            q, v, memory = now
+            t = time(k) + j.astype(q0.dtype) * h
+            qv, memory = method(model, Actuated(model, tau, f_ext), t, q, v, h, memory)
+            return (*qv, memory), None
+
+        if substeps == 1:
+            new = substep(now, jnp.zeros((), k.dtype))[0]
+        else:
+            new = last(march(substep, now, jnp.arange(substeps), within)[0])
+        if stop is None:
+            return new, tau
+        alive = state[3]
+        new = jax.tree.map(lambda x, x0: jnp.where(alive > 0, x, x0), new, state[:3])
+        ended = jnp.where(stop(time(k + 1), *new[:2]), 0, alive)
+        return (*new, ended.astype(q0.dtype)), jnp.where(alive > 0, tau, 0)
+
+    def stretch(state, xs):  # from one state that is kept to the next
+        states, tau = march(advance, state, xs, within)
+        return last(states), tau[0]
+
+    def first(t, q, v):  # accelerations under the torques at the start
+        row = None if rows is None else rows[0] if steps else jnp.zeros_like(v0)
+        return Actuated(model, torques(jnp.zeros((), k.dtype), row, q0, v0), f_ext)(t, q, v)
+
+    k = jnp.arange(steps)
+    start = (q0, v0, begin(model, first, jnp.zeros_like(dt), q0, v0, h))
+    if stop is not None:
+        start += (jnp.where(stop(jnp.zeros_like(dt), q0, v0), 0.0, 1.0).astype(q0.dtype),)
+    saved, xs = steps // stride, (k, rows)
+    if stride > 1:
+        xs = jax.tree.map(lambda x: x.reshape(saved, stride, *x.shape[1:]), xs)
+    every = None if checkpoint_every is None else max(1, checkpoint_every // stride)
+    sizes = sizes_of(saved, every, checkpoint_levels)
+    states, tau = march(advance if stride == 1 else stretch, start, xs, gradient, sizes)
+    q, v, _, *alive = jax.tree.map(lambda x0, x: jnp.concatenate([x0[None], x]), start, states)
+    t = stride * jnp.arange(saved + 1).astype(q0.dtype) * dt
+    return Episode(t, q, v, tau, alive[0] > 0) if alive else Trajectory(t, q, v, tau)
+
+
+def last(tree: PyTree) -> PyTree:
+    """The last row of every array."""
+    return jax.tree.map(lambda x: x[-1], tree)
+
+
+def _controls(model: Model, controls, steps: int | None):
+    """The number of steps, and the rows of torques unless a policy gives them."""
+    if callable(controls):
+        if steps is None:
+            raise ValueError("rollout: with a policy, say how many steps to take: steps=…")
+        return steps, None
+    rows = jnp.asarray(controls)
+    if rows.ndim != 2 or rows.shape[1] != model.nv:
+        raise ValueError(
+            f"rollout: controls has shape {rows.shape}, expected (T, nv) = (T, {model.nv})"
+        )
+    if steps is not None and steps != rows.shape[0]:
+        raise ValueError(f"rollout: steps={steps} but controls has {rows.shape[0]} rows")
+    return rows.shape[0], rows

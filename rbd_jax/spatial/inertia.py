@@ -67,6 +67,21 @@ def apply(I10: Float[Array, "*#b 10"], V: Float[Array, "*#b 6"]) -> Float[Array,
     return jnp.concatenate([n, I10[..., 0:1] * v - so3.cross(mc, w)], axis=-1)
 
 
+def regressor(V: Float[Array, "*b 6"]) -> Float[Array, "*b 6 10"]:
+    """The matrix K(V) with ``I V = K(V) I10``: momentum is linear in the ten parameters.
+
+    Source: Müller §6, linearity in the dynamic parameters; Kim (20), (23).
+    """
+    w, v = V[..., :3], V[..., 3:]
+    x, y, z = (w[..., k] for k in range(3))
+    o = jnp.zeros_like(x)
+    rows = ((x, y, o, z, o, o), (o, x, y, o, z, o), (o, o, o, x, y, z))
+    Jw = jnp.stack([jnp.stack(r, axis=-1) for r in rows], axis=-2)
+    top = jnp.concatenate([jnp.zeros_like(w)[..., None], -so3.hat(v), Jw], axis=-1)
+    bottom = jnp.concatenate([v[..., None], so3.hat(w), jnp.zeros_like(Jw)], axis=-1)
+    return jnp.concatenate([top, bottom], axis=-2)
+
+
 def to_parent(T: Pose, I10: Float[Array, "*#b 10"]) -> Float[Array, "*b 10"]:
     """The same body seen from the parent frame. Source: Kim (21)–(22)."""
     R, p = T

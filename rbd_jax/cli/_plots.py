@@ -1,0 +1,84 @@
+"""Plots of motions and of optimised trajectories."""
+
+from pathlib import Path
+
+import numpy as np
+
+from ..model import Model
+from ._picture import BLUE, INK, ORANGE, TEAL
+from ._skeleton import place, project, sticks
+
+
+def _figure(columns: int):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, columns, figsize=(4.6 * columns, 3.9), layout="constrained")
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+    return plt, figure, axes
+
+
+def _joints(model: Model) -> list[tuple[str, int]]:
+    """Joints of one coordinate, and where it is in q."""
+    slices = [(n, model.q_slice(n)) for n in model.joint_names]
+    return [(n, s.start) for n, s in slices if s.stop - s.start == 1]
+
+
+def _strobe(ax, model: Model, q: np.ndarray, count: int = 8) -> None:
+    """The robot as sticks at some moments, from light to dark."""
+    parts = sticks(model)
+    shown = q[np.linspace(0, len(q) - 1, count).astype(int)]
+    ends = project(place(model, parts, shown))[0]
+    for k, robot in enumerate(ends):
+        alpha = 0.15 + 0.85 * k / (count - 1)
+        color = ORANGE if k == 0 else BLUE
+        for segment, weight in zip(robot, parts.weight, strict=True):
+            ax.plot(*segment.T, color=color, alpha=max(alpha, 0.4 if k == 0 else 0.0),
+                    lw=1 + 3 * weight, solid_capstyle="round")  # fmt: skip
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.set(xticks=[], yticks=[], title="motion (start orange)")
+    ax.spines[["left", "bottom"]].set_visible(False)
+
+
+def motions(model: Model, t: np.ndarray, q: np.ndarray, v: np.ndarray, path: Path) -> None:
+    """Sticks of the first motion, its joints, and the speed of all motions."""
+    plt, figure, (scene, joints, speed) = _figure(3)
+    _strobe(scene, model, q[0])
+    for name, k in _joints(model)[:12]:
+        joints.plot(t, q[0, :, k], lw=1.2, label=name)
+    joints.set(title="joints of the first motion", xlabel="time s", ylabel="rad, m")
+    if _joints(model):
+        joints.legend(frameon=False, fontsize=6, ncols=2)
+    speed.plot(t, np.linalg.norm(v, axis=-1).T, color=TEAL, lw=0.8, alpha=0.6)
+    speed.set(title=f"speed |v| of {len(q)} motions", xlabel="time s")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def solution(problem, s, title: str, path: Path) -> None:
+    """Sticks, joints, controls within their bounds, and the cost over the iterations."""
+    plt, figure, (scene, joints, controls, costs) = _figure(4)
+    t, q, u = (np.asarray(x) for x in (s.t, s.q, s.u))
+    model = problem.model
+    _strobe(scene, model, q)
+    for name, k in _joints(model)[:12]:
+        joints.plot(t, q[:, k], lw=1.2, label=name)
+    joints.set(title="joints", xlabel="time s", ylabel="rad, m")
+    if _joints(model):
+        joints.legend(frameon=False, fontsize=6, ncols=2)
+    controls.step(t[:-1], u, where="post", lw=1.1)
+    bounds = {float(b) for x in (problem.lower, problem.upper) if x is not None for b in x}
+    for b in sorted(bounds):
+        if np.isfinite(b) and abs(b) < 2 * np.abs(u).max():
+            controls.axhline(b, color=INK, lw=0.7, ls=":")
+    controls.set(title="controls (bounds dotted)", xlabel="time s")
+    n = int(s.iterations)
+    cost = np.asarray(s.history.cost)[:n]
+    costs.semilogy(np.arange(n), cost, color=BLUE, lw=1.5)
+    costs.set(title="cost", xlabel="iteration")
+    figure.suptitle(title, fontweight="bold", color=INK)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

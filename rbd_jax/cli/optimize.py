@@ -1,0 +1,93 @@
+"""``rbd-jax optimize``: solve one of the ready tasks of trajectory optimisation."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import typer
+
+from . import _robots
+from ._show import console, live_line, machine, numbers, table
+
+
+class Solver(StrEnum):
+    """The solvers of ``rbd_jax.optimize``."""
+
+    ilqr = "ilqr"
+    ddp = "ddp"
+    multiple_shooting = "multiple-shooting"
+    single_shooting = "single-shooting"
+
+
+def optimize(
+    task: Annotated[
+        str, typer.Argument(help="cart-pole, double-pendulum, reach, reorient or quadrotor.")
+    ],
+    solver: Annotated[Solver, typer.Option(help="How.")] = Solver.ilqr,
+    robot: Annotated[
+        str | None, typer.Option(help="For reach and reorient. " + _robots.HELP)
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Time steps of the horizon.", min=2)] = None,
+    max_iterations: Annotated[int, typer.Option(help="Limit of iterations.", min=1)] = 300,
+    tol: Annotated[float | None, typer.Option(help="Relative tolerance of the cost.")] = None,
+    output: Annotated[Path, typer.Option(help="t, q, v, u, K, history.")] = Path("optimize.npz"),
+    picture: Annotated[Path | None, typer.Option(help="Plot, a PNG. None by default.")] = None,
+) -> None:
+    """Optimise a trajectory, showing the progress, and save it as NumPy arrays.
+
+    The exit code is 1 if the solver does not converge; what it found is saved all the same.
+    """
+    jax.config.update("jax_enable_x64", True)
+    from .. import optimize as optimisers
+    from ..optimize.tasks import TASKS
+
+    _robots.writable(output, picture)
+    if task not in TASKS:
+        _robots.fail(f"no task {task!r}; there are: {', '.join(TASKS)}")
+    options: dict[str, Any] = {} if steps is None else {"steps": steps}
+    if robot is not None:
+        if task not in ("reach", "reorient"):
+            _robots.fail(f"task {task!r} has a robot of its own; leave --robot away")
+        options["model"] = _robots.load(robot, task == "reorient", jnp.float64).model
+    problem, q0, v0, u = TASKS[task](**options)
+    out = console()
+    method = getattr(optimisers, solver.name)
+    with live_line(out, f"{task}: compiling …") as show:
+
+        def progress(iteration, cost, expected, *_):
+            show(f"{task}: iteration {int(iteration)}, cost {float(cost):.6g}")
+
+        def solve(problem, q0, v0, u):
+            limits = {"max_iterations": max_iterations, "tol": tol}
+            return method(problem, q0, v0, u, throw=False, progress=progress, **limits)
+
+        s = jax.block_until_ready(jax.jit(solve)(problem, q0, v0, u))
+        jax.effects_barrier()
+    n = int(s.iterations)
+    history = {f"history_{k}": np.asarray(x)[:n] for k, x in s.history._asdict().items()}
+    arrays = {k: np.asarray(getattr(s, k)) for k in ("t", "q", "v", "u", "K", "cost")}
+    everything: dict[str, Any] = arrays | history
+    np.savez_compressed(output, **everything)
+    good = bool(s.result == optimisers.RESULTS.successful)
+    rows = [
+        ("robot", f"{problem.model.topology.name}, nv {problem.model.nv}"),
+        ("controls, steps", f"{problem.controls}, {problem.steps} of {float(problem.dt):.3g} s"),
+        ("converged", f"{'yes' if good else 'no'}, {n} iterations"),
+        ("cost", f"{float(s.history.cost[0]):.6g} → {float(s.cost):.8g}"),
+        ("last configuration", numbers(s.q[-1])),
+        ("greatest control", numbers(jnp.max(jnp.abs(s.u), axis=0))),
+    ]
+    out.print(table(f"{task}, {solver.value}", ("", ""), rows, 2))
+    out.print(f"[green]✔[/] {output}", highlight=False)
+    if picture is not None:
+        from ._plots import solution
+
+        solution(problem, s, f"{task}, {solver.value}: {n} iterations", picture)
+        out.print(f"[green]✔[/] {picture}", highlight=False)
+    out.print(machine(), style="dim", highlight=False)
+    if not good:
+        code = optimisers.RESULTS[s.result]
+        _robots.fail(f"not converged. {code}", 1)

@@ -1,0 +1,141 @@
+"""Multiple shooting: states are unknowns too, and the gaps between the steps close on the way."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..model import difference, integrate
+from ._associative import parallel_backward, parallel_forward
+from ._descent import Proposal, best, descend, lengths, options
+from ._expansion import linear, quadratic
+from ._ilqr import scale
+from ._problem import Problem, explicit
+from ._riccati import backward, forward
+from ._solution import Outcome, Solution, check, solved
+
+
+def multiple_shooting(
+    problem: Problem,
+    q0: Float[Array, " nq"],
+    v0: Float[Array, " nv"],
+    u: Float[Array, "T nu"],
+    *,
+    q: Float[Array, "N nq"] | None = None,
+    v: Float[Array, "N nv"] | None = None,
+    riccati: Literal["sequential", "associative"] = "sequential",
+    max_iterations: int = 200,
+    tol: float | None = None,
+    regularisation: float = 1e-6,
+    throw: bool = True,
+    progress: Callable | None = None,
+) -> Solution:
+    """Sequential quadratic programming on states and controls, with a Gauss–Newton Hessian.
+
+    Every step of the horizon is a shooting interval. The quadratic program is solved by a Riccati
+    sweep through ``x⁺ = A x + B u + d`` with the gaps d; an ℓ₁ merit function accepts steps. Only
+    that sweep is sequential in time, and with ``riccati="associative"`` nothing is.
+
+    Source: Bock, Plitt (1984); Giftthaler et al. (2018), Gauss–Newton multiple shooting; merit
+    function and its penalty: Nocedal, Wright (2006), (18.36).
+
+    Args:
+        problem: what to minimise.
+        q0: initial configuration. v0: initial velocity.
+        u: first guess of the controls.
+        q: first guess of the configurations; a rollout of u if None.
+        v: first guess of the velocities, along with q.
+        riccati: how the sweep runs. ``"associative"`` pays on a parallel device for long horizons
+            of small robots; it takes no bounds.
+        max_iterations: limit of iterations.
+        tol: as in :func:`ilqr`; gaps count with their penalty.
+        regularisation: as in :func:`ilqr`.
+        throw: as in :func:`ilqr`. progress: as in :func:`ilqr`.
+
+    Returns:
+        The solution; its states are those of its controls, so that no gap is left.
+
+    Raises:
+        ValueError: for a wrong shape or an unknown ``riccati``.
+    """
+    check("multiple_shooting", problem, q0, v0, u)
+    if riccati not in ("sequential", "associative"):
+        raise ValueError(
+            f"multiple_shooting: riccati must be 'sequential' or 'associative', got {riccati!r}"
+        )
+    if riccati == "associative" and problem.bounded:
+        raise ValueError("multiple_shooting: riccati='associative' takes no bounds")
+    if (q is None) != (v is None):
+        raise ValueError("multiple_shooting: give guesses of both q and v, or of neither")
+    o = options(q0.dtype, max_iterations, tol, regularisation, progress)
+    guess = q, v
+
+    def solve(problem, q0, v0, u) -> Outcome:
+        u, (q, v) = problem.clip(u), guess
+        if q is None or v is None:
+            path = problem.simulate(q0, v0, u)
+            q, v = path.q, path.v
+        q, v = (jnp.concatenate([x0[None], x[1:]]) for x0, x in ((q0, q), (v0, v)))
+        q, v = jax.lax.stop_gradient((q, v))
+        merit, gaps = _merit(problem, q, v, u)
+        nu = jnp.ones((), u.dtype)
+        gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
+        start = (q, v, u, merit, gaps), (gains, nu)
+
+        def propose(point, extra, mu, _):
+            return _propose(problem, point, extra[1], mu, riccati)
+
+        s = descend(propose, *start, merit + nu * gaps, o)
+        return Outcome(s.point[2], s.extra[0], s.result, s.iteration, s.history)
+
+    return solved(solve, explicit(problem, q0, v0), q0, v0, u, throw)
+
+
+def _merit(problem: Problem, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
+    """The objective, and the sum of the absolute gaps."""
+
+    def gap(k, q, v, u, q_next, v_next):
+        q1, v1 = problem.step(k, q, v, u)
+        turn = jnp.sum(jnp.abs(difference(problem.model, q_next, q1)))
+        return turn + jnp.sum(jnp.abs(v1 - v_next))
+
+    k = jnp.arange(problem.steps)
+    gaps = jax.vmap(gap)(k, q[:-1], v[:-1], u, q[1:], v[1:])
+    return problem.cost(q, v, u), jnp.sum(gaps)
+
+
+def _propose(problem: Problem, point, nu, mu, riccati: str):
+    q, v, u, cost, gaps = point
+    f = linear(problem, q, v, u)
+    l, end = quadratic(problem, q, v, u)
+    mu = mu * scale(l)
+    if riccati == "associative":
+        gains = parallel_backward(f, l, end, mu)
+        dx, du = parallel_forward(f, gains)
+    else:
+        box = None
+        if problem.bounded:
+            low, high = problem.bounds()
+            box = low[None] - u, high[None] - u
+        gains = backward(f, l, end, mu, box)
+        dx, du = forward(f, gains)
+    multipliers = gains.Vx + jnp.sum(gains.Vxx * dx[1:, None, :], axis=-1)
+    nu = jnp.maximum(nu, 1.5 * jnp.max(jnp.abs(multipliers), initial=0))
+    # the multiplier of the penalty may only grow, so both merits are taken with the new one
+    slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
+    expected = nu * gaps - slope
+
+    def search(length):
+        nv = problem.model.nv
+        q1 = jax.vmap(lambda q, d: integrate(problem.model, q, d))(q, length * dx[:, :nv])
+        v1, u1 = v + length * dx[:, nv:], problem.clip(u + length * du)
+        return q1, v1, u1, *_merit(problem, q1, v1, u1)
+
+    steps = lengths(q.dtype)
+    tries = jax.vmap(search)(steps)
+    i, new = best(tries[3] + nu * tries[4], tries)
+    fine = gains.definite & jnp.isfinite(expected)
+    old, now = cost + nu * gaps, new[3] + nu * new[4]
+    return Proposal(new, old, now, expected, steps[i], fine), (gains.K, nu)

@@ -1,0 +1,143 @@
+"""What is to be optimised: dynamics, costs, bounds."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..model import Model
+from ..simulate._linearize import step
+from ..simulate._rollout import rollout
+
+Cost = Callable[..., Array]
+
+
+class Problem(eqx.Module):
+    """Minimise ``Σ_k dt · stage(model, t_k, q_k, v_k, u_k) + final(model, q_T, v_T)``.
+
+    The motion is that of :func:`rbd_jax.rollout`: ``dt``-long steps, the torques held in each. A
+    cost returns a number, or a vector of residuals r that stands for ``½ rᵀ r`` (of which
+    iLQR and multiple shooting take the Gauss–Newton Hessian). Every array in here, be it in the
+    model or in a cost that is an equinox module, is a parameter by which solutions are
+    differentiated, and may be mapped over.
+    """
+
+    model: Model
+    stage: Cost
+    """``stage(model, t, q, v, u)``: cost a second (or residuals)."""
+    final: Cost
+    """``final(model, q, v)``: cost of the last state (or residuals)."""
+    dt: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    """Time step (s)."""
+    steps: int = eqx.field(static=True)
+    """Number of steps T."""
+    actuation: Any = None
+    """How controls drive the joints: a matrix (nv, nu), a function ``(model, t, q, v, u) -> tau``,
+    or None, where u is the torques themselves."""
+    lower: Float[Array, " nu"] | None = None
+    """Least controls."""
+    upper: Float[Array, " nu"] | None = None
+    """Greatest controls."""
+    nu: int = eqx.field(static=True, default=0)
+    """Number of controls; only needed if ``actuation`` is a function."""
+    integrator: str | Callable = eqx.field(static=True, default="semi_implicit_euler")
+    """As in :func:`rbd_jax.rollout`."""
+
+    def __check_init__(self):
+        if callable(self.actuation) and self.nu < 1:
+            raise ValueError("Problem: actuation is a function, so say how many controls: nu=…")
+        if self.steps < 1:
+            raise ValueError(f"Problem: steps must be at least 1, got {self.steps}")
+
+    @property
+    def controls(self) -> int:
+        """Number of controls."""
+        if self.actuation is None:
+            return self.model.nv
+        return self.nu if callable(self.actuation) else self.actuation.shape[-1]
+
+    @property
+    def bounded(self) -> bool:
+        """Whether controls have bounds."""
+        return self.lower is not None or self.upper is not None
+
+    def bounds(self) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
+        """Lower and upper bounds, infinite where there are none."""
+        far = jnp.full((self.controls,), jnp.inf, self.model.dtype)
+        low = -far if self.lower is None else self.lower
+        return low, far if self.upper is None else self.upper
+
+    def clip(self, u: Float[Array, "*T nu"]) -> Float[Array, "*T nu"]:
+        """Controls put within their bounds."""
+        if not self.bounded:
+            return u
+        low, high = (jnp.broadcast_to(x, u.shape) for x in self.bounds())
+        return jnp.clip(u, low, high)
+
+    def torques(self, t: Array, q: Array, v: Array, u: Array) -> Float[Array, " nv"]:
+        """Joint torques (N m, N) of the controls u."""
+        if self.actuation is None:
+            return u
+        if callable(self.actuation):
+            return cast(Cost, self.actuation)(self.model, t, q, v, u)
+        return jnp.matmul(self.actuation, u, precision="highest")
+
+    def time(self, k: Array) -> Float[Array, ""]:
+        """The time of step k (s)."""
+        return k.astype(self.model.dtype) * self.dt
+
+    def step(self, k: Array, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
+        """The state after step k."""
+        tau = self.torques(self.time(k), q, v, u)
+        return step(self.model, q, v, tau, self.dt, integrator=self.integrator)
+
+    def simulate(self, q0: Array, v0: Array, u: Float[Array, "T nu"], **options):
+        """The trajectory of the controls u; ``options`` as in :func:`rbd_jax.rollout`."""
+
+        def policy(t, q, v):
+            k = jnp.clip(jnp.round(t / self.dt).astype(jnp.int32), 0, self.steps - 1)
+            return self.torques(t, q, v, u[k])
+
+        where = {"steps": self.steps, "integrator": self.integrator}
+        rows = u if self.actuation is None else policy
+        if self.actuation is not None and not callable(self.actuation):
+            rows = jnp.matmul(u, self.actuation.T, precision="highest")
+        return rollout(self.model, q0, v0, rows, self.dt, **where, **options)
+
+    def stage_cost(self, k: Array, q: Array, v: Array, u: Array) -> Float[Array, ""]:
+        """Cost of step k."""
+        return self.dt * number(self.stage(self.model, self.time(k), q, v, u))
+
+    def final_cost(self, q: Array, v: Array) -> Float[Array, ""]:
+        """Cost of the last state."""
+        return number(self.final(self.model, q, v))
+
+    def cost(self, q: Float[Array, "N nq"], v: Float[Array, "N nv"], u: Float[Array, "T nu"]):
+        """The objective of a trajectory."""
+        k = jnp.arange(self.steps)
+        return jnp.sum(jax.vmap(self.stage_cost)(k, q[:-1], v[:-1], u)) + self.final_cost(
+            q[-1], v[-1]
+        )
+
+
+def number(value: Array) -> Float[Array, ""]:
+    """A cost as a number: itself, or half the sum of squares of residuals."""
+    return value if jnp.ndim(value) == 0 else 0.5 * jnp.sum(value * value)
+
+
+def explicit(problem: Problem, q: Array, v: Array) -> Problem:
+    """The same problem whose functions hold everything they close over as their own leaves."""
+    t, u = jnp.zeros((), problem.model.dtype), jnp.zeros((problem.controls,), problem.model.dtype)
+    convert = eqx.filter_closure_convert
+    m = problem.model
+    parts: dict[str, Any] = {
+        "stage": convert(problem.stage, m, t, q, v, u),
+        "final": convert(problem.final, m, q, v),
+    }
+    if callable(problem.actuation):
+        parts["actuation"] = convert(problem.actuation, m, t, q, v, u)
+    where = lambda p: [getattr(p, n) for n in parts]  # noqa: E731
+    return eqx.tree_at(where, problem, list(parts.values()))

@@ -1,0 +1,103 @@
+"""Single shooting: any optax optimiser on the controls, gradients through the rollout."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._descent import options
+from ._problem import Problem, explicit
+from ._progress import report
+from ._solution import RESULTS, History, Outcome, Solution, check, solved
+
+
+def _optax() -> Any:
+    try:
+        return importlib.import_module("optax")
+    except ImportError as error:
+        raise ImportError("single shooting needs optax: pip install 'rbd-jax[optimize]'") from error
+
+
+def single_shooting(
+    problem: Problem,
+    q0: Float[Array, " nq"],
+    v0: Float[Array, " nv"],
+    u: Float[Array, "T nu"],
+    *,
+    optimizer: Any = None,
+    gradient: Literal["full", "checkpoint", "adjoint"] = "adjoint",
+    max_iterations: int = 1000,
+    tol: float | None = None,
+    throw: bool = True,
+    progress: Callable | None = None,
+) -> Solution:
+    """First-order descent on the controls; bounds are kept by projection.
+
+    Args:
+        problem: what to minimise.
+        q0: initial configuration. v0: initial velocity.
+        u: first guess of the controls.
+        optimizer: an optax ``GradientTransformation``; L-BFGS without bounds, Adam with them if
+            None.
+        gradient: gradient mode of the rollout, see :func:`rbd_jax.rollout`.
+        max_iterations: limit of iterations.
+        tol: stop when the gradient, projected onto the bounds, is less than
+            ``tol (1 + |cost|)`` in each entry; 1e-5 in float64 and 1e-3 in float32 if None.
+        throw: as in :func:`ilqr`. progress: as in :func:`ilqr`.
+
+    Returns:
+        The best controls met. The history's ``expected`` is the greatest projected gradient.
+
+    Raises:
+        ImportError: without optax. ValueError: for a wrong shape.
+    """
+    optax = _optax()
+    check("single_shooting", problem, q0, v0, u)
+    if tol is None:
+        tol = 1e-5 if q0.dtype == jnp.float64 else 1e-3
+    o = options(q0.dtype, max_iterations, tol, 0.0, progress)
+    if optimizer is None:
+        optimizer = optax.adam(0.05) if problem.bounded else optax.lbfgs()
+    optimizer = optax.with_extra_args_support(optimizer)
+
+    def solve(problem, q0, v0, u) -> Outcome:
+        def objective(u):
+            path = problem.simulate(q0, v0, u, gradient=gradient)
+            return problem.cost(path.q, path.v, u)
+
+        evaluate = jax.value_and_grad(objective)
+
+        def body(s):
+            u, memory, least, k, _, _, history = s
+            cost, slope = evaluate(u)
+            size = jnp.max(jnp.abs(u - problem.clip(u - slope)), initial=0)
+            converged = size <= tol * (1 + jnp.abs(cost))
+            # optimisers are not written for the strict settings that a user may have
+            with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+                step, memory = optimizer.update(
+                    slope, memory, u, value=cost, grad=slope, value_fn=objective
+                )
+            least = jax.tree.map(lambda a, b: jnp.where(cost < least[1], a, b), (u, cost), least)
+            row = History(cost, size, jnp.ones_like(cost), jnp.zeros_like(cost))
+            report(o.progress, k + 1, *row)
+            history = jax.tree.map(lambda h, x: h.at[k].set(x), history, row)
+            result = RESULTS.where(converged, RESULTS.successful, RESULTS.max_iterations_reached)
+            lost = ~jnp.isfinite(cost)
+            result = RESULTS.where(lost, RESULTS.nonfinite, result)
+            done = converged | lost | (k + 1 >= max_iterations)
+            return problem.clip(u + step), memory, least, k + 1, done, result, history
+
+        u = problem.clip(u)
+        empty = jnp.full((max_iterations,), jnp.nan, u.dtype)
+        far = jnp.full((), jnp.inf, u.dtype)
+        first = RESULTS.max_iterations_reached, History(*[empty] * 4)
+        zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
+        start = u, optimizer.init(u), (u, far), zero, no, *first
+        _, _, (best, _), k, _, result, history = jax.lax.while_loop(lambda s: ~s[4], body, start)
+        K = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
+        return Outcome(best, K, result, k, history)
+
+    return solved(solve, explicit(problem, q0, v0), q0, v0, u, throw)

@@ -1,0 +1,127 @@
+"""Hybrid twists: world axes, measured at the body's origin. Source: Müller §2.3, §3.3, §4.3.
+
+Letters: (R, r) pose of body i, d = r_λ − r_i from body i to its parent, X⁰ = Ad_R X joint screw in
+world axes, Xv = X⁰ q̇ (and Xa, Xj) joint twist, V = (ω, ṙ) twist, W wrench through the joint.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import checked
+from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from ..algorithms.gravity import base_acceleration
+from ..algorithms.kinematics import forward_kinematics
+from ..model import Model, Topology, motion_subspace
+from ..spatial import inertia, so3
+from .newton_euler import hybrid_wrench
+
+
+def turn(R: Float[Array, "*#b 3 3"], X: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
+    """``Ad_R X``: both halves rotated. Source: Müller (96)."""
+    return jnp.concatenate([so3.rotate(R, X[..., :3]), so3.rotate(R, X[..., 3:])], axis=-1)
+
+
+def shift(d: Float[Array, "*#b 3"], V: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
+    """``Ad_d V = (ω, v + d × ω)``: measured at a point that sees the old one at d. (96)."""
+    w = V[..., :3]
+    v = V[..., 3:] + so3.cross(d, w)
+    return jnp.concatenate([jnp.broadcast_to(w, v.shape), v], axis=-1)
+
+
+def lever(d: Float[Array, "*#b 3"], V: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
+    """``ad_d V = (0, d × ω)``. Source: Müller (119)."""
+    v = so3.cross(d, V[..., :3])
+    return jnp.concatenate([jnp.zeros_like(v), v], axis=-1)
+
+
+def spin(w: Float[Array, "*#b 3"], V: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
+    """``ad_ω V``: both halves crossed with ω. Source: Müller (119)."""
+    return jnp.concatenate([so3.cross(w, V[..., :3]), so3.cross(w, V[..., 3:])], axis=-1)
+
+
+def to_parents(topology: Topology, r: Float[Array, "nb 3"]) -> Float[Array, "nb 3"]:
+    """``d = r_λ − r_i``, with the world at zero (m)."""
+    padded = jnp.concatenate([r, jnp.zeros((1, 3), r.dtype)])
+    return padded[topology.tree.parent_rows] - r
+
+
+def joint_screws(model: Model, R: Float[Array, "nb 3 3"]) -> Float[Array, "nv 6"]:
+    """``X⁰ = Ad_R X``, one row a degree of freedom. Source: Müller (75b), (107)."""
+    return turn(of_bodies(model.topology, R), motion_subspace(model))
+
+
+def motion_at(
+    model: Model,
+    r: Float[Array, "nb 3"],
+    X: Float[Array, "nv 6"],
+    rates: tuple[Float[Array, " nv"], ...],
+    base: Float[Array, "6"] | None = None,
+) -> tuple[Float[Array, "nb 6"], ...]:
+    """As :func:`motion`, of positions and screws; ``base`` is the acceleration of the world."""
+    joint = tuple(sum_dofs(model.topology, X * x[:, None]) for x in rates)
+
+    def step(parent, x):
+        d, joint = x
+        Xv, V_up = joint[0], parent[0]
+        V = shift(d, V_up) + Xv
+        if len(joint) == 1:
+            return (V,)
+        w, Xa, dV_up = V[:3], joint[1], parent[1]
+        dd = V_up[3:] - V[3:]
+        dV = shift(d, dV_up) + lever(dd, V_up) + spin(w, Xv) + Xa
+        if len(joint) == 2:
+            return V, dV
+        ddd = dV_up[3:] - dV[3:]
+        ddV = shift(d, parent[2]) + 2 * lever(dd, dV_up) + lever(ddd, V_up)
+        ddV = ddV + spin(dV[:3], Xv) + spin(w, spin(w, Xv) + 2 * Xa) + joint[2]
+        return V, dV, ddV
+
+    zero = jnp.zeros((6,), X.dtype)
+    world = (zero, zero if base is None else base, zero)[: len(rates)]
+    d = to_parents(model.topology, r)
+    return root_to_leaf(model.topology.tree, step, (d, joint), world)
+
+
+def motion(
+    model: Model, q: Float[Array, " nq"], rates: tuple[Float[Array, " nv"], ...]
+) -> tuple[Float[Array, "nb 6"], ...]:
+    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛).
+
+    Source: Müller (75c), (75d) = (72), and the rate of the latter. Cost: O(n).
+    """
+    R, r = forward_kinematics(model, q)
+    return motion_at(model, r, joint_screws(model, R), rates)
+
+
+@checked
+def inverse_dynamics(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None = None,
+) -> Float[Array, " nv"]:
+    """Joint torques of a motion by the recursion in hybrid twists (N m, N).
+
+    Source: Müller (75)–(76), with ``M (ω, 0)`` as in (53) for the misprinted ``M V`` in (76b),
+    applied wrenches deducted as in (77), sums over all children, and V̇₀ = (0, −g). Arguments,
+    armature and damping as :func:`rbd_jax.rnea`. Cost: O(n).
+    """
+    topology = model.topology
+    R, r = forward_kinematics(model, q)
+    X = joint_screws(model, R)
+    V, dV = motion_at(model, r, X, (v, a), base_acceleration(model))
+    W = hybrid_wrench(inertia.to_parent((R, jnp.zeros_like(r)), model.inertia), V, dV)
+    if f_ext is not None:
+        W = W - turn(R, f_ext)
+
+    def backward(x, below):
+        d, W = x
+        W = W + below
+        t, f = W[:3], W[3:]
+        return jnp.concatenate([t - so3.cross(d, f), f]), W
+
+    rows = to_parents(topology, r), W
+    W = leaf_to_root(topology.tree, backward, rows, jnp.zeros((6,), r.dtype))
+    Q = jnp.sum(X * of_bodies(topology, W), axis=-1)
+    return Q + model.armature * a + model.damping * v

@@ -1,0 +1,172 @@
+"""Sensitivity of motion and dynamics to the geometry, in closed form. Source: Müller §6.1–6.2.
+
+The reference pose of a joint depends on parameters π through the product of exponentials
+``B_i(π) = B_i0 exp(U_1 π_1) … exp(U_λ π_λ)``; a parameter moves its body by the screw
+
+    ∂h = Ad⁻¹(exp(U_{j+1} π_{j+1}) … exp(U_λ π_λ) exp(X_i q_i)) U_j,
+
+as a joint there would, and from there on it is treated as one.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import checked
+from ..algorithms import ground
+from ..algorithms.kinematics import forward_kinematics, frame_in_body
+from ..derivatives._operator import body_operator, residual
+from ..derivatives._rules import forward_dynamics, mass_matrix_solve
+from ..model import Model, joint_placements
+from ..spatial import se3, so3
+from ..spatial.motion import to_child, to_parent
+
+
+class Geometry(eqx.Module):
+    """Geometric parameters: which joint's reference pose each one moves, and along which screw.
+
+    Those of one body are applied in the order in which they stand here.
+    """
+
+    bodies: tuple[int, ...] = eqx.field(static=True)
+    """The body i of each ``B_i``."""
+    screws: Float[Array, "m 6"]
+    """U (angular, linear) in the joint frame; ``(0, e)`` is a length, ``(e, 0)`` an angle."""
+
+    @staticmethod
+    def of_joints(model: Model, joints: tuple[str, ...] | None = None) -> "Geometry":
+        """Six parameters of each of the named joints (all if None): three angles, three lengths.
+
+        Raises ValueError for an unknown joint.
+        """
+        names = model.joint_names if joints is None else joints
+        missing = [n for n in names if n not in model.joint_names]
+        if missing:
+            raise ValueError(f"Geometry: no joints {missing}; known are {model.joint_names}")
+        bodies = tuple(model.joint_names.index(n) for n in names for _ in range(6))
+        return Geometry(bodies, jnp.tile(jnp.eye(6, dtype=model.dtype), (len(names), 1)))
+
+
+def _index(geometry: Geometry) -> Array:
+    return jnp.array(geometry.bodies, dtype=jnp.int32)
+
+
+@checked
+def with_geometry(model: Model, geometry: Geometry, pi: Float[Array, " m"]) -> Model:
+    """The robot with the reference poses ``B_i(π)``. Source: Müller §6.2.
+
+    Args:
+        model: the nominal robot, B_i0.
+        geometry: the parameters' bodies and screws. pi: their values (rad, m).
+    """
+
+    def apply(poses, x):
+        body, step = x
+        R, p = se3.compose((poses[0][body], poses[1][body]), step)
+        return (poses[0].at[body].set(R), poses[1].at[body].set(p)), None
+
+    steps = se3.exp(geometry.screws * pi[:, None])
+    nominal = so3.orthonormalize(model.placement_R), model.placement_p
+    (R, p), _ = jax.lax.scan(apply, nominal, (_index(geometry), steps))
+    return eqx.tree_at(lambda m: (m.placement_R, m.placement_p), model, (R, p))
+
+
+def _twists(
+    model: Model, changed: Model, q: Array, geometry: Geometry, pi: Array
+) -> Float[Array, "m 6"]:
+    """``∂h`` of each parameter, in the frame of its body."""
+
+    def later(after, x):
+        body, U, step = x
+        T = after[0][body], after[1][body]
+        R, p = se3.compose(step, T)
+        return (after[0].at[body].set(R), after[1].at[body].set(p)), to_child(T, U)
+
+    nb, dtype = model.nb, model.dtype
+    identity = jnp.broadcast_to(jnp.eye(3, dtype=dtype), (nb, 3, 3)), jnp.zeros((nb, 3), dtype)
+    body = _index(geometry)
+    rows = body, geometry.screws, se3.exp(geometry.screws * pi[:, None])
+    _, U = jax.lax.scan(later, identity, rows, reverse=True)
+    R, p = joint_placements(changed, q)
+    B = so3.orthonormalize(changed.placement_R)[body], changed.placement_p[body]
+    return to_child((R[body], p[body]), to_parent(B, U))
+
+
+@checked
+def frame_sensitivity(
+    model: Model,
+    q: Float[Array, " nq"],
+    frame: str | int,
+    geometry: Geometry,
+    pi: Float[Array, " m"],
+) -> Float[Array, "6 m"]:
+    """The body-fixed twist of a frame per unit of each geometric parameter.
+
+    Source: Müller §6.2: columns ``Ad ∂h``, the geometric Jacobian with parameters for joints.
+
+    Args:
+        model: the nominal robot.
+        q: configuration.
+        frame: name (or number) of a frame.
+        geometry: the parameters' bodies and screws. pi: their values (rad, m).
+    """
+    changed = with_geometry(model, geometry, pi)
+    body, local = frame_in_body(changed, frame)
+    if body < 0:
+        return jnp.zeros((6, len(geometry.bodies)), model.dtype)
+    R, p = forward_kinematics(changed, q)
+    at = _index(geometry)
+    columns = to_parent((R[at], p[at]), _twists(model, changed, q, geometry, pi))
+    T_wf = se3.compose((R[body], p[body]), local)
+    seen = jax.vmap(to_child, (None, 0))(T_wf, columns)
+    moves = jnp.asarray(model.topology.tree.ancestor_mask[body])[at]
+    return jnp.where(moves[:, None], seen, 0).T
+
+
+@checked
+def inverse_dynamics_sensitivity(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    geometry: Geometry,
+    pi: Float[Array, " m"],
+    f_ext: Float[Array, "nb 6"] | None = None,
+) -> Float[Array, "nv m"]:
+    """``∂τ/∂π`` of inverse dynamics by the geometric parameters. Cost: O(n) a parameter.
+
+    Source: Müller §6.2; Kim, Table 5 with the ``∂h`` of the module, in ground coordinates.
+    Arguments as :func:`frame_sensitivity` and :func:`rbd_jax.inverse_dynamics`.
+    """
+    changed, topology = with_geometry(model, geometry, pi), model.topology
+    g = ground.pose(changed, q)
+    r = residual(changed, g, ground.motion(changed, g, v, a, f_ext))
+    at = _index(geometry)
+    eta = to_parent((g.R[at], g.p[at]), _twists(model, changed, q, geometry, pi))
+    zero = jnp.zeros_like(r.v)
+
+    def column(body, twist):
+        return body_operator(topology, r, zero.at[body].set(twist), zero, zero)
+
+    return jax.vmap(column, out_axes=1)(at, eta)
+
+
+@checked
+def forward_dynamics_sensitivity(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    geometry: Geometry,
+    pi: Float[Array, " m"],
+    f_ext: Float[Array, "nb 6"] | None = None,
+) -> Float[Array, "nv m"]:
+    """``∂a/∂π = −M⁻¹ ∂τ/∂π`` of forward dynamics by the geometric parameters.
+
+    Source: Müller §6.2. Arguments as :func:`inverse_dynamics_sensitivity`.
+    """
+    changed = with_geometry(model, geometry, pi)
+    a = forward_dynamics(changed, q, v, tau, f_ext)
+    rate = inverse_dynamics_sensitivity(model, q, v, a, geometry, pi, f_ext)
+    return -jax.vmap(lambda b: mass_matrix_solve(changed, q, b), 1, 1)(rate)

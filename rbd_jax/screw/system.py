@@ -1,0 +1,148 @@
+"""The system matrices of the closed forms, dense, for study: J = A X and its rates.
+
+Source: Müller (8)–(11), (18)–(19), (112), and [62] (24)–(26) that it quotes. Twists of all bodies
+are stacked to vectors of 6 nb numbers; a (6 nb, nv) matrix is ``jacobians(...)`` reshaped. Letters
+as in the paper: A^b block triangular with blocks ``Ad_{C_ij}`` for j ≤ i, X^b block diagonal,
+a^b of the joint twists, b^b of the body twists, D^b the blocks ``Ad_{C_{i,λ}}``.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import checked
+from ..algorithms import ground
+from ..algorithms._tree import sum_dofs
+from ..algorithms.kinematics import forward_kinematics
+from ..model import Model, joint_placements, motion_subspace
+from ..spatial import se3, so3
+from ..spatial.motion import Ad_matrix, ad_matrix, cross_twist, to_child
+from . import hybrid
+from .poe import spatial_screws
+from .representations import Representation, jacobians, module_of, twists
+
+
+def stacked(blocks: Float[Array, "nb 6 n"]) -> Float[Array, "m n"]:
+    """Blocks one above the other, (6 nb, n)."""
+    return blocks.reshape(6 * blocks.shape[0], blocks.shape[-1])
+
+
+def _dense(blocks: Float[Array, "nb nb 6 6"]) -> Float[Array, "m m"]:
+    n = 6 * blocks.shape[0]
+    return jnp.moveaxis(blocks, 2, 1).reshape(n, n)
+
+
+def block_diagonal(blocks: Float[Array, "nb 6 6"]) -> Float[Array, "m m"]:
+    """Blocks on the diagonal of a (6 nb, 6 nb) matrix."""
+    eye = jnp.eye(blocks.shape[0], dtype=blocks.dtype)
+    return _dense(eye[:, :, None, None] * blocks[:, None])
+
+
+def _screws_apart(model: Model, X: Float[Array, "nv 6"]) -> Float[Array, "m nv"]:
+    """Screws in the rows of their bodies: the block diagonal X^b, Y^s or X^h, (6 nb, nv)."""
+    own = model.topology.dof_bodies[None] == jnp.arange(model.nb)[:, None]
+    return stacked(jnp.where(own[:, None], X.T[None], 0))
+
+
+@checked
+def system_factors(
+    model: Model, q: Float[Array, " nq"], representation: Representation = "body_fixed"
+) -> tuple[Float[Array, "m m"], Float[Array, "m nv"]]:
+    """``(A, X)`` with the system Jacobian ``J = A X``.
+
+    Source: Müller (112): ``A^b X^b``, ``A^s Y^s``, ``A^h X^h`` with blocks ``Ad_{C_ij}``,
+    ``Ad_{C_j A_j⁻¹}``, ``Ad_{r_ij}`` for j ≤ i; for the mixed representation ``diag(1, R_i)`` times
+    the body-fixed blocks, by (100). Cost: O(n²), dense 6×6 blocks.
+
+    Raises:
+        ValueError: for an unknown representation.
+    """
+    module_of("system_factors", representation)
+    topology, nb = model.topology, model.nb
+    moves = jnp.asarray(topology.tree.ancestor_mask)[:, :, None, None]
+    X = motion_subspace(model)
+    if representation == "spatial":
+        X, home = spatial_screws(model)
+        C = se3.compose(forward_kinematics(model, q), se3.inverse(home))
+        blocks = jnp.broadcast_to(Ad_matrix(C)[None], (nb, nb, 6, 6))
+        return _dense(jnp.where(moves, blocks, 0)), _screws_apart(model, X)
+    R, r = ground.centred_poses(model, q)
+    if representation == "hybrid":
+        X = hybrid.joint_screws(model, R)
+        d = r[None] - r[:, None]
+        eye = jnp.broadcast_to(jnp.eye(3, dtype=r.dtype), (nb, nb, 3, 3))
+        return _dense(jnp.where(moves, Ad_matrix((eye, d)), 0)), _screws_apart(model, X)
+    i = jnp.broadcast_to(R[:, None], (nb, nb, 3, 3)), jnp.broadcast_to(r[:, None], (nb, nb, 3))
+    j = jnp.broadcast_to(R[None], (nb, nb, 3, 3)), jnp.broadcast_to(r[None], (nb, nb, 3))
+    blocks = Ad_matrix(se3.compose(se3.inverse(i), j))
+    if representation == "mixed":
+        turn = lambda x: so3.matmul(R[:, None], x)  # noqa: E731
+        rows = [blocks[..., :3, :], blocks[..., 3:, :]]
+        rows[1] = jnp.concatenate([turn(rows[1][..., :3]), turn(rows[1][..., 3:])], axis=-1)
+        blocks = jnp.concatenate(rows, axis=-2)
+    return _dense(jnp.where(moves, blocks, 0)), _screws_apart(model, X)
+
+
+@checked
+def system_jacobian(
+    model: Model, q: Float[Array, " nq"], representation: Representation = "body_fixed"
+) -> Float[Array, "m nv"]:
+    """The system Jacobian J of (111), (6 nb, nv): :func:`jacobians` stacked."""
+    return stacked(jacobians(model, q, representation))
+
+
+def joint_twist_operators(model: Model, v: Float[Array, " nv"]) -> Float[Array, "m m"]:
+    """``a^b = diag(ad_{X_i q̇_i})``. Source: Müller (9)."""
+    Xv = sum_dofs(model.topology, motion_subspace(model) * v[:, None])
+    return block_diagonal(ad_matrix(Xv))
+
+
+def twist_operators(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    representation: Representation = "body_fixed",
+) -> Float[Array, "m m"]:
+    """``b = diag(ad_{V_i})``. Source: Müller (19) spatial, (82) body-fixed."""
+    return block_diagonal(ad_matrix(twists(model, q, v, representation)))
+
+
+@checked
+def system_jacobian_rate(
+    model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
+) -> Float[Array, "m nv"]:
+    """``J̇ = −A a (A − 1) X`` of the body-fixed system Jacobian, (6 nb, nv).
+
+    Source: Müller (8), which has A X = J for (A − 1) X: the same for joints of one degree of
+    freedom, where ``a X = 0``. The system acceleration (10) is ``J q̈ − A a V``. Cost: O(n³), dense.
+    """
+    A, X = system_factors(model, q)
+    beyond = jnp.matmul(A, X, precision="highest") - X
+    a = joint_twist_operators(model, v)
+    return -jnp.matmul(A, jnp.matmul(a, beyond, precision="highest"), precision="highest")
+
+
+@checked
+def joint_accelerations(
+    model: Model, q: Float[Array, " nq"], V: Float[Array, "nb 6"], dV: Float[Array, "nb 6"]
+) -> Float[Array, " nv"]:
+    """The joint accelerations at which the bodies have body-fixed accelerations V̇ (rad/s², m/s²).
+
+    Source: Müller (11), with the joint twists ``X q̇ = (1 − D) V`` of [62] (26):
+    ``q̈ = X⁺ ((1 − D) V̇ + a V)``. Least squares where no motion of the joints fits.
+
+    Args:
+        model: the robot.
+        q: configuration.
+        V: body-fixed twists of the bodies (rad/s, m/s).
+        dV: their rates (rad/s², m/s²).
+    """
+    T, rows = joint_placements(model, q), model.topology.tree.parent_rows
+    zero = jnp.zeros((1, 6), V.dtype)
+
+    def beyond_parent(x: Array) -> Array:
+        return x - to_child(T, jnp.concatenate([x, zero])[rows])
+
+    rate = beyond_parent(dV) + cross_twist(beyond_parent(V), V)
+    X = motion_subspace(model)
+    of_body = rate[model.topology.dof_bodies]
+    return jnp.sum(X * of_body, axis=-1) / jnp.sum(X * X, axis=-1)

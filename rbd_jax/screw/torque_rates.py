@@ -1,0 +1,92 @@
+"""Time derivatives of inverse dynamics, body-fixed, recursive. Source: Müller §6.3 [63].
+
+Letters: T placement in the parent, V twist, A its derivatives, F wrench through the joint, w joint
+twist ``Σ S v``; ``X[k]`` is the k-th time derivative of the components of X in frame i. A vector Y
+of the parent that is seen from the child changes by ``d/dt(Ad Y) = Ad Ẏ − w × Ad Y``, a wrench of
+the child that is seen from the parent by ``Ad* (Ḟ + w ×* F)``.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import checked
+from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from ..algorithms.gravity import base_acceleration
+from ..model import Model, joint_placements, motion_subspace
+from ..spatial import inertia
+from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
+from ._series import leibniz, seen
+from .torque_rates_hybrid import hybrid_rates
+
+
+@checked
+def inverse_dynamics_rates(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    rates: Float[Array, "k n"],
+    f_ext: Float[Array, "nb 6"] | None = None,
+    representation: str = "body_fixed",
+) -> Float[Array, "k nv"]:
+    """The torques of a motion and their time derivatives: ``τ, τ̇, τ̈ …``.
+
+    Source: Müller §6.3: the recursions (66), (67) body-fixed or (75), (76) hybrid, differentiated
+    by time term by term; any number of derivatives, trees and joints of several degrees of
+    freedom. Rotor inertia and damping are added as in :func:`rbd_jax.rnea`.
+
+    Args:
+        model: the robot.
+        q: configuration.
+        v: velocity.
+        rates: time derivatives of v, one a row: acceleration, jerk, snap, …; τ̈ needs three.
+        f_ext: external wrench (n, f) on each body, constant in its frame.
+        representation: ``"body_fixed"`` or ``"hybrid"``, the form of the twists inside; the result
+            is the same.
+
+    Returns:
+        As many rows as ``rates``. Cost: O(n k²).
+
+    Raises:
+        ValueError: for a wrong shape or an unknown representation.
+    """
+    forms = {"body_fixed": _body_fixed, "hybrid": hybrid_rates}
+    if representation not in forms:
+        raise ValueError(f"representation must be one of {sorted(forms)}, got {representation!r}")
+    if rates.ndim != 2 or rates.shape[1] != model.nv or not len(rates):
+        raise ValueError(
+            f"inverse_dynamics_rates: rates has shape {rates.shape}, expected (k, nv) = "
+            f"(k ≥ 1, {model.nv}): acceleration, jerk, snap, …"
+        )
+    motion = jnp.concatenate([v[None], rates])
+    tau = forms[representation](model, q, motion, f_ext)
+    return tau + model.armature[None] * motion[1:] + model.damping[None] * motion[:-1]
+
+
+def _body_fixed(model: Model, q: Array, motion: Float[Array, "n nv"], f_ext: Array | None) -> Array:
+    """Rigid-body torques and their derivatives; ``motion`` are the derivatives of v, v first."""
+    topology, I, order = model.topology, model.inertia, len(motion) - 1
+    T, S = joint_placements(model, q), motion_subspace(model)
+    w = jnp.stack([sum_dofs(topology, S * x[:, None]) for x in motion], axis=1)
+
+    def forward(parent, x):
+        T, w = x
+        above = seen([to_child(T, y) for y in parent], w, cross_twist, -1)
+        return jnp.stack([a + b for a, b in zip(above, w, strict=True)])
+
+    # gravity is a constant acceleration of the world
+    world = jnp.zeros((order + 1, 6), S.dtype).at[1].set(base_acceleration(model))
+    V = jnp.moveaxis(root_to_leaf(topology.tree, forward, (T, w), world), 1, 0)
+    momentum = inertia.apply(I[None], V)
+    F = [momentum[k + 1] + leibniz(cross_wrench, V, momentum, k) for k in range(order)]
+    if f_ext is not None:
+        F[0] = F[0] - f_ext
+
+    def backward(x, below):
+        T, w, F = x
+        F = F + below
+        up = seen(F, w, cross_wrench)
+        return jnp.stack([wrench_to_parent(T, f) for f in up]), F
+
+    rows = T, w[:, :order], jnp.stack(F, axis=1)
+    F = leaf_to_root(topology.tree, backward, rows, jnp.zeros((order, 6), S.dtype))
+    return jnp.sum(S[:, None] * of_bodies(topology, F), axis=-1).T

@@ -1,0 +1,109 @@
+"""Time derivatives of inverse dynamics in hybrid form. Source: Müller §6.3 [63], (72), (75)–(76).
+
+Hybrid vectors have world axes and the origin of the body for their point, so a change of body is
+a shift by d, and what is constant in a body turns with it: ``d/dt(R y) = R ẏ + ω × R y``. Letters:
+V twist, w angular velocity, d from the parent's origin to the body's, W wrench, S joint screws;
+``X[k]`` is the k-th time derivative.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from ..algorithms.gravity import base_acceleration
+from ..algorithms.kinematics import forward_kinematics
+from ..model import Model, motion_subspace
+from ..spatial import inertia, so3
+from ._series import leibniz, seen
+
+
+def _turn(w: Float[Array, "*b 3"], y: Float[Array, "*b 6"]) -> Float[Array, "*b 6"]:
+    """``ad_ω y``: both parts of a screw turn. Source: Müller (119)."""
+    return jnp.concatenate([so3.cross(w, y[..., :3]), so3.cross(w, y[..., 3:])], axis=-1)
+
+
+def _turn_inertia(w: Float[Array, "*b 3"], I10: Float[Array, "*b 10"]) -> Float[Array, "*b 10"]:
+    """The rate of the ten parameters in world axes: ``ω × mc`` and ``ω̃ Θ − Θ ω̃``."""
+    W, J = so3.hat(w), inertia.rotational(I10)
+    blocks = inertia.matrix(jnp.zeros_like(I10))
+    turned = so3.matmul(W, J) - so3.matmul(J, W)
+    mc = so3.hat(so3.cross(w, I10[..., 1:4]))
+    blocks = blocks.at[..., :3, :3].set(turned).at[..., :3, 3:].set(mc)
+    return inertia.from_matrix(blocks)
+
+
+def _in_world(R: Float[Array, "*b 3 3"], y: Float[Array, "*b 6"]) -> Float[Array, "*b 6"]:
+    """``Ad_R y``, from the body's axes to the world's. Source: Müller (96)."""
+    return jnp.concatenate([so3.rotate(R, y[..., :3]), so3.rotate(R, y[..., 3:])], axis=-1)
+
+
+def _turned(y: Array, w: list[Array], turn=_turn) -> list[Array]:
+    """Derivatives of something constant in a body, given in world axes; one more than of ω."""
+    return list(seen([y, *[jnp.zeros_like(y)] * len(w)], w, turn))
+
+
+def _shift(d: Float[Array, "*b 3"], f: Float[Array, "*b 3"]) -> Float[Array, "*b 6"]:
+    """``(d × f, 0)``: what a force at d adds to the moment."""
+    return jnp.concatenate([so3.cross(d, f), jnp.zeros_like(f)], axis=-1)
+
+
+def hybrid_rates(
+    model: Model, q: Float[Array, " nq"], motion: Float[Array, "n nv"], f_ext: Array | None
+) -> Float[Array, "n-1 nv"]:
+    """Rigid-body torques and their derivatives; ``motion`` are the derivatives of v, v first."""
+    topology, order = model.topology, len(motion) - 1
+    R, p = forward_kinematics(model, q)
+    S = motion_subspace(model)
+    rows = topology.tree.parent_rows
+    offset = p - jnp.concatenate([p, jnp.zeros_like(p[:1])])[rows]
+    joint = jnp.stack([_in_world(R, sum_dofs(topology, S * x[:, None])) for x in motion], axis=1)
+
+    def forward(parent, x):  # (72) and its derivatives
+        offset, joint = x
+        w, d, V = [], [offset], []
+        for k, turning in enumerate(seen(joint, w, _turn)):
+            if k > 0:
+                d.append(V[k - 1][3:] - parent[k - 1, 3:])
+            lever = leibniz(so3.cross, parent[:, :3], d, k)
+            moved = jnp.concatenate([jnp.zeros_like(lever), lever])
+            V.append(parent[k] + moved + turning)
+            w.append(V[k][:3])
+        return jnp.stack(V)
+
+    # gravity is a constant acceleration of the world
+    world = jnp.zeros((order + 1, 6), S.dtype).at[1].set(base_acceleration(model))
+    V = root_to_leaf(topology.tree, forward, (offset, joint), world)
+    above = jnp.concatenate([V, world[None]])[rows]
+    d = jnp.concatenate([offset[:, None], (V - above)[:, : order - 1, 3:]], axis=1)
+
+    V = list(jnp.moveaxis(V, 1, 0))
+    w = [x[..., :3] for x in V[: order - 1]]
+    I10 = _world_inertia(model, R)
+    I = _turned(I10, w, _turn_inertia)
+    spin = [jnp.concatenate([x[..., :3], jnp.zeros_like(x[..., :3])], axis=-1) for x in V]
+    L = [leibniz(inertia.apply, I, spin, k) for k in range(order)]
+    W = [  # (53)
+        leibniz(inertia.apply, I, V[1:], k) + leibniz(_turn, [x[..., :3] for x in V], L, k)
+        for k in range(order)
+    ]
+    if f_ext is not None:
+        push = _turned(_in_world(R, f_ext), w)
+        W = [x - y for x, y in zip(W, push, strict=True)]
+
+    def backward(x, below):  # (76b) and its derivatives
+        d, W = x
+        W = W + below
+        up = [W[k] + leibniz(_shift, d, W[:, 3:], k) for k in range(order)]
+        return jnp.stack(up), W
+
+    zero = jnp.zeros((order, 6), S.dtype)
+    W = leaf_to_root(topology.tree, backward, (d, jnp.stack(W, axis=1)), zero)
+    W = list(jnp.moveaxis(of_bodies(topology, W), 1, 0))
+    screws = _turned(_in_world(of_bodies(topology, R), S), [of_bodies(topology, x) for x in w])
+    power = lambda x, y: jnp.sum(x * y, axis=-1)  # noqa: E731
+    return jnp.stack([leibniz(power, screws, W, k) for k in range(order)])  # (76c)
+
+
+def _world_inertia(model: Model, R: Float[Array, "nb 3 3"]) -> Float[Array, "nb 10"]:
+    """Inertias in world axes about the origins of the bodies. Source: Müller (76a)."""
+    return inertia.to_parent((R, jnp.zeros_like(R[:, 0])), model.inertia)

@@ -1,0 +1,136 @@
+"""Steps in momentum form: explicit Runge–Kutta and a variational midpoint rule.
+
+A configuration moves as ``q ⊕ u``. Letters: w velocity, p = ∂T/∂v momentum, G = ∂T/∂q + F with
+the applied forces F (gravity, torques and all that the accelerations stand for), ``J_r(u)`` the
+map of :func:`chart_velocity` and ``J_l(u) = J_r(−u)``; ``J_l J_r⁻¹`` is Ad of the joint's motion.
+"""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import checked
+from ..algorithms.momentum import kinetic_gradients
+from ..derivatives._rules import inverse_dynamics, mass_matrix_solve
+from ..model import Model, chart_rate, chart_velocity, coadjoint, integrate
+from ._munthe_kaas import RK4, Acceleration, Tableau, increment
+from ._newton import newton
+
+
+def _transposed(function, model: Model, u: Array, p: Array) -> Float[Array, " nv"]:
+    """The transpose of ``chart_rate(u)`` or ``chart_velocity(u)`` applied to a momentum."""
+    if not p.size:
+        return p
+    return jax.linear_transpose(lambda x: function(model, u, x), p)(p)[0]
+
+
+def _carried(model: Model, u: Array, p: Array) -> Float[Array, " nv"]:
+    """``Ad*_u p = (J_l J_r⁻¹)ᵀ p``: a momentum before the motion u, seen after it."""
+    return _transposed(chart_rate, model, u, _transposed(chart_velocity, model, -u, p))
+
+
+def _momentum_and_drive(
+    model: Model, acceleration: Acceleration, t: Array, q: Array, v: Array
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
+    """``(p, G)`` at a state: the momentum obeys ``ṗ = ad*_v p + G``.
+
+    The forces F are those that give the accelerations, ``M a + C v``; a function that knows its
+    forces, as that of a rollout, is asked for them. A rotor inertia of this library is constant
+    along each degree of freedom, also where a joint has several: its share of ``ad*_v p`` is no
+    part of the motion.
+    """
+    if hasattr(acceleration, "force"):
+        force = acceleration.force(t, q, v)
+    else:
+        zeros = jnp.zeros_like(model.gravity), jnp.zeros_like(model.damping)
+        kinetic = eqx.tree_at(lambda m: (m.gravity, m.damping), model, zeros)
+        force = inverse_dynamics(kinetic, q, v, acceleration(t, q, v))
+    p, slope = kinetic_gradients(model, q, v)
+    return p, slope + force - coadjoint(model, v, model.armature * v)
+
+
+@checked
+def momentum_munthe_kaas(
+    model: Model,
+    acceleration: Acceleration,
+    t: Float[Array, ""],
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    dt: Float[Array, ""],
+    tableau: Tableau = RK4,
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """One explicit Runge–Kutta step of the momenta, exact in the momentum of a free robot.
+
+    Source: Müller (36), (79) and §7: momenta μ that are spatial in each joint obey
+    ``μ̇ = Ad*(∂T/∂q + F)``, which at a free root is the external wrench alone. A linear invariant,
+    so any Runge–Kutta method keeps it: without gravity and external wrenches the momentum
+    :func:`rbd_jax.spatial_momentum` changes by rounding only, at any step, and under gravity the
+    linear momentum is exact. Energy is kept to the order of the tableau.
+
+    Args:
+        model: the robot.
+        acceleration: ``(t, q, v) -> a`` (rad/s², m/s²).
+        t: time at the start of the step (s).
+        q: configuration. v: velocity.
+        dt: length of the step (s).
+        tableau: the method.
+    """
+    p0, _ = kinetic_gradients(model, q, v)
+
+    def state(u, dmu):
+        at = integrate(model, q, u)
+        return at, mass_matrix_solve(model, at, _carried(model, u, p0 + dmu))
+
+    def rate(c, x):
+        at, w = state(*x)
+        _, G = _momentum_and_drive(model, acceleration, t + c, at, w)
+        return chart_rate(model, x[0], w), _carried(model, -x[0], G)
+
+    return state(*increment(tableau, rate, (v, v), dt))
+
+
+@checked
+def variational(
+    model: Model,
+    acceleration: Acceleration,
+    t: Float[Array, ""],
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    dt: Float[Array, ""],
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """One step of the variational midpoint rule: order 2, symmetric, symplectic, implicit.
+
+    Source: Müller §7 (momentum-preserving schemes); the discrete Euler–Lagrange equations
+    (Marsden, West, Discrete mechanics and variational integrators, 2001) of the discrete
+    Lagrangian ``h T(q ⊕ u/2, u/h)`` with forces at the midpoint, on the group by dexp:
+
+        p  = J_l(u)⁻ᵀ (M u/h − ½ h J_l(u/2)ᵀ G)        which is solved for u,
+        p⁺ = J_r(u)⁻ᵀ (M u/h + ½ h J_r(u/2)ᵀ G),       M and G at q ⊕ u/2.
+
+    Noether's theorem holds for the discrete motion: the momentum of a free robot is kept to
+    rounding (under gravity, its horizontal linear and vertical angular part), and the energy of a
+    conservative robot does not drift, at any step for which Newton's method converges.
+
+    Arguments as :func:`rbd_jax.munthe_kaas`; the accelerations are asked for at ``t + dt/2``.
+    """
+    p0, _ = kinetic_gradients(model, q, v)
+
+    def midpoint(w):
+        half = 0.5 * dt * w
+        at = integrate(model, q, half)
+        p, G = _momentum_and_drive(model, acceleration, t + 0.5 * dt, at, w)
+        return half, p, 0.5 * dt * G
+
+    def residual(w):
+        half, p, G = midpoint(w)
+        back = jax.vmap(partial(_transposed, chart_velocity, model))
+        return p - jnp.sum(back(jnp.stack([-half, -2 * half]), jnp.stack([G, p0])), axis=0)
+
+    w = newton(residual, v)
+    half, p, G = midpoint(w)
+    p = _transposed(chart_rate, model, 2 * half, p + _transposed(chart_velocity, model, half, G))
+    end = integrate(model, q, 2 * half)
+    return end, mass_matrix_solve(model, end, p)

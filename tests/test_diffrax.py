@@ -1,0 +1,114 @@
+"""The bridge to diffrax: accuracy, manifold, events and gradients."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+from calls import quick_jit
+from helpers import assert_close, quaternion_slices, random_state, scale_quaternions
+
+import rbd_jax as rbd
+from rbd_jax import samples
+from rbd_jax.simulate import Driven, VectorField, adaptive_rollout
+
+diffrax = pytest.importorskip("diffrax")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def _policy(t, q, v):
+    return jnp.sin(3 * t) - 0.2 * v
+
+
+def test_agrees_with_rk4_and_stays_on_the_manifold():
+    model = samples.random_tree(4, kinds=("spherical", "revolute"))
+    s = random_state(model)
+    ts = jnp.linspace(0.0, 1.0, 6)
+    run = quick_jit(lambda q: adaptive_rollout(model, q, s.v, _policy, ts, rtol=1e-10, atol=1e-12))
+    path = run(s.q)
+    # torques that change within a step: an integrator's own time
+    fine = quick_jit(
+        lambda q: rbd.rollout(model, q, s.v, _policy, 1e-4, steps=10_000, stride=2000)
+    )(s.q)
+    gap = jax.vmap(lambda a, b: rbd.difference(model, a, b))(path.q, fine.q)
+    assert float(jnp.abs(gap).max()) < 2e-3  # the rollout is of order 1
+    for at in quaternion_slices(model):
+        assert_close(jnp.linalg.norm(path.q[:, at], axis=1), jnp.ones(6), atol=1e-12)
+    other = run(scale_quaternions(model, s.q, 2.0))
+    assert_close(other.q, path.q, atol=1e-12)
+
+    def smooth(m, acceleration, t, q, v, dt):  # the same field, in steps of fourth order
+        a = lambda t, q, v: rbd.forward_dynamics(m, q, v, _policy(t, q, v))  # noqa: E731
+        return rbd.rk4(m, a, t, q, v, dt)
+
+    nothing = jnp.zeros((2000, model.nv))
+    exact = quick_jit(
+        lambda q: rbd.rollout(model, q, s.v, nothing, 5e-4, integrator=smooth, stride=400)
+    )(s.q)
+    gap = jax.vmap(lambda a, b: rbd.difference(model, a, b))(path.q, exact.q)
+    assert float(jnp.abs(gap).max()) < 1e-8
+    assert_close(path.v, exact.v, atol=1e-8)
+
+
+def test_the_field_is_tangent_and_pulls_quaternions_to_unit_length():
+    model = samples.random_tree(4, kinds=("free", "spherical"))
+    s = random_state(model)
+    field = quick_jit(lambda q: VectorField()(jnp.zeros(()), (q, s.v), Driven(model)))
+    dq, dv = field(s.q)
+    assert_close(dq, rbd.rate_from_velocity(model, s.q, s.v))
+    assert_close(dv, rbd.aba(model, s.q, s.v, jnp.zeros(model.nv)), atol=1e-10)
+    long = scale_quaternions(model, s.q, 1.1)
+    pulled, same = field(long)
+    assert_close(same, dv, atol=1e-10)
+    assert_close(pulled - dq, s.q - long)
+
+
+def test_an_event_ends_the_motion_where_it_happens():
+    """A pendulum released at 1 rad stops as it passes the bottom: v = √(2 g (1 − cos 1))."""
+    import optimistix
+
+    model = samples.pendulum()
+    q, v = jnp.ones(1), jnp.zeros(1)
+    ts = jnp.array([0.0, 0.1, 5.0])
+    finder = optimistix.Newton(1e-10, 1e-10)
+    path = quick_jit(
+        lambda q: adaptive_rollout(
+            model, q, v, None, ts, rtol=1e-10, atol=1e-12, stop=lambda t, q, v: q[0],
+            root_finder=finder,
+        )
+    )(q)  # fmt: skip
+    assert bool(path.event_mask)
+    assert bool(jnp.isinf(path.q[-1, 0])) and bool(jnp.isfinite(path.q[:2]).all())
+    assert 0.9 < float(path.q[1, 0]) < 1.0
+    _, q, v = path.end
+    assert_close(q, jnp.zeros(1), atol=1e-8)
+    assert_close(v, -jnp.sqrt(2 * 9.81 * (1 - jnp.cos(jnp.ones(1)))), atol=1e-7)
+
+
+def test_gradient_with_respect_to_state_and_robot_equals_differences():
+    model = samples.double_pendulum()
+    s = random_state(model)
+    ts = jnp.linspace(0.0, 0.5, 3)
+
+    def loss(x):
+        scale = jnp.exp(x[:2])[:, None]
+        m = eqx.tree_at(lambda m: m.inertia, model, model.inertia * scale)
+        path = adaptive_rollout(m, x[2:4], x[4:], _policy, ts, rtol=1e-10, atol=1e-12)
+        return jnp.sum(jnp.sin(path.q)) + jnp.sum(path.v[-1] ** 2)
+
+    x = jnp.concatenate([jnp.zeros(2), s.q, s.v])
+    g = quick_jit(jax.grad(loss))(x)
+    many = quick_jit(jax.vmap(loss))
+    h = 1e-4
+    eye = jnp.eye(6)
+    numeric = (many(x[None] + h * eye) - many(x[None] - h * eye)) / (2 * h)
+    assert_close(g, numeric, atol=1e-5 * float(jnp.abs(g).max()))
+    assert float(jnp.abs(g).min()) > 1e-6
+
+
+def test_says_what_is_missing(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "diffrax", None)
+    model = samples.pendulum()
+    with pytest.raises(ImportError, match=r"pip install 'rbd-jax\[diffrax\]'"):
+        adaptive_rollout(model, jnp.ones(1), jnp.ones(1), None, jnp.linspace(0.0, 1.0, 2))

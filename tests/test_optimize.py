@@ -1,0 +1,295 @@
+"""The optimisers: against an independent solver, their derivatives, batches, results."""
+
+from functools import cache, partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import assert_close, cast, random_state
+
+import rbd_jax as rbd
+from rbd_jax import optimize as opt
+from rbd_jax.optimize import tasks
+
+T = 30
+SOLVERS = {
+    "ilqr": opt.ilqr,
+    "ddp": opt.ddp,
+    "multiple_shooting": opt.multiple_shooting,
+    "associative": partial(opt.multiple_shooting, riccati="associative"),
+    "single_shooting": partial(opt.single_shooting, max_iterations=3000),
+}
+
+FAST = ("ilqr", "single_shooting")  # the others compile longer
+
+
+@cache
+def compiled(name: str):
+    """A solver that does not throw, for any pendulum."""
+    return jax.jit(lambda task: SOLVERS[name](*task, throw=False))
+
+
+def swing(limit=None, dtype=None, steps=T) -> tasks.Task:
+    """A pendulum to be brought from rest to 2 rad in 1.5 s."""
+    model = rbd.samples.pendulum(dtype=dtype)
+    number = lambda *x: jnp.asarray(x, model.dtype)  # noqa: E731
+    stage = opt.StateCost(number(2.0), number(0.1), number(0.1), number(0.1))
+    final = opt.StateCost(number(2.0), number(10.0), number(3.0))
+    bounds = (None, None) if limit is None else (-number(limit), number(limit))
+    dt = number(1.5 / steps)[0]
+    problem = opt.Problem(model, stage, final, dt, steps, None, *bounds)
+    return tasks.Task(problem, number(0.0), number(0.0), jnp.zeros((steps, 1), model.dtype))
+
+
+def objective(task: tasks.Task, u):
+    path = task.problem.simulate(task.q0, task.v0, u)
+    return task.problem.cost(path.q, path.v, u)
+
+
+def slsqp(task: tasks.Task, start, tolerance=1e-14):
+    """SciPy's sequential quadratic programming on the controls alone, with exact gradients."""
+    from scipy.optimize import minimize
+
+    shape = task.u.shape
+    f = jax.jit(jax.value_and_grad(lambda x: objective(task, x.reshape(shape))))
+    low, high = (np.tile(np.asarray(b), shape[0]) for b in task.problem.bounds())
+    found = minimize(
+        lambda x: tuple(np.asarray(y) for y in f(x)),
+        np.asarray(start).reshape(-1),
+        jac=True,
+        bounds=list(zip(low, high, strict=True)),
+        method="SLSQP",
+        options={"ftol": tolerance, "maxiter": 1000},
+    )
+    return found.fun, found.x.reshape(shape)
+
+
+# --- solutions --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return slsqp(swing(), jnp.zeros((T, 1)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in SOLVERS],
+)
+def test_solvers_agree_with_slsqp(reference, name):
+    cost, u = reference
+    s = compiled(name)(swing())
+    assert bool(s.result == opt.RESULTS.successful)
+    print(name, int(s.iterations), "iterations", float(s.cost), cost)
+    assert abs(float(s.cost) - cost) < (1e-6 if name == "single_shooting" else 1e-8) * cost
+    np.testing.assert_allclose(s.u, u, atol=1e-3)
+    assert s.q.shape == (T + 1, 1) and s.K.shape == (T, 1, 2)
+    n = int(s.iterations)
+    history = np.asarray(s.history.cost)
+    assert np.isfinite(history[:n]).all() and np.isnan(history[n:]).all()
+    if name in ("ilqr", "ddp"):
+        assert (np.diff(history[:n]) <= 1e-9).all()
+
+
+@pytest.fixture(scope="module")
+def cart_pole():
+    task = tasks.cart_pole(steps=60)
+    return task, jax.jit(lambda t: opt.ilqr(*t, max_iterations=300))(task)
+
+
+def test_cart_pole_swings_up_within_its_bounds_as_slsqp_would(cart_pole):
+    """From near the solution: the problem has several minima."""
+    task, s = cart_pole
+    assert float(jnp.abs(s.q[-1] - jnp.array([0, jnp.pi])).max()) < 0.02
+    limit = float(task.problem.upper[0])
+    assert float(jnp.abs(s.u).max()) == limit  # the bound is reached, and kept
+    noise = 0.01 * jax.random.normal(jax.random.key(0), s.u.shape)
+    cost, u = slsqp(task, task.problem.clip(s.u + noise))
+    print("ilqr", float(s.cost), int(s.iterations), "slsqp", cost)
+    assert abs(float(s.cost) - cost) < 1e-6 * cost
+    np.testing.assert_allclose(s.u, u, atol=2e-2 * limit)
+
+
+def test_feedback_gains_keep_to_the_solution(cart_pole):
+    """Pushed off, the solution under its gains ends far nearer to the goal than without."""
+    task, s = cart_pole
+    problem, model = task.problem, task.problem.model
+
+    def end(gain):
+        def step(x, row):
+            k, q, v, u, K = row
+            e = jnp.concatenate([rbd.difference(model, q, x[0]), x[1] - v])
+            new = problem.step(k, *x, problem.clip(u + gain * (K @ e)))
+            return new, None
+
+        start = task.q0 + 0.02, task.v0
+        rows = jnp.arange(problem.steps), s.q[:-1], s.v[:-1], s.u, s.K
+        return jnp.abs(jax.lax.scan(step, start, rows)[0][0] - s.q[-1]).max()
+
+    without, with_gains = jax.jit(jax.vmap(end))(jnp.array([0.0, 1.0]))
+    assert float(with_gains) < 0.2 * float(without)
+
+
+@pytest.mark.slow
+def test_ddp_converges_quadratically():
+    task = swing()
+    s = jax.jit(lambda t: opt.ddp(*t, tol=1e-15))(task)
+    e = np.asarray(s.history.expected)[: int(s.iterations)]
+    print(e)
+    fast = [b / a for a, b in zip(e, e[1:], strict=False) if a < 1e-2 and b > 1e-14]
+    assert min(fast) < 1e-4
+
+
+@pytest.mark.slow
+def test_a_ball_is_turned_on_the_manifold():
+    """Nearly half a turn about a skew axis; the other sign of the quaternion changes nothing."""
+    model = rbd.samples.random_tree(2, kinds=("spherical",))
+    axis = jnp.array([1.0, -2.0, 0.5])
+    q0 = rbd.neutral(model)
+    goal = rbd.integrate(model, q0, 3.0 * axis / jnp.linalg.norm(axis))
+    three = jnp.ones(3)
+    stage = opt.StateCost(goal, 0 * three, 0.1 * three, 0.1 * three)
+    final = opt.StateCost(goal, 30 * three, 10 * three)
+    problem = opt.Problem(model, stage, final, 0.05, 20)
+    u = jnp.zeros((20, 3))
+    solve = jax.jit(lambda q, goal: opt.ddp(
+        eqx.tree_at(lambda p: (p.stage.q, p.final.q), problem, (goal, goal)), q, 0 * three, u
+    ))  # fmt: skip
+    s = solve(q0, goal)
+    assert float(jnp.linalg.norm(rbd.difference(model, goal, s.q[-1]))) < 0.02
+    slope = jax.jit(jax.grad(lambda u: objective(tasks.Task(problem, q0, 0 * three, u), u)))(s.u)
+    assert float(jnp.abs(slope).max()) < 1e-4 * float(s.cost)
+    other = solve(-q0, goal)
+    assert_close(other.u, s.u, atol=1e-9)
+
+
+# --- derivatives of solutions -----------------------------------------------------------------
+
+
+def test_derivative_of_the_solution_with_respect_to_the_problem():
+    """Mass, target, weight, bound and start, with controls at their bounds, against differences."""
+    task = swing(limit=9.5)
+
+    def build(x):
+        mass, target, weight, bound, start = x
+        p = task.problem
+        where = lambda p: (  # noqa: E731
+            p.model.inertia, p.final.q, p.final.q_weight, p.lower, p.upper,
+        )  # fmt: skip
+        new = mass * p.model.inertia, target[None], weight[None], -bound[None], bound[None]
+        return tasks.Task(eqx.tree_at(where, p, new), start[None], task.v0, task.u)
+
+    weights = jnp.cos(jnp.arange(float(T)))[:, None]
+
+    def number(x):
+        s = opt.ddp(*build(x), tol=1e-14, throw=False)
+        y = jnp.sum(weights * s.u) + jnp.sum(jnp.sin(s.q)) + s.cost
+        return y, (s.u, s.result == opt.RESULTS.successful)
+
+    x = jnp.array([1.1, 2.0, 10.0, 9.5, 0.1])
+    h = 1e-4
+    points = jnp.concatenate([x[None], x[None] + h * jnp.eye(5), x[None] - h * jnp.eye(5)])
+    y, (u, fine) = jax.jit(jax.vmap(number))(points)
+    at_bound = float(jnp.mean(jnp.abs(jnp.abs(u[0]) - 9.5) < 1e-9))
+    assert 0.05 < at_bound < 0.8 and bool(fine.all())
+    reverse = jax.jit(jax.grad(lambda x: number(x)[0]))(x)
+    numeric = (y[1:6] - y[6:]) / (2 * h)
+    print("reverse", reverse, "differences", numeric)
+    np.testing.assert_allclose(reverse, numeric, rtol=2e-5, atol=2e-5)
+    assert float(jnp.abs(reverse).min()) > 1e-3
+
+
+@pytest.mark.slow
+def test_derivative_of_the_solution_in_forward_mode_and_through_closures():
+    """Costs that close over what is differentiated, on a robot with a ball joint."""
+    model = rbd.samples.random_tree(2, kinds=("spherical",))
+    goal = random_state(model).q
+    u = jnp.zeros((8, 3))
+
+    def solve(x):
+        def stage(m, t, q, v, u):
+            return 0.5 * x[0] * jnp.sum(u * u)
+
+        def final(m, q, v):
+            return jnp.concatenate([x[1] * rbd.difference(m, goal, q), v])
+
+        problem = opt.Problem(model, stage, final, 0.1, 8)
+        s = opt.ddp(problem, rbd.neutral(model), jnp.zeros(3), u, tol=1e-15)
+        return jnp.sum(jnp.sin(s.u)) + jnp.sum(s.q[-1] ** 3)
+
+    x, h = jnp.array([0.1, 5.0]), 1e-4
+    f = jax.jit(solve)
+    numeric = [(f(x + h * d) - f(x - h * d)) / (2 * h) for d in jnp.eye(2)]
+    forward, reverse = jax.jit(jax.jacfwd(solve))(x), jax.jit(jax.grad(solve))(x)
+    np.testing.assert_allclose(forward, reverse, rtol=1e-9)
+    np.testing.assert_allclose(forward, numeric, rtol=1e-5)
+
+
+# --- batches, results, progress ---------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_batch_of_256_swing_ups_from_random_starts():
+    task = swing(limit=12.0)
+    q0 = jax.random.uniform(jax.random.key(0), (256, 1), minval=-1.5, maxval=1.5)
+    v0 = jax.random.normal(jax.random.key(1), (256, 1))
+
+    def one(q, v):
+        s = opt.ilqr(task.problem, q, v, task.u, throw=False)
+        return s.q[-1], s.u, s.result == opt.RESULTS.successful
+
+    end, u, good = jax.jit(jax.vmap(one))(q0, v0)
+    assert bool(good.all())
+    assert float(jnp.abs(end - 2.0).max()) < 0.2 and float(jnp.abs(u).max()) <= 12.0
+
+
+def test_results_say_how_it_ended_and_throw(capsys):
+    task = swing()
+    s = compiled("ilqr")(task._replace(u=jnp.nan * task.u))
+    assert bool(s.result == opt.RESULTS.nonfinite) and int(s.iterations) == 0
+    seen = []
+    few = {"max_iterations": 2, "progress": lambda *x: seen.append([float(y) for y in x])}
+
+    @jax.jit
+    def solve(u):
+        return opt.ilqr(*task._replace(u=u), throw=False, **few)
+
+    s = solve(task.u)
+    assert bool(s.result == opt.RESULTS.max_iterations_reached) and int(s.iterations) == 2
+    assert bool(jnp.isfinite(s.u).all())
+    jax.effects_barrier()
+    assert sorted(x[0] for x in seen) == [1, 2]
+    np.testing.assert_allclose([x[1] for x in sorted(seen)], s.history.cost)
+    opt.print_progress(*seen[0])
+    assert "cost" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_solvers_throw():
+    with pytest.raises(RuntimeError, match="maximum number of iterations was reached"):
+        jax.block_until_ready(opt.ilqr(*swing(), max_iterations=2).u)
+
+
+@pytest.mark.slow
+def test_single_precision():
+    task = swing(limit=6.0, dtype=jnp.float32)
+    s = jax.jit(lambda t: opt.ilqr(*t))(task)
+    assert {x.dtype for x in (s.q, s.v, s.u, s.K, s.cost, *s.history)} == {jnp.dtype("float32")}
+    double = jax.jit(lambda t: opt.ilqr(*t))(cast(task, jnp.float64))
+    assert abs(float(s.cost) / float(double.cost) - 1) < 1e-4
+
+
+@pytest.mark.slow
+def test_guesses_of_states_for_multiple_shooting():
+    """From a straight line to the goal, which no torque follows; the gaps close."""
+    task = swing()
+    q, v = jnp.linspace(0, 2, T + 1)[:, None], jnp.ones((T + 1, 1))
+    s = jax.jit(lambda t: opt.multiple_shooting(*t, q=q, v=v))(task)
+    direct = jax.jit(lambda t: opt.multiple_shooting(*t))(task)
+    assert_close(s.u, direct.u, atol=1e-3)
+    with pytest.raises(ValueError, match="riccati='associative' takes no bounds"):
+        opt.multiple_shooting(*swing(limit=1.0), riccati="associative")
+    with pytest.raises(ValueError, match="guesses of both q and v"):
+        opt.multiple_shooting(*task, q=q)

@@ -1,0 +1,225 @@
+"""The parts of the optimisers: expansions, box QP, Riccati sweeps."""
+
+import inspect
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from calls import quick_jit
+from helpers import assert_close, random_state
+
+import rbd_jax as rbd
+from rbd_jax import optimize as opt
+from rbd_jax.optimize import _expansion as expansion
+
+
+def _random_problem(integrator="semi_implicit_euler"):
+    """A tree of a ball and a hinge, driven by three controls through a function of the state."""
+    model = rbd.samples.random_tree(4, kinds=("spherical", "revolute"))
+
+    def drive(m, t, q, v, u):
+        return jnp.stack([u[0], u[1] * jnp.cos(v[3]), u[2] * u[0], t - u[2] * v[0] + jnp.sin(q[0])])
+
+    def stage(m, t, q, v, u):
+        return jnp.sum(jnp.cos(rbd.forward_kinematics(m, q)[1])) + jnp.sum(v**2 * (1 + u[0] ** 2))
+
+    def final(m, q, v):
+        return jnp.concatenate([rbd.center_of_mass(m, q), v * v])
+
+    return opt.Problem(model, stage, final, 0.02, 3, drive, nu=3, integrator=integrator)
+
+
+def _trajectory(problem, seed=0):
+    s = random_state(problem.model, seed)
+    u = jax.random.normal(jax.random.key(seed), (problem.steps, problem.controls))
+    return s.q, s.v, u
+
+
+@pytest.mark.parametrize(
+    "integrator", ["semi_implicit_euler", pytest.param("rk4", marks=pytest.mark.slow)]
+)
+def test_expansion_of_the_dynamics_to_second_order(integrator):
+    """Against plain autodiff of a step in charts, with gaps and a drive that is not linear."""
+    problem = _random_problem(integrator)
+    model, nv = problem.model, problem.model.nv
+    q0, v0, u = _trajectory(problem)
+    lam = jnp.cos(jnp.arange(3.0 * 2 * nv)).reshape(3, 2 * nv)
+    other = random_state(model, 7)
+
+    def chart(z, k, q, v, u, q_next):
+        at = rbd.integrate(model, q, z[:nv]), v + z[nv : 2 * nv], u + z[2 * nv :]
+        q1, v1 = problem.step(k, *at)
+        return jnp.concatenate([rbd.difference(model, q_next, q1), v1])
+
+    @quick_jit
+    def run(q0, v0, u):
+        path = problem.simulate(q0, v0, u)
+        f = expansion.linear(problem, path.q, path.v, u)
+        H = expansion.curvature(problem, path.q, path.v, u, lam)
+        k, zero = jnp.asarray(1), jnp.zeros(2 * nv + 3)
+        row = k, path.q[1], path.v[1], u[1], path.q[2]
+        J = jax.jacfwd(chart)(zero, *row)
+        K = jax.jacfwd(jax.jacrev(lambda z: jnp.sum(lam[1] * chart(z, *row))))(zero)
+        # now with a gap in front of the third state
+        q, v = path.q.at[2].set(other.q), path.v.at[2].set(other.v)
+        g = expansion.linear(problem, q, v, u)
+        row = k, q[1], v[1], u[1], q[2]
+        return (
+            f,
+            H,
+            J,
+            K,
+            g,
+            jax.jacfwd(chart)(zero, *row),
+            chart(zero, *row) - jnp.concatenate([jnp.zeros(nv), v[2]]),
+        )
+
+    f, H, J, K, g, J_gap, gap = run(q0, v0, u)
+    assert_close(jnp.concatenate([f.A[1], f.B[1]], axis=1), J, atol=1e-11)
+    assert_close(f.d, jnp.zeros_like(f.d), atol=1e-13)
+    assert_close(H[1], K, atol=1e-10 * (1 + float(jnp.abs(K).max())))
+    assert_close(jnp.concatenate([g.A[1], g.B[1]], axis=1), J_gap, atol=1e-11)
+    assert_close(g.d[1], gap, atol=1e-12)
+    assert float(jnp.abs(gap).max()) > 0.1
+
+
+def test_expansion_of_the_costs():
+    problem = _random_problem()
+    model, nv = problem.model, problem.model.nv
+    q0, v0, u = _trajectory(problem)
+
+    def stage(z, k, q, v, u):
+        at = rbd.integrate(model, q, z[:nv]), v + z[nv : 2 * nv], u + z[2 * nv :]
+        return problem.stage_cost(k, *at)
+
+    def residual(z, q, v):
+        return problem.final(model, rbd.integrate(model, q, z[:nv]), v + z[nv:])
+
+    @quick_jit
+    def run(q0, v0, u):
+        path = problem.simulate(q0, v0, u)
+        l, end = expansion.quadratic(problem, path.q, path.v, u)
+        exact = expansion.quadratic(problem, path.q, path.v, u, exact=True)[1]
+        zero = jnp.zeros(2 * nv + 3)
+        row = jnp.asarray(1), path.q[1], path.v[1], u[1]
+        g, H = jax.grad(stage)(zero, *row), jax.hessian(stage)(zero, *row)
+        zero, last = jnp.zeros(2 * nv), (path.q[-1], path.v[-1])
+        r, J = residual(zero, *last), jax.jacfwd(residual)(zero, *last)
+        whole = jax.hessian(lambda z: 0.5 * jnp.sum(residual(z, *last) ** 2))(zero)
+        return l, end, exact, g, H, r, J, whole
+
+    l, end, exact, g, H, r, J, whole = run(q0, v0, u)
+    n = 2 * nv
+    assert_close(jnp.concatenate([l.x[1], l.u[1]]), g)
+    assert_close((l.xx[1], l.ux[1], l.uu[1]), (H[:n, :n], H[n:, :n], H[n:, n:]), atol=1e-11)
+    assert_close((end.x, end.xx), (J.T @ r, J.T @ J), atol=1e-11)
+    assert_close((exact.x, exact.xx), (J.T @ r, whole), atol=1e-11)
+
+
+def test_box_qp_finds_the_best_of_all_active_sets():
+    def one(key):
+        a, b, c = jax.random.split(key, 3)
+        A = jax.random.normal(a, (3, 3))
+        H = A @ A.T + 0.1 * jnp.eye(3)
+        g = 2 * jax.random.normal(b, (3,))
+        low = -jax.random.uniform(c, (3,))
+        high = low + 1.2
+        return (H, g, low, high), opt.box_qp(H, g, low, high)
+
+    problems, (x, free) = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 40))
+    held_somewhere = 0
+    for H, g, low, high, found, moving in zip(*map(np.asarray, (*problems, x, free)), strict=True):
+        best, at = np.inf, None
+        for choice in itertools.product((-1, 0, 1), repeat=3):
+            f = np.array(choice) == 0
+            y = np.where(np.array(choice) < 0, low, high)
+            if f.any():
+                y[f] = np.linalg.solve(H[np.ix_(f, f)], -g[f] - H[np.ix_(f, ~f)] @ y[~f])
+            if (y >= low - 1e-12).all() and (y <= high + 1e-12).all():
+                value = 0.5 * y @ H @ y + g @ y
+                if value < best:
+                    best, at = value, y
+        np.testing.assert_allclose(found, at, atol=1e-9)
+        held = (at == low) | (at == high)
+        np.testing.assert_array_equal(~moving, held)
+        held_somewhere += held.any()
+    assert 10 < held_somewhere < 40
+
+
+def _linear_quadratic(T, n, m, seed=0):
+    keys = iter(jax.random.split(jax.random.key(seed), 12))
+    normal = lambda *shape: jax.random.normal(next(keys), shape)  # noqa: E731
+    A, B = 0.6 * normal(T, n, n), normal(T, n, m)
+    f = expansion.Dynamics(A, B, normal(T, n))
+    W = normal(T, n + m, n + m)
+    L = W @ W.mT + 0.2 * jnp.eye(n + m)[None]
+    l = expansion.Quadratic(normal(T, n), normal(T, m), L[:, :n, :n], L[:, n:, :n], L[:, n:, n:])
+    E = normal(n, n)
+    none = jnp.zeros((0,))
+    end = expansion.Quadratic(normal(n), none, E @ E.T, jnp.zeros((0, n)), jnp.zeros((0, 0)))
+    return f, l, end
+
+
+@pytest.mark.parametrize("T", [1, 6, 13])
+def test_riccati_sweeps_solve_the_linear_quadratic_problem(T):
+    """Sequential and associative, against the dense KKT system of all states and controls."""
+    n, m = 4, 2
+    f, l, end = _linear_quadratic(T, n, m)
+    zero = jnp.zeros(())
+
+    @jax.jit
+    def run(f, l, end):
+        gains, other = opt.backward(f, l, end, zero), opt.parallel_backward(f, l, end)
+        return gains, other, opt.forward(f, gains), opt.parallel_forward(f, other)
+
+    gains, other, (x, u), (x2, u2) = run(f, l, end)
+    size = T * (n + m)  # unknowns: u_0, x_1, u_1, …, x_T
+    H, g, C, c = np.zeros((size, size)), np.zeros(size), np.zeros((T * n, size)), np.zeros(T * n)
+    at_u = [slice(k * (n + m), k * (n + m) + m) for k in range(T)]
+    at_x = [slice(k * (n + m) - n, k * (n + m)) for k in range(T + 1)]
+    for k in range(T):
+        row = slice(k * n, (k + 1) * n)
+        H[at_u[k], at_u[k]], g[at_u[k]] = l.uu[k], l.u[k]
+        C[row, at_u[k]], C[row, at_x[k + 1]], c[row] = -f.B[k], np.eye(n), f.d[k]
+        if k:
+            H[at_x[k], at_x[k]], g[at_x[k]] = l.xx[k], l.x[k]
+            H[at_u[k], at_x[k]], H[at_x[k], at_u[k]] = l.ux[k], l.ux[k].T
+            C[row, at_x[k]] = -f.A[k]
+    H[at_x[T], at_x[T]], g[at_x[T]] = end.xx, end.x
+    kkt = np.block([[H, C.T], [C, np.zeros((T * n, T * n))]])
+    y = np.linalg.solve(kkt, np.concatenate([-g, c]))
+    for k in range(T):
+        np.testing.assert_allclose(u[k], y[at_u[k]], atol=1e-8)
+        np.testing.assert_allclose(x[k + 1], y[at_x[k + 1]], atol=1e-8)
+    # multipliers: λ_{k+1} = Vx + Vxx x_{k+1}, of the constraint x⁺ − A x − B u = d
+    lam = gains.Vx + jnp.einsum("kij,kj->ki", gains.Vxx, x[1:])
+    np.testing.assert_allclose(lam, -y[size:].reshape(T, n), atol=1e-7)
+    value = lambda z: 0.5 * z @ H @ z + g @ z  # noqa: E731
+    # without gaps the promised decrease is that of the quadratic
+    flat = f._replace(d=jnp.zeros_like(f.d))
+    promise = opt.backward(flat, l, end, zero)
+    z = np.linalg.solve(kkt, np.concatenate([-g, 0 * c]))[:size]
+    np.testing.assert_allclose(promise.slope + promise.bend, value(z), rtol=1e-8)
+    for a, b in zip((*other, x2, u2), (*gains, x, u), strict=True):
+        assert_close(a, b, atol=1e-7 * (1 + float(jnp.abs(b).max())))
+
+
+def test_problems_say_what_is_wrong():
+    model = rbd.samples.pendulum()
+    cost = lambda *a: jnp.zeros(())  # noqa: E731
+    with pytest.raises(ValueError, match="say how many controls: nu="):
+        opt.Problem(model, cost, cost, 0.1, 5, lambda m, t, q, v, u: u)
+    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
+        opt.Problem(model, cost, cost, 0.1, 0)
+    problem = opt.Problem(model, cost, cost, 0.1, 5)
+    one, u = jnp.zeros(1), jnp.zeros((5, 1))
+    for solver in (opt.ilqr, opt.ddp, opt.multiple_shooting, opt.single_shooting):
+        plain = inspect.unwrap(solver)  # else the check of the annotations comes first
+        with pytest.raises(ValueError, match=rf"{solver.__name__}: u has shape \(4, 1\), expected"):
+            plain(problem, one, one, u[1:])
+        with pytest.raises(ValueError, match="q0 has shape .*use jax.vmap for a batch"):
+            plain(problem, one[None], one, u)
+    with pytest.raises(ValueError, match="max_iterations must be at least 1"):
+        opt.ilqr(problem, one, one, u, max_iterations=0)

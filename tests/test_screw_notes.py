@@ -1,0 +1,155 @@
+"""The two-link robot of the notes §8–§10: expanded by hand, and the planar one of the textbooks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from calls import quick_jit
+from helpers import assert_close
+
+from rbd_jax import screw
+from rbd_jax.spatial import motion, se3, so3
+
+cross = np.cross
+STATE = [np.array(x) for x in ((0.4, -0.9), (0.7, 1.3), (-0.5, 0.8))]
+
+
+def _inertia(theta: np.ndarray, m: float) -> np.ndarray:
+    return np.block([[theta, np.zeros((3, 3))], [np.zeros((3, 3)), m * np.eye(3)]])
+
+
+@pytest.fixture(scope="module")
+def planar():
+    """Links of 0.5 and 0.4 m about z in the x-y plane, gravity along −y, frames at the centres."""
+    lengths, centres, masses, about = (0.5, 0.4), (0.2, 0.15), (2.0, 1.5), (0.03, 0.02)
+    home = [np.eye(4) for _ in range(2)]
+    home[0][0, 3], home[1][0, 3] = centres[0], lengths[0] - centres[0] + centres[1]
+    S = np.array([[0, 0, 1, 0, 0, 0], [0, 0, 1, 0, -lengths[0], 0]], dtype=float).T
+    G = [_inertia(np.diag([0.1, 0.1, I]), m) for I, m in zip(about, masses, strict=True)]
+    m = screw.from_modern_robotics(home, G, S, gravity=(0.0, -9.81, 0.0))
+    return m, (lengths, centres, masses, about)
+
+
+def test_planar_robot_is_that_of_the_textbooks(planar):
+    """§8, §11: M, C with Christoffel's symbols, and g of the planar two-link robot."""
+    m, ((l1, _), (c1, c2), (m1, m2), (I1, I2)) = planar
+    q, v, a = STATE
+    h = m2 * l1 * c2
+    coupling = I2 + m2 * c2**2 + h * np.cos(q[1])
+    M = np.array([[I1 + I2 + m1 * c1**2 + m2 * (l1**2 + c2**2) + 2 * h * np.cos(q[1]), coupling],
+                  [coupling, I2 + m2 * c2**2]])  # fmt: skip
+    s = h * np.sin(q[1])
+    C = np.array([[-s * v[1], -s * (v[0] + v[1])], [s * v[0], 0]])
+    g2 = 9.81 * m2 * c2 * np.cos(q[0] + q[1])
+    g = np.array([9.81 * (m1 * c1 + m2 * l1) * np.cos(q[0]) + g2, g2])
+
+    def run(m, q, v, a):
+        return (
+            [screw.inverse_dynamics(m, q, v, a, None, k) for k in screw.REPRESENTATIONS],
+            screw.component_inverse_dynamics(m, q, v, a),
+            screw.lagrange_mass_matrix(m, q),
+            screw.vlasblom.coriolis_matrix(m, q, v),
+            screw.vlasblom.gravity_wrench(m, q),
+        )
+
+    taus, tau, got_M, got_C, G = quick_jit(run)(m, *(jnp.asarray(x) for x in STATE))
+    for t in (*taus, tau):
+        assert_close(t, M @ a + C @ v + g)
+    assert_close(got_M, M)
+    assert_close(got_C, C)
+    assert_close(G, -g)
+
+
+@pytest.fixture(scope="module")
+def skew():
+    """Two links whose axes are skew and whose inertias have no symmetry."""
+    rng = np.random.default_rng(1)
+    home = [np.array(se3.matrix(se3.exp(jnp.asarray(x)))) for x in rng.normal(size=(2, 6))]
+    S = []
+    for _ in range(2):
+        e, p = rng.normal(size=(2, 3))
+        e /= np.linalg.norm(e)
+        S.append(np.r_[e, cross(p, e)])
+    G = []
+    for mass in (1.2, 0.7):
+        A = rng.normal(size=(3, 3))
+        Sigma = A @ A.T
+        G.append(_inertia(np.trace(Sigma) * np.eye(3) - Sigma, mass))
+    S = np.array(S).T
+    m = screw.from_modern_robotics(home, G, S, gravity=(0.0, 0.0, 0.0))
+    A1 = motion.to_child(se3_of(home[0]), jnp.asarray(S[:, 0]))
+    A2 = motion.to_child(se3_of(home[0] @ home[1]), jnp.asarray(S[:, 1]))
+    return m, home[1], np.array(A1), np.array(A2), G
+
+
+def se3_of(T: np.ndarray):
+    return jnp.asarray(T[:3, :3]), jnp.asarray(T[:3, 3])
+
+
+def _expanded(skew, q):
+    """Coefficients of θ̇1², θ̇1 θ̇2, θ̇2² in (τ1, τ2) for θ̈ = 0: the notes §10.1–§10.4, corrected.
+
+    §10.1 lacks I₂ twice and the term I₂ ω̇₂ with ω̇₂ = θ̇1 θ̇2 R z1 × z2, which §9.1 says is zero;
+    §10.2 has R z1 for R b1 in a row; §10.4 has the child's wrench in its own axes.
+    """
+    _, M12, (A1, A2), (G1, G2) = skew[0], skew[1], skew[2:4], skew[4]
+    T12 = M12 @ np.array(se3.matrix(se3.exp(jnp.asarray(A2 * q[1]))))
+    R, p = T12[:3, :3].T, -T12[:3, :3].T @ T12[:3, 3]  # of T_21
+    z1, b1, z2, b2 = A1[:3], A1[3:], A2[:3], A2[3:]
+    I1, m1, I2, m2 = G1[:3, :3], G1[5, 5], G2[:3, :3], G2[5, 5]
+    a, u = R @ z1, cross(p, R @ z1) + R @ b1  # ω2 = a θ̇1 + z2 θ̇2, v2 = u θ̇1 + b2 θ̇2
+    n2 = [
+        cross(a, I2 @ a),
+        cross(a, I2 @ z2) + cross(z2, I2 @ a) + I2 @ cross(a, z2),
+        cross(z2, I2 @ z2),
+    ]
+    f2 = [m2 * cross(a, u), 2 * m2 * cross(a, b2), m2 * cross(z2, b2)]
+    tau2 = [n @ z2 + f @ b2 for n, f in zip(n2, f2, strict=True)]
+    p12 = T12[:3, 3]
+    n1 = [R.T @ n + cross(p12, R.T @ f) for n, f in zip(n2, f2, strict=True)]
+    f1 = [R.T @ f for f in f2]
+    n1[0], f1[0] = n1[0] + cross(z1, I1 @ z1), f1[0] + m1 * cross(z1, b1)
+    tau1 = [n @ z1 + f @ b1 for n, f in zip(n1, f1, strict=True)]
+    return np.array([tau1, tau2])
+
+
+def test_velocity_terms_of_the_expansion(skew):
+    """§9, §10: the torques for θ̈ = 0 are quadratic, with Christoffel's symbols as coefficients."""
+    m, (q, v, _) = skew[0], STATE
+    expanded = _expanded(skew, q)
+
+    def run(m, q, v):
+        zero = jnp.zeros_like(v)
+        return screw.component_inverse_dynamics(m, q, v, zero), screw.christoffel_by_brackets(m, q)
+
+    tau, Gamma = quick_jit(run)(m, jnp.asarray(q), jnp.asarray(v))
+    assert_close(tau, expanded @ np.array([v[0] ** 2, v[0] * v[1], v[1] ** 2]), atol=1e-11)
+    symbols = np.stack([Gamma[:, 0, 0], Gamma[:, 0, 1] + Gamma[:, 1, 0], Gamma[:, 1, 1]], axis=1)
+    assert_close(symbols, expanded, atol=1e-11)
+    # M does not depend on θ1, nor M22 on θ2: four terms vanish and two belong together
+    zero = [expanded[0, 0], *expanded[1, 1:], expanded[0, 1] + 2 * expanded[1, 0]]
+    np.testing.assert_allclose(zero, 0, atol=1e-11)
+    assert np.abs([*expanded[0, 1:], expanded[1, 0]]).min() > 1e-3
+
+
+def test_vanishing_terms(skew):
+    """§8.3, §10.5: z1 · (ω1 × I1 ω1) = 0, and b1 · (z1 × b1) = 0."""
+    _, _, A1, _, G = skew
+    z, b, I = A1[:3], A1[3:], G[0][:3, :3]
+    assert abs(z @ cross(z, I @ z)) < 1e-12 and abs(b @ cross(z, b)) < 1e-12
+
+
+def test_appendix_identities():
+    """[a][b] = b aᵀ − aᵀb 1, [Ra] = R[a]Rᵀ, Ad of products, d/dt Ad_T = Ad_T ad_V (App., §3)."""
+    a, b, c, w, x = jax.random.normal(jax.random.key(0), (5, 3))
+    R = so3.exp(w)
+    assert_close(so3.hat(a) @ so3.hat(b), jnp.outer(b, a) - (a @ b) * jnp.eye(3))
+    assert_close(so3.hat(R @ a), R @ so3.hat(a) @ R.T)
+    assert_close(a @ so3.hat(b) @ c, c @ so3.hat(a) @ b)
+    T, U = (R, a), (so3.exp(x), b)
+    assert_close(motion.Ad_matrix(se3.compose(T, U)), motion.Ad_matrix(T) @ motion.Ad_matrix(U))
+    assert_close(jnp.linalg.inv(motion.Ad_matrix(T)), motion.Ad_matrix(se3.inverse(T)))
+    V = jnp.concatenate([b, c])
+    step = lambda t: motion.Ad_matrix(se3.compose(T, se3.exp(t * V)))  # noqa: E731
+    rate = jax.jvp(step, (jnp.zeros(()),), (jnp.ones(()),))[1]
+    assert_close(rate, motion.Ad_matrix(T) @ motion.ad_matrix(V))

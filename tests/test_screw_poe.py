@@ -1,0 +1,225 @@
+"""Models from screws alone: all forms of the product of exponentials are the same robot."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from calls import quick_jit
+from helpers import assert_close, model, random_state
+
+import rbd_jax as rbd
+from rbd_jax import screw
+from rbd_jax.spatial import inertia, se3
+
+RNG = np.random.default_rng(4)
+
+
+def _poses(n: int) -> np.ndarray:
+    xi = RNG.normal(size=(n, 6))
+    return np.array(se3.matrix(se3.exp(jnp.asarray(xi))))
+
+
+def _inertias(n: int) -> np.ndarray:
+    A = RNG.normal(size=(n, 4, 4))
+    return np.array(inertia.matrix(inertia.from_pseudo(jnp.asarray(A @ A.transpose(0, 2, 1)))))
+
+
+def _screws(kinds: tuple[str, ...]) -> list[np.ndarray]:
+    """Joint screws in general position: axes that miss the origin of the frame."""
+    rows = []
+    for kind in kinds:
+        e, p = RNG.normal(size=(2, 3))
+        e /= np.linalg.norm(e)
+        Ad = screw.build.adjoint(_poses(1)[0])
+        one = {
+            "revolute": np.r_[e, np.cross(p, e)],
+            "helical": np.r_[e, np.cross(p, e) + 0.2 * e],
+            "prismatic": np.r_[0 * e, e],
+            "spherical": np.eye(6)[:3] @ Ad.T,
+            "translation": np.eye(6)[3:] @ Ad.T,
+            "free": np.eye(6) @ Ad.T,
+        }
+        rows.append(one[kind])
+    return rows
+
+
+KINDS = ("revolute", "free", "helical", "spherical", "prismatic", "translation", "revolute")
+PARENTS = (-1, 0, 1, 2, 0, 4, -1)
+FRAMES = [f"link{i + 1}" for i in range(len(KINDS))]
+
+
+@pytest.fixture(scope="module")
+def tree():
+    """A tree of every elementary joint, given by X and B; the arguments and the model."""
+    n = len(KINDS)
+    X, B, M = _screws(KINDS), _poses(n), _inertias(n)
+    return (X, B, M), screw.from_body_screws(X, B, M, PARENTS)
+
+
+def _all_screws(m):
+    """The screws of a model by its frames, poses as matrices, and its inertias in these frames."""
+    (X, B), (Y, A) = screw.body_screws(m, FRAMES), screw.spatial_screws(m, FRAMES)
+    Z, above, below = screw.joint_screws(m, FRAMES)
+    index = np.array([m.frame_names.index(f) for f in FRAMES])
+    D = m.frame_R[index], m.frame_p[index]
+    M = inertia.matrix(inertia.to_parent(se3.inverse(D), m.inertia))
+    poses = [se3.matrix(C) for C in (B, A, above, below)]
+    return X, Y, Z, *poses, M
+
+
+@pytest.fixture(scope="module")
+def screws(tree):
+    """What ``_all_screws`` gives, as a function of the model and for the tree."""
+    run = quick_jit(_all_screws)
+    of = lambda m: jax.tree.map(np.array, run(m))  # noqa: E731
+    return of, of(tree[1])
+
+
+def test_kinds_and_parents_are_found(tree):
+    _, m = tree
+    assert m.topology.kinds == KINDS and m.topology.parents == PARENTS
+
+
+def test_screws_come_back(tree, screws):
+    """(91), (94): the screws, poses and inertias that went in, and their relations."""
+    (X, B, M), _ = tree
+    got_X, Y, _, got_B, A, _, _, got_M = screws[1]
+    assert_close(got_X, np.concatenate([np.atleast_2d(x) for x in X]))
+    assert_close(got_B, B)
+    home = np.zeros_like(B)
+    for i, p in enumerate(PARENTS):
+        home[i] = B[i] if p < 0 else home[p] @ B[i]
+    assert_close(A, home)
+    Ad = [screw.build.adjoint(C) for C in home]
+    assert_close(Y, np.concatenate([np.atleast_2d(x) @ T.T for x, T in zip(X, Ad, strict=True)]))
+    assert_close(got_M, M, rtol=1e-12)
+
+
+@quick_jit
+def _torques_and_frames(m, s):
+    return rbd.rnea(m, s.q, s.v, s.a), [rbd.frame_placement(m, s.q, f) for f in FRAMES]
+
+
+def test_all_ways_of_modelling_give_the_same_robot(tree, screws):
+    (_, B, M), m = tree
+    n, starts = m.nb, m.topology.v_starts
+    rows = lambda X: [X[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]  # noqa: E731
+    of, (_, Y, Z, _, home, above, below, _) = screws
+    assert_close(above @ np.linalg.inv(below), B)
+    # §4.4: no body frames at all; the inertias of the assembled robot in the world frame
+    Ad = [screw.build.adjoint(np.linalg.inv(C)) for C in home]
+    in_world = np.array([T.T @ G @ T for T, G in zip(Ad, M, strict=True)])
+    plain = screw.from_spatial_screws(rows(Y), in_world, parents=PARENTS)
+    X, _, _, B0, *_ = of(plain)
+    assert_close(X, Y)
+    assert_close(B0, np.broadcast_to(np.eye(4), (n, 4, 4)))
+    s = random_state(m)
+    tau, frames = _torques_and_frames(m, s)
+    spatial = screw.from_spatial_screws(rows(Y), M, home, PARENTS)
+    joint = screw.from_joint_screws(rows(Z), above, below, M, PARENTS)
+    for other in (spatial, joint):
+        assert_close(_torques_and_frames(other, s), (tau, frames), rtol=1e-11, atol=1e-10)
+    assert_close(_torques_and_frames(plain, s)[0], tau, rtol=1e-11, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["random_tree", "arm"])
+def test_product_of_exponentials_is_forward_kinematics(name):
+    """(92), (93), by body frames and by frames of choice."""
+    m = model(name)
+    last = [max(i for i, b in enumerate(m.topology.frame_bodies) if b == k)
+            if k in m.topology.frame_bodies else None for k in range(m.nb)]  # fmt: skip
+    frames = None if None in last else last
+    q = random_state(m).q
+
+    @quick_jit
+    def run(m, q):
+        place = lambda k, f: rbd.frame_placement(m, q, f) if frames else None  # noqa: E731
+        return (
+            rbd.forward_kinematics(m, q),
+            screw.poses_by_body_screws(m, q),
+            screw.poses_by_spatial_screws(m, q),
+            screw.poses_by_body_screws(m, q, frames),
+            [place(k, f) for k, f in enumerate(last)],
+        )
+
+    C, body, spatial, of_frames, placements = run(m, q)
+    assert_close(body, C, atol=1e-11)
+    assert_close(spatial, C, atol=1e-11)
+    if frames:
+        for k, place in enumerate(placements):
+            assert_close(jax.tree.map(lambda x, k=k: x[k], of_frames), place, atol=1e-11)
+
+
+def test_modern_robotics_there_and_back():
+    """Mlist, Glist, Slist of a chain in general position, with a tool, come back unchanged."""
+    kinds = ("revolute", "prismatic", "helical", "revolute")
+    n = len(kinds)
+    M, G, S = _poses(n + 1), _inertias(n), np.array(_screws(kinds)).T
+    m = screw.from_modern_robotics(M, G, S)
+    assert m.topology.kinds == kinds and "tool" in m.frame_names
+    q = random_state(m).q
+
+    @quick_jit
+    def run(m, q):
+        exponentials = se3.matrix(se3.exp(S.T * q[:, None]))
+        tool = se3.matrix(rbd.frame_placement(m, q, "tool"))
+        return screw.to_modern_robotics(m, FRAMES[:n], "tool"), exponentials, tool
+
+    back, exponentials, tool = run(m, q)
+    for got, expected in zip(back, (M, G, S), strict=True):
+        assert_close(got, expected, atol=1e-11)
+    T = np.linalg.multi_dot([*np.array(exponentials), *M])  # the book's FKinSpace
+    assert_close(tool, T, atol=1e-11)
+
+
+def test_any_chain_in_the_format_of_modern_robotics():
+    """Frames at the centres of mass: the inertias are block diagonal (the notes §6.1)."""
+    m = model("arm")
+    M, G, S = quick_jit(lambda m: screw.to_modern_robotics(m, tool="tool"))(m)
+    assert M.shape == (8, 4, 4) and float(np.abs(G[:, :3, 3:]).max()) < 1e-12
+    again = screw.from_modern_robotics(np.array(M), np.array(G), np.array(S))
+    s = random_state(m)
+
+    @quick_jit
+    def run(m, s):
+        return rbd.rnea(m, s.q, s.v, s.a), rbd.frame_placement(m, s.q, "tool")
+
+    (tau, place), (bare, tool) = run(m, s), run(again, s)
+    assert_close(bare, tau - m.armature * s.a - m.damping * s.v, rtol=1e-11, atol=1e-11)
+    assert_close(tool, place)
+
+
+def test_joint_data_and_options_reach_the_model():
+    X, B, M = _screws(("revolute",)), _poses(1), _inertias(1)
+    data = [{"damping": 0.3, "armature": 0.2, "lower": -1.0, "upper": 2.0}]
+    m = screw.from_body_screws(X, B, M, joint_data=data, dtype=jnp.float32, gravity=(0, 1, 0))
+    assert m.dtype == jnp.float32 and float(m.gravity[1]) == 1.0
+    assert float(m.damping[0]) == pytest.approx(0.3) and float(m.position_upper[0]) == 2.0
+
+
+def test_errors_say_what_to_do():
+    X, B, M = _screws(("revolute", "spherical")), _poses(2), _inertias(2)
+    fail = lambda match: pytest.raises(ValueError, match=match)  # noqa: E731
+    with fail(r"'joint1': a rotation needs \|ω\| = 1, got 2; rescale"):
+        screw.from_body_screws([2 * X[0], X[1]], B, M)
+    with fail(r"a translation needs \|v\| = 1"):
+        screw.from_body_screws([[0, 0, 0, 0, 0, 2.0], X[1]], B, M)
+    with fail("needs 1, 3 or 6 rows, got 2"):
+        screw.from_body_screws([X[0], X[1][:2]], B, M)
+    with fail("3 rows are not those of a spherical joint"):
+        screw.from_body_screws([X[0], X[1][::-1]], B, M)
+    with fail(r"inertia of 'link2' is not of the form"):
+        screw.from_body_screws(X, B, [M[0], M[1] + np.diag([0.0, 0, 0, 1, 0, 0])])
+    with fail("parents .* must come before"):
+        screw.from_body_screws(X, B, M, [1, -1])
+    with fail("2 screws, but"):
+        screw.from_body_screws(X, B[:1], M)
+    with fail("2 screws, but 1 home poses"):
+        screw.from_spatial_screws(X, M, B[:1])
+    with fail("not a chain of joints of one degree of freedom"):
+        screw.to_modern_robotics(screw.from_body_screws(X, B, M))
+    with fail("needs n = 1 matrices"):
+        screw.from_modern_robotics(B, M, X[0][:, None])
+    m = screw.from_body_screws(X, B, M)
+    with fail(r"frames must be one on each of the 2 bodies.*\[0, 0\]"):
+        screw.body_screws(m, ["link1", "link1"])

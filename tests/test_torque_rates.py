@@ -1,0 +1,166 @@
+"""Time derivatives of inverse dynamics, against nested forward mode along the motion."""
+
+from functools import cache, partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+from calls import quick_jit
+from helpers import assert_close, random_state
+
+import rbd_jax as rbd
+from rbd_jax import samples, screw
+
+ROBOTS = {
+    "random_tree": lambda: samples.random_tree(0),
+    "quadruped": samples.quadruped,
+    "double_pendulum": samples.double_pendulum,
+}
+FORMS = ("body_fixed", "hybrid")
+
+
+@cache
+def _motion(name):
+    m = ROBOTS[name]()
+    m = eqx.tree_at(lambda m: m.gravity, m, jnp.array([1.3, -3.1, -8.7]))
+    s = random_state(m, 1)
+    return m, s, jax.random.normal(jax.random.key(2), (4, m.nv))
+
+
+def _nested(m, q, v, rates, f_ext, order):
+    """``dᵏτ/dtᵏ``: each derivative is one along ``(q̇, v̇, …)``; plain autodiff of raw RNEA."""
+
+    def along(f):
+        def rate(q, *motion):
+            dq = rbd.rate_from_velocity(m, q, motion[0])
+            return jax.jvp(f, (q, *motion), (dq, *motion[1:], jnp.zeros_like(v)))[1]
+
+        return rate
+
+    f = lambda q, v, a, *_: rbd.rnea(m, q, v, a, f_ext)  # noqa: E731
+    rows = []
+    for _ in range(order):
+        rows.append(f(q, v, *rates))
+        f = along(f)
+    return jnp.stack(rows)
+
+
+@cache
+def _expected(name):
+    m, s, rates = _motion(name)
+    return quick_jit(lambda m, q, v, r, f: _nested(m, q, v, r, f, 3))(
+        m, s.q, s.v, rates[:3], s.f_ext
+    )
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+@pytest.mark.parametrize("form", FORMS)
+def test_rates_against_nested_forward_mode(name, form):
+    """τ, τ̇ and τ̈ on trees of all joint kinds, with wrenches, rotors and damping."""
+    m, s, rates = _motion(name)
+    run = quick_jit(lambda *x: screw.inverse_dynamics_rates(*x, representation=form))
+    ours = run(m, s.q, s.v, rates[:3], s.f_ext)
+    for row, expected in zip(ours, _expected(name), strict=True):
+        assert_close(row, expected, atol=1e-11 * float(jnp.abs(expected).max()))
+
+
+def test_any_order_and_both_forms_agree():
+    m, s, rates = _motion("double_pendulum")
+    values = [
+        quick_jit(lambda *x, form=form: screw.inverse_dynamics_rates(*x, representation=form))(
+            m, s.q, s.v, rates
+        )
+        for form in FORMS
+    ]
+    assert values[0].shape == (4, 2)
+    assert_close(*values, atol=1e-10)
+    one = quick_jit(screw.inverse_dynamics_rates)(m, s.q, s.v, rates[:1])
+    assert_close(one[0], values[0][0])
+    expected = quick_jit(lambda *x: _nested(*x, None, 4))(m, s.q, s.v, rates)
+    assert_close(values[0], expected, atol=1e-11 * float(jnp.abs(expected).max()))
+
+
+def _of_q(m, v, rates, form, q):
+    return screw.inverse_dynamics_rates(m, q, v, rates, representation=form)
+
+
+@pytest.mark.parametrize("form", ["body_fixed", pytest.param("hybrid", marks=pytest.mark.slow)])
+def test_gradients_and_batches(form):
+    m, s, rates = _motion("double_pendulum")
+    along, ones = jnp.array([0.7, -0.3]), jnp.ones((3, 2))
+
+    def everything(q):
+        f = partial(_of_q, m, s.v, rates[:3], form)
+        value, forward = jax.jvp(f, (q,), (along,))
+        return forward, jax.vjp(f, q)[1](ones)[0], jax.vmap(f)(jnp.stack([q, q + along])), value
+
+    forward, reverse, many, value = quick_jit(everything)(s.q)
+    assert abs(float(reverse @ along - forward.sum())) < 1e-9
+    assert_close(many[0], value)
+    assert float(jnp.abs(many[1] - value).max()) > 0.1
+
+
+def test_single_precision():
+    m = samples.double_pendulum(dtype=jnp.float32)
+    x = jnp.ones(2, jnp.float32)
+    for form in FORMS:
+        out = jax.eval_shape(partial(_of_q, m, x, jnp.ones((3, 2), jnp.float32), form), x)
+        assert out.dtype == jnp.float32
+
+
+def test_wrong_arguments():
+    m, s, rates = _motion("double_pendulum")
+    with pytest.raises(
+        ValueError, match=r"rates has shape \(4, 1\), expected \(k, nv\) = \(k ≥ 1, 2\)"
+    ):
+        screw.inverse_dynamics_rates(m, s.q, s.v, rates[:, :1])
+    with pytest.raises(ValueError, match="representation must be one of"):
+        screw.inverse_dynamics_rates(m, s.q, s.v, rates, representation="spatial")
+    ball = samples.random_tree(0, kinds=("spherical",))
+    x = jnp.zeros(3)
+    with pytest.raises(ValueError, match="a spring needs joints whose q has the length of v"):
+        screw.series_elastic_feedforward(ball, rbd.neutral(ball), x, jnp.zeros((3, 3)), x, x)
+
+
+def test_series_elastic_arm_follows_its_flat_output():
+    """Motors driven by the feedforward alone move the links along the planned motion."""
+    m = samples.chain(3)
+    K, B = jnp.array([300.0, 250.0, 120.0]), jnp.array([0.1, 0.08, 0.05])
+    planned = lambda t: 0.5 * jnp.sin(jnp.array([1.0, 1.7, 2.3]) * t + jnp.array([0.2, 0.5, 1.0]))  # noqa: E731
+
+    def derivatives(t):
+        rows, f = [], planned
+        for _ in range(5):
+            rows.append(f(t))
+            f = lambda t, g=f: jax.jvp(g, (t,), (jnp.ones_like(t),))[1]  # noqa: E731
+        return rows
+
+    def feedforward(t):
+        q, v, *rates = derivatives(t)
+        return screw.series_elastic_feedforward(m, q, v, jnp.stack(rates), K, B)
+
+    def rate(t, x):
+        q, v, theta, dtheta = x
+        spring = K * (theta - q)
+        motor = (feedforward(t)[2] - spring) / B
+        return jnp.stack([v, rbd.aba(m, q, v, spring), dtheta, motor])
+
+    def run(steps, h):
+        q, v, *_ = derivatives(jnp.zeros(()))
+        start = jnp.stack([q, v, *feedforward(jnp.zeros(()))[:2]])
+
+        def advance(x, k):
+            t = k * h
+            k1 = rate(t, x)
+            k2 = rate(t + h / 2, x + h / 2 * k1)
+            k3 = rate(t + h / 2, x + h / 2 * k2)
+            k4 = rate(t + h, x + h * k3)
+            x = x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+            return x, x[0] - planned(t + h)
+
+        return jax.lax.scan(advance, start, jnp.arange(float(steps)))[1]
+
+    errors = quick_jit(lambda: run(1000, 0.001))()
+    print("largest deviation", float(jnp.abs(errors).max()))
+    assert float(jnp.abs(errors).max()) < 1e-8
