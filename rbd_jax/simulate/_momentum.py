@@ -112,7 +112,8 @@ def variational(
 
     Noether's theorem holds for the discrete motion: the momentum of a free robot is kept to
     rounding (under gravity, its horizontal linear and vertical angular part), and the energy of a
-    conservative robot does not drift, at any step for which Newton's method converges.
+    conservative robot does not drift, at any step for which Newton's
+    method converges; NaN where it does not.
 
     Arguments as :func:`rbd_jax.munthe_kaas`; the accelerations are asked for at ``t + dt/2``.
     """

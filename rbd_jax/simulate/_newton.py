@@ -15,7 +15,7 @@ def newton(residual: Callable[[Array], Array], guess: Float[Array, " n"]) -> Flo
     Iterates until the correction is so small that the next one, its square, is below rounding.
     The Jacobian is assembled by forward mode: with accelerations inside, from their analytical
     rule. Derivatives of the root are implicit (``δx = −J⁻¹ δr``), in both modes and of any order;
-    no iteration is differentiated.
+    no iteration is differentiated. NaN if the iteration does not converge: the step is too long.
     """
     if guess.size == 0:
         return guess
@@ -33,7 +33,9 @@ def newton(residual: Callable[[Array], Array], guess: Float[Array, " n"]) -> Flo
             return k + 1, x - step, jnp.max(jnp.abs(step))
 
         start = jnp.zeros((), jnp.int32), x, jnp.asarray(jnp.inf, x.dtype)
-        return jax.lax.while_loop(unfinished, correct, start)[1]
+        _, x, size = jax.lax.while_loop(unfinished, correct, start)
+        converged = size < tolerance**0.5 * (1 + jnp.max(jnp.abs(x)))
+        return jnp.where(converged, x, jnp.nan)
 
     def solve_linear(f, b):
         return jnp.linalg.solve(jax.jacfwd(f)(jnp.zeros_like(b)), b)
