@@ -4,6 +4,7 @@ Nothing here imports rbd_jax at module level: the import hook of ``--typecheck``
 """
 
 import argparse
+import os
 from pathlib import Path
 
 import jax
@@ -15,8 +16,12 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", str(ROOT / ".jax_cache"))
-# LLVM at its lowest level: the tests spend their time compiling (halves it), not running
+# The tests spend their time compiling, not running: LLVM at its lowest level halves it, and the
+# older of the two code generators, where XLA still has it, once more.
 jax.config.update("jax_disable_most_optimizations", True)
+if jax.__version_info__ < (0, 11):
+    old = "--xla_cpu_use_fusion_emitters=false"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {old}"
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
