@@ -165,12 +165,12 @@ class Spherical:
 
     @staticmethod
     def chart_rate(u: Float[Array, "n 3"], v: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
-        """``dexp⁻¹`` of SO(3), right-trivialised. Source: Müller §7."""
+        """``dexp⁻¹_{−u} v`` of SO(3). Source: Müller §7."""
         return so3.rotate(so3.right_jacobian_inverse(u), v)
 
     @staticmethod
     def chart_velocity(u: Float[Array, "n 3"], du: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
-        """``dexp`` of SO(3), right-trivialised. Source: Müller (89)."""
+        """``dexp_{−u} u̇`` of SO(3). Source: Müller (89)."""
         return so3.rotate(so3.right_jacobian(u), du)
 
     @staticmethod
@@ -233,12 +233,12 @@ class Free:
 
     @staticmethod
     def chart_rate(u: Float[Array, "n 6"], v: Float[Array, "n 6"]) -> Float[Array, "n 6"]:
-        """``dexp⁻¹`` of SE(3), right-trivialised. Source: Müller §7."""
+        """``dexp⁻¹_{−u} v`` of SE(3). Source: Müller §7."""
         return jnp.sum(se3.right_jacobian_inverse(u) * v[:, None, :], axis=-1)
 
     @staticmethod
     def chart_velocity(u: Float[Array, "n 6"], du: Float[Array, "n 6"]) -> Float[Array, "n 6"]:
-        """``dexp`` of SE(3), right-trivialised. Source: Müller (89)."""
+        """``dexp_{−u} u̇`` of SE(3). Source: Müller (89)."""
         return jnp.sum(se3.right_jacobian(u) * du[:, None, :], axis=-1)
 
     @staticmethod

@@ -207,7 +207,7 @@ def velocity_from_rate(
 def chart_rate(model: Model, u: Float[Array, " nv"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """The rate u̇ of the chart coordinates at which ``integrate(q, u)`` moves with velocity v.
 
-    Source: Müller §7: ``u̇ = dexp⁻¹(u) v``; valid for rotations of less than 2π.
+    Source: Müller §7: ``u̇ = dexp⁻¹_{−u} v``; valid for rotations of less than 2π.
     """
     return _per_joint(model, "chart_rate", False, ((u, False), (v, False)))
 

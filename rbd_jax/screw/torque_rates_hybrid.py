@@ -15,11 +15,7 @@ from ..algorithms.kinematics import forward_kinematics
 from ..model import Model, motion_subspace
 from ..spatial import inertia, so3
 from ._series import leibniz, seen
-
-
-def _turn(w: Float[Array, "*b 3"], y: Float[Array, "*b 6"]) -> Float[Array, "*b 6"]:
-    """``ad_ω y``: both parts of a screw turn. Source: Müller (119)."""
-    return jnp.concatenate([so3.cross(w, y[..., :3]), so3.cross(w, y[..., 3:])], axis=-1)
+from .hybrid import spin, turn
 
 
 def _turn_inertia(w: Float[Array, "*b 3"], I10: Float[Array, "*b 10"]) -> Float[Array, "*b 10"]:
@@ -32,14 +28,9 @@ def _turn_inertia(w: Float[Array, "*b 3"], I10: Float[Array, "*b 10"]) -> Float[
     return inertia.from_matrix(blocks)
 
 
-def _in_world(R: Float[Array, "*b 3 3"], y: Float[Array, "*b 6"]) -> Float[Array, "*b 6"]:
-    """``Ad_R y``, from the body's axes to the world's. Source: Müller (96)."""
-    return jnp.concatenate([so3.rotate(R, y[..., :3]), so3.rotate(R, y[..., 3:])], axis=-1)
-
-
-def _turned(y: Array, w: list[Array], turn=_turn) -> list[Array]:
+def _turned(y: Array, w: list[Array], rate=spin) -> list[Array]:
     """Derivatives of something constant in a body, given in world axes; one more than of ω."""
-    return list(seen([y, *[jnp.zeros_like(y)] * len(w)], w, turn))
+    return list(seen([y, *[jnp.zeros_like(y)] * len(w)], w, rate))
 
 
 def _shift(d: Float[Array, "*b 3"], f: Float[Array, "*b 3"]) -> Float[Array, "*b 6"]:
@@ -56,12 +47,12 @@ def hybrid_rates(
     S = motion_subspace(model)
     rows = topology.tree.parent_rows
     offset = p - jnp.concatenate([p, jnp.zeros_like(p[:1])])[rows]
-    joint = jnp.stack([_in_world(R, sum_dofs(topology, S * x[:, None])) for x in motion], axis=1)
+    joint = jnp.stack([turn(R, sum_dofs(topology, S * x[:, None])) for x in motion], axis=1)
 
     def forward(parent, x):  # (72) and its derivatives
         offset, joint = x
         w, d, V = [], [offset], []
-        for k, turning in enumerate(seen(joint, w, _turn)):
+        for k, turning in enumerate(seen(joint, w, spin)):
             if k > 0:
                 d.append(V[k - 1][3:] - parent[k - 1, 3:])
             lever = leibniz(so3.cross, parent[:, :3], d, k)
@@ -80,14 +71,14 @@ def hybrid_rates(
     w = [x[..., :3] for x in V[: order - 1]]
     I10 = _world_inertia(model, R)
     I = _turned(I10, w, _turn_inertia)
-    spin = [jnp.concatenate([x[..., :3], jnp.zeros_like(x[..., :3])], axis=-1) for x in V]
-    L = [leibniz(inertia.apply, I, spin, k) for k in range(order)]
+    rotation = [jnp.concatenate([x[..., :3], jnp.zeros_like(x[..., :3])], axis=-1) for x in V]
+    L = [leibniz(inertia.apply, I, rotation, k) for k in range(order)]
     W = [  # (53)
-        leibniz(inertia.apply, I, V[1:], k) + leibniz(_turn, [x[..., :3] for x in V], L, k)
+        leibniz(inertia.apply, I, V[1:], k) + leibniz(spin, [x[..., :3] for x in V], L, k)
         for k in range(order)
     ]
     if f_ext is not None:
-        push = _turned(_in_world(R, f_ext), w)
+        push = _turned(turn(R, f_ext), w)
         W = [x - y for x, y in zip(W, push, strict=True)]
 
     def backward(x, below):  # (76b) and its derivatives
@@ -99,7 +90,7 @@ def hybrid_rates(
     zero = jnp.zeros((order, 6), S.dtype)
     W = leaf_to_root(topology.tree, backward, (d, jnp.stack(W, axis=1)), zero)
     W = list(jnp.moveaxis(of_bodies(topology, W), 1, 0))
-    screws = _turned(_in_world(of_bodies(topology, R), S), [of_bodies(topology, x) for x in w])
+    screws = _turned(turn(of_bodies(topology, R), S), [of_bodies(topology, x) for x in w])
     power = lambda x, y: jnp.sum(x * y, axis=-1)  # noqa: E731
     return jnp.stack([leibniz(power, screws, W, k) for k in range(order)])  # (76c)
 
