@@ -24,6 +24,12 @@ _SHAPES = {
     "lam": ("nv",),
     "f_ext": ("nb", 6),
     "prescribed": ("nb",),
+    "V": ("nb", 6),
+    "dV": ("nb", 6),
+    "Pi": ("nb", 6),
+    "dPi": ("nb", 6),
+    "stiffness": ("nv",),
+    "rotor": ("nv",),
 }
 
 

@@ -27,16 +27,19 @@ quick_jit = partial(
 
 
 _ON_THE_HOST = ("mimic_map",)
+_FOR_SOME_ROBOTS = ("screw.to_modern_robotics", "screw.series_elastic_feedforward")
 
 
 def public_functions() -> dict[str, Callable]:
     """The functions of arrays of the public API whose first argument is a model."""
     found = {}
-    for name, f in vars(rbd).items():
-        if name.startswith("_") or isinstance(f, type) or not callable(f):
+    rooms = vars(rbd) | {f"screw.{name}": f for name, f in vars(rbd.screw).items()}
+    for name, f in rooms.items():
+        last = name.split(".")[-1]
+        if last.startswith("_") or isinstance(f, type) or not inspect.isfunction(f):
             continue
-        alias = f.__name__ != name and getattr(rbd, f.__name__, None) is f
-        if alias or name in _ON_THE_HOST:
+        alias = f.__name__ != last and getattr(rbd, f.__name__, None) is f
+        if alias or name in _ON_THE_HOST or name in _FOR_SOME_ROBOTS:
             continue
         if next(iter(inspect.signature(f).parameters), None) == "model":
             found[name] = f
@@ -59,6 +62,7 @@ def arguments(model: rbd.Model, seed: int = 0) -> dict[str, object]:
     keys = jax.random.split(jax.random.key(seed), 8)
     normal = lambda k, *shape: jax.random.normal(keys[k], shape, model.dtype)  # noqa: E731
     q, v = rbd.random_configuration(model, keys[0]), normal(1, model.nv)
+    geometry = rbd.screw.Geometry.of_joints(model, model.joint_names[:1])
     return {
         "q": q,
         "q0": q,
@@ -73,6 +77,14 @@ def arguments(model: rbd.Model, seed: int = 0) -> dict[str, object]:
         "lam": jnp.cos(jnp.arange(model.nv, dtype=model.dtype)),
         "f_ext": normal(4, model.nb, 6),
         "prescribed": jax.random.bernoulli(keys[5], 0.5, (model.nb,)),
+        "rates": normal(5, 2, model.nv),
+        "V": normal(4, model.nb, 6),
+        "dV": normal(5, model.nb, 6),
+        "Pi": normal(4, model.nb, 6),
+        "dPi": normal(5, model.nb, 6),
+        "geometry": geometry,
+        "pi": 0.1 * normal(7, len(geometry.bodies)),
+        "body": model.nb - 1,
         "frame": model.frame_names[-1],
         "base": model.frame_names[0],
         "key": keys[6],
@@ -97,7 +109,8 @@ def bind(name: str, model: rbd.Model, seed: int = 0) -> dict[str, object]:
 
 def split(chosen: dict[str, object]) -> tuple[dict[str, Array], dict[str, object]]:
     """Arrays and pytrees of arrays (to trace), and the rest (static)."""
-    arrays = {k: x for k, x in chosen.items() if isinstance(x, (jax.Array, rbd.Perturbation))}
+    moving = jax.Array, rbd.Perturbation, rbd.screw.Geometry
+    arrays = {k: x for k, x in chosen.items() if isinstance(x, moving)}
     return arrays, {k: x for k, x in chosen.items() if k not in arrays}
 
 
@@ -112,9 +125,14 @@ def traced(name: str, model: rbd.Model) -> tuple[Callable, tuple[rbd.Model, dict
 _HEAVY = ("hessian", "second_derivatives", "step_derivatives", "christoffel")
 
 
+def heavy(name: str) -> bool:
+    """Whether sweeps take a public function in the long tail."""
+    return name.endswith(_HEAVY) or name.startswith("screw.")
+
+
 def each_public_function() -> list:
     """The names of :func:`public_functions` as test cases, the heavy ones marked slow."""
     return [
-        pytest.param(name, marks=pytest.mark.slow if name.endswith(_HEAVY) else ())
+        pytest.param(name, marks=pytest.mark.slow if heavy(name) else ())
         for name in sorted(public_functions())
     ]

@@ -257,7 +257,21 @@ def _with(spec: RobotSpec, *joints: JointSpec, links=()) -> RobotSpec:
     return dataclasses.replace(spec, joints=spec.joints + joints, links=spec.links + tuple(links))
 
 
+def _with_link(**changes) -> RobotSpec:
+    spec = _chain()
+    return dataclasses.replace(
+        spec, links=(*spec.links[:-1], dataclasses.replace(spec.links[-1], **changes))
+    )
+
+
 REFUSED = {
+    "scaled rotation": (_chain(R=2 * np.eye(3)), r"joint 'j0' has an R that is no rotation matrix"),
+    "reflection": (_chain(R=np.diag([1.0, 1, -1])), r"joint 'j0' has an R that is no rotation"),
+    "two numbers for a place": (_chain(p=np.zeros(2)), r"'j0' needs a finite p of shape \(3,\)"),
+    "negative mass": (_with_link(mass=-1.0), r"link 'b' has mass -1.0; it must be finite"),
+    "infinite mass": (_with_link(mass=np.inf), r"link 'b' has mass inf; it must be finite"),
+    "no inertia matrix": (_with_link(inertia=np.zeros(3)), r"'b' needs inertia of shape \(3, 3\)"),
+    "no number": (_with_link(com=np.full(3, np.nan)), r"'b' needs com of shape \(3,\), finite"),
     "unknown kind": (_chain(kind="ball"), r"joint 'j0' has the unknown type 'ball'; known: rev"),
     "unknown parent": (_chain(parent="nobody"), r"joint 'j0' names the parent link 'nobody'"),
     "unknown child": (_chain(child="nobody"), r"joint 'j0' names the child link 'nobody', which"),

@@ -339,6 +339,23 @@ def test_generalized_alpha_refuses_a_radius_above_one():
         rbd.GeneralizedAlpha(1.5)
 
 
+@pytest.mark.parametrize("a, b", [(((0.5,),), (1.0,)), (((),), (0.5, 0.5))])
+def test_tableaus_that_are_not_explicit_are_refused(a, b):
+    m = samples.pendulum()
+    x, h = jnp.zeros(1), jnp.asarray(0.1)
+    with pytest.raises(ValueError, match="an explicit tableau has a row of at most i weights"):
+        rbd.munthe_kaas(m, lambda t, q, v: v, h, x, x, h, rbd.Tableau(a, b, 2))
+
+
+def test_a_step_too_long_for_newtons_method_is_nan():
+    """A spring that hardens without end: no step of 100 s has a midpoint near the start."""
+    m = samples.pendulum()
+    stiff = lambda t, q, v: -jnp.exp(50 * q) * jnp.sign(v) * 1e6  # noqa: E731
+    x = jnp.ones(1)
+    q, v = jax.jit(lambda x: rbd.variational(m, stiff, x[0], x, x, 100.0 * x[0]))(x)
+    assert bool(jnp.isnan(q).all() & jnp.isnan(v).all())
+
+
 # --- by name ---------------------------------------------------------------------------------
 
 

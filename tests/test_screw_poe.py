@@ -178,6 +178,8 @@ def test_any_chain_in_the_format_of_modern_robotics():
     M, G, S = quick_jit(lambda m: screw.to_modern_robotics(m, tool="tool"))(m)
     assert M.shape == (8, 4, 4) and float(np.abs(G[:, :3, 3:]).max()) < 1e-12
     again = screw.from_modern_robotics(np.array(M), np.array(G), np.array(S))
+    single = screw.from_modern_robotics(*(np.asarray(x, np.float32) for x in (M, G, S)))
+    assert_close(single.inertia, again.inertia, rtol=1e-5, atol=1e-5)
     s = random_state(m)
 
     @quick_jit
@@ -212,10 +214,29 @@ def test_errors_say_what_to_do():
         screw.from_body_screws(X, B, [M[0], M[1] + np.diag([0.0, 0, 0, 1, 0, 0])])
     with fail("parents .* must come before"):
         screw.from_body_screws(X, B, M, [1, -1])
-    with fail("2 screws, but"):
+    with fail("B: needs 2 finite matrices 4 × 4, one a body, got shape"):
         screw.from_body_screws(X, B[:1], M)
-    with fail("2 screws, but 1 home poses"):
+    with fail("A: needs 2 finite matrices"):
         screw.from_spatial_screws(X, M, B[:1])
+    for bad in (np.diag([2.0, 2, 2, 1]), np.diag([1.0, 1, -1, 1]), np.ones((4, 4))):
+        with fail("B: number 1 is no rigid motion"):
+            screw.from_body_screws(X, [B[0], bad], M)
+        with fail("tool: number 0 is no rigid motion"):
+            screw.from_body_screws(X, B, M, tool=bad)
+        with fail("S_child: number 0 is no rigid motion"):
+            screw.from_joint_screws(X, B, [bad, B[1]], M)
+    with fail("S_parent: needs 2 finite matrices"):
+        screw.from_joint_screws(X, B[:1], B, M)
+    with fail("inertia: needs 2 finite matrices 6 × 6"):
+        screw.from_body_screws(X, B, np.zeros((2, 3, 3)))
+    with fail("link 'link2' has mass -1.0"):
+        screw.from_body_screws(X, B, [M[0], np.diag([1.0, 1, 1, -1, -1, -1])])
+    with fail("parents has 1 entries for 2 screws"):
+        screw.from_spatial_screws(X, M, B, [-1])
+    with fail("parents .* must come before"):
+        screw.from_spatial_screws(X, M, B, [1, -1])
+    with fail("joint_data has 1 entries for 2 screws"):
+        screw.from_body_screws(X, B, M, joint_data=[{}])
     with fail("not a chain of joints of one degree of freedom"):
         screw.to_modern_robotics(screw.from_body_screws(X, B, M))
     with fail("needs n = 1 matrices"):

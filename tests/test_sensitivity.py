@@ -79,6 +79,11 @@ def test_six_parameters_of_named_joints():
     assert len(screw.Geometry.of_joints(m).bodies) == 6 * m.nb
     with pytest.raises(ValueError, match="no joints .'elbow'.; known are"):
         screw.Geometry.of_joints(m, ("elbow",))
+    for wrong in (-1, m.nb):
+        with pytest.raises(ValueError, match="has bodies 0 … 6"):
+            screw.with_geometry(m, screw.Geometry((wrong,), jnp.eye(6)[:1]), jnp.zeros(1))
+    with pytest.raises(ValueError, match=r"12 parameters needs .* pi \(12,\), got .* \(1,\)"):
+        screw.with_geometry(m, geometry, jnp.zeros(1))
 
 
 def test_kinematic_calibration_of_an_arm():

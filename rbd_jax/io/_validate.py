@@ -9,6 +9,7 @@ from ..model._spec import KINDS, RobotDescriptionError, RobotSpec
 from ..model._topology import depth_first
 
 Places = Mapping[tuple[str, str], str]
+_ROTATION = 1e-5  # deviation from orthonormality that float32 files have
 _NO_AXIS = ("fixed", "spherical", "translation", "free")
 
 
@@ -42,6 +43,8 @@ def check_tree(spec: RobotSpec, places: Places | None = None) -> str:
     links = {x.name for x in spec.links}
     if not links:
         fail("it has no links; a robot needs at least one <link>")
+    for x in spec.links:
+        _check_link(x, lambda text, name=x.name: fail(text, "link", name))
     for j in spec.joints:
         _check_joint(j, links, lambda text, name=j.name: fail(text, "joint", name))
     children = Counter(j.child for j in spec.joints)
@@ -65,6 +68,14 @@ def check_tree(spec: RobotSpec, places: Places | None = None) -> str:
     return roots[0]
 
 
+def _check_link(x, fail) -> None:
+    for what, value, shape in (("com", x.com, (3,)), ("inertia", x.inertia, (3, 3))):
+        if np.shape(value) != shape or not np.isfinite(value).all():
+            fail(f"link {x.name!r} needs {what} of shape {shape}, finite, got {value}")
+    if not 0 <= x.mass < np.inf:
+        fail(f"link {x.name!r} has mass {x.mass}; it must be finite and not negative")
+
+
 def _check_joint(j, links: set[str], fail) -> None:
     if j.kind not in KINDS:
         fail(f"joint {j.name!r} has the unknown type {j.kind!r}; known: {', '.join(KINDS)}")
@@ -73,6 +84,12 @@ def _check_joint(j, links: set[str], fail) -> None:
             fail(f"joint {j.name!r} names the {role} link {name!r}, which does not exist; add it")
     if j.kind not in _NO_AXIS and not np.linalg.norm(j.axis) > 1e-9:
         fail(f"joint {j.name!r} has a zero axis; give it a direction")
+    R = np.asarray(j.R, dtype=float)
+    rotation = R.shape == (3, 3) and np.abs(R.T @ R - np.eye(3)).max() < _ROTATION
+    if not rotation or np.linalg.det(R) < 0:
+        fail(f"joint {j.name!r} has an R that is no rotation matrix; orthonormalize it, det +1")
+    if np.shape(j.p) != (3,) or not np.isfinite(j.p).all():
+        fail(f"joint {j.name!r} needs a finite p of shape (3,), got {j.p}")
 
 
 def link_order(spec: RobotSpec, root: str) -> list[int]:

@@ -14,7 +14,7 @@ import numpy as np
 from ..io._build import build_model
 from ..model import JointSpec, LinkSpec, Model, RobotDescriptionError, RobotSpec
 
-_TOLERANCE = 1e-9
+_TOLERANCE = 1e-6  # lists in float32 pass
 Rows = Sequence[Any] | np.ndarray
 
 
@@ -35,6 +35,36 @@ def _pose(R: np.ndarray, p: np.ndarray) -> np.ndarray:
     return C
 
 
+def _matrices(name: str, C: Any, n: int, size: int = 4) -> np.ndarray:
+    """``n`` square matrices as an array, poses checked to be rigid motions if of size 4."""
+    C = np.asarray(C, dtype=float)
+    if C.shape != (n, size, size) or not np.isfinite(C).all():
+        raise ValueError(
+            f"{name}: needs {n} finite matrices {size} × {size}, one a body, got shape {C.shape}"
+        )
+    if size == 4:
+        R = C[:, :3, :3]
+        far = np.abs(np.swapaxes(R, 1, 2) @ R - np.eye(3)).max(axis=(1, 2)) > _TOLERANCE
+        far |= np.abs(C[:, 3] - [0, 0, 0, 1]).max(axis=1) > _TOLERANCE
+        far |= np.linalg.det(R) < 0
+        if far.any():
+            raise RobotDescriptionError(
+                f"{name}: number {int(np.argmax(far))} is no rigid motion; it needs a rotation "
+                "matrix with det +1, a position, and the last row 0 0 0 1"
+            )
+    return C
+
+
+def _parents(n: int, parents: Sequence[int] | None) -> list[int]:
+    """The parents, a chain by default; each before its children."""
+    up = list(range(-1, n - 1)) if parents is None else [int(p) for p in parents]
+    if len(up) != n:
+        raise ValueError(f"parents has {len(up)} entries for {n} screws; one of each a body")
+    if any(not -1 <= p < i for i, p in enumerate(up)):
+        raise RobotDescriptionError(f"parents {up} must come before their children")
+    return up
+
+
 def _inverse(C: np.ndarray) -> np.ndarray:
     return _pose(C[:3, :3].T, -C[:3, :3].T @ C[:3, 3])
 
@@ -49,13 +79,14 @@ def _joint_of_screws(name: str, X: np.ndarray) -> tuple[dict[str, Any], np.ndarr
 
     if len(X) == 1:
         w, v = w[0], v[0]
-        turning = np.linalg.norm(w)
+        turning, sliding = np.linalg.norm(w), np.linalg.norm(v)
         if turning < _TOLERANCE:
-            if abs(np.linalg.norm(v) - 1) > _TOLERANCE:
-                fail(f"a translation needs |v| = 1, got {np.linalg.norm(v):.9g}; rescale it")
-            return {"kind": "prismatic", "axis": v}, np.eye(4)
+            if abs(sliding - 1) > _TOLERANCE:
+                fail(f"a translation needs |v| = 1, got {sliding:.9g}; rescale it")
+            return {"kind": "prismatic", "axis": v / sliding}, np.eye(4)
         if abs(turning - 1) > _TOLERANCE:
             fail(f"a rotation needs |ω| = 1, got {turning:.9g}; rescale it")
+        w, v = w / turning, v / turning
         pitch = float(w @ v)
         kind = "revolute" if abs(pitch) < 1e-14 else "helical"
         return {"kind": kind, "axis": w, "pitch": pitch}, _pose(np.eye(3), np.cross(w, v))
@@ -123,18 +154,17 @@ def from_body_screws(
     """
     screws = [np.atleast_2d(np.asarray(x, dtype=float)) for x in X]
     n = len(screws)
-    up = list(range(-1, n - 1)) if parents is None else [int(p) for p in parents]
-    lengths = {"B": len(B), "inertia": len(inertia), "parents": len(up)}
-    if any(k != n for k in lengths.values()):
-        raise ValueError(f"from_body_screws: {n} screws, but {lengths}; one of each a body")
-    if any(not -1 <= p < i for i, p in enumerate(up)):
-        raise RobotDescriptionError(f"robot {name!r}: parents {up} must come before their children")
+    up = _parents(n, parents)
+    B = _matrices("B", B, n)
+    inertia = _matrices("inertia", inertia, n, 6)
+    if joint_data is not None and len(joint_data) != n:
+        raise ValueError(f"joint_data has {len(joint_data)} entries for {n} screws")
     links, joints, frames = [LinkSpec("base")], [], [np.eye(4)]
     for i, (x, p) in enumerate(zip(screws, up, strict=True)):
         kind, D = _joint_of_screws(f"joint{i + 1}", x)
-        place = frames[p + 1] @ np.asarray(B[i], dtype=float) @ D
+        place = frames[p + 1] @ B[i] @ D
         parent = "base" if p < 0 else f"body{p + 1}"
-        link = _link(f"link{i + 1}", np.asarray(inertia[i], dtype=float))
+        link = _link(f"link{i + 1}", inertia[i])
         links += [LinkSpec(f"body{i + 1}"), link]
         frames.append(_inverse(D))  # the BFR seen from the joint's axis
         extra: dict[str, Any] = joint_data[i] if joint_data else {}
@@ -145,7 +175,7 @@ def from_body_screws(
         ]  # fmt: skip
     if tool is not None and n:
         links.append(LinkSpec("tool"))
-        joints.append(_fixed("flange", f"link{n}", "tool", np.asarray(tool, dtype=float)))
+        joints.append(_fixed("flange", f"link{n}", "tool", _matrices("tool", [tool], 1)[0]))
     return build_model(RobotSpec(name, tuple(links), tuple(joints)), **options)
 
 
@@ -177,10 +207,8 @@ def from_spatial_screws(
         RobotDescriptionError, ValueError: as :func:`from_body_screws`.
     """
     n = len(Y)
-    home = np.broadcast_to(np.eye(4), (n, 4, 4)) if A is None else np.asarray(A, dtype=float)
-    if len(home) != n:
-        raise ValueError(f"from_spatial_screws: {n} screws, but {len(home)} home poses A")
-    up = list(range(-1, n - 1)) if parents is None else [int(p) for p in parents]
+    home = _matrices("A", np.tile(np.eye(4), (n, 1, 1)) if A is None else A, n)
+    up = _parents(n, parents)
     back = [_inverse(a) for a in home]
     X = [np.atleast_2d(np.asarray(y, dtype=float)) @ adjoint(b).T
          for y, b in zip(Y, back, strict=True)]  # fmt: skip
@@ -211,9 +239,9 @@ def from_joint_screws(
     Raises:
         RobotDescriptionError, ValueError: as :func:`from_body_screws`.
     """
-    below = [np.asarray(s, dtype=float) for s in S_child]
+    n = len(Z)
+    above, below = _matrices("S_parent", S_parent, n), _matrices("S_child", S_child, n)
     X = [np.atleast_2d(np.asarray(z, dtype=float)) @ adjoint(s).T
          for z, s in zip(Z, below, strict=True)]  # fmt: skip
-    above = [np.asarray(s, dtype=float) for s in S_parent]
     B = [s @ _inverse(c) for s, c in zip(above, below, strict=True)]
     return from_body_screws(X, B, inertia, parents, **options)

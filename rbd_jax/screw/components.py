@@ -27,7 +27,8 @@ def component_inverse_dynamics(
 
     Source: the notes §4 and §7, with the frame indices of ``exp(−[A]θ) M`` and the signs of the
     first term of §6.2 put right: a child's wrench arrives as ``n + p × f`` in the parent's axes.
-    Sums over all children; several screws a joint. Arguments, armature and damping as
+    Sums over all children; several screws a joint. By mass and centre of mass: what a massless body
+    has of first moment is not seen. Arguments, armature and damping as
     :func:`rbd_jax.rnea`. Cost: O(n).
     """
     topology, parents = model.topology, model.topology.tree.parent_rows

@@ -52,6 +52,20 @@ def _index(geometry: Geometry) -> Array:
     return jnp.array(geometry.bodies, dtype=jnp.int32)
 
 
+def _check(model: Model, geometry: Geometry, pi: Array) -> None:
+    m = len(geometry.bodies)
+    if jnp.shape(geometry.screws) != (m, 6) or jnp.shape(pi) != (m,):
+        raise ValueError(
+            f"Geometry of {m} parameters needs screws ({m}, 6) and pi ({m},), got "
+            f"{jnp.shape(geometry.screws)} and {jnp.shape(pi)}"
+        )
+    if any(not 0 <= b < model.nb for b in geometry.bodies):
+        raise ValueError(
+            f"Geometry: bodies {geometry.bodies}, but robot {model.topology.name!r} has bodies "
+            f"0 … {model.nb - 1}"
+        )
+
+
 @checked
 def with_geometry(model: Model, geometry: Geometry, pi: Float[Array, " m"]) -> Model:
     """The robot with the reference poses ``B_i(π)``. Source: Müller §6.2.
@@ -60,6 +74,8 @@ def with_geometry(model: Model, geometry: Geometry, pi: Float[Array, " m"]) -> M
         model: the nominal robot, B_i0.
         geometry: the parameters' bodies and screws. pi: their values (rad, m).
     """
+
+    _check(model, geometry, pi)
 
     def apply(poses, x):
         body, step = x

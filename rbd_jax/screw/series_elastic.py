@@ -1,5 +1,6 @@
 """Flatness of robots with series-elastic joints. Source: Müller §6.3 [26, 68]."""
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
@@ -29,7 +30,8 @@ def series_elastic_feedforward(
         q: configuration of the links. v: velocity.
         rates: acceleration, jerk and snap.
         stiffness: K of the springs (N m/rad, N/m).
-        rotor: B, inertia of the motors seen from the joint (kg m², kg).
+        rotor: B, inertia of the motors seen from the joint (kg m², kg);
+            ``model.armature`` is inertia on the side of the links and counts besides.
 
     Returns:
         ``(θ, θ̇, τ_m)``.
@@ -41,6 +43,11 @@ def series_elastic_feedforward(
         raise ValueError(
             "series_elastic_feedforward: a spring needs joints whose q has the length of v, robot "
             f"{model.topology.name!r} has {sorted(set(model.topology.kinds))}"
+        )
+    if jnp.shape(rates) != (3, model.nv):
+        raise ValueError(
+            f"series_elastic_feedforward: rates has shape {jnp.shape(rates)}, expected (3, nv) = "
+            f"(3, {model.nv}): acceleration, jerk and snap"
         )
     tau, dtau, ddtau = inverse_dynamics_rates(model, q, v, rates)
     theta, dtheta = q + tau / stiffness, v + dtau / stiffness

@@ -142,6 +142,7 @@ def gravity_wrench(model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """``G = Σ_i (J_i^a)ᵀ m_i g``: the generalized force of gravity, ``−gravity_torque`` (N m, N).
 
     Source: Vlasblom (1.17), (2.23), (2.24), the latter with the transpose and three rows of J^a.
+    By mass and centre of mass: what a massless body has of first moment is not seen.
     """
     weight = inertia.mass(model.inertia)[:, None] * model.gravity[None]
     J = analytic_jacobians(model, q)

@@ -46,6 +46,11 @@ def increment(tableau: Tableau, rate: Callable[[Array, Any], Any], like: Any, dt
         dt: length of the step h.
     """
     stages = len(tableau.b)
+    if len(tableau.a) != stages or any(len(row) > i for i, row in enumerate(tableau.a)):
+        raise ValueError(
+            f"an explicit tableau has a row of at most i weights for stage i = 0, 1, …, got a = "
+            f"{tableau.a} for {stages} stages; implicit: 'variational', GeneralizedAlpha"
+        )
     table = np.array([[*row, *[0.0] * (stages - len(row))] for row in tableau.a])
     a, b = (jnp.asarray(x, dt.dtype) for x in (table, np.array(tableau.b)))
     nodes = jnp.asarray(table.sum(axis=1), dt.dtype)
