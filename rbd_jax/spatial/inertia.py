@@ -51,7 +51,10 @@ def mass(I10: Float[Array, "*b 10"]) -> Float[Array, "*b"]:
 def com(I10: Float[Array, "*b 10"]) -> Float[Array, "*b 3"]:
     """The centre of mass (m); the origin for a body without mass."""
     m = I10[..., 0:1]
-    return jnp.where(m == 0, 0.0, I10[..., 1:4] / jnp.where(m == 0, 1.0, m))
+    mc, weightless = I10[..., 1:4], m == 0
+    return jnp.where(
+        weightless, jnp.zeros_like(mc), mc / jnp.where(weightless, jnp.ones_like(m), m)
+    )
 
 
 def inertia_com(I10: Float[Array, "*b 10"]) -> Float[Array, "*b 3 3"]:
