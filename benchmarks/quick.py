@@ -2,8 +2,7 @@
 
 import time
 
-from . import compile as compiling
-from . import derivatives, explicit, memory, pinocchio, scaling, second_order
+from . import compile as compiling, derivatives, explicit, memory, pinocchio, scaling, second_order
 from ._report import Report
 from ._robots import available
 

@@ -352,7 +352,7 @@ def test_a_step_too_long_for_newtons_method_is_nan():
     m = samples.pendulum()
     stiff = lambda t, q, v: -jnp.exp(50 * q) * jnp.sign(v) * 1e6  # noqa: E731
     x = jnp.ones(1)
-    q, v = jax.jit(lambda x: rbd.variational(m, stiff, x[0], x, x, 100.0 * x[0]))(x)
+    q, v = jax.jit(lambda x: rbd.simulate.variational(m, stiff, x[0], x, x, 100.0 * x[0]))(x)
     assert bool(jnp.isnan(q).all() & jnp.isnan(v).all())
 
 

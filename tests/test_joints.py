@@ -15,13 +15,13 @@ from helpers import (
     canonical,
     cast,
     jit,
+    model as sample,
     quaternion_slices,
     random_states,
     scale_quaternions,
     stack,
     tangent_difference,
 )
-from helpers import model as sample
 
 import rbd_jax as rbd
 from rbd_jax import JointSpec, LinkSpec, RobotSpec

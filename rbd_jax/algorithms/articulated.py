@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..model import Topology
-from ..spatial import articulated as articulated_inertia
-from ..spatial import inertia
+from ..spatial import articulated as articulated_inertia, inertia
 from ._tree import (
     ancestor_sum,
     forward_substitution,

@@ -7,8 +7,7 @@ from jaxtyping import Array, Float
 from .._check import checked
 from ..algorithms import ground
 from ..model import Model
-from ._operator import coriolis_matrix as _coriolis_matrix
-from ._operator import residual
+from ._operator import coriolis_matrix as _coriolis_matrix, residual
 
 
 def _at(model: Model, g: ground.Pose, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:

@@ -67,7 +67,8 @@ def rollout(
             equinox module whose parameters are then differentiable.
         dt: time step (s).
         steps: number of steps; needed with a policy, else the number of rows of ``controls``.
-        integrator: ``"semi_implicit_euler"`` (order 1); ``"euler"``, ``"midpoint"``, ``"heun"``,
+        integrator: ``"semi_implicit_euler"`` (order 1); ``"implicit_damping"`` (the same for
+            any joint damping, however strong); ``"euler"``, ``"midpoint"``, ``"heun"``,
             ``"kutta3"`` or ``"rk4"`` (Munthe-Kaas, orders 1 to 4); ``"momentum_rk4"`` or
             ``"variational"`` (exact in the momentum of a free robot, orders 4 and 2);
             ``"generalized_alpha"`` (stiff robots, order 2); or a step function

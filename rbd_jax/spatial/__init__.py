@@ -5,8 +5,10 @@ A pose is a pair ``(R, p)`` that maps child coordinates to parent coordinates.
 Every function works on a single item or, by broadcasting, on leading batch axes.
 """
 
-from . import articulated as articulated
-from . import inertia as inertia
-from . import motion as motion
-from . import se3 as se3
-from . import so3 as so3
+from . import (
+    articulated as articulated,
+    inertia as inertia,
+    motion as motion,
+    se3 as se3,
+    so3 as so3,
+)
