@@ -338,7 +338,7 @@ def test_gradient_of_a_thousand_steps_of_talos(mode):
     keys = jax.random.split(jax.random.key(0), 3)
     v0 = 0.1 * jax.random.normal(keys[0], (model.nv,))
     light = jnp.diag(jnp.linalg.inv(jax.jit(rbd.mass_matrix)(model, q0)))  # 1e5 in the fingers
-    u = jax.random.normal(keys[1], (steps, model.nv)) / light
+    u = jax.random.normal(keys[1], (steps, model.nv)) / light[None]
     options = {"integrator": "implicit_damping", "stride": 10, "steps": steps}
 
     def loss(x, mode):
