@@ -18,6 +18,7 @@ from rbd_jax.simulate._integrators import INTEGRATORS, with_memory
 from rbd_jax.spatial import se3, so3
 
 ORDERS = {"midpoint": 2, "kutta3": 3, "momentum_rk4": 4, "variational": 2, "generalized_alpha": 2}
+TAIL = {"euler": 1, "heun": 2}
 
 
 def _without(m, *leaves):
@@ -74,7 +75,9 @@ def _runner(method):
     return quick_jit(run)
 
 
-@pytest.mark.parametrize("method", ORDERS)
+@pytest.mark.parametrize(
+    "method", [*ORDERS, *(pytest.param(m, marks=pytest.mark.slow) for m in TAIL)]
+)
 def test_order_on_the_manifold(method):
     """Of q and of v, with rotor inertia on spherical and free joints, damping and gravity."""
     m = samples.random_tree(3, kinds=("free", "spherical", "revolute"))
@@ -86,7 +89,7 @@ def test_order_on_the_manifold(method):
         qn, vn = end(method, n)
         errors.append([float(jnp.linalg.norm(x)) for x in (rbd.difference(m, q, qn), vn - v)])
     print(method, "orders", _slope(errors).round(2).tolist(), "errors", errors[-1])
-    assert (np.abs(_slope(errors)[-1] - ORDERS[method]) < 0.15).all()
+    assert (np.abs(_slope(errors)[-1] - (ORDERS | TAIL)[method]) < 0.15).all()
 
 
 # --- a free body in absolute coordinates --------------------------------------------------------
@@ -146,6 +149,44 @@ def test_free_body_under_a_wrench_is_the_robot_of_one_free_body():
     assert_close(path.momentum[-1], rbd.spatial_momentum(m, other.q[-1], other.v[-1]), atol=1e-8)
     fallen = body.momentum[3:] + BODY[0] * g
     assert_close(path.momentum[-1, 3:], fallen, atol=1e-12)
+
+
+def test_gradients_of_free_bodies_in_a_batch():
+    """With respect to inertia, pose and momentum, against central differences."""
+    bodies = jax.vmap(lambda x: _thrown()._replace(momentum=x))(
+        _thrown().momentum[None] * jnp.array([1.0, -0.5])[:, None]
+    )
+
+    def score(I10, body):
+        end = jax.tree.map(lambda x: x[-1], free_body_path(I10, body, 0.05, 10))
+        return jnp.sum(jnp.sin(end.p)) + end.R[0, 1] + jnp.sum(end.momentum**2)
+
+    slope = quick_jit(jax.vmap(jax.grad(score, (0, 1)), (None, 0)))(BODY, bodies)
+    rng, h = np.random.default_rng(0), 1e-6
+    step = [jnp.asarray(rng.normal(size=x.shape)) for x in (BODY, bodies.p, bodies.momentum)]
+    at = lambda e: jax.vmap(score, (None, 0))(  # noqa: E731
+        BODY + e * step[0],
+        bodies._replace(p=bodies.p + e * step[1], momentum=bodies.momentum + e * step[2]),
+    )
+    numeric = quick_jit(lambda: (at(h) - at(-h)) / (2 * h))()
+    exact = slope[0] @ step[0] + sum(
+        jnp.sum(x * d, axis=1)
+        for x, d in zip((slope[1].p, slope[1].momentum), step[1:], strict=True)
+    )
+    assert_close(exact, numeric, rtol=1e-7, atol=1e-7)
+
+
+def test_forces_of_the_momentum_form_are_those_of_the_accelerations():
+    """Under external wrenches and damping, where they are computed without an acceleration."""
+    m = samples.random_tree(3, kinds=("free", "revolute"))
+    s = random_state(m, 4)
+    end = lambda how: rbd.rollout(  # noqa: E731
+        m, s.q, s.v, jnp.tile(s.tau, (50, 1)), 0.002, integrator=how, f_ext=s.f_ext
+    )
+    ours, rk4 = quick_jit(lambda: (end("momentum_rk4"), end("rk4")))()
+    assert float(jnp.abs(m.damping).max()) > 0
+    assert_close(rbd.difference(m, rk4.q[-1], ours.q[-1]), jnp.zeros(m.nv), atol=1e-8)
+    assert_close(ours.v[-1], rk4.v[-1], rtol=1e-7, atol=1e-7)
 
 
 # --- momentum of a robot in free flight ----------------------------------------------------------
