@@ -1,5 +1,6 @@
 """Time derivatives of inverse dynamics, against nested forward mode along the motion."""
 
+import inspect
 from functools import cache, partial
 
 import equinox as eqx
