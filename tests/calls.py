@@ -26,8 +26,12 @@ quick_jit = partial(
 )
 
 
-_ON_THE_HOST = ("mimic_map",)
-_FOR_SOME_ROBOTS = ("screw.to_modern_robotics", "screw.series_elastic_feedforward")
+_LEFT_OUT = (
+    "mimic_map",  # works on the host
+    "screw.with_geometry",  # returns a model
+    "screw.to_modern_robotics",  # of chains alone
+    "screw.series_elastic_feedforward",  # of robots without quaternions
+)
 
 
 def public_functions() -> dict[str, Callable]:
@@ -39,7 +43,7 @@ def public_functions() -> dict[str, Callable]:
         if last.startswith("_") or isinstance(f, type) or not inspect.isfunction(f):
             continue
         alias = f.__name__ != last and getattr(rbd, f.__name__, None) is f
-        if alias or name in _ON_THE_HOST or name in _FOR_SOME_ROBOTS:
+        if alias or name in _LEFT_OUT:
             continue
         if next(iter(inspect.signature(f).parameters), None) == "model":
             found[name] = f

@@ -76,6 +76,8 @@ def with_geometry(model: Model, geometry: Geometry, pi: Float[Array, " m"]) -> M
     """
 
     _check(model, geometry, pi)
+    if not geometry.bodies:
+        return model
 
     def apply(poses, x):
         body, step = x
@@ -129,7 +131,7 @@ def frame_sensitivity(
     """
     changed = with_geometry(model, geometry, pi)
     body, local = frame_in_body(changed, frame)
-    if body < 0:
+    if body < 0 or not geometry.bodies:
         return jnp.zeros((6, len(geometry.bodies)), model.dtype)
     R, p = forward_kinematics(changed, q)
     at = _index(geometry)
@@ -156,6 +158,8 @@ def inverse_dynamics_sensitivity(
     Arguments as :func:`frame_sensitivity` and :func:`rbd_jax.inverse_dynamics`.
     """
     changed, topology = with_geometry(model, geometry, pi), model.topology
+    if not geometry.bodies:
+        return jnp.zeros((model.nv, 0), model.dtype)
     g = ground.pose(changed, q)
     r = residual(changed, g, ground.motion(changed, g, v, a, f_ext))
     at = _index(geometry)
