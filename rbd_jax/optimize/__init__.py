@@ -1,5 +1,6 @@
 """Trajectory optimisation: problems, and solvers that use the exact derivatives."""
 
+from . import tasks as tasks
 from ._associative import parallel_backward as parallel_backward
 from ._associative import parallel_forward as parallel_forward
 from ._box import box_qp as box_qp

@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ._expansion import costates, curvature, linear, quadratic
 from ._problem import Problem
@@ -18,28 +18,28 @@ def frozen(tree: PyTree) -> PyTree:
 
 @eqx.filter_custom_jvp
 def stationary(
-    problem: Problem, q0: Array, v0: Array, u: Float[Array, "T nu"]
+    problem: Problem, q0: Array, v0: Array, u: Float[Array, "T nu"], good: Bool[Array, ""]
 ) -> Float[Array, "T nu"]:
-    """The controls ``u``, known to be stationary, as a function of the problem and (q0, v0).
+    """The controls ``u``, stationary if ``good``, as a function of the problem and (q0, v0).
 
     ``∂J/∂u = 0`` for the controls that are free and ``u = bound`` for the others define u, hence
     ``H δu = −δ(∂J/∂u)`` with ``H = ∂²J/∂u²``, solved by one Riccati sweep with the exact second
-    derivatives (at the costates, as DDP has them). Forward and reverse mode.
+    derivatives (at the costates, as DDP has them). Forward and reverse mode. A derivative is NaN
+    if u is not ``good``, or no strict minimum; that of a sample of a batch on which nothing depends
+    is zero all the same, so that others may be picked out.
     """
     return u
 
 
 @stationary.def_jvp
 def _stationary_jvp(primals, tangents):
-    *parameters, u = primals
+    *parameters, u, good = primals
     is_none = lambda x: x is None  # noqa: E731
-    rates = tuple(tangents[:-1])
+    rates = tuple(tangents[:-2])
     moving = jax.tree.map(
         lambda t, p: None if t is None else p, rates, tuple(parameters), is_leaf=is_none
     )
-    low, high = (jnp.broadcast_to(x, u.shape) for x in parameters[0].bounds())
-    slack = (1e-9 if u.dtype == jnp.float64 else 1e-5) * (1 + jnp.abs(u))
-    at_low, at_high = u <= low + slack, u >= high - slack
+    at_low, at_high = _held(*frozen((*parameters, u)))
     free = ~(at_low | at_high)
 
     def condition(moving, u):
@@ -61,13 +61,44 @@ def _stationary_jvp(primals, tangents):
         return jnp.where(free, Hw, w)
 
     def solve(_, y):
-        return jnp.where(free, _newton(here, free, jnp.where(free, y, 0)), y)
+        w, definite = _newton(here, free, jnp.where(free, y, 0))
+        # put here and not on the result: this is opaque to transposition, to forward and reverse
+        # mode alike, whereas a `where` around it would be zero in reverse mode
+        lost = ~(good & definite) & jnp.any(y != 0)
+        return jnp.where(lost, jnp.nan, jnp.where(free, w, y))
 
     return u, jax.lax.custom_linear_solve(matvec, -change, solve, symmetric=True)
 
 
+def _held(problem: Problem, q0, v0, u):
+    """Which controls their lower and which their upper bounds hold.
+
+    Those at a bound, and those close to it whose slope would carry them past it, by the curvature
+    of the stage cost: a last step that was cut short leaves such gaps.
+    """
+
+    def objective(u):
+        path = problem.simulate(q0, v0, u)
+        return problem.cost(path.q, path.v, u), path
+
+    slope, path = jax.grad(objective, has_aux=True)(u)
+    uu = quadratic(problem, path.q, path.v, u)[0].uu
+    bend = jnp.abs(jnp.diagonal(uu, axis1=1, axis2=2))
+    at, near = (1e-9, 1e-4) if u.dtype == jnp.float64 else (1e-5, 1e-2)
+    size = 1 + jnp.abs(u)
+
+    def holds(gap, push):
+        return (gap <= at * size) | (gap <= near * size) & (gap * bend < push)
+
+    low, high = (jnp.broadcast_to(x, u.shape) for x in problem.bounds())
+    return holds(u - low, slope), holds(high - u, -slope)
+
+
 def _newton(here: tuple, free, y):
-    """``H⁻¹ y`` among the free controls: the linear-quadratic problem with ``−y`` as its slope."""
+    """``H⁻¹ y`` among the free controls: the linear-quadratic problem with ``−y`` as its slope.
+
+    Also whether H is positive definite there.
+    """
     problem, q0, v0, u = here
     path = problem.simulate(q0, v0, u)
     f = linear(problem, path.q, path.v, u)
@@ -83,7 +114,4 @@ def _newton(here: tuple, free, y):
     )
     f, end = f._replace(d=jnp.zeros_like(f.d)), end._replace(x=jnp.zeros_like(end.x))
     gains = backward(f, l, end, jnp.zeros((), u.dtype), free=free)
-    du = forward(f, gains)[1]
-    return eqx.error_if(
-        du, ~gains.definite, "rbd_jax.optimize: no derivative: the solution is not a strict minimum"
-    )
+    return forward(f, gains)[1], gains.definite
