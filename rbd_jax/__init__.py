@@ -1,5 +1,6 @@
 """rbd_jax: differentiable rigid-body dynamics for JAX. ``import rbd_jax as rbd``."""
 
+from . import optimize as optimize
 from . import screw as screw
 from . import simulate as simulate
 from . import spatial as spatial
