@@ -28,6 +28,13 @@ def run(*args: str):
     return CliRunner().invoke(app, [str(a) for a in args])
 
 
+def arrays(path) -> dict:
+    import numpy as np
+
+    with np.load(path) as saved:
+        return dict(saved)
+
+
 @pytest.fixture
 def urdf(tmp_path):
     path = tmp_path / "swing.urdf"
@@ -157,7 +164,7 @@ def test_rollout_saves_motions(urdf, tmp_path):
     assert result.exit_code == 0, result.output
     said = "".join(result.output.split())
     assert f"✔{out}:" in said and f"✔{picture}" in said
-    saved = np.load(out)
+    saved = arrays(out)
     assert saved["q"].shape == (3, 11, 1) and saved["tau"].shape == (3, 10, 1)
     np.testing.assert_allclose(saved["t"], 0.04 * np.arange(11))
     assert list(saved["joint_names"]) == ["hinge"]
@@ -172,7 +179,7 @@ def test_optimize_saves_the_solution(tmp_path):
     result = run("optimize", "cart-pole", "--steps", 40, "--output", out, "--picture", picture)
     assert result.exit_code == 0, result.output
     assert "converged" in result.output and "yes" in result.output
-    saved = np.load(out)
+    saved = arrays(out)
     assert saved["q"].shape == (41, 2) and saved["u"].shape == (40, 1)
     assert np.isfinite(saved["history_cost"]).all()
     assert picture.read_bytes()[:4] == b"\x89PNG"
@@ -193,7 +200,7 @@ def test_rollout_does_not_cut_an_integrator_with_memory(tmp_path):
     result = run("rollout", "sample:double_pendulum", "--batch", 1, "--steps", 12, "--stride", 3,
                  "--dt", 0.1, "--integrator", "generalized_alpha", "--output", out)  # fmt: skip
     assert result.exit_code == 0, result.output
-    saved, model = np.load(out), rbd.samples.double_pendulum()
+    saved, model = arrays(out), rbd.samples.double_pendulum()
     how = {"stride": 3, "integrator": "generalized_alpha"}
     path = jax.jit(lambda q, v: rbd.rollout(model, q, v, jnp.zeros((12, 2)), 0.1, **how))(
         saved["q"][0, 0], saved["v"][0, 0]

@@ -201,7 +201,7 @@ def test_derivative_of_the_solution_with_respect_to_the_problem():
     weights = jnp.cos(jnp.arange(float(T)))[:, None]
 
     def number(x):
-        s = opt.ilqr(*build(x), tol=1e-15, throw=False)
+        s = opt.ddp(*build(x), tol=1e-14, throw=False)
         y = jnp.sum(weights * s.u) + jnp.sum(jnp.sin(s.q)) + s.cost
         return y, (s.u, s.result == opt.RESULTS.successful)
 
