@@ -39,7 +39,9 @@ def _stationary_jvp(primals, tangents):
     moving = jax.tree.map(
         lambda t, p: None if t is None else p, rates, tuple(parameters), is_leaf=is_none
     )
-    at_low, at_high = _held(*frozen((*parameters, u)))
+    low, high = (jnp.broadcast_to(x, u.shape) for x in parameters[0].bounds())
+    slack = (1e-9 if u.dtype == jnp.float64 else 1e-5) * (1 + jnp.abs(u))
+    at_low, at_high = u <= low + slack, u >= high - slack
     free = ~(at_low | at_high)
 
     def condition(moving, u):
@@ -50,8 +52,9 @@ def _stationary_jvp(primals, tangents):
             return problem.cost(path.q, path.v, u)
 
         low, high = (jnp.broadcast_to(x, u.shape) for x in problem.bounds())
-        bound = jnp.where(at_low, low, jnp.where(at_high, high, u))
-        return jnp.where(free, jax.grad(objective)(u), u - bound)
+        # the free controls answer to a bound that moves: their slope is taken with it
+        at = jnp.where(at_low, low, jnp.where(at_high, high, u))
+        return jnp.where(free, jax.grad(objective)(at), u - at)
 
     change = jax.jvp(lambda x: condition(x, u), (moving,), (rates,))[1]
     here = frozen((*parameters, u))
@@ -68,30 +71,6 @@ def _stationary_jvp(primals, tangents):
         return jnp.where(lost, jnp.nan, jnp.where(free, w, y))
 
     return u, jax.lax.custom_linear_solve(matvec, -change, solve, symmetric=True)
-
-
-def _held(problem: Problem, q0, v0, u):
-    """Which controls their lower and which their upper bounds hold.
-
-    Those at a bound, and those close to it whose slope would carry them past it, by the curvature
-    of the stage cost: a last step that was cut short leaves such gaps.
-    """
-
-    def objective(u):
-        path = problem.simulate(q0, v0, u)
-        return problem.cost(path.q, path.v, u), path
-
-    slope, path = jax.grad(objective, has_aux=True)(u)
-    uu = quadratic(problem, path.q, path.v, u)[0].uu
-    bend = jnp.abs(jnp.diagonal(uu, axis1=1, axis2=2))
-    at, near = (1e-9, 1e-4) if u.dtype == jnp.float64 else (1e-5, 1e-2)
-    size = 1 + jnp.abs(u)
-
-    def holds(gap, push):
-        return (gap <= at * size) | (gap <= near * size) & (gap * bend < push)
-
-    low, high = (jnp.broadcast_to(x, u.shape) for x in problem.bounds())
-    return holds(u - low, slope), holds(high - u, -slope)
 
 
 def _newton(here: tuple, free, y):
