@@ -15,6 +15,7 @@ COMMANDS = {
     "second_order": "second derivatives against autodiff of autodiff",
     "scaling": "time against the length of a chain, with fitted slopes and a plot",
     "memory": "peak memory and time of the gradient of a rollout, with and without the rules",
+    "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
     "compile": "first-call compile time of every public function and its derivatives",
 }
@@ -39,6 +40,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")
     parser.add_argument(
         "--limit", type=float, default=240, help="quick starts no part after so many seconds"
+    )
+    parser.add_argument(
+        "--peer-python",
+        action="append",
+        metavar="NAME=PYTHON",
+        help="the Python of one peer; may be repeated",
     )
     parser.add_argument("--results", help="folder to write to (default benchmarks/results)")
     return parser

@@ -1,6 +1,6 @@
 """rbd_jax: differentiable rigid-body dynamics for JAX. ``import rbd_jax as rbd``."""
 
-from . import screw as screw, simulate as simulate, spatial as spatial
+from . import optimize as optimize, screw as screw, simulate as simulate, spatial as spatial
 from ._version import __version__ as __version__
 from .algorithms.crba import crba as crba, mass_matrix as mass_matrix
 from .algorithms.energy import (

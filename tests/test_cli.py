@@ -28,6 +28,13 @@ def run(*args: str):
     return CliRunner().invoke(app, [str(a) for a in args])
 
 
+def arrays(path) -> dict:
+    import numpy as np
+
+    with np.load(path) as saved:
+        return dict(saved)
+
+
 @pytest.fixture
 def urdf(tmp_path):
     path = tmp_path / "swing.urdf"
@@ -140,7 +147,8 @@ def test_extras_are_missed_in_one_line():
 def test_the_library_does_not_import_the_extras():
     code = (
         "import sys, rbd_jax\n"
-        "extras = {'typer', 'rich', 'matplotlib', 'pinocchio', 'mujoco'} & set(sys.modules)\n"
+        "extras = {'typer', 'rich', 'matplotlib', 'pinocchio', 'mujoco', 'optax'}\n"
+        "extras &= set(sys.modules)\n"
         "assert not extras, extras"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -149,11 +157,14 @@ def test_the_library_does_not_import_the_extras():
 def test_rollout_saves_motions(urdf, tmp_path):
     import numpy as np
 
-    out, picture = tmp_path / "out.npz", tmp_path / "out.png"
+    out, picture = tmp_path / "out.npz", tmp_path / "out.png"  # as NumPy and Matplotlib name them
     result = run("rollout", urdf, "--batch", 3, "--steps", 40, "--stride", 4, "--controls", "damp",
-                 "--speed", 1, "--dt", 0.01, "--output", out, "--picture", picture)  # fmt: skip
+                 "--speed", 1, "--dt", 0.01, "--output", tmp_path / "out",
+                 "--picture", tmp_path / "out")  # fmt: skip
     assert result.exit_code == 0, result.output
-    saved = np.load(out)
+    said = "".join(result.output.split())
+    assert f"✔{out}:" in said and f"✔{picture}" in said
+    saved = arrays(out)
     assert saved["q"].shape == (3, 11, 1) and saved["tau"].shape == (3, 10, 1)
     np.testing.assert_allclose(saved["t"], 0.04 * np.arange(11))
     assert list(saved["joint_names"]) == ["hinge"]
@@ -168,7 +179,7 @@ def test_optimize_saves_the_solution(tmp_path):
     result = run("optimize", "cart-pole", "--steps", 40, "--output", out, "--picture", picture)
     assert result.exit_code == 0, result.output
     assert "converged" in result.output and "yes" in result.output
-    saved = np.load(out)
+    saved = arrays(out)
     assert saved["q"].shape == (41, 2) and saved["u"].shape == (40, 1)
     assert np.isfinite(saved["history_cost"]).all()
     assert picture.read_bytes()[:4] == b"\x89PNG"
@@ -177,9 +188,45 @@ def test_optimize_saves_the_solution(tmp_path):
     assert "not converged. The maximum number of iterations" in result.output
 
 
+def test_rollout_does_not_cut_an_integrator_with_memory(tmp_path):
+    """The motion of one call of the library, however many pieces others are simulated in."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import rbd_jax as rbd
+
+    out = tmp_path / "out.npz"
+    result = run("rollout", "sample:double_pendulum", "--batch", 1, "--steps", 12, "--stride", 3,
+                 "--dt", 0.1, "--integrator", "generalized_alpha", "--output", out)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    saved, model = arrays(out), rbd.samples.double_pendulum()
+    how = {"stride": 3, "integrator": "generalized_alpha"}
+    path = jax.jit(lambda q, v: rbd.rollout(model, q, v, jnp.zeros((12, 2)), 0.1, **how))(
+        saved["q"][0, 0], saved["v"][0, 0]
+    )
+    np.testing.assert_allclose(saved["q"][0], path.q, atol=1e-10)
+
+
+def test_optimize_takes_a_sample_that_always_floats(monkeypatch):
+    """The robot is taken; here the solver then ends with a message, as it does without optax."""
+    from rbd_jax.optimize import _single_shooting
+
+    def missing():
+        raise ImportError("single shooting needs optax")
+
+    monkeypatch.setattr(_single_shooting, "_optax", missing)
+    result = run("optimize", "reorient", "--robot", "sample:quadrotor_arm", "--steps", 3,
+                 "--solver", "single-shooting")  # fmt: skip
+    assert result.exit_code == 2, result.output
+    assert result.output.strip().splitlines()[-1] == "rbd-jax: single shooting needs optax"
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (("optimize", "reorient", "--robot", "sample:arm"), "sample 'arm' has no floating base"),
+        (("optimize", "reach", "--robot", "sample:quadruped"), "robot 'quadruped' floats"),
         (("optimize", "juggle"), "no task 'juggle'; there are: cart-pole"),
         (("optimize", "cart-pole", "--robot", "talos"), "has a robot of its own"),
         (("optimize", "cart-pole", "--output", "no/such/file.npz"), "no folder no/such"),

@@ -84,11 +84,15 @@ def test_solvers_agree_with_slsqp(reference, name):
     assert bool(s.result == opt.RESULTS.successful)
     print(name, int(s.iterations), "iterations", float(s.cost), cost)
     assert abs(float(s.cost) - cost) < (1e-6 if name == "single_shooting" else 1e-8) * cost
-    np.testing.assert_allclose(s.u, u, atol=1e-3)
+    # gradients under 1e-5 leave that much in controls whose curvature is dt w² = 5e-4
+    np.testing.assert_allclose(s.u, u, atol=2e-2 if name == "single_shooting" else 1e-3)
     assert s.q.shape == (T + 1, 1) and s.K.shape == (T, 1, 2)
     n = int(s.iterations)
     history = np.asarray(s.history.cost)
     assert np.isfinite(history[:n]).all() and np.isnan(history[n:]).all()
+    if name == "single_shooting":  # the last point met, which is stationary, not the cheapest
+        assert abs(float(s.cost) - history[n - 1]) < 1e-12 * cost
+        assert float(s.history.expected[n - 1]) <= 1e-5 * (1 + cost)
     if name in ("ilqr", "ddp"):
         assert (np.diff(history[:n]) <= 1e-9).all()
 
@@ -99,17 +103,30 @@ def cart_pole():
     return task, jax.jit(lambda t: opt.ilqr(*t, max_iterations=300))(task)
 
 
-def test_cart_pole_swings_up_within_its_bounds_as_slsqp_would(cart_pole):
-    """From near the solution: the problem has several minima."""
-    task, s = cart_pole
-    assert float(jnp.abs(s.q[-1] - jnp.array([0, jnp.pi])).max()) < 0.02
-    limit = float(task.problem.upper[0])
-    assert float(jnp.abs(s.u).max()) == limit  # the bound is reached, and kept
-    noise = 0.01 * jax.random.normal(jax.random.key(0), s.u.shape)
+def _assert_slsqp_agrees(task, s):
+    """From near the solution: swing-ups have several minima."""
+    limit = float(task.problem.upper.max())
+    noise = 1e-3 * limit * jax.random.normal(jax.random.key(0), s.u.shape)
     cost, u = slsqp(task, task.problem.clip(s.u + noise))
     print("ilqr", float(s.cost), int(s.iterations), "slsqp", cost)
     assert abs(float(s.cost) - cost) < 1e-6 * cost
     np.testing.assert_allclose(s.u, u, atol=2e-2 * limit)
+
+
+def test_cart_pole_swings_up_within_its_bounds_as_slsqp_would(cart_pole):
+    task, s = cart_pole
+    assert float(jnp.abs(s.q[-1] - jnp.array([0, jnp.pi])).max()) < 0.02
+    assert float(jnp.abs(s.u).max()) == float(task.problem.upper[0])  # reached, and kept
+    _assert_slsqp_agrees(task, s)
+
+
+@pytest.mark.slow
+def test_double_pendulum_swings_up_as_slsqp_would():
+    task = tasks.double_pendulum(steps=60)
+    s = jax.jit(lambda t: opt.ddp(*t, tol=1e-12, max_iterations=400))(task)
+    assert float(jnp.abs(s.q[-1] - jnp.array([jnp.pi, 0])).max()) < 0.05
+    assert (jnp.abs(s.u).max(0) == task.problem.upper).all()
+    _assert_slsqp_agrees(task, s)
 
 
 def test_feedback_gains_keep_to_the_solution(cart_pole):
@@ -191,10 +208,11 @@ def test_derivative_of_the_solution_with_respect_to_the_problem():
     x = jnp.array([1.1, 2.0, 10.0, 9.5, 0.1])
     h = 1e-4
     points = jnp.concatenate([x[None], x[None] + h * jnp.eye(5), x[None] - h * jnp.eye(5)])
-    y, (u, fine) = jax.jit(jax.vmap(number))(points)
+    run = jax.jit(jax.vmap(jax.value_and_grad(number, has_aux=True)))  # one program for all
+    (y, (u, fine)), slopes = run(points)
     at_bound = float(jnp.mean(jnp.abs(jnp.abs(u[0]) - 9.5) < 1e-9))
     assert 0.05 < at_bound < 0.8 and bool(fine.all())
-    reverse = jax.jit(jax.grad(lambda x: number(x)[0]))(x)
+    reverse = slopes[0]
     numeric = (y[1:6] - y[6:]) / (2 * h)
     print("reverse", reverse, "differences", numeric)
     np.testing.assert_allclose(reverse, numeric, rtol=2e-5, atol=2e-5)
@@ -227,22 +245,50 @@ def test_derivative_of_the_solution_in_forward_mode_and_through_closures():
     np.testing.assert_allclose(forward, numeric, rtol=1e-5)
 
 
+def test_derivatives_of_what_is_no_solution_are_nan():
+    """In forward and reverse mode; those of the good samples of a batch can be picked out."""
+    task = swing(limit=9.5)
+
+    @jax.jit
+    @jax.vmap
+    def run(scale, good):
+        def solve(weight):
+            p = eqx.tree_at(lambda p: p.final.q_weight, task.problem, weight[None])
+            u = jnp.where(good, s_good, jnp.cos(jnp.arange(T))[:, None])
+            s = opt.ilqr(p, task.q0, task.v0, u, max_iterations=3, throw=False)
+            return s.cost + jnp.sum(s.q), s.result == opt.RESULTS.successful
+
+        _, push, fine = jax.linearize(solve, scale, has_aux=True)
+        pull = jax.linear_transpose(push, scale)
+        return fine, push(jnp.ones(())), *(x[0] for x in map(pull, jnp.array([1.0, 0.0])))
+
+    s_good = compiled("ilqr")(task).u
+    fine, forward, reverse, nothing = run(jnp.full(2, 10.0), jnp.array([True, False]))
+    assert fine.tolist() == [True, False]
+    assert np.isfinite([forward[0], reverse[0]]).all() and abs(forward[0]) > 1e-3
+    np.testing.assert_allclose(forward[0], reverse[0], rtol=1e-8)
+    assert np.isnan([forward[1], reverse[1]]).all() and not np.any(nothing)
+
+
 # --- batches, results, progress ---------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_a_batch_of_256_swing_ups_from_random_starts():
-    task = swing(limit=12.0)
-    q0 = jax.random.uniform(jax.random.key(0), (256, 1), minval=-1.5, maxval=1.5)
-    v0 = jax.random.normal(jax.random.key(1), (256, 1))
+    """Cart-poles: no force reaches the pole itself, so each has to be swung."""
+    task = tasks.cart_pole(steps=60)
+    q0 = jax.random.normal(jax.random.key(0), (256, 2)) * jnp.array([0.3, 0.5])
+    v0 = 0.5 * jax.random.normal(jax.random.key(1), (256, 2))
 
     def one(q, v):
-        s = opt.ilqr(task.problem, q, v, task.u, throw=False)
+        s = opt.ilqr(task.problem, q, v, task.u, max_iterations=300, throw=False)
         return s.q[-1], s.u, s.result == opt.RESULTS.successful
 
     end, u, good = jax.jit(jax.vmap(one))(q0, v0)
-    assert bool(good.all())
-    assert float(jnp.abs(end - 2.0).max()) < 0.2 and float(jnp.abs(u).max()) <= 12.0
+    up = jnp.abs(end - jnp.array([0.0, jnp.pi])).max(axis=1) < 0.05
+    print(int(good.sum()), "converged", int((good & up).sum()), "up")
+    assert int((good & up).sum()) > 250
+    assert float(jnp.abs(u).max()) <= float(task.problem.upper[0])
 
 
 def test_results_say_how_it_ended_and_throw(capsys):

@@ -13,6 +13,8 @@ from helpers import assert_close, random_state
 import rbd_jax as rbd
 from rbd_jax import optimize as opt
 from rbd_jax.optimize import _expansion as expansion
+from rbd_jax.optimize._solution import check
+from rbd_jax.simulate._integrators import INTEGRATORS
 
 
 def _random_problem(integrator="semi_implicit_euler"):
@@ -211,8 +213,19 @@ def test_problems_say_what_is_wrong():
     cost = lambda *a: jnp.zeros(())  # noqa: E731
     with pytest.raises(ValueError, match="say how many controls: nu="):
         opt.Problem(model, cost, cost, 0.1, 5, lambda m, t, q, v, u: u)
-    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
-        opt.Problem(model, cost, cost, 0.1, 0)
+    for options, says in (
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"dt": jnp.ones(3)}, r"dt has shape \(3,\), expected one number"),
+        ({"actuation": jnp.ones((2, 1))}, r"actuation has shape \(2, 1\), expected \(nv, nu\)"),
+        ({"lower": jnp.ones(2)}, r"lower has shape \(2,\), expected \(1,\)"),
+        ({"lower": 1, "upper": [0.5]}, "lower .* exceeds upper"),
+        ({"integrator": "generalized_alpha"}, "'generalized_alpha' has a memory"),
+        ({"integrator": rbd.GeneralizedAlpha()}, "has a memory"),
+        ({"integrator": "magic"}, "integrator must be one of"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            opt.Problem(**{"model": model, "stage": cost, "final": cost, "dt": 0.1, "steps": 5,
+                           **options})  # fmt: skip
     problem = opt.Problem(model, cost, cost, 0.1, 5)
     one, u = jnp.zeros(1), jnp.zeros((5, 1))
     for solver in (opt.ilqr, opt.ddp, opt.multiple_shooting, opt.single_shooting):
@@ -221,5 +234,69 @@ def test_problems_say_what_is_wrong():
             plain(problem, one, one, u[1:])
         with pytest.raises(ValueError, match="q0 has shape .*use jax.vmap for a batch"):
             plain(problem, one[None], one, u)
+        with pytest.raises(ValueError, match=rf"{solver.__name__}: u is float32.*robot float64"):
+            plain(problem, one, one, u.astype(jnp.float32))
     with pytest.raises(ValueError, match="max_iterations must be at least 1"):
         opt.ilqr(problem, one, one, u, max_iterations=0)
+    plain = inspect.unwrap(opt.multiple_shooting)
+    with pytest.raises(ValueError, match=r"v has shape \(5, 1\), expected \(6, 1\)"):
+        plain(problem, one, one, u, q=jnp.zeros((6, 1)), v=u)
+    whole, end = opt.StateCost(one, one, one, one), opt.StateCost(one, one, one)
+    for wrong, says in (({"final": whole}, "leave u_weight away"), ({"stage": end}, "needs u_w")):
+        problem = opt.Problem(**{"model": model, "stage": whole, "final": end, "dt": 0.1,
+                                 "steps": 5, **wrong})  # fmt: skip
+        with pytest.raises(ValueError, match=f"StateCost: .*{says}"):
+            opt.ilqr(problem, one, one, u)
+
+
+def test_problems_take_numbers_of_any_kind():
+    """Bounds as one number or a list, NumPy's doubles, a dtype that is not the default one."""
+    model = rbd.samples.double_pendulum(dtype=jnp.float32)
+    cost = lambda *a: jnp.zeros((), jnp.float32)  # noqa: E731
+    p = opt.Problem(model, cost, cost, np.float64(0.1), 3, np.eye(2), -1, [2, 3.5])
+    for x, want in (
+        (p.dt, 0.1),
+        (p.actuation, np.eye(2)),
+        (p.lower, [-1, -1]),
+        (p.upper, [2, 3.5]),
+    ):
+        assert x.dtype == jnp.float32
+        np.testing.assert_allclose(x, want, rtol=1e-7)
+    q, v, u = check("ilqr", p, [0, 0], np.zeros(2, np.float32), [[1.0, 2.0]] * 3)
+    assert {x.dtype for x in (q, v, u)} == {jnp.dtype("float32")} and u.shape == (3, 2)
+    assert p.step(0, q, v, u[0])[0].dtype == jnp.float32
+    assert (
+        jax.jit(lambda low: opt.Problem(model, cost, cost, 0.1, 3, lower=low).lower)(1.0).size == 2
+    )
+
+
+TAKEN = [n for n, f in INTEGRATORS.items() if not hasattr(f, "advance")]
+
+
+def _single(*state):
+    """A method with memory, begun anew in each step."""
+    return rbd.GeneralizedAlpha()(*state)
+
+
+@pytest.mark.parametrize(
+    "integrator",
+    [i if i == "rk4" else pytest.param(i, marks=pytest.mark.slow) for i in (*TAKEN, _single)],
+)
+def test_a_simulation_is_the_loop_over_its_steps(integrator):
+    """With every integrator that a problem takes: what is optimised is what is returned."""
+    model = rbd.samples.pendulum()
+    cost = lambda *a: jnp.zeros(())  # noqa: E731
+    drive = lambda m, t, q, v, u: u * (1 + t)  # noqa: E731
+    problem = opt.Problem(model, cost, cost, 0.1, 3, drive, nu=1, integrator=integrator)
+
+    @quick_jit
+    def run(q, v, u):
+        def step(x, row):
+            new = problem.step(row[0], *x, row[1])
+            return new, new
+
+        path = problem.simulate(q, v, u)
+        return jax.lax.scan(step, (q, v), (jnp.arange(3), u))[1], (path.q[1:], path.v[1:])
+
+    loop, path = run(jnp.array([0.3]), jnp.array([-1.0]), jnp.array([[2.0], [-1.0], [3.0]]))
+    assert_close(loop, path, atol=1e-13)

@@ -120,3 +120,5 @@ def test_a_policy_is_trained_through_the_dynamics():
 def test_tasks_say_what_they_need():
     with pytest.raises(ValueError, match="has no free joint at its root"):
         tasks.reorient(rbd.samples.arm())
+    with pytest.raises(ValueError, match="reach: robot 'quadruped' floats"):
+        tasks.reach(rbd.samples.quadruped())

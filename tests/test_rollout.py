@@ -193,6 +193,42 @@ def test_substeps_are_steps_under_held_torques(case, method):
     assert_close(few.t, many.t[::3], atol=1e-15)
 
 
+def _observe(t, q, v):
+    return {"height": t + jnp.sum(jnp.sin(q)), "rates": jnp.stack([v, 2 * v])}
+
+
+@pytest.fixture(scope="module")
+def observed(case):
+    """Value and gradient of a loss of the observations and the last state."""
+    model, s, policy = case
+
+    def loss(x, mode):
+        q, v, dt = x
+        options = {"stride": 4, "observe": _observe, **MODES[mode]}
+        path = rbd.rollout(model, q, v, policy, dt, steps=T, **options)
+        seen = jax.tree.map(lambda x: jnp.sum(_weights(x) * x), path.observations)
+        return seen["height"] + seen["rates"] + jnp.sum(path.q[-1]), path
+
+    run = lambda mode: quick_jit(jax.value_and_grad(partial(loss, mode=mode), has_aux=True))  # noqa: E731
+    return lambda mode: run(mode)((s.q, s.v, jnp.asarray(DT)))
+
+
+@pytest.mark.parametrize(
+    "mode", ["levels", "adjoint"] + [pytest.param("every 5", marks=pytest.mark.slow)]
+)
+def test_observations_are_saved_with_the_states(observed, mode):
+    (value, path), expected = observed("full")
+    for k in range(T // 4 + 1):
+        want = _observe(path.t[k], path.q[k], path.v[k])
+        assert_close(jax.tree.map(lambda x, k=k: x[k], path.observations), want, atol=1e-14)
+    (mine, other), found = observed(mode)
+    assert_close(mine, value, rtol=1e-13)
+    assert_close(other.observations, path.observations, atol=1e-13)
+    for a, b in zip(found, expected, strict=True):
+        assert_close(a, b, atol=1e-12 * (1 + float(jnp.abs(b).max())))
+        assert float(jnp.abs(b).max()) > 0
+
+
 # --- ends -------------------------------------------------------------------------------------
 
 
@@ -288,6 +324,12 @@ def test_no_steps_in_every_mode(case):
         ({"substeps": 0}, "substeps must be at least 1, got 0"),
         ({"checkpoint_every": -1}, "checkpoint_every must be at least 1, got -1"),
         ({"gradient": "fast"}, "gradient must be one of .*'adjoint'.*got 'fast'"),
+        ({"stop": lambda t, q, v: t - 1}, "stop has to return one boolean"),
+        ({"stop": lambda t, q, v: v > 1}, "stop has to return one boolean"),
+        ({"steps": -1}, "steps must be at least 0, got -1"),
+        ({"q0": np.float32}, "q0 is float32, robot .* float64; use q0.astype"),
+        ({"v0": np.float32}, "v0 is float32"),
+        ({"controls": np.float32}, "controls is float32"),
     ],
 )
 def test_errors(case, options, says):
@@ -296,7 +338,10 @@ def test_errors(case, options, says):
     model, s, _ = case
     plain = inspect.unwrap(rbd.rollout)  # else the check of the annotations comes first
     with pytest.raises(ValueError, match=says):
-        plain(model, s.q, s.v, jnp.zeros((T, model.nv)), DT, **options)
+        values = {"q0": s.q, "v0": s.v, "controls": jnp.zeros((T, model.nv)), "dt": DT}
+        for name in values.keys() & options.keys():
+            values[name] = values[name].astype(options[name])
+        plain(model, **{**options, **values})
 
 
 # --- memory, and a long flight ----------------------------------------------------------------

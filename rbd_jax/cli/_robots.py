@@ -68,16 +68,17 @@ def _sample(robot: str, floating_base: bool, dtype) -> Model:
     build = _builder(name)
     parameters = inspect.signature(build).parameters
     options = {"dtype": dtype}
-    if floating_base:
-        if "floating_base" not in parameters:
-            fail(f"sample {name!r} has no floating base")
+    if floating_base and "floating_base" in parameters:
         options["floating_base"] = True
     first = next(iter(parameters.values()))
     if first.default is inspect.Parameter.empty and not numbers:
         numbers = ["6"]
     if not all(n.isdigit() for n in numbers):
         fail(f"{robot!r}: expected whole numbers after the sample's name, as in sample:chain:7")
-    return build(*map(int, numbers), **options)
+    model = build(*map(int, numbers), **options)
+    if floating_base and "free" not in model.topology.kinds:
+        fail(f"sample {name!r} has no floating base")
+    return model
 
 
 def _find(robot: str) -> Path:
@@ -110,3 +111,13 @@ def writable(*paths: Path | None) -> None:
     for path in paths:
         if path is not None and not path.parent.is_dir():
             fail(f"no folder {path.parent} to write {path.name} into")
+
+
+def results(output: Path, picture: Path | None) -> tuple[Path, Path | None]:
+    """Where arrays and a plot are really written: NumPy and Matplotlib complete the names."""
+    writable(output, picture)
+    if output.suffix != ".npz":
+        output = output.with_name(f"{output.name}.npz")
+    if picture is not None and not picture.suffix:
+        picture = picture.with_suffix(".png")
+    return output, picture

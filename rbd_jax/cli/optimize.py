@@ -44,7 +44,7 @@ def optimize(
     from .. import optimize as optimisers
     from ..optimize.tasks import TASKS
 
-    _robots.writable(output, picture)
+    output, picture = _robots.results(output, picture)
     if task not in TASKS:
         _robots.fail(f"no task {task!r}; there are: {', '.join(TASKS)}")
     options: dict[str, Any] = {} if steps is None else {"steps": steps}
@@ -52,7 +52,10 @@ def optimize(
         if task not in ("reach", "reorient"):
             _robots.fail(f"task {task!r} has a robot of its own; leave --robot away")
         options["model"] = _robots.load(robot, task == "reorient", jnp.float64).model
-    problem, q0, v0, u = TASKS[task](**options)
+    try:
+        problem, q0, v0, u = TASKS[task](**options)
+    except ValueError as error:
+        _robots.fail(str(error))
     out = console()
     method = getattr(optimisers, solver.name)
     with live_line(out, f"{task}: compiling …") as show:
@@ -64,7 +67,10 @@ def optimize(
             limits = {"max_iterations": max_iterations, "tol": tol}
             return method(problem, q0, v0, u, throw=False, progress=progress, **limits)
 
-        s = jax.block_until_ready(jax.jit(solve)(problem, q0, v0, u))
+        try:
+            s = jax.block_until_ready(jax.jit(solve)(problem, q0, v0, u))
+        except (ImportError, ValueError) as error:
+            _robots.fail(str(error))
         jax.effects_barrier()
     n = int(s.iterations)
     history = {f"history_{k}": np.asarray(x)[:n] for k, x in s.history._asdict().items()}

@@ -11,6 +11,7 @@ import typer
 
 import rbd_jax as rbd
 
+from ..simulate._integrators import resolve
 from . import _robots
 from ._show import console, machine, progress_bar
 
@@ -45,7 +46,7 @@ def rollout(
 ) -> None:
     """Simulate random motions of a robot at once and save them as NumPy arrays."""
     jax.config.update("jax_enable_x64", not float32)
-    _robots.writable(output, picture)
+    output, picture = _robots.results(output, picture)
     if steps % stride:
         _robots.fail(f"the stride {stride} does not divide the {steps} steps")
     loaded = _robots.load(robot, floating_base, jnp.float32 if float32 else jnp.float64)
@@ -78,7 +79,9 @@ def _simulate(model, batch, steps, dt, stride, integrator, controls, speed, seed
     v = speed * jax.vmap(lambda k: jax.random.normal(k, (model.nv,), model.dtype))(keys[batch:])
     M = jax.vmap(lambda q: jnp.diagonal(rbd.crba(model, q)))(q)
     driven = jnp.asarray(np.array(model.topology.kinds)[model.topology.dof_bodies] != "free")
-    pieces = next(n for n in range(min(20, steps // stride), 0, -1) if steps // stride % n == 0)
+    # an integrator with memory would forget it between two pieces
+    most = 1 if hasattr(resolve(integrator), "advance") else 20
+    pieces = next(n for n in range(min(most, steps // stride), 0, -1) if steps // stride % n == 0)
     piece = steps // pieces
 
     @jax.jit

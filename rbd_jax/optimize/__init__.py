@@ -1,5 +1,6 @@
 """Trajectory optimisation: problems, and solvers that use the exact derivatives."""
 
+from . import tasks as tasks
 from ._associative import (
     parallel_backward as parallel_backward,
     parallel_forward as parallel_forward,

@@ -28,6 +28,11 @@ class StateCost(eqx.Module):
 
     def __call__(self, model: Model, *state) -> Float[Array, " r"]:
         """Residuals at ``(t, q, v, u)``, or at ``(q, v)`` without weights of controls."""
+        if (len(state) == 2) != (self.u_weight is None):
+            where = "a final cost sees no controls: leave u_weight away"
+            if self.u_weight is None:
+                where = "a stage cost needs u_weight, the weights of the controls"
+            raise ValueError(f"StateCost: {where}")
         q, v = state if self.u_weight is None else state[1:3]
         parts = [self.q_weight * difference(model, self.q, q), self.v_weight * v]
         if self.u_weight is not None:

@@ -40,7 +40,8 @@ def ilqr(
         tol: stop when a full step promises to lower the cost by less than ``tol (1 + |cost|)``;
             1e-9 in float64 and 1e-5 in float32 if None.
         regularisation: first Levenberg–Marquardt parameter, relative to the scale of Quu.
-        throw: raise a runtime error if it does not converge; else say so in ``solution.result``.
+        throw: raise a runtime error if it does not converge; else say so in ``solution.result``,
+            and the derivatives of what was found are NaN.
         progress: called each iteration with its number, cost, expected decrease, step and
             regularisation, e.g. :func:`print_progress`.
 
@@ -48,10 +49,10 @@ def ilqr(
         The solution, differentiable with respect to the problem and the initial state.
 
     Raises:
-        ValueError: for a wrong shape. Cost of an iteration: T times that of
+        ValueError: for a wrong shape or dtype. Cost of an iteration: T times that of
         :func:`rbd_jax.step_derivatives`, plus (n + m)³; expansions are parallel in time.
     """
-    o = options(q0.dtype, max_iterations, tol, regularisation, progress)
+    o = options(problem.model.dtype, max_iterations, tol, regularisation, progress)
     return _solve("ilqr", problem, q0, v0, u, o, False, throw)
 
 
@@ -74,12 +75,12 @@ def ddp(
     shooting) instead of by the slope of the value function, so that all of them are evaluated in
     parallel. Converges quadratically. Arguments and result as :func:`ilqr`.
     """
-    o = options(q0.dtype, max_iterations, tol, regularisation, progress)
+    o = options(problem.model.dtype, max_iterations, tol, regularisation, progress)
     return _solve("ddp", problem, q0, v0, u, o, True, throw)
 
 
 def _solve(name, problem, q0, v0, u, o: Options, second_order: bool, throw: bool) -> Solution:
-    check(name, problem, q0, v0, u)
+    q0, v0, u = check(name, problem, q0, v0, u)
 
     def solve(problem, q0, v0, u) -> Outcome:
         u = problem.clip(u)

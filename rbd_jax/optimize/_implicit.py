@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ._expansion import costates, curvature, linear, quadratic
 from ._problem import Problem
@@ -18,22 +18,24 @@ def frozen(tree: PyTree) -> PyTree:
 
 @eqx.filter_custom_jvp
 def stationary(
-    problem: Problem, q0: Array, v0: Array, u: Float[Array, "T nu"]
+    problem: Problem, q0: Array, v0: Array, u: Float[Array, "T nu"], good: Bool[Array, ""]
 ) -> Float[Array, "T nu"]:
-    """The controls ``u``, known to be stationary, as a function of the problem and (q0, v0).
+    """The controls ``u``, stationary if ``good``, as a function of the problem and (q0, v0).
 
     ``∂J/∂u = 0`` for the controls that are free and ``u = bound`` for the others define u, hence
     ``H δu = −δ(∂J/∂u)`` with ``H = ∂²J/∂u²``, solved by one Riccati sweep with the exact second
-    derivatives (at the costates, as DDP has them). Forward and reverse mode.
+    derivatives (at the costates, as DDP has them). Forward and reverse mode. A derivative is NaN
+    if u is not ``good``, or no strict minimum; that of a sample of a batch on which nothing depends
+    is zero all the same, so that others may be picked out.
     """
     return u
 
 
 @stationary.def_jvp
 def _stationary_jvp(primals, tangents):
-    *parameters, u = primals
+    *parameters, u, good = primals
     is_none = lambda x: x is None  # noqa: E731
-    rates = tuple(tangents[:-1])
+    rates = tuple(tangents[:-2])
     moving = jax.tree.map(
         lambda t, p: None if t is None else p, rates, tuple(parameters), is_leaf=is_none
     )
@@ -50,8 +52,9 @@ def _stationary_jvp(primals, tangents):
             return problem.cost(path.q, path.v, u)
 
         low, high = (jnp.broadcast_to(x, u.shape) for x in problem.bounds())
-        bound = jnp.where(at_low, low, jnp.where(at_high, high, u))
-        return jnp.where(free, jax.grad(objective)(u), u - bound)
+        # the free controls answer to a bound that moves: their slope is taken with it
+        at = jnp.where(at_low, low, jnp.where(at_high, high, u))
+        return jnp.where(free, jax.grad(objective)(at), u - at)
 
     change = jax.jvp(lambda x: condition(x, u), (moving,), (rates,))[1]
     here = frozen((*parameters, u))
@@ -61,13 +64,20 @@ def _stationary_jvp(primals, tangents):
         return jnp.where(free, Hw, w)
 
     def solve(_, y):
-        return jnp.where(free, _newton(here, free, jnp.where(free, y, 0)), y)
+        w, definite = _newton(here, free, jnp.where(free, y, 0))
+        # put here and not on the result: this is opaque to transposition, to forward and reverse
+        # mode alike, whereas a `where` around it would be zero in reverse mode
+        lost = ~(good & definite) & jnp.any(y != 0)
+        return jnp.where(lost, jnp.nan, jnp.where(free, w, y))
 
     return u, jax.lax.custom_linear_solve(matvec, -change, solve, symmetric=True)
 
 
 def _newton(here: tuple, free, y):
-    """``H⁻¹ y`` among the free controls: the linear-quadratic problem with ``−y`` as its slope."""
+    """``H⁻¹ y`` among the free controls: the linear-quadratic problem with ``−y`` as its slope.
+
+    Also whether H is positive definite there.
+    """
     problem, q0, v0, u = here
     path = problem.simulate(q0, v0, u)
     f = linear(problem, path.q, path.v, u)
@@ -83,7 +93,4 @@ def _newton(here: tuple, free, y):
     )
     f, end = f._replace(d=jnp.zeros_like(f.d)), end._replace(x=jnp.zeros_like(end.x))
     gains = backward(f, l, end, jnp.zeros((), u.dtype), free=free)
-    du = forward(f, gains)[1]
-    return eqx.error_if(
-        du, ~gains.definite, "rbd_jax.optimize: no derivative: the solution is not a strict minimum"
-    )
+    return forward(f, gains)[1], gains.definite

@@ -14,7 +14,7 @@ from ._expansion import linear, quadratic
 from ._ilqr import scale
 from ._problem import Problem, explicit
 from ._riccati import backward, forward
-from ._solution import Outcome, Solution, check, solved
+from ._solution import Outcome, Solution, check, check_one, solved
 
 
 def multiple_shooting(
@@ -58,9 +58,9 @@ def multiple_shooting(
         The solution; its states are those of its controls, so that no gap is left.
 
     Raises:
-        ValueError: for a wrong shape or an unknown ``riccati``.
+        ValueError: for a wrong shape or dtype, or an unknown ``riccati``.
     """
-    check("multiple_shooting", problem, q0, v0, u)
+    q0, v0, u = check("multiple_shooting", problem, q0, v0, u)
     if riccati not in ("sequential", "associative"):
         raise ValueError(
             f"multiple_shooting: riccati must be 'sequential' or 'associative', got {riccati!r}"
@@ -69,7 +69,13 @@ def multiple_shooting(
         raise ValueError("multiple_shooting: riccati='associative' takes no bounds")
     if (q is None) != (v is None):
         raise ValueError("multiple_shooting: give guesses of both q and v, or of neither")
-    o = options(q0.dtype, max_iterations, tol, regularisation, progress)
+    if q is not None:
+        shapes = ((problem.steps + 1, x.size) for x in (q0, v0))
+        q, v = (
+            check_one("multiple_shooting", problem, name, x, shape)
+            for name, x, shape in zip("qv", (q, v), shapes, strict=True)
+        )
+    o = options(u.dtype, max_iterations, tol, regularisation, progress)
     guess = q, v
 
     def solve(problem, q0, v0, u) -> Outcome:

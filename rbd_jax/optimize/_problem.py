@@ -6,13 +6,18 @@ from typing import Any, cast
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..model import Model
+from ..simulate._integrators import resolve
 from ..simulate._linearize import step
 from ..simulate._rollout import rollout
 
 Cost = Callable[..., Array]
+
+
+def _optional(x: Any) -> Array | None:
+    return None if x is None else jnp.asarray(x)
 
 
 class Problem(eqx.Module):
@@ -31,26 +36,58 @@ class Problem(eqx.Module):
     final: Cost
     """``final(model, q, v)``: cost of the last state (or residuals)."""
     dt: Float[Array, ""] = eqx.field(converter=jnp.asarray)
-    """Time step (s)."""
+    """Time step (s); like the bounds and the matrix, put into the dtype of the model."""
     steps: int = eqx.field(static=True)
     """Number of steps T."""
     actuation: Any = None
     """How controls drive the joints: a matrix (nv, nu), a function ``(model, t, q, v, u) -> tau``,
     or None, where u is the torques themselves."""
-    lower: Float[Array, " nu"] | None = None
-    """Least controls."""
-    upper: Float[Array, " nu"] | None = None
+    lower: Float[Array, " nu"] | None = eqx.field(converter=_optional, default=None)
+    """Least controls, or one number for all of them."""
+    upper: Float[Array, " nu"] | None = eqx.field(converter=_optional, default=None)
     """Greatest controls."""
     nu: int = eqx.field(static=True, default=0)
     """Number of controls; only needed if ``actuation`` is a function."""
     integrator: str | Callable = eqx.field(static=True, default="semi_implicit_euler")
-    """As in :func:`rbd_jax.rollout`."""
+    """As in :func:`rbd_jax.rollout`, but without memory: what a step does is to follow from the
+    state."""
 
-    def __check_init__(self):
-        if callable(self.actuation) and self.nu < 1:
-            raise ValueError("Problem: actuation is a function, so say how many controls: nu=…")
+    def __post_init__(self):
+        model = self.model
         if self.steps < 1:
             raise ValueError(f"Problem: steps must be at least 1, got {self.steps}")
+        if hasattr(resolve(self.integrator), "advance"):
+            raise ValueError(
+                f"Problem: integrator {self.integrator!r} has a memory besides the state, which an "
+                "optimiser does not see; take another one, or its single step as a function: "
+                "lambda *state: integrator(*state)"
+            )
+        self.dt = jnp.asarray(self.dt, model.dtype)
+        if self.dt.shape != ():
+            raise ValueError(f"Problem: dt has shape {self.dt.shape}, expected one number")
+        if callable(self.actuation):
+            if self.nu < 1:
+                raise ValueError("Problem: actuation is a function, so say how many controls: nu=…")
+        elif self.actuation is not None:
+            self.actuation = B = jnp.asarray(self.actuation, model.dtype)
+            if B.ndim != 2 or B.shape[0] != model.nv:
+                raise ValueError(
+                    f"Problem: actuation has shape {B.shape}, expected (nv, nu) with nv = "
+                    f"{model.nv} for robot {model.topology.name!r}"
+                )
+        self.lower, self.upper = self._bound("lower"), self._bound("upper")
+        low, high = self.bounds()
+        crossed = jnp.any(low > high)
+        if not isinstance(crossed, jax.core.Tracer) and crossed:
+            raise ValueError(f"Problem: lower {low} exceeds upper {high}")
+
+    def _bound(self, name: str) -> Array | None:
+        if (bound := getattr(self, name)) is None:
+            return None
+        bound, shape = jnp.asarray(bound, self.model.dtype), (self.controls,)
+        if bound.shape not in ((), shape):
+            raise ValueError(f"Problem: {name} has shape {bound.shape}, expected {shape} or ()")
+        return jnp.broadcast_to(bound, shape)
 
     @property
     def controls(self) -> int:
@@ -85,11 +122,11 @@ class Problem(eqx.Module):
             return cast(Cost, self.actuation)(self.model, t, q, v, u)
         return jnp.matmul(self.actuation, u, precision="highest")
 
-    def time(self, k: Array) -> Float[Array, ""]:
+    def time(self, k: int | Int[Array, ""]) -> Float[Array, ""]:
         """The time of step k (s)."""
-        return k.astype(self.model.dtype) * self.dt
+        return jnp.asarray(k, self.model.dtype) * self.dt
 
-    def step(self, k: Array, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
+    def step(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> tuple[Array, Array]:
         """The state after step k."""
         tau = self.torques(self.time(k), q, v, u)
         return step(self.model, q, v, tau, self.dt, integrator=self.integrator)
@@ -107,7 +144,7 @@ class Problem(eqx.Module):
             rows = jnp.matmul(u, self.actuation.T, precision="highest")
         return rollout(self.model, q0, v0, rows, self.dt, **where, **options)
 
-    def stage_cost(self, k: Array, q: Array, v: Array, u: Array) -> Float[Array, ""]:
+    def stage_cost(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Float[Array, ""]:
         """Cost of step k."""
         return self.dt * number(self.stage(self.model, self.time(k), q, v, u))
 

@@ -49,16 +49,17 @@ def single_shooting(
         throw: as in :func:`ilqr`. progress: as in :func:`ilqr`.
 
     Returns:
-        The best controls met. The history's ``expected`` is the greatest projected gradient.
+        The stationary controls if it converges, else the cheapest met. The history's ``expected``
+        is the greatest projected gradient.
 
     Raises:
-        ImportError: without optax. ValueError: for a wrong shape.
+        ImportError: without optax. ValueError: for a wrong shape or dtype.
     """
     optax = _optax()
-    check("single_shooting", problem, q0, v0, u)
+    q0, v0, u = check("single_shooting", problem, q0, v0, u)
     if tol is None:
-        tol = 1e-5 if q0.dtype == jnp.float64 else 1e-3
-    o = options(q0.dtype, max_iterations, tol, 0.0, progress)
+        tol = 1e-5 if u.dtype == jnp.float64 else 1e-3
+    o = options(u.dtype, max_iterations, tol, 0.0, progress)
     if optimizer is None:
         optimizer = optax.adam(0.05) if problem.bounded else optax.lbfgs()
     optimizer = optax.with_extra_args_support(optimizer)
@@ -80,7 +81,8 @@ def single_shooting(
                 step, memory = optimizer.update(
                     slope, memory, u, value=cost, grad=slope, value_fn=objective
                 )
-            least = jax.tree.map(lambda a, b: jnp.where(cost < least[1], a, b), (u, cost), least)
+            keep = converged | (cost < least[1])  # a stationary point, else the cheapest
+            least = jax.tree.map(lambda a, b: jnp.where(keep, a, b), (u, cost), least)
             row = History(cost, size, jnp.ones_like(cost), jnp.zeros_like(cost))
             report(o.progress, k + 1, *row)
             history = jax.tree.map(lambda h, x: h.at[k].set(x), history, row)
@@ -96,8 +98,8 @@ def single_shooting(
         first = RESULTS.max_iterations_reached, History(*[empty] * 4)
         zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
         start = u, optimizer.init(u), (u, far), zero, no, *first
-        _, _, (best, _), k, _, result, history = jax.lax.while_loop(lambda s: ~s[4], body, start)
+        _, _, (u, _), k, _, result, history = jax.lax.while_loop(lambda s: ~s[4], body, start)
         K = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
-        return Outcome(best, K, result, k, history)
+        return Outcome(u, K, result, k, history)
 
     return solved(solve, explicit(problem, q0, v0), q0, v0, u, throw)

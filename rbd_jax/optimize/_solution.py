@@ -1,7 +1,7 @@
 """What a solver returns, and how it says that it did not succeed."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -24,8 +24,8 @@ class RESULTS(eqx.Enumeration):
         "first guess or scaling, or `throw=False` to look at the history."
     )
     nonfinite = (
-        "The first guess gives a motion or a cost that is not finite. Try a smaller time step or "
-        "another guess."
+        "The motion or its cost is not finite, at the first guess or at a later one. Try a smaller "
+        "time step or another guess, or a shorter step of the optimiser."
     )
 
 
@@ -45,7 +45,9 @@ class Solution(eqx.Module):
     """A trajectory, the feedback around it, and how it was found.
 
     Controls, states and cost are differentiable with respect to everything in the problem and the
-    initial state, by the implicit function theorem; gains and history are not.
+    initial state, by the implicit function theorem; gains and history are not. That holds at a
+    strict minimum alone: the derivatives of a solution that is not ``successful`` (``throw=False``)
+    or not strict are NaN, also where only some samples of a batch are.
     """
 
     t: Float[Array, " N"]
@@ -70,17 +72,29 @@ class Outcome(NamedTuple):
     history: History
 
 
-def check(name: str, problem: Problem, q0: Array, v0: Array, u: Array) -> None:
-    """Raise ValueError for a wrong shape, naming it."""
+def check(name: str, problem: Problem, q0: Any, v0: Any, u: Any) -> tuple[Array, ...]:
+    """The start and the guess as arrays; ValueError for a wrong shape or dtype, naming it."""
     m = problem.model
     wanted = {"q0": (q0, (m.nq,)), "v0": (v0, (m.nv,)), "u": (u, (problem.steps, problem.controls))}
-    for what, (value, shape) in wanted.items():
-        if jnp.shape(value) != shape:
-            hint = "; solvers take one problem, use jax.vmap for a batch"
-            raise ValueError(
-                f"{name}: {what} has shape {jnp.shape(value)}, expected {shape}"
-                + hint * (jnp.ndim(value) == len(shape) + 1)
-            )
+    return tuple(check_one(name, problem, what, *x) for what, x in wanted.items())
+
+
+def check_one(name: str, problem: Problem, what: str, value: Any, shape: tuple) -> Array:
+    """One argument of a solver as an array of the model's dtype; lists of numbers are taken."""
+    dtype = problem.model.dtype
+    value = value if hasattr(value, "dtype") else jnp.asarray(value, dtype)
+    if value.shape != shape:
+        hint = "; solvers take one problem, use jax.vmap for a batch"
+        raise ValueError(
+            f"{name}: {what} has shape {value.shape}, expected {shape}"
+            + hint * (value.ndim == len(shape) + 1)
+        )
+    if value.dtype != dtype:
+        raise ValueError(
+            f"{name}: {what} is {value.dtype}, the problem's robot {dtype}; use "
+            f"{what}.astype({str(dtype)!r})"
+        )
+    return jnp.asarray(value)
 
 
 def solved(
@@ -88,7 +102,7 @@ def solved(
 ) -> Solution:
     """Run ``solve(problem, q0, v0, u)`` outside differentiation, and differentiate its solution."""
     out = frozen(solve(*frozen((problem, q0, v0, u))))
-    u = stationary(problem, q0, v0, out.u)
+    u = stationary(problem, q0, v0, out.u, out.result == RESULTS.successful)
     path = problem.simulate(q0, v0, u)
     cost = problem.cost(path.q, path.v, u)
     rest = out.K, cost, out.result, out.iterations, out.history

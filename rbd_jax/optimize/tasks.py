@@ -74,8 +74,13 @@ def reach(
         q0: where it starts; bent joints, 0.5 rad this way and that, if None.
         steps: of 15 ms.
         dtype: of the sample.
+
+    Raises:
+        ValueError: for a robot with a floating base, which no torque holds in its place.
     """
     model = _robot(model, samples.arm, dtype)
+    if "free" in model.topology.kinds:
+        raise ValueError(f"reach: robot {model.topology.name!r} floats; take one on a fixed base")
     frame = model.frame_names[-1] if frame is None else frame
     bend = 0.5 * np.cos(np.pi * np.arange(model.nv))
     if q0 is None:
@@ -101,6 +106,9 @@ def reorient(model: Model | None = None, steps: int = 60, angle: float = 0.6, dt
         steps: of 10 ms.
         angle: about the pitch axis (rad).
         dtype: of the sample.
+
+    Raises:
+        ValueError: for a robot without a free joint at its root.
     """
     model = _robot(model, samples.quadruped, dtype)
     if model.topology.kinds[:1] != ("free",):
@@ -117,7 +125,7 @@ def reorient(model: Model | None = None, steps: int = 60, angle: float = 0.6, dt
     goal = integrate(model, q0, turn)
     B = jnp.eye(nv, dtype=model.dtype)[:, 6:]
     limit = jnp.minimum(model.effort_limit[6:], 80.0)
-    stage, final = StateCost(q0, 0 * run, 0.1 * run, u), StateCost(goal, heavy, rest)
+    stage, final = StateCost(q0, 0 * run, run, u), StateCost(goal, heavy, rest)
     # left and right bend alike, front and hind unlike: symmetric guesses would stay symmetric
     guess = jnp.asarray(3.0 * np.sin(1.0 + np.arange(nu)), model.dtype)
     return _task(Problem(model, stage, final, dt, steps, B, -limit, limit), q0, guess)

@@ -24,6 +24,8 @@ class Trajectory(NamedTuple):
     q: Float[Array, "T+1 nq"]
     v: Float[Array, "T+1 nv"]
     tau: Float[Array, "T nv"]
+    observations: PyTree = None
+    """What ``observe`` returns at the states that are kept."""
 
 
 class Episode(NamedTuple):
@@ -35,6 +37,7 @@ class Episode(NamedTuple):
     tau: Float[Array, "T nv"]
     alive: Bool[Array, " T+1"]
     """False from the first state on at which ``stop`` holds."""
+    observations: PyTree = None
 
 
 @checked
@@ -51,6 +54,7 @@ def rollout(
     substeps: int = 1,
     stride: int = 1,
     stop: Callable[[Array, Array, Array], Array] | None = None,
+    observe: Callable[[Array, Array, Array], PyTree] | None = None,
     key: Array | None = None,
     gradient: Literal["full", "checkpoint", "adjoint"] = "full",
     checkpoint_every: int | None = None,
@@ -78,13 +82,16 @@ def rollout(
         stride: keep every so many states; has to divide the number of steps.
         stop: ``stop(t, q, v) -> bool`` ends the trajectory at the first state where it holds. The
             result is then an :class:`Episode`. In a batch, samples that have ended idle.
+        observe: ``observe(t, q, v) -> pytree of arrays``, evaluated at the states that are kept
+            and stacked in the result's ``observations``.
         key: a random key; the policy is then called as ``controls(t, q, v, key)``, with a key of
             its own at each step.
         gradient: what reverse mode stores. ``"full"``: everything. ``"checkpoint"``: some states,
             between which it computes again. ``"adjoint"``: the states alone, sweeping back with the
             transpose of each step; no forward mode. All three give the same gradients, with
             respect to everything.
-        checkpoint_every: for ``"checkpoint"``: store a state every so many steps, in one level.
+        checkpoint_every: for ``"checkpoint"``: store a state every so many steps, in one level;
+            with a stride, rounded down to a multiple of it (at least one stride).
         checkpoint_levels: else nest so many levels: memory grows as T^(1/levels), and each level
             costs one more forward evaluation.
 
@@ -92,9 +99,12 @@ def rollout(
         The trajectory, the initial state included.
 
     Raises:
-        ValueError: for a wrong shape, an unknown integrator or gradient mode, a missing ``steps``
-            or a stride that does not divide them.
+        ValueError: for a wrong shape or dtype, an unknown integrator or gradient mode, a missing
+            or negative ``steps``, a stride that does not divide them, or a ``stop`` that returns
+            anything but one boolean.
     """
+    for name, value in {"q0": q0, "v0": v0}.items():
+        _same_dtype(model, name, value)
     steps, rows = _controls(model, controls, steps)
     options = {"substeps": substeps, "stride": stride, "checkpoint_levels": checkpoint_levels}
     for name, value in (options | {"checkpoint_every": checkpoint_every or 1}).items():
@@ -106,6 +116,8 @@ def rollout(
         raise ValueError(f"rollout: gradient must be one of {MODES}, got {gradient!r}")
     begin, method = with_memory(integrator)
     dt = jnp.asarray(dt, q0.dtype)
+    if stop is not None:
+        _check_stop(stop, dt, q0, v0)
     h = dt / substeps
     within = "full" if gradient == "full" else "checkpoint"
 
@@ -162,7 +174,10 @@ def rollout(
     states, tau = march(advance if stride == 1 else stretch, start, xs, gradient, sizes)
     q, v, _, *alive = jax.tree.map(lambda x0, x: jnp.concatenate([x0[None], x]), start, states)
     t = stride * jnp.arange(saved + 1).astype(q0.dtype) * dt
-    return Episode(t, q, v, tau, alive[0] > 0) if alive else Trajectory(t, q, v, tau)
+    seen = None if observe is None else jax.vmap(observe)(t, q, v)
+    if alive:
+        return Episode(t, q, v, tau, alive[0] > 0, seen)
+    return Trajectory(t, q, v, tau, seen)
 
 
 def last(tree: PyTree) -> PyTree:
@@ -170,8 +185,25 @@ def last(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda x: x[-1], tree)
 
 
+def _same_dtype(model: Model, name: str, value) -> None:
+    if (dtype := jnp.result_type(value)) != model.dtype:
+        raise ValueError(
+            f"rollout: {name} is {dtype}, robot {model.topology.name!r} {model.dtype}; use "
+            f"{name}.astype(model.dtype), or load the robot with dtype={dtype}"
+        )
+
+
+def _check_stop(stop: Callable, t: Array, q: Array, v: Array) -> None:
+    """A number would be cast to a boolean, rows would end the samples of nobody: neither passes."""
+    found = jax.eval_shape(stop, t, q, v)
+    if getattr(found, "shape", None) != () or found.dtype != jnp.bool_:
+        raise ValueError(f"rollout: stop has to return one boolean, as in q[0] > 1; got {found}")
+
+
 def _controls(model: Model, controls, steps: int | None):
     """The number of steps, and the rows of torques unless a policy gives them."""
+    if steps is not None and steps < 0:
+        raise ValueError(f"rollout: steps must be at least 0, got {steps}")
     if callable(controls):
         if steps is None:
             raise ValueError("rollout: with a policy, say how many steps to take: steps=…")
@@ -181,6 +213,7 @@ def _controls(model: Model, controls, steps: int | None):
         raise ValueError(
             f"rollout: controls has shape {rows.shape}, expected (T, nv) = (T, {model.nv})"
         )
+    _same_dtype(model, "controls", rows)
     if steps is not None and steps != rows.shape[0]:
         raise ValueError(f"rollout: steps={steps} but controls has {rows.shape[0]} rows")
     return rows.shape[0], rows

@@ -1,0 +1,171 @@
+"""Trajectory optimisation: iLQR against Crocoddyl, and two ways to run a Riccati sweep."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import rbd_jax as rbd
+from rbd_jax import optimize as opt
+from rbd_jax.optimize._expansion import Dynamics, Quadratic
+
+from ._report import Report, Table
+from ._robots import FILES, available, load
+from ._timing import Program, program, race
+
+ABOUT = (
+    "Tasks of `rbd_jax.optimize.tasks` on real robots, without friction and damping, torque limits "
+    "kept; reach: the goal is given by joint angles. Crocoddyl: `SolverBoxFDDP` (C++, one thread) "
+    "in a process of its own, on the same problem: same URDF, semi-implicit Euler, costs, bounds, "
+    "first guess. iLQR: `jax.jit` of `rbd_jax.optimize.ilqr`, alone and in a batch of starts. Time "
+    "of an iteration: that of a whole solve over its iterations, in a batch over those of its "
+    "slowest sample and the size of the batch. Difference: of the optimum's cost from that of "
+    "iLQR, relative; more than 1e-6 is an error."
+)
+RICCATI = (
+    "Backward and forward pass through a random linear-quadratic problem with n states and m "
+    "controls: step by step (`backward`, `forward`) and as associative scans."
+)
+TASKS = {
+    "reach": (rbd.optimize.tasks.reach, ("ur5", "panda"), 60),
+    "reorient": (rbd.optimize.tasks.reorient, ("hyq",), 40),
+}
+LIMITS = {"max_iterations": 200, "tol": 1e-12}
+
+
+def task_of(name: str, robot: str, steps: int):
+    """A task on a robot without what Pinocchio's forward dynamics does not know."""
+    build = TASKS[name][0]
+    model = load(robot)
+    bare = lambda m: (m.damping, m.armature)  # noqa: E731
+    model = eqx.tree_at(bare, model, (0 * model.damping, 0 * model.armature))
+    task = build(model, steps=steps)
+    if name == "reach":
+        move = 0.7 * jnp.sin(1.0 + 2.0 * jnp.arange(model.nv))
+        ones, goal = jnp.ones(model.nv), rbd.integrate(model, task.q0, move)
+        final = opt.StateCost(goal, 30 * ones, 10 * ones)
+        task = task._replace(problem=eqx.tree_at(lambda p: p.final, task.problem, final))
+    return task
+
+
+def spec_of(task, robot: str, repeats: int) -> dict:
+    """The task for the other process."""
+    problem, q0, _, u = task
+    file, free = FILES[robot]
+    parts = {k: {n: getattr(c, n) for n in c.__dataclass_fields__ if getattr(c, n) is not None}
+             for k, c in (("stage", problem.stage), ("final", problem.final))}  # fmt: skip
+    low, high = problem.bounds()
+    spec = {
+        "urdf": str(rbd.example_robot(file)), "free": free, "gravity": problem.model.gravity,
+        "joints": problem.model.joint_names[free:], "dt": problem.dt, "steps": problem.steps,
+        "q0": q0, "u": u, "lower": low, "upper": high, "tol": 1e-9, "max_iterations": 200,
+        "repeats": repeats, **parts,
+    }  # fmt: skip
+    plain = lambda x: np.asarray(x).tolist() if eqx.is_array(x) else x  # noqa: E731
+    return jax.tree.map(plain, spec)
+
+
+def crocoddyl(python: str, spec: dict) -> dict:
+    """What Crocoddyl finds."""
+    # isolated: a file of this folder is called pinocchio too
+    command = [python, "-I", Path(__file__).parent / "_crocoddyl.py"]
+    done = subprocess.run(command, input=json.dumps(spec), capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"Crocoddyl's process failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _solvers(task, batch: int) -> tuple[Program, Program, float, int, int]:
+    """One solve and a batch of them, compiled; the optimum, its iterations, those of the batch."""
+
+    def solve(q0, task):
+        s = opt.ilqr(task.problem, q0, task.v0, task.u, throw=False, **LIMITS)
+        return s.cost, s.iterations, s.result == opt.RESULTS.successful
+
+    m = task.problem.model
+    noise = 0.02 * jax.random.normal(jax.random.key(0), (batch, m.nv), m.dtype)
+    starts = jax.vmap(lambda d: rbd.integrate(m, task.q0, d))(noise)
+    one = program("iLQR", solve, task.q0, task)
+    many = program(f"iLQR, batch {batch}", jax.vmap(solve, (0, None)), starts, task, per=batch)
+    cost, n, good = one.run()
+    if not good:
+        raise AssertionError(f"iLQR does not converge in {int(n)} iterations")
+    return one, many, float(cost), int(n), int(jnp.max(many.run()[1]))
+
+
+def compare(table: Table, name: str, robot: str, steps: int, batch: int, options) -> None:
+    """One task on one robot."""
+    task = task_of(name, robot, steps)
+    one, many, cost, n, n_many = _solvers(task, batch)
+    race(one, many, seconds=options.seconds)
+    python = dict(x.split("=", 1) for x in options.peer_python or []).get("crocoddyl")
+    row = {"task": name, "robot": robot, "nv": task.problem.model.nv, "steps": steps}
+    if python is not None:
+        found = crocoddyl(python, spec_of(task, robot, 2 if options.tiny else 10))
+        ms = found["ms_a_solve"]
+        table.add(**row, solver=f"Crocoddyl {found['version']}", iterations=found["iterations"],
+                  ms_a_solve=ms, ms_an_iteration=ms / found["iterations"], cost=found["cost"],
+                  difference=found["cost"] / cost - 1)  # fmt: skip
+    for p, k in ((one, n), (many, n_many)):
+        ms = 1e-3 * p.median
+        table.add(**row, solver=p.name, iterations=k, ms_a_solve=ms, ms_an_iteration=ms / k,
+                  cost=cost if p is one else None, compile_s=p.compile_s)  # fmt: skip
+    if python is not None and abs(found["cost"] / cost - 1) > 1e-6:
+        raise AssertionError(f"{name}, {robot}: Crocoddyl finds {found['cost']}, iLQR {cost}")
+
+
+def linear_quadratic(n: int, m: int, steps: int) -> tuple[Dynamics, Quadratic, Quadratic]:
+    """A random problem: slightly coupled integrators, definite costs."""
+    keys = iter(jax.random.split(jax.random.key(0), 8))
+    normal = lambda *shape: jax.random.normal(next(keys), shape)  # noqa: E731
+    A = jnp.eye(n) + 0.1 * normal(steps, n, n) / np.sqrt(n)
+    f = Dynamics(A, 0.1 * normal(steps, n, m), 0.01 * normal(steps, n))
+    eye = lambda k: jnp.broadcast_to(jnp.eye(k), (steps, k, k))  # noqa: E731
+    l = Quadratic(normal(steps, n), normal(steps, m), eye(n), jnp.zeros((steps, m, n)), eye(m))
+    none = jnp.zeros((0,)), jnp.eye(n), jnp.zeros((0, n)), jnp.zeros((0, 0))
+    return f, l, Quadratic(normal(n), *none)
+
+
+def riccati(table: Table, n: int, m: int, steps: int, batch: int, seconds: float) -> None:
+    """Both sweeps, compared."""
+    f, l, end = linear_quadratic(n, m, steps)
+
+    def sequential(scale):
+        return opt.forward(f, opt.backward(f, l._replace(x=scale * l.x), end, jnp.zeros(())))
+
+    def associative(scale):
+        return opt.parallel_forward(f, opt.parallel_backward(f, l._replace(x=scale * l.x), end))
+
+    scales = jnp.linspace(0.5, 1.0, batch)
+    both = [program(g.__name__, jax.vmap(g), scales, per=batch) for g in (sequential, associative)]
+    (x, u), (y, w) = (p.run() for p in both)
+    difference = max(float(jnp.abs(a - b).max() / jnp.abs(a).max()) for a, b in ((x, y), (u, w)))
+    race(*both, seconds=seconds)
+    a, b = (p.median for p in both)
+    table.add(n=n, m=m, steps=steps, batch=batch, sequential_µs=a, associative_µs=b,
+              speed_up=a / b, difference=difference)  # fmt: skip
+
+
+def main(options) -> None:
+    """Reach and re-orient; then the sweeps over the length of the horizon."""
+    report = Report("optimize", options, ABOUT)
+    if not any(x.startswith("crocoddyl=") for x in options.peer_python or []):
+        print("  Crocoddyl skipped: give its Python, --peer-python crocoddyl=PYTHON")
+    table = report.table("iLQR against Crocoddyl")
+    batch = options.batch or (2 if options.tiny else 64)
+    for name, (_, robots, steps) in TASKS.items():
+        chosen = [r for r in robots if options.robots is None or r in options.robots]
+        for robot in available(chosen[:1] if options.tiny else chosen):
+            compare(table, name, robot, 10 if options.tiny else steps, batch, options)
+            report.write()
+            jax.clear_caches()
+    table = report.table("The Riccati sweep", RICCATI)
+    for n, m in ((4, 1), (14, 7)):
+        for steps in (8,) if options.tiny else (32, 128, 512, 1024):
+            for b in (1,) if options.tiny else (1, 64):
+                riccati(table, n, m, steps, b, 0.3 * options.seconds)
+        report.write()
