@@ -6,6 +6,7 @@ from typing import Any, cast
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from ..model import Model
@@ -78,7 +79,7 @@ class Problem(eqx.Module):
         self.lower, self.upper = self._bound("lower"), self._bound("upper")
         low, high = self.bounds()
         crossed = jnp.any(low > high)
-        if not isinstance(crossed, jax.core.Tracer) and crossed:
+        if not isinstance(crossed, Tracer) and crossed:
             raise ValueError(f"Problem: lower {low} exceeds upper {high}")
 
     def _bound(self, name: str) -> Array | None:
