@@ -8,6 +8,7 @@ import numpy as np
 import rbd_jax as rbd
 from rbd_jax.io import convert
 
+from ._plots import Bars, draw
 from ._report import Report, Table
 from ._robots import FILES, States, available, load, over_batch, states
 from ._timing import Program, program, race, ratio
@@ -49,7 +50,27 @@ def _calls(label: str):
     }[label.split(" raw")[0]]
 
 
-def _loop(call, model, rows: list[tuple]) -> Program:
+def same_tree(model: rbd.Model):
+    """Pinocchio's model of a robot of revolute joints, body by body in our order."""
+    import pinocchio as pin
+
+    theirs, topology = pin.Model(), model.topology
+    if set(topology.kinds) != {"revolute"}:
+        raise ValueError("same_tree: all joints must be revolute")
+    theirs.gravity.linear = np.asarray(model.gravity, float)
+    for i, up in enumerate(topology.parents):
+        joint = pin.JointModelRevoluteUnaligned(np.asarray(model.axis[i], float))
+        placement = pin.SE3(
+            np.asarray(model.placement_R[i], float), np.asarray(model.placement_p[i], float)
+        )
+        j = theirs.addJoint(up + 1, joint, placement, topology.joint_names[i])
+        I = pin.Inertia.FromDynamicParameters(np.asarray(model.inertia[i], float))
+        theirs.appendBodyToJoint(j, I, pin.SE3.Identity())
+    return theirs
+
+
+def loop(call, model, rows: list[tuple]) -> Program:
+    """Call for the rows one by one."""
     data = model.createData()
 
     def run():
@@ -66,9 +87,9 @@ def call_overhead() -> float:
     model = pin.Model()
     model.addJoint(0, pin.JointModelRZ(), pin.SE3.Identity(), "hinge")
     x = np.zeros(1)
-    loop = _loop(pin.rnea, model, [(x, x, x)] * 256)
-    race(loop, seconds=0.1)
-    return loop.median
+    nothing = loop(pin.rnea, model, [(x, x, x)] * 256)
+    race(nothing, seconds=0.1)
+    return nothing.median
 
 
 def _convert(layout, s: States) -> dict[str, list]:
@@ -104,7 +125,7 @@ def compare(
     dtypes: list[str],
     batch: int,
     seconds: float,
-    loop: int,
+    calls: int,
     functions: dict = FUNCTIONS,
 ) -> None:
     """Fill the table with one robot, all dtypes against Pinocchio in one race a function."""
@@ -117,11 +138,11 @@ def compare(
     double = load(name, "float64")
     layout = convert.pinocchio(double, theirs)
     exact = states(double, batch)
-    rows = _convert(layout, States(*(x[:loop] for x in exact)))
+    rows = _convert(layout, States(*(x[:calls] for x in exact)))
     for label, (function, last) in functions.items():
         arguments = list(zip(rows["q"], rows["v"], rows[last], strict=True))
         call = _calls(label)
-        rival = _loop(call, theirs, arguments)
+        rival = loop(call, theirs, arguments)
         ours = {}
         for dtype, m in models.items():
             s = states(m, batch)
@@ -145,6 +166,18 @@ def compare(
             )
 
 
+def plot(report: Report, table: Table) -> None:
+    """Bars of the ratios, one panel a dtype."""
+    panels = []
+    for dtype in dict.fromkeys(r["dtype"] for r in table.rows):
+        rows = [r for r in table.rows if r["dtype"] == dtype]
+        ratios = {(r["robot"], r["function"]): r["ratio"] for r in rows}
+        robots, functions = (list(dict.fromkeys(k[i] for k in ratios)) for i in (0, 1))
+        series = {f: [ratios.get((r, f)) for r in robots] for f in functions}
+        panels.append(Bars(f"Time over Pinocchio's, {dtype}", "ratio", robots, series, level=1))
+    draw(report, panels)
+
+
 def main(options) -> None:
     """Talos, HyQ, UR5 and Panda."""
     try:
@@ -157,5 +190,6 @@ def main(options) -> None:
     table = report.table(f"Against Pinocchio, batch {batch}")
     names = options.robots or (["ur5"] if options.tiny else ["talos", "hyq", "ur5", "panda"])
     for name in available(names):
-        compare(table, name, options.dtypes, batch, options.seconds, loop=min(batch, 256))
+        compare(table, name, options.dtypes, batch, options.seconds, min(batch, 256))
+    plot(report, table)
     report.write()
