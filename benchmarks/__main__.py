@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--limit",
         type=float,
-        help="quick and peers start no part after so many seconds (default 240, 450)",
+        help="quick, peers, figures start nothing after so many seconds (default 240, 450, 450)",
     )
     parser.add_argument(
         "--margin",

@@ -100,7 +100,9 @@ def idsva_body(model, q, v, a):
         t3 = two_B(dPsi) + inertia.apply(I, ddPsi) + cross_wrench(S, F)
         t4 = so3.rotate_inverse(G, S[:3]) + 2 * so3.cross(l, S[3:])
         t4 = jnp.concatenate([t4, jnp.zeros_like(t4)])
-        ts = tuple(y + unit[:, None] * t for y, t in zip(below[1], (t1, t2, t3, t4), strict=True))
+        ts = tuple(
+            y + unit[:, None] * t[None] for y, t in zip(below[1], (t1, t2, t3, t4), strict=True)
+        )
         columns = (
             _dot(ts[3], dPsi) + _dot(ts[0], ddPsi),
             _dot(ts[3], S) + 2 * _dot(ts[0], dPsi),
@@ -129,11 +131,13 @@ def _dot(A, x):
 def check(name: str, reference: tuple, other: tuple) -> float:
     """Largest difference of two results over the largest entry; raise if it is not rounding.
 
-    Long chains are ill-conditioned (M of a hundred links: about 1e8), which the limit allows for.
+    Long chains are ill-conditioned (M of a hundred links: about 1e8, growing with the fourth power
+    of the length), which the limit allows for.
     """
     pairs = zip(other, reference[: len(other)], strict=True)
     found = max(float(jnp.max(jnp.abs(x - y)) / jnp.max(jnp.abs(y))) for x, y in pairs)
-    limit = 1e-9 if reference[0].shape[-1] <= 50 else 1e-6
+    n = reference[0].shape[-1]
+    limit = 1e-9 if n <= 50 else 1e-6 if n <= 100 else 1e-3
     if not found < limit:
         raise AssertionError(f"{name} differs from its reference by {found:.1e}")
     return found

@@ -1,6 +1,7 @@
 """The figures of Singh's paper: Figs. 2–7 and Table III, measured here."""
 
 import math
+import time
 from functools import partial
 
 import numpy as np
@@ -48,7 +49,7 @@ def _rivals(model: rbd.Model, last: str) -> list:
     try:
         import pinocchio as pin
 
-        from .pinocchio import loop, same_tree
+        from ._pinocchio import loop, same_tree
     except ImportError:
         return []
     call = pin.computeRNEADerivatives if last == "a" else pin.computeABADerivatives
@@ -67,9 +68,15 @@ def _rivals(model: rbd.Model, last: str) -> list:
 class _Patience:
     """Which methods are still worth running: the time grows at least with N²."""
 
-    def __init__(self, batch: int):
-        self.batch = batch
+    def __init__(self, batch: int, end: float):
+        self.batch, self.end = batch, end
         self.last: dict[str, tuple[int, float]] = {}
+
+    def is_over(self, what: str) -> bool:
+        over = time.monotonic() > self.end
+        if over:
+            print(f"  {what} skipped: out of time (--limit)")
+        return over
 
     def allows(self, name: str, n: int) -> bool:
         n0, t0 = self.last.get(name, (n, 0.0))
@@ -79,11 +86,15 @@ class _Patience:
         self.last |= {k: (n, t) for k, t in cells.items()}
 
 
-def trees(report: Report, shape: str, dtype: str, batch: int, seconds: float, lengths, full: bool):
-    """One row a length; ``full``: also the baselines, on serial chains."""
+def trees(
+    report: Report, shape: str, dtype: str, seconds: float, lengths, patience: _Patience, full: bool
+) -> Table:
+    """One row a length; ``full``: with Pinocchio, and the baselines on serial chains."""
+    batch = patience.batch
     table = report.table(f"{shape}, {dtype}, batch {batch}, µs")
-    patience = _Patience(batch)
     for n in lengths:
+        if patience.is_over(f"N = {n}"):
+            continue
         model = load(SHAPES[shape].format(n), dtype)
         cells, differences = {}, []
         for last, ours in (("a", IDSVA), ("tau", FDSVA)):
@@ -176,7 +187,13 @@ def main(options) -> None:
     lengths = (2, 4) if options.tiny else LENGTHS
     seconds = min(options.seconds, 0.4)
     first, *others = options.dtypes
-    tables = {s: trees(report, s, first, batch, seconds, lengths, full=True) for s in SHAPES}
+    end = time.monotonic() + (options.limit or 450)
+
+    def measure(shape: str, dtype: str, full: bool) -> Table:
+        patience = _Patience(batch, end)
+        return trees(report, shape, dtype, seconds, lengths, patience, full)
+
+    tables = {s: measure(s, first, full=True) for s in SHAPES}
     real = None
     if _rivals(load("chain2"), "a"):
         names = options.robots or (["ur3"] if options.tiny else ["ur3", "baxter", "hyq", "talos"])
@@ -187,7 +204,7 @@ def main(options) -> None:
     every = {(shape, first): table for shape, table in tables.items()}
     for dtype in others:
         for shape in SHAPES:
-            every[shape, dtype] = trees(report, shape, dtype, batch, seconds, lengths, full=False)
+            every[shape, dtype] = measure(shape, dtype, full=False)
     crossings = report.table(
         f"Table III: N from which AZA is faster than DMM, batch {batch}",
         f"–: DMM is faster up to N = {lengths[-1]}. The paper varies compilers, this table dtypes.",

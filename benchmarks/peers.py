@@ -1,18 +1,16 @@
 """Against other JAX libraries: same robots, batch and dtype, in turns, results compared."""
 
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import numpy as np
-
 from ._peers import PEERS
-from ._peers.description import to_urdf
-from ._peers.side import Failed, Side
+from ._peers.contest import CASES, OURS, Contest
 from ._plots import Bars, Lines, draw
 from ._report import Report, Table
-from ._robots import available, load, states
+from ._robots import available
 
 ABOUT = (
     "Time per evaluation (median, µs). Every library runs in a process of its own, in the "
@@ -28,149 +26,30 @@ ABOUT = (
     "left out and named. –: not run; the reasons are in the table of the libraries."
 )
 ROBOTS = ["ur5", "talos", "hyq"]
-SWEEP = (1, 16, 256, 4096, 65536)
-CASES = {  # label -> (our program, theirs, batches, batches of the first robot)
-    "ID": ("ID", "ID", (1, 1024), SWEEP),
-    "FD": ("FD", "FD", (1, 1024), SWEEP),
-    "FD Jacobian, jacfwd": ("FD explicit", "FD jacfwd", (128,), (1, 128)),
-    "FD Jacobian, jacrev": ("FD explicit", "FD jacrev", (128,), (1, 128)),
-    "ID vjp": ("ID vjp", "ID vjp", (1024,), (1, 1024)),
-    "FD vjp": ("FD vjp", "FD vjp", (1024,), (1, 1024)),
-    "rollout gradient": ("rollout gradient", "rollout gradient", (128,), (1, 128)),
-}
-OURS = "rbd_jax"
-SAMPLES, LONGEST_S = 64, 2.0
-ROUNDING = {"float32": 5e-2, "float64": 1e-5}  # of ill-conditioned robots, still far from a mistake
 
 
-def _pythons(options) -> dict[str, str]:
-    """Peer -> its Python; makes missing environments if asked to, and says which are absent."""
+def _pythons(options) -> tuple[dict[str, str], dict[str, str]]:
+    """Peer -> its Python, and peer -> why it has none; makes missing environments if asked to."""
     given = dict(x.split("=", 1) for x in options.peer_python or [])
     for name in given.keys() - PEERS.keys():
         raise SystemExit(f"--peer-python: no peer {name!r}; there are {', '.join(PEERS)}")
-    found = {}
+    found, absent = {}, {}
     for name, peer in PEERS.items():
-        python = given.get(name) or Path(options.peer_envs).absolute() / name / "bin" / "python"
-        if name not in given and options.make_peers and not Path(python).exists():
-            print(f"  making {python}", flush=True)
-            subprocess.run([sys.executable, "-m", "venv", Path(python).parents[1]], check=True)
+        folder = Path(options.peer_envs).absolute() / name
+        python = Path(given.get(name, folder / "bin" / "python"))
+        if name not in given and options.make_peers and not python.exists():
+            print(f"  making {folder}", flush=True)
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
             install = [python, "-m", "pip", "install", "-q", *peer.requirements]
             if subprocess.run(install).returncode:
-                print(f"  {name} skipped: {' '.join(peer.requirements)} cannot be installed")
-                continue
-        if Path(python).exists():
+                shutil.rmtree(folder)
+                absent[name] = f"pip cannot install {' '.join(peer.requirements)}"
+        if python.exists():
             found[name] = str(python)
         else:
-            print(f"  {name} skipped: no {python} (--make-peers makes it)")
-    return found
-
-
-def _request(name: str) -> dict:
-    """What a side needs to load the robot: URDF, names of joints, states."""
-    model = load(name, "float64")
-    urdf, joints = to_urdf(model)
-    s, ct = states(model, SAMPLES), states(model, SAMPLES, seed=7).v
-    floating = model.topology.kinds[0] == "free"
-    q, v = ([int(f(n).start) for n in joints] for f in (model.q_slice, model.v_slice))
-    found = {"q": s.q[:, q], "v": s.v[:, v], "a": s.a[:, v], "tau": s.tau[:, v], "ct": ct[:, v]}
-    found = {f"joint_{k}": x for k, x in found.items()}
-    if floating:
-        found |= {"base_q": s.q[:, :7], "base_v": s.v[:, :6], "base_a": s.a[:, :6]}
-    lists = {k: np.asarray(x).tolist() for k, x in found.items()}
-    return {"urdf": urdf, "floating": floating, "joints": joints, "states": lists}
-
-
-class Contest:
-    """All libraries that could load one robot in one dtype."""
-
-    def __init__(self, robot: str, dtype: str, pythons: dict[str, str], patience: float):
-        self.robot, self.dtype, self.patience = robot, dtype, patience
-        self.sides = {OURS: Side("ours", sys.executable, dtype)}
-        self.sides |= {name: Side(name, python, dtype) for name, python in pythons.items()}
-        self.notes = {name: [] for name in self.sides}
-        self.compile = dict.fromkeys(self.sides, 0.0)
-        self.difference = {name: {} for name in self.sides}
-        request = _request(robot) | {"dtype": dtype}
-        self.loaded = self._all("load", self.patience, {n: request for n in self.sides})
-        self.nv = self.loaded.get(OURS, {}).get("nv")
-        self.once: dict[tuple[str, str], tuple[int, float]] = {}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for side in self.sides.values():
-            side.close()
-
-    def _all(self, do: str, seconds: float, requests: dict[str, dict], what: str = "") -> dict:
-        """Ask several at once; who fails is left out and noted."""
-        asked, answers = [], {}
-        for name, request in requests.items():
-            try:
-                self.sides[name].send(do, **request)
-                asked.append(name)
-            except Failed as problem:
-                self._note(name, f"{what or do}: {problem}")
-        for name in asked:
-            try:
-                answers[name] = self.sides[name].receive(seconds)
-            except Failed as problem:
-                self._note(name, f"{what or do}: {problem}")
-        return answers
-
-    def _note(self, name: str, text: str) -> None:
-        self.notes[name].append(text)
-        print(f"    {name}: {text}", flush=True)
-
-    def race(self, label: str, batch: int, seconds: float) -> dict[str, float]:
-        """Median µs per evaluation of every library that manages this."""
-        mine, theirs, *_ = CASES[label]
-        requests = {}
-        for name, side in self.sides.items():
-            if name not in self.loaded or not side.alive:
-                continue
-            last, once = self.once.get((name, label), (batch, 0.0))
-            if once * batch / last > LONGEST_S:
-                self._note(name, f"{label}, batch {batch}: over {LONGEST_S:.0f} s a run")
-                continue
-            function = mine if name == OURS else theirs
-            requests[name] = {"function": function, "batch": batch}
-        compiled = self._all("compile", self.patience, requests, f"{label}, batch {batch}")
-        for name, answer in compiled.items():
-            self.compile[name] = max(self.compile[name], answer["compile_cpu_s"])
-            self.once[name, label] = batch, answer["once"]
-        if OURS not in compiled:
-            return {}
-        if self.difference[OURS].get(label) is None:
-            self.compare(label, requests, compiled)
-        racing = [n for n in compiled if self.difference[n].get(label, 0.0) is not None]
-        times: dict[str, list[float]] = {n: [] for n in racing}
-        for _ in range(3):  # turns; each library runs for about seconds / 3 in each
-            for name in racing:
-                runs = int(max(1, min(200, seconds / 3 / compiled[name]["once"])))
-                try:
-                    times[name] += self.sides[name].ask("time", self.patience, runs=runs)["times"]
-                except Failed as problem:
-                    self._note(name, f"{label}, batch {batch}: {problem}")
-        self.once |= {(n, label): (batch, float(np.median(t))) for n, t in times.items() if t}
-        return {n: self.once[n, label][1] / batch * 1e6 for n, t in times.items() if t}
-
-    def compare(self, label: str, requests: dict, compiled: dict) -> None:
-        """Differences from our results; None for a library that computes something else."""
-        ask = {n: {"function": requests[n]["function"], "samples": 4} for n in compiled}
-        blocks = {n: x["blocks"] for n, x in self._all("result", self.patience, ask, label).items()}
-        blocks = {n: [np.array(b) for b in x] for n, x in blocks.items()}
-        self.difference[OURS][label] = 0.0
-        limit = ROUNDING["float32" if "rollout" in label else self.dtype]
-        for name in [n for n in blocks if n != OURS]:
-            pairs = list(zip(blocks[name], blocks[OURS], strict=True))
-            if any(x.shape != y.shape for x, y in pairs):
-                found = float("inf")
-            else:
-                found = max(float(np.abs(x - y).max() / np.abs(y).max()) for x, y in pairs)
-            self.difference[name][label] = found if found < limit else None
-            if not found < limit:
-                self._note(name, f"{label}: differs by {found:.1e}, left out")
+            absent.setdefault(name, f"no {options.peer_envs}/{name} (--make-peers makes it)")
+            print(f"  {name} skipped: {absent[name]}", flush=True)
+    return found, absent
 
 
 def _contest(contest: Contest, table: Table, best: Table, seconds: float, sweep, end: float):
@@ -241,7 +120,10 @@ def main(options) -> None:
     """A fixed-base arm over all batches; Talos and HyQ."""
     report = Report("peers", options, ABOUT)
     end = time.monotonic() + (options.limit or 450)
-    pythons = _pythons(options)
+    pythons, absent = _pythons(options)
+    if not pythons:
+        print("peers skipped: none of the libraries is there")
+        return
     best = report.table("The fastest other library against ours")
     table = report.table("All of them, µs per evaluation")
     libraries = report.table("The libraries")
@@ -256,5 +138,7 @@ def main(options) -> None:
                 _contest(contest, table, best, min(options.seconds, 0.5), sweep, end)
                 _libraries(libraries, contest)
             report.write()
+    for name, reason in absent.items():
+        libraries.add(library=name, notes=f"skipped: {reason}")
     _plot(report, table, best)
     report.write()

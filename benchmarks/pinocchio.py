@@ -8,10 +8,11 @@ import numpy as np
 import rbd_jax as rbd
 from rbd_jax.io import convert
 
+from ._pinocchio import call_overhead, loop
 from ._plots import Bars, draw
 from ._report import Report, Table
 from ._robots import FILES, States, available, load, over_batch, states
-from ._timing import Program, program, race, ratio
+from ._timing import program, race, ratio
 
 ABOUT = (
     "Time per evaluation (median, µs). rbd_jax: one `jax.jit(jax.vmap(f))` over the batch, the "
@@ -48,48 +49,6 @@ def _calls(label: str):
         "ID derivatives": pin.computeRNEADerivatives,
         "FD derivatives": pin.computeABADerivatives,
     }[label.split(" raw")[0]]
-
-
-def same_tree(model: rbd.Model):
-    """Pinocchio's model of a robot of revolute joints, body by body in our order."""
-    import pinocchio as pin
-
-    theirs, topology = pin.Model(), model.topology
-    if set(topology.kinds) != {"revolute"}:
-        raise ValueError("same_tree: all joints must be revolute")
-    theirs.gravity.linear = np.asarray(model.gravity, float)
-    for i, up in enumerate(topology.parents):
-        joint = pin.JointModelRevoluteUnaligned(np.asarray(model.axis[i], float))
-        placement = pin.SE3(
-            np.asarray(model.placement_R[i], float), np.asarray(model.placement_p[i], float)
-        )
-        j = theirs.addJoint(up + 1, joint, placement, topology.joint_names[i])
-        I = pin.Inertia.FromDynamicParameters(np.asarray(model.inertia[i], float))
-        theirs.appendBodyToJoint(j, I, pin.SE3.Identity())
-    return theirs
-
-
-def loop(call, model, rows: list[tuple]) -> Program:
-    """Call for the rows one by one."""
-    data = model.createData()
-
-    def run():
-        for row in rows:
-            call(model, data, *row)
-
-    return Program("pinocchio", run, per=len(rows))
-
-
-def call_overhead() -> float:
-    """Median time (µs) of ``pin.rnea`` for a robot of one joint: a bound on the call itself."""
-    import pinocchio as pin
-
-    model = pin.Model()
-    model.addJoint(0, pin.JointModelRZ(), pin.SE3.Identity(), "hinge")
-    x = np.zeros(1)
-    nothing = loop(pin.rnea, model, [(x, x, x)] * 256)
-    race(nothing, seconds=0.1)
-    return nothing.median
 
 
 def _convert(layout, s: States) -> dict[str, list]:

@@ -23,13 +23,13 @@ PEERS = {
     ),
     "mjx": Peer(
         "mujoco-mjx",
-        ("mujoco-mjx==3.17.0", "jax==0.6.0", "jaxlib==0.6.0"),
+        ("mujoco-mjx==3.17.0", "mujoco==3.17.0", "jax==0.6.0", "jaxlib==0.6.0"),
         "the smooth part only (kinematics to `rne` and `solve_m`), no contacts, no constraints; on "
         "a JAX before XLA's fusion emitters, which slow it many times",
     ),
     "brax": Peer(
         "brax",
-        ("brax==0.14.2", "jax==0.6.0", "jaxlib==0.6.0"),
+        ("brax==0.14.2", "mujoco-mjx==3.17.0", "mujoco==3.17.0", "jax==0.6.0", "jaxlib==0.6.0"),
         "generalized pipeline, its terms only: `mass.matrix`, `dynamics.inverse`, Cholesky",
     ),
     "jaxsim": Peer(

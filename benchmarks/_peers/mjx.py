@@ -35,8 +35,8 @@ class Robot:
         model = compile_urdf(urdf, floating)
         self.joints = [n for n in joint_names(model) if n in joints]
         self.types = model.jnt_type
-        self.model = mjx.put_model(model)
-        self.data = mjx.make_data(self.model)
+        self.model = mjx.put_model(model, impl="jax")
+        self.data = mjx.make_data(model, impl="jax")
 
     inputs = staticmethod(layout.mujoco)
 
