@@ -113,7 +113,7 @@ def idsva_body(model, q, v, a):
         l = so3.rotate(R, l)
         G = so3.matmul(so3.matmul(R, G), so3.transpose(R)) - 2 * so3.matmul(so3.hat(p), so3.hat(l))
         up = inertia.to_parent(T, I), G, l, wrench_to_parent(T, F)
-        many = R[None], jnp.broadcast_to(p, (unit.shape[0], 3))
+        many = jax.tree.map(lambda x: jnp.broadcast_to(x, (*unit.shape, *x.shape)), T)
         return (up, tuple(wrench_to_parent(many, t) for t in ts)), (columns, rows)
 
     unit = jnp.eye(model.nv, dtype=q.dtype)

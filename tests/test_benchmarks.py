@@ -82,11 +82,11 @@ def test_layouts_turn_the_base():
         "base_a": np.zeros((1, 6)),
     } | {f"joint_{k}": np.array([[1.0, 2.0]]) for k in ("q", "v", "a", "tau")}
     found = layout.mujoco(states, [1, 0])
-    np.testing.assert_allclose(found["v"], [[0, 3, 0, 0, 0, 2, 2, 1]], atol=1e-15)
-    np.testing.assert_allclose(found["a"], [[-6, 0, 0, 0, 0, 0, 2, 1]], atol=1e-15)
+    np.testing.assert_allclose(found["v"], [[0, 3, 0, 0, 0, 2, 2, 1]], atol=1e-14)
+    np.testing.assert_allclose(found["a"], [[-6, 0, 0, 0, 0, 0, 2, 1]], atol=1e-14)
     states["base_v"] = np.array([[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
     np.testing.assert_allclose(
-        layout.mixed(states, [0, 1])["v"], [[0, 0, 0, 0, 1, 0, 1, 2]], atol=1e-15
+        layout.mixed(states, [0, 1])["v"], [[0, 0, 0, 0, 1, 0, 1, 2]], atol=1e-14
     )
 
 

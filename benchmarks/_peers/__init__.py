@@ -35,11 +35,11 @@ PEERS = {
     "jaxsim": Peer(
         "jaxsim",
         ("jaxsim==0.9.0",),
-        "`forward_dynamics_aba`, `inverse_dynamics`, with the data object built from the state",
+        "`forward_dynamics_aba`, `inverse_dynamics`, its data object built from the state",
     ),
     "adam": Peer(
         "adam-robotics",
         ("adam-robotics[jax]==0.5.0",),
-        "`mass_matrix`, `bias_force`, Cholesky (it has no inverse dynamics with accelerations)",
+        "`aba`; for ID and fixed bases, which it has not, `mass_matrix`, `bias_force`, Cholesky",
     ),
 }

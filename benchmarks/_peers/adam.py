@@ -25,19 +25,22 @@ class Robot:
 
     def __init__(self, urdf, floating, joints, dtype):
         gravity = jnp.array([0, 0, -9.81, 0, 0, 0], dtype)
-        self.robot = KinDynComputations(urdf, list(joints), gravity=gravity)
+        self.robot = KinDynComputations(urdf, list(joints), dtype, gravity=gravity)
         self.joints, self.floating, self.dtype = list(joints), floating, dtype
 
     inputs = staticmethod(layout.mixed)
 
+    def _base(self, q, v):
+        """Pose and twist of the base; the joints' q and v."""
+        H = jnp.eye(4, dtype=self.dtype)
+        if not self.floating:
+            return H, jnp.zeros(6, self.dtype), q, v
+        return H.at[:3, :3].set(_rotation(q[3:7])).at[:3, 3].set(q[:3]), v[:6], q[7:], v[6:]
+
     def _terms(self, q, v):
-        if self.floating:
-            H = jnp.eye(4, dtype=self.dtype).at[:3, :3].set(_rotation(q[3:7])).at[:3, 3].set(q[:3])
-            M = self.robot.mass_matrix(H, q[7:])
-            return M, self.robot.bias_force(H, q[7:], v[:6], v[6:])
-        H, still = jnp.eye(4, dtype=self.dtype), jnp.zeros(6, self.dtype)
-        M, h = self.robot.mass_matrix(H, q), self.robot.bias_force(H, q, still, v)
-        return M[6:, 6:], h[6:]
+        H, twist, q, v = self._base(q, v)
+        M, h = self.robot.mass_matrix(H, q), self.robot.bias_force(H, q, twist, v)
+        return (M, h) if self.floating else (M[6:, 6:], h[6:])
 
     def inverse_dynamics(self, q, v, a):
         """Mass matrix and bias force."""
@@ -45,7 +48,10 @@ class Robot:
         return jnp.matmul(M, a) + h
 
     def forward_dynamics(self, q, v, tau):
-        """Cholesky of the mass matrix."""
+        """ABA, which is for floating bases; Cholesky of the joints' mass matrix for fixed ones."""
+        if self.floating:
+            H, twist, q, v = self._base(q, v)
+            return self.robot.aba(H, q, twist, v, tau[6:])
         M, h = self._terms(q, v)
         return jax.scipy.linalg.solve(M, tau - h, assume_a="pos")
 

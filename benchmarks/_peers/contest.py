@@ -43,12 +43,12 @@ class Contest:
 
     def __init__(self, robot: str, dtype: str, pythons: dict[str, str], patience: float):
         self.robot, self.dtype, self.patience = robot, dtype, patience
+        request = _request(robot) | {"dtype": dtype}
         self.sides = {OURS: Side("ours", sys.executable, dtype)}
         self.sides |= {name: Side(name, python, dtype) for name, python in pythons.items()}
         self.notes = {name: [] for name in self.sides}
         self.compile = dict.fromkeys(self.sides, 0.0)
         self.difference = {name: {} for name in self.sides}
-        request = _request(robot) | {"dtype": dtype}
         self.loaded = self._all("load", self.patience, {n: request for n in self.sides})
         self.nv = self.loaded.get(OURS, {}).get("nv")
         self.once: dict[tuple[str, str], tuple[int, float]] = {}

@@ -1,6 +1,8 @@
 """A robot as a URDF that every library reads alike: one link a body, one joint of one dof each."""
 
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from rbd_jax import Model
 from rbd_jax.spatial import inertia
@@ -18,7 +20,7 @@ def _rpy(R: np.ndarray) -> tuple[float, float, float]:
     return np.arctan2(R[2, 1], R[2, 2]), pitch, np.arctan2(R[1, 0], R[0, 0])
 
 
-def _link(name: str, I10: np.ndarray) -> str:
+def _link(name: str, I10: Array) -> str:
     J = np.asarray(inertia.inertia_com(I10))
     entries = {
         f"i{a}{b}": J[i, j] for i, a in enumerate("xyz") for j, b in enumerate("xyz") if j >= i
@@ -39,10 +41,10 @@ def to_urdf(model: Model) -> tuple[str, list[str]]:
     topology = model.topology
     floating = topology.kinds[0] == "free"
     root = topology.body_names[0] if floating else "the_base"
-    links = [] if floating else [_link(root, np.r_[1.0, np.zeros(3), 1.0, 0.0, 1.0, 0.0, 0.0, 1.0])]
+    links = [] if floating else [_link(root, jnp.array([1.0, 0, 0, 0, 1, 0, 1, 0, 0, 1]))]
     joints, names = [], []
     for i, (body, kind) in enumerate(zip(topology.body_names, topology.kinds, strict=True)):
-        links.append(_link(body, np.asarray(model.inertia[i], float)))
+        links.append(_link(body, model.inertia[i]))
         if i == 0 and floating:
             continue
         if kind not in ("revolute", "prismatic"):

@@ -2,6 +2,7 @@
 
 import xml.etree.ElementTree as ET
 
+import jax
 import jax.numpy as jnp
 import jaxsim.api as js
 from jaxsim import VelRepr
@@ -59,7 +60,8 @@ class Robot:
         self.model = js.model.JaxSimModel.build_from_model_description(
             model_description=to_sdf(urdf, floating), is_urdf=False, gravity=9.81
         )
-        self.joints, self.floating = [n for n in self.model.joint_names() if n in joints], floating
+        self.joints = [n for n in self.model.joint_names() if n in joints]
+        self.floating, self.parallel = floating, jax.default_backend() != "cpu"
 
     inputs = staticmethod(layout.mixed)
 
@@ -91,7 +93,7 @@ class Robot:
         return jnp.concatenate([f, tau]) if self.floating else tau
 
     def forward_dynamics(self, q, v, tau):
-        """ABA."""
+        """ABA; by levels where its documentation recommends that, on accelerators."""
         n = len(self.joints)
         base, a = js.model.forward_dynamics_aba(self.model, self._data(q, v), joint_forces=tau[-n:])
         return jnp.concatenate([base, a]) if self.floating else a

@@ -79,4 +79,6 @@ class Side:
         """End the process."""
         if self.alive:
             self.process.kill()
+        self.process.stdin.close()
+        self.process.stdout.close()
         self.process.wait()
