@@ -1,5 +1,8 @@
 """The parts of the benchmarks that could make a comparison unfair without anybody noticing."""
 
+import json
+from types import SimpleNamespace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -39,8 +42,9 @@ def test_idsva_in_body_coordinates(tree):
 
 def test_idsva_in_body_coordinates_refuses_a_floating_base():
     model = rbd.samples.quadruped()
+    v = jnp.zeros(model.nv)
     with pytest.raises(ValueError, match="one dof"):
-        baselines.idsva_body(model, *_state(model))
+        baselines.idsva_body(model, jnp.zeros(model.nq), v, v)
 
 
 @pytest.mark.parametrize("floating", [False, True])
@@ -118,3 +122,30 @@ def test_guard_looks_at_the_ratio_that_got_least_worse():
     assert old == {("t", "r", "ID"): {"ratio": 2.0, "speed_up": 0.25}}
     assert guard.worse({"ratio": 4.0, "speed_up": 0.25}, old["t", "r", "ID"]) == 1.0
     assert guard.worse({"ratio": 4.0, "speed_up": 0.5}, old["t", "r", "ID"]) == 2.0
+
+
+@pytest.mark.parametrize("speed_up, calls, code", [(3.5, 1, None), (2.0, 2, 1)])
+def test_guard_exits_with_one_for_a_slower_row(
+    tmp_path, monkeypatch, capsys, speed_up, calls, code
+):
+    """Within the margin all is well; beyond it, it measures again before it says so."""
+    table = {"title": "t", "rows": [{"robot": "r", "speed_up": 4.0}]}
+    head = {"date": "", "processor": "", "cores": 2, "commit": ""}
+    content = {"tables": [table], "environment": head, "settings": {"dtypes": [], "seconds": 1}}
+    (tmp_path / "quick.json").write_text(json.dumps(content))
+    asked = []
+
+    def measure(options, names):
+        asked.append(names)
+        return {("t", "r"): {"speed_up": 1 / speed_up}}
+
+    monkeypatch.setattr(guard, "_measure", measure)
+    options = SimpleNamespace(results=tmp_path, margin=1.3, robots=None)
+    if code:
+        with pytest.raises(SystemExit) as left:
+            guard.main(options)
+        assert left.value.code == code
+    else:
+        guard.main(options)
+    assert len(asked) == calls
+    assert ("SLOWER" in capsys.readouterr().out) == bool(code)
