@@ -11,14 +11,11 @@ COMPILER = '<mujoco><compiler fusestatic="false" discardvisual="false"/></mujoco
 
 
 def compile_urdf(urdf: str, floating: bool) -> mujoco.MjModel:
-    """MuJoCo's model of a URDF; a floating root hangs on a joint of six degrees of freedom."""
-    end = urdf.rindex("</robot>")
-    extra = COMPILER
+    """MuJoCo's model of a URDF, without constraints."""
+    spec = mujoco.MjSpec.from_string(urdf.replace("</robot>", COMPILER + "</robot>"))
     if floating:
-        root = urdf.split('<link name="', 1)[1].split('"', 1)[0]
-        extra += '<link name="the_world"/><joint name="the_root" type="floating">'
-        extra += f'<parent link="the_world"/><child link="{root}"/></joint>'
-    model = mujoco.MjModel.from_xml_string(urdf[:end] + extra + "</robot>")
+        spec.worldbody.first_body().add_freejoint()
+    model = spec.compile()
     model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT
     return model
 
