@@ -9,14 +9,14 @@ from .description import to_urdf
 from .side import Failed, Side
 
 SWEEP = (1, 16, 256, 4096, 65536)
-CASES = {  # label -> (our program, theirs, batches, batches of the first robot)
+CASES = {  # label -> (our program, theirs, batches, batches of the arm); the slowest last
     "ID": ("ID", "ID", (1, 1024), SWEEP),
     "FD": ("FD", "FD", (1, 1024), SWEEP),
     "FD Jacobian, jacfwd": ("FD explicit", "FD jacfwd", (128,), (1, 128)),
-    "FD Jacobian, jacrev": ("FD explicit", "FD jacrev", (128,), (1, 128)),
-    "ID vjp": ("ID vjp", "ID vjp", (1024,), (1, 1024)),
     "FD vjp": ("FD vjp", "FD vjp", (1024,), (1, 1024)),
+    "ID vjp": ("ID vjp", "ID vjp", (1024,), (1, 1024)),
     "rollout gradient": ("rollout gradient", "rollout gradient", (128,), (1, 128)),
+    "FD Jacobian, jacrev": ("FD explicit", "FD jacrev", (128,), (1, 128)),
 }
 OURS = "rbd_jax"
 SAMPLES, LONGEST_S = 64, 2.0
