@@ -9,15 +9,18 @@ import warnings
 
 COMMANDS = {
     "quick": "a short version of the main tables (under 5 minutes on 2 quiet cores)",
+    "peers": "against frax, MJX, Brax, JaxSim and adam, each in an environment of its own",
     "pinocchio": "dynamics and first derivatives against Pinocchio, on real robots",
     "derivatives": "jvp, vjp, jacfwd, jacrev of the ruled functions against plain autodiff",
     "explicit": "IDSVA and FDSVA (DMM, AZA) against the baselines of Singh, Table II",
     "second_order": "second derivatives against autodiff of autodiff",
+    "figures": "Figs. 2–7 and Table III of Singh: methods, frames, Pinocchio; chains and trees",
     "scaling": "time against the length of a chain, with fitted slopes and a plot",
     "memory": "peak memory and time of the gradient of a rollout, with and without the rules",
     "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
     "compile": "first-call compile time of every public function and its derivatives",
+    "guard": "compare the ratios of a part of quick with the committed ones; exit code 1 if slower",
 }
 
 
@@ -34,12 +37,45 @@ def _parser() -> argparse.ArgumentParser:
         help="time spent on each comparison, more for slow programs (default 1; quick 0.4)",
     )
     parser.add_argument("--batch", type=int, help="samples in a batch (default: each command's)")
-    parser.add_argument("--dtypes", default="float64,float32", help="comma-separated")
+    parser.add_argument(
+        "--dtypes", help="comma-separated (default float64,float32; peers: float32)"
+    )
     parser.add_argument("--robots", help="comma-separated, e.g. talos,hyq,arm,chain50,tree30x2")
     parser.add_argument("--cores", type=int, help="restrict the process to so many cores")
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")
     parser.add_argument(
-        "--limit", type=float, default=240, help="quick starts no part after so many seconds"
+        "--limit",
+        type=float,
+        help="quick, peers, figures start nothing after so many seconds (default 240, 450, 450)",
+    )
+    parser.add_argument(
+        "--margin",
+        type=float,
+        default=1.3,
+        help="guard: how much worse a ratio may be than the committed one (default 1.3)",
+    )
+    parser.add_argument(
+        "--peer-envs",
+        default=".venv-peers",
+        metavar="FOLDER",
+        help="where the peers' environments are, FOLDER/NAME/bin/python (default .venv-peers)",
+    )
+    parser.add_argument(
+        "--peer-python",
+        action="append",
+        metavar="NAME=PYTHON",
+        help="the Python of one peer; may be repeated",
+    )
+    parser.add_argument(
+        "--make-peers",
+        action="store_true",
+        help="make the missing environments of the peers first (venv and pip; minutes, 4 GB)",
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=180,
+        help="a peer that has not answered after so many seconds is left out (default 180)",
     )
     parser.add_argument(
         "--peer-python",
@@ -61,11 +97,13 @@ def main(arguments: list[str] | None = None) -> None:
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)
-    options.dtypes = options.dtypes.split(",")
+    usual = "float32" if options.command == "peers" else "float64,float32"
+    options.dtypes = (options.dtypes or usual).split(",")
     options.robots = options.robots.split(",") if options.robots else None
     options.seconds = options.seconds or (0.4 if options.command == "quick" else 1.0)
     warnings.filterwarnings("ignore", message="", category=UserWarning, module="rbd_jax")
-    names = [n for n in COMMANDS if n != "quick"] if options.command == "all" else [options.command]
+    every = [n for n in COMMANDS if n not in ("quick", "guard")]
+    names = every if options.command == "all" else [options.command]
     for name in names:
         start = time.perf_counter()
         importlib.import_module(f"benchmarks.{name}").main(options)

@@ -13,6 +13,7 @@ import rbd_jax as rbd
 FILES = {  # name -> (file of example-robot-data, floating base)
     "talos": ("talos_full_v2", True),
     "hyq": ("hyq_no_sensors", True),
+    "ur3": ("ur3_robot", False),
     "ur5": ("ur5_robot", False),
     "panda": ("panda", False),
     "baxter": ("baxter", False),

@@ -4,6 +4,7 @@
   by Kim's Table 5, which is that chain rule written out, and by forward-mode autodiff.
 - ABACR: the chain rule on ABA, by forward-mode autodiff.
 - FDCR: ``∂FD = −M⁻¹ RNEACR``, M⁻¹ apart.
+- IDSVA in body coordinates, for Fig. 3.
 
 All work in the tangent space: column k is along ``integrate(q, ε e_k)``.
 """
@@ -12,8 +13,14 @@ import jax
 import jax.numpy as jnp
 
 import rbd_jax as rbd
+from rbd_jax.algorithms._tree import leaf_to_root, root_to_leaf
+from rbd_jax.algorithms.gravity import base_acceleration
+from rbd_jax.derivatives._operator import _gamma
 from rbd_jax.derivatives.kim import perturbation_of
 from rbd_jax.derivatives.kim_inverse import kim_inverse_dynamics_derivative
+from rbd_jax.model import joint_placements, motion_subspace
+from rbd_jax.spatial import inertia, so3
+from rbd_jax.spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 
 
 def rneacr_kim(model, q, v, a):
@@ -57,14 +64,80 @@ def fdcr(model, q, v, tau):
     return -jnp.matmul(Minv, dq), -jnp.matmul(Minv, dv), Minv
 
 
+def idsva_body(model, q, v, a):
+    """``(∂τ/∂q, ∂τ/∂v, M)`` by Singh, Algorithm 1, in body coordinates; joints of one dof each.
+
+    Composites and the vectors t1 … t4 of the whole subtree are carried to the parent's frame at
+    every step of the backward pass, where the ground frame needs nothing.
+    """
+    if model.nv != model.nb:
+        raise ValueError(f"idsva_body: all joints must have one dof; nv = {model.nv}")
+    I, S, T = model.inertia, motion_subspace(model), joint_placements(model, q)
+    world = jnp.zeros_like(base_acceleration(model)), base_acceleration(model)
+    Sv, Sa = S * v[:, None], S * a[:, None]
+
+    def forward(parent, x):
+        T, Sv, Sa = x
+        V = to_child(T, parent[0]) + Sv
+        return V, to_child(T, parent[1]) + cross_twist(V, Sv) + Sa
+
+    V, A = root_to_leaf(model.topology.tree, forward, (T, Sv, Sa), world)
+    V_up, A_up = V - Sv, A - cross_twist(V, Sv) - Sa  # of the parent, in the body's frame
+    dPsi = cross_twist(V_up, S)  # = Ṡ for one dof
+    ddPsi = cross_twist(A_up, S) + cross_twist(V_up, dPsi)
+    h = inertia.apply(I, V)
+    own = I, _gamma(I, V, h), h[:, 3:], inertia.apply(I, A) + cross_wrench(V, h)
+
+    def backward(x, below):
+        T, own, S, dPsi, ddPsi, unit = x
+        I, G, l, F = (x + y for x, y in zip(own, below[0], strict=True))
+
+        def two_B(w):
+            return jnp.concatenate([so3.rotate(G, w[:3]), -2 * so3.cross(l, w[:3])])
+
+        t1 = inertia.apply(I, S)
+        t2 = two_B(S) + 2 * inertia.apply(I, dPsi)
+        t3 = two_B(dPsi) + inertia.apply(I, ddPsi) + cross_wrench(S, F)
+        t4 = so3.rotate_inverse(G, S[:3]) + 2 * so3.cross(l, S[3:])
+        t4 = jnp.concatenate([t4, jnp.zeros_like(t4)])
+        ts = tuple(
+            y + unit[:, None] * t[None] for y, t in zip(below[1], (t1, t2, t3, t4), strict=True)
+        )
+        columns = (
+            _dot(ts[3], dPsi) + _dot(ts[0], ddPsi),
+            _dot(ts[3], S) + 2 * _dot(ts[0], dPsi),
+            _dot(ts[0], S),
+        )
+        rows = _dot(below[1][2], S), _dot(below[1][1], S)
+        R, p = T
+        l = so3.rotate(R, l)
+        G = so3.matmul(so3.matmul(R, G), so3.transpose(R)) - 2 * so3.matmul(so3.hat(p), so3.hat(l))
+        up = inertia.to_parent(T, I), G, l, wrench_to_parent(T, F)
+        many = jax.tree.map(lambda x: jnp.broadcast_to(x, (*unit.shape, *x.shape)), T)
+        return (up, tuple(wrench_to_parent(many, t) for t in ts)), (columns, rows)
+
+    unit = jnp.eye(model.nv, dtype=q.dtype)
+    zero = jax.tree.map(lambda x: jnp.zeros_like(x[0]), own), (jnp.zeros_like(S),) * 4
+    x = T, own, S, dPsi, ddPsi, unit
+    (by_q, by_v, M), (row_q, row_v) = leaf_to_root(model.topology.tree, backward, x, zero)
+    M = M + M.T - jnp.diag(jnp.diag(M)) + jnp.diag(model.armature)
+    return by_q.T + row_q, by_v.T + row_v + jnp.diag(model.damping), M
+
+
+def _dot(A, x):
+    return jnp.matmul(A, x, precision="highest")
+
+
 def check(name: str, reference: tuple, other: tuple) -> float:
     """Largest difference of two results over the largest entry; raise if it is not rounding.
 
-    Long chains are ill-conditioned (M of a hundred links: about 1e8), which the limit allows for.
+    Long chains are ill-conditioned (M of a hundred links: about 1e8, growing with the fourth power
+    of the length), which the limit allows for.
     """
     pairs = zip(other, reference[: len(other)], strict=True)
     found = max(float(jnp.max(jnp.abs(x - y)) / jnp.max(jnp.abs(y))) for x, y in pairs)
-    limit = 1e-9 if reference[0].shape[-1] <= 50 else 1e-6
+    n = reference[0].shape[-1]
+    limit = 1e-9 if n <= 50 else 1e-6 if n <= 100 else 1e-3
     if not found < limit:
         raise AssertionError(f"{name} differs from its reference by {found:.1e}")
     return found

@@ -7,6 +7,7 @@ import jax
 
 import rbd_jax as rbd
 
+from ._plots import Bars, draw
 from ._report import Report, Table
 from ._robots import available, directions, load, over_batch, states
 from ._timing import program, race, ratio
@@ -98,6 +99,19 @@ def compare(table: Table, name: str, dtype: str, batches: tuple[int, int], secon
             )
 
 
+def plot(report: Report, table: Table) -> None:
+    """Bars of the speed-ups, one panel a function."""
+    panels = []
+    for label, dtype in dict.fromkeys((r["function"], r["dtype"]) for r in table.rows):
+        rows = [r for r in table.rows if (r["function"], r["dtype"]) == (label, dtype)]
+        values = {(r["robot"], r["mode"]): r["speed_up"] for r in rows}
+        robots, modes = (list(dict.fromkeys(k[i] for k in values)) for i in (0, 1))
+        series = {m: [values.get((r, m)) for r in robots] for m in modes}
+        title = f"{label}: autodiff over the rule, {dtype}"
+        panels.append(Bars(title, "speed-up", robots, series, level=1))
+    draw(report, panels)
+
+
 def main(options) -> None:
     """From 7 to 100 degrees of freedom, both dtypes."""
     report = Report("derivatives", options, ABOUT)
@@ -110,3 +124,5 @@ def main(options) -> None:
         for dtype in options.dtypes:
             compare(table, name, dtype, batches, options.seconds, GRADIENTS + JACOBIANS)
             report.write()
+    plot(report, table)
+    report.write()

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 import rbd_jax as rbd
 
+from ._plots import Bars, draw
 from ._report import Report, Table
 from ._robots import available, load, states
 from ._timing import program, race
@@ -116,6 +117,19 @@ def compare(
         )
 
 
+def plot(report: Report, table: Table) -> None:
+    """Bars of memory and of time, a group for each robot, dtype and batch."""
+    key = lambda r: f"{r['robot']} {r['dtype'][-2:]}, {r['batch']}"  # noqa: E731
+    groups = list(dict.fromkeys(map(key, table.rows)))
+    panels = []
+    for column, label in (("bytes_a_step", "bytes a step and sample"), ("µs_a_step", "µs a step")):
+        value = {(r["gradient"], key(r)): r[column] for r in table.rows}
+        names = dict.fromkeys(k[0] for k in value)
+        series = {name: [value.get((name, g)) for g in groups] for name in names}
+        panels.append(Bars("Gradient of a rollout", label, groups, series))
+    draw(report, panels)
+
+
 def main(options) -> None:
     """500 steps of Talos and of the quadruped."""
     report = Report("memory", options, ABOUT)
@@ -127,3 +141,5 @@ def main(options) -> None:
             for batch in [options.batch] if options.batch else (1, 16):
                 compare(table, name, dtype, batch, steps, options.seconds)
                 report.write()
+    plot(report, table)
+    report.write()

@@ -8,9 +8,11 @@ import numpy as np
 import rbd_jax as rbd
 from rbd_jax.io import convert
 
+from ._pinocchio import call_overhead, loop
+from ._plots import Bars, draw
 from ._report import Report, Table
 from ._robots import FILES, States, available, load, over_batch, states
-from ._timing import Program, program, race, ratio
+from ._timing import program, race, ratio
 
 ABOUT = (
     "Time per evaluation (median, µs). rbd_jax: one `jax.jit(jax.vmap(f))` over the batch, the "
@@ -49,28 +51,6 @@ def _calls(label: str):
     }[label.split(" raw")[0]]
 
 
-def _loop(call, model, rows: list[tuple]) -> Program:
-    data = model.createData()
-
-    def run():
-        for row in rows:
-            call(model, data, *row)
-
-    return Program("pinocchio", run, per=len(rows))
-
-
-def call_overhead() -> float:
-    """Median time (µs) of ``pin.rnea`` for a robot of one joint: a bound on the call itself."""
-    import pinocchio as pin
-
-    model = pin.Model()
-    model.addJoint(0, pin.JointModelRZ(), pin.SE3.Identity(), "hinge")
-    x = np.zeros(1)
-    loop = _loop(pin.rnea, model, [(x, x, x)] * 256)
-    race(loop, seconds=0.1)
-    return loop.median
-
-
 def _convert(layout, s: States) -> dict[str, list]:
     def one(q, v, a, tau):
         a, tau = layout.a_to(q, v, a), layout.tau_to(q, tau)
@@ -104,7 +84,7 @@ def compare(
     dtypes: list[str],
     batch: int,
     seconds: float,
-    loop: int,
+    calls: int,
     functions: dict = FUNCTIONS,
 ) -> None:
     """Fill the table with one robot, all dtypes against Pinocchio in one race a function."""
@@ -117,11 +97,11 @@ def compare(
     double = load(name, "float64")
     layout = convert.pinocchio(double, theirs)
     exact = states(double, batch)
-    rows = _convert(layout, States(*(x[:loop] for x in exact)))
+    rows = _convert(layout, States(*(x[:calls] for x in exact)))
     for label, (function, last) in functions.items():
         arguments = list(zip(rows["q"], rows["v"], rows[last], strict=True))
         call = _calls(label)
-        rival = _loop(call, theirs, arguments)
+        rival = loop(call, theirs, arguments)
         ours = {}
         for dtype, m in models.items():
             s = states(m, batch)
@@ -145,6 +125,18 @@ def compare(
             )
 
 
+def plot(report: Report, table: Table) -> None:
+    """Bars of the ratios, one panel a dtype."""
+    panels = []
+    for dtype in dict.fromkeys(r["dtype"] for r in table.rows):
+        rows = [r for r in table.rows if r["dtype"] == dtype]
+        ratios = {(r["robot"], r["function"]): r["ratio"] for r in rows}
+        robots, functions = (list(dict.fromkeys(k[i] for k in ratios)) for i in (0, 1))
+        series = {f: [ratios.get((r, f)) for r in robots] for f in functions}
+        panels.append(Bars(f"Time over Pinocchio's, {dtype}", "ratio", robots, series, level=1))
+    draw(report, panels)
+
+
 def main(options) -> None:
     """Talos, HyQ, UR5 and Panda."""
     try:
@@ -157,5 +149,6 @@ def main(options) -> None:
     table = report.table(f"Against Pinocchio, batch {batch}")
     names = options.robots or (["ur5"] if options.tiny else ["talos", "hyq", "ur5", "panda"])
     for name in available(names):
-        compare(table, name, options.dtypes, batch, options.seconds, loop=min(batch, 256))
+        compare(table, name, options.dtypes, batch, options.seconds, min(batch, 256))
+    plot(report, table)
     report.write()

@@ -20,10 +20,10 @@ def _pinocchio(report: Report, options, batch: int, robots: list[str]) -> None:
         return
     table = report.table(f"Against Pinocchio, one by one on one thread; batch {batch}")
     functions = {k: f for k, f in pinocchio.FUNCTIONS.items() if "raw" not in k}
-    loop = min(batch, 256)
+    calls = min(batch, 256)
     for name in robots:
         dtypes = options.dtypes
-        pinocchio.compare(table, name, dtypes, batch, options.seconds, loop, functions)
+        pinocchio.compare(table, name, dtypes, batch, options.seconds, calls, functions)
 
 
 def _modes(report: Report, options, batch: int) -> None:
@@ -71,13 +71,11 @@ def _compile(report: Report, options, robots: list[str]) -> None:
     compiling.measure(table, name, "float64", functions)
 
 
-def main(options) -> None:
-    """Everything once, small; parts that the time does not suffice for are left out and named."""
-    report = Report("quick", options, ABOUT)
-    start = time.perf_counter()
+def parts(report: Report, options) -> dict:
+    """The parts by name, each a function that adds its tables to the report."""
     batch = options.batch or (16 if options.tiny else 512)
     robots = available(options.robots or (["ur5"] if options.tiny else ["talos", "hyq"]))
-    parts = {
+    return {
         "pinocchio": lambda: _pinocchio(report, options, batch, robots),
         "derivatives": lambda: _modes(report, options, batch),
         "explicit": lambda: _explicit(report, options),
@@ -86,9 +84,15 @@ def main(options) -> None:
         "memory": lambda: _memory(report, options),
         "second_order": lambda: _second_order(report, options),
     }
-    for name, part in parts.items():
-        if time.perf_counter() - start > options.limit:
-            print(f"{name} skipped: over {options.limit:.0f} s; run python -m benchmarks {name}")
+
+
+def main(options) -> None:
+    """Everything once, small; parts that the time does not suffice for are left out and named."""
+    report = Report("quick", options, ABOUT)
+    start, limit = time.perf_counter(), options.limit or 240
+    for name, part in parts(report, options).items():
+        if time.perf_counter() - start > limit:
+            print(f"{name} skipped: over {limit:.0f} s; run python -m benchmarks {name}")
             continue
         part()
         report.write()

@@ -1,10 +1,13 @@
 """Time against the length of a chain, and the slopes fitted to it."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 import rbd_jax as rbd
 
-from ._report import Report
+from ._plots import Lines, draw
+from ._report import Report, Table
 from ._robots import load, over_batch, states
 from ._timing import program, race
 
@@ -33,6 +36,19 @@ def slope(n, t, above: int = 0) -> float | None:
     return float(np.polyfit(x, y, 1)[0])
 
 
+def column(table: Table, name: str) -> list:
+    """One column of a table, None where a row has no such cell."""
+    return [row.get(name) for row in table.rows]
+
+
+def fit(report: Report, title: str, table: Table, names: Iterable[str] = FUNCTIONS) -> None:
+    """A table of the slopes of some columns over the column N."""
+    slopes, n = report.table(title), column(table, "N")
+    for name in names:
+        t = column(table, name)
+        slopes.add(function=name, slope=slope(n, t), slope_from_32=slope(n, t, 32))
+
+
 def measure(report: Report, dtype: str, batch: int, seconds: float, lengths) -> None:
     """Times and slopes of all functions in one dtype."""
     table = report.table(f"Chains, {dtype}, batch {batch}, µs")
@@ -46,41 +62,13 @@ def measure(report: Report, dtype: str, batch: int, seconds: float, lengths) -> 
         race(*made, seconds=seconds)
         table.add(N=n, **{p.name: p.median for p in made})
         report.write()
-    slopes = report.table(f"Slopes, {dtype}")
-    n = [row["N"] for row in table.rows]
-    for name in FUNCTIONS:
-        t = [row[name] for row in table.rows]
-        slopes.add(function=name, slope=slope(n, t), slope_from_32=slope(n, t, 32))
-    _plot(report, table, dtype, batch)
-
-
-def _plot(report: Report, table, dtype: str, batch: int) -> None:
-    try:
-        import matplotlib
-    except ImportError:
-        print("  plot skipped: matplotlib is missing")
-        return
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
-    n = np.array([row["N"] for row in table.rows])
-    for name in FUNCTIONS:
-        t = [row[name] for row in table.rows]
-        fitted = slope(n, t, 32)
-        label = name if fitted is None else f"{name} ({fitted:.2f})"
-        axes.loglog(n, t, marker="o", ms=3.5, label=label)
-    for power in (1, 2):
-        start = table.rows[0]["rnea"]
-        axes.loglog(n, start * (n / n[0]) ** power, "k:", lw=0.8)
-        axes.annotate(f"$N^{power}$", (n[-1], start * (n[-1] / n[0]) ** power), fontsize=8)
-    axes.set_xlabel("joints N")
-    axes.set_ylabel("time per evaluation [µs]")
-    axes.set_title(f"Serial chains, {dtype}, batch {batch} (slope for N ≥ 32)", fontsize=10)
-    axes.grid(True, which="both", lw=0.3)
-    axes.legend(fontsize=7)
-    figure.savefig(report.plot_path(f"_{dtype}"), dpi=150)
-    plt.close(figure)
+    fit(report, f"Slopes, {dtype}", table)
+    curves = {name: column(table, name) for name in FUNCTIONS}
+    labels = {f"{k} ({slope(column(table, 'N'), t, 32) or 0:.2f})": t for k, t in curves.items()}
+    title = f"Serial chains, {dtype}, batch {batch} (slope for N ≥ 32)"
+    y = "time per evaluation [µs]"
+    panel = Lines(title, "joints N", y, column(table, "N"), labels, powers=(1, 2))
+    draw(report, [panel], f"_{dtype}")
 
 
 def main(options) -> None:

@@ -1,0 +1,156 @@
+"""The program on the peer's side: reads requests, one JSON object a line, and answers each.
+
+Run as ``python -m benchmarks._peers.serve NAME`` by the peer's own Python. All transformations and
+all timing are here, the same for every library; an adapter only says what ID and FD are.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+from importlib.metadata import version
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+STEPS, DT = 16, 1e-3
+
+
+def _over_batch(f, n):
+    return jax.vmap(f, in_axes=(0,) * n)
+
+
+def functions(robot) -> dict:
+    """Label -> (batched function, names of its inputs)."""
+    fd, id_ = robot.forward_dynamics, robot.inverse_dynamics
+
+    def vjp_of(f):
+        def vjp(q, v, u, ct):
+            y, pull = jax.vjp(f, q, v, u)
+            return pull(ct.astype(y.dtype))
+
+        return vjp
+
+    def rollout_gradient(q, v, tau):
+        def end(controls):
+            def step(state, u):
+                q, v = state
+                v = v + DT * fd(q, v, u)
+                return (robot.integrate(q, v, DT), v), None
+
+            (q1, v1), _ = jax.lax.scan(step, (q, v), controls)
+            return jnp.sum(v1**2) + jnp.sum(q1**2)
+
+        return jax.grad(end)(jnp.broadcast_to(tau, (STEPS, *tau.shape)))
+
+    explicit = getattr(robot, "forward_dynamics_derivatives", None)
+    made = {
+        "ID": (id_, "q v a"),
+        "FD": (fd, "q v tau"),
+        "ID vjp": (vjp_of(id_), "q v a ct"),
+        "FD vjp": (vjp_of(fd), "q v tau ct"),
+        "FD jacfwd": (jax.jacfwd(fd, (0, 1, 2)), "q v tau"),
+        "FD jacrev": (jax.jacrev(fd, (0, 1, 2)), "q v tau"),
+        "rollout gradient": (rollout_gradient, "q v tau"),
+    }
+    if explicit:
+        made["FD explicit"] = explicit, "q v tau"
+    return {k: (_over_batch(f, len(names.split())), names) for k, (f, names) in made.items()}
+
+
+class Server:
+    """One robot, and the programs compiled for it."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def load(self, urdf, floating, dtype, joints, states):
+        """Load the robot, and convert the states (nested lists) to the peer's layout."""
+        adapter = importlib.import_module(f"benchmarks._peers.{self.name}")
+        self.dtype = dtype
+        self.robot = adapter.Robot(urdf, floating, joints, jnp.dtype(dtype))
+        states = {k: np.asarray(x, np.float64) for k, x in states.items()}
+        order = [joints.index(name) for name in self.robot.joints]
+        self.states = self.robot.inputs(states, order)
+        n = self.states["v"].shape[-1]
+        ct = np.zeros((len(states["joint_ct"]), n))
+        ct[:, n - len(joints) :] = states["joint_ct"][:, order]
+        self.states["ct"] = ct
+        self.order = np.argsort(order)  # from the peer's order of joints to that of the request
+        self.functions = functions(self.robot)
+        packages = (adapter.PACKAGE, "jax", "jaxlib")
+        versions = {"python": sys.version.split()[0]} | {p: version(p) for p in packages}
+        return {"versions": versions, "device": jax.devices()[0].device_kind, "nv": n}
+
+    def compile(self, function, batch):
+        """Compile for a batch: the given states, repeated as often as needed."""
+        f, names = self.functions[function]
+        args = [self._batch(self.states[k], batch) for k in names.split()]
+        start, cpu = time.perf_counter(), time.process_time()
+        compiled = jax.jit(f).lower(*args).compile()
+        took = time.perf_counter() - start, time.process_time() - cpu
+        self.program = lambda: jax.block_until_ready(compiled(*args))
+        self.program()
+        start = time.perf_counter()
+        out = self.program()
+        once = time.perf_counter() - start
+        dtypes = {str(x.dtype) for x in jax.tree.leaves(out)}
+        if dtypes != {self.dtype}:
+            raise TypeError(f"asked for {self.dtype}, its results are {', '.join(sorted(dtypes))}")
+        return {"compile_s": took[0], "compile_cpu_s": took[1], "once": once}
+
+    def _batch(self, x, batch):
+        times = -(-batch // len(x))
+        return jnp.asarray(np.tile(x, (times,) + (1,) * (x.ndim - 1))[:batch], self.dtype)
+
+    def time(self, runs):
+        """Seconds of each of some runs in a row."""
+        found = []
+        for _ in range(runs):
+            start = time.perf_counter()
+            self.program()
+            found.append(time.perf_counter() - start)
+        return {"times": found}
+
+    def result(self, function, samples):
+        """The joints' part of the last program's result, in the request's order of joints."""
+        out = self.program()
+        joint = len(self.order)
+
+        def last(x, axes):
+            x = np.asarray(x, np.float64)[:samples]
+            for axis in axes:
+                x = np.take(x, x.shape[axis] - joint + self.order, axis=axis)
+            return x
+
+        if function in ("ID", "FD"):
+            blocks = [last(out, (1,))]
+        elif function == "rollout gradient":
+            blocks = [last(out, (2,))]
+        elif "vjp" in function:
+            blocks = [last(x, (1,)) for x in out]
+        else:
+            blocks = [last(x, (1, 2)) for x in out]
+        return {"blocks": [b.tolist() for b in blocks]}
+
+
+def main() -> None:
+    """Answer until the pipe is closed."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not get between the answers
+    server = Server(sys.argv[1])
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = getattr(server, request.pop("do"))(**request)
+        except Exception as problem:
+            said = str(problem).strip().splitlines() or [""]
+            answer = {"error": f"{type(problem).__name__}: {said[0][:200]}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""The figures of Singh's paper: Figs. 2–7 and Table III, measured here."""
+
+import math
+import time
+from functools import partial
+
+import numpy as np
+
+import rbd_jax as rbd
+
+from . import baselines, explicit
+from ._plots import Bars, Lines, draw
+from ._report import Report, Table
+from ._robots import available, load
+from .scaling import column, fit
+
+ABOUT = (
+    "After Singh, §V: time per evaluation (median, µs) of the first derivatives in a batch, trees "
+    "of N revolute joints. Serial: one chain; bf: branching factor. IDSVA and FDSVA (DMM, AZA): "
+    "the library's. IDSVA body: the same algorithm in body coordinates; RNEACR, FDCR, ABACR: the "
+    "paper's Table II; all these in benchmarks/baselines.py, checked against IDSVA and FDSVA in "
+    "float64 (difference: the largest one over the largest entry). Pinocchio: "
+    "`computeRNEADerivatives` and `computeABADerivatives`, one state at a time on one thread, "
+    "float64, releases that contain the paper's IDSVA. –: a run would have taken over 2 s, or the "
+    "method is not in that figure. The paper's machine ran one evaluation at a time on one thread, "
+    "compiled by Fortran and C++ compilers: compare shapes and ratios, not times."
+)
+LENGTHS = (2, 5, 10, 20, 50, 100, 200, 500)
+SHAPES = {"serial": "chain{}", "bf 2": "tree{}x2", "bf 5": "tree{}x5"}
+LONGEST_S = 2.0
+IDSVA = {"IDSVA": rbd.inverse_dynamics_derivatives}
+FDSVA = {
+    "DMM": partial(rbd.forward_dynamics_derivatives, method="dmm"),
+    "AZA": partial(rbd.forward_dynamics_derivatives, method="aza"),
+}
+BY_HAND = {  # figures 2 and 3, serial chains only
+    "a": {
+        "IDSVA body": baselines.idsva_body,
+        "RNEACR Kim": baselines.rneacr_kim,
+        "RNEACR autodiff": baselines.rneacr,
+    },
+    "tau": {"FDCR": baselines.fdcr, "ABACR": baselines.abacr},
+}
+PIN = {"a": "pin ID", "tau": "pin FD"}
+
+
+def _rivals(model: rbd.Model, last: str) -> list:
+    """Pinocchio's derivatives, if it is there, for the same tree."""
+    try:
+        import pinocchio as pin
+
+        from ._pinocchio import loop, same_tree
+    except ImportError:
+        return []
+    call = pin.computeRNEADerivatives if last == "a" else pin.computeABADerivatives
+    theirs = same_tree(model)
+
+    def rival(s):
+        arrays = (np.asarray(x, float) for x in (s.q, s.v, getattr(s, last)))
+        rows = list(zip(*arrays, strict=True))
+        made = loop(call, theirs, rows)
+        made.name = PIN[last]
+        return made
+
+    return [rival]
+
+
+class _Patience:
+    """Which methods are still worth running: the time grows at least with N²."""
+
+    def __init__(self, batch: int, end: float):
+        self.batch, self.end = batch, end
+        self.last: dict[str, tuple[int, float]] = {}
+
+    def is_over(self, what: str) -> bool:
+        over = time.monotonic() > self.end
+        if over:
+            print(f"  {what} skipped: out of time (--limit)")
+        return over
+
+    def allows(self, name: str, n: int) -> bool:
+        n0, t0 = self.last.get(name, (n, 0.0))
+        return t0 * (n / n0) ** 2 * self.batch * 1e-6 < LONGEST_S
+
+    def saw(self, n: int, cells: dict[str, float]) -> None:
+        self.last |= {k: (n, t) for k, t in cells.items()}
+
+
+def trees(
+    report: Report, shape: str, dtype: str, seconds: float, lengths, patience: _Patience, full: bool
+) -> Table:
+    """One row a length; ``full``: with Pinocchio, and the baselines on serial chains.
+
+    Otherwise DMM and AZA alone, for Table III.
+    """
+    batch = patience.batch
+    table = report.table(f"{shape}, {dtype}, batch {batch}, µs")
+    for n in lengths:
+        if patience.is_over(f"N = {n}"):
+            continue
+        model = load(SHAPES[shape].format(n), dtype)
+        cells, differences = {}, []
+        for last, ours in (("a", IDSVA), ("tau", FDSVA)) if full else (("tau", FDSVA),):
+            methods = ours | (BY_HAND[last] if full and shape == "serial" else {})
+            methods = {k: f for k, f in methods.items() if patience.allows(k, n)}
+            rivals = _rivals(model, last) if full else []
+            made, difference = explicit.contest(model, batch, seconds, methods, last, rivals)
+            cells |= {p.name: p.median for p in made}
+            differences += [] if difference is None else [difference]
+        patience.saw(n, cells)
+        table.add(N=n, **cells, difference=max(differences, default=None))
+        report.write()
+    return table
+
+
+def crossover(table: Table) -> float | None:
+    """The N from which AZA is faster than DMM to the end, between two rows by interpolation."""
+    rows = [(r["N"], math.log(r["AZA"] / r["DMM"])) for r in table.rows if r.get("AZA")]
+    slower = [i for i, (_, y) in enumerate(rows) if y >= 0]
+    if not rows or slower[-1:] == [len(rows) - 1]:
+        return None
+    if not slower:
+        return float(rows[0][0])
+    (n0, y0), (n1, y1) = rows[slower[-1]], rows[slower[-1] + 1]
+    return n0 * (n1 / n0) ** (y0 / (y0 - y1))
+
+
+def robots(report: Report, names: list[str], dtype: str, batch: int, seconds: float) -> Table:
+    """Figure 5: fixed and floating real robots, with multi-DoF joints."""
+    from . import pinocchio
+
+    title = f"Robots (Fig. 5; no model of Atlas at hand), {dtype}, batch {batch}"
+    table = report.table(title + ", against Pinocchio")
+    functions = {k: f for k, f in pinocchio.FUNCTIONS.items() if "derivatives" in k}
+    for name in available(names):
+        pinocchio.compare(table, name, [dtype], batch, seconds, min(batch, 256), functions)
+        report.write()
+    return table
+
+
+def _over(table: Table, slow: str, fast: str) -> list[float | None]:
+    pairs = zip(column(table, slow), column(table, fast), strict=True)
+    return [x / y if x and y else None for x, y in pairs]
+
+
+def _plot(report: Report, tables: dict[str, Table], real: Table | None) -> None:
+    serial = tables["serial"]
+    n, y, x = column(serial, "N"), "µs per evaluation", "degrees of freedom N"
+    chain_rule = [
+        ("RNEACR Kim", "IDSVA"),
+        ("RNEACR autodiff", "IDSVA"),
+        ("FDCR", "DMM"),
+        ("ABACR", "DMM"),
+    ]
+    ratio = {f"{a} / {b}": _over(serial, a, b) for a, b in chain_rule}
+    inverse = {k: column(serial, k) for k in ("IDSVA", "RNEACR Kim", "RNEACR autodiff")}
+    forward = {k: column(serial, k) for k in ("DMM", "AZA", "FDCR", "ABACR")}
+    frames = {"body / ground": _over(serial, "IDSVA body", "IDSVA")}
+    panels: list[Lines | Bars] = [
+        Lines("Fig. 2: derivatives of ID", x, y, n, inverse, (1, 2)),
+        Lines("Fig. 2: derivatives of FD", x, y, n, forward, (1, 2)),
+        Lines("Fig. 2: speed-up over the chain rule", x, "ratio", n, ratio, level=1),
+        Lines("Fig. 3: IDSVA in body over ground frames", x, "ratio", n, frames, level=1),
+    ]
+    for figure, what, ours, theirs in (
+        ("Fig. 4", "ID", "IDSVA", "pin ID"),
+        ("Fig. 6", "FD", "DMM", "pin FD"),
+    ):
+        series = {f"{ours}, {k}": column(t, ours) for k, t in tables.items()}
+        series |= {f"{theirs}, {k}": column(t, theirs) for k, t in tables.items()}
+        panels.append(Lines(f"{figure}: derivatives of {what}, Pinocchio", x, y, n, series))
+        ratio = {k: _over(t, theirs, ours) for k, t in tables.items()}
+        panels.append(Lines(f"{figure}: Pinocchio over ours", x, "ratio", n, ratio, level=1))
+    ratio = {k: _over(t, "DMM", "AZA") for k, t in tables.items()}
+    panels.append(Lines("Fig. 7: DMM over AZA", x, "ratio", n, ratio, level=1))
+    if real and real.rows:
+        groups = list(dict.fromkeys(r["robot"] for r in real.rows))
+        value = {(r["function"], r["robot"]): 1 / r["ratio"] for r in real.rows}
+        series = {
+            f: [value.get((f, g)) for g in groups] for f in dict.fromkeys(k[0] for k in value)
+        }
+        panels.append(Bars("Fig. 5: Pinocchio over ours", "ratio", groups, series, level=1))
+    draw(report, panels)
+
+
+def main(options) -> None:
+    """All trees in the first dtype with all methods; in the others DMM and AZA, for Table III."""
+    report = Report("figures", options, ABOUT)
+    batch = options.batch or (2 if options.tiny else 4)
+    lengths = (2, 4) if options.tiny else LENGTHS
+    seconds = min(options.seconds, 0.3)
+    first, *others = options.dtypes
+    end = time.monotonic() + (options.limit or 450)
+
+    def measure(shape: str, dtype: str, full: bool) -> Table:
+        patience, some = _Patience(batch, end), lengths if full else lengths[-6:]
+        return trees(report, shape, dtype, seconds, some, patience, full)
+
+    tables = {s: measure(s, first, full=True) for s in SHAPES}
+    real = None
+    if _rivals(load("chain2"), "a"):
+        names = options.robots or (["ur3"] if options.tiny else ["ur3", "baxter", "hyq", "talos"])
+        real = robots(report, names, first, options.batch or (4 if options.tiny else 128), seconds)
+    for shape, table in tables.items():
+        names = [k for k in table.columns if k not in ("N", "difference")]
+        fit(report, f"Slopes, {shape}, {first}", table, names)
+    every = {(shape, first): table for shape, table in tables.items()}
+    for dtype in others:
+        for shape in SHAPES:
+            every[shape, dtype] = measure(shape, dtype, full=False)
+    crossings = report.table(
+        f"Table III: N from which AZA is faster than DMM, batch {batch}",
+        f"–: DMM is faster up to N = {lengths[-1]}. The paper varies compilers, this table dtypes.",
+    )
+    for (shape, dtype), table in every.items():
+        crossings.add(shape=shape, dtype=dtype, crossover_N=crossover(table))
+    _plot(report, tables, real)
+    report.write()

@@ -1,0 +1,144 @@
+"""Against other JAX libraries: same robots, batch and dtype, in turns, results compared."""
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from ._peers import PEERS
+from ._peers.contest import CASES, OURS, Contest
+from ._plots import Bars, Lines, draw
+from ._report import Report, Table
+from ._robots import available
+
+ABOUT = (
+    "Time per evaluation (median, µs). Every library runs in a process of its own, in the "
+    "environment that suits it best (`benchmarks/_peers/__init__.py`), and reads the same URDF, "
+    "made from the robot with its fixed links merged and without friction, damping and limits. For "
+    "every row the processes take turns on the same states in the same dtype; one program "
+    "`jax.jit(jax.vmap(f))`, the robot a constant of it for all, ours included. FD Jacobian: with "
+    "respect to q, v and τ; ours is `forward_dynamics_derivatives`, theirs the named mode of "
+    "autodiff. vjp: with respect to all three. Rollout gradient: of 16 semi-implicit steps with "
+    "respect to the torques, a line by line identical scan over each library's forward dynamics. "
+    "Speed-up: the fastest of the others over ours. Difference: the largest one from our result, "
+    "over the largest entry, joints only; a library that differs by more than rounding explains is "
+    "left out and named. –: not run; the reasons are in the table of the libraries."
+)
+ROBOTS = ["ur5", "talos", "hyq"]
+
+
+def _pythons(options) -> tuple[dict[str, str], dict[str, str]]:
+    """Peer -> its Python, and peer -> why it has none; makes missing environments if asked to."""
+    given = dict(x.split("=", 1) for x in options.peer_python or [])
+    for name in given.keys() - PEERS.keys():
+        raise SystemExit(f"--peer-python: no peer {name!r}; there are {', '.join(PEERS)}")
+    found, absent = {}, {}
+    for name, peer in PEERS.items():
+        folder = Path(options.peer_envs).absolute() / name
+        python = Path(given.get(name, folder / "bin" / "python"))
+        if name not in given and options.make_peers and not python.exists():
+            print(f"  making {folder}", flush=True)
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+            install = [python, "-m", "pip", "install", "-q", *peer.requirements]
+            if subprocess.run(install).returncode:
+                shutil.rmtree(folder)
+                absent[name] = f"pip cannot install {' '.join(peer.requirements)}"
+        if python.exists():
+            found[name] = str(python)
+        else:
+            absent.setdefault(name, f"no {options.peer_envs}/{name} (--make-peers makes it)")
+            print(f"  {name} skipped: {absent[name]}", flush=True)
+    return found, absent
+
+
+def _contest(contest: Contest, table: Table, best: Table, seconds: float, sweep, end: float):
+    """All rows of one robot and dtype, and its rows in the summary."""
+    fastest: dict[str, tuple[float, float, str]] = {}
+    for label, (*_, few, many) in CASES.items():
+        for batch in sweep or (many if contest.robot == ROBOTS[0] else few):
+            if time.monotonic() > end:
+                print(f"    {label}, batch {batch} skipped: out of time (--limit)")
+                continue
+            t = contest.race(label, batch, seconds)
+            others = {n: x for n, x in t.items() if n != OURS}
+            found = [d.get(label) for n, d in contest.difference.items() if n != OURS]
+            worst = max((d for d in found if d is not None), default=None)
+            peers = {n: others.get(n) for n in PEERS}
+            row = {"robot": contest.robot, "nv": contest.nv, "dtype": contest.dtype}
+            row |= {"function": label, "batch": batch, OURS: t.get(OURS)} | peers
+            speed_up = min(others.values()) / t[OURS] if others and OURS in t else None
+            table.add(**row, speed_up=speed_up, difference=worst)
+            if speed_up:
+                key = f"{label.split(', jac')[0]}, batch {batch}"
+                name = min(others, key=others.get)
+                new = t[OURS], others[name], name
+                old = fastest.get(key)
+                fastest[key] = new if old is None else (min(old[0], new[0]), *min(old[1:], new[1:]))
+    for key, (mine, theirs, name) in fastest.items():
+        cells = {"robot": contest.robot, "dtype": contest.dtype, "function": key, OURS: mine}
+        best.add(**cells, best_other=theirs, which=name, speed_up=theirs / mine)
+
+
+def _libraries(table: Table, contest: Contest) -> None:
+    for name in contest.sides:
+        versions = contest.loaded.get(name, {}).get("versions", {})
+        found = [d for d in contest.difference[name].values() if d is not None]
+        notes = list(dict.fromkeys(contest.notes[name]))
+        table.add(
+            robot=contest.robot,
+            dtype=contest.dtype,
+            library=name,
+            versions=", ".join(f"{k} {v}" for k, v in versions.items()) or None,
+            largest_difference=max(found, default=None) if name != OURS else None,
+            longest_compile_cpu_s=contest.compile[name],
+            notes="; ".join(notes) or (PEERS[name].note if name in PEERS else None),
+        )
+
+
+def _plot(report: Report, table: Table, best: Table) -> None:
+    panels, rows = [], [r for r in table.rows if r["robot"] == ROBOTS[0]]
+    for label in ("ID", "FD"):
+        mine = [r for r in rows if r["function"] == label and r["dtype"] == rows[0]["dtype"]]
+        if len(mine) > 1:
+            series = {n: [r.get(n) for r in mine] for n in (OURS, *PEERS)}
+            title, batches = f"{label} of {ROBOTS[0]}", [r["batch"] for r in mine]
+            panels.append(Lines(title, "batch", "µs per evaluation", batches, series))
+    groups = list(dict.fromkeys((r["robot"], r["dtype"]) for r in best.rows))
+    keys = [k for k in dict.fromkeys(r["function"] for r in best.rows) if "batch 1" != k[-7:]]
+    value = {(r["robot"], r["dtype"], r["function"]): r["speed_up"] for r in best.rows}
+    series = {k: [value.get((*g, k)) for g in groups] for k in keys}
+    series = {k: x for k, x in series.items() if sum(v is not None for v in x) == len(groups)}
+    if series:
+        names = [" ".join(g) for g in groups]
+        panels.append(Bars("Fastest other library / ours", "speed-up", names, series, level=1))
+    if panels:
+        draw(report, panels)
+
+
+def main(options) -> None:
+    """A fixed-base arm over all batches; Talos and HyQ."""
+    report = Report("peers", options, ABOUT)
+    end = time.monotonic() + (options.limit or 450)
+    pythons, absent = _pythons(options)
+    if not pythons:
+        print("peers skipped: none of the libraries is there")
+        return
+    best = report.table("The fastest other library against ours")
+    table = report.table("All of them, µs per evaluation")
+    libraries = report.table("The libraries")
+    names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
+    sweep = (2,) if options.tiny else ((options.batch,) if options.batch else None)
+    for name in names:
+        for dtype in options.dtypes:
+            if time.monotonic() > end:
+                print(f"{name}, {dtype} skipped: out of time (--limit)")
+                continue
+            with Contest(name, dtype, pythons, options.patience) as contest:
+                _contest(contest, table, best, min(options.seconds, 0.5), sweep, end)
+                _libraries(libraries, contest)
+            report.write()
+    for name, reason in absent.items():
+        libraries.add(library=name, notes=f"skipped: {reason}")
+    _plot(report, table, best)
+    report.write()

@@ -1,0 +1,151 @@
+"""The parts of the benchmarks that could make a comparison unfair without anybody noticing."""
+
+import json
+from types import SimpleNamespace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import jit
+
+import rbd_jax as rbd
+from benchmarks import baselines, figures, guard
+from benchmarks._peers import layout
+from benchmarks._peers.contest import OURS, Contest
+from benchmarks._peers.description import to_urdf
+from benchmarks._pinocchio import same_tree
+from benchmarks._report import Table
+
+KINDS = "revolute", "prismatic"
+
+
+@pytest.fixture(scope="module")
+def tree():
+    return rbd.samples.random_tree(3, kinds=KINDS, n=6, dtype="float64")
+
+
+def _state(model, seed=0):
+    keys = jax.random.split(jax.random.key(seed), 3)
+    q = rbd.random_configuration(model, keys[0])
+    return q, *(jax.random.normal(k, (model.nv,)) for k in keys[1:])
+
+
+def test_idsva_in_body_coordinates(tree):
+    state = _state(tree)
+    expected = jit(rbd.inverse_dynamics_derivatives)(tree, *state)
+    found = jit(baselines.idsva_body)(tree, *state)
+    for x, y in zip(found, expected, strict=True):
+        assert jnp.abs(x - y).max() <= 1e-12 * jnp.abs(y).max()
+
+
+def test_idsva_in_body_coordinates_refuses_a_floating_base():
+    model = rbd.samples.quadruped()
+    v = jnp.zeros(model.nv)
+    with pytest.raises(ValueError, match="one dof"):
+        baselines.idsva_body(model, jnp.zeros(model.nq), v, v)
+
+
+@pytest.mark.parametrize("floating", [False, True])
+def test_description_of_a_robot(tree, floating):
+    """The URDF that all libraries read is the robot: same joints, same torques."""
+    model = rbd.samples.quadruped(dtype="float64") if floating else tree
+    zero = jnp.zeros(model.nv)
+    model = eqx.tree_at(lambda m: (m.damping, m.armature), model, (zero, zero))
+    urdf, names = to_urdf(model)
+    again = rbd.load_urdf(urdf, floating_base=floating, dtype="float64")
+    assert set(names) <= set(again.joint_names) and again.nv == model.nv
+    order = np.concatenate(
+        [np.arange(model.nv)[model.v_slice(n if n in names else model.joint_names[0])]
+         for n in again.joint_names]
+    )  # fmt: skip
+    q, v, a = _state(model)
+    start = 1 if floating else 0  # a quaternion is one longer
+    q_again = jnp.concatenate([q[: 7 * start], q[7 * start :][order[6 * start :] - 6 * start]])
+    expected = jit(rbd.rnea)(model, q, v, a)[order]
+    found = jit(rbd.rnea)(again, q_again, v[order], a[order])
+    assert jnp.abs(found - expected).max() <= 1e-11 * jnp.abs(expected).max()
+
+
+def test_the_same_tree_in_pinocchio():
+    pin = pytest.importorskip("pinocchio")
+    model = rbd.samples.tree(7, 2, dtype="float64")
+    state = _state(model)
+    theirs = same_tree(model)
+    tau = pin.rnea(theirs, theirs.createData(), *(np.asarray(x) for x in state))
+    assert np.abs(tau - jit(rbd.rnea)(model, *state)).max() <= 1e-12 * np.abs(tau).max()
+
+
+def test_layouts_turn_the_base():
+    """A quarter turn about z: the body's x is the world's y; centrifugal acceleration joins."""
+    half = np.sqrt(0.5)
+    states = {
+        "base_q": np.array([[1.0, 2.0, 3.0, half, 0.0, 0.0, half]]),
+        "base_v": np.array([[0.0, 0.0, 2.0, 3.0, 0.0, 0.0]]),
+        "base_a": np.zeros((1, 6)),
+    } | {f"joint_{k}": np.array([[1.0, 2.0]]) for k in ("q", "v", "a", "tau")}
+    found = layout.mujoco(states, [1, 0])
+    np.testing.assert_allclose(found["v"], [[0, 3, 0, 0, 0, 2, 2, 1]], atol=1e-14)
+    np.testing.assert_allclose(found["a"], [[-6, 0, 0, 0, 0, 0, 2, 1]], atol=1e-14)
+    states["base_v"] = np.array([[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(
+        layout.mixed(states, [0, 1])["v"], [[0, 0, 0, 0, 1, 0, 1, 2]], atol=1e-14
+    )
+
+
+def test_a_contest_of_ours_with_itself():
+    """The protocol from end to end: the same library as its own peer agrees and is timed."""
+    with Contest("arm", "float64", {}, 600.0) as contest:
+        assert OURS in contest.loaded
+        times = contest.race("FD Jacobian, jacfwd", 2, 0.01)
+        assert times[OURS] > 0
+        answer = contest.sides[OURS].ask("result", 600.0, function="FD explicit", samples=2)
+        assert contest.sides[OURS].ask("time", 600.0, runs=2)["times"]
+    blocks = [np.array(b) for b in answer["blocks"]]
+    assert [b.shape for b in blocks] == [(2, 7, 7)] * 3
+
+
+def test_where_aza_overtakes():
+    def table(*ratios):
+        rows = [{"N": 10**i, "AZA": x, "DMM": 1.0} for i, x in enumerate(ratios)]
+        return Table("", rows=rows)
+
+    assert figures.crossover(table(2.0, 2.0)) is None
+    assert figures.crossover(table(0.5, 0.5)) == 1.0
+    assert figures.crossover(table(4.0, 4.0, 0.25)) == pytest.approx(10**1.5)
+
+
+def test_guard_looks_at_the_ratio_that_got_least_worse():
+    rows = [{"robot": "r", "function": "ID", "ratio": 2.0, "speed_up": 4.0, "rule": 7.0}]
+    old = guard._ratios([{"title": "t", "rows": rows}])
+    assert old == {("t", "r", "ID"): {"ratio": 2.0, "speed_up": 0.25}}
+    assert guard.worse({"ratio": 4.0, "speed_up": 0.25}, old["t", "r", "ID"]) == 1.0
+    assert guard.worse({"ratio": 4.0, "speed_up": 0.5}, old["t", "r", "ID"]) == 2.0
+
+
+@pytest.mark.parametrize("speed_up, calls, code", [(3.5, 1, None), (2.0, 2, 1)])
+def test_guard_exits_with_one_for_a_slower_row(
+    tmp_path, monkeypatch, capsys, speed_up, calls, code
+):
+    """Within the margin all is well; beyond it, it measures again before it says so."""
+    table = {"title": "t", "rows": [{"robot": "r", "speed_up": 4.0}]}
+    head = {"date": "", "processor": "", "cores": 2, "commit": ""}
+    content = {"tables": [table], "environment": head, "settings": {"dtypes": [], "seconds": 1}}
+    (tmp_path / "quick.json").write_text(json.dumps(content))
+    asked = []
+
+    def measure(options, names):
+        asked.append(names)
+        return {("t", "r"): {"speed_up": 1 / speed_up}}
+
+    monkeypatch.setattr(guard, "_measure", measure)
+    options = SimpleNamespace(results=tmp_path, margin=1.3, robots=None)
+    if code:
+        with pytest.raises(SystemExit) as left:
+            guard.main(options)
+        assert left.value.code == code
+    else:
+        guard.main(options)
+    assert len(asked) == calls
+    assert ("SLOWER" in capsys.readouterr().out) == bool(code)
