@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         "--peer-python",
         action="append",
         metavar="NAME=PYTHON",
-        help="the Python of one peer; may be repeated",
+        help="the Python of one peer, or of crocoddyl for optimize; may be repeated",
     )
     parser.add_argument(
         "--make-peers",
@@ -76,12 +76,6 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=180,
         help="a peer that has not answered after so many seconds is left out (default 180)",
-    )
-    parser.add_argument(
-        "--peer-python",
-        action="append",
-        metavar="NAME=PYTHON",
-        help="the Python of one peer; may be repeated",
     )
     parser.add_argument("--results", help="folder to write to (default benchmarks/results)")
     return parser

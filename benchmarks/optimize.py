@@ -69,6 +69,13 @@ def spec_of(task, robot: str, repeats: int) -> dict:
     return jax.tree.map(plain, spec)
 
 
+def python_of(options) -> str | None:
+    """The Python that has Crocoddyl, if any."""
+    given = dict(x.split("=", 1) for x in options.peer_python or []).get("crocoddyl")
+    usual = Path(options.peer_envs).absolute() / "crocoddyl" / "bin" / "python"
+    return given or (str(usual) if usual.exists() else None)
+
+
 def crocoddyl(python: str, spec: dict) -> dict:
     """What Crocoddyl finds."""
     # isolated: a file of this folder is called pinocchio too
@@ -102,7 +109,7 @@ def compare(table: Table, name: str, robot: str, steps: int, batch: int, options
     task = task_of(name, robot, steps)
     one, many, cost, n, n_many = _solvers(task, batch)
     race(one, many, seconds=options.seconds)
-    python = dict(x.split("=", 1) for x in options.peer_python or []).get("crocoddyl")
+    python = python_of(options)
     row = {"task": name, "robot": robot, "nv": task.problem.model.nv, "steps": steps}
     if python is not None:
         found = crocoddyl(python, spec_of(task, robot, 2 if options.tiny else 10))
@@ -153,7 +160,7 @@ def riccati(table: Table, n: int, m: int, steps: int, batch: int, seconds: float
 def main(options) -> None:
     """Reach and re-orient; then the sweeps over the length of the horizon."""
     report = Report("optimize", options, ABOUT)
-    if not any(x.startswith("crocoddyl=") for x in options.peer_python or []):
+    if python_of(options) is None:
         print("  Crocoddyl skipped: give its Python, --peer-python crocoddyl=PYTHON")
     table = report.table("iLQR against Crocoddyl")
     batch = options.batch or (2 if options.tiny else 64)
