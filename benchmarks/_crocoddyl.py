@@ -38,6 +38,23 @@ def _state_cost(costs, state, order: Order, c: dict, nu: int) -> None:
     costs.addCost("x", crocoddyl.CostModelResidual(state, _weighted(weights), residual), 1.0)
 
 
+def _same_dynamics(model, dynamics, order: Order) -> None:
+    """Refuse a Crocoddyl whose Pinocchio is not the imported one: it reads other memory."""
+    rng = np.random.default_rng(0)
+    q, v = (
+        pin.randomConfiguration(model, -np.ones(model.nq), np.ones(model.nq)),
+        rng.normal(size=model.nv),
+    )
+    u, data = rng.normal(size=order.u.size), dynamics.createData()
+    dynamics.calc(data, np.concatenate([q, v]), u)
+    tau = np.concatenate([np.zeros(model.nv - u.size), u])
+    if not np.allclose(data.xout, pin.aba(model, model.createData(), q, v, tau), rtol=1e-8):
+        raise SystemExit(
+            f"Crocoddyl {crocoddyl.__version__} was built for another Pinocchio than "
+            f"{pin.__version__}: its accelerations are wrong (3.2.1 needs pin 4.0.0)"
+        )
+
+
 def solve(spec: dict) -> dict:
     """The optimum, its iterations, and the time of an iteration (ms, the least of some runs)."""
     base = [pin.JointModelFreeFlyer()] if spec["free"] else []
@@ -56,6 +73,7 @@ def solve(spec: dict) -> dict:
     actions = []
     for costs, dt in ((stage, spec["dt"]), (final, 0.0)):
         dynamics = crocoddyl.DifferentialActionModelFreeFwdDynamics(state, actuation, costs)
+        _same_dynamics(model, dynamics, order)
         actions.append(crocoddyl.IntegratedActionModelEuler(dynamics, dt))
     actions[0].u_lb = np.asarray(spec["lower"])[order.u]
     actions[0].u_ub = np.asarray(spec["upper"])[order.u]
