@@ -138,8 +138,14 @@ def robots(report: Report, names: list[str], dtype: str, batch: int, seconds: fl
     return table
 
 
-def _over(table: Table, slow: str, fast: str) -> list[float | None]:
-    pairs = zip(column(table, slow), column(table, fast), strict=True)
+def _at(lengths: list[int], table: Table, name: str) -> list[float | None]:
+    """A column at these N; a table may have fewer rows, if the time ran out."""
+    found = dict(zip(column(table, "N"), column(table, name), strict=True))
+    return [found.get(n) for n in lengths]
+
+
+def _over(lengths: list[int], table: Table, slow: str, fast: str) -> list[float | None]:
+    pairs = zip(_at(lengths, table, slow), _at(lengths, table, fast), strict=True)
     return [x / y if x and y else None for x, y in pairs]
 
 
@@ -152,10 +158,10 @@ def _plot(report: Report, tables: dict[str, Table], real: Table | None) -> None:
         ("FDCR", "DMM"),
         ("ABACR", "DMM"),
     ]
-    ratio = {f"{a} / {b}": _over(serial, a, b) for a, b in chain_rule}
+    ratio = {f"{a} / {b}": _over(n, serial, a, b) for a, b in chain_rule}
     inverse = {k: column(serial, k) for k in ("IDSVA", "RNEACR Kim", "RNEACR autodiff")}
     forward = {k: column(serial, k) for k in ("DMM", "AZA", "FDCR", "ABACR")}
-    frames = {"body / ground": _over(serial, "IDSVA body", "IDSVA")}
+    frames = {"body / ground": _over(n, serial, "IDSVA body", "IDSVA")}
     panels: list[Lines | Bars] = [
         Lines("Fig. 2: derivatives of ID", x, y, n, inverse, (1, 2)),
         Lines("Fig. 2: derivatives of FD", x, y, n, forward, (1, 2)),
@@ -166,12 +172,12 @@ def _plot(report: Report, tables: dict[str, Table], real: Table | None) -> None:
         ("Fig. 4", "ID", "IDSVA", "pin ID"),
         ("Fig. 6", "FD", "DMM", "pin FD"),
     ):
-        series = {f"{ours}, {k}": column(t, ours) for k, t in tables.items()}
-        series |= {f"{theirs}, {k}": column(t, theirs) for k, t in tables.items()}
+        series = {f"{ours}, {k}": _at(n, t, ours) for k, t in tables.items()}
+        series |= {f"{theirs}, {k}": _at(n, t, theirs) for k, t in tables.items()}
         panels.append(Lines(f"{figure}: derivatives of {what}, Pinocchio", x, y, n, series))
-        ratio = {k: _over(t, theirs, ours) for k, t in tables.items()}
+        ratio = {k: _over(n, t, theirs, ours) for k, t in tables.items()}
         panels.append(Lines(f"{figure}: Pinocchio over ours", x, "ratio", n, ratio, level=1))
-    ratio = {k: _over(t, "DMM", "AZA") for k, t in tables.items()}
+    ratio = {k: _over(n, t, "DMM", "AZA") for k, t in tables.items()}
     panels.append(Lines("Fig. 7: DMM over AZA", x, "ratio", n, ratio, level=1))
     if real and real.rows:
         groups = list(dict.fromkeys(r["robot"] for r in real.rows))

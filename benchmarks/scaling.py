@@ -63,8 +63,10 @@ def measure(report: Report, dtype: str, batch: int, seconds: float, lengths) -> 
         table.add(N=n, **{p.name: p.median for p in made})
         report.write()
     fit(report, f"Slopes, {dtype}", table)
-    curves = {name: column(table, name) for name in FUNCTIONS}
-    labels = {f"{k} ({slope(column(table, 'N'), t, 32) or 0:.2f})": t for k, t in curves.items()}
+    labels = {}
+    for name in FUNCTIONS:
+        fitted = slope(column(table, "N"), column(table, name), 32)
+        labels[name if fitted is None else f"{name} ({fitted:.2f})"] = column(table, name)
     title = f"Serial chains, {dtype}, batch {batch} (slope for N ≥ 32)"
     y = "time per evaluation [µs]"
     panel = Lines(title, "joints N", y, column(table, "N"), labels, powers=(1, 2))

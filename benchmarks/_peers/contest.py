@@ -8,7 +8,7 @@ from .._robots import load, states
 from .description import to_urdf
 from .side import Failed, Side
 
-SWEEP = (1, 16, 256, 4096, 65536)
+SWEEP = (1, 32, 1024, 16384, 65536)
 CASES = {  # label -> (our program, theirs, batches, batches of the arm); the slowest last
     "ID": ("ID", "ID", (1, 1024), SWEEP),
     "FD": ("FD", "FD", (1, 1024), SWEEP),
