@@ -1,5 +1,6 @@
 """Trajectory optimisation: iLQR against Crocoddyl, and two ways to run a Riccati sweep."""
 
+import dataclasses
 import json
 import subprocess
 from pathlib import Path
@@ -44,6 +45,8 @@ def task_of(name: str, robot: str, steps: int):
     bare = lambda m: (m.damping, m.armature)  # noqa: E731
     model = eqx.tree_at(bare, model, (0 * model.damping, 0 * model.armature))
     task = build(model, steps=steps)
+    problem = dataclasses.replace(task.problem, integrator="semi_implicit_euler")
+    task = task._replace(problem=problem)
     if name == "reach":
         move = 0.7 * jnp.sin(1.0 + 2.0 * jnp.arange(model.nv))
         ones, goal = jnp.ones(model.nv), rbd.integrate(model, task.q0, move)

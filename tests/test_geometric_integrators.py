@@ -409,5 +409,7 @@ def test_names_are_steps_of_rollout_in_single_precision():
             m, q, q, jnp.zeros((n, 2), q.dtype), 0.01, integrator=name
         )
         path = jax.eval_shape(partial(run, n=3), q)
-        assert {x.dtype for x in path} == {jnp.dtype(jnp.float32)} and path.q.shape == (4, 2)
+        assert {x.dtype for x in jax.tree.leaves(path)} == {
+            jnp.dtype(jnp.float32)
+        } and path.q.shape == (4, 2)
     assert jax.eval_shape(partial(run, n=0), q).q.shape == (1, 2)

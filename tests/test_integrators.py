@@ -268,7 +268,7 @@ def test_rollout_in_float32_with_a_python_time_step(method):
             s.q,
             s.v,
         )
-        assert {x.dtype for x in path} == {jnp.dtype(jnp.float32)}
+        assert {x.dtype for x in jax.tree.leaves(path)} == {jnp.dtype(jnp.float32)}
 
 
 def test_batches_of_rollouts_over_states_and_models():

@@ -128,7 +128,9 @@ def reorient(model: Model | None = None, steps: int = 60, angle: float = 0.6, dt
     stage, final = StateCost(q0, 0 * run, run, u), StateCost(goal, heavy, rest)
     # left and right bend alike, front and hind unlike: symmetric guesses would stay symmetric
     guess = jnp.asarray(3.0 * np.sin(1.0 + np.arange(nu)), model.dtype)
-    return _task(Problem(model, stage, final, dt, steps, B, -limit, limit), q0, guess)
+    # RK4: the error of an Euler step of 10 ms in the angular momentum would turn the robot as well
+    problem = Problem(model, stage, final, dt, steps, B, -limit, limit, integrator="rk4")
+    return _task(problem, q0, guess)
 
 
 def rotors(model: Model) -> Float[Array, "nv 4"]:
