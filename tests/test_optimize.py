@@ -185,6 +185,7 @@ def test_a_ball_is_turned_on_the_manifold():
 # --- derivatives of solutions -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_derivative_of_the_solution_with_respect_to_the_problem():
     """Mass, target, weight, bound and start, with controls at their bounds, against differences."""
     task = swing(limit=9.5)
