@@ -98,12 +98,12 @@ def reach(
     return _task(problem, q0, gravity_torque(model, q0))
 
 
-def reorient(model: Model | None = None, steps: int = 60, angle: float = 0.6, dtype=None) -> Task:
+def reorient(model: Model | None = None, steps: int = 50, angle: float = 0.6, dtype=None) -> Task:
     """Turn a robot in free flight by moving its limbs alone, and bring the limbs back.
 
     Args:
         model: a robot on a free joint, :func:`rbd_jax.samples.quadruped` if None.
-        steps: of 10 ms.
+        steps: of 12 ms.
         angle: about the pitch axis (rad).
         dtype: of the sample.
 
@@ -121,14 +121,14 @@ def reorient(model: Model | None = None, steps: int = 60, angle: float = 0.6, dt
     turn[1] = angle
     heavy, run, rest, u = np.zeros(nv), np.full(nv, 0.3), np.full(nv, 3.0), np.full(nu, 0.03)
     heavy[:3], heavy[6:], run[:6], rest[:6] = 100.0, 10.0, 0.0, 1.0
-    turn, heavy, run, rest, u, dt = _arrays(model, turn, heavy, run, rest, u, 0.01)
+    turn, heavy, run, rest, u, dt = _arrays(model, turn, heavy, run, rest, u, 0.012)
     goal = integrate(model, q0, turn)
     B = jnp.eye(nv, dtype=model.dtype)[:, 6:]
     limit = jnp.minimum(model.effort_limit[6:], 80.0)
     stage, final = StateCost(q0, 0 * run, run, u), StateCost(goal, heavy, rest)
     # left and right bend alike, front and hind unlike: symmetric guesses would stay symmetric
     guess = jnp.asarray(3.0 * np.sin(1.0 + np.arange(nu)), model.dtype)
-    # RK4: the error of an Euler step of 10 ms in the angular momentum would turn the robot as well
+    # RK4: the error of an Euler step of 12 ms in the angular momentum would turn the robot as well
     problem = Problem(model, stage, final, dt, steps, B, -limit, limit, integrator="rk4")
     return _task(problem, q0, guess)
 
