@@ -19,6 +19,7 @@ COMMANDS = {
     "memory": "peak memory and time of the gradient of a rollout, with and without the rules",
     "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
+    "formulations": "executors, frames, factorisations, sizes of batches: time and error",
     "compile": "first-call compile time of every public function and its derivatives",
     "guard": "compare the ratios of a part of quick with the committed ones; exit code 1 if slower",
 }
