@@ -43,6 +43,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--robots", help="comma-separated, e.g. talos,hyq,arm,chain50,tree30x2")
     parser.add_argument("--cores", type=int, help="restrict the process to so many cores")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="with --robots: keep the rows of other robots in the results of an earlier run",
+    )
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")
     parser.add_argument(
         "--limit",
