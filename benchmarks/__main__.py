@@ -19,6 +19,7 @@ COMMANDS = {
     "memory": "peak memory and time of the gradient of a rollout, with and without the rules",
     "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
+    "formulations": "executors, frames, factorisations, sizes of batches: time and error",
     "compile": "first-call compile time of every public function and its derivatives",
     "guard": "compare the ratios of a part of quick with the committed ones; exit code 1 if slower",
 }
@@ -42,6 +43,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--robots", help="comma-separated, e.g. talos,hyq,arm,chain50,tree30x2")
     parser.add_argument("--cores", type=int, help="restrict the process to so many cores")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="with --robots: keep the rows of other robots in the results of an earlier run",
+    )
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")
     parser.add_argument(
         "--limit",

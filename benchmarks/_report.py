@@ -67,12 +67,19 @@ class Report:
         self.settings = {k: getattr(options, k) for k in keep if getattr(options, k) is not None}
         self.tables: list[Table] = []
         self.plots: list[str] = []
-        print(f"{name}: {self._head()}", flush=True)
+        self.again = options.robots or [], options.dtypes
+        old = self.folder / f"{name}.json"
+        self.kept = json.loads(old.read_text()) if options.keep and old.exists() else {}
+        print(f"{name}: {self._head(self.environment)}", flush=True)
 
     def table(self, title: str, notes: str = "") -> Table:
         """Start a table."""
         print(title, flush=True)
-        self.tables.append(Table(title, notes))
+        robots, dtypes = self.again
+        same = [t["rows"] for t in self.kept.get("tables", []) if t["title"] == title]
+        rows = [r for r in sum(same, []) if r.get("robot") not in robots
+                or r.get("dtype", dtypes[0]) not in dtypes]  # fmt: skip
+        self.tables.append(Table(title, notes, rows))
         return self.tables[-1]
 
     def plot_path(self, suffix: str = "") -> Path:
@@ -82,8 +89,8 @@ class Report:
         self.plots.append(path.name)
         return path
 
-    def _head(self) -> str:
-        e = self.environment
+    @staticmethod
+    def _head(e: dict) -> str:
         versions = ", ".join(f"{k} {v}" for k, v in e["versions"].items())
         return (
             f"{e['date']}, {e['processor']}, {e['cores']} cores, {e['device']}; {versions}; "
@@ -94,18 +101,26 @@ class Report:
         """Write NAME.json and NAME.md."""
         self.environment["load average at end"] = load_average()
         self.folder.mkdir(parents=True, exist_ok=True)
+        earlier = self.kept.get("earlier", [])
+        if self.kept:
+            earlier = [*earlier, {k: self.kept[k] for k in ("environment", "settings")}]
         tables = [asdict(t) | {"columns": t.columns} for t in self.tables]
         content = {
             "name": self.name,
             "environment": self.environment,
             "settings": self.settings,
+            "earlier": earlier,
             "tables": tables,
         }
         text = json.dumps(content, indent=1, allow_nan=True) + "\n"
         (self.folder / f"{self.name}.json").write_text(text)
-        settings = ", ".join(f"{k} {v}" for k, v in self.settings.items())
-        head = f"{self._head()}, at end {self.environment['load average at end']}"
-        parts = [f"# {self.name}", "", self.about, "", f"{head}. Settings: {settings}.", ""]
+        runs = [{"environment": self.environment, "settings": self.settings}, *earlier]
+        parts = [f"# {self.name}", "", self.about, ""]
+        for k, run in enumerate(runs):
+            settings = ", ".join(f"{k} {v}" for k, v in run["settings"].items())
+            head = f"{self._head(run['environment'])}, at end "
+            head += f"{run['environment']['load average at end']}. Settings: {settings}."
+            parts += [head if k == 0 else f"Rows of other robots, from an earlier run: {head}", ""]
         parts += [t.markdown() for t in self.tables if t.rows]
         parts += [f"![{p}]({p})\n" for p in self.plots]
         (self.folder / f"{self.name}.md").write_text("\n".join(parts))

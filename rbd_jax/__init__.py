@@ -2,6 +2,7 @@
 
 from . import optimize as optimize, screw as screw, simulate as simulate, spatial as spatial
 from ._version import __version__ as __version__
+from .algorithms._tree import with_executors as with_executors
 from .algorithms.crba import crba as crba, mass_matrix as mass_matrix
 from .algorithms.energy import (
     center_of_mass as center_of_mass,

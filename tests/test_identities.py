@@ -591,9 +591,12 @@ def test_sums_over_degrees_of_freedom_are_the_loops():
     assert_close(_tree.of_bodies(topology, y), y[np.array(bodies)], atol=0)
 
 
-def test_executors_agree_in_every_algorithm(monkeypatch):
-    m = robot("random_tree1")
-    s = random_state(m)
+def test_executors_agree_in_every_algorithm():
+    """By the user's choice, which is part of the robot's static structure."""
+    robots = [rbd.with_executors(robot("random_tree1"), *names) for names in (
+        ("bodies", "mask"), ("levels", "doubling"),
+    )]  # fmt: skip
+    s = random_state(robots[0])
 
     def all_of_it(m, s):
         p = jnp.arange(m.nb) % 3 == 0
@@ -601,17 +604,20 @@ def test_executors_agree_in_every_algorithm(monkeypatch):
             rbd.rnea(m, s.q, s.v, s.a, s.f_ext),
             rbd.hybrid_dynamics(m, s.q, s.v, s.a, s.tau, p, s.f_ext),
             rbd.body_accelerations(m, s.q, s.v, s.a),
+            rbd.inverse_dynamics(m, s.q, s.v, s.a, s.f_ext),
         )
 
     results, programs = [], []
-    for executor in ("bodies", "levels"):
-        monkeypatch.setattr(_tree, "_default", lambda tree, e=executor: e)
-        compiled = jax.jit(lambda m, s: all_of_it(m, s)).lower(m, s)
+    for m in robots:
+        compiled = jax.jit(all_of_it).lower(m, s)
         programs.append(compiled.as_text())
         results.append(compiled.compile()(m, s))
     assert programs[0] != programs[1]
     for a, b in zip(*map(jax.tree.leaves, results), strict=True):
         close(a, b)
+    assert robots[0].topology != robots[1].topology
+    with pytest.raises(ValueError, match="no executor .'unrolled'.; there are"):
+        rbd.with_executors(robots[0], "levels", "unrolled")
 
 
 # --- shapes of trees --------------------------------------------------------------------------

@@ -7,12 +7,13 @@ from mujoco.mjx._src import forward, smooth
 from . import layout
 
 PACKAGE = "mujoco-mjx"
-COMPILER = '<mujoco><compiler fusestatic="false" discardvisual="false"/></mujoco>'
+COMPILER = '<mujoco><compiler fusestatic="{}" discardvisual="false"/></mujoco>'
 
 
 def compile_urdf(urdf: str, floating: bool) -> mujoco.MjModel:
     """MuJoCo's model of a URDF, without constraints."""
-    spec = mujoco.MjSpec.from_string(urdf.replace("</robot>", COMPILER + "</robot>"))
+    compiler = COMPILER.format(str(not floating).lower())  # a floating base is no static body
+    spec = mujoco.MjSpec.from_string(urdf.replace("</robot>", compiler + "</robot>"))
     if floating:
         spec.worldbody.first_body().add_freejoint()
     model = spec.compile()

@@ -4,13 +4,17 @@ An algorithm says what happens at one node, an executor here decides how the nod
 
 - ``"bodies"``: ``lax.scan`` over the nodes, one after the other: the least work.
 - ``"levels"``: ``lax.scan`` over the depths, all nodes of a depth at once: the fewest steps.
-- ``"doubling"`` (associative products only): log₂(depth) rounds over all nodes at once.
+- ``"doubling"`` (associative products and sums): log₂(depth) rounds over all nodes at once.
 - ``"mask"`` (sums only): one product with the 0/1 matrix of ancestors.
+
+Which one is the default was measured (``python -m benchmarks formulations``);
+:func:`with_executors` overrides it for a robot.
 
 Values are pytrees with a leading axis of one row a node; inside, they travel as one flat array,
 since XLA:CPU is slow at loops that carry many small ones.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from ..model._model import _merge, _rows
+from ..model._model import Model, _merge, _rows
 from ..model._topology import Topology, Tree
 
 _MASK_LIMIT = 128  # above this many nodes a dense ancestor mask costs more than it saves
@@ -47,6 +51,50 @@ class _Flat:
         return jax.tree.unflatten(self.treedef, leaves)
 
 
+EXECUTORS = ("bodies", "levels", "doubling", "mask")
+
+
+def with_executors(model: Model, *names: str) -> Model:
+    """The same robot, whose passes over the tree are done by the executors named.
+
+    Args:
+        model: the robot.
+        names: of ``"bodies"`` and ``"levels"`` (recursions), ``"mask"`` and ``"doubling"`` (sums
+            along the tree), those to be used; where none of the names applies, and with no name at
+            all, what was measured to be fastest.
+
+    Returns:
+        A robot with the same leaves. The choice is part of its static structure, so that compiled
+        functions are compiled again for it; results agree but for rounding.
+
+    Raises:
+        ValueError: for a name that is none of these.
+    """
+    unknown = [n for n in names if n not in EXECUTORS]
+    if unknown:
+        raise ValueError(f"with_executors: no executor {unknown}; there are {list(EXECUTORS)}")
+    return dataclasses.replace(model, topology=dataclasses.replace(model.topology, executors=names))
+
+
+def _choice(tree: Tree, executor: str | None, *options: str) -> str:
+    """The executor asked for, or the first option; options are sorted by what was measured."""
+    return next((n for n in (executor, *tree.executors) if n in options), options[0])
+
+
+def _passes() -> tuple[str, str]:
+    """Executors of recursions, the faster one first.
+
+    On CPUs one node after the other is 2 to 5 times faster in a batch and little slower on one
+    sample. Every step of a loop is some kernels on an accelerator, so there the fewest steps win.
+    """
+    return ("bodies", "levels") if jax.default_backend() == "cpu" else ("levels", "bodies")
+
+
+def _sums(tree: Tree) -> tuple[str, str]:
+    """Executors of sums, the faster one first."""
+    return ("mask", "doubling") if tree.n <= _MASK_LIMIT else ("doubling", "mask")
+
+
 def root_to_leaf(
     tree: Tree, step: Callable, x: Any, world: Any, executor: str | None = None
 ) -> Any:
@@ -69,7 +117,7 @@ def root_to_leaf(
     def flat_step(parent: Array, row: Array) -> Array:
         return value.pack(step(value.unpack(parent), inputs.unpack(row)), 0)
 
-    if (executor or _default(tree)) == "bodies":
+    if _choice(tree, executor, *_passes()) == "bodies":
         start = jnp.zeros((tree.n + 1, top.shape[0]), top.dtype).at[tree.n].set(top)
 
         def body(buffer, i_parent_row):
@@ -120,7 +168,7 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any, executor: str | 
         up, out = step(inputs.unpack(row), message.unpack(below))
         return message.pack(up, 0), out
 
-    if (executor or _default(tree)) == "bodies":
+    if _choice(tree, executor, *_passes()) == "bodies":
 
         def body(buffer, i_parent_row):
             i, parent, row = i_parent_row
@@ -166,7 +214,7 @@ def ancestor_product(tree: Tree, operation: Callable, x: Any) -> Any:
 
 def ancestor_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """Sum over each node and its ancestors."""
-    if tree.n <= _MASK_LIMIT:
+    if _choice(tree, None, *_sums(tree)) == "mask":
         mask = jnp.asarray(tree.ancestor_mask, x.dtype)
         return jnp.matmul(mask, x, precision="highest")
     return ancestor_product(tree, jnp.add, x)
@@ -174,7 +222,7 @@ def ancestor_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
 
 def subtree_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """Sum over each node and its descendants."""
-    if tree.n <= _MASK_LIMIT:
+    if _choice(tree, None, *_sums(tree)) == "mask":
         mask = jnp.asarray(tree.ancestor_mask.T, x.dtype)
         return jnp.matmul(mask, x, precision="highest")
 
@@ -183,11 +231,6 @@ def subtree_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
         return total, total
 
     return leaf_to_root(tree, add, x, jnp.zeros_like(x[0]))
-
-
-def _default(tree: Tree) -> str:
-    """One after the other: 2 to 5 times faster in a batch, and little slower on one sample."""
-    return "bodies"
 
 
 # --- between degrees of freedom and bodies -------------------------------------------------------

@@ -16,9 +16,10 @@ NV = {"revolute": 1, "prismatic": 1, "helical": 1, "spherical": 3, "translation"
 class Tree:
     """Parents (−1 is the world) of nodes numbered parents first, and what follows from them."""
 
-    def __init__(self, parents: tuple[int, ...]):
+    def __init__(self, parents: tuple[int, ...], executors: tuple[str, ...] = ()):
         self.parents = parents
         self.n = len(parents)
+        self.executors = executors
 
     @cached_property
     def parent_rows(self) -> np.ndarray:
@@ -99,7 +100,8 @@ class Topology:
     """Static part of a :class:`rbd_jax.Model`.
 
     ``composites`` lists the joints that stand for several bodies, as ``(name, first, count)``;
-    ``mimics`` the joints that follow another one, as ``(joint, target, multiplier, offset)``.
+    ``mimics`` the joints that follow another one, as ``(joint, target, multiplier, offset)``;
+    ``executors`` how passes over the tree are to be done, see :func:`rbd_jax.with_executors`.
     """
 
     name: str
@@ -111,6 +113,7 @@ class Topology:
     frame_bodies: tuple[int, ...]
     composites: tuple[tuple[str, int, int], ...] = ()
     mimics: tuple[tuple[str, str, float, float], ...] = ()
+    executors: tuple[str, ...] = ()
 
     @cached_property
     def _key(self) -> tuple:
@@ -162,7 +165,7 @@ class Topology:
     @cached_property
     def tree(self) -> Tree:
         """The tree of bodies."""
-        return Tree(self.parents)
+        return Tree(self.parents, self.executors)
 
     @cached_property
     def dof_tree(self) -> Tree:
@@ -171,7 +174,7 @@ class Topology:
         for i, p in enumerate(self.parents):
             above = int(self.v_starts[p + 1]) - 1 if p >= 0 else -1
             parents += [above, *range(self.v_starts[i], self.v_starts[i + 1] - 1)]
-        return Tree(tuple(int(p) for p in parents))
+        return Tree(tuple(int(p) for p in parents), self.executors)
 
     def bodies_of(self, *kinds: str) -> np.ndarray:
         """Indices of the bodies moved by a joint of one of ``kinds``."""
