@@ -16,7 +16,6 @@ from ..model import Topology
 from ..spatial import articulated as articulated_inertia, inertia
 from ._tree import (
     ancestor_sum,
-    forward_substitution,
     leaf_to_root,
     of_bodies,
     root_to_leaf,
@@ -100,17 +99,3 @@ def product(
     A = ancestor_sum(topology.tree, sum_dofs(topology, S * a[:, None]))
     F = subtree_sum(topology.tree, inertia.apply(I, A))
     return jnp.sum(S * of_bodies(topology, F), axis=-1) + armature * a
-
-
-def invert(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """``M⁻¹`` of a symmetric positive definite matrix, by Cholesky factorisation.
-
-    M is scaled to unit diagonal first, which takes the condition number of real robots from
-    1e4…1e10 to 30…1e4; without it single precision is hopeless. The factor is inverted row by
-    row, since XLA's triangular solve with many right-hand sides is ten times slower on a CPU.
-    """
-    n = M.shape[0]
-    scale = jax.lax.rsqrt(jnp.diagonal(M))
-    L = jnp.linalg.cholesky(M * scale[:, None] * scale[None, :])
-    X = forward_substitution(L, jnp.diag(scale)) if n else M
-    return jnp.matmul(X.T, X, precision="highest")

@@ -1,5 +1,8 @@
 """The joint-space mass matrix from composite inertias. Source: Singh, Algorithm 1, line 13."""
 
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -8,7 +11,7 @@ from .._check import checked
 from ..model import Model, Topology
 from ..spatial import inertia
 from . import ground
-from ._tree import of_bodies, subtree_sum
+from ._tree import forward_substitution, of_bodies, subtree_sum
 
 
 @checked
@@ -38,3 +41,39 @@ def composite_mass_matrix(
 
 
 mass_matrix = crba
+
+
+class Cholesky(NamedTuple):
+    """``M = D L Lᵀ D`` with D diagonal, such that ``L Lᵀ`` has ones on its diagonal."""
+
+    L: Float[Array, "n n"]
+    D: Float[Array, " n"]
+
+
+def factorize(M: Float[Array, "n n"]) -> Cholesky:
+    """Factorise a symmetric positive definite matrix.
+
+    Scaling to unit diagonal takes the condition number of real robots from 1e4…1e10 to 30…1e4;
+    without it single precision is hopeless.
+    """
+    D = jnp.sqrt(jnp.diagonal(M))
+    return Cholesky(jnp.linalg.cholesky(M / (D[:, None] * D[None, :])), D)
+
+
+def inverse(factor: Cholesky) -> Float[Array, "n n"]:
+    """``M⁻¹``.
+
+    The factor is inverted row by row, since XLA's triangular solve with many right-hand sides is
+    ten times slower on a CPU.
+    """
+    if not len(factor.D):
+        return factor.L
+    X = forward_substitution(factor.L, jnp.diag(1 / factor.D))
+    return jnp.matmul(X.T, X, precision="highest")
+
+
+def solve(factor: Cholesky, b: Float[Array, " n"]) -> Float[Array, " n"]:
+    """``M⁻¹ b``."""
+    triangular = jax.scipy.linalg.solve_triangular
+    y = triangular(factor.L, (b / factor.D)[:, None], lower=True)
+    return triangular(factor.L, y, lower=True, trans=1)[:, 0] / factor.D

@@ -42,7 +42,8 @@ def forward_dynamics_derivatives(
     Raises:
         ValueError: for a wrong shape or an unknown method.
     """
-    _, _, g, m, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext)
+    dense = method == "dmm"
+    _, _, g, m, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext, dense)
     dq, dv = torque_matrices(model, residual(model, g, m))[:2]
     if method == "dmm":
         Minv = inverse_matrix(model.topology, solver)
