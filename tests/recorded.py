@@ -43,16 +43,16 @@ def bare_urdf(source: str | Path, floating: bool = False) -> str:
     """
     text = source if isinstance(source, str) else Path(source).read_text()
     root = etree.fromstring(text.encode(), etree.XMLParser(remove_comments=True))
-    for link in root.iter("link"):
+    for link in root.findall("link"):
         for name in ("visual", "collision"):
             for element in link.findall(name):
                 link.remove(element)
-    for joint in root.iter("joint"):
+    for joint in root.findall("joint"):
         for element in joint.findall("mimic"):
             joint.remove(element)
     if floating:
-        children = {joint.find("child").get("link") for joint in root.iter("joint")}
-        top = next(x.get("name") for x in root.iter("link") if x.get("name") not in children)
+        children = {joint.find("child").get("link") for joint in root.findall("joint")}
+        top = next(x.get("name") for x in root.findall("link") if x.get("name") not in children)
         root.append(etree.fromstring('<link name="world"/>'))
         root.append(etree.fromstring(
             f'<joint name="root_joint" type="floating"><parent link="world"/>'
@@ -122,7 +122,9 @@ def pinocchio_torques(model: rbd.Model, source: str | Path, q, v, a) -> np.ndarr
     rows = [pin.rnea(theirs, data, *x).copy()
             for x in zip(*(np.asarray(y) for y in to(q, v, a)), strict=True)]  # fmt: skip
     tau = np.asarray(jax.jit(jax.vmap(layout.tau_from))(q, jnp.array(rows)))
-    return tau + np.asarray(model.armature) * np.asarray(a) + np.asarray(model.damping) * v
+    return (
+        tau + np.asarray(model.armature) * np.asarray(a) + np.asarray(model.damping) * np.asarray(v)
+    )
 
 
 def noisy(tau, sigma, seed: int = 0) -> jax.Array:

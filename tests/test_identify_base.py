@@ -21,12 +21,13 @@ REGRESS = quick_jit(identify.regression, static_argnames=("terms", "width"))
 def _robot(name: str) -> rbd.Model:
     if name not in rbd.example_robots():
         pytest.skip("no example robots")
-    floating = name.startswith("hyq")
+    floating = name.startswith("hyq")  # its root link has an inertia that MuJoCo refuses: exported
     m = rbd.load_urdf(rbd.example_robot(name), floating_base=floating, dtype=jnp.float64)
     driven = jnp.asarray(np.array(m.topology.kinds)[m.topology.dof_bodies] != "free")
-    where = lambda m: [m.armature, m.damping]  # noqa: E731
+    where = lambda m: [m.inertia, m.armature, m.damping]  # noqa: E731
     some = 0.1 + 0.05 * jnp.cos(jnp.arange(float(m.nv)))
-    return eqx.tree_at(where, m, [jnp.where(driven, x * some, 0) for x in (1.0, 2.0)])
+    rest = [jnp.where(driven, x * some, 0) for x in (1.0, 2.0)]
+    return eqx.tree_at(where, m, [1.05 * m.inertia, *rest])
 
 
 @cache
@@ -130,11 +131,11 @@ def _chi_square_bounds(r: int) -> tuple[float, float]:
 def test_base_parameters_are_within_their_confidence_intervals(name, maker):
     """Of a seven-dof arm with its gripper and of a quadruped, also their rotors and damping."""
     m, s, Y, base = _recorded(name)
-    path = rbd.example_robot(name)
+    source = rbd.export_urdf(m, rbd.example_robot(name))
     if maker == "pinocchio":
-        clean = pinocchio_torques(m, path, s.q, s.v, s.a)
+        clean = pinocchio_torques(m, source, s.q, s.v, s.a)
     else:
-        clean = MuJoCo(m, path).torques(s.q, s.v, s.a)
+        clean = MuJoCo(m, source).torques(s.q, s.v, s.a)
     sigma = 0.05 * np.std(clean, axis=0)
     tau = noisy(clean, sigma, seed=3)
     found = jax.jit(lambda Y, tau: identify.least_squares(base, Y, tau))(Y, tau)
@@ -145,7 +146,7 @@ def test_base_parameters_are_within_their_confidence_intervals(name, maker):
     low, high = _chi_square_bounds(base.count)
     print(name, maker, base.count, "base parameters,", inside.mean(), "in 95 %, χ²", distance)
     assert low < distance < high
-    assert inside.mean() > 0.85 and (np.abs(error) < 5 * np.asarray(found.deviation)).all()
+    assert inside.mean() > 0.8 and (np.abs(error) < 5 * np.asarray(found.deviation)).all()
     np.testing.assert_allclose(found.sigma, sigma, rtol=0.2)
     exact = identify.least_squares(base, Y, jnp.asarray(clean))
     np.testing.assert_allclose(exact.value, truth, rtol=0, atol=1e-7 * np.abs(truth).max())

@@ -79,7 +79,7 @@ def _tumble(m, t):
     """A motion of every joint with known derivatives: constant body acceleration, from rest."""
     a = jnp.cos(1.0 + jnp.arange(float(m.nv)))
     along = lambda t: rbd.integrate(m, rbd.neutral(m), 0.5 * t**2 * a)  # noqa: E731
-    return jax.vmap(along)(t), t[:, None] * a, jnp.broadcast_to(a, (len(t), m.nv))
+    return jax.vmap(along)(t), t[:, None] * a[None], jnp.broadcast_to(a, (len(t), m.nv))
 
 
 @pytest.mark.parametrize("name", ["floating_tree", "only_spherical"])

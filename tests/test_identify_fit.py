@@ -167,7 +167,8 @@ def test_accelerations_of_mujoco():
     data = dataset(s.q, s.v, noisy(s.a, sigma, 4), jnp.asarray(tau))
 
     def blocks(m):
-        return [choose(m, x) for x in ("damping", "armature")] + [choose(m, "inertia", "three")]
+        parts = choose(m, "damping"), choose(m, "armature", "j3"), choose(m, "inertia", "three")
+        return parts  # rotors of j1 and j2 would hide behind an even change of the last inertia
 
     true = identify.Parameters(m, *blocks(m))
     start = true.model(true.start + 0.3 * jnp.sin(jnp.arange(float(true.start.size))))
@@ -176,7 +177,7 @@ def test_accelerations_of_mujoco():
     error = np.asarray(learn.coordinates(m) - fit.z)
     deviation = np.sqrt(np.diag(fit.covariance))
     assert bool(fit.converged)
-    assert (np.abs(error) < 4.5 * deviation).all() and deviation[:6].max() < 0.1
+    assert (np.abs(error) < 4.5 * deviation).all() and deviation[:4].max() < 0.1
     np.testing.assert_allclose(fit.sigma, sigma, rtol=0.2)
     wrong, right = (identify.acceleration_error(x, data) for x in (start, fit.model))
     assert (right < 1.1 * sigma).all() and (wrong > 3 * sigma).all()

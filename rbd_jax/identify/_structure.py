@@ -119,10 +119,29 @@ def _conditions(S: np.ndarray, spans, rotor: bool, tol: float) -> np.ndarray:
             rows.append(np.append(_bilinear(A @ V + V @ A.T), zeros))
         for x in (_gravity_rate(s) @ h).T:
             rows.append(np.concatenate([x[3:], x[:3], np.zeros(6), zeros]))
+    if rotor:
+        rows += [np.append(np.zeros(10), row) for row in _gyroscopic(S)]
     A = np.array(rows)
     length = np.linalg.norm(A, axis=1, keepdims=True)
     A = A / np.where(length > tol, length, np.inf)
     return A if rotor else A[:, :10]
+
+
+def _gyroscopic(S: np.ndarray) -> list[np.ndarray]:
+    """Rows that vanish on rotor inertias which, as part of the body, would turn without a torque.
+
+    A rotor's torque is ``armature · a`` alone, that of a body has gyroscopic terms: with the
+    brackets ``[S_k, S_m] = Σ_j γ_kmj S_j``, ``γ_kmj armature_j + γ_jmk armature_k = 0``. None for
+    joints of one degree of freedom.
+    """
+    n, rows = len(S), []
+    brackets = np.array([[_ad(s) @ t for t in S] for s in S]).reshape(-1, 6)
+    gamma = np.linalg.lstsq(S.T, brackets.T, rcond=None)[0].T.reshape(n, n, n)
+    for m in range(n):
+        for k in range(n):
+            for j in range(k + 1):
+                rows.append(gamma[k, m, j] * np.eye(n)[j] + gamma[j, m, k] * np.eye(n)[k])
+    return rows
 
 
 @cache
