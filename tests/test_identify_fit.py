@@ -135,9 +135,11 @@ def test_geometry_and_gravity_from_torques():
     fit = quick_jit(lambda d: identify.fit_torques(learn, d, jnp.asarray(SIGMA)))(data)
     error = np.asarray(learn.coordinates(m) - fit.z)
     deviation = np.sqrt(np.diag(fit.covariance))
-    assert bool(fit.converged) and deviation.max() < 0.2
+    geometry = slice(0, 6)
+    print("deviation", deviation.round(4), "error", error.round(4))
+    assert bool(fit.converged) and deviation[geometry].max() < 0.05
     assert (np.abs(error) < 4.5 * deviation).all()
-    assert np.abs(np.asarray(learn.coordinates(m))).max() > 10 * np.abs(error).max()
+    assert float(np.abs(learn.coordinates(m))[geometry].max()) > 0.1
 
 
 @pytest.mark.parametrize("loss", ["huber", "cauchy"])
@@ -149,11 +151,12 @@ def test_robust_losses_ignore_outliers(loss):
     spoiled = eqx.tree_at(lambda d: d.tau, data, tau)
     m = _robot()
     learn = identify.Parameters(m, choose(m, "damping"), choose(m, "friction"))
-    run = quick_jit(lambda d, loss: identify.fit_torques(learn, d, loss=loss), static_argnums=1)
-    plain, robust = (run(spoiled, x).z - learn.start for x in ("squares", loss))
-    assert float(jnp.abs(robust).max()) < 0.25 * float(jnp.abs(plain).max())
-    assert float(jnp.abs(robust).max()) < 0.1
-    assert np.allclose(run(spoiled, loss).sigma, SIGMA, rtol=0.5)
+    fit = quick_jit(lambda d: identify.fit_torques(learn, d, loss=loss))(spoiled)
+    plain = quick_jit(lambda d: identify.fit_torques(learn, d))(spoiled)
+    error, without = (float(jnp.abs(x.z - learn.start).max()) for x in (fit, plain))
+    print(loss, "error", error, "of squares", without, "noise", fit.sigma)
+    assert error < 0.1 < 0.25 * without
+    np.testing.assert_allclose(fit.sigma, SIGMA, rtol=0.5)
     with pytest.raises(ValueError, match="loss must be"):
         identify.fit_torques(learn, data, loss="tukey")
 

@@ -14,6 +14,8 @@ from ._parameters import Parameters
 from ._solve import Fit, covariance_of, levenberg_marquardt, prior_residuals, robust
 from .data import Dataset
 
+_ROUNDS = {"squares": 1, "huber": 4, "cauchy": 4}  # of estimating the noise; outliers fade slowly
+
 
 def predicted_torques(model: Model, data: Dataset, width: float = WIDTH) -> Float[Array, "*b nv"]:
     """Torques of inverse dynamics with dry friction, at every sample (N m, N)."""
@@ -94,7 +96,7 @@ def fit_torques(
         learn: what to learn, see :func:`choose`.
         data: samples with q, v, a and tau, leading axes of any number.
         sigma: standard deviation of the torque noise of each joint (N m, N); if None, estimated
-            from the residuals of a first fit.
+            from the residuals of first fits.
         prior: weight of the entropic distance from the nominal inertias. A little of it (1e-6 …
             1e-2) keeps what the data do not tell at the nominal robot.
         loss: ``"squares"``; ``"huber"`` or ``"cauchy"`` for data with outliers.
@@ -154,8 +156,7 @@ def fit_accelerations(
     """Fit by forward dynamics: errors are those of accelerations (rad/s², m/s²).
 
     Arguments as :func:`fit_torques`. Use it where torques are commanded exactly and the motion is
-    what is measured; a common factor of inertias, armature, damping and friction cannot be seen
-    at joints without gravity or known torques.
+    what is measured: errors then count as the measurement makes them.
     """
     _needs("fit_accelerations", data, "v", "a", "tau")
     options = {"prior": prior, "loss": loss, "max_steps": max_steps, "tol": tol, "solver": solver}
@@ -167,9 +168,10 @@ def fit_accelerations(
 
 
 def _fit(learn, errors, data, sigma, start, options: dict, compressed=None) -> Fit:
-    """Minimise; if the noise is not known, once with that of a first fit."""
+    """Minimise; if the noise is not known, with that of first fits."""
     z0 = learn.start if start is None else start
     prior, loss = options["prior"], options["loss"]
+    robust(loss, z0)  # refuses an unknown loss
     limits = options["max_steps"], options["tol"], options["solver"]
 
     def residuals(s: Array) -> Callable:
@@ -190,14 +192,18 @@ def _fit(learn, errors, data, sigma, start, options: dict, compressed=None) -> F
     if sigma is None:
         first = _rms(errors(learn.model(z0), data))
         first = jnp.maximum(first, jnp.sqrt(jnp.finfo(z0.dtype).tiny))
-        z0, *_ = levenberg_marquardt(residuals(first), z0, data, *limits)
-        left = errors(learn.model(z0), data)
-        if loss == "squares":
-            n = left.size
-            spread = _rms(left) * (n / max(n - z0.size, 1)) ** 0.5
-        else:
-            spread = 1.4826 * jnp.median(jnp.abs(left), axis=0)
-        sigma = jnp.maximum(spread, jnp.finfo(z0.dtype).eps * first)
+
+        def again(_, state):
+            z, *_ = levenberg_marquardt(residuals(state[1]), state[0], data, *limits)
+            left = errors(learn.model(z), data)
+            if loss == "squares":
+                n = left.size
+                spread = _rms(left) * (n / max(n - z.size, 1)) ** 0.5
+            else:
+                spread = 1.4826 * jnp.median(jnp.abs(left), axis=0)
+            return z, jnp.maximum(spread, jnp.finfo(z.dtype).eps * first)
+
+        z0, sigma = jax.lax.fori_loop(0, _ROUNDS[loss], again, (z0, first))
     function = residuals(sigma)
     z, good, steps = levenberg_marquardt(function, z0, data, *limits)
     r = function(z, data)

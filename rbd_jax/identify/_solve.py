@@ -84,7 +84,7 @@ def levenberg_marquardt(
     """
     optimistix = extra("optimistix")
     if solver is None:
-        tol = tol or (1e-9 if z0.dtype == jnp.float64 else 1e-4)
+        tol = tol or (1e-7 if z0.dtype == jnp.float64 else 1e-3)  # costs have twice the digits
         solver = optimistix.LevenbergMarquardt(rtol=tol, atol=tol)
     # solvers are not written for the strict settings that a user may have
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
