@@ -11,10 +11,10 @@ from ..derivatives._rules import forward_dynamics, inverse_dynamics
 from ..model import Model
 from ._linear import TERMS, WIDTH, friction_torque, linear_parameters, regression
 from ._parameters import Parameters
-from ._solve import Fit, covariance_of, levenberg_marquardt, prior_residuals, robust
+from ._solve import Fit, covariance_of, levenberg_marquardt, prior_residuals, robust, stationary
 from .data import Dataset
 
-_ROUNDS = {"squares": 1, "huber": 4, "cauchy": 4}  # of estimating the noise; outliers fade slowly
+_ROUNDS = {"squares": 2, "huber": 4, "cauchy": 4}  # of estimating the noise; outliers fade slowly
 
 
 def predicted_torques(model: Model, data: Dataset, width: float = WIDTH) -> Float[Array, "*b nv"]:
@@ -80,7 +80,7 @@ def fit_torques(
     loss: str = "squares",
     width: float = WIDTH,
     start: Float[Array, " k"] | None = None,
-    max_steps: int = 256,
+    max_steps: int = 100,
     tol: float | None = None,
     solver: Any = None,
 ) -> Fit:
@@ -102,7 +102,9 @@ def fit_torques(
         loss: ``"squares"``; ``"huber"`` or ``"cauchy"`` for data with outliers.
         width: smoothing of dry friction, see :func:`friction_torque`.
         start: first guess of z, the nominal robot's if None.
-        max_steps: limit of steps of the solver. tol: its relative and absolute tolerance.
+        max_steps: limit of steps of the solver in each of a few rounds.
+        tol: its tolerance, in standard deviations of z and relative in the cost; 1e-5 in float64,
+            1e-3 in float32 if None.
         solver: an ``optimistix`` least-squares solver, ``LevenbergMarquardt`` if None.
 
     Returns:
@@ -149,7 +151,7 @@ def fit_accelerations(
     loss: str = "squares",
     width: float = WIDTH,
     start: Float[Array, " k"] | None = None,
-    max_steps: int = 256,
+    max_steps: int = 100,
     tol: float | None = None,
     solver: Any = None,
 ) -> Fit:
@@ -189,23 +191,28 @@ def _fit(learn, errors, data, sigma, start, options: dict, compressed=None) -> F
 
         return function
 
+    estimate = sigma is None
     if sigma is None:
         first = _rms(errors(learn.model(z0), data))
-        first = jnp.maximum(first, jnp.sqrt(jnp.finfo(z0.dtype).tiny))
+        sigma = jnp.maximum(first, jnp.sqrt(jnp.finfo(z0.dtype).tiny))
+    least = jnp.finfo(z0.dtype).eps * sigma
+    rounds = _ROUNDS[loss]
 
-        def again(_, state):
-            z, *_ = levenberg_marquardt(residuals(state[1]), state[0], data, *limits)
-            left = errors(learn.model(z), data)
-            if loss == "squares":
-                n = left.size
-                spread = _rms(left) * (n / max(n - z.size, 1)) ** 0.5
-            else:
-                spread = 1.4826 * jnp.median(jnp.abs(left), axis=0)
-            return z, jnp.maximum(spread, jnp.finfo(z.dtype).eps * first)
+    def again(k, state):  # each round also scales the unknowns anew
+        z, steps = levenberg_marquardt(residuals(state[1]), state[0], data, *limits)
+        left = errors(learn.model(z), data)
+        if loss == "squares":
+            n = left.size
+            spread = _rms(left) * (n / max(n - z.size, 1)) ** 0.5
+        else:
+            spread = 1.4826 * jnp.median(jnp.abs(left), axis=0)
+        s = jnp.where(estimate & (k < rounds), jnp.maximum(spread, least), state[1])
+        return z, s, state[2] + steps
 
-        z0, sigma = jax.lax.fori_loop(0, _ROUNDS[loss], again, (z0, first))
+    state = z0, sigma, jnp.zeros((), jnp.int32)
+    z, sigma, steps = jax.lax.fori_loop(0, rounds + 1, again, state)
     function = residuals(sigma)
-    z, good, steps = levenberg_marquardt(function, z0, data, *limits)
     r = function(z, data)
     J = jax.jacfwd(function)(z, data)
-    return Fit(learn.model(z), z, covariance_of(J), sigma, 0.5 * jnp.sum(r * r), good, steps)
+    cost, good = 0.5 * jnp.sum(r * r), stationary(J, r)
+    return Fit(learn.model(z), z, covariance_of(J), sigma, cost, good, steps)

@@ -12,7 +12,7 @@ from ..simulate._rollout import rollout
 from ._fit import _needs
 from ._linear import WIDTH, friction_torque
 from ._parameters import Parameters
-from ._solve import Fit, covariance_of, levenberg_marquardt, prior_residuals, robust
+from ._solve import Fit, covariance_of, levenberg_marquardt, prior_residuals, robust, stationary
 from .data import Dataset
 
 
@@ -128,13 +128,14 @@ def fit_trajectories(
         return jnp.concatenate([*parts, prior_residuals(learn, model, prior)])
 
     unknown = jnp.concatenate([z0, jnp.zeros((2 * nv * B,), z0.dtype)])
-    unknown, good, steps = levenberg_marquardt(function, unknown, windows, max_steps, tol, solver)
+    unknown, steps = levenberg_marquardt(function, unknown, windows, max_steps, tol, solver)
     r, J = function(unknown, windows), jax.jacfwd(function)(unknown, windows)
     k = z0.size
     covariance = covariance_of(J)[:k, :k]
     z, model = unknown[:k], learn.model(unknown[:k])
     noise = jnp.full((nv,), q_sigma, z0.dtype)
-    fit = Fit(model, z, covariance, noise, 0.5 * jnp.sum(r * r), good, steps)
+    cost, good = 0.5 * jnp.sum(r * r), stationary(J, r)
+    fit = Fit(model, z, covariance, noise, cost, good, steps)
     return Shooting(fit, *states(model, unknown[k:]))
 
 

@@ -32,7 +32,8 @@ class Fit(eqx.Module):
     cost: Float[Array, ""]
     """Half the sum of squares of the residuals, the prior included."""
     converged: Array
-    """Whether the solver met its tolerances (bool)."""
+    """Whether no coordinate of z would lower the cost by a step of a thousandth of its standard
+    deviation, others held (bool)."""
     steps: Int[Array, ""]
 
 
@@ -76,32 +77,69 @@ def levenberg_marquardt(
     max_steps: int,
     tol: float | None,
     solver: Any = None,
-) -> tuple[Array, Array, Array]:
-    """Minimise ``½ |function(z, args)|²``: z, whether it converged, and the number of steps.
+) -> tuple[Array, Array]:
+    """Minimise ``½ |function(z, args)|²``: z and the number of steps.
 
-    The Jacobian is that of forward mode through the analytical rules. Nothing is raised, so that
-    this may be mapped.
+    The Jacobian is that of forward mode through the analytical rules. Unknowns are whitened by
+    that of the start, so that the damping weighs all directions alike, those too that only a prior
+    shows, and tolerances are in units of a standard deviation. Nothing is raised, so that this may
+    be mapped.
     """
     optimistix = extra("optimistix")
     if solver is None:
-        tol = tol or (1e-7 if z0.dtype == jnp.float64 else 1e-3)  # costs have twice the digits
+        tol = tol or (1e-5 if z0.dtype == jnp.float64 else 1e-3)
         solver = optimistix.LevenbergMarquardt(rtol=tol, atol=tol)
+        # damping that only falls after nearly perfect predictions, as is its default, crawls
+        # along what the data hardly show
+        search = optimistix.ClassicalTrustRegion(high_cutoff=0.5, high_constant=5.0)
+        solver = eqx.tree_at(lambda s: s.search, solver, search)
+    basis = whitening(jax.jacfwd(function)(z0, args), 1e-10 if z0.dtype == jnp.float64 else 1e-5)
+
+    def at(y: Array) -> Array:
+        return z0 + jnp.matmul(basis, y, precision="highest")
+
     # solvers are not written for the strict settings that a user may have
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         found = optimistix.least_squares(
-            function, solver, z0, args, max_steps=max_steps, throw=False
+            lambda y, args: function(at(y), args),
+            solver,
+            jnp.zeros_like(z0),
+            args,
+            max_steps=max_steps,
+            throw=False,
         )
-    good = found.result == optimistix.RESULTS.successful
-    return found.value, good, found.stats["num_steps"]
+    return at(found.value), jnp.asarray(found.stats["num_steps"], jnp.int32)
+
+
+def lengths(jacobian: Float[Array, "n k"]) -> Float[Array, " k"]:
+    """Of the columns; 1 for those that are zero."""
+    length = jnp.sqrt(jnp.sum(jacobian**2, axis=0))
+    return jnp.where(length > 0, length, 1)
+
+
+def stationary(jacobian: Float[Array, "n k"], r: Float[Array, " n"]) -> Array:
+    """Whether every coordinate is within a thousandth of its standard deviation of the best (bool).
+
+    Said of one coordinate at a time: ``|J_kᵀ r| ≤ 10⁻³ |J_k|``, or what rounding leaves of it.
+    """
+    slope = jnp.abs(jnp.matmul(r, jacobian / lengths(jacobian)[None], precision="highest"))
+    rounding = 100 * jnp.finfo(r.dtype).eps * jnp.sqrt(jnp.sum(r * r))
+    return jnp.all(slope <= jnp.maximum(1e-3, rounding))
+
+
+def whitening(jacobian: Float[Array, "n k"], floor: float) -> Float[Array, "k k"]:
+    """A matrix B with ``Bᵀ JᵀJ B = 1``, and ``B Bᵀ = (JᵀJ)⁻¹``.
+
+    Eigenvalues below ``floor`` of the greatest, once columns have unit length, are raised to it.
+    """
+    length = lengths(jacobian)
+    J = jacobian / length[None]
+    values, vectors = jnp.linalg.eigh(jnp.matmul(J.T, J, precision="highest"))
+    least = floor * jnp.max(values, initial=1)
+    return vectors / length[:, None] / jnp.sqrt(jnp.maximum(values, least))[None]
 
 
 def covariance_of(jacobian: Float[Array, "n k"]) -> Float[Array, "k k"]:
     """``(JᵀJ)⁻¹``; directions that J does not show get the variance of one over rounding."""
-    length = jnp.sqrt(jnp.sum(jacobian**2, axis=0))
-    length = jnp.where(length > 0, length, 1)
-    J = jacobian / length[None]
-    values, vectors = jnp.linalg.eigh(jnp.matmul(J.T, J, precision="highest"))
-    least = jnp.finfo(J.dtype).eps * jnp.max(values, initial=1)
-    scaled = vectors / length[:, None]
-    inverse = scaled / jnp.maximum(values, least)[None]
-    return jnp.matmul(inverse, scaled.T, precision="highest")
+    B = whitening(jacobian, float(jnp.finfo(jacobian.dtype).eps))
+    return jnp.matmul(B, B.T, precision="highest")
