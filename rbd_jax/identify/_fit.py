@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ..derivatives._rules import forward_dynamics, inverse_dynamics
 from ..model import Model
+from ._convex import convex_start, is_convex
 from ._linear import TERMS, WIDTH, friction_torque, linear_parameters, regression
 from ._parameters import Parameters
 from ._solve import Fit, covariance_of, levenberg_marquardt, prior_residuals, robust, stationary
@@ -88,7 +89,8 @@ def fit_torques(
 
     Where all that is learnt enters linearly (inertias, armature, damping, friction) and the loss is
     that of squares, the data are first compressed by a QR factorisation to as many equations as
-    there are parameters, and steps cost no more than that.
+    there are parameters, and steps cost no more than that. The problem is convex then, but for the
+    charts, and solved as such first, so that the start hardly matters.
 
     Source: the entropic prior: Lee, Wensing, Park (2020); physical consistency is the charts'.
 
@@ -199,7 +201,11 @@ def _fit(learn, errors, data, sigma, start, options: dict, compressed=None) -> F
     rounds = _ROUNDS[loss]
 
     def again(k, state):  # each round also scales the unknowns anew
-        z, steps = levenberg_marquardt(residuals(state[1]), state[0], data, *limits)
+        z = state[0]
+        if compressed is not None and is_convex(learn):
+            few = compressed(state[1])
+            z = convex_start(learn, z, lambda model: few(model, None), prior)
+        z, steps = levenberg_marquardt(residuals(state[1]), z, data, *limits)
         left = errors(learn.model(z), data)
         if loss == "squares":
             n = left.size
