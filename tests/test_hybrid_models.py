@@ -1,0 +1,426 @@
+"""Learned terms beside rigid bodies: energy, passivity, gradients; better than either alone."""
+
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import driven
+from calls import quick_jit
+from helpers import assert_close, cast, quaternion_slices, random_state, random_states
+
+import rbd_jax as rbd
+from rbd_jax import identify as idf
+from rbd_jax import optimize as opt
+from rbd_jax import samples
+
+CONSERVATIVE = ("potential", "mass")
+TREE = samples.random_tree(0)  # one joint of every kind
+
+
+def shaken(dynamics, seed=1, size=0.3):
+    """With all trained arrays moved at random, since most terms start at zero."""
+    moving, fixed = eqx.partition(dynamics, idf.trainable(dynamics))
+    leaves, treedef = jax.tree.flatten(moving)
+    keys = jax.random.split(jax.random.key(seed), len(leaves))
+    new = [
+        x + size * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)
+    ]
+    return eqx.combine(jax.tree.unflatten(treedef, new), fixed)
+
+
+def undamped(model):
+    return eqx.tree_at(lambda m: m.damping, model, jnp.zeros_like(model.damping))
+
+
+def frictionless(hamiltonian):
+    where = lambda h: h.friction.scaling.residual  # noqa: E731
+    return eqx.tree_at(where, hamiltonian, jnp.zeros_like(where(hamiltonian)))
+
+
+def make(name, model, seed=0, **options):
+    key = jax.random.key(seed)
+    if name == "hamiltonian":
+        return frictionless(shaken(idf.Hamiltonian(model, key, **options)))
+    parts = {"hybrid": CONSERVATIVE, "lagrangian": CONSERVATIVE, "all": idf.PARTS}[name]
+    return shaken(idf.hybrid_model(model, parts, key, rigid=name != "lagrangian", **options))
+
+
+# --- what networks see ----------------------------------------------------------------------------
+
+
+def test_features_are_those_of_the_configuration():
+    """A turn of a joint and the length and sign of a quaternion change nothing; motions do."""
+    q = random_state(TREE).q
+    same, turns = q, TREE.topology.q_starts[TREE.topology.bodies_of("revolute")]
+    same = same.at[turns].add(2 * jnp.pi)
+    for s in quaternion_slices(TREE):
+        same = same.at[s].multiply(-1.7)
+    f = jax.jit(lambda q: idf.features(TREE, q))
+    assert_close(f(same), f(q), atol=1e-14)
+    # an immersion: every direction of motion is seen
+    J = jax.jacfwd(lambda d: idf.features(TREE, rbd.integrate(TREE, q, d)))(jnp.zeros(TREE.nv))
+    assert jnp.linalg.svd(J, compute_uv=False).min() > 0.05
+
+
+# --- physics --------------------------------------------------------------------------------------
+
+
+def test_terms_have_the_torques_of_their_energies():
+    """With the energies of rigid bodies in their place: the bodies' own Coriolis and gravity."""
+
+    class Bodies(idf.MassMatrix):
+        def momentum(self, model, q, v):
+            return rbd.mass_matrix_product(model, q, v)
+
+        def energy(self, model, q, v):
+            return rbd.kinetic_energy(model, q, v)
+
+    class Gravity(idf.Potential):
+        def energy(self, model, q):
+            return rbd.potential_energy(model, q)
+
+    model = eqx.tree_at(lambda m: m.armature, undamped(TREE), 0 * TREE.armature)
+    given = model, idf.unit_scaling(model), idf.Sizes(2, 1), jax.random.key(0)
+    mass, potential = Bodies(*given), Gravity(*given)
+
+    @quick_jit
+    def both(q, v):
+        bias = mass.coriolis(model, q, v) + potential.torque(model, q)
+        return bias, rbd.bias_torque(model, q, v)
+
+    for s in (random_state(model, k) for k in range(3)):
+        found, expected = both(s.q, s.v)
+        assert_close(found, expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["hybrid", "lagrangian", "hamiltonian"])
+def test_power_is_the_rate_of_energy(name):
+    """``v · τ = dE/dt`` to rounding, for every joint kind, and inverse undoes forward dynamics."""
+    model = undamped(TREE)
+    dynamics = make(name, model)
+
+    @quick_jit
+    @jax.vmap
+    def run(s):
+        a = dynamics(s.q, s.v, s.tau)
+        rates = rbd.rate_from_velocity(model, s.q, s.v), a
+        E, dE = jax.jvp(dynamics.energy, (s.q, s.v), rates)
+        back = s.tau if name == "hamiltonian" else dynamics.inverse(s.q, s.v, a)
+        return a, E, dE, back
+
+    s = random_states(model, 4)
+    a, E, dE, back = run(s)
+    power = jnp.sum(s.v * s.tau, axis=1)
+    scale = jnp.max(jnp.abs(s.v * a)) + jnp.max(jnp.abs(power))
+    assert jnp.max(jnp.abs(dE - power)) < 1e-10 * scale
+    assert jnp.std(E) > 0.1
+    assert_close(back, s.tau, atol=1e-9)
+
+
+def test_energy_does_not_drift():
+    """Over a rollout the energy of the learned robot changes less and less with the step."""
+    model = samples.double_pendulum()
+    dynamics = make("hybrid", model)
+    q0, v0 = jnp.array([1.0, -0.5]), jnp.array([0.5, 1.0])
+
+    @quick_jit
+    def drift(dynamics):
+        def run(n):
+            path = dynamics.rollout(q0, v0, jnp.zeros((n, 2)), 1.0 / n, integrator="rk4")
+            E = jax.vmap(dynamics.energy)(path.q, path.v)
+            return jnp.max(jnp.abs(E - E[0])), jnp.ptp(jax.vmap(rbd.kinetic_energy,
+                (None, 0, 0))(model, path.q, path.v))  # fmt: skip
+
+        return [run(n) for n in (25, 50, 100)]
+
+    (a, moved), (b, _), (c, _) = drift(dynamics)
+    assert moved > 0.1  # energy is exchanged
+    assert c < 1e-5 and a / b > 12 and b / c > 12
+
+
+def test_friction_only_takes_energy():
+    model = samples.arm()
+    friction = shaken(idf.hybrid_model(model, ("friction",), jax.random.key(0)), size=1.0).friction
+    s = random_states(model, 64)
+    power = jax.vmap(lambda q, v: v * friction.torque(model, q, v))(s.q, s.v)
+    assert jnp.all(power >= 0) and jnp.max(power) > 0.1
+    still = friction.torque(model, s.q[0], jnp.zeros(model.nv))
+    assert_close(still, jnp.zeros(model.nv))
+
+
+def test_mass_is_positive():
+    s = random_states(TREE, 8)
+    for name, least in (("hybrid", -1e-12), ("lagrangian", 0.05 - 1e-12)):
+        mass = make(name, TREE).mass
+        M = jax.vmap(lambda q, m=mass: m.matrix(TREE, q))(s.q)
+        assert_close(M, jnp.swapaxes(M, 1, 2), atol=1e-15)
+        assert jnp.linalg.eigvalsh(M).min() >= least
+
+
+def test_untrained_is_rigid():
+    """Without parts, and with parts that start at zero."""
+    s = random_state(TREE)
+    parts = ("torque", "acceleration", "potential")
+    expected = jax.jit(rbd.forward_dynamics)(TREE, s.q, s.v, s.tau, s.f_ext)
+    for chosen in ((), parts):
+        dynamics = idf.hybrid_model(TREE, chosen, jax.random.key(0))
+        found = jax.jit(lambda d, s: d(s.q, s.v, s.tau, s.f_ext))(dynamics, s)
+        assert_close(found, expected, atol=1e-12)
+
+
+# --- wherever accelerations are expected ----------------------------------------------------------
+
+
+def test_rollouts_steps_policies_and_problems():
+    """All ways to simulate agree: learned accelerations in an integrator, policies, problems."""
+    model = samples.random_tree(4, kinds=("spherical", "revolute"))
+    dynamics, s = make("all", model), random_state(model)
+    u = 0.1 * jnp.ones((8, model.nv))
+    cost = opt.StateCost(s.q, jnp.ones(model.nv), jnp.ones(model.nv))
+    stage = lambda m, t, q, v, u: jnp.sum(u * u)  # noqa: E731
+    problem = opt.Problem(model, stage, cost, 0.01, 8, dynamics.actuation, nu=model.nv)
+
+    @quick_jit
+    def run(dynamics):
+        path = dynamics.rollout(s.q, s.v, u, 0.01)
+        policy = lambda t, q, v: dynamics.actuation(model, t, q, v, u[0])  # noqa: E731
+        by_policy = rbd.rollout(model, s.q, s.v, policy, 0.01, steps=8)
+        step = dynamics.integrator("euler")
+        A, B = rbd.step_derivatives(model, s.q, s.v, u[0], 0.01, integrator=step)
+        slopes = jax.jacfwd(dynamics, (1, 2))(s.q, s.v, u[0])
+        return path, by_policy, problem.simulate(s.q, s.v, u), (A, B), slopes
+
+    path, by_policy, by_problem, (A, B), (Av, Bu) = run(dynamics)
+    assert_close((by_policy.q, by_policy.v), (path.q, path.v), atol=1e-11)
+    assert_close((by_problem.q, by_problem.v), (path.q, path.v), atol=1e-11)
+    nv = model.nv
+    assert_close(A[nv:, nv:], jnp.eye(nv) + 0.01 * Av, atol=1e-11)
+    assert_close(B[nv:], 0.01 * Bu, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "method", ["generalized_alpha", pytest.param("variational", marks=pytest.mark.slow)]
+)
+def test_implicit_steps(method):
+    """They find the same motion, to the order of their steps."""
+    model = samples.random_tree(4, kinds=("spherical", "revolute"))
+    dynamics, s = make("hybrid", model), random_state(model)
+
+    @quick_jit
+    def run(dynamics):
+        u = 0.1 * jnp.ones((4, model.nv))
+        options = [("rk4", 4)] + [(method, n) for n in (2, 4)]
+        return [
+            dynamics.rollout(s.q, s.v, u, 0.02, integrator=m, substeps=n).v[-1] for m, n in options
+        ]
+
+    fine, coarse, better = run(dynamics)
+    assert 3 < jnp.linalg.norm(coarse - fine) / jnp.linalg.norm(better - fine) < 5
+
+
+@pytest.mark.parametrize("gradient", ["adjoint", pytest.param("full", marks=pytest.mark.slow)])
+def test_gradient_through_a_rollout(gradient):
+    """With respect to every parameter at once, along a random direction, against differences."""
+    model = samples.random_tree(4, kinds=("spherical", "revolute"))
+    dynamics, s = make("all", model, sizes=idf.Sizes(8, 1)), random_states(model, 7)
+    loss = idf.RolloutLoss(0.01, jnp.ones(model.nv), jnp.ones(model.nv), gradient=gradient)
+    window = idf.Dataset(None, s.q, s.v, None, s.tau)
+    moving, fixed = eqx.partition(dynamics, idf.trainable(dynamics))
+    d = jax.tree.map(lambda x: jnp.sin(1.0 + jnp.arange(x.size)).reshape(x.shape), moving)
+
+    def f(moving):
+        return loss(eqx.combine(moving, fixed), window)
+
+    h = 1e-3
+    steps = h * jnp.array([1.0, -1.0, 2.0, -2.0])
+    along = lambda e: f(jax.tree.map(lambda x, y: x + e * y, moving, d))  # noqa: E731
+    y = quick_jit(jax.vmap(along))(steps)
+    numeric = jnp.dot(y, jnp.array([8.0, -8.0, -1.0, 1.0])) / (12 * h)
+    g = quick_jit(jax.grad(f))(moving)
+    pairs = list(zip(*map(jax.tree.leaves, (g, d)), strict=True))
+    exact = sum(float(jnp.sum(a * b)) for a, b in pairs)
+    assert abs(exact - numeric) < 1e-8 * abs(numeric)
+    assert all(float(jnp.abs(a).max()) > 0 for a, _ in pairs)
+
+
+def test_float32_and_precision():
+    """Nothing leaves float32, and every product states its precision."""
+    model = cast(TREE, jnp.float32)
+    s = random_state(model)
+    for single in (make("all", model), make("hamiltonian", model)):
+        double = cast(single, jnp.float64)
+
+        def both(s, single=single, double=double):
+            x = cast(s, jnp.float64)
+            return single(s.q, s.v, s.tau), double(x.q, x.v, x.tau)
+
+        text = str(jax.make_jaxpr(lambda s, d=single: d(s.q, s.v, s.tau))(s))
+        assert "f64" not in text
+        assert text.count("dot_general") == text.count("precision=(Precision.HIGHEST")
+        found, expected = quick_jit(both)(s)
+        assert found.dtype == jnp.float32
+        assert jnp.linalg.norm(found - expected) < 1e-4 * jnp.linalg.norm(expected)
+
+
+# --- learning from MuJoCo -------------------------------------------------------------------------
+
+
+@cache
+def recording(joints):
+    """Model, training data as measured, held-out data as they are."""
+    model, friction = driven.arm(joints)
+    _, train = driven.record(model, friction, 0, 12 if joints == 2 else 24, 200)
+    clean, _ = driven.record(model, friction, 1, 4, 200)
+    return model, train, clean
+
+
+def acceleration_error(dynamics, data):
+    """Root mean square, each joint relative to its own accelerations."""
+    s = data.samples()
+    a = jax.vmap(dynamics)(s.q, s.v, s.tau)
+    return jnp.sqrt(jnp.mean(((a - s.a) / jnp.std(s.a, axis=0)) ** 2))
+
+
+def rollout_error(dynamics, data):
+    """Root mean square of q after simulating windows of 0.25 s (rad)."""
+    one = jnp.ones(dynamics.model.nv)
+    loss = idf.RolloutLoss(driven.DT, one, one, integrator="rk4")
+    windows = eqx.tree_at(lambda d: d.t, data, None).windows(50)
+    q, _ = jax.vmap(lambda w: loss.errors(dynamics, w))(windows)
+    return jnp.sqrt(jnp.mean(q[:, -1] ** 2))
+
+
+def errors(dynamics, data):
+    return acceleration_error(dynamics, data), rollout_error(dynamics, data)
+
+
+@pytest.mark.parametrize("joints", [2, 7])
+def test_the_residual_beats_network_and_rigid_bodies(joints):
+    """On held-out motions with Stribeck friction: each of an ensemble of networks."""
+    model, train, held_out = recording(joints)
+    data = train.samples()
+    keys = jax.random.split(jax.random.key(0), 2)
+
+    @jax.jit
+    def learn(data, keys):
+        s = idf.scaling_of(model, data)
+        rest = idf.unexplained(model, data)
+
+        def residual(key):
+            start = idf.hybrid_model(model, ("torque",), key, scaling=s)
+            return idf.train(idf.ResidualLoss(s.residual), start, rest, key, steps=1000)[0]
+
+        def network(key):
+            start = idf.hybrid_model(model, ("acceleration",), key, scaling=s, rigid=False)
+            return idf.train(idf.AccelerationLoss(s.acceleration), start, data, key, steps=1000)[0]
+
+        return eqx.filter_vmap(residual)(keys), eqx.filter_vmap(network)(keys)
+
+    residual, network = learn(data, keys)
+    f = eqx.filter_jit(eqx.filter_vmap(errors, in_axes=(eqx.if_array(0), None)))
+    hybrid, black_box = f(residual, held_out), f(network, held_out)
+    rigid = eqx.filter_jit(errors)(idf.hybrid_model(model, (), keys[0]), held_out)
+    for k, what in enumerate(("accelerations", "rollouts")):
+        print(f"{joints} joints, {what}: residual {np.asarray(hybrid[k])}, "
+              f"network {np.asarray(black_box[k])}, rigid {float(rigid[k]):.4f}")  # fmt: skip
+        assert hybrid[k].max() < 0.5 * black_box[k].min()
+        assert hybrid[k].max() < 0.5 * rigid[k]
+
+
+def test_training_through_rollouts():
+    """From states and torques alone, without accelerations."""
+    model, train, held_out = recording(2)
+    sizes = (jnp.std(x, axis=(0, 1)) for x in (train.q, train.v))
+    loss = idf.RolloutLoss(driven.DT, *sizes, integrator="midpoint")
+    windows = eqx.tree_at(lambda d: (d.t, d.a), train, (None, None)).windows(8)
+    scaling = idf.scaling_of(model, train)
+    start = idf.hybrid_model(model, ("friction",), jax.random.key(0), scaling=scaling)
+
+    @jax.jit
+    def learn(windows, data):
+        dynamics, values = idf.train(loss, start, windows, jax.random.key(1), steps=200, batch=32)
+        rigid = idf.hybrid_model(model, (), jax.random.key(0))
+        return values, rollout_error(dynamics, data), rollout_error(rigid, data)
+
+    values, hybrid, rigid = learn(windows, held_out)
+    print(f"rollouts: friction {float(hybrid):.4f}, rigid {float(rigid):.4f}")
+    assert jnp.mean(values[-10:]) < 0.2 * jnp.mean(values[:10])
+    assert hybrid < 0.3 * rigid
+
+
+def test_baselines_learn_a_robot():
+    """A Lagrangian and a Hamiltonian network from samples of a pendulum that nothing damps."""
+    model = samples.pendulum(mass=2.0, length=0.7)
+    s = random_states(model, 200)
+    tau = jax.vmap(lambda q, v, a: rbd.rnea(model, q, v, a))(s.q, s.v, s.a)
+    data = idf.Dataset(None, s.q, s.v, s.a, tau)
+    scaling, key = idf.scaling_of(model, data, rigid=False), jax.random.key(0)
+    lagrangian = idf.hybrid_model(model, CONSERVATIVE, key, scaling=scaling, rigid=False)
+
+    @jax.jit
+    def learn():
+        loss = idf.AccelerationLoss(scaling.acceleration)
+        starts = lagrangian, idf.Hamiltonian(model, key, scaling=scaling)
+        return [idf.train(loss, d, data, key, steps=500) for d in starts]
+
+    for dynamics, values in learn():
+        assert jnp.mean(values[-20:]) < 0.02 * jnp.mean(values[:5])
+        E = jax.vmap(dynamics.energy)(s.q, s.v)
+        E = E - jnp.mean(E)  # up to a constant it is that of the pendulum
+        truth = jax.vmap(lambda q, v: rbd.kinetic_energy(model, q, v))(s.q, s.v)
+        truth = truth + jax.vmap(lambda q: rbd.potential_energy(model, q))(s.q)
+        truth = truth - jnp.mean(truth)
+        assert jnp.std(E - truth) < 0.1 * jnp.std(truth)
+
+
+def test_training_is_deterministic_and_leaves_the_robot_alone():
+    model = samples.pendulum()
+    s = random_states(model, 32)
+    data = idf.Dataset(None, s.q, s.v, s.a, s.tau)
+    start = idf.hybrid_model(model, ("torque", "friction"), jax.random.key(0))
+
+    @jax.jit
+    def learn(key):
+        return idf.train(idf.TorqueLoss(jnp.ones(1)), start, data, key, steps=20, batch=8)
+
+    (one, values), (again, _), (other, _) = (learn(jax.random.key(k)) for k in (1, 1, 2))
+    assert_close(again, one, atol=0)
+    assert_close(one.model, model, atol=0)
+    assert_close(one.torque.scaling, start.torque.scaling, atol=0)
+    last = lambda d: d.torque.network.layers[-1].weight  # noqa: E731
+    assert jnp.abs(last(one) - last(other)).max() > 0 and jnp.abs(last(one)).max() > 0
+    assert values.shape == (20,) and jnp.all(jnp.isfinite(values))
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def test_errors():
+    model, key = samples.double_pendulum(), jax.random.key(0)
+    x = jnp.zeros(2)
+    with pytest.raises(ValueError, match=r"parts must be of .*got \['torques'\]"):
+        idf.hybrid_model(model, ("torques",), key)
+    with pytest.raises(ValueError, match="without rigid bodies, a mass or an acceleration"):
+        idf.hybrid_model(model, ("torque",), key, rigid=False)
+    with pytest.raises(ValueError, match="has no degree of freedom"):
+        idf.hybrid_model(
+            rbd.build_model(rbd.RobotSpec("rock", (rbd.LinkSpec("rock"),), ())), (), key
+        )
+    plain = idf.hybrid_model(model, ("acceleration",), key, rigid=False)
+    with pytest.raises(ValueError, match="have no inverse"):
+        plain.inverse(x, x, x)
+    for dynamics in (plain, idf.Hamiltonian(model, key)):
+        with pytest.raises(ValueError, match="f_ext acts on rigid bodies, and there are none"):
+            dynamics(x, x, x, jnp.zeros((2, 6)))
+    with pytest.raises(ValueError, match=r"Hybrid: v has shape \(3,\), expected \(nv,\) = \(2,\)"):
+        plain(x, jnp.zeros(3), x)
+    with pytest.raises(ValueError, match="integrator must be one of .*got 'rk5'"):
+        plain.integrator("rk5")
+    step = plain.integrator("rk4")
+    with pytest.raises(TypeError, match="needs the torques of a rollout"):
+        step(model, lambda t, q, v: v, jnp.zeros(()), x, x, jnp.ones(()))
+    with pytest.raises(ValueError, match="the data need v, a and tau"):
+        idf.unexplained(model, idf.Dataset(None, x[None], x[None]))
