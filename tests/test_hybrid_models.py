@@ -96,7 +96,9 @@ def test_terms_have_the_torques_of_their_energies():
         assert_close(found, expected, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["hybrid", "lagrangian", "hamiltonian"])
+@pytest.mark.parametrize(
+    "name", ["hybrid", "hamiltonian", pytest.param("lagrangian", marks=pytest.mark.slow)]
+)
 def test_power_is_the_rate_of_energy(name):
     """``v · τ = dE/dt`` to rounding, for every joint kind, and inverse undoes forward dynamics."""
     model = undamped(TREE)
@@ -121,24 +123,23 @@ def test_power_is_the_rate_of_energy(name):
 
 
 def test_energy_does_not_drift():
-    """Over a rollout the energy of the learned robot changes less and less with the step."""
+    """Over a second the energy of the learned robot changes less and less with the step."""
     model = samples.double_pendulum()
     dynamics = make("hybrid", model)
     q0, v0 = jnp.array([1.0, -0.5]), jnp.array([0.5, 1.0])
 
     @quick_jit
-    def drift(dynamics):
-        def run(n):
-            path = dynamics.rollout(q0, v0, jnp.zeros((n, 2)), 1.0 / n, integrator="rk4")
-            E = jax.vmap(dynamics.energy)(path.q, path.v)
-            return jnp.max(jnp.abs(E - E[0])), jnp.ptp(jax.vmap(rbd.kinetic_energy,
-                (None, 0, 0))(model, path.q, path.v))  # fmt: skip
+    @jax.vmap
+    def drift(dt):
+        path = dynamics.rollout(q0, v0, jnp.zeros((100, 2)), dt, integrator="rk4")
+        E = jax.vmap(dynamics.energy)(path.q, path.v)
+        T = jax.vmap(lambda q, v: rbd.kinetic_energy(model, q, v))(path.q, path.v)
+        first = path.t < 1.005
+        return jnp.max(jnp.abs(E - E[0]), where=first, initial=0), jnp.max(T) - jnp.min(T)
 
-        return [run(n) for n in (25, 50, 100)]
-
-    (a, moved), (b, _), (c, _) = drift(dynamics)
-    assert moved > 0.1  # energy is exchanged
-    assert c < 1e-5 and a / b > 12 and b / c > 12
+    (a, b, c), moved = drift(jnp.array([0.04, 0.02, 0.01]))
+    assert moved.min() > 0.1  # energy is exchanged
+    assert c < 1e-4 and a / b > 12 and b / c > 12
 
 
 def test_friction_only_takes_energy():
@@ -174,40 +175,36 @@ def test_untrained_is_rigid():
 # --- wherever accelerations are expected ----------------------------------------------------------
 
 
-def test_rollouts_steps_policies_and_problems():
-    """All ways to simulate agree: learned accelerations in an integrator, policies, problems."""
-    model = samples.random_tree(4, kinds=("spherical", "revolute"))
-    dynamics, s = make("all", model), random_state(model)
-    u = 0.1 * jnp.ones((8, model.nv))
-    cost = opt.StateCost(s.q, jnp.ones(model.nv), jnp.ones(model.nv))
+def test_rollouts_steps_and_problems():
+    """All ways to simulate agree: learned accelerations in an integrator, and as torques."""
+    model = samples.double_pendulum()
+    start = idf.hybrid_model(model, ("torque",), jax.random.key(0), sizes=idf.Sizes(8, 1))
+    dynamics, s, u = shaken(start), random_state(model), 0.1 * jnp.ones((5, 2))
+    cost = opt.StateCost(s.q, jnp.ones(2), jnp.ones(2))
     stage = lambda m, t, q, v, u: jnp.sum(u * u)  # noqa: E731
-    problem = opt.Problem(model, stage, cost, 0.01, 8, dynamics.actuation, nu=model.nv)
+    problem = opt.Problem(model, stage, cost, 0.01, 5, dynamics.actuation, nu=2)
 
     @quick_jit
     def run(dynamics):
         path = dynamics.rollout(s.q, s.v, u, 0.01)
-        policy = lambda t, q, v: dynamics.actuation(model, t, q, v, u[0])  # noqa: E731
-        by_policy = rbd.rollout(model, s.q, s.v, policy, 0.01, steps=8)
         step = dynamics.integrator("euler")
         A, B = rbd.step_derivatives(model, s.q, s.v, u[0], 0.01, integrator=step)
         slopes = jax.jacfwd(dynamics, (1, 2))(s.q, s.v, u[0])
-        return path, by_policy, problem.simulate(s.q, s.v, u), (A, B), slopes
+        return path, problem.simulate(s.q, s.v, u), (A, B), slopes
 
-    path, by_policy, by_problem, (A, B), (Av, Bu) = run(dynamics)
-    assert_close((by_policy.q, by_policy.v), (path.q, path.v), atol=1e-11)
-    assert_close((by_problem.q, by_problem.v), (path.q, path.v), atol=1e-11)
-    nv = model.nv
-    assert_close(A[nv:, nv:], jnp.eye(nv) + 0.01 * Av, atol=1e-11)
-    assert_close(B[nv:], 0.01 * Bu, atol=1e-11)
+    path, by_torques, (A, B), (Av, Bu) = run(dynamics)
+    assert_close((by_torques.q, by_torques.v), (path.q, path.v), atol=1e-12)
+    assert_close(A[2:, 2:], jnp.eye(2) + 0.01 * Av, atol=1e-12)
+    assert_close(B[2:], 0.01 * Bu, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "method", ["generalized_alpha", pytest.param("variational", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["generalized_alpha", "variational"])
 def test_implicit_steps(method):
     """They find the same motion, to the order of their steps."""
-    model = samples.random_tree(4, kinds=("spherical", "revolute"))
-    dynamics, s = make("hybrid", model), random_state(model)
+    model = samples.double_pendulum()
+    start = idf.hybrid_model(model, ("potential",), jax.random.key(0), sizes=idf.Sizes(8, 1))
+    dynamics, s = shaken(start), random_state(model)
 
     @quick_jit
     def run(dynamics):
@@ -221,15 +218,17 @@ def test_implicit_steps(method):
     assert 3 < jnp.linalg.norm(coarse - fine) / jnp.linalg.norm(better - fine) < 5
 
 
-@pytest.mark.parametrize("gradient", ["adjoint", pytest.param("full", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("gradient", ["full", pytest.param("adjoint", marks=pytest.mark.slow)])
 def test_gradient_through_a_rollout(gradient):
     """With respect to every parameter at once, along a random direction, against differences."""
-    model = samples.random_tree(4, kinds=("spherical", "revolute"))
-    dynamics, s = make("all", model, sizes=idf.Sizes(8, 1)), random_states(model, 7)
+    model = samples.random_tree(4, kinds=("spherical",))
+    dynamics, s = make("all", model, sizes=idf.Sizes(8, 1)), random_states(model, 4)
     loss = idf.RolloutLoss(0.01, jnp.ones(model.nv), jnp.ones(model.nv), gradient=gradient)
     window = idf.Dataset(None, s.q, s.v, None, s.tau)
     moving, fixed = eqx.partition(dynamics, idf.trainable(dynamics))
-    d = jax.tree.map(lambda x: jnp.sin(1.0 + jnp.arange(x.size)).reshape(x.shape), moving)
+    d = jax.tree.map(
+        lambda x: jnp.sin(1.0 + jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), moving
+    )
 
     def f(moving):
         return loss(eqx.combine(moving, fixed), window)
@@ -243,26 +242,22 @@ def test_gradient_through_a_rollout(gradient):
     pairs = list(zip(*map(jax.tree.leaves, (g, d)), strict=True))
     exact = sum(float(jnp.sum(a * b)) for a, b in pairs)
     assert abs(exact - numeric) < 1e-8 * abs(numeric)
-    assert all(float(jnp.abs(a).max()) > 0 for a, _ in pairs)
+    still = g.potential.network.layers[-1].bias  # a constant of the energy
+    assert sum(float(jnp.abs(a).max()) == 0 for a, _ in pairs) == 1 and still == 0
 
 
 def test_float32_and_precision():
     """Nothing leaves float32, and every product states its precision."""
-    model = cast(TREE, jnp.float32)
-    s = random_state(model)
-    for single in (make("all", model), make("hamiltonian", model)):
-        double = cast(single, jnp.float64)
-
-        def both(s, single=single, double=double):
-            x = cast(s, jnp.float64)
-            return single(s.q, s.v, s.tau), double(x.q, x.v, x.tau)
-
-        text = str(jax.make_jaxpr(lambda s, d=single: d(s.q, s.v, s.tau))(s))
-        assert "f64" not in text
-        assert text.count("dot_general") == text.count("precision=(Precision.HIGHEST")
-        found, expected = quick_jit(both)(s)
-        assert found.dtype == jnp.float32
-        assert jnp.linalg.norm(found - expected) < 1e-4 * jnp.linalg.norm(expected)
+    model = samples.random_tree(4, kinds=("spherical", "revolute"), dtype=jnp.float32)
+    single, s = make("all", model), random_state(model)
+    for dynamics in (single, make("hamiltonian", model)):
+        text = str(jax.make_jaxpr(lambda s, d=dynamics: d(s.q, s.v, s.tau))(s))
+        products = text.split("dot_general[")[1:]
+        assert "f64" not in text and products and all("HIGHEST" in p[:300] for p in products)
+    run = quick_jit(lambda d, s: d(s.q, s.v, s.tau))
+    found, expected = run(single, s), run(cast(single, jnp.float64), cast(s, jnp.float64))
+    error = found.astype(jnp.float64) - expected
+    assert jnp.linalg.norm(error) < 1e-4 * jnp.linalg.norm(expected)
 
 
 # --- learning from MuJoCo -------------------------------------------------------------------------
@@ -281,7 +276,7 @@ def acceleration_error(dynamics, data):
     """Root mean square, each joint relative to its own accelerations."""
     s = data.samples()
     a = jax.vmap(dynamics)(s.q, s.v, s.tau)
-    return jnp.sqrt(jnp.mean(((a - s.a) / jnp.std(s.a, axis=0)) ** 2))
+    return jnp.sqrt(jnp.mean(((a - s.a) / jnp.std(s.a, axis=0)[None]) ** 2))
 
 
 def rollout_error(dynamics, data):
@@ -291,6 +286,12 @@ def rollout_error(dynamics, data):
     windows = eqx.tree_at(lambda d: d.t, data, None).windows(50)
     q, _ = jax.vmap(lambda w: loss.errors(dynamics, w))(windows)
     return jnp.sqrt(jnp.mean(q[:, -1] ** 2))
+
+
+def unlearned(dynamics, part):
+    """The rigid bodies alone, in the form of learned dynamics: their torques times zero."""
+    where = lambda d: part(d).scaling.residual  # noqa: E731
+    return eqx.tree_at(where, dynamics, jnp.zeros_like(where(dynamics)))
 
 
 def errors(dynamics, data):
@@ -311,69 +312,83 @@ def test_the_residual_beats_network_and_rigid_bodies(joints):
 
         def residual(key):
             start = idf.hybrid_model(model, ("torque",), key, scaling=s)
-            return idf.train(idf.ResidualLoss(s.residual), start, rest, key, steps=1000)[0]
+            return idf.train(idf.ResidualLoss(s.residual), start, rest, key, steps=1500)[0]
 
         def network(key):
             start = idf.hybrid_model(model, ("acceleration",), key, scaling=s, rigid=False)
-            return idf.train(idf.AccelerationLoss(s.acceleration), start, data, key, steps=1000)[0]
+            return idf.train(idf.AccelerationLoss(s.acceleration), start, data, key, steps=1500)[0]
 
         return eqx.filter_vmap(residual)(keys), eqx.filter_vmap(network)(keys)
 
     residual, network = learn(data, keys)
-    f = eqx.filter_jit(eqx.filter_vmap(errors, in_axes=(eqx.if_array(0), None)))
+    f = jax.jit(jax.vmap(errors, in_axes=(0, None)))
     hybrid, black_box = f(residual, held_out), f(network, held_out)
-    rigid = eqx.filter_jit(errors)(idf.hybrid_model(model, (), keys[0]), held_out)
+    rigid = f(unlearned(residual, lambda d: d.torque), held_out)
     for k, what in enumerate(("accelerations", "rollouts")):
         print(f"{joints} joints, {what}: residual {np.asarray(hybrid[k])}, "
-              f"network {np.asarray(black_box[k])}, rigid {float(rigid[k]):.4f}")  # fmt: skip
+              f"network {np.asarray(black_box[k])}, rigid {float(rigid[k][0]):.4f}")  # fmt: skip
         assert hybrid[k].max() < 0.5 * black_box[k].min()
-        assert hybrid[k].max() < 0.5 * rigid[k]
+        assert hybrid[k].max() < 0.5 * rigid[k][0]
 
 
 def test_training_through_rollouts():
     """From states and torques alone, without accelerations."""
     model, train, held_out = recording(2)
     sizes = (jnp.std(x, axis=(0, 1)) for x in (train.q, train.v))
-    loss = idf.RolloutLoss(driven.DT, *sizes, integrator="midpoint")
-    windows = eqx.tree_at(lambda d: (d.t, d.a), train, (None, None)).windows(8)
+    loss = idf.RolloutLoss(driven.DT, *sizes)
+    windows, others = (
+        eqx.tree_at(lambda d: (d.t, d.a), x, (None, None)).windows(n)
+        for x, n in ((train, 8), (held_out, 50))
+    )
     scaling = idf.scaling_of(model, train)
     start = idf.hybrid_model(model, ("friction",), jax.random.key(0), scaling=scaling)
 
     @jax.jit
-    def learn(windows, data):
-        dynamics, values = idf.train(loss, start, windows, jax.random.key(1), steps=200, batch=32)
-        rigid = idf.hybrid_model(model, (), jax.random.key(0))
-        return values, rollout_error(dynamics, data), rollout_error(rigid, data)
+    def learn(windows):
+        return idf.train(loss, start, windows, jax.random.key(1), steps=150, batch=32)
 
-    values, hybrid, rigid = learn(windows, held_out)
-    print(f"rollouts: friction {float(hybrid):.4f}, rigid {float(rigid):.4f}")
+    @jax.jit
+    def error(dynamics):
+        return jnp.mean(jax.vmap(lambda w: loss(dynamics, w))(others))
+
+    dynamics, values = learn(windows)
+    hybrid, rigid = error(dynamics), error(unlearned(dynamics, lambda d: d.friction))
+    print(f"mean squares: friction {float(hybrid):.2e}, rigid {float(rigid):.2e}")
     assert jnp.mean(values[-10:]) < 0.2 * jnp.mean(values[:10])
-    assert hybrid < 0.3 * rigid
+    assert hybrid < 0.1 * rigid
 
 
-def test_baselines_learn_a_robot():
-    """A Lagrangian and a Hamiltonian network from samples of a pendulum that nothing damps."""
+@pytest.mark.parametrize(
+    "name", ["hamiltonian", pytest.param("lagrangian", marks=pytest.mark.slow)]
+)
+def test_baselines_learn_a_robot(name):
+    """From samples of a pendulum that nothing damps; their energy is then the pendulum's."""
     model = samples.pendulum(mass=2.0, length=0.7)
     s = random_states(model, 200)
     tau = jax.vmap(lambda q, v, a: rbd.rnea(model, q, v, a))(s.q, s.v, s.a)
     data = idf.Dataset(None, s.q, s.v, s.a, tau)
     scaling, key = idf.scaling_of(model, data, rigid=False), jax.random.key(0)
-    lagrangian = idf.hybrid_model(model, CONSERVATIVE, key, scaling=scaling, rigid=False)
+    if name == "hamiltonian":
+        start = frictionless(idf.Hamiltonian(model, key, scaling=scaling))
+    else:
+        start = idf.hybrid_model(model, CONSERVATIVE, key, scaling=scaling, rigid=False)
 
     @jax.jit
-    def learn():
+    def learn(start):
         loss = idf.AccelerationLoss(scaling.acceleration)
-        starts = lagrangian, idf.Hamiltonian(model, key, scaling=scaling)
-        return [idf.train(loss, d, data, key, steps=500) for d in starts]
+        dynamics, values = idf.train(loss, start, data, key, steps=500)
 
-    for dynamics, values in learn():
-        assert jnp.mean(values[-20:]) < 0.02 * jnp.mean(values[:5])
-        E = jax.vmap(dynamics.energy)(s.q, s.v)
-        E = E - jnp.mean(E)  # up to a constant it is that of the pendulum
-        truth = jax.vmap(lambda q, v: rbd.kinetic_energy(model, q, v))(s.q, s.v)
-        truth = truth + jax.vmap(lambda q: rbd.potential_energy(model, q))(s.q)
-        truth = truth - jnp.mean(truth)
-        assert jnp.std(E - truth) < 0.1 * jnp.std(truth)
+        def energies(q, v):
+            truth = rbd.kinetic_energy(model, q, v) + rbd.potential_energy(model, q)
+            return dynamics.energy(q, v) - truth, truth
+
+        return values, jax.vmap(energies)(s.q, s.v)
+
+    values, (wrong, truth) = learn(start)
+    print(f"loss {float(values[0]):.2e} to {float(jnp.mean(values[-20:])):.2e}, "
+          f"energy {float(jnp.std(wrong)):.3f} of {float(jnp.std(truth)):.3f} J")  # fmt: skip
+    assert jnp.mean(values[-20:]) < 0.02 * values[0]
+    assert jnp.std(wrong) < 0.1 * jnp.std(truth)  # up to a constant
 
 
 def test_training_is_deterministic_and_leaves_the_robot_alone():

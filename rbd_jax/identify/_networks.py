@@ -66,9 +66,14 @@ class Scaling(eqx.Module):
         """The features, centred and scaled."""
         return (phi - self.center) / self.spread
 
-    def motion(self, v: Float[Array, " nv"]) -> Float[Array, " 2*nv"]:
-        """The velocity, and its sign, smooth: a network of smooth units finds no jump by itself."""
-        return jnp.concatenate([v / self.velocity, jnp.tanh(v / self.slow)])
+    def motion(self, v: Float[Array, " nv"]) -> Float[Array, " 3*nv"]:
+        """The velocity on three scales; the finest is a smooth sign.
+
+        Networks of smooth units find no jump by themselves, and dry friction has one.
+        """
+        middle = jnp.sqrt(self.velocity * self.slow)
+        fine = [jnp.tanh(v / speed) for speed in (middle, self.slow)]
+        return jnp.concatenate([v / self.velocity, *fine])
 
 
 @checked
@@ -92,7 +97,7 @@ def unexplained(model: Model, data: Dataset) -> Dataset:
     return eqx.tree_at(lambda d: d.tau, data, data.tau - rigid)
 
 
-def scaling_of(model: Model, data: Dataset, *, rigid: bool = True, slow: float = 0.05) -> Scaling:
+def scaling_of(model: Model, data: Dataset, *, rigid: bool = True, slow: float = 0.02) -> Scaling:
     """Typical sizes from recorded q, v, a and tau: standard deviations and root mean squares.
 
     Args:

@@ -140,7 +140,7 @@ class StateNetwork(eqx.Module):
     (q, v, τ), in units of the acceleration."""
 
     def __init__(self, model: Model, scaling: Scaling, sizes: Sizes, key: Key[Array, ""], of: str):
-        motion = {"torque": 2, "acceleration": 3}[of] * model.nv
+        motion = {"torque": 3, "acceleration": 4}[of] * model.nv
         count = feature_count(model.topology) + motion
         self.network = Network(count, model.nv, sizes, key, model.dtype, 0.0)
         self.scaling, self.of = scaling, of
