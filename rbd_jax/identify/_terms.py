@@ -85,7 +85,7 @@ class MassMatrix(eqx.Module):
         return jnp.matmul(w, L, precision="highest") + self.floor * self._unit() ** 2 * v
 
     def energy(self, model: Model, q: Array, v: Float[Array, " nv"]) -> Float[Array, ""]:
-        """``½ vᵀ M_θ v``, with the sign that makes it a sum of squares."""
+        """``½ vᵀ M_θ v`` (J)."""
         w = jnp.matmul(self._factor(model, q), v, precision="highest")
         return 0.5 * (jnp.sum(w * w) + self.floor * jnp.sum((self._unit() * v) ** 2))
 
@@ -105,9 +105,9 @@ class MassMatrix(eqx.Module):
 class Friction(eqx.Module):
     """Learned joint friction that only takes energy: viscous and dry parts, both ≥ 0.
 
-    ``τ = −(d₁ v/v̄ + d₂ tanh(v/s))`` with coefficients d(q, |v|) ≥ 0, which hold Coulomb, Stribeck
-    and viscous friction and their dependence on the configuration; v̄ and s are the typical and the
-    slow speeds of the scaling, s is trained.
+    ``f = d₁ v/v̄ + d₂ tanh(v/s)`` with coefficients d(q, |v|) ≥ 0, which hold Coulomb, Stribeck and
+    viscous friction and their dependence on the configuration. v̄ are the typical speeds of the
+    scaling; s starts at its slow speeds and is trained.
     """
 
     network: Network
@@ -121,7 +121,7 @@ class Friction(eqx.Module):
         self.scaling, self.log_slow = scaling, jnp.log(scaling.slow)
 
     def torque(self, model: Model, q: Array, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-        """What the joints have to be driven with against friction: ``v · torque ≥ 0``."""
+        """``f_θ``, what the joints are driven with against friction: no entry of ``v f`` is < 0."""
         s, slow = self.scaling, jnp.exp(self.log_slow)
         speeds = [jnp.log1p((v / x) ** 2) for x in (s.velocity, slow)]  # even in v, and smooth
         out = self.network(jnp.concatenate([s.configuration(features(model, q)), *speeds]))

@@ -19,7 +19,7 @@ D = TypeVar("D")
 
 
 class TorqueLoss(eqx.Module):
-    """Mean square of the error of inverse dynamics, in units of ``size``; convex in most terms."""
+    """Mean square of the error of inverse dynamics, in units of ``size`` (no M⁻¹)."""
 
     size: Float[Array, " nv"]
     """Torques (N m, N)."""

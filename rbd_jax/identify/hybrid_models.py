@@ -59,7 +59,7 @@ class Hybrid(Dynamics):
         a: Float[Array, " nv"],
         f_ext: Float[Array, "nb 6"] | None = None,
     ) -> Float[Array, " nv"]:
-        """Torques of the motion (N m, N): a linear fit of what is measured, free of M⁻¹.
+        """Torques of the motion (N m, N), arguments as :func:`rbd_jax.inverse_dynamics`.
 
         Raises:
             ValueError: if there is a term a_θ(q, v, τ), of which no inverse is known.
