@@ -8,9 +8,7 @@ from calls import quick_jit
 from helpers import assert_close, cast, quaternion_slices, random_state, random_states
 
 import rbd_jax as rbd
-from rbd_jax import identify as idf
-from rbd_jax import optimize as opt
-from rbd_jax import samples
+from rbd_jax import identify as idf, optimize as opt, samples
 
 CONSERVATIVE = ("potential", "mass")
 TREE = samples.random_tree(0)  # one joint of every kind

@@ -2,17 +2,16 @@
 
 from functools import cache
 
+import driven
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import driven
 from helpers import assert_close, random_states
 
 import rbd_jax as rbd
-from rbd_jax import identify as idf
-from rbd_jax import samples
+from rbd_jax import identify as idf, samples
 
 
 @cache
