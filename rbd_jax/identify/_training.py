@@ -1,6 +1,5 @@
 """Training of learned dynamics: losses of samples and of rollouts, and a deterministic loop."""
 
-import importlib
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
@@ -11,6 +10,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ..model import Model, difference
 from ._dynamics import Dynamics
+from ._extras import extra
 from ._networks import Scaling
 from .data import Dataset
 from .hybrid_models import Hybrid
@@ -104,13 +104,6 @@ def trainable(dynamics: PyTree) -> PyTree:
     return jax.tree.map(mark, dynamics, is_leaf=fixed)
 
 
-def _optax() -> Any:
-    try:
-        return importlib.import_module("optax")
-    except ImportError as error:
-        raise ImportError("training needs optax: pip install 'rbd-jax[optimize]'") from error
-
-
 def train(
     loss: Callable[[D, Any], Float[Array, ""]],
     dynamics: D,
@@ -145,7 +138,7 @@ def train(
     Raises:
         ImportError: without optax.
     """
-    optax = _optax()
+    optax = extra("optax")
     if optimizer is None:
         schedule = optax.cosine_decay_schedule(3e-3, steps)
         optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
