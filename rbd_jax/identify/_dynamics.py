@@ -17,7 +17,8 @@ from ..simulate._rollout import rollout
 class Dynamics(eqx.Module):
     """Accelerations of a robot by a formula of one's own, wherever those of the library may be.
 
-    A subclass gives the accelerations.
+    A subclass gives the accelerations. Pass the module to a function under ``jax.jit``, or put its
+    methods under ``eqx.filter_jit``: plain ``jax.jit`` would hash what they are bound to.
     """
 
     model: eqx.AbstractVar[Model]

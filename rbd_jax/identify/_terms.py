@@ -116,14 +116,15 @@ class Friction(eqx.Module):
     """Logarithms of the speeds over which dry friction changes its sign."""
 
     def __init__(self, model: Model, scaling: Scaling, sizes: Sizes, key: Key[Array, ""]):
-        count = feature_count(model.topology) + 2 * model.nv
+        count = feature_count(model.topology) + 3 * model.nv
         self.network = Network(count, 2 * model.nv, sizes, key, model.dtype, 0.0)
         self.scaling, self.log_slow = scaling, jnp.log(scaling.slow)
 
     def torque(self, model: Model, q: Array, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``f_θ``, what the joints are driven with against friction: no entry of ``v f`` is < 0."""
         s, slow = self.scaling, jnp.exp(self.log_slow)
-        speeds = [jnp.log1p((v / x) ** 2) for x in (s.velocity, slow)]  # even in v, and smooth
+        scales = s.velocity, jnp.sqrt(s.velocity * slow), slow
+        speeds = [jnp.log1p((v / x) ** 2) for x in scales]  # even in v, and smooth
         out = self.network(jnp.concatenate([s.configuration(features(model, q)), *speeds]))
         # an eighth of the residual torque at the start, each
         d = s.residual[None] * jax.nn.softplus(out.reshape(2, -1) - 2.0)
