@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from ..algorithms.articulated import invert
-from ..algorithms.crba import crba
+from ..algorithms.crba import crba, factorize, solve
 from ..algorithms.energy import kinetic_energy, potential_energy
 from ..derivatives._rules import forward_dynamics, inverse_dynamics
 from ..model import Model
@@ -116,7 +115,7 @@ class Hybrid(Dynamics):
         if self.rigid:
             M = M + crba(self.model, q)
             drive = drive - inverse_dynamics(self.model, q, v, jnp.zeros_like(v), f_ext)
-        return jnp.matmul(invert(M), drive, precision="highest")
+        return solve(factorize(M), drive)
 
 
 def hybrid_model(
