@@ -1,7 +1,6 @@
 """A Hamiltonian neural network, to compare with."""
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from ..algorithms.crba import factorize, solve
