@@ -1,48 +1,61 @@
 """Learning the parameters of a robot from recorded motions: identification and excitation."""
 
-from ._base import BaseParameters as BaseParameters
-from ._base import numerical_base_parameters as numerical_base_parameters
-from ._charts import Bounded as Bounded
-from ._charts import Direction as Direction
-from ._charts import InEllipsoid as InEllipsoid
-from ._charts import LogCholesky as LogCholesky
-from ._charts import Pose as Pose
-from ._charts import Positive as Positive
-from ._charts import Real as Real
+from ._base import (
+    BaseParameters as BaseParameters,
+    numerical_base_parameters as numerical_base_parameters,
+)
+from ._charts import (
+    Bounded as Bounded,
+    Direction as Direction,
+    InEllipsoid as InEllipsoid,
+    LogCholesky as LogCholesky,
+    Pose as Pose,
+    Positive as Positive,
+    Real as Real,
+)
 from ._descent import fit_by_descent as fit_by_descent
-from ._excitation import Excitation as Excitation
-from ._excitation import excitation as excitation
-from ._excitation import information as information
-from ._excitation import optimal_excitation as optimal_excitation
-from ._files import load_csv as load_csv
-from ._files import load_npz as load_npz
-from ._files import save_csv as save_csv
-from ._files import save_npz as save_npz
-from ._fit import acceleration_error as acceleration_error
-from ._fit import fit_accelerations as fit_accelerations
-from ._fit import fit_torques as fit_torques
-from ._fit import predicted_accelerations as predicted_accelerations
-from ._fit import predicted_torques as predicted_torques
-from ._fit import torque_error as torque_error
-from ._least_squares import Estimate as Estimate
-from ._least_squares import least_squares as least_squares
-from ._linear import TERMS as TERMS
-from ._linear import friction_torque as friction_torque
-from ._linear import linear_parameters as linear_parameters
-from ._linear import parameter_names as parameter_names
-from ._linear import regression as regression
-from ._linear import torque_regressor as torque_regressor
-from ._linear import with_linear_parameters as with_linear_parameters
-from ._parameters import Block as Block
-from ._parameters import Parameters as Parameters
-from ._parameters import choose as choose
-from ._physical import Ellipsoid as Ellipsoid
-from ._physical import consistent as consistent
-from ._physical import entropic_distance as entropic_distance
-from ._physical import made_consistent as made_consistent
-from ._shooting import Shooting as Shooting
-from ._shooting import fit_trajectories as fit_trajectories
-from ._shooting import simulated as simulated
+from ._excitation import (
+    Excitation as Excitation,
+    excitation as excitation,
+    information as information,
+    optimal_excitation as optimal_excitation,
+)
+from ._files import (
+    load_csv as load_csv,
+    load_npz as load_npz,
+    save_csv as save_csv,
+    save_npz as save_npz,
+)
+from ._fit import (
+    acceleration_error as acceleration_error,
+    fit_accelerations as fit_accelerations,
+    fit_torques as fit_torques,
+    predicted_accelerations as predicted_accelerations,
+    predicted_torques as predicted_torques,
+    torque_error as torque_error,
+)
+from ._least_squares import Estimate as Estimate, least_squares as least_squares
+from ._linear import (
+    TERMS as TERMS,
+    friction_torque as friction_torque,
+    linear_parameters as linear_parameters,
+    parameter_names as parameter_names,
+    regression as regression,
+    torque_regressor as torque_regressor,
+    with_linear_parameters as with_linear_parameters,
+)
+from ._parameters import Block as Block, Parameters as Parameters, choose as choose
+from ._physical import (
+    Ellipsoid as Ellipsoid,
+    consistent as consistent,
+    entropic_distance as entropic_distance,
+    made_consistent as made_consistent,
+)
+from ._shooting import (
+    Shooting as Shooting,
+    fit_trajectories as fit_trajectories,
+    simulated as simulated,
+)
 from ._smooth import filter_and_differentiate as filter_and_differentiate
 from ._solve import Fit as Fit
 from ._structure import base_parameters as base_parameters
