@@ -42,7 +42,7 @@ def test_trajectories_of_mujoco_by_multiple_shooting():
     @quick_jit
     def run(windows):
         return identify.fit_trajectories(
-            learn, windows, dt, q_sigma=noise, continuity=1e3, prior=1e-3, max_steps=40
+            learn, windows, dt, q_sigma=noise, continuity=1e3, prior=1e-3, max_steps=150
         )
 
     found = run(windows)
