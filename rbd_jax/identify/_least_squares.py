@@ -59,8 +59,9 @@ def least_squares(
         length = jnp.where(length > 0, length, 1)
         Q, R = jnp.linalg.qr(W / length[None])
         y = jnp.matmul((tau / s[None]).reshape(-1), Q, precision="highest")
-        solve_r = lambda b: jax.scipy.linalg.solve_triangular(R, b) / length[:, None]  # noqa: E731
-        value, spread = solve_r(y[:, None])[:, 0], solve_r(jnp.eye(r, dtype=Y.dtype))
+        right = jnp.concatenate([y[:, None], jnp.eye(r, dtype=Y.dtype)], axis=1)
+        solved = jax.scipy.linalg.solve_triangular(R, right) / length[:, None]
+        value, spread = solved[:, 0], solved[:, 1:]
         return value, jnp.matmul(spread, spread.T, precision="highest"), Q
 
     def residuals(value: Array):

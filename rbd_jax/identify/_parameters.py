@@ -165,7 +165,7 @@ def _has(model: Model, leaf: str, body: int) -> bool:
     kind = model.topology.kinds[body]
     if leaf == "inertia":
         traced = isinstance(model.inertia, jax.core.Tracer)
-        return traced or bool(np.any(np.asarray(model.inertia[body]) != 0))
+        return traced or bool(np.any(np.asarray(model.inertia)[body] != 0))
     if leaf in _DOF:
         return kind != "free"
     wanted = {"axis": ("revolute", "prismatic", "helical"), "pitch": ("helical",)}

@@ -4,19 +4,23 @@ Letters: P pseudo-inertia ``∫ (x, 1)(x, 1)ᵀ dm``, U its upper triangular fac
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..model import Model
 from ..spatial import inertia, so3
+from ._small import cholesky, definite, solve_lower
 
 
 def upper_cholesky(P: Float[Array, "*b 4 4"]) -> Float[Array, "*b 4 4"]:
     """The upper triangular U with positive diagonal and ``P = U Uᵀ``; NaN if there is none."""
-    L = jnp.linalg.cholesky(P[..., ::-1, ::-1])
-    return L[..., ::-1, ::-1]
+    return _turned(cholesky(_turned(P)))
+
+
+def _turned(A: Float[Array, "*b 4 4"]) -> Float[Array, "*b 4 4"]:
+    """Rows and columns in the opposite order: upper triangular to lower and back."""
+    return A[..., ::-1, ::-1]
 
 
 def relative_factor(
@@ -24,10 +28,10 @@ def relative_factor(
 ) -> Float[Array, "*b 4 4"]:
     """``U₀⁻¹ U``, the factor of ``U₀⁻¹ P U₀⁻ᵀ``: dimensionless, the identity where P is P₀."""
     U = upper_cholesky(inertia.pseudo(I10))
-    return jnp.triu(jax.scipy.linalg.solve_triangular(U0, U, lower=False))
+    return _turned(solve_lower(_turned(U0), _turned(U)))
 
 
-def _root(x: Float[Array, "..."]) -> Float[Array, "..."]:
+def entropic_root(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """``sign(x) √(e²ˣ − 2x − 1)``, smooth through zero, where it is ``√2 x``."""
     small = jnp.abs(x) < 0.1
     near, far = jnp.where(small, x, 0), jnp.where(small, 1, x)
@@ -47,7 +51,7 @@ def entropic_residuals(
     term is the square of a smooth function of the entry, or of its logarithm.
     """
     X = relative_factor(U0, I10)
-    diagonal = _root(jnp.log(jnp.diagonal(X, axis1=-2, axis2=-1)))
+    diagonal = entropic_root(jnp.log(jnp.diagonal(X, axis1=-2, axis2=-1)))
     i, j = np.triu_indices(4, 1)
     return jnp.concatenate([diagonal, X[..., i, j]], axis=-1)
 
@@ -107,7 +111,7 @@ class Ellipsoid(eqx.Module):
         """
         P = self.seen(I10)
         inside = P[..., 3, 3] > P[..., 0, 0] + P[..., 1, 1] + P[..., 2, 2]
-        return inside & (jnp.linalg.eigvalsh(P)[..., 0] > 0)
+        return inside & definite(P)
 
 
 def consistent(model: Model) -> Bool[Array, " nb"]:
@@ -118,7 +122,8 @@ def consistent(model: Model) -> Bool[Array, " nb"]:
     scale = jnp.sqrt(jnp.abs(jnp.diagonal(inertia.pseudo(model.inertia), axis1=-2, axis2=-1)))
     scale = jnp.where(scale > 0, scale, 1)
     P = inertia.pseudo(model.inertia) / (scale[:, :, None] * scale[:, None, :])
-    return jnp.linalg.eigvalsh(P)[..., 0] > 8 * jnp.finfo(model.dtype).eps
+    rounding = 8 * jnp.finfo(model.dtype).eps * jnp.eye(4, dtype=model.dtype)
+    return definite(P - rounding[None])
 
 
 def made_consistent(model: Model, size: float = 0.05, least_mass: float = 1e-3) -> Model:

@@ -12,7 +12,15 @@ from ..simulate._rollout import rollout
 from ._fit import _needs
 from ._linear import WIDTH, friction_torque
 from ._parameters import Parameters
-from ._solve import Fit, covariance_of, levenberg_marquardt, prior_residuals, robust, stationary
+from ._solve import (
+    Fit,
+    covariance_of,
+    levenberg_marquardt,
+    prior_residuals,
+    prior_weight,
+    robust,
+    stationary,
+)
 from .data import Dataset
 
 
@@ -100,6 +108,7 @@ def fit_trajectories(
         v_sigma = None
     z0 = learn.start if start is None else start
     B, nv, dt = windows.shape[0], learn.nominal.nv, jnp.asarray(dt, z0.dtype)
+    weight = prior_weight(prior, z0.dtype)
     options = {"width": width, "integrator": integrator, "substeps": substeps}
     q_first = windows.q[:, 0]
     v_first = _velocities(learn.nominal, windows, dt) if windows.v is None else windows.v[:, 0]
@@ -125,7 +134,7 @@ def fit_trajectories(
             gap = apart(model, q0[1:], q[:-1, -1]), v[:-1, -1] - v0[1:]
             joined = _joined(model, windows)[:, None]
             parts += [jnp.where(joined, continuity * g, 0).reshape(-1) for g in gap]
-        return jnp.concatenate([*parts, prior_residuals(learn, model, prior)])
+        return jnp.concatenate([*parts, prior_residuals(learn, model, weight)])
 
     unknown = jnp.concatenate([z0, jnp.zeros((2 * nv * B,), z0.dtype)])
     unknown, steps = levenberg_marquardt(function, unknown, windows, max_steps, tol, solver)

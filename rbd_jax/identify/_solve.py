@@ -6,14 +6,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..model import Model
 from ..spatial import inertia
-from ._charts import InEllipsoid, LogCholesky
+from ._charts import InEllipsoid, LogCholesky, Positive
 from ._extras import extra
 from ._parameters import Parameters
-from ._physical import entropic_residuals, upper_cholesky
+from ._physical import entropic_residuals, entropic_root, upper_cholesky
 
 LOSSES = ("squares", "huber", "cauchy")
 _HUBER, _CAUCHY = 1.345, 2.385  # 95 % efficient where the noise is normal after all
@@ -56,18 +57,31 @@ def robust(loss: str, r: Float[Array, "*n"]) -> Float[Array, "*n"]:
     return r
 
 
-def prior_residuals(learn: Parameters, model: Model, weight: float) -> Float[Array, " m"]:
-    """``√weight`` times those of the entropic distance of every body learnt from the nominal one.
+def tolerance(tol: float | None, dtype) -> float:
+    """Of solvers, in standard deviations; what float32 and float64 allow if None."""
+    return tol or (1e-5 if dtype == jnp.float64 else 1e-3)
 
-    A weight w says that inertias are as far from the nominal as w⁻¹ᐟ² in relative terms.
+
+def prior_weight(prior: float, dtype) -> float:
+    """The weight of the prior, at least a tiny one: what no data show is then told by it."""
+    return max(float(prior), float(jnp.finfo(dtype).eps) ** 0.5)
+
+
+def prior_residuals(learn: Parameters, model: Model, weight: float) -> Float[Array, " m"]:
+    """``√weight`` times those of the entropic distance of all inertias and positive numbers learnt.
+
+    A weight w says that they are as far from the nominal ones as w⁻¹ᐟ² in relative terms.
     """
     parts = [jnp.zeros((0,), model.dtype)]
     for block in learn.blocks:
-        if isinstance(block.chart, (LogCholesky, InEllipsoid)) and weight > 0:
-            rows = jnp.array(block.rows, jnp.int32)
+        rows = np.array(block.rows, np.int32)
+        if isinstance(block.chart, (LogCholesky, InEllipsoid)):
             U0 = upper_cholesky(inertia.pseudo(learn.nominal.inertia[rows]))
-            parts.append(weight**0.5 * entropic_residuals(U0, model.inertia[rows]).reshape(-1))
-    return jnp.concatenate(parts)
+            parts.append(entropic_residuals(U0, model.inertia[rows]).reshape(-1))
+        elif isinstance(block.chart, Positive):
+            old, new = (getattr(m, block.leaf)[rows] for m in (learn.nominal, model))
+            parts.append(entropic_root(0.5 * jnp.log(new / old)))
+    return weight**0.5 * jnp.concatenate(parts)
 
 
 def levenberg_marquardt(
@@ -87,7 +101,7 @@ def levenberg_marquardt(
     """
     optimistix = extra("optimistix")
     if solver is None:
-        tol = tol or (1e-5 if z0.dtype == jnp.float64 else 1e-3)
+        tol = tolerance(tol, z0.dtype)
         solver = optimistix.LevenbergMarquardt(rtol=tol, atol=tol)
         # damping that only falls after nearly perfect predictions, as is its default, crawls
         # along what the data hardly show

@@ -70,7 +70,8 @@ def base_parameters(
 
 def _host(model: Model) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
     """S, and poses of the bodies in their parents at q = 0, in float64."""
-    S, (R, p) = _geometry(model)
+    with jax.ensure_compile_time_eval():  # within a jitted function too, of a robot that is known
+        S, (R, p) = _geometry(model)
     S, R, p = (np.asarray(x, dtype=float) for x in (S, R, p))
     return S, list(zip(R, p, strict=True))
 
