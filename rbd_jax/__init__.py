@@ -64,6 +64,7 @@ from .derivatives.second_order import (
 )
 from .io import convert as convert, samples as samples
 from .io._build import build_model as build_model
+from .io._export import export_urdf as export_urdf
 from .io._layout import Layout as Layout
 from .io._load import load_urdf as load_urdf
 from .io._robots import example_robot as example_robot, example_robots as example_robots

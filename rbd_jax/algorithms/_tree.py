@@ -81,13 +81,21 @@ def _choice(tree: Tree, executor: str | None, *options: str) -> str:
     return next((n for n in (executor, *tree.executors) if n in options), options[0])
 
 
+def loops_are_cheap() -> bool:
+    """Whether short steps of a loop cost little: on a CPU, while on an accelerator each is kernels.
+
+    Where they do, a recursion over the bodies is faster than the same by dense products.
+    """
+    return jax.default_backend() == "cpu"
+
+
 def _passes() -> tuple[str, str]:
     """Executors of recursions, the faster one first.
 
     On CPUs one node after the other is 2 to 5 times faster in a batch and little slower on one
-    sample. Every step of a loop is some kernels on an accelerator, so there the fewest steps win.
+    sample; on an accelerator the fewest steps should win (not measured yet).
     """
-    return ("bodies", "levels") if jax.default_backend() == "cpu" else ("levels", "bodies")
+    return ("bodies", "levels") if loops_are_cheap() else ("levels", "bodies")
 
 
 def _sums(tree: Tree) -> tuple[str, str]:
@@ -250,13 +258,3 @@ def sum_dofs(topology: Topology, x: Float[Array, "nv k"]) -> Float[Array, "nb k"
 def of_bodies(topology: Topology, x: Shaped[Array, "nb *k"]) -> Shaped[Array, "nv *k"]:
     """The row of the body that each degree of freedom moves."""
     return _rows(x, topology.dof_bodies)
-
-
-def forward_substitution(L: Float[Array, "n n"], B: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """``L⁻¹ B`` for a lower triangular L, one row after the other."""
-
-    def row(X, i):
-        x = (B[i] - jnp.matmul(L[i], X, precision="highest")) / L[i, i]
-        return X.at[i].set(x), None
-
-    return jax.lax.scan(row, jnp.zeros_like(B), jnp.arange(L.shape[0], dtype=jnp.int32))[0]

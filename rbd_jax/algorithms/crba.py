@@ -1,7 +1,5 @@
 """The joint-space mass matrix from composite inertias. Source: Singh, Algorithm 1, line 13."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +9,7 @@ from .._check import checked
 from ..model import Model, Topology
 from ..spatial import inertia
 from . import ground
-from ._tree import forward_substitution, of_bodies, subtree_sum
+from ._tree import of_bodies, subtree_sum
 
 
 @checked
@@ -43,37 +41,44 @@ def composite_mass_matrix(
 mass_matrix = crba
 
 
-class Cholesky(NamedTuple):
-    """``M = D L Lᵀ D`` with D diagonal, such that ``L Lᵀ`` has ones on its diagonal."""
+def inverse_factor(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """The lower triangular X with ``M⁻¹ = Xᵀ X``, of a symmetric positive definite matrix.
 
-    L: Float[Array, "n n"]
-    D: Float[Array, " n"]
-
-
-def factorize(M: Float[Array, "n n"]) -> Cholesky:
-    """Factorise a symmetric positive definite matrix.
-
-    Scaling to unit diagonal takes the condition number of real robots from 1e4…1e10 to 30…1e4;
-    without it single precision is hopeless.
+    M is scaled to unit diagonal first, which takes the condition number of real robots from
+    1e4…1e10 to 30…1e4; without it single precision is hopeless. By halves and products alone: XLA's
+    triangular solves are ten times slower on a CPU, and in jaxlib 0.10 two of its factorisations of
+    batches in one program can wait for each other forever.
     """
-    D = jnp.sqrt(jnp.diagonal(M))
-    return Cholesky(jnp.linalg.cholesky(M / (D[:, None] * D[None, :])), D)
+    scale = jax.lax.rsqrt(jnp.diagonal(M))
+    return _inverse_cholesky(M * scale[:, None] * scale[None, :]) * scale[None, :]
 
 
-def inverse(factor: Cholesky) -> Float[Array, "n n"]:
-    """``M⁻¹``.
+def _inverse_cholesky(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """``L⁻¹`` of ``A = L Lᵀ``, from that of the upper left block and of the Schur complement."""
+    n = A.shape[0]
+    if n <= 1:
+        return jax.lax.rsqrt(A)
+    h = n // 2
+    X1 = _inverse_cholesky(A[:h, :h])
+    L21 = _product(A[h:, :h], X1.T)
+    X2 = _inverse_cholesky(A[h:, h:] - _product(L21, L21.T))
+    X21 = -_product(X2, _product(L21, X1))
+    top = jnp.concatenate([X1, jnp.zeros_like(L21.T)], axis=1)
+    return jnp.concatenate([top, jnp.concatenate([X21, X2], axis=1)], axis=0)
 
-    The factor is inverted row by row, since XLA's triangular solve with many right-hand sides is
-    ten times slower on a CPU.
-    """
-    if not len(factor.D):
-        return factor.L
-    X = forward_substitution(factor.L, jnp.diag(1 / factor.D))
+
+def _product(A: Float[Array, "n k"], B: Float[Array, "k m"]) -> Float[Array, "n m"]:
+    """``A B``; elementwise where that is faster than calling a routine for every sample."""
+    if max(*A.shape, B.shape[1]) > 4:
+        return jnp.matmul(A, B, precision="highest")
+    return sum(A[:, k, None] * B[None, k, :] for k in range(A.shape[1]))  # pyright: ignore
+
+
+def solve(X: Float[Array, "n n"], b: Float[Array, " n"]) -> Float[Array, " n"]:
+    """``M⁻¹ b`` by the factor X of :func:`inverse_factor`."""
+    return jnp.matmul(jnp.matmul(X, b, precision="highest"), X, precision="highest")
+
+
+def inverse(X: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """``M⁻¹`` by the factor X of :func:`inverse_factor`."""
     return jnp.matmul(X.T, X, precision="highest")
-
-
-def solve(factor: Cholesky, b: Float[Array, " n"]) -> Float[Array, " n"]:
-    """``M⁻¹ b``."""
-    triangular = jax.scipy.linalg.solve_triangular
-    y = triangular(factor.L, (b / factor.D)[:, None], lower=True)
-    return triangular(factor.L, y, lower=True, trans=1)[:, 0] / factor.D

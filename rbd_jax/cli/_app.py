@@ -4,6 +4,7 @@ import typer
 
 from .check import check
 from .demo import demo
+from .identify import identify
 from .info import info
 from .optimize import optimize
 from .rollout import rollout
@@ -14,5 +15,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, info, check, rollout, optimize):
+for command in (demo, info, check, rollout, optimize, identify):
     app.command()(command)

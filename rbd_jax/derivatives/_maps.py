@@ -36,7 +36,7 @@ class Solver(NamedTuple):
     articulated bodies for large ones, in O(n).
     """
 
-    factor: articulated.Factor | crba.Cholesky
+    factor: articulated.Factor | Float[Array, "nv nv"]
     S: Float[Array, "nv 6"]
     I: Float[Array, "nb 10"]
     armature: Float[Array, " nv"]
@@ -74,7 +74,7 @@ def solver(
     free = jnp.ones_like(armature) if given is None else (~given).astype(armature.dtype)
     frozen = jax.lax.stop_gradient((S, I, armature))
     if topology.nv <= _DENSE if dense is None else dense:
-        factor = crba.factorize(_free_matrix(topology, *frozen, free))
+        factor = crba.inverse_factor(_free_matrix(topology, *frozen, free))
     else:
         factor = articulated.factorize(topology, *frozen, given)
     return Solver(factor, S, I, armature, free)
@@ -87,16 +87,16 @@ def _free_matrix(topology: Topology, S, I, armature, free) -> Float[Array, "nv n
 
 
 def _solve(topology: Topology, s: Solver, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    if isinstance(s.factor, crba.Cholesky):
-        return s.free * crba.solve(s.factor, s.free * b)
-    return s.free * articulated.solve(topology, s.factor, s.free * b)
+    if isinstance(s.factor, articulated.Factor):
+        return s.free * articulated.solve(topology, s.factor, s.free * b)
+    return s.free * crba.solve(s.factor, s.free * b)
 
 
 def inverse_matrix(topology: Topology, s: Solver) -> Float[Array, "nv nv"]:
     """``M⁻¹``, symmetric; zero rows and columns where accelerations are given."""
     factor = s.factor
-    if not isinstance(factor, crba.Cholesky):
-        factor = crba.factorize(_free_matrix(topology, s.S, s.I, s.armature, s.free))
+    if isinstance(factor, articulated.Factor):
+        factor = crba.inverse_factor(_free_matrix(topology, s.S, s.I, s.armature, s.free))
     return crba.inverse(factor) * s.free[:, None] * s.free[None, :]
 
 

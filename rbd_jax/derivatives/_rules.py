@@ -19,9 +19,10 @@ from jaxtyping import Array, Bool, Float
 
 from .._check import checked
 from ..algorithms import ground
-from ..algorithms._tree import of_bodies
+from ..algorithms._tree import loops_are_cheap, of_bodies
 from ..algorithms.articulated import Factor
 from ..algorithms.hybrid import articulated_dynamics
+from ..algorithms.rnea import rnea
 from ..model import Model, velocity_from_rate
 from ._maps import solver, torque_map
 from ._operator import Residual, residual
@@ -48,6 +49,8 @@ def _torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
 
 @eqx.filter_custom_jvp
 def _inverse_dynamics(model, q, v, a, f_ext):
+    if loops_are_cheap():
+        return rnea(model, q, v, a, f_ext)
     g = ground.pose(model, q)
     return ground.torque(model, g, ground.motion(model, g, v, a, f_ext), v, a)
 
@@ -73,8 +76,9 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques of the motion (q, v, a), with exact analytical derivatives in O(n).
 
-    Source: value: Singh, Algorithm 1, lines 1–10 (the value of :func:`rbd_jax.rnea`); derivative:
-    Singh, Algorithm 1, in operator form; model leaves and f_ext: Kim, Table 5.
+    Source: value: Kim, Table 2 (that of :func:`rbd_jax.rnea`) on a CPU, Singh, Algorithm 1, lines
+    1–10, in ground coordinates on an accelerator, where loops are slow; derivative: Singh,
+    Algorithm 1, in operator form; model leaves and f_ext: Kim, Table 5.
 
     Args:
         model: the robot; derivatives with respect to every float leaf are right.

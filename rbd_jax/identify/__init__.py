@@ -1,0 +1,88 @@
+"""Learning the parameters of a robot, or what its rigid bodies leave out, from recorded motions."""
+
+from ._base import (
+    BaseParameters as BaseParameters,
+    numerical_base_parameters as numerical_base_parameters,
+)
+from ._charts import (
+    Bounded as Bounded,
+    Direction as Direction,
+    InEllipsoid as InEllipsoid,
+    LogCholesky as LogCholesky,
+    Pose as Pose,
+    Positive as Positive,
+    Real as Real,
+)
+from ._descent import fit_by_descent as fit_by_descent
+from ._dynamics import Driven as Driven, Dynamics as Dynamics, Stepper as Stepper
+from ._excitation import (
+    Excitation as Excitation,
+    excitation as excitation,
+    information as information,
+    optimal_excitation as optimal_excitation,
+)
+from ._files import (
+    load_csv as load_csv,
+    load_npz as load_npz,
+    save_csv as save_csv,
+    save_npz as save_npz,
+)
+from ._fit import (
+    acceleration_error as acceleration_error,
+    fit_accelerations as fit_accelerations,
+    fit_torques as fit_torques,
+    predicted_accelerations as predicted_accelerations,
+    predicted_torques as predicted_torques,
+    torque_error as torque_error,
+)
+from ._hamiltonian import Hamiltonian as Hamiltonian
+from ._least_squares import Estimate as Estimate, least_squares as least_squares
+from ._linear import (
+    TERMS as TERMS,
+    friction_torque as friction_torque,
+    linear_parameters as linear_parameters,
+    parameter_names as parameter_names,
+    regression as regression,
+    torque_regressor as torque_regressor,
+    with_linear_parameters as with_linear_parameters,
+)
+from ._networks import (
+    Network as Network,
+    Scaling as Scaling,
+    Sizes as Sizes,
+    features as features,
+    scaling_of as scaling_of,
+    unexplained as unexplained,
+    unit_scaling as unit_scaling,
+)
+from ._parameters import Block as Block, Parameters as Parameters, choose as choose
+from ._physical import (
+    Ellipsoid as Ellipsoid,
+    consistent as consistent,
+    entropic_distance as entropic_distance,
+    made_consistent as made_consistent,
+)
+from ._shooting import (
+    Shooting as Shooting,
+    fit_trajectories as fit_trajectories,
+    simulated as simulated,
+)
+from ._smooth import filter_and_differentiate as filter_and_differentiate
+from ._solve import Fit as Fit
+from ._structure import base_parameters as base_parameters
+from ._terms import (
+    Friction as Friction,
+    MassMatrix as MassMatrix,
+    Potential as Potential,
+    StateNetwork as StateNetwork,
+)
+from ._training import (
+    AccelerationLoss as AccelerationLoss,
+    ResidualLoss as ResidualLoss,
+    RolloutLoss as RolloutLoss,
+    TorqueLoss as TorqueLoss,
+    train as train,
+    trainable as trainable,
+)
+from .data import Dataset as Dataset
+from .hybrid_models import PARTS as PARTS, Hybrid as Hybrid, hybrid_model as hybrid_model

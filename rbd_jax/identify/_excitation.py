@@ -1,0 +1,204 @@
+"""Motions that tell parameters apart: Fourier series, optimised for information within limits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from ..derivatives._rules import inverse_dynamics
+from ..model import Model, integrate, neutral
+from ._base import BaseParameters
+from ._extras import extra
+from ._linear import TERMS, WIDTH, torque_regressor
+from ._structure import base_parameters
+from .data import Dataset
+
+_SHARP = 8  # of the smooth maximum that keeps motions within their limits
+
+
+class Excitation(eqx.Module):
+    """A periodic motion ``q(t) = q_c ⊕ Σ_k (a_k sin kωt + b_k cos kωt)`` of one-dof joints.
+
+    Source: Swevers et al., "Optimal robot excitation and identification", 1997. Other joints stay
+    at the centre. Amplitudes are shrunk joint by joint where they would break a limit, smoothly, so
+    that every choice of coefficients is within all position and speed limits at all times.
+    """
+
+    center: Float[Array, " nq"]
+    coefficients: Float[Array, "2 K nv"]
+    """a and b, before they are shrunk (rad, m)."""
+    reach: Float[Array, " nv"]
+    """Greatest excursion of each degree of freedom; 0 for those that stay (rad, m)."""
+    speed: Float[Array, " nv"]
+    """Greatest speed (rad/s, m/s)."""
+    period: float = eqx.field(static=True)
+    """s."""
+
+    def amplitudes(self) -> Float[Array, "2 K nv"]:
+        """The coefficients within the limits."""
+        c = self.coefficients
+        k = jnp.arange(1.0, c.shape[1] + 1, dtype=c.dtype)[:, None]
+        size = jnp.sqrt(jnp.sum(c * c, axis=0) + jnp.finfo(c.dtype).tiny)
+        moves = self.reach > 0
+        far = jnp.sum(size, axis=0) / jnp.where(moves, self.reach, 1)
+        fast = jnp.sum(k * size, axis=0) * (2 * jnp.pi / self.period) / self.speed
+        shrink = (1 + far**_SHARP + fast**_SHARP) ** (-1 / _SHARP)
+        return jnp.where(moves[None, None], c * shrink[None, None], 0)
+
+    def at(
+        self, model: Model, t: Float[Array, ""]
+    ) -> tuple[Float[Array, " nq"], Float[Array, " nv"], Float[Array, " nv"]]:
+        """q, v and a at a time (s)."""
+        a, b = self.amplitudes()
+        k = jnp.arange(1.0, a.shape[0] + 1, dtype=a.dtype)[:, None]
+        w = k * (2 * jnp.pi / self.period)
+        s, c = jnp.sin(w * t), jnp.cos(w * t)
+        u = jnp.sum(a * s + b * c, axis=0)
+        v = jnp.sum(w * (a * c - b * s), axis=0)
+        acceleration = -jnp.sum(w * w * (a * s + b * c), axis=0)
+        return integrate(model, self.center, u), v, acceleration
+
+    def sample(self, model: Model, count: int) -> Dataset:
+        """Samples of one period, evenly spaced, with the torques that it takes."""
+        t = jnp.arange(float(count), dtype=self.center.dtype) * (self.period / count)
+        q, v, a = jax.vmap(self.at, (None, 0))(model, t)
+        return Dataset(t, q, v, a, jax.vmap(inverse_dynamics, (None, 0, 0, 0))(model, q, v, a))
+
+
+def excitation(
+    model: Model,
+    key: Key[Array, ""],
+    *,
+    harmonics: int = 5,
+    period: float = 10.0,
+    margin: float = 0.9,
+    center: Float[Array, " nq"] | None = None,
+) -> Excitation:
+    """A random motion within the position and speed limits of the model.
+
+    Args:
+        model: the robot; without limits, joints move by ±π or ±1 m and at 2π rad/s or 2 m/s.
+        key: random key of the coefficients.
+        harmonics: number of harmonics. period: of the first one (s).
+        margin: fraction of the limits to use.
+        center: configuration to move about; the middle of the limits if None.
+    """
+    topology = model.topology
+    one = np.array([k in ("revolute", "prismatic", "helical") for k in topology.kinds])
+    turns = np.array([k != "prismatic" for k in topology.kinds])[topology.dof_bodies]
+    dofs = topology.v_starts[:-1][one]
+    places = topology.q_starts[:-1][one]
+    lower, upper = (np.asarray(x)[places] for x in (model.position_lower, model.position_upper))
+    free = np.where(turns[dofs], np.pi, 1.0)
+    low = np.where(np.isfinite(lower), lower, np.where(np.isfinite(upper), upper - 2 * free, -free))
+    high = np.where(np.isfinite(upper), upper, low + 2 * free)
+    middle = np.asarray(neutral(model)).copy()
+    middle[places] = 0.5 * (low + high)
+    if center is not None:
+        middle = np.asarray(center).copy()
+    reach = np.zeros(model.nv)
+    reach[dofs] = np.minimum(high - middle[places], middle[places] - low)
+    if (reach[dofs] <= 0).any():
+        raise ValueError("excitation: the center is not between the position limits")
+    speed = np.asarray(model.velocity_limit)
+    speed = np.where(np.isfinite(speed), speed, np.where(turns, 2 * np.pi, 2.0))
+    arrays = [jnp.asarray(x, model.dtype) for x in (middle, margin * reach, margin * speed)]
+    shape = 2, harmonics, model.nv
+    scale = arrays[1] / harmonics**0.5
+    coefficients = scale[None, None] * jax.random.normal(key, shape, model.dtype)
+    return Excitation(arrays[0], coefficients, arrays[1], arrays[2], period)
+
+
+def information(
+    model: Model,
+    base: BaseParameters,
+    data: Dataset,
+    sigma: Float[Array, " nv"],
+    terms: tuple[str, ...] = TERMS,
+    width: float = WIDTH,
+) -> Float[Array, "r r"]:
+    """``Σ Y_bᵀ Σ⁻¹ Y_b``, the inverse of the base parameters' covariance."""
+
+    def one(total, s: Dataset):
+        Y = torque_regressor(model, s.q, s.v, s.a, terms, width)[:, base.independent]
+        W = Y / sigma[:, None]
+        return total + jnp.matmul(W.T, W, precision="highest"), None
+
+    r = base.count
+    return jax.lax.scan(one, jnp.zeros((r, r), model.dtype), data.samples())[0]
+
+
+def optimal_excitation(
+    model: Model,
+    first: Excitation,
+    *,
+    base: BaseParameters | None = None,
+    terms: tuple[str, ...] = TERMS,
+    sigma: Float[Array, " nv"] | None = None,
+    samples: int = 64,
+    steps: int = 200,
+    optimizer: Any = None,
+    penalty: float = 10.0,
+    keep_out: Callable[[Model, Array], Array] | None = None,
+    width: float = 0.1,
+) -> tuple[Excitation, Float[Array, " steps"]]:
+    """Make a motion D-optimal: maximise ``log det`` of the information on the base parameters.
+
+    Position and speed limits hold exactly, by the form of the motion; torque limits
+    (``model.effort_limit``) by a penalty, with the nominal robot.
+
+    Source: Swevers et al. (1997); columns are scaled by those of the first motion, which moves the
+    objective by a constant and keeps it computable.
+
+    Args:
+        model: the nominal robot.
+        first: the motion to start from, see :func:`excitation`.
+        base: base parameters, those of ``terms`` by structure if None. terms: see there.
+        sigma: standard deviation of the torque noise of each joint (N m, N); equal if None.
+        samples: number of times in a period at which information is gathered.
+        steps: of the optimiser. optimizer: an optax one, Adam if None.
+        penalty: weight of the torques beyond their limits, relative and squared, and of keep_out.
+        keep_out: ``keep_out(model, q)`` is positive where the robot must not be.
+        width: smoothing of dry friction; wide, so that there is a slope to follow.
+
+    Returns:
+        The best motion met, and the objective ``log det − penalties`` of each step.
+    """
+    optax = extra("optax")
+    base = base_parameters(model, terms) if base is None else base
+    s = jnp.ones((model.nv,), model.dtype) if sigma is None else sigma
+    scale = jnp.sqrt(jnp.diagonal(information(model, base, first.sample(model, samples), s, terms,
+                                              width)))  # fmt: skip
+    scale = jnp.where(scale > 0, scale, 1)
+
+    def objective(coefficients):
+        motion = eqx.tree_at(lambda e: e.coefficients, first, coefficients)
+        data = motion.sample(model, samples)
+        H = information(model, base, data, s, terms, width) / (scale[:, None] * scale[None])
+        tiny = 1e-12 * jnp.eye(base.count, dtype=H.dtype)
+        over = jnp.maximum(jnp.abs(data.tau) / model.effort_limit[None] - 1, 0)
+        cost = penalty * jnp.mean(jnp.sum(over**2, axis=-1))
+        if keep_out is not None:
+            inside = jax.vmap(keep_out, (None, 0))(model, data.q)
+            cost = cost + penalty * jnp.mean(jnp.maximum(inside, 0) ** 2)
+        return cost - 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(H + tiny))))
+
+    optimizer = optax.adam(0.02) if optimizer is None else optimizer
+    unit = jnp.maximum(first.reach, jnp.finfo(model.dtype).eps)[None, None]
+
+    def step(state, _):
+        x, memory, best = state
+        cost, slope = jax.value_and_grad(lambda x: objective(unit * x))(x)
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            change, memory = optimizer.update(slope, memory, x)
+        best = jax.tree.map(lambda a, b: jnp.where(cost < best[1], a, b), (x, cost), best)
+        return (x + change, memory, best), -cost
+
+    x = first.coefficients / unit
+    far = jnp.full((), jnp.inf, x.dtype)
+    (_, _, (x, _)), history = jax.lax.scan(step, (x, optimizer.init(x), (x, far)), length=steps)
+    return eqx.tree_at(lambda e: e.coefficients, first, unit * x), history

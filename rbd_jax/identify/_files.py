@@ -1,0 +1,139 @@
+"""Recorded motions in files: NumPy archives, and CSV with columns named after joints."""
+
+import csv
+import os
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..model import Model
+from ..model._topology import NQ, NV, Topology
+from .data import Dataset
+
+_OF_Q, _OF_V = ("q",), ("v", "a", "tau")
+
+
+def save_npz(model: Model, data: Dataset, path: str | os.PathLike) -> None:
+    """Write the arrays by name, with the robot's ``joint_names``, so that readers can sort them."""
+    arrays: dict[str, Any] = {k: np.asarray(x) for k, x in vars(data).items() if x is not None}
+    np.savez_compressed(path, joint_names=np.array(model.joint_names), **arrays)
+
+
+def load_npz(model: Model, path: str | os.PathLike) -> Dataset:
+    """Read arrays ``t``, ``q``, ``v``, ``a``, ``tau``, ``f_ext``; ``q`` must be there.
+
+    With an array ``joint_names`` the columns of q, v, a and tau are sorted into the robot's order
+    (f_ext by the bodies that these joints move). ``t`` of one trajectory serves all. Torques with
+    one sample less than the motion, as ``rbd-jax rollout`` writes them, end it a sample earlier.
+
+    Raises:
+        ValueError: if names or shapes do not fit the robot.
+    """
+    with np.load(path) as file:
+        arrays = {k: file[k] for k in ("t", "q", "v", "a", "tau", "f_ext") if k in file}
+        names = [str(n) for n in file["joint_names"]] if "joint_names" in file else None
+    if "q" not in arrays:
+        raise ValueError(f"{path}: holds no array 'q'")
+    if names is not None:
+        _same_names(path, model, names)
+        for k, x in arrays.items():
+            if k == "f_ext":
+                arrays[k] = x[..., [names.index(n) for n in model.joint_names], :]
+            elif k != "t":
+                arrays[k] = x[..., _order(model.topology, names, k in _OF_Q)]
+    if "tau" in arrays and arrays["tau"].shape[-2] == arrays["q"].shape[-2] - 1:
+        n, tau = arrays["tau"].shape[-2], arrays.pop("tau")
+        cut = {k: x[..., :n] if k == "t" else x[..., :n, :] for k, x in arrays.items()}
+        arrays = cut | {"tau": tau}
+    return _dataset(path, model, arrays)
+
+
+def _same_names(path, model: Model, names: list[str]) -> None:
+    missing = [n for n in model.joint_names if n not in names]
+    if missing or len(names) != model.nb:
+        raise ValueError(
+            f"{path}: joint_names {names} do not fit robot {model.topology.name!r}, missing: "
+            f"{missing}; is it the same robot, with the same floating base?"
+        )
+
+
+def _order(topology: Topology, names: list[str], of_q: bool) -> np.ndarray:
+    """Where each of our columns is among those of the joints ``names``."""
+    sizes = NQ if of_q else NV
+    kinds = dict(zip(topology.joint_names, topology.kinds, strict=True))
+    starts = dict(
+        zip(names, np.cumsum([0, *(sizes[kinds[n]] for n in names)])[:-1].tolist(), strict=True)
+    )
+    return np.concatenate([starts[n] + np.arange(sizes[kinds[n]]) for n in topology.joint_names])
+
+
+def columns(model: Model, what: str) -> list[str]:
+    """Names of the columns of q, v, a or tau in a CSV file: ``q:elbow``, ``v:root_joint:0`` …"""
+    names, sizes = [], NQ if what in _OF_Q else NV
+    for joint, kind in zip(model.joint_names, model.topology.kinds, strict=True):
+        n = sizes[kind]
+        names += [f"{what}:{joint}"] if n == 1 else [f"{what}:{joint}:{k}" for k in range(n)]
+    return names
+
+
+def save_csv(model: Model, data: Dataset, path: str | os.PathLike) -> None:
+    """Write one trajectory, a column a number, named as :func:`columns` says; f_ext is left out."""
+    if len(data.shape) != 1:
+        raise ValueError(f"save_csv: takes one trajectory, got leading axes {data.shape}")
+    found = {"t": data.t, "q": data.q, "v": data.v, "a": data.a, "tau": data.tau}
+    present = {k: np.asarray(x) for k, x in found.items() if x is not None}
+    header = [c for k in present for c in (["t"] if k == "t" else columns(model, k))]
+    rows = np.concatenate([x.reshape(len(x), -1) for x in present.values()], axis=1)
+    with Path(path).open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows([repr(float(x)) for x in row] for row in rows)
+
+
+def load_csv(model: Model, path: str | os.PathLike) -> Dataset:
+    """Read one trajectory: columns ``t``, ``q:joint``, ``v:joint``, ``a:joint``, ``tau:joint``.
+
+    Columns may stand in any order, others are ignored; a joint of several coordinates has
+    ``q:joint:0``, ``q:joint:1`` … A quantity is read if there is a column of it; torques of joints
+    without a column are 0.
+
+    Raises:
+        ValueError: naming the columns that are missing or the line that holds no numbers.
+    """
+    with Path(path).open(newline="") as file:
+        header, *rows = [row for row in csv.reader(file) if row]
+    header = [name.strip() for name in header]
+    try:
+        table = np.array(rows, dtype=float).reshape(len(rows), len(header))
+    except ValueError as error:
+        raise ValueError(f"{path}: rows of {len(header)} numbers expected ({error})") from None
+    arrays = {"t": table[:, header.index("t")]} if "t" in header else {}
+    for what in (*_OF_Q, *_OF_V):
+        wanted = columns(model, what)
+        missing = [c for c in wanted if c not in header]
+        if len(missing) == len(wanted) and what not in _OF_Q:
+            continue
+        if missing and what != "tau":
+            raise ValueError(f"{path}: columns {missing[:6]} are missing")
+        zeros = np.zeros(len(rows))
+        every = [table[:, header.index(c)] if c in header else zeros for c in wanted]
+        arrays[what] = np.stack(every, axis=1)
+    return _dataset(path, model, arrays)
+
+
+def _dataset(path, model: Model, arrays: dict[str, np.ndarray]) -> Dataset:
+    lead = arrays["q"].shape[:-1]
+    if "t" in arrays and arrays["t"].shape == lead[-1:]:
+        arrays["t"] = np.broadcast_to(arrays["t"], lead)
+    nv = (model.nv,)
+    tails = {"t": (), "q": (model.nq,), "v": nv, "a": nv, "tau": nv, "f_ext": (model.nb, 6)}
+    for name, x in arrays.items():
+        if x.shape != (*lead, *tails[name]):
+            raise ValueError(
+                f"{path}: {name} has shape {x.shape}, expected {(*lead, *tails[name])} for robot "
+                f"{model.topology.name!r}"
+            )
+    every = {name: jnp.asarray(x, model.dtype) for name, x in arrays.items()}
+    return Dataset(**({"t": None} | every))

@@ -1,0 +1,120 @@
+"""Parameters that torques are linear in: inertias, rotor inertias, damping, dry friction.
+
+``τ = Y θ − Jᵀ f_ext`` with θ the terms one after the other, each as it stands in the model.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import checked
+from ..algorithms.regressors import joint_torque_regressor
+from ..algorithms.rnea import rnea
+from ..model import Model
+from .data import Dataset
+
+TERMS = ("inertia", "armature", "damping", "friction")
+WIDTH = 1e-2
+_CHUNK = 1024  # samples at a time: the columns of all bodies are many numbers on the way
+_TEN = ("m", "mcx", "mcy", "mcz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
+
+
+@checked
+def friction_torque(
+    model: Model, v: Float[Array, " nv"], width: float | Array = WIDTH
+) -> Float[Array, " nv"]:
+    """``friction · tanh(v / width)``: dry friction, smooth within ``width`` (rad/s, m/s) of rest.
+
+    To be added to the torques of inverse dynamics, and taken from those of forward dynamics.
+    """
+    return model.friction * jnp.tanh(v / width)
+
+
+def parameter_names(model: Model, terms: tuple[str, ...] = TERMS) -> tuple[str, ...]:
+    """Names of the entries of θ: ``m:upper_arm``, ``mcx:upper_arm`` …, ``damping:elbow``."""
+    _check_terms(terms)
+    topology, names = model.topology, []
+    for term in terms:
+        if term == "inertia":
+            names += [f"{x}:{body}" for body in model.body_names for x in _TEN]
+            continue
+        for joint, start, end in zip(
+            model.joint_names, topology.v_starts[:-1], topology.v_starts[1:], strict=True
+        ):
+            labels = [""] if end - start == 1 else [f"[{k}]" for k in range(end - start)]
+            names += [f"{term}:{joint}{label}" for label in labels]
+    return tuple(names)
+
+
+def _check_terms(terms: tuple[str, ...]) -> None:
+    if not terms or len(set(terms)) < len(terms) or not set(terms) <= set(TERMS):
+        raise ValueError(f"terms must be some of {TERMS}, each once, got {terms!r}")
+
+
+def linear_parameters(model: Model, terms: tuple[str, ...] = TERMS) -> Float[Array, " p"]:
+    """θ of a robot."""
+    _check_terms(terms)
+    return jnp.concatenate([getattr(model, term).reshape(-1) for term in terms])
+
+
+def with_linear_parameters(
+    model: Model, theta: Float[Array, " p"], terms: tuple[str, ...] = TERMS
+) -> Model:
+    """The robot with the parameters θ."""
+    _check_terms(terms)
+    at, new = 0, []
+    for term in terms:
+        old = getattr(model, term)
+        new.append(theta[at : at + old.size].reshape(old.shape))
+        at += old.size
+    return eqx.tree_at(lambda m: [getattr(m, term) for term in terms], model, new)
+
+
+@checked
+def torque_regressor(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    terms: tuple[str, ...] = TERMS,
+    width: float = WIDTH,
+) -> Float[Array, "nv p"]:
+    """``Y(q, v, a)`` with ``τ = Y θ`` for inverse dynamics with friction.
+
+    Source: Müller §6, :func:`rbd_jax.joint_torque_regressor`, and a diagonal block for each of the
+    other terms. Cost: O(nv · nb).
+    """
+    _check_terms(terms)
+    parts = []
+    for term in terms:
+        if term == "inertia":
+            parts.append(joint_torque_regressor(model, q, v, a))
+        else:
+            rate = {"armature": a, "damping": v, "friction": jnp.tanh(v / width)}[term]
+            parts.append(jnp.diag(rate))
+    return jnp.concatenate(parts, axis=1)
+
+
+def regression(
+    model: Model, data: Dataset, terms: tuple[str, ...] = TERMS, width: float = WIDTH
+) -> tuple[Float[Array, "N nv p"], Float[Array, "N nv"]]:
+    """Y and the torques that ``Y θ`` has to explain, of all samples of the data.
+
+    What is no term, and external wrenches, is taken as in the model and subtracted.
+    """
+    s = data.samples()
+    if s.v is None or s.a is None or s.tau is None:
+        raise ValueError(
+            "regression: needs v, a and tau; see rbd_jax.identify.filter_and_differentiate"
+        )
+    nothing = with_linear_parameters(model, jnp.zeros_like(linear_parameters(model, terms)), terms)
+
+    def one(s: Dataset):
+        Y = torque_regressor(model, s.q, s.v, s.a, terms, width)
+        rest = rnea(nothing, s.q, s.v, s.a, s.f_ext) + friction_torque(nothing, s.v, width)
+        return Y, s.tau - rest
+
+    if s.shape[0] <= _CHUNK:
+        return jax.vmap(one)(s)
+    return jax.lax.map(one, s, batch_size=_CHUNK)

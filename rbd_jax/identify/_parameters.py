@@ -1,0 +1,204 @@
+"""Which of a robot's parameters to learn: a flat unconstrained vector, and a robot of it."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..model import Model
+from ..model._topology import unknown
+from ..spatial import inertia, so3
+from ._charts import Chart, Direction, LogCholesky, Pose, Positive, Real, start_of
+from ._physical import upper_cholesky
+
+_DOF = ("armature", "damping", "friction")
+_BODY = ("inertia", "axis", "pitch", "placement")
+LEAVES = (*_BODY, *_DOF, "gravity", "frame")
+
+
+class Block(eqx.Module):
+    """Rows of one leaf of the model, and their chart. Made by :func:`choose`."""
+
+    chart: Chart
+    leaf: str = eqx.field(static=True)
+    rows: tuple[int, ...] = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    """One a coordinate: ``inertia:upper_arm:3``, ``damping:elbow``."""
+
+    def coordinates(self, model: Model) -> Float[Array, " k"]:
+        """Of the model's values."""
+        return self.chart.coordinates(_get(model, self.leaf, self.rows)).reshape(-1)
+
+    def put(self, model: Model, z: Float[Array, " k"]) -> Model:
+        """The model with the values of the coordinates z."""
+        return _set(model, self.leaf, self.rows, self.chart.value(z.reshape(len(self.rows), -1)))
+
+
+class Parameters(eqx.Module):
+    """Unknown parameters of a robot as one vector z; everything else stays as in ``nominal``.
+
+    ``model(z)`` and ``coordinates(model)`` are inverse to one another.
+    """
+
+    nominal: Model
+    blocks: tuple[Block, ...]
+
+    def __init__(self, nominal: Model, *blocks: Block):
+        taken: set[tuple[str, int]] = set()
+        for block in blocks:
+            rows = {(block.leaf, row) for row in block.rows}
+            if taken & rows:
+                raise ValueError(f"Parameters: two blocks learn rows {sorted(taken & rows)}")
+            taken |= rows
+        self.nominal, self.blocks = nominal, blocks
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One for each entry of z."""
+        return tuple(name for block in self.blocks for name in block.names)
+
+    @property
+    def start(self) -> Float[Array, " k"]:
+        """The coordinates of the nominal robot."""
+        return self.coordinates(self.nominal)
+
+    def coordinates(self, model: Model) -> Float[Array, " k"]:
+        """The vector z of a robot."""
+        parts = [block.coordinates(model) for block in self.blocks]
+        return jnp.concatenate([jnp.zeros((0,), model.dtype), *parts])
+
+    def model(self, z: Array) -> Model:
+        """The robot of the vector z."""
+        if z.shape != (len(self.names),):
+            hint = "; use jax.vmap for a batch" if z.ndim == 2 else ""
+            raise ValueError(
+                f"Parameters: z has shape {z.shape}, expected ({len(self.names)},){hint}"
+            )
+        model, at = self.nominal, 0
+        for block in self.blocks:
+            n = len(block.names)
+            model, at = block.put(model, z[at : at + n]), at + n
+        return model
+
+
+def choose(
+    model: Model,
+    leaf: str,
+    names: Sequence[str] | str | None = None,
+    chart: Chart | type | None = None,
+) -> Block:
+    """A part of the robot to learn.
+
+    Args:
+        model: the nominal robot, the centre of charts that have one.
+        leaf: ``"inertia"``, ``"placement"`` (pose of the joint frame in the parent body),
+            ``"axis"``, ``"pitch"``, ``"armature"``, ``"damping"``, ``"friction"``, ``"gravity"`` or
+            ``"frame"`` (pose of a frame in its body).
+        names: bodies or joints (body i is moved by joint i), frames for ``"frame"``; all if None,
+            leaving out massless bodies, and joints that have no such parameter.
+        chart: by default :class:`LogCholesky` for inertias, :class:`Pose` for placements and
+            frames, :class:`Direction` for axes, :class:`Positive` for armature, damping and
+            friction, :class:`Real` for pitch and gravity. Charts with a nominal value may be
+            given as a class.
+
+    Raises:
+        ValueError: for an unknown leaf, or a nominal value that the chart does not hold.
+        KeyError: for an unknown name.
+    """
+    if leaf not in LEAVES:
+        raise ValueError(f"choose: leaf must be one of {LEAVES}, got {leaf!r}")
+    rows, row_names = _rows_of(model, leaf, [names] if isinstance(names, str) else names)
+    value = _get(model, leaf, rows)
+    if chart is None or isinstance(chart, type):
+        chart = _default_chart(leaf, chart, value)
+    start_of(chart, value, row_names, leaf)
+    k = jax.eval_shape(chart.coordinates, value).shape[1]
+    labels = [""] if k == 1 else [f":{i}" for i in range(k)]
+    every = tuple(f"{leaf}:{name}{label}" for name in row_names for label in labels)
+    return Block(chart, leaf, rows, every)
+
+
+def _default_chart(leaf: str, kind: type | None, value) -> Chart:
+    if kind is None:
+        if leaf == "inertia":
+            kind = LogCholesky
+        elif leaf in ("placement", "frame"):
+            kind = Pose
+        else:
+            kind = Direction if leaf == "axis" else Positive if leaf in _DOF else Real
+    if kind is LogCholesky:
+        return LogCholesky(upper_cholesky(inertia.pseudo(value)))
+    return kind(*value) if kind is Pose else kind(value) if kind is Direction else kind()
+
+
+def _rows_of(
+    model: Model, leaf: str, names: Sequence[str] | None
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    topology = model.topology
+    if leaf == "gravity":
+        return (0,), ("world",)
+    if leaf == "frame":
+        wanted = topology.frame_names if names is None else names
+        return tuple(topology.frame_index(n) for n in wanted), tuple(wanted)
+    bodies = [i for i in range(topology.nb) if _has(model, leaf, i)]
+    if names is not None:
+        bodies = [_body(model, name) for name in names]
+        bad = [topology.joint_names[i] for i in bodies if not _has(model, leaf, i)]
+        if bad and leaf != "inertia":
+            raise ValueError(f"choose: joints {bad} have no {leaf}")
+    labels = topology.body_names if leaf == "inertia" else topology.joint_names
+    if leaf not in _DOF:
+        return tuple(bodies), tuple(labels[i] for i in bodies)
+    spans = [range(int(topology.v_starts[i]), int(topology.v_starts[i + 1])) for i in bodies]
+    rows = tuple(row for span in spans for row in span)
+    found = []
+    for i, span in zip(bodies, spans, strict=True):
+        found += [labels[i] if len(span) == 1 else f"{labels[i]}[{k}]" for k in range(len(span))]
+    return rows, tuple(found)
+
+
+def _has(model: Model, leaf: str, body: int) -> bool:
+    """Whether all rows, asked for without names, include this body's."""
+    kind = model.topology.kinds[body]
+    if leaf == "inertia":
+        traced = isinstance(model.inertia, jax.core.Tracer)
+        return traced or bool(np.any(np.asarray(model.inertia)[body] != 0))
+    if leaf in _DOF:
+        return kind != "free"
+    wanted = {"axis": ("revolute", "prismatic", "helical"), "pitch": ("helical",)}
+    return leaf not in wanted or kind in wanted[leaf]
+
+
+def _body(model: Model, name: str) -> int:
+    for names in (model.body_names, model.joint_names):
+        if name in names:
+            return names.index(name)
+    known = (*model.body_names, *model.joint_names)
+    raise KeyError(unknown("body or joint", name, known, model.topology.name))
+
+
+def _get(model: Model, leaf: str, rows: tuple[int, ...]):
+    index = np.array(rows, dtype=np.int32)
+    if leaf == "gravity":
+        return model.gravity[None]
+    if leaf in ("placement", "frame"):
+        R, p = (getattr(model, f"{leaf}_{x}")[index] for x in "Rp")
+        return so3.orthonormalize(R), p
+    return getattr(model, leaf)[index]
+
+
+def _set(model: Model, leaf: str, rows: tuple[int, ...], value) -> Model:
+    index = np.array(rows, dtype=np.int32)
+    if leaf == "gravity":
+        return eqx.tree_at(lambda m: m.gravity, model, value[0])
+    if leaf in ("placement", "frame"):
+        names = [f"{leaf}_{x}" for x in "Rp"]
+        where = lambda m: [getattr(m, n) for n in names]  # noqa: E731
+        new = [getattr(model, n).at[index].set(x) for n, x in zip(names, value, strict=True)]
+        return eqx.tree_at(where, model, new)
+    old = getattr(model, leaf)
+    new = old.at[index].set(value.reshape(len(rows), *old.shape[1:]))
+    return eqx.tree_at(lambda m: getattr(m, leaf), model, new)

@@ -1,0 +1,218 @@
+"""Base parameters by structure: what each joint lets torques tell of the bodies it carries.
+
+Host side (NumPy), once for a robot. Letters: S motion subspace; as spans, what a body can have of
+velocities W, of products ``V Vᵀ`` of velocities Q, and of gravities h.
+"""
+
+from functools import cache
+
+import jax
+import numpy as np
+
+from ..model import Model, joint_placements, motion_subspace, neutral
+from ._base import BaseParameters, from_nullspace
+from ._linear import TERMS, parameter_names
+
+
+def base_parameters(
+    model: Model, terms: tuple[str, ...] = TERMS, tol: float | None = None
+) -> BaseParameters:
+    """Base parameters from the robot's structure alone, joint by joint, without any motion.
+
+    Source: after the recursive nullspace idea of Wensing, Niemeyer, Slotine, "A geometric
+    characterization of observability in inertial parameter identification", 2024, for joints of
+    any kind with constant S. Leaves first, let c be the change of the inertia of body i and of all
+    that its children hand over. It stays unseen, and may be handed over to the parent at q = 0, if
+
+    - no momentum about the joint: ``S_kᵀ I(c) w = 0`` for every velocity w that body i can have
+      (``S_kᵀ I(c) S_l + δ_kl armature_k = 0`` among those of the joint itself);
+    - energy does not change as the joint turns: ``⟨I(c), ad_S Q + Q ad_Sᵀ⟩ = 0`` for every
+      ``Q = V Vᵀ`` that the parent's motion gives, and ``(D_S h) · c = 0`` for every gravity h
+      that it can feel.
+
+    The conditions on the bodies are independent of one another, so the ranks add up. Columns of
+    damping and friction are independent always, for motions that have them.
+
+    Args:
+        model: the robot; its inertias do not matter.
+        terms: the parameters θ, see :func:`parameter_names`.
+        tol: relative tolerance within which axes count as parallel, points as equal; 1e-9, or
+            1e-5 for a robot in float32, if None.
+    """
+    tol = tol or (1e-9 if model.dtype == np.float64 else 1e-5)
+    S, poses = _host(model)
+    spans = _spans(model, S, poses, tol)
+    topology, nv = model.topology, model.nv
+    names = parameter_names(model, terms)
+    rotor = "armature" in terms
+    sizes = {"inertia": 10 * model.nb}
+    offsets = dict(zip(terms, np.cumsum([0, *(sizes.get(t, nv) for t in terms)]), strict=False))
+    hidden = []
+    if "inertia" in terms:
+        for i in range(model.nb):
+            dofs = np.arange(topology.v_starts[i], topology.v_starts[i + 1])
+            for change in _kernel(_conditions(S[dofs], spans[i], rotor, tol), tol).T:
+                row = np.zeros(len(names))
+                at = offsets["inertia"]
+                row[at + 10 * i : at + 10 * i + 10] = change[:10]
+                parent = topology.parents[i]
+                if parent >= 0:
+                    row[at + 10 * parent : at + 10 * parent + 10] -= _carry(poses[i], change[:10])
+                if rotor:
+                    row[offsets["armature"] + dofs] = change[10:]
+                hidden.append(row)
+    N = np.array(hidden).reshape(-1, len(names)).T
+    if not N.size:
+        return from_nullspace(names, np.zeros((len(names), 0)))
+    scale = np.linalg.norm(N, axis=0)
+    return from_nullspace(names, np.linalg.qr(N / np.where(scale > 0, scale, 1))[0])
+
+
+def _host(model: Model) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+    """S, and poses of the bodies in their parents at q = 0, in float64."""
+    with jax.ensure_compile_time_eval():  # within a jitted function too, of a robot that is known
+        S, (R, p) = _geometry(model)
+    S, R, p = (np.asarray(x, dtype=float) for x in (S, R, p))
+    return S, list(zip(R, p, strict=True))
+
+
+@jax.jit
+def _geometry(model: Model):
+    return motion_subspace(model), joint_placements(model, neutral(model))
+
+
+def _spans(model: Model, S: np.ndarray, poses, tol: float) -> list[tuple[np.ndarray, ...]]:
+    """Of each body: velocities (6, ·), parent's V Vᵀ (36, ·) and gravities (4, ·) it can have."""
+    gravity = np.append(np.asarray(model.gravity, dtype=float), 0.0)[:, None]
+    found: list[tuple[np.ndarray, ...]] = []
+    kept = []
+    for i, parent in enumerate(model.topology.parents):
+        W, Q, h = kept[parent] if parent >= 0 else (np.zeros((6, 0)), np.zeros((36, 0)), gravity)
+        R, p = poses[i]
+        X = _twist_map(R, p)  # from the parent to body i
+        rows = S[model.topology.v_starts[i] : model.topology.v_starts[i + 1]]
+        ads = [_ad(s) for s in rows]
+        W = _closure([-A for A in ads], X @ W, tol)
+        Q = _closure([-np.kron(A, np.eye(6)) - np.kron(np.eye(6), A) for A in ads],
+                     np.kron(X, X) @ Q, tol)  # fmt: skip
+        h = _closure([_gravity_rate(s) for s in rows], _gravity_map(R, p) @ h, tol)
+        found.append((W, Q, h))
+        columns = rows.T
+        mixed = [np.kron(s, w) + np.kron(w, s) for s in rows for w in np.hstack([W, columns]).T]
+        V = _span(np.hstack([W, columns]), tol)
+        kept.append((V, _span(np.hstack([Q, np.array(mixed).T]), tol), h))
+    return found
+
+
+def _conditions(S: np.ndarray, spans, rotor: bool, tol: float) -> np.ndarray:
+    """Rows that vanish on changes (10 numbers, then one a rotor) that stay unseen."""
+    W, Q, h = spans
+    n, rows = len(S), []
+    zeros = np.zeros(n)
+    for k, s in enumerate(S):
+        rows += [np.append(_bilinear(np.outer(s, w)), zeros) for w in W.T]
+        for l, t in enumerate(S):
+            rotors = np.eye(n)[k] * (k == l) * rotor
+            rows.append(np.append(_bilinear(np.outer(s, t)), rotors))
+        A = _ad(s)
+        for x in Q.T:
+            V = x.reshape(6, 6)
+            rows.append(np.append(_bilinear(A @ V + V @ A.T), zeros))
+        for x in (_gravity_rate(s) @ h).T:
+            rows.append(np.concatenate([x[3:], x[:3], np.zeros(6), zeros]))
+    if rotor:
+        rows += [np.append(np.zeros(10), row) for row in _gyroscopic(S)]
+    A = np.array(rows)
+    length = np.linalg.norm(A, axis=1, keepdims=True)
+    A = A / np.where(length > tol, length, np.inf)
+    return A if rotor else A[:, :10]
+
+
+def _gyroscopic(S: np.ndarray) -> list[np.ndarray]:
+    """Rows that vanish on rotor inertias which, as part of the body, would turn without a torque.
+
+    A rotor's torque is ``armature · a`` alone, that of a body has gyroscopic terms: with the
+    brackets ``[S_k, S_m] = Σ_j γ_kmj S_j``, ``γ_kmj armature_j + γ_jmk armature_k = 0``. None for
+    joints of one degree of freedom.
+    """
+    n, rows = len(S), []
+    brackets = np.array([[_ad(s) @ t for t in S] for s in S]).reshape(-1, 6)
+    gamma = np.linalg.lstsq(S.T, brackets.T, rcond=None)[0].T.reshape(n, n, n)
+    for m in range(n):
+        for k in range(n):
+            for j in range(k + 1):
+                rows.append(gamma[k, m, j] * np.eye(n)[j] + gamma[j, m, k] * np.eye(n)[k])
+    return rows
+
+
+@cache
+def _unit() -> np.ndarray:
+    """The 6×6 inertia of each of the ten parameters, (10, 6, 6)."""
+    I = np.zeros((10, 6, 6))
+    I[0, 3:, 3:] = np.eye(3)
+    for k, axis in enumerate(np.eye(3)):
+        I[1 + k, :3, 3:], I[1 + k, 3:, :3] = _hat(axis), _hat(axis).T
+    for k, (i, j) in enumerate(((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))):
+        I[4 + k, i, j] = I[4 + k, j, i] = 1
+    return I
+
+
+def _bilinear(Q: np.ndarray) -> np.ndarray:
+    """The ten coefficients of ``⟨I, Q⟩``."""
+    return np.einsum("kij,ij->k", _unit(), Q)
+
+
+def _carry(pose, change: np.ndarray) -> np.ndarray:
+    """The same change of inertia in the parent's frame."""
+    X = _twist_map(*pose)
+    I = X.T @ np.einsum("kij,k->ij", _unit(), change) @ X
+    return np.array([I[5, 5], I[2, 4], I[0, 5], I[1, 3], I[0, 0], I[0, 1], I[1, 1], I[0, 2],
+                     I[1, 2], I[2, 2]])  # fmt: skip
+
+
+def _twist_map(R: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """``Ad_{T⁻¹}``, from parent to child."""
+    return np.block([[R.T, np.zeros((3, 3))], [-R.T @ _hat(p), R.T]])
+
+
+def _hat(w: np.ndarray) -> np.ndarray:
+    return np.array([[0, -w[2], w[1]], [w[2], 0, -w[0]], [-w[1], w[0], 0]])
+
+
+def _ad(s: np.ndarray) -> np.ndarray:
+    return np.block([[_hat(s[:3]), np.zeros((3, 3))], [_hat(s[3:]), _hat(s[:3])]])
+
+
+def _gravity_map(R: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Of ``h = (γ, γ·p)``, gravity in body axes and along the origin, from parent to child."""
+    return np.block([[R.T, np.zeros((3, 1))], [p[None], np.ones((1, 1))]])
+
+
+def _gravity_rate(s: np.ndarray) -> np.ndarray:
+    """Its rate as the joint moves: ``γ̇ = −ω × γ``, and ``v · γ``."""
+    return np.block([[-_hat(s[:3]), np.zeros((3, 1))], [s[None, 3:], np.zeros((1, 1))]])
+
+
+def _span(A: np.ndarray, tol: float) -> np.ndarray:
+    """Orthonormal columns of the same span."""
+    length = np.linalg.norm(A, axis=0)
+    A = A[:, length > tol * length.max(initial=0)]
+    if not A.size:
+        return A
+    U, s, _ = np.linalg.svd(A, full_matrices=False)
+    return U[:, s > tol * s[0]]
+
+
+def _closure(generators: list[np.ndarray], A: np.ndarray, tol: float) -> np.ndarray:
+    """The least space that holds the columns and is kept by every generator."""
+    A = _span(A, tol)
+    while True:
+        more = _span(np.hstack([A, *(G @ A for G in generators)]), tol)
+        if more.shape[1] == A.shape[1]:
+            return A
+        A = more
+
+
+def _kernel(A: np.ndarray, tol: float) -> np.ndarray:
+    _, s, Vt = np.linalg.svd(A, full_matrices=True)
+    return Vt[int(np.sum(s > tol * s.max(initial=0))) :].T

@@ -1,0 +1,184 @@
+"""Back to URDF: the parameters of a model written into the description it was loaded from."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
+
+from ..model._model import Model
+from ._build import ROOT_JOINT, build_model
+from ._urdf import children, read_urdf, shorten, warn
+from ._xml import Source, parse_xml, read_source
+
+_TINY = 1e-12  # relative change below which a number of the file is left as it is written
+_DECLARATION = re.compile(r"^\s*<\?xml.*?\?>", re.DOTALL)
+
+
+def export_urdf(model: Model, source: Source, path: str | Path | None = None) -> str:
+    """The URDF ``source`` with the inertias, origins, axes, damping and friction of ``model``.
+
+    Everything else in the file stays as it is, and so do numbers that have not changed. Where the
+    inertia of a body has changed that several links make up (fixed joints), its main link takes
+    all of it and the others lose their ``<inertial>``: inertias then add up as the model says, and
+    that of the main link is physically consistent if the body's is. Frames of links behind fixed
+    joints are written as the origins of those joints.
+
+    Args:
+        model: the robot, with float64 leaves if the file is to be exact.
+        source: the URDF that it was loaded from.
+        path: where to write it; nowhere if None.
+
+    Returns:
+        The text of the URDF.
+
+    Raises:
+        ValueError: if the file is that of another robot, or a change cannot be written as URDF.
+        Changes of armature, pitch and gravity, which URDF has no place for, are warned of.
+    """
+    text, where = read_source(source)
+    spec = read_urdf(text)
+    floating = model.joint_names[:1] == (ROOT_JOINT,)
+    nominal = build_model(spec, floating_base=floating, dtype=model.dtype)
+    if nominal.topology != model.topology:
+        raise ValueError(
+            f"export_urdf: {where} describes {nominal.topology}, the model is {model.topology}; "
+            "give the file that the model was loaded from"
+        )
+    try:
+        root = etree.fromstring(_DECLARATION.sub("", text).encode())
+    except etree.XMLSyntaxError:
+        root, _ = parse_xml(text)  # forgives more, but drops comments
+    writer = _Writer(root, nominal, model)
+    for name in ("armature", "pitch", "gravity"):
+        if writer.changed(*(np.asarray(getattr(m, name)) for m in (nominal, model))):
+            warn(where, f"URDF has no place for {name}; its change is not written")
+    writer.links()
+    writer.joints()
+    out = '<?xml version="1.0"?>\n' + etree.tostring(root.getroottree(), encoding="unicode") + "\n"
+    if path is not None:
+        Path(path).write_text(out, encoding="utf-8")
+    return out
+
+
+class _Writer:
+    """The XML, and the model before and after."""
+
+    def __init__(self, root, nominal: Model, model: Model):
+        self.root, self.nominal, self.model = root, nominal, model
+        self.topology = model.topology
+        self.rounding = _TINY if model.dtype == jnp.float64 else 1e-6
+
+    def changed(self, old: np.ndarray, new: np.ndarray) -> bool:
+        scale = max(float(np.abs(old).max(initial=0)), 1e-9)
+        return bool(np.abs(new - old).max(initial=0) > self.rounding * scale)
+
+    def links(self) -> None:
+        elements = {x.get("name"): x for x in children(self.root, "link")}
+        frames = list(zip(self.topology.frame_names, self.topology.frame_bodies, strict=True))
+        for i, body in enumerate(self.topology.body_names):
+            old, new = (np.asarray(m.inertia[i], dtype=float) for m in (self.nominal, self.model))
+            if not self.changed(old, new):
+                continue
+            if body not in elements:
+                raise ValueError(
+                    f"export_urdf: body {body!r} is a massless part of a joint; URDF has no link "
+                    "that could take its inertia"
+                )
+            for link, of in frames:
+                if of == i:
+                    for inertial in children(elements[link], "inertial"):
+                        elements[link].remove(inertial)
+            _write_inertial(elements[body], new)
+
+    def joints(self) -> None:
+        uneven = []
+        for element in children(self.root, "joint"):
+            name = element.get("name")
+            old, new = (self._origin(m, element) for m in (self.nominal, self.model))
+            if self.changed(old, new):
+                origin = _child(element, "origin")
+                origin.set("xyz", _numbers(new[:3, 3]))
+                origin.set("rpy", _numbers(rpy_of_rotation(new[:3, :3])))
+            if element.get("type") == "fixed":
+                continue
+            first, last = self.topology._joint_range(name)
+            axes = [np.asarray(m.axis[first:last], dtype=float) for m in (self.nominal, self.model)]
+            if self.changed(*axes):
+                if last - first > 1:
+                    raise ValueError(f"export_urdf: the axes of joint {name!r} have changed; its "
+                                     "kind has none of its own in URDF")  # fmt: skip
+                axis = axes[1][0] / np.linalg.norm(axes[1][0])
+                _child(element, "axis").set("xyz", _numbers(axis))
+            dofs = self.topology.v_slice(name)
+            for what in ("damping", "friction"):
+                old, new = (np.asarray(getattr(m, what)[dofs], dtype=float)
+                            for m in (self.nominal, self.model))  # fmt: skip
+                if self.changed(old, new):
+                    _child(element, "dynamics").set(what, repr(float(new.mean())))
+                    if self.changed(new, np.full_like(new, new.mean())):
+                        uneven.append(name)
+        if uneven:
+            warn("export_urdf", f"joints with one damping and friction in URDF, the mean of their "
+                 f"several: {shorten(uneven)}")  # fmt: skip
+
+    def _origin(self, model: Model, element) -> np.ndarray:
+        """Pose of a joint in its parent link's frame."""
+        ends = [children(element, role)[0].get("link") for role in ("parent", "child")]
+        parent = self._pose(model, "frame", self.topology.frame_index(ends[0]))
+        if element.get("type") == "fixed":
+            child = self._pose(model, "frame", self.topology.frame_index(ends[1]))
+        else:
+            first, _ = self.topology._joint_range(element.get("name"))
+            child = self._pose(model, "placement", first)
+        return np.linalg.solve(parent, child)
+
+    @staticmethod
+    def _pose(model: Model, leaf: str, row: int) -> np.ndarray:
+        T = np.eye(4)
+        T[:3, :3] = np.asarray(getattr(model, f"{leaf}_R")[row], dtype=float)
+        T[:3, 3] = np.asarray(getattr(model, f"{leaf}_p")[row], dtype=float)
+        return T
+
+
+def _child(element, tag: str) -> Any:
+    """The first child of this tag, made at the end if there is none."""
+    found = children(element, tag)
+    if found:
+        return found[0]
+    space = re.match(r"\{.*\}", element.tag)
+    new = etree.SubElement(element, (space.group() if space else "") + tag)
+    new.tail = "\n"
+    return new
+
+
+def _write_inertial(link, I10: np.ndarray) -> None:
+    m, mc = I10[0], I10[1:4]
+    com = mc / m if m > 0 else np.zeros(3)
+    J = I10[np.array([[4, 5, 7], [5, 6, 8], [7, 8, 9]])]
+    J = J - m * (com @ com * np.eye(3) - np.outer(com, com))
+    inertial = _child(link, "inertial")
+    origin = _child(inertial, "origin")
+    origin.set("xyz", _numbers(com))
+    origin.set("rpy", "0 0 0")
+    _child(inertial, "mass").set("value", repr(float(m)))
+    element = _child(inertial, "inertia")
+    for name, (i, j) in {"ixx": (0, 0), "ixy": (0, 1), "ixz": (0, 2), "iyy": (1, 1),
+                         "iyz": (1, 2), "izz": (2, 2)}.items():  # fmt: skip
+        element.set(name, repr(float(J[i, j])))
+
+
+def _numbers(x: np.ndarray) -> str:
+    return " ".join(repr(float(v)) for v in x)
+
+
+def rpy_of_rotation(R: np.ndarray) -> np.ndarray:
+    """Roll, pitch and yaw of ``R = Rz(yaw) Ry(pitch) Rx(roll)`` (rad); yaw 0 where not unique."""
+    across = np.hypot(R[0, 0], R[1, 0])
+    pitch = np.arctan2(-R[2, 0], across)
+    if across < 1e-9:
+        sign = -np.sign(R[2, 0])
+        return np.array([np.arctan2(sign * R[0, 1], R[1, 1]), pitch, 0.0])
+    return np.array([np.arctan2(R[2, 1], R[2, 2]), pitch, np.arctan2(R[1, 0], R[0, 0])])

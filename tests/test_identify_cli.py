@@ -1,0 +1,62 @@
+"""``rbd-jax identify``: from a URDF and a recording to a better URDF and a report."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import random_states
+from recorded import THREE, dataset, noisy, pinocchio_torques
+from test_cli import run
+
+import rbd_jax as rbd
+from rbd_jax import identify
+
+pytest.importorskip("typer")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The robot as it is written, and data of one with more mass and damping."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "robot.urdf"
+    path.write_text(THREE.replace('friction="0.4"', 'friction="0"'))
+    true = path.read_text().replace('mass value="1.0"', 'mass value="1.6"')
+    true = true.replace('damping="0.3"', 'damping="0.7"')
+    m = rbd.load_urdf(true)
+    s = random_states(m, 200, 2)
+    tau = noisy(pinocchio_torques(m, true, s.q, s.v, s.a), [0.02] * 3)
+    data = dataset(s.q, s.v, s.a, tau)
+    identify.save_npz(m, data, tmp_path / "data.npz")
+    return path, tmp_path / "data.npz", m
+
+
+def test_fitted_robot_and_report(files, tmp_path):
+    path, data, true = files
+    result = run("identify", path, data, "--report", "out.md", "--learn", "inertia,damping")
+    assert result.exit_code == 0, result.output
+    assert "all physical" in result.output and "converged" in result.output
+    fitted = rbd.load_urdf(tmp_path / "identified.urdf")
+    np.testing.assert_allclose(fitted.damping, true.damping, atol=0.02)
+    s = random_states(true, 30, 7)
+    tau = pinocchio_torques(true, path.read_text(), s.q, s.v, s.a)  # the nominal robot's
+    truth = jax.jit(jax.vmap(rbd.rnea, (None, 0, 0, 0)))(true, s.q, s.v, s.a)
+    ours = jax.jit(jax.vmap(rbd.rnea, (None, 0, 0, 0)))(fitted, s.q, s.v, s.a)
+    assert float(jnp.abs(ours - truth).max()) < 0.05 < float(jnp.abs(tau - truth).max())
+    report = (tmp_path / "out.md").read_text()
+    for text in ("## Base parameters", "| j3 |", "± 1.96 σ", "damping:j2", "not identifiable"):
+        assert text in report
+    assert (tmp_path / "out.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_bad_input_is_told_in_one_line(files, tmp_path):
+    path, data, _ = files
+    (tmp_path / "x.txt").write_text("")
+    for args, says in (
+        ((path, tmp_path / "x.txt"), "must be .npz or .csv"),
+        ((path, data, "--learn", "mass"), "some of inertia"),
+        (("sample:pendulum", data), "do not fit robot"),
+        ((path, data, "--output", "model.xml"), "choose"),
+    ):
+        result = run("identify", *args)
+        assert result.exit_code == 2 and says in result.output
+        assert "Traceback" not in result.output

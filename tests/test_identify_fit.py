@@ -1,0 +1,232 @@
+"""Fits to data of Pinocchio and MuJoCo: right, certain of it, physical, thousands at once."""
+
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from calls import quick_jit
+from helpers import cast, random_states
+from recorded import THREE, MuJoCo, dataset, noisy, pinocchio_torques
+
+import rbd_jax as rbd
+from rbd_jax import identify
+from rbd_jax.identify import choose
+from rbd_jax.spatial import inertia
+
+SIGMA = np.array([0.05, 0.03, 0.1])
+
+
+@cache
+def _robot():
+    m = rbd.load_urdf(THREE)
+    return eqx.tree_at(lambda m: m.armature, m, jnp.array([0.05, 0.04, 0.3]))
+
+
+@cache
+def _states(n: int, seed: int = 0):
+    return random_states(_robot(), n, seed)
+
+
+@cache
+def _recorded(n: int = 200):
+    """Torques of Pinocchio, with dry friction added, and noise."""
+    m, s = _robot(), _states(n)
+    clean = pinocchio_torques(m, THREE, s.q, s.v, s.a)
+    clean = clean + np.asarray(m.friction) * np.tanh(np.asarray(s.v) / 0.01)
+    return clean, dataset(s.q, s.v, s.a, noisy(clean, SIGMA))
+
+
+def _wrong(m, seed=0, size=1.0):
+    """A physical robot, far from the true one."""
+    block = choose(m, "inertia")
+    key = jax.random.key(seed)
+    far = block.put(m, size * jax.random.normal(key, (len(block.names),)))
+    where = lambda m: [m.armature, m.damping, m.friction]  # noqa: E731
+    return eqx.tree_at(where, far, [jnp.full(3, 1.0)] * 3)
+
+
+def _all_linear(m):
+    return identify.Parameters(m, *(choose(m, t) for t in identify.TERMS))
+
+
+def _base_error(model, base):
+    """Base parameters of a fit less the true ones, in base coordinates."""
+    truth = base.B @ np.asarray(identify.linear_parameters(_robot()))
+    return base.B @ np.asarray(identify.linear_parameters(model)) - truth
+
+
+def test_torques_identify_everything_that_can_be():
+    """From a bad start: base parameters as certain as the closed form says, physical throughout."""
+    _, data = _recorded()
+    learn = _all_linear(_wrong(_robot(), size=0.6))
+    base = identify.base_parameters(_robot())
+    fit = quick_jit(lambda d: identify.fit_torques(learn, d, prior=1e-3))(data)
+    print("steps", int(fit.steps), "cost", float(fit.cost))
+    assert bool(fit.converged)
+    assert bool(identify.consistent(fit.model).all())
+    np.testing.assert_allclose(fit.sigma, SIGMA, rtol=0.2)
+    Y, tau = quick_jit(identify.regression)(learn.nominal, data)
+    closed = jax.jit(lambda Y, tau: identify.least_squares(base, Y, tau))(Y, tau)
+    error = _base_error(fit.model, base)
+    assert (np.abs(error) < 4.5 * np.asarray(closed.deviation)).all()
+    J = jax.jit(jax.jacfwd(lambda z: identify.linear_parameters(learn.model(z))))(fit.z)
+    deviation = np.sqrt(np.diag(base.B @ J @ fit.covariance @ J.T @ base.B.T))
+    assert (deviation < 1.3 * np.asarray(closed.deviation)).all()
+    fresh = _states(50, 9)
+    clean = pinocchio_torques(_robot(), THREE, fresh.q, fresh.v, fresh.a)
+    clean = clean + np.asarray(_robot().friction) * np.tanh(np.asarray(fresh.v) / 0.01)
+    held_out = dataset(fresh.q, fresh.v, fresh.a, jnp.asarray(clean))
+    held_out_error = quick_jit(identify.torque_error)
+    assert (held_out_error(fit.model, held_out) < 0.3 * SIGMA).all()
+    assert (held_out_error(learn.nominal, held_out) > 10 * SIGMA).all()
+
+
+def test_thousands_of_fits_at_once_from_bad_starts():
+    """2000 recordings with noise of their own, each with a wrong robot of its own to start from.
+
+    All are physical, and the 95 % intervals of damping and friction hold the truth in 95 % of them.
+    """
+    clean, data = _recorded(40)
+    m, count = _robot(), 2000
+    rng = np.random.default_rng(1)
+    tau = jnp.asarray(clean + SIGMA * rng.normal(size=(count, *clean.shape)))
+
+    def unknown(m):
+        parts = choose(m, "inertia", "three"), choose(m, "damping"), choose(m, "friction")
+        return identify.Parameters(m, *parts)
+
+    true = unknown(m)
+    shifts = 0.5 * jax.random.normal(jax.random.key(2), (count, true.start.size))
+
+    @jax.jit
+    @jax.vmap
+    def fit(tau, shift):
+        there = eqx.tree_at(lambda d: d.tau, data, tau)
+        learn = unknown(true.model(true.start + shift))
+        out = identify.fit_torques(learn, there, jnp.asarray(SIGMA), prior=1e-3)
+        score = (out.z - learn.coordinates(m)) / jnp.sqrt(jnp.diagonal(out.covariance))
+        return score[-6:], out.converged, identify.consistent(out.model).all(), out.steps
+
+    score, converged, physical, steps = fit(tau, shifts)
+    print("steps", np.quantile(steps, [0, 0.5, 0.9, 1]), "converged", float(converged.mean()))
+    assert bool(physical.all()) and bool(converged.all())
+    inside = (jnp.abs(score) < 1.96).mean(axis=0)
+    assert bool((jnp.abs(inside - 0.95) < 0.02).all()), inside
+
+
+def test_single_precision():
+    """The same robot within its intervals, from data, start and arithmetic in float32."""
+    _, data = _recorded()
+    m = _robot()
+    wrong = choose(m, "inertia", "three").put(m, 0.3 * jnp.cos(jnp.arange(10.0)))
+    wrong = eqx.tree_at(lambda m: m.damping, wrong, jnp.full(3, 1.0))
+    parts = choose(wrong, "inertia", "three"), choose(wrong, "damping")
+    learn = cast(identify.Parameters(wrong, *parts), jnp.float32)
+    fit = quick_jit(lambda d: identify.fit_torques(learn, d, prior=1e-3))(cast(data, jnp.float32))
+    assert fit.z.dtype == fit.covariance.dtype == jnp.float32
+    assert bool(fit.converged) and bool(identify.consistent(fit.model).all())
+    error = learn.coordinates(cast(m, jnp.float32)) - fit.z
+    assert (jnp.abs(error) < 4.5 * jnp.sqrt(jnp.diagonal(fit.covariance))).all()
+    np.testing.assert_allclose(fit.model.damping, m.damping, rtol=0.1)
+
+
+@pytest.mark.slow
+def test_geometry_and_gravity_from_torques():
+    """What is not linear: lengths, an axis, the direction of gravity, along with a load."""
+    _, data = _recorded()
+    m = _robot()
+
+    def blocks(m):
+        pose = identify.Pose(m.placement_R[1:2], m.placement_p[1:2], (3, 5))
+        return (
+            choose(m, "placement", "j2", pose),
+            choose(m, "axis", "j3"),
+            choose(m, "gravity", chart=identify.Direction),
+            choose(m, "inertia", "three"),
+        )
+
+    true = identify.Parameters(m, *blocks(m))
+    shift = 0.15 * jnp.cos(jnp.arange(float(true.start.size)))
+    learn = identify.Parameters(true.model(shift), *blocks(true.model(shift)))
+    fit = quick_jit(lambda d: identify.fit_torques(learn, d, jnp.asarray(SIGMA)))(data)
+    error = np.asarray(learn.coordinates(m) - fit.z)
+    deviation = np.sqrt(np.diag(fit.covariance))
+    geometry = slice(0, 6)
+    print("deviation", deviation.round(4), "error", error.round(4))
+    assert bool(fit.converged) and deviation[geometry].max() < 0.05
+    assert (np.abs(error) < 4.5 * deviation).all()
+    assert float(np.abs(learn.coordinates(m))[geometry].max()) > 0.1
+
+
+@pytest.mark.parametrize("loss", ["huber", "cauchy"])
+def test_robust_losses_ignore_outliers(loss):
+    clean, data = _recorded()
+    rng = np.random.default_rng(0)
+    bad = rng.random(clean.shape) < 0.1
+    tau = jnp.where(bad, data.tau + jnp.asarray(50.0 * rng.random(clean.shape)), data.tau)
+    spoiled = eqx.tree_at(lambda d: d.tau, data, tau)
+    m = _robot()
+    learn = identify.Parameters(m, choose(m, "damping"), choose(m, "friction"))
+    fit = quick_jit(lambda d: identify.fit_torques(learn, d, loss=loss))(spoiled)
+    plain = quick_jit(lambda d: identify.fit_torques(learn, d))(spoiled)
+    error, without = (float(jnp.abs(x.z - learn.start).max()) for x in (fit, plain))
+    print(loss, "error", error, "of squares", without, "noise", fit.sigma)
+    assert error < 0.1 < 0.25 * without
+    np.testing.assert_allclose(fit.sigma, SIGMA, rtol=0.5)
+    with pytest.raises(ValueError, match="loss must be"):
+        identify.fit_torques(learn, data, loss="tukey")
+
+
+def test_accelerations_of_mujoco():
+    """Torques are known, accelerations measured: damping, armature and a load from them."""
+    m = eqx.tree_at(lambda m: m.friction, _robot(), jnp.zeros(3))
+    s = _states(200, 3)
+    tau = MuJoCo(m, THREE).torques(s.q, s.v, s.a)
+    sigma = jnp.array([0.02, 0.03, 0.05])
+    data = dataset(s.q, s.v, noisy(s.a, sigma, 4), jnp.asarray(tau))
+
+    def blocks(m):
+        parts = choose(m, "damping"), choose(m, "armature", "j3"), choose(m, "inertia", "three")
+        return parts  # rotors of j1 and j2 would hide behind an even change of the last inertia
+
+    true = identify.Parameters(m, *blocks(m))
+    start = true.model(true.start + 0.3 * jnp.sin(jnp.arange(float(true.start.size))))
+    learn = identify.Parameters(start, *blocks(start))
+    fit = quick_jit(lambda d: identify.fit_accelerations(learn, d))(data)
+    error = np.asarray(learn.coordinates(m) - fit.z)
+    deviation = np.sqrt(np.diag(fit.covariance))
+    assert bool(fit.converged)
+    assert (np.abs(error) < 4.5 * deviation).all() and deviation[:4].max() < 0.1
+    np.testing.assert_allclose(fit.sigma, sigma, rtol=0.2)
+    wrong, right = (identify.acceleration_error(x, data) for x in (start, fit.model))
+    assert (right < 1.1 * sigma).all() and (wrong > 3 * sigma).all()
+
+
+def test_descent_by_minibatches():
+    _, data = _recorded()
+    m = _robot()
+    wrong = eqx.tree_at(lambda m: m.damping, m, jnp.full(3, 1.0))
+    learn = identify.Parameters(wrong, choose(wrong, "damping"))
+
+    def loss(model, batch):
+        return jnp.mean((identify.predicted_torques(model, batch) - batch.tau) ** 2)
+
+    run = quick_jit(lambda d: identify.fit_by_descent(
+        learn, loss, d, jax.random.key(0), epochs=120, size=40
+    ))  # fmt: skip
+    model, _, history = run(data)
+    np.testing.assert_allclose(model.damping, m.damping, atol=0.03)
+    assert float(history[-1]) < 0.1 * float(history[0])
+
+
+def test_what_is_missing_is_said():
+    learn = _all_linear(_robot())
+    s = _states(4)
+    with pytest.raises(ValueError, match=r"\['a'\].*filter_and_differentiate"):
+        identify.fit_torques(learn, identify.Dataset(None, s.q, s.v, None, s.tau))
+    with pytest.raises(ValueError, match="Dataset.windows"):
+        identify.fit_trajectories(learn, dataset(s.q, s.v, s.a, s.tau), 0.01)
+    assert float(jnp.trace(inertia.inertia_com(_robot().inertia[0]))) > 0
