@@ -285,5 +285,5 @@ def test_errors():
     step = plain.integrator("rk4")
     with pytest.raises(TypeError, match="needs the torques of a rollout"):
         step(model, lambda t, q, v: v, jnp.zeros(()), x, x, jnp.ones(()))
-    with pytest.raises(ValueError, match="the data need v, a and tau"):
+    with pytest.raises(ValueError, match=r"unexplained: the data have no \['a', 'tau'\]"):
         idf.unexplained(model, idf.Dataset(None, x[None], x[None]))

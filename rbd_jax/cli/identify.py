@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -91,13 +91,13 @@ def identify(
             np.asarray(jax.jit(lambda m: ident.predicted_torques(m, test, width))(fit.model)),
             np.asarray(ident.consistent(fit.model)),
         )  # fmt: skip
-    if output.suffix == ".urdf":
+    if loaded.path is not None and output.suffix == ".urdf":
         from ..io._export import export_urdf
 
         export_urdf(fit.model, loaded.path, output)
     else:
         names = ("inertia", "armature", "damping", "friction")
-        arrays = {n: np.asarray(getattr(fit.model, n)) for n in names}
+        arrays: dict[str, Any] = {n: np.asarray(getattr(fit.model, n)) for n in names}
         np.savez_compressed(output, body_names=np.array(model.body_names), **arrays)
     picture = write(found, report)
     rows = [

@@ -1,6 +1,6 @@
 """Explicit derivatives of forward dynamics. Source: Singh (5) and §IV-E (FDSVA)."""
 
-from typing import Literal
+from typing import Literal, cast
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -51,7 +51,8 @@ def forward_dynamics_derivatives(
         return by_q, by_v, Minv
     if method == "aza":
         columns = jnp.concatenate([-dq, -dv, jnp.eye(model.nv, dtype=dq.dtype)], axis=1)
-        product = articulated.solve_columns(model.topology, solver.factor, columns)
+        factor = cast("articulated.Factor", solver.factor)  # not dense
+        product = articulated.solve_columns(model.topology, factor, columns)
         by_q, by_v, Minv = jnp.split(product, 3, axis=1)
         return by_q, by_v, Minv
     raise ValueError(f"forward_dynamics_derivatives: method must be 'dmm' or 'aza', got {method!r}")

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..spatial import inertia, se3, so3
@@ -187,10 +188,10 @@ Chart = Real | Positive | Bounded | Direction | Pose | LogCholesky | InEllipsoid
 
 def start_of(chart: Chart, x, names: tuple[str, ...], what: str) -> None:
     """Raise ValueError, naming the rows, if the nominal value lies outside the chart."""
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((chart, x))):
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((chart, x))):
         return
     z = np.asarray(chart.coordinates(x))
-    bad = [n for n, row in zip(names, np.isfinite(z).all(axis=1), strict=True) if not row]
+    bad = [n for n, row in zip(names, np.all(np.isfinite(z), axis=1), strict=True) if not row]
     if bad:
         remedies = {
             Positive: "start from a positive value, or use chart=Real()",

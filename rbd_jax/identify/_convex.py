@@ -150,7 +150,7 @@ def _cone(block: Block, x: Array, nominal: Array, Z: Array, w: Array, weight: fl
     """
     P, n = _matrices(block, x), len(x)
     s = P.shape[-1]
-    if not s:  # a little damping, for numbers that no data show
+    if isinstance(block.chart, Real):  # a little damping, for numbers that no data show
         T = block.chart.scale * jnp.ones((n, 1, 1), x.dtype)
         rows = weight**0.5 * jnp.ones((n, 1, 1), x.dtype)
         return _Cone(T, rows, jnp.zeros((n, 1), x.dtype), np.zeros((1, 0, 0)))

@@ -41,7 +41,9 @@ class Dynamics(eqx.Module):
         """A step function for ``integrator=`` of :func:`rbd_jax.rollout`, :func:`rbd_jax.step` …"""
         return Stepper(self, method)
 
-    def rollout(self, q0, v0, controls, dt, *, integrator="semi_implicit_euler", **options):
+    def rollout(
+        self, q0, v0, controls, dt, *, integrator: str | Callable = "semi_implicit_euler", **options
+    ):
         """:func:`rbd_jax.rollout` of these dynamics, with its options."""
         step = self.integrator(integrator)
         return rollout(self.model, q0, v0, controls, dt, integrator=step, **options)

@@ -136,4 +136,4 @@ def _dataset(path, model: Model, arrays: dict[str, np.ndarray]) -> Dataset:
                 f"{model.topology.name!r}"
             )
     every = {name: jnp.asarray(x, model.dtype) for name, x in arrays.items()}
-    return Dataset(**({"t": None} | every))
+    return Dataset(every.pop("t", None), **every)

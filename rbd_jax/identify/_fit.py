@@ -21,12 +21,12 @@ from ._linear import (
 from ._minimise import Options, minimise, rms
 from ._parameters import Parameters
 from ._solve import Fit
-from .data import Dataset
+from .data import Dataset, required
 
 
 def predicted_torques(model: Model, data: Dataset, width: float = WIDTH) -> Float[Array, "*b nv"]:
     """Torques of inverse dynamics with dry friction, at every sample (N m, N)."""
-    _needs("predicted_torques", data, "v", "a")
+    required("predicted_torques", data, "v", "a")
 
     def one(s: Dataset):
         tau = inverse_dynamics(model, s.q, s.v, s.a, s.f_ext)
@@ -39,7 +39,7 @@ def predicted_accelerations(
     model: Model, data: Dataset, width: float = WIDTH
 ) -> Float[Array, "*b nv"]:
     """Accelerations of forward dynamics with dry friction, at every sample (rad/s², m/s²)."""
-    _needs("predicted_accelerations", data, "v", "tau")
+    required("predicted_accelerations", data, "v", "tau")
 
     def one(s: Dataset):
         tau = s.tau - friction_torque(model, s.v, width)
@@ -54,24 +54,16 @@ def _each(function: Callable, data: Dataset) -> Array:
     return function(data)
 
 
-def _needs(name: str, data: Dataset, *what: str) -> None:
-    missing = [w for w in what if getattr(data, w) is None]
-    if missing:
-        raise ValueError(
-            f"{name}: the data have no {missing}; see rbd_jax.identify.filter_and_differentiate"
-        )
-
-
 def torque_error(model: Model, data: Dataset, width: float = WIDTH) -> Float[Array, " nv"]:
     """Root mean square of the torques' error, a joint: on data held out, what a fit is worth."""
-    _needs("torque_error", data, "tau")
-    return rms(predicted_torques(model, data, width) - data.tau)
+    (tau,) = required("torque_error", data, "tau")
+    return rms(predicted_torques(model, data, width) - tau)
 
 
 def acceleration_error(model: Model, data: Dataset, width: float = WIDTH) -> Float[Array, " nv"]:
     """Root mean square of the accelerations' error, a joint."""
-    _needs("acceleration_error", data, "a")
-    return rms(predicted_accelerations(model, data, width) - data.a)
+    (a,) = required("acceleration_error", data, "a")
+    return rms(predicted_accelerations(model, data, width) - a)
 
 
 def fit_torques(
@@ -121,11 +113,11 @@ def fit_torques(
         ImportError: without optimistix, where it is needed.
         ValueError: for data without v, a or tau.
     """
-    _needs("fit_torques", data, "v", "a", "tau")
     data = data.samples()
+    _, _, measured = required("fit_torques", data, "v", "a", "tau")
 
     def errors(model: Model) -> Array:
-        return predicted_torques(model, data, width) - data.tau
+        return predicted_torques(model, data, width) - measured
 
     options = Options(prior, loss, max_steps, tol, solver)
     if loss != "squares" or not all(block.leaf in TERMS for block in learn.blocks):
@@ -166,10 +158,10 @@ def fit_accelerations(
     Arguments as :func:`fit_torques`. Use it where torques are commanded exactly and the motion is
     what is measured: errors then count as the measurement makes them.
     """
-    _needs("fit_accelerations", data, "v", "a", "tau")
     data = data.samples()
+    _, measured, _ = required("fit_accelerations", data, "v", "a", "tau")
 
     def errors(model: Model) -> Array:
-        return predicted_accelerations(model, data, width) - data.a
+        return predicted_accelerations(model, data, width) - measured
 
     return minimise(learn, errors, sigma, start, Options(prior, loss, max_steps, tol, solver))

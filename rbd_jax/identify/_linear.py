@@ -12,7 +12,7 @@ from .._check import checked
 from ..algorithms.regressors import joint_torque_regressor
 from ..algorithms.rnea import rnea
 from ..model import Model
-from .data import Dataset
+from .data import Dataset, required
 
 TERMS = ("inertia", "armature", "damping", "friction")
 WIDTH = 1e-2
@@ -104,10 +104,7 @@ def regression(
     What is no term, and external wrenches, is taken as in the model and subtracted.
     """
     s = data.samples()
-    if s.v is None or s.a is None or s.tau is None:
-        raise ValueError(
-            "regression: needs v, a and tau; see rbd_jax.identify.filter_and_differentiate"
-        )
+    required("regression", s, "v", "a", "tau")
     nothing = with_linear_parameters(model, jnp.zeros_like(linear_parameters(model, terms)), terms)
 
     def one(s: Dataset):

@@ -61,7 +61,7 @@ def minimise(
     loss, dtype = options.loss, z0.dtype
     robust(loss, z0)  # refuses an unknown loss
     weight = prior_weight(options.prior, dtype)
-    convex = equations is not None and is_convex(learn) and options.solver is None
+    convex = is_convex(learn) and options.solver is None
 
     def problem(s: Array):
         """The residuals as a function of z, and the equations if there are any."""
@@ -80,7 +80,7 @@ def minimise(
     def again(k, state):
         z, s, steps = state
         residuals, R = problem(s)
-        if convex:
+        if convex and R is not None:
             tol = tolerance(options.tol, dtype)
             z, more = convex_fit(learn, z, R, 0.5 * weight, options.max_steps, tol)
         else:

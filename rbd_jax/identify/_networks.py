@@ -12,7 +12,7 @@ from .._check import checked
 from ..derivatives._rules import inverse_dynamics
 from ..model import Model, Topology
 from ..spatial import so3
-from .data import Dataset
+from .data import Dataset, required
 
 
 def _places(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -91,10 +91,9 @@ def unexplained(model: Model, data: Dataset) -> Dataset:
         model: the robot.
         data: samples (N,) of q, v, a and tau, and f_ext if there are wrenches.
     """
-    if data.v is None or data.a is None or data.tau is None:
-        raise ValueError("unexplained: the data need v, a and tau, see filter_and_differentiate")
+    _, _, tau = required("unexplained", data, "v", "a", "tau")
     rigid = jax.vmap(lambda x: inverse_dynamics(model, x.q, x.v, x.a, x.f_ext))(data)
-    return eqx.tree_at(lambda d: d.tau, data, data.tau - rigid)
+    return eqx.tree_at(lambda d: d.tau, data, tau - rigid)
 
 
 def scaling_of(model: Model, data: Dataset, *, rigid: bool = True, slow: float = 0.02) -> Scaling:
@@ -107,13 +106,11 @@ def scaling_of(model: Model, data: Dataset, *, rigid: bool = True, slow: float =
         slow: speeds over which dry friction changes its sign, as a fraction of typical speeds.
     """
     data = data.samples()
-    q, v, a, tau = data.q, data.v, data.a, data.tau
-    if v is None or a is None or tau is None:
-        raise ValueError("scaling_of: the data need v, a and tau, see filter_and_differentiate")
-    phi = jax.vmap(lambda q: features(model, q))(q)
+    v, a, tau = required("scaling_of", data, "v", "a", "tau")
+    phi = jax.vmap(lambda q: features(model, q))(data.q)
     # what hardly moves is not blown up
     spread = jnp.maximum(jnp.std(phi, axis=0), 0.1)
-    rest = unexplained(model, data).tau if rigid else tau
+    (rest,) = required("scaling_of", unexplained(model, data) if rigid else data, "tau")
     speed, acceleration, torque, residual = (_size(x) for x in (v, a, tau, rest))
     return Scaling(
         jnp.mean(phi, axis=0), spread, speed, slow * speed, acceleration, torque, residual

@@ -1,11 +1,13 @@
 """Which of a robot's parameters to learn: a flat unconstrained vector, and a robot of it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..model import Model
@@ -164,7 +166,7 @@ def _has(model: Model, leaf: str, body: int) -> bool:
     """Whether all rows, asked for without names, include this body's."""
     kind = model.topology.kinds[body]
     if leaf == "inertia":
-        traced = isinstance(model.inertia, jax.core.Tracer)
+        traced = isinstance(model.inertia, Tracer)
         return traced or bool(np.any(np.asarray(model.inertia)[body] != 0))
     if leaf in _DOF:
         return kind != "free"
@@ -180,7 +182,7 @@ def _body(model: Model, name: str) -> int:
     raise KeyError(unknown("body or joint", name, known, model.topology.name))
 
 
-def _get(model: Model, leaf: str, rows: tuple[int, ...]):
+def _get(model: Model, leaf: str, rows: tuple[int, ...]) -> Any:
     index = np.array(rows, dtype=np.int32)
     if leaf == "gravity":
         return model.gravity[None]

@@ -9,7 +9,6 @@ from jaxtyping import Array, Float
 
 from ..model import Model, difference, integrate
 from ..simulate._rollout import rollout
-from ._fit import _needs
 from ._linear import WIDTH, friction_torque
 from ._parameters import Parameters
 from ._solve import (
@@ -21,7 +20,7 @@ from ._solve import (
     robust,
     stationary,
 )
-from .data import Dataset
+from .data import Dataset, required
 
 
 class Shooting(NamedTuple):
@@ -99,7 +98,7 @@ def fit_trajectories(
     Returns:
         The fit, with the covariance of z alone, and the fitted first states.
     """
-    _needs("fit_trajectories", windows, "tau")
+    required("fit_trajectories", windows, "tau")
     if len(windows.shape) != 2:
         raise ValueError(
             f"fit_trajectories: windows must be (B, L), got {windows.shape}; see Dataset.windows"
@@ -128,7 +127,7 @@ def fit_trajectories(
         apart = jax.vmap(difference, (None, 0, 0))
         miss = jax.vmap(apart, (None, 0, 0))(model, windows.q, q)
         parts = [robust(loss, miss / q_sigma).reshape(-1)]
-        if v_sigma is not None:
+        if v_sigma is not None and windows.v is not None:
             parts.append(robust(loss, (v - windows.v) / v_sigma).reshape(-1))
         if continuity > 0 and B > 1:
             gap = apart(model, q0[1:], q[:-1, -1]), v[:-1, -1] - v0[1:]

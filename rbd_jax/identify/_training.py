@@ -12,7 +12,7 @@ from ..model import Model, difference
 from ._dynamics import Dynamics
 from ._extras import extra
 from ._networks import Scaling
-from .data import Dataset
+from .data import Dataset, required
 from .hybrid_models import Hybrid
 
 D = TypeVar("D")
@@ -26,8 +26,9 @@ class TorqueLoss(eqx.Module):
 
     def __call__(self, dynamics: Hybrid, sample: Dataset) -> Float[Array, ""]:
         """Of one sample of q, v, a, tau."""
-        tau = dynamics.inverse(sample.q, sample.v, sample.a, sample.f_ext)
-        return jnp.mean(((tau - sample.tau) / self.size) ** 2)
+        v, a, tau = required("TorqueLoss", sample, "v", "a", "tau")
+        error = dynamics.inverse(sample.q, v, a, sample.f_ext) - tau
+        return jnp.mean((error / self.size) ** 2)
 
 
 class ResidualLoss(eqx.Module):
@@ -41,8 +42,9 @@ class ResidualLoss(eqx.Module):
 
     def __call__(self, dynamics: Hybrid, sample: Dataset) -> Float[Array, ""]:
         """Of one sample of q, v, a and unexplained tau."""
-        tau = dynamics.learned(sample.q, sample.v, sample.a)
-        return jnp.mean(((tau - sample.tau) / self.size) ** 2)
+        v, a, tau = required("ResidualLoss", sample, "v", "a", "tau")
+        error = dynamics.learned(sample.q, v, a) - tau
+        return jnp.mean((error / self.size) ** 2)
 
 
 class AccelerationLoss(eqx.Module):
@@ -53,8 +55,9 @@ class AccelerationLoss(eqx.Module):
 
     def __call__(self, dynamics: Dynamics, sample: Dataset) -> Float[Array, ""]:
         """Of one sample of q, v, a, tau."""
-        a = dynamics(sample.q, sample.v, sample.tau, sample.f_ext)
-        return jnp.mean(((a - sample.a) / self.size) ** 2)
+        v, a, tau = required("AccelerationLoss", sample, "v", "a", "tau")
+        error = dynamics(sample.q, v, tau, sample.f_ext) - a
+        return jnp.mean((error / self.size) ** 2)
 
 
 class RolloutLoss(eqx.Module):
@@ -81,17 +84,18 @@ class RolloutLoss(eqx.Module):
 
     def errors(self, dynamics: Dynamics, window: Dataset):
         """Errors of q (tangent) and v of each simulated state, (T, nv) twice."""
+        v, tau = required("RolloutLoss", window, "v", "tau")
         path = dynamics.rollout(
             window.q[0],
-            window.v[0],
-            window.tau[:-1],
+            v[0],
+            tau[:-1],
             self.dt,
             integrator=self.integrator,
             gradient=self.gradient,
             substeps=self.substeps,
         )
         apart = jax.vmap(lambda q0, q1: difference(dynamics.model, q0, q1))
-        return apart(window.q[1:], path.q[1:]), path.v[1:] - window.v[1:]
+        return apart(window.q[1:], path.q[1:]), path.v[1:] - v[1:]
 
 
 def trainable(dynamics: PyTree) -> PyTree:

@@ -69,3 +69,13 @@ class Dataset(eqx.Module):
             raise ValueError(f"minibatches: size must be within 1 and {n}, got {size}")
         order = jax.random.permutation(key, n)[: n // size * size].reshape(-1, size)
         return jax.tree.map(lambda x: x[order], self)
+
+
+def required(name: str, data: Dataset, *what: str) -> tuple[Array, ...]:
+    """The arrays of the data that the function ``name`` cannot do without; ValueError if None."""
+    missing = [w for w in what if getattr(data, w) is None]
+    if missing:
+        raise ValueError(
+            f"{name}: the data have no {missing}; see rbd_jax.identify.filter_and_differentiate"
+        )
+    return tuple(getattr(data, w) for w in what)

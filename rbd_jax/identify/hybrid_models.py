@@ -26,7 +26,7 @@ from ._dynamics import Dynamics
 from ._networks import SIZES, Scaling, Sizes, unit_scaling
 from ._terms import Friction, MassMatrix, Potential, StateNetwork
 
-PARTS = ("torque", "acceleration", "potential", "mass", "friction")
+PARTS: tuple[str, ...] = ("torque", "acceleration", "potential", "mass", "friction")
 
 
 class Hybrid(Dynamics):
