@@ -180,6 +180,7 @@ def test_robust_losses_ignore_outliers(loss):
         identify.fit_torques(learn, data, loss="tukey")
 
 
+@pytest.mark.slow
 def test_accelerations_of_mujoco():
     """Torques are known, accelerations measured: damping, armature and a load from them."""
     m = eqx.tree_at(lambda m: m.friction, _robot(), jnp.zeros(3))

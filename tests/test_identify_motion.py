@@ -21,9 +21,7 @@ LOAD = (
 )
 
 
-@pytest.mark.xfail(
-    strict=True, reason="not solved: stops at its limit of steps, damping of j1 is off"
-)
+@pytest.mark.slow
 def test_trajectories_of_mujoco_by_multiple_shooting():
     """Noisy positions alone: damping, a mass that has moved, and the states, all at once."""
     m = eqx.tree_at(lambda m: m.friction, rbd.load_urdf(LOAD), jnp.zeros(2))
@@ -49,6 +47,7 @@ def test_trajectories_of_mujoco_by_multiple_shooting():
         )
 
     found = run(windows)
+    assert bool(found.fit.converged)
     deviation = jnp.sqrt(jnp.diagonal(found.fit.covariance))[:2]
     error = jnp.log(found.fit.model.damping / m.damping)
     print("damping", found.fit.model.damping, "deviation", deviation, int(found.fit.steps))
@@ -70,9 +69,7 @@ def test_trajectories_of_mujoco_by_multiple_shooting():
 def motion():
     m = rbd.load_urdf(THREE)
     first = identify.excitation(m, jax.random.key(0), period=5.0)
-    improve = quick_jit(
-        lambda e: identify.optimal_excitation(m, e, samples=40, steps=60, penalty=1e3)
-    )
+    improve = quick_jit(lambda e: identify.optimal_excitation(m, e, samples=40, steps=60))
     return m, first, *improve(first)
 
 

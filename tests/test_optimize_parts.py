@@ -39,9 +39,8 @@ def _trajectory(problem, seed=0):
     return s.q, s.v, u
 
 
-@pytest.mark.parametrize(
-    "integrator", ["semi_implicit_euler", pytest.param("rk4", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
 def test_expansion_of_the_dynamics_to_second_order(integrator):
     """Against plain autodiff of a step in charts, with gaps and a drive that is not linear."""
     problem = _random_problem(integrator)

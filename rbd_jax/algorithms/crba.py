@@ -9,7 +9,7 @@ from .._check import checked
 from ..model import Model, Topology
 from ..spatial import inertia
 from . import ground
-from ._tree import of_bodies, subtree_sum
+from ._tree import forward_substitution, of_bodies, subtree_sum
 
 
 @checked
@@ -41,44 +41,15 @@ def composite_mass_matrix(
 mass_matrix = crba
 
 
-def inverse_factor(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The lower triangular X with ``M⁻¹ = Xᵀ X``, of a symmetric positive definite matrix.
+def invert(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """``M⁻¹`` of a symmetric positive definite matrix, by Cholesky factorisation.
 
     M is scaled to unit diagonal first, which takes the condition number of real robots from
-    1e4…1e10 to 30…1e4; without it single precision is hopeless. By halves and products alone: XLA's
-    triangular solves are ten times slower on a CPU, and in jaxlib 0.10 two of its factorisations of
-    batches in one program can wait for each other forever.
+    1e4…1e10 to 30…1e4; without it single precision is hopeless. The factor is inverted row by
+    row, since XLA's triangular solve with many right-hand sides is ten times slower on a CPU.
     """
+    n = M.shape[0]
     scale = jax.lax.rsqrt(jnp.diagonal(M))
-    return _inverse_cholesky(M * scale[:, None] * scale[None, :]) * scale[None, :]
-
-
-def _inverse_cholesky(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """``L⁻¹`` of ``A = L Lᵀ``, from that of the upper left block and of the Schur complement."""
-    n = A.shape[0]
-    if n <= 1:
-        return jax.lax.rsqrt(A)
-    h = n // 2
-    X1 = _inverse_cholesky(A[:h, :h])
-    L21 = _product(A[h:, :h], X1.T)
-    X2 = _inverse_cholesky(A[h:, h:] - _product(L21, L21.T))
-    X21 = -_product(X2, _product(L21, X1))
-    top = jnp.concatenate([X1, jnp.zeros_like(L21.T)], axis=1)
-    return jnp.concatenate([top, jnp.concatenate([X21, X2], axis=1)], axis=0)
-
-
-def _product(A: Float[Array, "n k"], B: Float[Array, "k m"]) -> Float[Array, "n m"]:
-    """``A B``; elementwise where that is faster than calling a routine for every sample."""
-    if max(*A.shape, B.shape[1]) > 4:
-        return jnp.matmul(A, B, precision="highest")
-    return sum(A[:, k, None] * B[None, k, :] for k in range(A.shape[1]))  # pyright: ignore
-
-
-def solve(X: Float[Array, "n n"], b: Float[Array, " n"]) -> Float[Array, " n"]:
-    """``M⁻¹ b`` by the factor X of :func:`inverse_factor`."""
-    return jnp.matmul(jnp.matmul(X, b, precision="highest"), X, precision="highest")
-
-
-def inverse(X: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """``M⁻¹`` by the factor X of :func:`inverse_factor`."""
+    L = jnp.linalg.cholesky(M * scale[:, None] * scale[None, :])
+    X = forward_substitution(L, jnp.diag(scale)) if n else M
     return jnp.matmul(X.T, X, precision="highest")

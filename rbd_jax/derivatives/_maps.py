@@ -26,15 +26,8 @@ torque_map = LinearMap(
 """``(δq, δv, δa) ↦ ∂τ/∂q δq + ∂τ/∂v δv + M δa``, without armature and damping."""
 
 
-_DENSE = 32  # up to so many degrees of freedom a Cholesky factorisation is faster than recursions
-
-
 class Solver(NamedTuple):
-    """The mass matrix of the free degrees of freedom, factorised.
-
-    By Cholesky for small robots: no loop over bodies, which halves the time of a single call. By
-    articulated bodies for large ones, in O(n).
-    """
+    """The mass matrix of the free degrees of freedom: by articulated bodies, or its inverse."""
 
     factor: articulated.Factor | Float[Array, "nv nv"]
     S: Float[Array, "nv 6"]
@@ -65,39 +58,39 @@ def solver(
     I: Float[Array, "nb 10"],
     armature: Float[Array, " nv"],
     given: Bool[Array, " nv"] | None,
-    dense: bool | None = None,
+    dense: bool = False,
 ) -> Solver:
     """Factorise; degrees of freedom with ``given`` accelerations are left out.
 
-    ``dense``: by Cholesky; if None, for small robots.
+    ``dense``: invert the matrix, for those who need it anyway.
     """
     free = jnp.ones_like(armature) if given is None else (~given).astype(armature.dtype)
     frozen = jax.lax.stop_gradient((S, I, armature))
-    if topology.nv <= _DENSE if dense is None else dense:
-        factor = crba.inverse_factor(_free_matrix(topology, *frozen, free))
+    if dense:
+        factor = _inverse(topology, *frozen, free)
     else:
         factor = articulated.factorize(topology, *frozen, given)
     return Solver(factor, S, I, armature, free)
 
 
-def _free_matrix(topology: Topology, S, I, armature, free) -> Float[Array, "nv nv"]:
-    """M with the rows and columns of given accelerations replaced by those of the identity."""
-    M = crba.composite_mass_matrix(topology, S, I, armature)
-    return M * free[:, None] * free[None, :] + jnp.diag(1 - free)
+def _inverse(topology: Topology, S, I, armature, free) -> Float[Array, "nv nv"]:
+    """``M⁻¹``, symmetric; zero rows and columns where accelerations are given."""
+    both = free[:, None] * free[None, :]
+    M = crba.composite_mass_matrix(topology, S, I, armature) * both + jnp.diag(1 - free)
+    return crba.invert(M) * both
 
 
 def _solve(topology: Topology, s: Solver, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
     if isinstance(s.factor, articulated.Factor):
         return s.free * articulated.solve(topology, s.factor, s.free * b)
-    return s.free * crba.solve(s.factor, s.free * b)
+    return jnp.matmul(s.factor, b, precision="highest")
 
 
 def inverse_matrix(topology: Topology, s: Solver) -> Float[Array, "nv nv"]:
     """``M⁻¹``, symmetric; zero rows and columns where accelerations are given."""
-    factor = s.factor
-    if isinstance(factor, articulated.Factor):
-        factor = crba.inverse_factor(_free_matrix(topology, s.S, s.I, s.armature, s.free))
-    return crba.inverse(factor) * s.free[:, None] * s.free[None, :]
+    if isinstance(s.factor, articulated.Factor):
+        return _inverse(topology, s.S, s.I, s.armature, s.free)
+    return s.factor
 
 
 _solve_map = LinearMap(

@@ -99,12 +99,12 @@ def inverse_dynamics(
 # --- forward and hybrid dynamics ----------------------------------------------
 
 
-def accelerations(model, q, v, a, tau, given, f_ext, dense=None):
+def accelerations(model, q, v, a, tau, given, f_ext, dense=False):
     """Solve for the accelerations that are not given; returns also what the rule needs.
 
     In ground coordinates light links far from the root lose digits, which double precision has to
-    spare. Single precision gets them back by a step of iterative refinement, if the robot is small
-    and solving is cheap; else it takes the value from the body frames, where nothing is lost.
+    spare; single precision takes the value from the body frames, where they keep them. With
+    ``dense``, where M⁻¹ is at hand, it gets them back by a step of iterative refinement.
     """
     topology, g = model.topology, ground.pose(model, q)
     solve = solver(topology, g.S, g.I, model.armature, given, dense)
@@ -159,10 +159,9 @@ def forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Accelerations under the torques ``tau``, with exact analytical derivatives.
 
-    Source: value: up to 32 degrees of freedom by a Cholesky factorisation of the mass matrix
-    (Singh, Algorithm 1, line 13), beyond that by articulated bodies (Kim, Table 3), in ground
-    coordinates, for large robots in float32 in body frames (that of :func:`rbd_jax.aba`);
-    derivative: Singh (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
+    Source: value: Kim, Table 3, in ground coordinates in float64, in body frames (that of
+    :func:`rbd_jax.aba`) in float32; derivative: Singh (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit
+    through inverse dynamics.
 
     Arguments as :func:`inverse_dynamics`, with torques (N m, N) in and accelerations out.
     A jvp or vjp costs one operator and one solve with the factor at hand.

@@ -142,7 +142,7 @@ def optimal_excitation(
     samples: int = 64,
     steps: int = 200,
     optimizer: Any = None,
-    penalty: float = 10.0,
+    penalty: float = 1e3,
     keep_out: Callable[[Model, Array], Array] | None = None,
     width: float = 0.1,
 ) -> tuple[Excitation, Float[Array, " steps"]]:

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from ..algorithms.crba import crba, inverse_factor, solve
+from ..algorithms.crba import crba, invert
 from ..algorithms.energy import kinetic_energy, potential_energy
 from ..derivatives._rules import forward_dynamics, inverse_dynamics
 from ..model import Model
@@ -115,7 +115,7 @@ class Hybrid(Dynamics):
         if self.rigid:
             M = M + crba(self.model, q)
             drive = drive - inverse_dynamics(self.model, q, v, jnp.zeros_like(v), f_ext)
-        return solve(inverse_factor(M), drive)
+        return jnp.matmul(invert(M), drive, precision="highest")
 
 
 def hybrid_model(
