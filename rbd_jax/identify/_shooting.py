@@ -99,7 +99,9 @@ def fit_trajectories(
         start: first guess of z. max_steps: limit of steps. tol: tolerance. solver: likewise.
 
     Returns:
-        The fit, with the covariance of z alone, and the fitted first states.
+        The fit, with the covariance of z alone, and the fitted first states. The problem has narrow
+        curved valleys, the more so the greater ``continuity``: start near, from a fit of torques
+        say, and look at ``fit.converged``.
     """
     required("fit_trajectories", windows, "tau")
     if len(windows.shape) != 2:
