@@ -23,6 +23,7 @@ from helpers import (
 import rbd_jax as rbd
 from rbd_jax import samples
 from rbd_jax.algorithms import _tree
+from rbd_jax.derivatives import _rules
 from rbd_jax.spatial import se3, so3
 
 BATCH, SETS = 4, 8
@@ -618,6 +619,16 @@ def test_executors_agree_in_every_algorithm():
     assert robots[0].topology != robots[1].topology
     with pytest.raises(ValueError, match="no executor .'unrolled'.; there are"):
         rbd.with_executors(robots[0], "levels", "unrolled")
+
+
+def test_inverse_dynamics_where_loops_are_slow(monkeypatch):
+    """What accelerators run, in ground coordinates without a loop, is RNEA too."""
+    monkeypatch.setattr(_rules, "loops_are_cheap", lambda: False)
+    m = robot("random_tree1")
+    s = random_state(m)
+    lowered = jax.jit(lambda m, s: rbd.inverse_dynamics(m, s.q, s.v, s.a, s.f_ext)).lower(m, s)
+    assert "while" not in lowered.as_text()
+    close(lowered.compile()(m, s), rbd.rnea(m, s.q, s.v, s.a, s.f_ext))
 
 
 # --- shapes of trees --------------------------------------------------------------------------
