@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 import rbd_jax as rbd
 from rbd_jax.algorithms import articulated, ground
+from rbd_jax.derivatives._inverse import invert
 
 from ._report import Report, Table
 from ._robots import States, available, load, over_batch, states
@@ -15,11 +16,11 @@ ABOUT = (
     "the tree after the other, sums along the tree by a product with the mask of ancestors or by "
     "pointer doubling. Formulations of forward dynamics: articulated bodies in body frames "
     "(`aba`), articulated bodies in ground coordinates centred on the root, composite rigid bodies "
-    "with a Cholesky factorisation, the same with one step of iterative refinement through `rnea`, "
-    "and the library's `forward_dynamics`, which takes the ground frame in float64 and the body "
-    "frames in float32. Error: median over the states of |x − x64| / |x64| against `rnea` and "
-    "`aba` in float64; far: the same robot 10 km from the world's origin. Time: median, µs per "
-    "evaluation."
+    "with a Cholesky factorisation or an inverse, the latter also with one step of iterative "
+    "refinement through `rnea`, and the library's `forward_dynamics`, which takes the inverse for "
+    "small robots and else the ground frame in float64, the body frames in float32. Error: "
+    "median over the states of |x − x64| / |x64| against `rnea` and `aba` in float64; far: the "
+    "same robot 10 km from the world's origin. Time: median, µs per evaluation."
 )
 EXECUTORS = {
     "measured best": (),
@@ -37,12 +38,17 @@ def _ground(model, q, v, tau):
     return articulated.solve(model.topology, factor, tau - bias)
 
 
-def _cholesky(refinements: int):
+def _cholesky(model, q, v, tau):
+    factor = jax.scipy.linalg.cho_factor(rbd.crba(model, q))
+    return jax.scipy.linalg.cho_solve(factor, tau - rbd.rnea(model, q, v, jnp.zeros_like(v)))
+
+
+def _inverse(refinements: int):
     def forward(model, q, v, tau):
-        factor = jax.scipy.linalg.cho_factor(rbd.crba(model, q))
+        inverse = invert(rbd.crba(model, q))
         a = jnp.zeros_like(v)
         for _ in range(1 + refinements):
-            a = a + jax.scipy.linalg.cho_solve(factor, tau - rbd.rnea(model, q, v, a))
+            a = a + jnp.matmul(inverse, tau - rbd.rnea(model, q, v, a), precision="highest")
         return a
 
     return forward
@@ -52,8 +58,9 @@ INVERSE = {"body frames (rnea)": rbd.rnea, "inverse_dynamics": rbd.inverse_dynam
 FORWARD = {
     "body frames (aba)": rbd.aba,
     "ground frame": _ground,
-    "CRBA, Cholesky": _cholesky(0),
-    "CRBA, Cholesky, refined": _cholesky(1),
+    "CRBA, Cholesky": _cholesky,
+    "CRBA, inverse": _inverse(0),
+    "CRBA, inverse, refined": _inverse(1),
     "forward_dynamics": rbd.forward_dynamics,
 }
 

@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 import rbd_jax as rbd
 from rbd_jax import samples
+from rbd_jax.derivatives import _rules
 
 # --- gradients against central differences ----------------------------------------------------
 
@@ -151,6 +152,59 @@ def test_ambient_gradient_is_the_gradient_on_the_manifold(algorithm):
         np.testing.assert_allclose(rates @ g, numeric, rtol=0, atol=1e-6 * scale, err_msg=name)
 
 
+# --- the whole API ------------------------------------------------------------------------------
+
+
+def _smooth(x) -> bool:
+    return all(jnp.issubdtype(y.dtype, jnp.floating) for y in jax.tree.leaves(x))
+
+
+# Explicit derivatives have no oracle for their own derivatives elsewhere.
+_ALWAYS = (
+    "inverse_dynamics_derivatives", "forward_dynamics_derivatives", "mass_matrix_inverse",
+    "coriolis_matrix",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=() if n in _ALWAYS else pytest.mark.slow)
+        for n in sorted(public_functions())
+    ],
+)
+def test_every_function_is_differentiable_in_everything(name):
+    """Forward mode is the difference along a direction in all arguments and leaves; reverse too."""
+    f, (m, arrays) = traced(name, samples.random_tree(1, ("free", "spherical", "revolute")))
+    smooth = {k: x for k, x in arrays.items() if _smooth(x)}
+    rest = {k: x for k, x in arrays.items() if k not in smooth}
+    at, unravel = ravel_pytree((m, smooth))
+
+    def g(x):
+        model, chosen = unravel(x)
+        out = f(model, {**chosen, **rest})
+        return ravel_pytree([y for y in jax.tree.leaves(out) if _smooth(y)])[0]
+
+    size = jax.eval_shape(g, at).size
+    if size == 0:
+        pytest.skip("its values are no real numbers")
+    direction = jnp.where(jnp.isfinite(at), jnp.sin(1.0 + jnp.arange(at.size, dtype=at.dtype)), 0.0)
+    weights = jnp.cos(1.0 + jnp.arange(size, dtype=at.dtype))
+
+    def derivatives(x):
+        out, forward = jax.jvp(g, (x,), (direction,))
+        (reverse,) = jax.vjp(g, x)[1](weights)
+        return out, forward, jnp.where(jnp.isfinite(x), reverse, 0.0) @ direction
+
+    out, forward, reverse = quick_jit(derivatives)(at)
+    steps = 1e-3 * jnp.array([1.0, -1.0, 2.0, -2.0])
+    near = quick_jit(jax.vmap(lambda h: g(at + h * direction)))(steps)
+    slope = (8 * (near[0] - near[1]) - (near[2] - near[3])) / 12e-3
+    scale = float(jnp.abs(slope).max()) + float(jnp.abs(out).max())
+    np.testing.assert_allclose(forward, slope, rtol=0, atol=1e-6 * scale)
+    assert abs(weights @ forward - reverse) <= 1e-9 * float(jnp.abs(weights) @ jnp.abs(forward))
+
+
 # --- vmap and jit -----------------------------------------------------------------------------
 
 
@@ -222,15 +276,10 @@ def _programs(name, m):
     yield jax.make_jaxpr(f)(m, arrays).jaxpr
     if "second" in name or "hessian" in name:
         return  # derivatives already
-    smooth = {
-        k: x
-        for k, x in arrays.items()
-        if all(jnp.issubdtype(y.dtype, jnp.floating) for y in jax.tree.leaves(x))
-    }
+    smooth = {k: x for k, x in arrays.items() if _smooth(x)}
     rest = {k: x for k, x in arrays.items() if k not in smooth}
     g = lambda m, x: f(m, {**x, **rest})  # noqa: E731
-    out = jax.eval_shape(g, m, smooth)
-    if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in jax.tree.leaves(out)):
+    if not _smooth(jax.eval_shape(g, m, smooth)):
         return
 
     def reverse(m, x):
@@ -270,13 +319,28 @@ def test_every_product_states_the_highest_precision(name):
         assert not _imprecise(program)
 
 
-@pytest.mark.parametrize("name", sorted(public_functions()))
-def test_no_loop_over_bodies_is_unrolled(name):
-    """The program of a chain grows by one round of pointer doubling when the chain doubles."""
-    sizes = {}
-    for n in (8, 16, 32):
+def _growth(name, chains) -> list[int]:
+    """By how many equations the program of a chain grows from one length to the next."""
+    sizes = []
+    for n in chains:
         f, args = traced(name, samples.chain(n))
-        sizes[n] = sum(1 for _ in _equations(jax.make_jaxpr(f)(*args).jaxpr))
-    rounds = [sizes[2 * n] - sizes[n] for n in (8, 16)]
+        sizes.append(sum(1 for _ in _equations(jax.make_jaxpr(f)(*args).jaxpr)))
+    rounds = list(np.diff(sizes))
+    assert rounds[0] <= 0.2 * sizes[0]
+    return rounds
+
+
+@pytest.mark.parametrize("name", sorted(public_functions()))
+def test_no_loop_over_bodies_is_unrolled(name, monkeypatch):
+    """The program of a chain grows by one round of pointer doubling when the chain doubles."""
+    monkeypatch.setattr(_rules, "DENSE_LIMIT", 0)  # so that the algorithm is the same for all
+    monkeypatch.setattr(_rules, "DENSE_LIMIT_SINGLE", 0)
+    rounds = _growth(name, (20, 40, 80))
     assert rounds[0] == rounds[1]
-    assert rounds[0] <= 0.2 * sizes[8]
+
+
+@pytest.mark.parametrize("name", ["forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse"])
+def test_no_inverse_of_the_mass_matrix_is_unrolled(name, monkeypatch):
+    monkeypatch.setattr(_rules, "DENSE_LIMIT", 100)
+    rounds = _growth(name, (20, 40, 80))
+    assert rounds[0] == rounds[1]

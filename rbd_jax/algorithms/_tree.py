@@ -258,13 +258,3 @@ def sum_dofs(topology: Topology, x: Float[Array, "nv k"]) -> Float[Array, "nb k"
 def of_bodies(topology: Topology, x: Shaped[Array, "nb *k"]) -> Shaped[Array, "nv *k"]:
     """The row of the body that each degree of freedom moves."""
     return _rows(x, topology.dof_bodies)
-
-
-def forward_substitution(L: Float[Array, "n n"], B: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """``L⁻¹ B`` for a lower triangular L, one row after the other."""
-
-    def row(X, i):
-        x = (B[i] - jnp.matmul(L[i], X, precision="highest")) / L[i, i]
-        return X.at[i].set(x), None
-
-    return jax.lax.scan(row, jnp.zeros_like(B), jnp.arange(L.shape[0], dtype=jnp.int32))[0]

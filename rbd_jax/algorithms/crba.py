@@ -1,6 +1,5 @@
 """The joint-space mass matrix from composite inertias. Source: Singh, Algorithm 1, line 13."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -9,7 +8,7 @@ from .._check import checked
 from ..model import Model, Topology
 from ..spatial import inertia
 from . import ground
-from ._tree import forward_substitution, of_bodies, subtree_sum
+from ._tree import of_bodies, subtree_sum
 
 
 @checked
@@ -39,17 +38,3 @@ def composite_mass_matrix(
 
 
 mass_matrix = crba
-
-
-def invert(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """``M⁻¹`` of a symmetric positive definite matrix, by Cholesky factorisation.
-
-    M is scaled to unit diagonal first, which takes the condition number of real robots from
-    1e4…1e10 to 30…1e4; without it single precision is hopeless. The factor is inverted row by
-    row, since XLA's triangular solve with many right-hand sides is ten times slower on a CPU.
-    """
-    n = M.shape[0]
-    scale = jax.lax.rsqrt(jnp.diagonal(M))
-    L = jnp.linalg.cholesky(M * scale[:, None] * scale[None, :])
-    X = forward_substitution(L, jnp.diag(scale)) if n else M
-    return jnp.matmul(X.T, X, precision="highest")

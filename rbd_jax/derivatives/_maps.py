@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..algorithms import articulated, crba
 from ..model import Topology
+from ._inverse import invert
 from ._linear import LinearMap
 from ._operator import Residual, joint_matrices, joint_operator
 
@@ -65,11 +66,10 @@ def solver(
     ``dense``: invert the matrix, for those who need it anyway.
     """
     free = jnp.ones_like(armature) if given is None else (~given).astype(armature.dtype)
-    frozen = jax.lax.stop_gradient((S, I, armature))
     if dense:
-        factor = _inverse(topology, *frozen, free)
+        factor = _inverse(topology, S, I, armature, free)
     else:
-        factor = articulated.factorize(topology, *frozen, given)
+        factor = articulated.factorize(topology, *jax.lax.stop_gradient((S, I, armature)), given)
     return Solver(factor, S, I, armature, free)
 
 
@@ -77,7 +77,7 @@ def _inverse(topology: Topology, S, I, armature, free) -> Float[Array, "nv nv"]:
     """``M⁻¹``, symmetric; zero rows and columns where accelerations are given."""
     both = free[:, None] * free[None, :]
     M = crba.composite_mass_matrix(topology, S, I, armature) * both + jnp.diag(1 - free)
-    return crba.invert(M) * both
+    return invert(M) * both
 
 
 def _solve(topology: Topology, s: Solver, b: Float[Array, " nv"]) -> Float[Array, " nv"]:

@@ -98,13 +98,25 @@ def inverse_dynamics(
 
 # --- forward and hybrid dynamics ----------------------------------------------
 
+# Up to this many degrees of freedom M⁻¹ costs less than recursions over articulated bodies; with
+# derivatives in single precision, where those are needed in two coordinates, up to the second
+# number (measured, see benchmarks/README.md).
+DENSE_LIMIT, DENSE_LIMIT_SINGLE = 24, 64
 
-def accelerations(model, q, v, a, tau, given, f_ext, dense=False):
+
+def _small(model: Model, v: Array, derivatives: bool) -> bool:
+    """Whether M⁻¹ costs less than articulated bodies."""
+    single = derivatives and v.dtype == jnp.float32
+    return model.nv <= (DENSE_LIMIT_SINGLE if single else DENSE_LIMIT)
+
+
+def accelerations(model, q, v, a, tau, given, f_ext, dense):
     """Solve for the accelerations that are not given; returns also what the rule needs.
 
-    In ground coordinates light links far from the root lose digits, which double precision has to
-    spare; single precision takes the value from the body frames, where they keep them. With
-    ``dense``, where M⁻¹ is at hand, it gets them back by a step of iterative refinement.
+    By the inverse of the mass matrix if ``dense``, else by articulated bodies. In ground
+    coordinates light links far from the root lose digits, which double precision has to spare.
+    In single precision the inverse gets them back by a step of iterative refinement, and
+    articulated bodies are taken in body frames, where they are not lost.
     """
     topology, g = model.topology, ground.pose(model, q)
     solve = solver(topology, g.S, g.I, model.armature, given, dense)
@@ -122,7 +134,7 @@ def accelerations(model, q, v, a, tau, given, f_ext, dense=False):
 
 @eqx.filter_custom_jvp
 def _hybrid_dynamics(model, q, v, a, tau, f_ext, given):
-    acc, torque, *_ = accelerations(model, q, v, a, tau, given, f_ext)
+    acc, torque, *_ = accelerations(model, q, v, a, tau, given, f_ext, _small(model, v, False))
     return acc, (tau if given is None else jnp.where(given, torque, tau))
 
 
@@ -130,7 +142,8 @@ def _hybrid_dynamics(model, q, v, a, tau, f_ext, given):
 def _hybrid_dynamics_jvp(primals, tangents):
     model, q, v, a, tau, f_ext, given = primals
     dmodel, dq, dv, da, dtau, df_ext, _ = tangents
-    acc, torque, g, m, solve = accelerations(model, q, v, a, tau, given, f_ext)
+    dense = _small(model, v, True)
+    acc, torque, g, m, solve = accelerations(model, q, v, a, tau, given, f_ext, dense)
     r = residual(model, g, m)
     dknown = None if da is None or given is None else jnp.where(given, da, 0)
     change = _torque_tangent(model, q, v, acc, g, r, dmodel, dq, dv, dknown, df_ext)
@@ -159,12 +172,12 @@ def forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Accelerations under the torques ``tau``, with exact analytical derivatives.
 
-    Source: value: Kim, Table 3, in ground coordinates in float64, in body frames (that of
-    :func:`rbd_jax.aba`) in float32; derivative: Singh (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit
-    through inverse dynamics.
+    Source: value: for small robots the inverse of the mass matrix (:func:`rbd_jax.crba`), else
+    Kim, Table 3, in ground coordinates in float64, in body frames (that of :func:`rbd_jax.aba`)
+    in float32; derivative: Singh (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
 
     Arguments as :func:`inverse_dynamics`, with torques (N m, N) in and accelerations out.
-    A jvp or vjp costs one operator and one solve with the factor at hand.
+    A jvp or vjp costs one operator and one solve with what the value has factorised.
 
     Raises:
         ValueError: if a shape does not fit the robot.

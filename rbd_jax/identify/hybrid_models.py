@@ -18,8 +18,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from ..algorithms.crba import crba, invert
+from ..algorithms.crba import crba
 from ..algorithms.energy import kinetic_energy, potential_energy
+from ..derivatives._inverse import invert
 from ..derivatives._rules import forward_dynamics, inverse_dynamics
 from ..model import Model
 from ._dynamics import Dynamics
