@@ -16,18 +16,19 @@ pytestmark = pytest.mark.filterwarnings("ignore::rbd_jax.RobotDescriptionWarning
 
 BATCH = 2
 DEFAULT = {
-    "talos_full_v2-floating", "hyq_no_sensors-floating", "solo12-floating", "icub-floating",
-    "pr2-fixed", "baxter-fixed", "panda-fixed", "double_pendulum_continuous-floating",
+    "talos_full_v2-floating", "solo12-floating", "pr2-fixed", "panda-fixed",
+    "double_pendulum_continuous-floating",
 }  # fmt: skip
 AZA = {"solo12-floating", "panda-fixed"}
 LONG = (
     "romeo", "anymal", "anymal-kinova", "a1", "b1", "b1-z1", "bolt", "centauro", "g1_29dof_rev_1_0",
     "go2", "icub_reduced", "laikago", "simple_humanoid", "talos_reduced", "tiago", "quadrotor_base",
     "allegro_right_hand", "kinova", "tiago_dual", "ur5_robot", "ur10_robot", "xarm7", "z1",
-    "so101", "finger_edu", "human", "hextilt_flying_arm_5", "talos_left_arm",
+    "hyq_no_sensors", "icub", "baxter", "so101", "finger_edu", "human",
+    "hextilt_flying_arm_5", "talos_left_arm",
 )  # fmt: skip
 _ROOTED = {"allegro_right_hand", "kinova", "tiago_dual", "ur5_robot", "ur10_robot", "xarm7", "z1",
-           "so101", "finger_edu", "talos_left_arm"}  # fmt: skip
+           "baxter", "so101", "finger_edu", "talos_left_arm"}  # fmt: skip
 
 
 def _cases():

@@ -86,6 +86,7 @@ def test_expansion_of_the_dynamics_to_second_order(integrator):
     assert float(jnp.abs(gap).max()) > 0.1
 
 
+@pytest.mark.slow
 def test_expansion_of_the_costs():
     problem = _random_problem()
     model, nv = problem.model, problem.model.nv

@@ -28,15 +28,11 @@ REFERENCES = {
 }
 DEFAULT = {  # humanoids, quadrupeds, arms; mobile bases, continuous and sliding joints; one body
     "talos_full_v2-floating",
-    "romeo-floating",
     "icub-floating",
     "hyq_no_sensors-floating",
-    "solo12-floating",
     "quadrotor_base-floating",
     "double_pendulum_continuous-floating",
     "pr2-fixed",
-    "baxter-fixed",
-    "kinova-fixed",
     "panda-fixed",
     "ur5_robot-fixed",
 }

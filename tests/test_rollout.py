@@ -90,8 +90,8 @@ def gradient(case):
 
 @pytest.mark.parametrize(
     ("loss", "mode"),
-    [(_by_rows, "adjoint"), (_by_policy, "levels"), (_by_policy, "adjoint")]
-    + [pytest.param(_by_rows, m, marks=pytest.mark.slow) for m in MODES if m != "adjoint"]
+    [(_by_policy, "levels"), (_by_policy, "adjoint")]
+    + [pytest.param(_by_rows, m, marks=pytest.mark.slow) for m in MODES]
     + [pytest.param(_by_policy, m, marks=pytest.mark.slow) for m in MODES if "e" == m[0]],
 )
 def test_gradient_modes_agree_in_everything(gradient, loss, mode):
@@ -214,7 +214,7 @@ def observed(case):
 
 
 @pytest.mark.parametrize(
-    "mode", ["levels", "adjoint"] + [pytest.param("every 5", marks=pytest.mark.slow)]
+    "mode", ["adjoint"] + [pytest.param(m, marks=pytest.mark.slow) for m in ("levels", "every 5")]
 )
 def test_observations_are_saved_with_the_states(observed, mode):
     (value, path), expected = observed("full")
