@@ -121,16 +121,16 @@ def accelerations(model, q, v, a, tau, given, f_ext, dense=False):
 
 
 @eqx.filter_custom_jvp
-def _hybrid_dynamics(model, q, v, a, tau, f_ext, given):
+def _hybrid_dynamics(model, q, v, a, tau, f_ext, given, dense):
     acc, torque, *_ = accelerations(model, q, v, a, tau, given, f_ext)
     return acc, (tau if given is None else jnp.where(given, torque, tau))
 
 
 @_hybrid_dynamics.def_jvp
 def _hybrid_dynamics_jvp(primals, tangents):
-    model, q, v, a, tau, f_ext, given = primals
-    dmodel, dq, dv, da, dtau, df_ext, _ = tangents
-    acc, torque, g, m, solve = accelerations(model, q, v, a, tau, given, f_ext)
+    model, q, v, a, tau, f_ext, given, dense = primals
+    dmodel, dq, dv, da, dtau, df_ext, *_ = tangents
+    acc, torque, g, m, solve = accelerations(model, q, v, a, tau, given, f_ext, dense)
     r = residual(model, g, m)
     dknown = None if da is None or given is None else jnp.where(given, da, 0)
     change = _torque_tangent(model, q, v, acc, g, r, dmodel, dq, dv, dknown, df_ext)
@@ -169,7 +169,15 @@ def forward_dynamics(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    return _hybrid_dynamics(model, q, v, jnp.zeros_like(v), tau, f_ext, None)[0]
+    return _hybrid_dynamics(model, q, v, jnp.zeros_like(v), tau, f_ext, None, False)[0]
+
+
+def forward_dynamics_for_jacobians(model, q, v, tau, f_ext) -> Float[Array, " nv"]:
+    """:func:`forward_dynamics` whose rule inverts M, for those who push many tangents at once.
+
+    Assembling takes M⁻¹ anyway; here it also gives the accelerations, and no articulated bodies.
+    """
+    return _hybrid_dynamics(model, q, v, jnp.zeros_like(v), tau, f_ext, None, True)[0]
 
 
 @checked
@@ -199,7 +207,7 @@ def hybrid_dynamics(
         ``(a, tau)`` complete: inputs where given, results elsewhere.
     """
     given = of_bodies(model.topology, prescribed[:, None])[:, 0]
-    return _hybrid_dynamics(model, q, v, a, tau, f_ext, given)
+    return _hybrid_dynamics(model, q, v, a, tau, f_ext, given, False)
 
 
 # --- the mass matrix as a linear map ------------------------------------------
