@@ -148,6 +148,46 @@ def test_step_derivatives_equal_differences_on_the_manifold(case, integrator):
         _close(*run(model, q, v, tau, d / jnp.linalg.norm(d)), tolerance=1e-9)
 
 
+@pytest.mark.parametrize("which", ["dmm", "aza", pytest.param("step", marks=pytest.mark.slow)])
+def test_explicit_derivatives_can_be_differentiated(case, which):
+    """Their gradients are those of the Jacobians of the rules, for model leaves too."""
+    model, q, v, tau, _, f_ext = case
+    nv, dt = model.nv, 0.01
+
+    def explicit(m, q, v, tau):
+        if which == "step":
+            blocks = rbd.step_derivatives(m, q, v, tau, dt, f_ext=f_ext)
+        else:
+            blocks = rbd.forward_dynamics_derivatives(m, q, v, tau, f_ext, method=which)
+        return jnp.concatenate(blocks, axis=1)
+
+    def by_rule(m, q, v, tau):
+        def chart(d, v, tau):
+            start = rbd.integrate(m, q, d)
+            if which != "step":
+                return rbd.forward_dynamics(m, start, v, tau, f_ext)
+            q1, v1 = rbd.step(m, start, v, tau, dt, f_ext=f_ext)
+            return jnp.concatenate([rbd.difference(m, end, q1), v1])
+
+        end, _ = rbd.step(m, q, v, tau, dt, f_ext=f_ext)
+        return jnp.concatenate(jax.jacfwd(chart, (0, 1, 2))(jnp.zeros_like(v), v, tau), axis=1)
+
+    rows = 2 * nv if which == "step" else nv
+    weights = jax.random.normal(jax.random.key(7), (rows, 3 * nv))
+
+    @jax.jit
+    def gradients(*x):
+        of = lambda f: jax.grad(lambda *x: jnp.sum(weights * f(*x)), (0, 1, 2, 3))(*x)  # noqa: E731
+        return of(explicit), of(by_rule)
+
+    found, expected = gradients(model, q, v, tau)
+    leaves = ("inertia", "placement_p", "gravity", "armature", "damping")
+    pairs = [(getattr(found[0], n), getattr(expected[0], n)) for n in leaves]
+    for x, y in [*pairs, *zip(found[1:], expected[1:], strict=True)]:
+        assert float(jnp.abs(y).max()) > 1e-3
+        _close(x, y, 1e-9)
+
+
 def test_float32_and_zero_dof_models():
     model = helpers.cast(rbd.samples.arm(), jnp.float32)
     q = jnp.linspace(0, 1, 7, dtype=jnp.float32)

@@ -1,6 +1,7 @@
 """The two linear maps behind the rules: the derivative of inverse dynamics, and M⁻¹."""
 
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -43,14 +44,26 @@ class Solver(NamedTuple):
         """
         frozen = jax.lax.stop_gradient(self)
 
-        def matvec(x):
-            Mx = articulated.product(topology, self.S, self.I, self.armature, self.free * x)
-            return self.free * Mx + (1 - self.free) * x
-
         def solve(_, y):
             return _solve_map(topology, frozen, y)
 
+        matvec = partial(self._product, topology)
         return jax.lax.custom_linear_solve(matvec, self.free * b, solve, symmetric=True)
+
+    def columns(self, topology: Topology, B: Float[Array, "nv m"]) -> Float[Array, "nv m"]:
+        """``M⁻¹ B`` by articulated bodies (all free), column by column; the derivative as above."""
+        frozen = cast("articulated.Factor", jax.lax.stop_gradient(self.factor))
+
+        def solve(_, Y):
+            return articulated.solve_columns(topology, frozen, Y)
+
+        matvec = jax.vmap(partial(self._product, topology), in_axes=1, out_axes=1)
+        return jax.lax.custom_linear_solve(matvec, B, solve, symmetric=True)
+
+    def _product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """``M x`` on the free degrees of freedom, x on the others."""
+        Mx = articulated.product(topology, self.S, self.I, self.armature, self.free * x)
+        return self.free * Mx + (1 - self.free) * x
 
 
 def solver(
@@ -69,7 +82,8 @@ def solver(
     if dense:
         factor = _inverse(topology, S, I, armature, free)
     else:
-        factor = articulated.factorize(topology, *jax.lax.stop_gradient((S, I, armature)), given)
+        frozen = jax.lax.stop_gradient((S, I, armature))
+        factor = articulated.factorize(topology, *frozen, given)
     return Solver(factor, S, I, armature, free)
 
 

@@ -133,16 +133,16 @@ def accelerations(model, q, v, a, tau, given, f_ext, dense):
 
 
 @eqx.filter_custom_jvp
-def _hybrid_dynamics(model, q, v, a, tau, f_ext, given):
+def _hybrid_dynamics(model, q, v, a, tau, f_ext, given, jacobians):
     acc, torque, *_ = accelerations(model, q, v, a, tau, given, f_ext, _small(model, v, False))
     return acc, (tau if given is None else jnp.where(given, torque, tau))
 
 
 @_hybrid_dynamics.def_jvp
 def _hybrid_dynamics_jvp(primals, tangents):
-    model, q, v, a, tau, f_ext, given = primals
-    dmodel, dq, dv, da, dtau, df_ext, _ = tangents
-    dense = _small(model, v, True)
+    model, q, v, a, tau, f_ext, given, jacobians = primals
+    dmodel, dq, dv, da, dtau, df_ext, *_ = tangents
+    dense = jacobians or _small(model, v, True)
     acc, torque, g, m, solve = accelerations(model, q, v, a, tau, given, f_ext, dense)
     r = residual(model, g, m)
     dknown = None if da is None or given is None else jnp.where(given, da, 0)
@@ -182,7 +182,15 @@ def forward_dynamics(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    return _hybrid_dynamics(model, q, v, jnp.zeros_like(v), tau, f_ext, None)[0]
+    return _hybrid_dynamics(model, q, v, jnp.zeros_like(v), tau, f_ext, None, False)[0]
+
+
+def forward_dynamics_for_jacobians(model, q, v, tau, f_ext) -> Float[Array, " nv"]:
+    """:func:`forward_dynamics` whose rule inverts M, for those who push many tangents at once.
+
+    Assembling takes M⁻¹ anyway; here it also gives the accelerations, and no articulated bodies.
+    """
+    return _hybrid_dynamics(model, q, v, jnp.zeros_like(v), tau, f_ext, None, True)[0]
 
 
 @checked
@@ -212,7 +220,7 @@ def hybrid_dynamics(
         ``(a, tau)`` complete: inputs where given, results elsewhere.
     """
     given = of_bodies(model.topology, prescribed[:, None])[:, 0]
-    return _hybrid_dynamics(model, q, v, a, tau, f_ext, given)
+    return _hybrid_dynamics(model, q, v, a, tau, f_ext, given, False)
 
 
 # --- the mass matrix as a linear map ------------------------------------------

@@ -1,12 +1,11 @@
 """Explicit derivatives of forward dynamics. Source: Singh (5) and §IV-E (FDSVA)."""
 
-from typing import Literal, cast
+from typing import Literal
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..algorithms import articulated
 from ..model import Model
 from ._maps import inverse_matrix
 from ._operator import residual
@@ -51,8 +50,6 @@ def forward_dynamics_derivatives(
         return by_q, by_v, Minv
     if method == "aza":
         columns = jnp.concatenate([-dq, -dv, jnp.eye(model.nv, dtype=dq.dtype)], axis=1)
-        factor = cast("articulated.Factor", solver.factor)  # not dense
-        product = articulated.solve_columns(model.topology, factor, columns)
-        by_q, by_v, Minv = jnp.split(product, 3, axis=1)
+        by_q, by_v, Minv = jnp.split(solver.columns(model.topology, columns), 3, axis=1)
         return by_q, by_v, Minv
     raise ValueError(f"forward_dynamics_derivatives: method must be 'dmm' or 'aza', got {method!r}")

@@ -7,6 +7,7 @@ is a step that also has ``start(model, acceleration, t, q, v, dt) -> memory`` an
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import equinox as eqx
@@ -59,8 +60,7 @@ def implicit_damping(
         raise TypeError("implicit_damping: a step of rollout or step only, whose forces are known")
     robot = acceleration.model
     heavier = eqx.tree_at(lambda m: m.armature, robot, robot.armature + dt * robot.damping)
-    actuated = Actuated(heavier, acceleration.tau, acceleration.f_ext)
-    return semi_implicit_euler(model, actuated, t, q, v, dt)
+    return semi_implicit_euler(model, replace(acceleration, model=heavier), t, q, v, dt)
 
 
 INTEGRATORS: dict[str, Callable] = {

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..model import Model, difference, integrate
+from ..model import Model, rate_from_velocity, velocity_from_rate
 from ._actuated import Actuated
 from ._integrators import resolve
 
@@ -44,14 +44,22 @@ def step_derivatives(
 
     ``x = (q, v)``; δq is along ``integrate(q, δq)`` and δq⁺ along ``integrate(q⁺, δq⁺)``. The
     accelerations inside contribute their explicit Jacobians (Singh (5)), assembled once for each
-    evaluation; the chain rule through the integrator is forward mode.
+    evaluation; the chain rule through the integrator is forward mode. A tangent of q enters and
+    leaves as a rate of the coordinates, which at a point is all that ``integrate`` and
+    ``difference`` do to it.
     """
-    q_next, _ = step(model, q, v, tau, dt, integrator=integrator, f_ext=f_ext)
+    t = jnp.zeros((), q.dtype)
+    dt = jnp.asarray(dt, q.dtype)
 
-    def chart(dq, v, tau):
-        start = integrate(model, q, dq)
-        q1, v1 = step(model, start, v, tau, dt, integrator=integrator, f_ext=f_ext)
-        return jnp.concatenate([difference(model, q_next, q1), v1])
+    def advance(q, v, tau):
+        actuated = Actuated(model, tau, f_ext, for_jacobians=True)
+        return resolve(integrator)(model, actuated, t, q, v, dt)
 
-    Aq, Av, B = jax.jacfwd(chart, (0, 1, 2))(jnp.zeros_like(v), v, tau)
-    return jnp.concatenate([Aq, Av], axis=1), B
+    def push(dq, dv, dtau):
+        rates = rate_from_velocity(model, q, dq), dv, dtau
+        (q1, _), (rate, dv1) = jax.jvp(advance, (q, v, tau), rates)
+        return jnp.concatenate([velocity_from_rate(model, q1, rate), dv1])
+
+    basis = jnp.split(jnp.eye(3 * model.nv, dtype=q.dtype), 3, axis=1)
+    AB = jax.vmap(push, out_axes=1)(*basis)
+    return AB[:, : 2 * model.nv], AB[:, 2 * model.nv :]
