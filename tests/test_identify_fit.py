@@ -206,21 +206,23 @@ def test_accelerations_of_mujoco():
     assert (right < 1.1 * sigma).all() and (wrong > 3 * sigma).all()
 
 
-def test_descent_by_minibatches():
+def test_parameters_by_gradients_of_batches():
+    """The training loop of networks fits charts as well."""
+    optax = pytest.importorskip("optax")
     _, data = _recorded()
     m = _robot()
     wrong = eqx.tree_at(lambda m: m.damping, m, jnp.full(3, 1.0))
     learn = identify.Parameters(wrong, choose(wrong, "damping"))
 
-    def loss(model, batch):
-        return jnp.mean((identify.predicted_torques(model, batch) - batch.tau) ** 2)
+    def loss(z, sample):
+        return jnp.mean((identify.predicted_torques(learn.model(z), sample) - sample.tau) ** 2)
 
-    run = quick_jit(lambda d: identify.fit_by_descent(
-        learn, loss, d, jax.random.key(0), epochs=120, size=40
+    run = quick_jit(lambda d: identify.train(
+        loss, learn.start, d, jax.random.key(0), steps=600, batch=40, optimizer=optax.adam(1e-2)
     ))  # fmt: skip
-    model, _, history = run(data)
-    np.testing.assert_allclose(model.damping, m.damping, atol=0.03)
-    assert float(history[-1]) < 0.1 * float(history[0])
+    z, losses = run(data)
+    np.testing.assert_allclose(learn.model(z).damping, m.damping, atol=0.03)
+    assert float(losses[-20:].mean()) < 0.1 * float(losses[:5].mean())
 
 
 def test_what_is_missing_is_said():
