@@ -16,7 +16,7 @@ from ._charts import LogCholesky, Positive, Real
 from ._cones import Cone, carried, cone_of, cone_steps, matrices, ones, step_length
 from ._parameters import Parameters
 
-_FALL = 0.1  # of the barrier's weight, from one step to the next
+_FALL = 0.1  # of the barrier's weight, from one step to the next, at most
 
 
 def is_convex(learn: Parameters) -> bool:
@@ -91,7 +91,8 @@ def convex_fit(
         done = (w <= weight) & (length < tol)
         traces = sum(jnp.trace(z, axis1=-2, axis2=-1).sum() for z in Z)
         mean = traces / max(sum(z.shape[0] * z.shape[1] for z in Z), 1)
-        return x, Z, jnp.maximum(_FALL * mean, weight), k + 1, done
+        fall = jnp.maximum(_FALL, 1 - a)  # short steps say that the border has come too near
+        return x, Z, jnp.maximum(fall * mean, weight), k + 1, done
 
     def going(state):
         return (state[3] < max_steps) & ~state[4]

@@ -64,7 +64,7 @@ def tolerance(tol: float | None, dtype) -> float:
 
 def prior_weight(prior: float, dtype) -> float:
     """The weight of the prior, at least a tiny one: what no data show is then told by it."""
-    return max(float(prior), float(jnp.finfo(dtype).eps) ** 0.5)
+    return max(float(prior), 1e-6, float(jnp.finfo(dtype).eps) ** 0.5)
 
 
 def prior_residuals(
