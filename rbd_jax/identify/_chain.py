@@ -56,7 +56,7 @@ def damped(chain: Chain, damping: Float[Array, ""]) -> Chain:
         return jnp.pad(root * jnp.diag(jnp.sqrt(square)), ((0, 0), (0, columns - square.size)))
 
     own = jax.vmap(lambda square: rows(square, s + k + 1))(x)
-    z = z + 1  # by no more than the order of one, where nothing else is known
+    z = z + 1  # what hardly anything is known of moves by the order of one at most
     return Chain(
         jnp.concatenate([chain.own, own], axis=1),
         chain.links,
@@ -88,7 +88,8 @@ def solve_chain(chain: Chain) -> ChainStep:
     z = -solve(R[:k, :k], R[:k, k])
 
     def follow(after: Array, R: Array):
-        right = jnp.matmul(R[:, s:], jnp.concatenate([after, z, jnp.ones(1, z.dtype)]))
+        known = jnp.concatenate([after, z, jnp.ones(1, z.dtype)])
+        right = jnp.matmul(R[:, s:], known, precision="highest")
         x = -solve(R[:, :s], right)
         return x, x
 

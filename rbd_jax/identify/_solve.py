@@ -73,8 +73,8 @@ def prior_residuals(
     """``√weight`` times those of the entropic distance of all inertias and positive numbers learnt.
 
     A weight w says that they are as far from the nominal ones as w⁻¹ᐟ² in relative terms. The
-    coordinates of other charts are held by the least weight alone, so that of all robots that fit
-    equally well the one nearest to the nominal one is the best.
+    coordinates of other charts are held by the least weight alone: of all robots that fit equally
+    well, the one nearest to the nominal one is the best.
     """
     parts, at = [jnp.zeros((0,), model.dtype)], 0
     for block in learn.blocks:
