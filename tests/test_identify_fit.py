@@ -20,20 +20,20 @@ SIGMA = np.array([0.05, 0.03, 0.1])
 
 
 @cache
-def _robot():
+def robot():
     m = rbd.load_urdf(THREE)
     return eqx.tree_at(lambda m: m.armature, m, jnp.array([0.05, 0.04, 0.3]))
 
 
 @cache
-def _states(n: int, seed: int = 0):
-    return random_states(_robot(), n, seed)
+def states(n: int, seed: int = 0):
+    return random_states(robot(), n, seed)
 
 
 @cache
-def _recorded(n: int = 200):
+def recorded(n: int = 200):
     """Torques of Pinocchio, with dry friction added, and noise."""
-    m, s = _robot(), _states(n)
+    m, s = robot(), states(n)
     clean = pinocchio_torques(m, THREE, s.q, s.v, s.a)
     clean = clean + np.asarray(m.friction) * np.tanh(np.asarray(s.v) / 0.01)
     return clean, dataset(s.q, s.v, s.a, noisy(clean, SIGMA))
@@ -48,21 +48,21 @@ def _wrong(m, seed=0, size=1.0):
     return eqx.tree_at(where, far, [jnp.full(3, 1.0)] * 3)
 
 
-def _all_linear(m):
+def all_linear(m):
     return identify.Parameters(m, *(choose(m, t) for t in identify.TERMS))
 
 
 def _base_error(model, base):
     """Base parameters of a fit less the true ones, in base coordinates."""
-    truth = base.B @ np.asarray(identify.linear_parameters(_robot()))
+    truth = base.B @ np.asarray(identify.linear_parameters(robot()))
     return base.B @ np.asarray(identify.linear_parameters(model)) - truth
 
 
 def test_torques_identify_everything_that_can_be():
     """From a bad start: base parameters as certain as the closed form says, physical throughout."""
-    _, data = _recorded()
-    learn = _all_linear(_wrong(_robot(), size=0.6))
-    base = identify.base_parameters(_robot())
+    _, data = recorded()
+    learn = all_linear(_wrong(robot(), size=0.6))
+    base = identify.base_parameters(robot())
     fit = quick_jit(lambda d: identify.fit_torques(learn, d, prior=1e-3))(data)
     print("steps", int(fit.steps), "cost", float(fit.cost))
     assert bool(fit.converged)
@@ -75,52 +75,19 @@ def test_torques_identify_everything_that_can_be():
     J = jax.jit(jax.jacfwd(lambda z: identify.linear_parameters(learn.model(z))))(fit.z)
     deviation = np.sqrt(np.diag(base.B @ J @ fit.covariance @ J.T @ base.B.T))
     assert (deviation < 1.3 * np.asarray(closed.deviation)).all()
-    fresh = _states(50, 9)
-    clean = pinocchio_torques(_robot(), THREE, fresh.q, fresh.v, fresh.a)
-    clean = clean + np.asarray(_robot().friction) * np.tanh(np.asarray(fresh.v) / 0.01)
+    fresh = states(50, 9)
+    clean = pinocchio_torques(robot(), THREE, fresh.q, fresh.v, fresh.a)
+    clean = clean + np.asarray(robot().friction) * np.tanh(np.asarray(fresh.v) / 0.01)
     held_out = dataset(fresh.q, fresh.v, fresh.a, jnp.asarray(clean))
     held_out_error = quick_jit(identify.torque_error)
     assert (held_out_error(fit.model, held_out) < 0.3 * SIGMA).all()
     assert (held_out_error(learn.nominal, held_out) > 10 * SIGMA).all()
 
 
-def test_thousands_of_fits_at_once_from_bad_starts():
-    """2000 recordings with noise of their own, each with a wrong robot of its own to start from.
-
-    All are physical, and the 95 % intervals of damping and friction hold the truth in 95 % of them.
-    """
-    clean, data = _recorded(40)
-    m, count = _robot(), 2000
-    rng = np.random.default_rng(1)
-    tau = jnp.asarray(clean + SIGMA * rng.normal(size=(count, *clean.shape)))
-
-    def unknown(m):
-        parts = choose(m, "inertia", "three"), choose(m, "damping"), choose(m, "friction")
-        return identify.Parameters(m, *parts)
-
-    true = unknown(m)
-    shifts = 0.5 * jax.random.normal(jax.random.key(2), (count, true.start.size))
-
-    @jax.jit
-    @jax.vmap
-    def fit(tau, shift):
-        there = eqx.tree_at(lambda d: d.tau, data, tau)
-        learn = unknown(true.model(true.start + shift))
-        out = identify.fit_torques(learn, there, jnp.asarray(SIGMA), prior=1e-3)
-        score = (out.z - learn.coordinates(m)) / jnp.sqrt(jnp.diagonal(out.covariance))
-        return score[-6:], out.converged, identify.consistent(out.model).all(), out.steps
-
-    score, converged, physical, steps = fit(tau, shifts)
-    print("steps", np.quantile(steps, [0, 0.5, 0.9, 1]), "converged", float(converged.mean()))
-    assert bool(physical.all()) and bool(converged.all())
-    inside = (jnp.abs(score) < 1.96).mean(axis=0)
-    assert bool((jnp.abs(inside - 0.95) < 0.02).all()), inside
-
-
 def test_single_precision():
     """The same robot within its intervals, from data, start and arithmetic in float32."""
-    _, data = _recorded()
-    m = _robot()
+    _, data = recorded()
+    m = robot()
     wrong = choose(m, "inertia", "three").put(m, 0.3 * jnp.cos(jnp.arange(10.0)))
     wrong = eqx.tree_at(lambda m: m.damping, wrong, jnp.full(3, 1.0))
     parts = choose(wrong, "inertia", "three"), choose(wrong, "damping")
@@ -136,8 +103,8 @@ def test_single_precision():
 @pytest.mark.slow
 def test_geometry_and_gravity_from_torques():
     """What is not linear: lengths, an axis, the direction of gravity, along with a load."""
-    _, data = _recorded()
-    m = _robot()
+    _, data = recorded()
+    m = robot()
 
     def blocks(m):
         pose = identify.Pose(m.placement_R[1:2], m.placement_p[1:2], (3, 5))
@@ -161,14 +128,38 @@ def test_geometry_and_gravity_from_torques():
     assert float(np.abs(learn.coordinates(m))[geometry].max()) > 0.1
 
 
-@pytest.mark.parametrize("loss", ["huber", "cauchy"])
+@pytest.mark.slow
+def test_fewer_equations_than_unknowns():
+    """Six for ten that enter nonlinearly, without a prior: all are met, near the nominal robot."""
+    m, s = robot(), states(2)
+    data = dataset(s.q, s.v, s.a, jnp.asarray(pinocchio_torques(m, THREE, s.q, s.v, s.a)))
+    m = eqx.tree_at(lambda m: m.friction, m, jnp.zeros(3))
+
+    def blocks(m):
+        gravity = choose(m, "gravity", chart=identify.Direction)
+        return choose(m, "placement", "j2"), choose(m, "axis", "j3"), gravity
+
+    start = identify.Parameters(m, *blocks(m))
+    wrong = start.model(0.03 * jnp.cos(jnp.arange(10.0)))
+    learn = identify.Parameters(wrong, *blocks(wrong))
+
+    fit = quick_jit(lambda d: identify.fit_torques(learn, d, jnp.asarray(SIGMA)))(data)
+    left = quick_jit(identify.predicted_torques)(fit.model, data) - data.tau
+    away, deviation = jnp.abs(fit.z - learn.start), jnp.sqrt(jnp.diagonal(fit.covariance))
+    print("steps", fit.steps, "left", jnp.abs(left).max(), "away", away, "deviation", deviation)
+    assert bool(fit.converged) and float(jnp.abs(left).max()) < 1e-6
+    assert float(away.max()) < 0.5
+    assert float(deviation.max()) > 100  # said to be unknown, but for what holds it
+
+
+@pytest.mark.parametrize("loss", ["huber", pytest.param("cauchy", marks=pytest.mark.slow)])
 def test_robust_losses_ignore_outliers(loss):
-    clean, data = _recorded()
+    clean, data = recorded()
     rng = np.random.default_rng(0)
     bad = rng.random(clean.shape) < 0.1
     tau = jnp.where(bad, data.tau + jnp.asarray(50.0 * rng.random(clean.shape)), data.tau)
     spoiled = eqx.tree_at(lambda d: d.tau, data, tau)
-    m = _robot()
+    m = robot()
     learn = identify.Parameters(m, choose(m, "damping"), choose(m, "friction"))
     fit = quick_jit(lambda d: identify.fit_torques(learn, d, loss=loss))(spoiled)
     plain = quick_jit(lambda d: identify.fit_torques(learn, d))(spoiled)
@@ -183,8 +174,8 @@ def test_robust_losses_ignore_outliers(loss):
 @pytest.mark.slow
 def test_accelerations_of_mujoco():
     """Torques are known, accelerations measured: damping, armature and a load from them."""
-    m = eqx.tree_at(lambda m: m.friction, _robot(), jnp.zeros(3))
-    s = _states(200, 3)
+    m = eqx.tree_at(lambda m: m.friction, robot(), jnp.zeros(3))
+    s = states(200, 3)
     tau = MuJoCo(m, THREE).torques(s.q, s.v, s.a)
     sigma = jnp.array([0.02, 0.03, 0.05])
     data = dataset(s.q, s.v, noisy(s.a, sigma, 4), jnp.asarray(tau))
@@ -206,28 +197,30 @@ def test_accelerations_of_mujoco():
     assert (right < 1.1 * sigma).all() and (wrong > 3 * sigma).all()
 
 
-def test_descent_by_minibatches():
-    _, data = _recorded()
-    m = _robot()
+def test_parameters_by_gradients_of_batches():
+    """The training loop of networks fits charts as well."""
+    optax = pytest.importorskip("optax")
+    _, data = recorded()
+    m = robot()
     wrong = eqx.tree_at(lambda m: m.damping, m, jnp.full(3, 1.0))
     learn = identify.Parameters(wrong, choose(wrong, "damping"))
 
-    def loss(model, batch):
-        return jnp.mean((identify.predicted_torques(model, batch) - batch.tau) ** 2)
+    def loss(z, sample):
+        return jnp.mean((identify.predicted_torques(learn.model(z), sample) - sample.tau) ** 2)
 
-    run = quick_jit(lambda d: identify.fit_by_descent(
-        learn, loss, d, jax.random.key(0), epochs=120, size=40
+    run = quick_jit(lambda d: identify.train(
+        loss, learn.start, d, jax.random.key(0), steps=600, batch=40, optimizer=optax.adam(1e-2)
     ))  # fmt: skip
-    model, _, history = run(data)
-    np.testing.assert_allclose(model.damping, m.damping, atol=0.03)
-    assert float(history[-1]) < 0.1 * float(history[0])
+    z, losses = run(data)
+    np.testing.assert_allclose(learn.model(z).damping, m.damping, atol=0.03)
+    assert float(losses[-20:].mean()) < 0.1 * float(losses[:5].mean())
 
 
 def test_what_is_missing_is_said():
-    learn = _all_linear(_robot())
-    s = _states(4)
+    learn = all_linear(robot())
+    s = states(4)
     with pytest.raises(ValueError, match=r"\['a'\].*filter_and_differentiate"):
         identify.fit_torques(learn, identify.Dataset(None, s.q, s.v, None, s.tau))
     with pytest.raises(ValueError, match="Dataset.windows"):
         identify.fit_trajectories(learn, dataset(s.q, s.v, s.a, s.tau), 0.01)
-    assert float(jnp.trace(inertia.inertia_com(_robot().inertia[0]))) > 0
+    assert float(jnp.trace(inertia.inertia_com(robot().inertia[0]))) > 0

@@ -6,12 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from calls import quick_jit
-from helpers import assert_close, central_difference
+from helpers import assert_close, cast, central_difference, stack
 from recorded import THREE, MuJoCo
 
 import rbd_jax as rbd
 from rbd_jax import identify
 from rbd_jax.identify import choose
+from rbd_jax.identify._chain import Chain, chain_cost, compressed, solve_chain
+from rbd_jax.identify._straight import straight_step
 
 LOAD = (
     '<robot name="swing"><link name="base"/>'
@@ -21,48 +23,150 @@ LOAD = (
 )
 
 
-@pytest.mark.slow
-def test_trajectories_of_mujoco_by_multiple_shooting():
-    """Noisy positions alone: damping, a mass that has moved, and the states, all at once."""
+DT, NOISE, EVERY = 0.02, 2e-3, 12
+
+
+@pytest.fixture(scope="module")
+def swing():
+    """A load on two joints without dry friction: the robot, its motion in MuJoCo, the torques."""
     m = eqx.tree_at(lambda m: m.friction, rbd.load_urdf(LOAD), jnp.zeros(2))
-    dt, T = 0.02, 121
-    t = dt * np.arange(T)
+    t = DT * np.arange(121)
     tau = np.stack([2 * np.sin(3 * t), 1.5 * np.cos(5 * t)], axis=1)
-    q, v = MuJoCo(m, LOAD).simulate(np.array([0.3, -0.4]), np.zeros(2), tau, dt)
-    noise = 2e-3
+    q, v = MuJoCo(m, LOAD).simulate(np.array([0.3, -0.4]), np.zeros(2), tau, DT)
+    return m, t, q, v, jnp.asarray(tau)
+
+
+def _far(m, seed: int):
+    """Another load, half or one and a half times as heavy, and dampers up to ten times wrong."""
+    rng = np.random.default_rng(seed)
+    block = choose(m, "inertia", "two")
+    far = block.put(m, jnp.asarray(0.4 * rng.normal(size=10)))
+    values = far.inertia.at[1].multiply([0.5, 1.5][seed % 2]), m.damping * 10 ** rng.uniform(-1, 1)
+    return eqx.tree_at(lambda m: (m.inertia, m.damping), far, values)
+
+
+def _unknown(m):
+    return identify.Parameters(m, choose(m, "damping"), choose(m, "inertia", "two"))
+
+
+def test_trajectories_of_mujoco_by_multiple_shooting(swing):
+    """Noisy positions alone, far starts: damping, a load, and states, all at once, each time."""
+    m, t, q, v, tau = swing
     rng = np.random.default_rng(0)
-    measured = jnp.asarray(q + noise * rng.normal(size=q.shape))
-    data = identify.Dataset(jnp.asarray(t), measured, None, None, jnp.asarray(tau))
-    windows = data.windows(13, 12)
-    assert windows.shape == (10, 13)
-    wrong = choose(m, "inertia", "two").put(m, 0.25 * jnp.cos(jnp.arange(10.0)))
-    wrong = eqx.tree_at(lambda m: m.damping, wrong, jnp.full(2, 0.8))
-    blocks = choose(wrong, "damping"), choose(wrong, "inertia", "two")
-    learn = identify.Parameters(wrong, *blocks)
+    measured = jnp.asarray(q + NOISE * rng.normal(size=(2, *q.shape)))
+    starts = stack([_far(m, seed) for seed in range(4)])
 
     @quick_jit
-    def run(windows):
-        return identify.fit_trajectories(
-            learn, windows, dt, q_sigma=noise, continuity=1e3, prior=1e-3, max_steps=100
-        )
+    def run(starts):
+        def one(start, q):
+            data = identify.Dataset(jnp.asarray(t), q, None, None, tau).windows(EVERY + 1, EVERY)
+            out = identify.fit_trajectories(_unknown(start), data, DT, q_sigma=NOISE, prior=1e-3)
+            return out, identify.consistent(out.fit.model).all()
 
-    found = run(windows)
-    assert bool(found.fit.converged)
-    deviation = jnp.sqrt(jnp.diagonal(found.fit.covariance))[:2]
-    error = jnp.log(found.fit.model.damping / m.damping)
-    print("damping", found.fit.model.damping, "deviation", deviation, int(found.fit.steps))
+        return jax.vmap(one)(starts, jnp.concatenate([measured, measured]))
+
+    (fit, q0, v0), physical = run(starts)
+    assert bool(fit.converged.all()) and bool(physical.all())
+    deviation = jnp.sqrt(jnp.diagonal(fit.covariance, axis1=1, axis2=2))[:, :2]
+    error = jnp.log(fit.model.damping / m.damping[None])
+    print("damping", fit.model.damping, "deviation", deviation, "steps", fit.steps)
     assert bool((jnp.abs(error) < 4.5 * deviation).all()) and float(deviation.max()) < 0.1
-    assert bool(identify.consistent(found.fit.model).all())
+    # two starts have each recording; what they end at is the same, but for what the start tells
+    np.testing.assert_allclose(fit.model.damping[:2], fit.model.damping[2:], rtol=1e-3)
     # the states found are closer to the truth than the measured ones, and the speeds are right
-    first = slice(0, T - 1, 12)
-    miss = np.asarray(found.q0) - q[first]
-    assert np.sqrt((miss**2).mean()) < 0.6 * noise
-    assert np.abs(np.asarray(found.v0) - v[first]).max() < 0.05
-    # a whole motion from the first state alone, as MuJoCo had it
-    ours = jax.jit(identify.simulated)(found.fit.model, found.q0[0], found.v0[0], data.tau, dt)
-    nominal = jax.jit(identify.simulated)(wrong, found.q0[0], found.v0[0], data.tau, dt)
-    good, bad = (np.abs(np.asarray(x[0]) - q).max() for x in (ours, nominal))
-    assert good < 0.03 and bad > 10 * good
+    miss = np.asarray(q0) - q[:-1:EVERY]
+    assert np.sqrt((miss**2).mean()) < 0.4 * NOISE
+    assert np.abs(np.asarray(v0) - v[:-1:EVERY]).max() < 0.05
+    # one motion: the windows meet, and from the first state alone it is MuJoCo's
+    again = quick_jit(jax.vmap(lambda m, q, v: identify.simulated(m, q, v, tau, DT)[0]))
+    whole, before = (np.asarray(again(robot, q0[:, 0], v0[:, 0])) for robot in (fit.model, starts))
+    np.testing.assert_allclose(whole[:, :-1:EVERY], q0, atol=1e-2 * NOISE)
+    good, bad = (np.abs(x - q).max(axis=(1, 2)) for x in (whole, before))
+    assert good.max() < 5e-3 < 0.1 < bad.min()
+
+
+@pytest.mark.slow
+def test_trajectories_in_single_precision_and_with_speeds(swing):
+    """Windows on their own, as they share no sample, in float32; speeds are measured too."""
+    m, t, q, v, tau = swing
+    rng = np.random.default_rng(1)
+    data = identify.Dataset(
+        None,
+        jnp.asarray(q + NOISE * rng.normal(size=q.shape)),
+        jnp.asarray(v + 0.01 * rng.normal(size=v.shape)),
+        None,
+        tau,
+    )
+    learn, data = cast((_unknown(_far(m, 0)), data), jnp.float32)
+
+    @quick_jit
+    def run(learn, data):
+        return [
+            identify.fit_trajectories(
+                learn, data.windows(EVERY + 1, stride), DT, q_sigma=NOISE, prior=1e-3, loss=loss
+            )
+            for stride, loss in ((EVERY, "squares"), (None, "huber"))
+        ]
+
+    for out in run(learn, data):
+        assert out.q0.dtype == out.fit.covariance.dtype == jnp.float32
+        assert bool(out.fit.converged)
+        deviation = jnp.sqrt(jnp.diagonal(out.fit.covariance))[:2]
+        error = jnp.log(out.fit.model.damping / cast(m.damping, jnp.float32))
+        assert bool((jnp.abs(error) < 4.5 * deviation).all()) and float(deviation.max()) < 0.1
+
+
+def test_chain_of_states_is_solved_as_a_whole():
+    """Against dense least squares; the third state is tied to no next one."""
+    rng, (B, m, s, k) = np.random.default_rng(0), (5, 7, 2, 3)
+    chain = Chain(
+        jnp.asarray(rng.normal(size=(B, m, s + k + 1))),
+        jnp.asarray(rng.normal(size=(B, s, 2 * s + k + 1))).at[np.array([2, 4])].set(0),
+        jnp.asarray(rng.normal(size=(4, k + 1))),
+    )
+    rows = []
+    for b in range(B):
+        at = [*range(s * b, s * (b + 1))]
+        end = [*range(s * B, s * B + k + 1)]
+        for part, columns in (
+            (chain.own, at + end),
+            (chain.links, at + [s * b + s, s * b + 3] + end),
+        ):
+            if b == B - 1 and part is chain.links:
+                continue
+            M = np.zeros((part.shape[1], s * B + k + 1))
+            M[:, columns] = part[b]
+            rows.append(M)
+    M = np.concatenate([*rows, np.pad(chain.common, ((0, 0), (s * B, 0)))])
+    A, r = M[:, :-1], M[:, -1]
+    found = jax.jit(solve_chain)(chain)
+    np.testing.assert_allclose(chain_cost(chain), 0.5 * r @ r, rtol=1e-12)
+    best = np.linalg.lstsq(A, -r, rcond=None)[0]
+    np.testing.assert_allclose(np.append(found.x, found.z), best, atol=1e-12)
+    np.testing.assert_allclose(found.length, np.linalg.norm(A @ best), rtol=1e-12)
+    spread = np.linalg.inv(A.T @ A)[s * B :, s * B :]
+    np.testing.assert_allclose(np.linalg.inv(found.R.T @ found.R), spread, atol=1e-12)
+    again = jax.jit(lambda c: solve_chain(compressed(c)))(chain)
+    assert_close(again.z, found.z, atol=1e-12)
+
+
+def test_straight_steps_stay_within_what_bodies_can_be():
+    m = rbd.load_urdf(LOAD)
+    learn, size = _unknown(m), jnp.array([0.1, 100.0])
+    dz = jnp.cos(jnp.arange(12.0))
+    z, a = jax.jit(jax.vmap(lambda s: straight_step(learn, learn.start, s * dz)))(size)
+    new = jax.vmap(learn.model)(z)
+    np.testing.assert_allclose(a[0], 1)
+    assert 0 < float(a[1]) < 0.1 and bool(
+        identify.consistent(jax.tree.map(lambda x: x[1], new)).all()
+    )
+    _, rate = jax.jvp(learn.model, (learn.start,), (dz,))
+    for leaf in ("inertia", "damping"):
+        moved = (
+            getattr(m, leaf)[None]
+            + (a * size).reshape(-1, *[1] * getattr(m, leaf).ndim) * (getattr(rate, leaf)[None])
+        )
+        np.testing.assert_allclose(getattr(new, leaf), moved, rtol=1e-9, atol=1e-12)
 
 
 @pytest.fixture(scope="module")

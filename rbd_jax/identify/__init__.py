@@ -13,7 +13,6 @@ from ._charts import (
     Positive as Positive,
     Real as Real,
 )
-from ._descent import fit_by_descent as fit_by_descent
 from ._dynamics import Driven as Driven, Dynamics as Dynamics, Stepper as Stepper
 from ._excitation import (
     Excitation as Excitation,
@@ -62,11 +61,7 @@ from ._physical import (
     entropic_distance as entropic_distance,
     made_consistent as made_consistent,
 )
-from ._shooting import (
-    Shooting as Shooting,
-    fit_trajectories as fit_trajectories,
-    simulated as simulated,
-)
+from ._shooting import Shooting as Shooting, fit_trajectories as fit_trajectories
 from ._smooth import filter_and_differentiate as filter_and_differentiate
 from ._solve import Fit as Fit
 from ._structure import base_parameters as base_parameters
@@ -84,5 +79,6 @@ from ._training import (
     train as train,
     trainable as trainable,
 )
+from ._windows import simulated as simulated
 from .data import Dataset as Dataset
 from .hybrid_models import PARTS as PARTS, Hybrid as Hybrid, hybrid_model as hybrid_model

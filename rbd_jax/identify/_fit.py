@@ -94,9 +94,11 @@ def fit_torques(
         sigma: standard deviation of the torque noise of each joint (N m, N); if None, estimated
             from the residuals of first fits.
         prior: weight of the entropic distance of inertias and positive numbers from the nominal
-            ones. It keeps what the data do not tell at the nominal robot; at least the root of the
-            rounding error is taken, so that there is one best robot. 1e-3 … 1e-2 also keeps
-            inertias away from the border of those that no body has.
+            ones. It keeps what the data do not tell at the nominal robot; at least 1e-6 (in float32
+            the root of the rounding error) is taken, and as much for the coordinates of all other
+            charts: of all robots that fit equally well, however few the data, the nearest one is
+            found where the problem is convex, and one nearby else. 1e-3 … 1e-2 also keeps inertias
+            away from the border of those that no body has.
         loss: ``"squares"``; ``"huber"`` or ``"cauchy"`` for data with outliers.
         width: smoothing of dry friction, see :func:`friction_torque`.
         start: first guess of z, the nominal robot's if None.

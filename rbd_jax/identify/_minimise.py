@@ -73,7 +73,7 @@ def minimise(
                 r = robust(loss, (errors(model) / s[None]).reshape(-1))
             else:
                 r = linear_residuals(learn, R, learnt(learn, model))
-            return jnp.concatenate([r, prior_residuals(learn, model, weight)])
+            return jnp.concatenate([r, prior_residuals(learn, z, model, weight)])
 
         return residuals, R
 

@@ -64,24 +64,31 @@ def tolerance(tol: float | None, dtype) -> float:
 
 def prior_weight(prior: float, dtype) -> float:
     """The weight of the prior, at least a tiny one: what no data show is then told by it."""
-    return max(float(prior), float(jnp.finfo(dtype).eps) ** 0.5)
+    return max(float(prior), 1e-6, float(jnp.finfo(dtype).eps) ** 0.5)
 
 
-def prior_residuals(learn: Parameters, model: Model, weight: float) -> Float[Array, " m"]:
+def prior_residuals(
+    learn: Parameters, z: Float[Array, " k"], model: Model, weight: float
+) -> Float[Array, " m"]:
     """``√weight`` times those of the entropic distance of all inertias and positive numbers learnt.
 
-    A weight w says that they are as far from the nominal ones as w⁻¹ᐟ² in relative terms.
+    A weight w says that they are as far from the nominal ones as w⁻¹ᐟ² in relative terms. The
+    coordinates of other charts are held by the least weight alone: of all robots that fit equally
+    well, the one nearest to the nominal one is the best.
     """
-    parts = [jnp.zeros((0,), model.dtype)]
+    parts, at = [jnp.zeros((0,), model.dtype)], 0
     for block in learn.blocks:
-        rows = np.array(block.rows, np.int32)
+        rows, here = np.array(block.rows, np.int32), slice(at, at := at + len(block.names))
         if isinstance(block.chart, (LogCholesky, InEllipsoid)):
             U0 = upper_cholesky(inertia.pseudo(learn.nominal.inertia[rows]))
-            parts.append(entropic_residuals(U0, model.inertia[rows]).reshape(-1))
+            parts.append(weight**0.5 * entropic_residuals(U0, model.inertia[rows]).reshape(-1))
         elif isinstance(block.chart, Positive):
             old, new = (getattr(m, block.leaf)[rows] for m in (learn.nominal, model))
-            parts.append(entropic_root(0.5 * jnp.log(new / old)))
-    return weight**0.5 * jnp.concatenate(parts)
+            parts.append(weight**0.5 * entropic_root(0.5 * jnp.log(new / old)))
+        else:
+            least = prior_weight(0.0, z.dtype)
+            parts.append(least**0.5 * (z[here] - block.coordinates(learn.nominal)))
+    return jnp.concatenate(parts)
 
 
 def levenberg_marquardt(

@@ -1,4 +1,4 @@
-"""Training of learned dynamics: losses of samples and of rollouts, and a deterministic loop."""
+"""Training by gradients: losses of samples and of rollouts, and a deterministic loop."""
 
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
@@ -122,11 +122,13 @@ def train(
     """Minimise the mean loss over the data by stochastic gradients.
 
     One compiled loop, the same for the same key; put it under ``jax.jit``. Map it over keys for an
-    ensemble: ``eqx.filter_vmap(lambda key: train(loss, make(key), data, key))(keys)``.
+    ensemble: ``eqx.filter_vmap(lambda key: train(loss, make(key), data, key))(keys)``. Coordinates
+    of :class:`Parameters` are trained with any loss by
+    ``train(lambda z, sample: loss(learn.model(z), sample), learn.start, data, key)``.
 
     Args:
         loss: ``loss(dynamics, sample) -> number``; losses may be added up.
-        dynamics: what to train, any equinox module.
+        dynamics: what to train, any equinox module or array.
         data: a pytree, as a :class:`Dataset`; samples along the first axis of each array.
         key: random key of the batches.
         steps: number of updates.

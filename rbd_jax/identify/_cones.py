@@ -1,0 +1,112 @@
+"""Values of charts in their own units, for steps that stay within their cones.
+
+Letters: P the pseudo-inertia of a body, or a positive number as a 1×1 matrix, ``P = L Lᵀ``; in its
+own units, Z is the dual, which is ``w 1`` on the path, ``Z = N Nᵀ``, and D a step, ``dP = L D Lᵀ``,
+with d its components in a basis E of the symmetric matrices.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..spatial import inertia, so3
+from ._charts import LogCholesky, Positive, Real
+from ._parameters import Block
+from ._small import cholesky, definite, solve_lower
+from ._solve import prior_weight
+
+_NEAR = 0.9  # of the way to the border, at most
+_LENGTHS = 0.8 ** np.arange(30)  # of steps, to choose from
+_NO_CONE = np.zeros((1, 0, 0))
+
+
+class Cone(NamedTuple):
+    """A block's values in their own units."""
+
+    T: Float[Array, "n p k"]
+    """Change of the values by d."""
+    rows: Float[Array, "n l k"]
+    """Least squares ``½ |rows d + right|²`` of prior and barrier."""
+    right: Float[Array, "n l"]
+    E: np.ndarray
+    """Basis of D, (k, s, s)."""
+
+
+def _symmetric_basis(s: int) -> np.ndarray:
+    """Symmetric s×s matrices, orthonormal, (s (s + 1) / 2, s, s)."""
+    i, j = np.tril_indices(s)
+    E = np.zeros((len(i), s, s))
+    E[np.arange(len(i)), i, j] = E[np.arange(len(i)), j, i] = np.where(i == j, 1, 0.5**0.5)
+    return E
+
+
+def matrices(block: Block, x: Array) -> Float[Array, "n s s"]:
+    """P of a block's values; empty for real numbers, which have no border."""
+    if isinstance(block.chart, LogCholesky):
+        return inertia.pseudo(x)
+    size = int(isinstance(block.chart, Positive))
+    return x[:, None, None] * jnp.ones((1, size, size), x.dtype)
+
+
+def cone_of(block: Block, x: Array, nominal: Array, Z: Array, w: Array, weight: float) -> Cone:
+    """Around the values x, in the HKM direction.
+
+    With ``C = weight Lᵀ P₀⁻¹ L − w 1``, the slope of prior and barrier, the step of D minimises
+    ``½ |D N|² + ⟨C, D⟩ = ½ |D N + C N⁻ᵀ|²`` but for a constant.
+    """
+    P, n = matrices(block, x), len(x)
+    s = P.shape[-1]
+    if isinstance(block.chart, Real):
+        one, hold = jnp.ones((n, 1), x.dtype), prior_weight(0.0, x.dtype) ** 0.5
+        right = hold * (x - nominal).reshape(n, 1) / block.chart.scale
+        return Cone(block.chart.scale * one[..., None], hold * one[..., None], right, _NO_CONE)
+    L, L0, N = cholesky(P), cholesky(matrices(block, nominal)), cholesky(Z)
+    X = solve_lower(L0, L)
+    C = weight * _product(so3.transpose(X), X) - w * ones(P)
+    E = _symmetric_basis(s)
+    basis = jnp.asarray(E, x.dtype)
+    rows = jnp.einsum("kij,njl->nilk", basis, N, precision="highest").reshape(n, s * s, -1)
+    right = so3.transpose(solve_lower(N, C)).reshape(n, s * s)
+    moves = jnp.einsum("nij,kjl,nml->nkim", L, basis, L, precision="highest")
+    T = inertia.from_pseudo(moves) if s == 4 else moves[..., 0]
+    return Cone(so3.transpose(T), rows, right, E)
+
+
+def _product(A: Float[Array, "n s s"], B: Float[Array, "n s s"]) -> Float[Array, "n s s"]:
+    return jnp.matmul(A, B, precision="highest")
+
+
+def ones(like: Float[Array, "n s s"]) -> Float[Array, "n s s"]:
+    """As many unit matrices."""
+    return jnp.broadcast_to(jnp.eye(like.shape[-1], dtype=like.dtype), like.shape)
+
+
+def cone_steps(cone: Cone, d: Array, Z: Array, w: Array) -> tuple[Array, Array]:
+    """The steps of P and of its dual, in the units of P: D, and ``w 1 − Z − (D Z + Z D) / 2``."""
+    D = jnp.einsum("nk,kij->nij", d, jnp.asarray(cone.E, d.dtype), precision="highest")
+    DZ = _product(D, Z)
+    return D, w * ones(Z) - Z - 0.5 * (DZ + so3.transpose(DZ))
+
+
+def step_length(steps: list[tuple[Array, Array]], Z: list[Array]) -> Float[Array, ""]:
+    """The longest of a few, at most 1, that keeps P and its dual well within the cone."""
+    lengths = jnp.asarray(_LENGTHS, Z[0].dtype)
+
+    def inside(a: Array) -> Bool[Array, ""]:
+        good = [jnp.all(definite(y + a * dy)) for z, (D, dZ) in zip(Z, steps, strict=True)
+                if z.size for y, dy in ((ones(z), D), (z, dZ))]  # fmt: skip
+        return jnp.all(jnp.stack([jnp.ones((), bool), *good]))
+
+    good = jax.vmap(inside)(lengths / _NEAR)
+    return jnp.where(jnp.any(good), lengths[jnp.argmax(good)], 0)
+
+
+def carried(Z: Float[Array, "n s s"], D: Float[Array, "n s s"]) -> Float[Array, "n s s"]:
+    """The dual in the units of the next P: with ``1 + D = K Kᵀ`` that has the factor ``L K``."""
+    if not Z.size:
+        return Z
+    K = cholesky(ones(Z) + D)
+    return _product(_product(so3.transpose(K), Z), K)

@@ -1,0 +1,129 @@
+"""Windows of a recorded motion, simulated and linearised: the problem of multiple shooting."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..model import Model, difference, integrate
+from ..simulate._rollout import rollout
+from ._chain import Chain, compressed
+from ._linear import WIDTH, friction_torque
+from ._parameters import Parameters
+from ._solve import prior_residuals, robust
+from .data import Dataset
+
+
+def simulated(
+    model: Model,
+    q0: Float[Array, " nq"],
+    v0: Float[Array, " nv"],
+    tau: Float[Array, "L nv"],
+    dt: float | Float[Array, ""],
+    *,
+    width: float = WIDTH,
+    integrator: str | Callable = "rk4",
+    substeps: int = 1,
+) -> tuple[Float[Array, "L nq"], Float[Array, "L nv"]]:
+    """The motion from a state under torques held over each step, at as many times as torques.
+
+    Dry friction is that of the start of each step.
+    """
+
+    def policy(t, q, v):
+        k = jnp.clip(jnp.round(t / dt).astype(jnp.int32), 0, len(tau) - 1)
+        return tau[k] - friction_torque(model, v, width)
+
+    steps = len(tau) - 1
+    path = rollout(model, q0, v0, policy, dt, steps=steps, integrator=integrator, substeps=substeps)
+    return path.q, path.v
+
+
+class Unknowns(NamedTuple):
+    """Parameters, and the first state of each window."""
+
+    z: Float[Array, " k"]
+    q: Float[Array, "B nq"]
+    v: Float[Array, "B nv"]
+
+
+class Windows(eqx.Module):
+    """What to learn from which windows; errors are in standard deviations.
+
+    A gap is what the end of a window is away from the start of the next, (2 nv,), in ``q_sigma``
+    and ``v_unit``.
+    """
+
+    learn: Parameters
+    data: Dataset
+    follows: Bool[Array, " B"]
+    """Whether the last sample of a window is the first of the next."""
+    dt: Float[Array, ""]
+    q_sigma: float | Array
+    v_sigma: float | Array | None
+    v_unit: float | Array
+    weight: float
+    """Of the prior."""
+    loss: str = eqx.field(static=True)
+    options: tuple = eqx.field(static=True)
+    """Of :func:`simulated`, pairs."""
+
+    def moved(self, q: Array, v: Array, d: Float[Array, " s"]) -> tuple[Array, Array]:
+        """A state after a step in units."""
+        nv = v.size
+        return integrate(self.learn.nominal, q, self.q_sigma * d[:nv]), v + self.v_unit * d[nv:]
+
+    def cost(self, x: Unknowns, tie: Array) -> Float[Array, ""]:
+        """Half the sum of squares of errors, of prior, and of gaps times ``tie``."""
+        r, q, v = jax.vmap(self._errors, (None, 0, 0, 0, 0))(x.z, *x[1:], self.data, self.follows)
+        q1, v1 = _next(x)
+        gaps = tie * jnp.where(self.follows[:, None], jax.vmap(self._gap)(q1, v1, q, v), 0)
+        value = 0.5 * sum(jnp.sum(part**2) for part in (r, gaps, self._prior(x.z)))
+        return jnp.where(jnp.isfinite(value), value, jnp.inf)
+
+    def linear(self, x: Unknowns) -> Chain:
+        """Errors and gaps by steps of the states in units and of z."""
+
+        def one(q, v, q1, v1, window, follows):
+            def rows(d: Array, z: Array):
+                r, q_end, v_end = self._errors(z, *self.moved(q, v, d), window, follows)
+                values = r, self._gap(q1, v1, q_end, v_end)
+                return values, (values, q_end, v_end)
+
+            still = jnp.zeros((2 * v.size,), v.dtype)
+            J, ((r, gap), *end) = jax.jacfwd(rows, (0, 1), has_aux=True)(still, x.z)
+            by_next = jax.jacfwd(lambda d: self._gap(*self.moved(q1, v1, d), *end))(still)
+            link = jnp.concatenate([J[1][0], by_next, J[1][1], gap[:, None]], axis=1)
+            own = jnp.concatenate([*J[0], r[:, None]], axis=1)
+            return own, jnp.where(follows, link, 0)
+
+        own, links = jax.vmap(one)(x.q, x.v, *_next(x), self.data, self.follows)
+        prior = jax.jacfwd(self._prior)(x.z), self._prior(x.z)[:, None]
+        return compressed(Chain(own, links, jnp.concatenate(prior, axis=1)))
+
+    def _errors(self, z: Array, q0: Array, v0: Array, window: Dataset, follows: Array):
+        """Of one window, and its end; a sample that two windows share counts in the second."""
+        nominal = self.learn.nominal
+        model, options = self.learn.model(z), dict(self.options)
+        q, v = simulated(model, q0, v0, window.tau, self.dt, **options)
+        miss = jax.vmap(lambda a, b: difference(nominal, a, b))(window.q, q)
+        parts = [robust(self.loss, miss / self.q_sigma)]
+        if self.v_sigma is not None:
+            parts.append(robust(self.loss, (v - window.v) / self.v_sigma))
+        r = jnp.concatenate(parts, axis=1)
+        return jnp.where(follows, r.at[-1].set(0), r).reshape(-1), q[-1], v[-1]
+
+    def _gap(self, q1: Array, v1: Array, q: Array, v: Array) -> Float[Array, " s"]:
+        apart = difference(self.learn.nominal, q1, q)
+        return jnp.concatenate([apart / self.q_sigma, (v - v1) / self.v_unit])
+
+    def _prior(self, z: Array) -> Array:
+        return prior_residuals(self.learn, z, self.learn.model(z), self.weight)
+
+
+def _next(x: Unknowns) -> tuple[Array, Array]:
+    """The first state of the window that comes after each."""
+    return jnp.roll(x.q, -1, axis=0), jnp.roll(x.v, -1, axis=0)
