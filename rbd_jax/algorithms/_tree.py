@@ -2,7 +2,7 @@
 
 An algorithm says what happens at one node, an executor here decides how the nodes are visited:
 
-- ``"bodies"``: ``lax.scan`` over the nodes, one after the other: the least work.
+- ``"bodies"``: ``lax.scan`` over the nodes, one after the other: the least work (not for sums).
 - ``"levels"``: ``lax.scan`` over the depths, all nodes of a depth at once: the fewest steps.
 - ``"doubling"`` (associative products and sums): log₂(depth) rounds over all nodes at once.
 - ``"mask"`` (sums only): one product with the 0/1 matrix of ancestors.
@@ -101,6 +101,15 @@ def _passes() -> tuple[str, str]:
 def _sums(tree: Tree) -> tuple[str, str]:
     """Executors of sums, the faster one first."""
     return ("mask", "doubling") if tree.n <= _MASK_LIMIT else ("doubling", "mask")
+
+
+def _products() -> tuple[str, str]:
+    """Executors of associative products, the faster one first.
+
+    On CPUs the loop also wins since its result is stored: XLA computes the rounds of doubling
+    anew in every expression that uses them.
+    """
+    return ("bodies", "doubling") if loops_are_cheap() else ("doubling", "bodies")
 
 
 def root_to_leaf(
@@ -203,11 +212,14 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any, executor: str | 
     return jax.tree.map(lambda y: y.reshape(-1, *y.shape[2:])[levels.position], out)
 
 
-def ancestor_product(tree: Tree, operation: Callable, x: Any) -> Any:
+def ancestor_product(tree: Tree, operation: Callable, x: Any, one: Any) -> Any:
     """``x_root ∘ … ∘ x_parent ∘ x_i`` for every node, for an associative ``operation`` on rows.
 
-    Pointer doubling: after round k each node holds the product over its 2ᵏ nearest ancestors.
+    One body after the other, or by pointer doubling: after round k each node holds the product
+    over its 2ᵏ nearest ancestors. ``one`` is the neutral value of a row.
     """
+    if _choice(tree, None, *_products()) == "bodies":
+        return root_to_leaf(tree, operation, x, one, "bodies")
     for up in tree.jumps:
         has = up >= 0
         above = jax.tree.map(lambda y, up=up: y[np.maximum(up, 0)], x)
@@ -225,7 +237,7 @@ def ancestor_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
     if _choice(tree, None, *_sums(tree)) == "mask":
         mask = jnp.asarray(tree.ancestor_mask, x.dtype)
         return jnp.matmul(mask, x, precision="highest")
-    return ancestor_product(tree, jnp.add, x)
+    return ancestor_product(tree, jnp.add, x, jnp.zeros(x.shape[1:], x.dtype))
 
 
 def subtree_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:

@@ -45,8 +45,8 @@ def centred_poses(model: Model, q: Float[Array, " nq"]) -> se3.Pose:
     """Body poses with world axes and the origin at the root body of each tree."""
     tree = model.topology.tree
     R, p = joint_placements(model, q)
-    is_root = (tree.depths == 0)[:, None]
-    return ancestor_product(tree, se3.compose, (R, jnp.where(is_root, jnp.zeros_like(p), p)))
+    p = jnp.where((tree.depths == 0)[:, None], jnp.zeros_like(p), p)
+    return ancestor_product(tree, se3.compose, (R, p), se3.identity(p.dtype))
 
 
 def pose(model: Model, q: Float[Array, " nq"]) -> Pose:

@@ -22,7 +22,8 @@ def forward_kinematics(
         model: the robot.
         q: configuration (rad, m; quaternions wxyz are normalised inside).
     """
-    return ancestor_product(model.topology.tree, se3.compose, joint_placements(model, q))
+    one = se3.identity(q.dtype)
+    return ancestor_product(model.topology.tree, se3.compose, joint_placements(model, q), one)
 
 
 @checked

@@ -57,7 +57,7 @@ def inverse_dynamics(
     """
     topology = model.topology
     T = joint_placements(model, q)
-    R, r = ancestor_product(topology.tree, se3.compose, T)
+    R, r = ancestor_product(topology.tree, se3.compose, T, se3.identity(T[1].dtype))
     X = hybrid.joint_screws(model, R)
     V, dV = of_hybrid(R, hybrid.motion_at(model, r, X, (v, a), base_acceleration(model)))
     W = mixed_wrench(model.inertia, R, V, dV)

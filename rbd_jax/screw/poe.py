@@ -85,7 +85,7 @@ def spatial_screws(
     :func:`body_screws`; Y does not depend on ``frames``.
     """
     X, B = body_screws(model, frames)
-    A = ancestor_product(model.topology.tree, se3.compose, B)
+    A = ancestor_product(model.topology.tree, se3.compose, B, se3.identity(B[1].dtype))
     return to_parent(_of_dofs(model, A), X), A
 
 
@@ -120,7 +120,7 @@ def poses_by_body_screws(
     """
     X, B = body_screws(model, frames)
     factors = se3.compose(B, _exponentials(model, q, X))
-    return ancestor_product(model.topology.tree, se3.compose, factors)
+    return ancestor_product(model.topology.tree, se3.compose, factors, se3.identity(q.dtype))
 
 
 @checked
@@ -133,4 +133,6 @@ def poses_by_spatial_screws(
     """
     Y, A = spatial_screws(model, frames)
     factors = _exponentials(model, q, Y)
-    return se3.compose(ancestor_product(model.topology.tree, se3.compose, factors), A)
+    return se3.compose(
+        ancestor_product(model.topology.tree, se3.compose, factors, se3.identity(q.dtype)), A
+    )
