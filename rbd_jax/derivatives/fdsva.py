@@ -41,15 +41,20 @@ def forward_dynamics_derivatives(
     Raises:
         ValueError: for a wrong shape or an unknown method.
     """
+    return acceleration_with_derivatives(model, q, v, tau, f_ext, method)[1]
+
+
+def acceleration_with_derivatives(model, q, v, tau, f_ext, method="dmm"):
+    """``a`` and ``(∂a/∂q, ∂a/∂v, M⁻¹)``, see :func:`forward_dynamics_derivatives`."""
     dense = method == "dmm"
-    _, _, g, m, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext, dense)
+    a, _, g, m, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext, dense)
     dq, dv = torque_matrices(model, residual(model, g, m))[:2]
     if method == "dmm":
         Minv = inverse_matrix(model.topology, solver)
         by_q, by_v = (jnp.matmul(Minv, -x, precision="highest") for x in (dq, dv))
-        return by_q, by_v, Minv
+        return a, (by_q, by_v, Minv)
     if method == "aza":
         columns = jnp.concatenate([-dq, -dv, jnp.eye(model.nv, dtype=dq.dtype)], axis=1)
         by_q, by_v, Minv = jnp.split(solver.columns(model.topology, columns), 3, axis=1)
-        return by_q, by_v, Minv
+        return a, (by_q, by_v, Minv)
     raise ValueError(f"forward_dynamics_derivatives: method must be 'dmm' or 'aza', got {method!r}")

@@ -35,7 +35,7 @@ class ChainStep(NamedTuple):
 
 def chain_cost(chain: Chain) -> Float[Array, ""]:
     """Where all unknowns are zero."""
-    return 0.5 * sum(jnp.sum(rows[..., -1] ** 2) for rows in chain)
+    return 0.5 * jnp.sum(jnp.stack([jnp.sum(rows[..., -1] ** 2) for rows in chain]))
 
 
 def compressed(chain: Chain) -> Chain:
@@ -49,14 +49,15 @@ def damped(chain: Chain, damping: Float[Array, ""]) -> Chain:
     squares = [jnp.sum(rows**2, axis=1) for rows in chain[:2]]
     into = jnp.roll(squares[1][:, s : 2 * s], 1, axis=0)  # of the link before
     x = squares[0][:, :s] + squares[1][:, :s] + into
-    z = sum(jnp.sum(rows[..., -k - 1 : -1].reshape(-1, k) ** 2, axis=0) for rows in chain)
+    of_z = jnp.concatenate([rows[..., -k - 1 : -1].reshape(-1, k) for rows in chain])
+    # what hardly anything is known of moves by the order of one at most
+    z = 1 + jnp.sum(of_z**2, axis=0)
     root = jnp.sqrt(damping)
 
     def rows(square: Array, columns: int) -> Array:
         return jnp.pad(root * jnp.diag(jnp.sqrt(square)), ((0, 0), (0, columns - square.size)))
 
     own = jax.vmap(lambda square: rows(square, s + k + 1))(x)
-    z = z + 1  # what hardly anything is known of moves by the order of one at most
     return Chain(
         jnp.concatenate([chain.own, own], axis=1),
         chain.links,

@@ -14,7 +14,7 @@ from ._chain import Chain, compressed
 from ._linear import WIDTH, friction_torque
 from ._parameters import Parameters
 from ._solve import prior_residuals, robust
-from .data import Dataset
+from .data import Dataset, required
 
 
 def simulated(
@@ -108,11 +108,13 @@ class Windows(eqx.Module):
         """Of one window, and its end; a sample that two windows share counts in the second."""
         nominal = self.learn.nominal
         model, options = self.learn.model(z), dict(self.options)
-        q, v = simulated(model, q0, v0, window.tau, self.dt, **options)
+        (tau,) = required("fit_trajectories", window, "tau")
+        q, v = simulated(model, q0, v0, tau, self.dt, **options)
         miss = jax.vmap(lambda a, b: difference(nominal, a, b))(window.q, q)
         parts = [robust(self.loss, miss / self.q_sigma)]
         if self.v_sigma is not None:
-            parts.append(robust(self.loss, (v - window.v) / self.v_sigma))
+            (measured,) = required("fit_trajectories", window, "v")
+            parts.append(robust(self.loss, (v - measured) / self.v_sigma))
         r = jnp.concatenate(parts, axis=1)
         return jnp.where(follows, r.at[-1].set(0), r).reshape(-1), q[-1], v[-1]
 

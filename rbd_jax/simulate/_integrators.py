@@ -58,9 +58,12 @@ def implicit_damping(
     """
     if not isinstance(acceleration, Actuated):
         raise TypeError("implicit_damping: a step of rollout or step only, whose forces are known")
-    robot = acceleration.model
-    heavier = eqx.tree_at(lambda m: m.armature, robot, robot.armature + dt * robot.damping)
+    heavier = _heavier(acceleration.model, dt)
     return semi_implicit_euler(model, replace(acceleration, model=heavier), t, q, v, dt)
+
+
+def _heavier(model: Model, dt: Array) -> Model:
+    return eqx.tree_at(lambda m: m.armature, model, model.armature + dt * model.damping)
 
 
 INTEGRATORS: dict[str, Callable] = {
@@ -71,6 +74,14 @@ INTEGRATORS: dict[str, Callable] = {
     "variational": variational,
     "generalized_alpha": GeneralizedAlpha(),
 }
+
+
+def accelerated_once(integrator: str | Callable, model: Model, dt: Array) -> Model | None:
+    """The robot whose acceleration a step takes, if it is semi-implicit Euler with that robot's."""
+    step = resolve(integrator)
+    if step is implicit_damping:
+        return _heavier(model, dt)
+    return model if step is semi_implicit_euler else None
 
 
 def resolve(integrator: str | Callable) -> Callable:

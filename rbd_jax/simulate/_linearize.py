@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
+from ..derivatives.fdsva import acceleration_with_derivatives
 from ..model import Model, rate_from_velocity, velocity_from_rate
 from ._actuated import Actuated
-from ._integrators import resolve
+from ._integrators import accelerated_once, resolve, semi_implicit_euler
 
 
 @checked
@@ -48,18 +49,27 @@ def step_derivatives(
     leaves as a rate of the coordinates, which at a point is all that ``integrate`` and
     ``difference`` do to it.
     """
-    t = jnp.zeros((), q.dtype)
-    dt = jnp.asarray(dt, q.dtype)
+    t, dt = jnp.zeros((), q.dtype), jnp.asarray(dt, q.dtype)
+    dq, dv, dtau = jnp.split(jnp.eye(3 * model.nv, dtype=q.dtype), 3, axis=1)
+    robot = accelerated_once(integrator, model, dt)
 
-    def advance(q, v, tau):
-        actuated = Actuated(model, tau, f_ext, for_jacobians=True)
-        return resolve(integrator)(model, actuated, t, q, v, dt)
+    def actuated(q, v, tau):
+        acceleration = Actuated(model, tau, f_ext, for_jacobians=True)
+        return resolve(integrator)(model, acceleration, t, q, v, dt)
 
-    def push(dq, dv, dtau):
-        rates = rate_from_velocity(model, q, dq), dv, dtau
-        (q1, _), (rate, dv1) = jax.jvp(advance, (q, v, tau), rates)
+    def accelerated(q, v, a):
+        return semi_implicit_euler(model, lambda *_: a, t, q, v, dt)
+
+    if robot is None:
+        advance, drive, ddrive = actuated, tau, dtau
+    else:  # tangents of a are the columns of its Jacobian: no product with a basis
+        drive, blocks = acceleration_with_derivatives(robot, q, v, tau, f_ext)
+        advance, ddrive = accelerated, jnp.concatenate(blocks, axis=1).T
+
+    def push(dq, dv, ddrive):
+        rates = rate_from_velocity(model, q, dq), dv, ddrive
+        (q1, _), (rate, dv1) = jax.jvp(advance, (q, v, drive), rates)
         return jnp.concatenate([velocity_from_rate(model, q1, rate), dv1])
 
-    basis = jnp.split(jnp.eye(3 * model.nv, dtype=q.dtype), 3, axis=1)
-    AB = jax.vmap(push, out_axes=1)(*basis)
+    AB = jax.vmap(push, out_axes=1)(dq, dv, ddrive)
     return AB[:, : 2 * model.nv], AB[:, 2 * model.nv :]
