@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import public_functions, quick_jit, traced
+from calls import each_public_function, public_functions, quick_jit, traced
 from helpers import assert_close, quaternion_slices, random_states, scale_quaternions, stack
 from jax.flatten_util import ravel_pytree
 
@@ -311,7 +311,7 @@ def test_the_search_for_imprecise_products_finds_one():
     assert len(_imprecise(program.jaxpr)) == 1
 
 
-@pytest.mark.parametrize("name", sorted(public_functions()))
+@pytest.mark.parametrize("name", each_public_function())
 def test_every_product_states_the_highest_precision(name):
     """On a GPU a float32 product of default precision may keep three digits (TF32)."""
     kinds = "free", "spherical", "translation", "revolute"
@@ -330,7 +330,7 @@ def _growth(name, chains) -> list[int]:
     return rounds
 
 
-@pytest.mark.parametrize("name", sorted(public_functions()))
+@pytest.mark.parametrize("name", each_public_function())
 def test_no_loop_over_bodies_is_unrolled(name, monkeypatch):
     """The program of a chain grows by one round of pointer doubling when the chain doubles."""
     monkeypatch.setattr(_rules, "DENSE_LIMIT", 0)  # so that the algorithm is the same for all

@@ -559,9 +559,11 @@ def test_leaf_to_root_is_the_loop_over_children(tree, executor):
             assert_close(got[k][i], outs[i][k])
 
 
-def test_ancestor_product_is_the_product_along_the_chain(tree):
-    T = _poses(tree.n)
-    got = _tree.ancestor_product(tree, se3.compose, T)
+@pytest.mark.parametrize("executor", ["bodies", "doubling"])
+def test_ancestor_product_is_the_product_along_the_chain(tree, executor):
+    T, one = _poses(tree.n), se3.identity(jnp.zeros(()).dtype)
+    tree = rbd.model._topology.Tree(tree.parents, (executor,))
+    got = _tree.ancestor_product(tree, se3.compose, T, one)
     values = []
     for i, parent in enumerate(tree.parents):
         own = T[0][i], T[1][i]
@@ -623,7 +625,8 @@ def test_executors_agree_in_every_algorithm():
 
 def test_inverse_dynamics_where_loops_are_slow(monkeypatch):
     """What accelerators run, in ground coordinates without a loop, is RNEA too."""
-    monkeypatch.setattr(_rules, "loops_are_cheap", lambda: False)
+    for module in (_rules, _tree):
+        monkeypatch.setattr(module, "loops_are_cheap", lambda: False)
     m = robot("random_tree1")
     s = random_state(m)
     lowered = jax.jit(lambda m, s: rbd.inverse_dynamics(m, s.q, s.v, s.a, s.f_ext)).lower(m, s)
