@@ -2,9 +2,9 @@
 
 An algorithm says what happens at one node, an executor here decides how the nodes are visited:
 
-- ``"bodies"``: ``lax.scan`` over the nodes, one after the other: the least work (not for sums).
+- ``"bodies"``: ``lax.scan`` over the nodes, one after the other: the least work.
 - ``"levels"``: ``lax.scan`` over the depths, all nodes of a depth at once: the fewest steps.
-- ``"doubling"`` (associative products and sums): log₂(depth) rounds over all nodes at once.
+- ``"doubling"`` (products and sums): log₂(depth) rounds over all nodes at once.
 - ``"mask"`` (sums only): one product with the 0/1 matrix of ancestors.
 
 Which one is the default was measured (``python -m benchmarks formulations``);
@@ -59,8 +59,8 @@ def with_executors(model: Model, *names: str) -> Model:
 
     Args:
         model: the robot.
-        names: of ``"bodies"`` and ``"levels"`` (recursions), ``"mask"`` and ``"doubling"`` (sums
-            along the tree), those to be used; where none of the names applies, and with no name at
+        names: of ``"bodies"`` (recursions, products along the tree), ``"levels"`` (recursions),
+            ``"mask"`` (sums) and ``"doubling"`` (sums, products), those to be used; where none of the names applies, and with no name at
             all, what was measured to be fastest.
 
     Returns:

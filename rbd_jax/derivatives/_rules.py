@@ -1,4 +1,4 @@
-"""Every derivative rule of the library: functions with analytical ``custom_jvp``.
+"""The derivative rules of the dynamics: functions with analytical ``custom_jvp``.
 
 Each rule is linear in the tangents, so reverse mode is its transpose, and is written with plain
 operations on the residual, so higher derivatives follow. Tangents that are symbolically zero
@@ -10,6 +10,7 @@ cost nothing. The rules are
 
 with δτ the operator of ``_operator`` (Singh, Algorithm 1; Kim, Table 5). The tangent of an
 ambient q is first mapped to the tangent space, which drops the change of a quaternion's length.
+The matrix M⁻¹ itself has its rule in ``_inverse``, which these rules rest on.
 """
 
 import equinox as eqx
