@@ -122,7 +122,11 @@ def _numpy(x):
 
 
 @pytest.mark.parametrize(
-    "integrator", ["semi_implicit_euler", pytest.param("rk4", marks=pytest.mark.slow)]
+    "integrator",
+    [
+        "semi_implicit_euler",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("implicit_damping", "rk4")),
+    ],
 )
 def test_step_derivatives_equal_differences_on_the_manifold(case, integrator):
     model, q, v, tau, _, f_ext = case

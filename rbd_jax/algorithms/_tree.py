@@ -60,8 +60,8 @@ def with_executors(model: Model, *names: str) -> Model:
     Args:
         model: the robot.
         names: of ``"bodies"`` (recursions, products along the tree), ``"levels"`` (recursions),
-            ``"mask"`` (sums) and ``"doubling"`` (sums, products), those to be used; where none of the names applies, and with no name at
-            all, what was measured to be fastest.
+            ``"mask"`` (sums) and ``"doubling"`` (sums, products), those to be used; where none of
+            the names applies, and with no name at all, what was measured to be fastest.
 
     Returns:
         A robot with the same leaves. The choice is part of its static structure, so that compiled
