@@ -160,11 +160,16 @@ def motion_subspace(model: Model) -> Float[Array, "nv 6"]:
 
 
 def _per_joint(model: Model, name: str, of_q: bool, args: tuple) -> Array:
-    """Apply a joint-interface function to all joints; ``args`` are (array, is it laid out as q)."""
+    """Apply a joint-interface function to all joints; ``args`` are (array, is it laid out as q).
+
+    Reverse mode keeps the arguments alone: a rotation's functions take a hundred short steps, and
+    storing each in every step of a rollout costs more than computing them again.
+    """
     parts = []
     for group, _, q_index, v_index, _ in _groups(model):
         inputs = [_rows(x, q_index if q_like else v_index) for x, q_like in args]
-        parts.append((q_index if of_q else v_index, getattr(group, name)(*inputs)))
+        function = jax.checkpoint(getattr(group, name), prevent_cse=False)
+        parts.append((q_index if of_q else v_index, function(*inputs)))
     return _merge(parts, args[0][0])
 
 

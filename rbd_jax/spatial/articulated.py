@@ -41,7 +41,7 @@ def less(Ia: Articulated, psi: Float[Array, ""], U: Float[Array, "6"]) -> Articu
 def to_parent(T: Pose, Ia: Articulated) -> Articulated:
     """``Ad*_{T⁻¹} Π Ad_{T⁻¹}``. Source: Kim (48)."""
     R, p = T
-    A, B, C = (so3.matmul(so3.matmul(R, X), so3.transpose(R)) for X in Ia)
+    A, B, C = so3.matmul(so3.matmul(R[None], jnp.stack(Ia)), so3.transpose(R)[None])
     P = so3.hat(p)
     BP, PC = so3.matmul(B, P), so3.matmul(P, C)
     return A - BP - so3.transpose(BP) - so3.matmul(PC, P), B + PC, C
