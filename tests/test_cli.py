@@ -105,9 +105,8 @@ def test_a_broken_file(tmp_path):
     assert "cannot load" in result.output and "broken.urdf" in result.output
 
 
-@pytest.mark.parametrize(
-    "precision", [pytest.param("--float32", marks=pytest.mark.slow), "--float64"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["--float32", "--float64"])
 def test_demo(tmp_path, precision):
     picture = tmp_path / "demo.png"
     result = run("demo", "--robot", "sample:pendulum", "--batch", 3, "--steps", 12,

@@ -84,6 +84,7 @@ def test_an_event_ends_the_motion_where_it_happens():
     assert_close(v, -jnp.sqrt(2 * 9.81 * (1 - jnp.cos(jnp.ones(1)))), atol=1e-7)
 
 
+@pytest.mark.slow
 def test_gradient_with_respect_to_state_and_robot_equals_differences():
     model = samples.double_pendulum()
     s = random_state(model)

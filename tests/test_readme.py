@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 README = Path(__file__).resolve().parent.parent / "README.md"
 
 
@@ -13,6 +15,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(), re.M | re.S)
 
 
+@pytest.mark.slow  # CI runs it with the notebooks
 def test_snippets():
     """In a process of its own: with JAX's default settings, as a reader would run them."""
     code = "\n".join(blocks("python"))

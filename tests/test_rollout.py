@@ -90,7 +90,7 @@ def gradient(case):
 
 @pytest.mark.parametrize(
     ("loss", "mode"),
-    [(_by_policy, "levels"), (_by_policy, "adjoint")]
+    [(_by_policy, "adjoint"), pytest.param(_by_policy, "levels", marks=pytest.mark.slow)]
     + [pytest.param(_by_rows, m, marks=pytest.mark.slow) for m in MODES]
     + [pytest.param(_by_policy, m, marks=pytest.mark.slow) for m in MODES if "e" == m[0]],
 )

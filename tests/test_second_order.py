@@ -152,7 +152,9 @@ def test_step_derivatives_equal_differences_on_the_manifold(case, integrator):
         _close(*run(model, q, v, tau, d / jnp.linalg.norm(d)), tolerance=1e-9)
 
 
-@pytest.mark.parametrize("which", ["dmm", "aza", pytest.param("step", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "which", ["dmm", *(pytest.param(w, marks=pytest.mark.slow) for w in ("aza", "step"))]
+)
 def test_explicit_derivatives_can_be_differentiated(case, which):
     """Their gradients are those of the Jacobians of the rules, for model leaves too."""
     model, q, v, tau, _, f_ext = case
