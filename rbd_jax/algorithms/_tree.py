@@ -11,7 +11,8 @@ Which one is the default was measured (``python -m benchmarks formulations``);
 :func:`with_executors` overrides it for a robot.
 
 Values are pytrees with a leading axis of one row a node; inside, they travel as one flat array,
-since XLA:CPU is slow at loops that carry many small ones.
+since XLA:CPU is slow at loops that carry many small ones. A loop over bodies carries the values
+of those few nodes alone that still wait for a child (``Slots``): a batch of them stays in cache.
 """
 
 import dataclasses
@@ -135,16 +136,16 @@ def root_to_leaf(
         return value.pack(step(value.unpack(parent), inputs.unpack(row)), 0)
 
     if _choice(tree, executor, *_passes()) == "bodies":
-        start = jnp.zeros((tree.n + 1, top.shape[0]), top.dtype).at[tree.n].set(top)
+        slots = tree.slots
 
-        def body(buffer, i_parent_row):
-            i, parent, row = i_parent_row
-            new = flat_step(buffer[parent], row)
-            return buffer.at[i].set(new), None
+        def body(values, own_parent_row):
+            own, parent, row = own_parent_row
+            new = flat_step(values[parent], row)
+            return values.at[own].set(new), new
 
-        index = jnp.arange(tree.n, dtype=jnp.int32)
-        buffer, _ = jax.lax.scan(body, start, (index, jnp.asarray(tree.parent_rows), xs))
-        return value.unpack(buffer[: tree.n])
+        start = jnp.zeros((slots.count, top.shape[0]), top.dtype).at[slots.world].set(top)
+        rows = jnp.asarray(slots.own), jnp.asarray(slots.parent), xs
+        return value.unpack(jax.lax.scan(body, start, rows)[1])
 
     levels = tree.levels
     _, width = levels.shape
@@ -186,17 +187,17 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any, executor: str | 
         return message.pack(up, 0), out
 
     if _choice(tree, executor, *_passes()) == "bodies":
+        slots = tree.slots
 
-        def body(buffer, i_parent_row):
-            i, parent, row = i_parent_row
-            up, out = flat_step(row, buffer[i])
-            return buffer.at[parent].add(up), out
+        def body(sums, x):
+            own, parent, leaf, last, row = x
+            up, out = flat_step(row, jnp.where(leaf, empty, sums[own]))
+            return sums.at[parent].set(jnp.where(last, up, sums[parent] + up)), out
 
-        start = jnp.broadcast_to(empty, (tree.n + 1, empty.shape[0]))
-        index = jnp.arange(tree.n, dtype=jnp.int32)
-        rows = (index, jnp.asarray(tree.parent_rows), xs)
-        _, out = jax.lax.scan(body, start, rows, reverse=True)
-        return out
+        start = jnp.zeros((slots.count, empty.shape[0]), empty.dtype)
+        static = slots.own, slots.parent, slots.leaf, slots.last
+        rows = (*(jnp.asarray(x) for x in static), xs)
+        return jax.lax.scan(body, start, rows, reverse=True)[1]
 
     levels = tree.levels
     _, width = levels.shape

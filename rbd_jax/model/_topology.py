@@ -28,6 +28,11 @@ class Tree:
         return np.where(p < 0, self.n, p).astype(np.int32)
 
     @cached_property
+    def slots(self) -> "Slots":
+        """Where the values of the nodes live while a recursion goes through the tree."""
+        return Slots(self)
+
+    @cached_property
     def depths(self) -> np.ndarray:
         """Number of nodes between each node and the world, (n,)."""
         depth = np.zeros(self.n, dtype=np.int32)
@@ -65,6 +70,33 @@ class Tree:
     def levels(self) -> "Levels":
         """The nodes sorted by depth."""
         return Levels(self)
+
+
+class Slots:
+    """Few places for the values of many nodes: a node's is free again after its last child.
+
+    A chain needs one, a humanoid four. ``own[i]`` and ``parent[i]`` are the slots of node i and of
+    its parent, ``world`` that above the roots, ``count`` how many there are. ``leaf[i]``: node i
+    has no child; ``last[i]``: it is the last child of its parent, whose slot it takes over.
+    """
+
+    def __init__(self, tree: Tree):
+        n, parents = tree.n, tree.parent_rows
+        self.leaf = ~np.isin(np.arange(n), parents)
+        last_child = np.full(n + 1, -1)
+        last_child[parents] = np.arange(n)  # of equal indices numpy keeps the last
+        self.last = last_child[parents] == np.arange(n)
+        slots, free, self.count = np.zeros(n + 1, dtype=np.int32), [], 1
+        for i, p in enumerate(parents):
+            if self.last[i]:
+                slots[i] = slots[p]
+            elif free:
+                slots[i] = free.pop()
+            else:
+                slots[i], self.count = self.count, self.count + 1
+            if self.leaf[i]:
+                free.append(slots[i])
+        self.own, self.parent, self.world = slots[:n], slots[parents], int(slots[n])
 
 
 class Levels:
