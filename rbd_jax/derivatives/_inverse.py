@@ -18,7 +18,9 @@ def invert(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     M is scaled to unit diagonal first, which takes the condition number of real robots from
     1e4…1e10 to 30…1e4; without it single precision is hopeless, and elimination without a search
-    for pivots would lose digits.
+    for pivots would lose digits. Leaves are eliminated before their parents, the last row first, as
+    articulated bodies are: what is subtracted is then never nearly all of a body's inertia. From
+    the root on, a chain of 35 joints loses two digits more.
     """
     if M.size == 0:
         return M
@@ -36,9 +38,10 @@ def _invert_jvp(primals, tangents):
 
 
 def _eliminate(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The inverse, column after column: each step exchanges one unknown with its right-hand side.
+    """The inverse, column after column, the last one first.
 
-    With ``d = A_kk``, the step is the update ``A − (A_:k − e_k) (A_k: + e_k) / d`` of rank one.
+    A step exchanges one unknown with its right-hand side. With ``d = A_kk``, it is the update
+    ``A − (A_:k − e_k) (A_k: + e_k) / d`` of rank one.
     """
 
     def step(A, k_e):
@@ -46,7 +49,8 @@ def _eliminate(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
         return A - jnp.outer((A[:, k] - e) / A[k, k], A[k] + e), None
 
     n = A.shape[0]
-    return jax.lax.scan(step, A, (jnp.arange(n, dtype=jnp.int32), jnp.eye(n, dtype=A.dtype)))[0]
+    order = jnp.arange(n, dtype=jnp.int32), jnp.eye(n, dtype=A.dtype)
+    return jax.lax.scan(step, A, order, reverse=True)[0]
 
 
 def _eliminate_blocks(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -69,4 +73,4 @@ def _eliminate_blocks(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     starts = size * jnp.arange(blocks, dtype=jnp.int32)
     units = jnp.eye(n + more, dtype=A.dtype).reshape(blocks, size, n + more)
-    return jax.lax.scan(step, A, (starts, units))[0][:n, :n]
+    return jax.lax.scan(step, A, (starts, units), reverse=True)[0][:n, :n]
