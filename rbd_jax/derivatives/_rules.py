@@ -10,7 +10,7 @@ cost nothing. The rules are
 
 with δτ the operator of ``_operator`` (Singh, Algorithm 1; Kim, Table 5). The tangent of an
 ambient q is first mapped to the tangent space, which drops the change of a quaternion's length.
-The matrix M⁻¹ itself has its rule in ``_inverse``, which these rules rest on.
+The matrix M⁻¹ itself has the rule ``−M⁻¹ δM M⁻¹``.
 """
 
 import equinox as eqx
@@ -25,6 +25,7 @@ from ..algorithms.articulated import Factor
 from ..algorithms.hybrid import articulated_dynamics
 from ..algorithms.rnea import rnea
 from ..model import Model, velocity_from_rate
+from ._inverse import invert
 from ._maps import solver, torque_map
 from ._operator import Residual, residual
 from ._perturbation import model_torque
@@ -222,6 +223,16 @@ def hybrid_dynamics(
     """
     given = of_bodies(model.topology, prescribed[:, None])[:, 0]
     return _hybrid_dynamics(model, q, v, a, tau, f_ext, given, False)
+
+
+# --- the inverse of a matrix --------------------------------------------------
+
+
+@invert.defjvp
+def _invert_jvp(primals, tangents):
+    X = invert(primals[0])
+    product = jnp.matmul(tangents[0], X, precision="highest")
+    return X, -jnp.matmul(X, product, precision="highest")
 
 
 # --- the mass matrix as a linear map ------------------------------------------

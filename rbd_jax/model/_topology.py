@@ -75,7 +75,7 @@ class Tree:
 class Slots:
     """Few places for the values of many nodes: a node's is free again after its last child.
 
-    A chain needs one, a humanoid four. ``own[i]`` and ``parent[i]`` are the slots of node i and of
+    A chain needs one, a humanoid five. ``own[i]`` and ``parent[i]`` are the slots of node i and of
     its parent, ``world`` that above the roots, ``count`` how many there are. ``leaf[i]``: node i
     has no child; ``last[i]``: it is the last child of its parent, whose slot it takes over.
     """
