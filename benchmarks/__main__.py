@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="with --robots: keep the rows of other robots in the results of an earlier run",
+        help="keep the rows of an earlier run for robots and dtypes that this one does not reach",
     )
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")
     parser.add_argument(

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,21 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass
 class Table:
-    """Rows of named cells under a title, and what to know when reading them."""
+    """Rows of named cells under a title, and what to know when reading them.
+
+    ``kept`` are rows of an earlier run; the first new row of a robot and dtype drops its old ones.
+    """
 
     title: str
     notes: str = ""
     rows: list[dict[str, Any]] = field(default_factory=list)
+    kept: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, **cells: Any) -> None:
         """Append a row; print it at once, so that a long run shows where it is."""
-        self.rows.append(cells)
+        old = [r for r in self.kept if _subject(r) == _subject(cells)]
+        self.kept = [r for r in self.kept if r not in old]
+        self.rows = [*(r for r in self.rows if r not in old), cells]
         print("  " + "  ".join(f"{k} {_text(v)}" for k, v in cells.items()), flush=True)
 
     @property
@@ -56,6 +62,10 @@ def _text(x: Any) -> str:
     return str(x)
 
 
+def _subject(row: dict[str, Any]) -> tuple:
+    return row.get("robot"), row.get("dtype")
+
+
 class Report:
     """All tables of one benchmark; ``write`` stores what there is so far."""
 
@@ -67,7 +77,6 @@ class Report:
         self.settings = {k: getattr(options, k) for k in keep if getattr(options, k) is not None}
         self.tables: list[Table] = []
         self.plots: list[str] = []
-        self.again = options.robots or [], options.dtypes
         old = self.folder / f"{name}.json"
         self.kept = json.loads(old.read_text()) if options.keep and old.exists() else {}
         print(f"{name}: {self._head(self.environment)}", flush=True)
@@ -75,11 +84,8 @@ class Report:
     def table(self, title: str, notes: str = "") -> Table:
         """Start a table."""
         print(title, flush=True)
-        robots, dtypes = self.again
-        same = [t["rows"] for t in self.kept.get("tables", []) if t["title"] == title]
-        rows = [r for r in sum(same, []) if r.get("robot") not in robots
-                or r.get("dtype", dtypes[0]) not in dtypes]  # fmt: skip
-        self.tables.append(Table(title, notes, rows))
+        rows = sum((t["rows"] for t in self.kept.get("tables", []) if t["title"] == title), [])
+        self.tables.append(Table(title, notes, rows, rows))
         return self.tables[-1]
 
     def plot_path(self, suffix: str = "") -> Path:
@@ -104,7 +110,8 @@ class Report:
         earlier = self.kept.get("earlier", [])
         if self.kept:
             earlier = [*earlier, {k: self.kept[k] for k in ("environment", "settings")}]
-        tables = [asdict(t) | {"columns": t.columns} for t in self.tables]
+        names = "title", "notes", "rows", "columns"
+        tables = [{n: getattr(t, n) for n in names} for t in self.tables]
         content = {
             "name": self.name,
             "environment": self.environment,

@@ -149,3 +149,11 @@ def test_guard_exits_with_one_for_a_slower_row(
         guard.main(options)
     assert len(asked) == calls
     assert ("SLOWER" in capsys.readouterr().out) == bool(code)
+
+
+def test_a_second_run_keeps_the_rows_of_robots_that_it_does_not_reach():
+    old = [{"robot": r, "dtype": "float32", "time": x} for r, x in [("a", 1), ("b", 2), ("b", 3)]]
+    table = Table("times", "", old, old)
+    for time in (4, 5):
+        table.add(robot="b", dtype="float32", time=time)
+    assert [(r["robot"], r["time"]) for r in table.rows] == [("a", 1), ("b", 4), ("b", 5)]
