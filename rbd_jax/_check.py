@@ -1,4 +1,4 @@
-"""Shape checks of the public functions' arguments: a clear error instead of a wrong number."""
+"""Checks of the public functions' arguments: a clear error instead of a wrong number."""
 
 import functools
 import inspect
@@ -31,13 +31,17 @@ _SHAPES = {
     "stiffness": ("nv",),
     "rotor": ("nv",),
 }
+_RANKS = {"inertia": 2, "placement_R": 3, "placement_p": 2, "axis": 2, "pitch": 1, "gravity": 1,
+          "armature": 1, "damping": 1}  # fmt: skip
 
 
 def checked(function: Callable) -> Callable:
     """Check the arguments that have one of the standard names before calling ``function``.
 
-    Raises ValueError for a wrong shape and TypeError for integers, a string or a missing model;
-    both name the argument, what was expected and the remedy. Costs nothing under ``jit``.
+    Raises ValueError for a wrong shape or a fleet of models that is not mapped over, and TypeError
+    for integers, a string or a missing model; they name the argument, what was expected and the
+    remedy. Floats of another precision are cast to that of the model, which so decides that of the
+    results. Costs nothing under ``jit``.
     """
     signature = inspect.signature(function)
     names = [n for n in signature.parameters if n in _SHAPES]
@@ -46,19 +50,40 @@ def checked(function: Callable) -> Callable:
     def wrapper(*args, **kwargs):
         from .model import Model  # the model's own functions are checked too
 
-        arguments = signature.bind(*args, **kwargs).arguments
+        bound = signature.bind(*args, **kwargs)
+        arguments = bound.arguments
         model = arguments["model"]
         if not isinstance(model, Model):
             raise TypeError(
                 f"{function.__name__}: the first argument must be a rbd_jax.Model, got "
                 f"{type(model).__name__}; make one with rbd_jax.load_urdf or rbd_jax.samples"
             )
+        _check_ranks(function.__name__, model)
         for name in names:
             if arguments.get(name) is not None:
                 _check(function.__name__, model, name, arguments[name])
-        return function(*args, **kwargs)
+                arguments[name] = of_dtype(model, arguments[name])
+        return function(*bound.args, **bound.kwargs)
 
     return wrapper
+
+
+def of_dtype(model: "Model", value):
+    """The same array, if of floats then in the precision of the model."""
+    kind = getattr(value, "dtype", None)
+    if kind == model.dtype or kind == jnp.bool_:
+        return value
+    return jnp.asarray(value, model.dtype)
+
+
+def _check_ranks(function: str, model: "Model") -> None:
+    for name, rank in _RANKS.items():
+        shape = jnp.shape(getattr(model, name))
+        if len(shape) > rank:
+            raise ValueError(
+                f"{function}: model.{name} of robot {model.topology.name!r} has shape {shape}, one "
+                f"axis too many for one robot; functions take one, use jax.vmap for a fleet"
+            )
 
 
 def _check(function: str, model: "Model", name: str, value) -> None:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from calls import bind, public_functions
+from helpers import cast
 
 import rbd_jax as rbd
 from rbd_jax import samples
@@ -143,6 +144,27 @@ def test_unknown_frame_names_the_nearest(function):
     for wrong in (len(MODEL.frame_names), -len(MODEL.frame_names) - 1):
         with pytest.raises(IndexError):
             _call(function, frame=wrong)
+
+
+@pytest.mark.parametrize("function", sorted(FUNCTIONS))
+def test_a_fleet_is_told_about_vmap(function):
+    fleet = jax.tree.map(lambda x: jnp.stack([x, x]), MODEL)
+    message = f"{last(function)}: model.inertia of robot {robot!r} has shape"
+    with pytest.raises(ValueError, match=re.escape(message) + ".*use jax.vmap for a fleet"):
+        FUNCTIONS[function](fleet, **bind(function, MODEL))
+
+
+@pytest.mark.parametrize("model_dtype, dtype", [("float32", "float64"), ("float64", "float32")])
+def test_the_model_decides_the_precision(model_dtype, dtype):
+    """Also of what it is given in another one."""
+    model = cast(MODEL, model_dtype)
+    for function in ("rnea", "inverse_dynamics", "forward_dynamics", "forward_kinematics"):
+        given = {k: x.astype(dtype) for k, x in bind(function, MODEL).items()}
+        out = FUNCTIONS[function](model, **given)
+        same = FUNCTIONS[function](model, **cast(cast(given, dtype), model_dtype))
+        for x, y in zip(*map(jax.tree.leaves, (out, same)), strict=True):
+            assert x.dtype == model_dtype
+            np.testing.assert_array_equal(x, y)
 
 
 def test_unknown_reference():

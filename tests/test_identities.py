@@ -416,6 +416,27 @@ def test_double_pendulum_by_hand(row):
     assert_close(got_tau, tau)
 
 
+@pytest.mark.parametrize("dense_limit", [_rules.DENSE_LIMIT, 0])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_hybrid_dynamics_ignores_what_it_does_not_need(monkeypatch, dtype, dense_limit):
+    """Accelerations of free joints and torques of prescribed ones may be NaN, or huge."""
+    monkeypatch.setattr(_rules, "DENSE_LIMIT", dense_limit)
+    m = cast(samples.random_tree(2, n=4), dtype)
+    s = cast(random_state(m), dtype)
+    prescribed = jnp.arange(m.nb) % 2 == 0
+    given = _tree.of_bodies(m.topology, prescribed[:, None])[:, 0]
+
+    def results(nothing):
+        a, tau = jnp.where(given, s.a, nothing), jnp.where(given, nothing, s.tau)
+        every = rbd.hybrid_dynamics, rbd.algorithms.hybrid.hybrid_dynamics
+        return [f(m, s.q, s.v, a, tau, prescribed, s.f_ext) for f in every]
+
+    expected = jax.tree.leaves(jax.jit(results)(0.0))
+    for nothing in (jnp.nan, 1e6):
+        for x, y in zip(jax.tree.leaves(jax.jit(results)(nothing)), expected, strict=True):
+            assert_close(x, y, atol=float(100 * jnp.finfo(dtype).eps * jnp.abs(y).max()))
+
+
 def test_free_body_obeys_euler():
     """``I ω̇ + ω × I ω = n`` and ``m (v̇ + ω × v) = f + m g``, centre of mass at the origin."""
     link = rbd.LinkSpec("body", 2.0, np.zeros(3), np.diag([1.0, 2.0, 2.5]))
@@ -474,14 +495,20 @@ def test_dynamics_do_not_depend_on_where_the_robot_is():
     m = cast(robot("quadruped"), jnp.float32)
     s = random_state(m)
     away = s.q.at[:3].set(jnp.array([1e4, -7e3, 4e3], jnp.float32))
-    for f in (
-        rbd.crba,
-        lambda m, q: rbd.rnea(m, q, s.v, s.a, s.f_ext),
-        lambda m, q: rbd.aba(m, q, s.v, s.tau, s.f_ext),
+    by_torque, by_motion = (s.v, s.tau, s.f_ext), (s.v, s.a, s.f_ext)
+    for f, arguments in (
+        (rbd.crba, ()),
+        (rbd.rnea, by_motion),
+        (rbd.inverse_dynamics, by_motion),
+        (rbd.inverse_dynamics_derivatives, by_motion),
+        (rbd.aba, by_torque),
+        (rbd.forward_dynamics, by_torque),
+        (rbd.forward_dynamics_derivatives, by_torque),
     ):
-        home, there = jit(f)(m, s.q), jit(f)(m, away)
-        assert home.dtype == jnp.float32
-        assert_close(there, home, rtol=2e-6, atol=2e-6 * float(jnp.abs(home).max()))
+        found = [jax.tree.leaves(jit(f)(m, q, *arguments)) for q in (s.q, away)]
+        for home, there in zip(*found, strict=True):
+            assert home.dtype == jnp.float32
+            assert_close(there, home, rtol=2e-6, atol=2e-6 * float(jnp.abs(home).max()))
 
 
 def test_a_turned_world_changes_nothing():
@@ -613,7 +640,7 @@ def test_sums_over_degrees_of_freedom_are_the_loops():
 def test_executors_agree_in_every_algorithm():
     """By the user's choice, which is part of the robot's static structure."""
     robots = [rbd.with_executors(robot("random_tree1"), *names) for names in (
-        ("bodies", "mask"), ("levels", "doubling"),
+        ("mask", "bodies"), ("bodies",), ("levels", "doubling"), ("doubling",),
     )]  # fmt: skip
     s = random_state(robots[0])
 
@@ -631,16 +658,19 @@ def test_executors_agree_in_every_algorithm():
         compiled = jax.jit(all_of_it).lower(m, s)
         programs.append(compiled.as_text())
         results.append(compiled.compile()(m, s))
-    assert programs[0] != programs[1]
-    for a, b in zip(*map(jax.tree.leaves, results), strict=True):
-        close(a, b)
+    assert len(set(programs)) == len(robots)
+    for other in results[1:]:
+        for a, b in zip(*map(jax.tree.leaves, (other, results[0])), strict=True):
+            close(a, b)
     assert robots[0].topology != robots[1].topology
     with pytest.raises(ValueError, match="no executor .'unrolled'.; there are"):
         rbd.with_executors(robots[0], "levels", "unrolled")
 
 
-def test_inverse_dynamics_where_loops_are_slow(monkeypatch):
+@pytest.mark.parametrize("limit", [_tree._MASK_LIMIT, 0])  # 0: as with very many bodies
+def test_inverse_dynamics_where_loops_are_slow(monkeypatch, limit):
     """What accelerators run, in ground coordinates without a loop, is RNEA too."""
+    monkeypatch.setattr(_tree, "_MASK_LIMIT", limit)
     for module in (_rules, _tree):
         monkeypatch.setattr(module, "loops_are_cheap", lambda: False)
     m = robot("random_tree1")

@@ -327,9 +327,9 @@ def test_no_steps_in_every_mode(case):
         ({"stop": lambda t, q, v: t - 1}, "stop has to return one boolean"),
         ({"stop": lambda t, q, v: v > 1}, "stop has to return one boolean"),
         ({"steps": -1}, "steps must be at least 0, got -1"),
-        ({"q0": np.float32}, "q0 is float32, robot .* float64; use q0.astype"),
-        ({"v0": np.float32}, "v0 is float32"),
-        ({"controls": np.float32}, "controls is float32"),
+        ({"checkpoint_every": 3}, 'checkpoint_every=3 needs gradient="checkpoint", got .full'),
+        ({"dt": jnp.full(T, DT)}, r"dt has shape \(12,\), expected one time step"),
+        ({"controls": lambda t, q, v: v[:1], "steps": T}, r"policy returned .* shape \(1,\), exp"),
     ],
 )
 def test_errors(case, options, says):
@@ -337,11 +337,40 @@ def test_errors(case, options, says):
 
     model, s, _ = case
     plain = inspect.unwrap(rbd.rollout)  # else the check of the annotations comes first
+    values = {"q0": s.q, "v0": s.v, "controls": jnp.zeros((T, model.nv)), "dt": DT}
     with pytest.raises(ValueError, match=says):
-        values = {"q0": s.q, "v0": s.v, "controls": jnp.zeros((T, model.nv)), "dt": DT}
-        for name in values.keys() & options.keys():
-            values[name] = values[name].astype(options[name])
-        plain(model, **{**options, **values})
+        plain(model, **{**values, **options})
+
+
+@pytest.mark.parametrize("integrator", ["momentum_rk4", "variational"])
+def test_a_policy_of_too_few_torques_drives_nobody(case, integrator):
+    model, s, _ = case
+    with pytest.raises(ValueError, match="the policy returned torques of shape"):
+        rbd.rollout(model, s.q, s.v, lambda t, q, v: v[:1], DT, steps=1, integrator=integrator)
+
+
+def test_everything_takes_the_precision_of_the_robot(case):
+    model, s, _ = case
+    low, zero = cast(model, jnp.float32), jnp.zeros((T, model.nv))
+    for u in (zero, lambda t, q, v: zero[0]):
+        run = lambda q, v, u=u: rbd.rollout(low, q, v, u, DT, steps=T)  # noqa: E731
+        path = jax.eval_shape(run, s.q, s.v)
+        assert {x.dtype for x in jax.tree.leaves(path)} == {jnp.dtype("float32")}
+
+
+def test_torques_after_the_end_do_not_matter(case):
+    """Rows of NaN after an episode's end spoil neither it nor its gradient."""
+    model, s, _ = case
+    u = jnp.zeros((T, model.nv)).at[T // 2 :].set(jnp.nan)
+
+    def loss(model, u):
+        stop = lambda t, q, v: t > (T // 2 - 0.5) * DT  # noqa: E731
+        path = rbd.rollout(model, s.q, s.v, u, DT, stop=stop)
+        return jnp.sum(path.q[-1] ** 2) + jnp.sum(path.v**2)
+
+    found = quick_jit(jax.grad(loss, argnums=(0, 1)))(model, u)
+    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(found))
+    assert float(jnp.abs(found[0].armature).max()) > 0
 
 
 # --- memory, and a long flight ----------------------------------------------------------------
@@ -350,26 +379,31 @@ def test_errors(case, options, says):
 def _temporary_bytes(model, s, steps, **options):
     def loss(u):
         path = rbd.rollout(model, s.q, s.v, u, DT, **options)
-        return jnp.sum(path.q[-1] ** 2)
+        return jnp.sum(path.q[-1] ** 2) + jnp.sum(path.observations**2)
 
     u = jnp.zeros((steps, model.nv))
     return jax.jit(jax.grad(loss)).lower(u).compile().memory_analysis().temp_size_in_bytes
 
 
 def test_memory_grows_as_promised():
-    """From 256 to 1024 steps, in units of the states that every mode returns."""
+    """From 256 to 1024 steps, in units of the states that every mode returns.
+
+    What is observed is as large as a state, and so is its cotangent.
+    """
     model = samples.double_pendulum()
     s = random_state(model)
-    bytes_of = partial(_temporary_bytes, model, s)
+    bytes_of = partial(
+        _temporary_bytes, model, s, observe=lambda t, q, v: rbd.mass_matrix(model, q)
+    )
     growth = {
         name: bytes_of(1024, **MODES[name]) - bytes_of(256, **MODES[name])
         for name in ("full", "levels", "adjoint")
     }
     state = 768 * 8 * (model.nq + model.nv)
     print("growth in states", {k: x / state for k, x in growth.items()})
-    assert growth["full"] > 4 * state
-    assert growth["levels"] < 3 * state
-    assert growth["adjoint"] < 3 * state
+    assert growth["full"] > 10 * state
+    assert growth["levels"] < 5 * state
+    assert growth["adjoint"] < 5 * state
 
 
 @pytest.mark.slow

@@ -3,9 +3,9 @@
 An algorithm says what happens at one node, an executor here decides how the nodes are visited:
 
 - ``"bodies"``: ``lax.scan`` over the nodes, one after the other: the least work.
-- ``"levels"``: ``lax.scan`` over the depths, all nodes of a depth at once: the fewest steps.
-- ``"doubling"`` (products and sums): log₂(depth) rounds over all nodes at once.
-- ``"mask"`` (sums only): one product with the 0/1 matrix of ancestors.
+- ``"levels"`` (recursions): ``lax.scan`` over the depths, all nodes of a depth at once.
+- ``"doubling"`` (products, sums): log₂(depth) rounds over all nodes at once, without a loop.
+- ``"mask"`` (sums): one product with the 0/1 matrix of ancestors.
 
 Which one is the default was measured (``python -m benchmarks formulations``);
 :func:`with_executors` overrides it for a robot.
@@ -60,9 +60,10 @@ def with_executors(model: Model, *names: str) -> Model:
 
     Args:
         model: the robot.
-        names: of ``"bodies"`` (recursions, products along the tree), ``"levels"`` (recursions),
-            ``"mask"`` (sums) and ``"doubling"`` (sums, products), those to be used; where none of
-            the names applies, and with no name at all, what was measured to be fastest.
+        names: of ``"bodies"`` (recursions, products and sums along the tree), ``"levels"``
+            (recursions), ``"mask"`` (sums) and ``"doubling"`` (sums, products), those to be used,
+            the preferred one first; where none of the names applies, and with no name at all,
+            what was measured to be fastest.
 
     Returns:
         A robot with the same leaves. The choice is part of its static structure, so that compiled
@@ -99,9 +100,9 @@ def _passes() -> tuple[str, str]:
     return ("bodies", "levels") if loops_are_cheap() else ("levels", "bodies")
 
 
-def _sums(tree: Tree) -> tuple[str, str]:
-    """Executors of sums, the faster one first."""
-    return ("mask", "doubling") if tree.n <= _MASK_LIMIT else ("doubling", "mask")
+def _sums(tree: Tree) -> tuple[str, ...]:
+    """Executors of sums, the fastest one first."""
+    return ("mask", *_products()) if tree.n <= _MASK_LIMIT else (*_products(), "mask")
 
 
 def _products() -> tuple[str, str]:
@@ -221,6 +222,10 @@ def ancestor_product(tree: Tree, operation: Callable, x: Any, one: Any) -> Any:
     """
     if _choice(tree, None, *_products()) == "bodies":
         return root_to_leaf(tree, operation, x, one, "bodies")
+    return _double(tree, operation, x)
+
+
+def _double(tree: Tree, operation: Callable, x: Any) -> Any:
     for up in tree.jumps:
         has = up >= 0
         above = jax.tree.map(lambda y, up=up: y[np.maximum(up, 0)], x)
@@ -235,23 +240,32 @@ def ancestor_product(tree: Tree, operation: Callable, x: Any, one: Any) -> Any:
 
 def ancestor_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """Sum over each node and its ancestors."""
-    if _choice(tree, None, *_sums(tree)) == "mask":
+    executor = _choice(tree, None, *_sums(tree))
+    if executor == "mask":
         mask = jnp.asarray(tree.ancestor_mask, x.dtype)
         return jnp.matmul(mask, x, precision="highest")
-    return ancestor_product(tree, jnp.add, x, jnp.zeros(x.shape[1:], x.dtype))
+    if executor == "doubling":
+        return _double(tree, jnp.add, x)
+    return root_to_leaf(tree, jnp.add, x, jnp.zeros(x.shape[1:], x.dtype), executor)
 
 
 def subtree_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
-    """Sum over each node and its descendants."""
-    if _choice(tree, None, *_sums(tree)) == "mask":
+    """Sum over each node and its descendants; the transpose of :func:`ancestor_sum`."""
+    executor = _choice(tree, None, *_sums(tree))
+    if executor == "mask":
         mask = jnp.asarray(tree.ancestor_mask.T, x.dtype)
         return jnp.matmul(mask, x, precision="highest")
+    if executor == "doubling":
+        for up in tree.jumps:
+            has = np.flatnonzero(up >= 0)
+            x = x.at[up[has]].add(x[has])
+        return x
 
     def add(row, below):
         total = row + below
         return total, total
 
-    return leaf_to_root(tree, add, x, jnp.zeros_like(x[0]))
+    return leaf_to_root(tree, add, x, jnp.zeros(x.shape[1:], x.dtype), executor)
 
 
 # --- between degrees of freedom and bodies -------------------------------------------------------

@@ -98,8 +98,8 @@ def articulated_dynamics(model, q, v, a, tau, given, f_ext):
     eta = jnp.where(first[:, None], pick(eta), 0)
     I = jnp.where(last[:, None], pick(model.inertia), 0)
     B = jnp.where(last[:, None], pick(B), 0)
-    tau_in = tau - model.damping * v
     known = jnp.zeros(topology.nv, bool) if given is None else given
+    tau_in = jnp.where(known, 0, tau - model.damping * v)
 
     def backward(x, children):
         T, S, eta, I, B, tau, a, armature, known = x

@@ -48,7 +48,8 @@ class Solver(NamedTuple):
             return _solve_map(topology, frozen, y)
 
         matvec = partial(self._product, topology)
-        return jax.lax.custom_linear_solve(matvec, self.free * b, solve, symmetric=True)
+        b = jnp.where(self.free > 0, b, 0)
+        return jax.lax.custom_linear_solve(matvec, b, solve, symmetric=True)
 
     def columns(self, topology: Topology, B: Float[Array, "nv m"]) -> Float[Array, "nv m"]:
         """``M⁻¹ B`` by articulated bodies (all free), column by column; the derivative as above."""

@@ -1,8 +1,8 @@
 """The derivative rules of the dynamics: functions with analytical ``custom_jvp``.
 
 Each rule is linear in the tangents, so reverse mode is its transpose, and is written with plain
-operations on the residual, so higher derivatives follow. Tangents that are symbolically zero
-cost nothing. The rules are
+operations on the residual, so higher derivatives follow. What no tangent reaches is left out. The
+rules are
 
     inverse dynamics   δτ = ∂τ/∂q δq + ∂τ/∂v δv + M δa + (model, f_ext)
     forward dynamics   δa = M⁻¹ (δτ_in − δτ(δq, δv, 0; model, f_ext))
@@ -78,9 +78,9 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques of the motion (q, v, a), with exact analytical derivatives in O(n).
 
-    Source: value: Kim, Table 2 (that of :func:`rbd_jax.rnea`) on a CPU, Singh, Algorithm 1, lines
-    1–10, in ground coordinates on an accelerator, where loops are slow; derivative: Singh,
-    Algorithm 1, in operator form; model leaves and f_ext: Kim, Table 5.
+    Source: value: Kim, Table 2 (that of :func:`rbd_jax.rnea`) on a CPU; on an accelerator, where
+    loops are slow, and beside a derivative Singh, Algorithm 1, lines 1–10, in ground coordinates;
+    derivative: Singh, Algorithm 1, in operator form; model leaves and f_ext: Kim, Table 5.
 
     Args:
         model: the robot; derivatives with respect to every float leaf are right.
@@ -124,9 +124,9 @@ def accelerations(model, q, v, a, tau, given, f_ext, dense):
     solve = solver(topology, g.S, g.I, model.armature, given, dense)
     double = v.dtype == jnp.float64
     if not double and isinstance(solve.factor, Factor):
-        acc, torque = articulated_dynamics(model, q, v, a, tau, given, f_ext)
+        acc, torque = _hybrid_dynamics(model, q, v, a, tau, f_ext, given, False)  # with its rule
         return acc, torque, g, ground.motion(model, g, v, acc, f_ext), solve
-    acc = (1 - solve.free) * a
+    acc = jnp.zeros_like(v) if given is None else jnp.where(given, a, 0)
     m = ground.motion(model, g, v, acc, f_ext)
     for _ in range(1 if double else 2):
         acc = acc + solve(topology, tau - ground.torque(model, g, m, v, acc))
@@ -136,7 +136,10 @@ def accelerations(model, q, v, a, tau, given, f_ext, dense):
 
 @eqx.filter_custom_jvp
 def _hybrid_dynamics(model, q, v, a, tau, f_ext, given, jacobians):
-    acc, torque, *_ = accelerations(model, q, v, a, tau, given, f_ext, _small(model, v, False))
+    small = _small(model, v, False)
+    if not small and v.dtype != jnp.float64:
+        return articulated_dynamics(model, q, v, a, tau, given, f_ext)
+    acc, torque, *_ = accelerations(model, q, v, a, tau, given, f_ext, small)
     return acc, (tau if given is None else jnp.where(given, torque, tau))
 
 
@@ -179,7 +182,9 @@ def forward_dynamics(
     in float32; derivative: Singh (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
 
     Arguments as :func:`inverse_dynamics`, with torques (N m, N) in and accelerations out.
-    A jvp or vjp costs one operator and one solve with what the value has factorised.
+    A jvp or vjp costs one operator and one solve beside the value. In float32 the solve is in
+    ground coordinates, where light links far from the root lose digits: derivatives of a humanoid
+    with hands are right to about 1e-4, its accelerations to 1e-7.
 
     Raises:
         ValueError: if a shape does not fit the robot.

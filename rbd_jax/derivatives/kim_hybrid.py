@@ -103,8 +103,8 @@ def _table7(model, q, v, a, tau, given, perturbation, f_ext):
     d, topology = complete(model, perturbation), model.topology
     S, known = motion_subspace(model), given.astype(model.dtype)
     T, dh, eta, deta, I, dI, B, dB = _per_dof(topology, *_velocities(model, S, q, v, d, f_ext))
-    tau_in = tau - model.damping * v
-    dtau_in = d.dtau - d.ddamping * v - model.damping * d.dv
+    tau_in = jnp.where(given, 0, tau - model.damping * v)
+    dtau_in = jnp.where(given, 0, d.dtau - d.ddamping * v - model.damping * d.dv)
     inputs = a, d.da, tau_in, dtau_in, model.armature, d.darmature, known
 
     zero6, zero = jnp.zeros((6,), S.dtype), articulated.from_inertia(jnp.zeros((10,), S.dtype))

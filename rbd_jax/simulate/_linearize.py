@@ -48,6 +48,9 @@ def step_derivatives(
     evaluation; the chain rule through the integrator is forward mode. A tangent of q enters and
     leaves as a rate of the coordinates, which at a point is all that ``integrate`` and
     ``difference`` do to it.
+
+    The step stands alone: ``"generalized_alpha"``, which remembers accelerations between steps,
+    starts from those of ``tau`` here, so products of its (A, B) are not a rollout's derivatives.
     """
     t, dt = jnp.zeros((), q.dtype), jnp.asarray(dt, q.dtype)
     dq, dv, dtau = jnp.split(jnp.eye(3 * model.nv, dtype=q.dtype), 3, axis=1)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._check import checked
+from .._check import checked, of_dtype
 from ..model import Model
 from ._actuated import Actuated
 from ._integrators import with_memory
@@ -99,12 +99,10 @@ def rollout(
         The trajectory, the initial state included.
 
     Raises:
-        ValueError: for a wrong shape or dtype, an unknown integrator or gradient mode, a missing
-            or negative ``steps``, a stride that does not divide them, or a ``stop`` that returns
-            anything but one boolean.
+        ValueError: for a wrong shape, an unknown integrator or gradient mode, a missing or negative
+            ``steps``, a stride that does not divide them, or a policy or ``stop`` that returns
+            anything but nv torques or one boolean.
     """
-    for name, value in {"q0": q0, "v0": v0}.items():
-        _same_dtype(model, name, value)
     steps, rows = _controls(model, controls, steps)
     options = {"substeps": substeps, "stride": stride, "checkpoint_levels": checkpoint_levels}
     for name, value in (options | {"checkpoint_every": checkpoint_every or 1}).items():
@@ -114,6 +112,13 @@ def rollout(
         raise ValueError(f"rollout: stride={stride} does not divide the {steps} steps")
     if gradient not in MODES:
         raise ValueError(f"rollout: gradient must be one of {MODES}, got {gradient!r}")
+    if checkpoint_every is not None and gradient != "checkpoint":
+        raise ValueError(
+            f'rollout: checkpoint_every={checkpoint_every} needs gradient="checkpoint", got '
+            f"{gradient!r}"
+        )
+    if jnp.ndim(dt) != 0:
+        raise ValueError(f"rollout: dt has shape {jnp.shape(dt)}, expected one time step ()")
     begin, method = with_memory(integrator)
     dt = jnp.asarray(dt, q0.dtype)
     if stop is not None:
@@ -128,13 +133,20 @@ def rollout(
         if row is not None:
             return row
         extra = () if key is None else (jax.random.fold_in(key, k),)
-        return cast(Callable, controls)(time(k), q, v, *extra)
+        tau = cast(Callable, controls)(time(k), q, v, *extra)
+        if jnp.shape(tau) != (model.nv,):
+            raise ValueError(
+                f"rollout: the policy returned torques of shape {jnp.shape(tau)}, expected (nv,) = "
+                f"({model.nv},)"
+            )
+        return of_dtype(model, tau)
 
     def advance(state, x):
         k, row = x
         now = state[:3]
         if stop is not None:  # a sample that has ended computes on its start, where all is well
             now = jax.tree.map(lambda x, x0: jnp.where(state[3] > 0, x, x0), now, start[:3])
+            row = None if row is None else jnp.where(state[3] > 0, row, 0)
         tau = torques(k, row, *now[:2])
 
         def substep(now, j):
@@ -174,7 +186,12 @@ def rollout(
     states, tau = march(advance if stride == 1 else stretch, start, xs, gradient, sizes)
     q, v, _, *alive = jax.tree.map(lambda x0, x: jnp.concatenate([x0[None], x]), start, states)
     t = stride * jnp.arange(saved + 1).astype(q0.dtype) * dt
-    seen = None if observe is None else jax.vmap(observe)(t, q, v)
+    seen = None
+    if observe is not None and gradient == "full":
+        seen = jax.vmap(observe)(t, q, v)
+    elif observe is not None:  # one state at a time, nothing of its inside stored
+        again = jax.checkpoint(observe, prevent_cse=False)
+        seen = jax.lax.map(lambda x: again(*x), (t, q, v))
     if alive:
         return Episode(t, q, v, tau, alive[0] > 0, seen)
     return Trajectory(t, q, v, tau, seen)
@@ -183,14 +200,6 @@ def rollout(
 def last(tree: PyTree) -> PyTree:
     """The last row of every array."""
     return jax.tree.map(lambda x: x[-1], tree)
-
-
-def _same_dtype(model: Model, name: str, value) -> None:
-    if (dtype := jnp.result_type(value)) != model.dtype:
-        raise ValueError(
-            f"rollout: {name} is {dtype}, robot {model.topology.name!r} {model.dtype}; use "
-            f"{name}.astype(model.dtype), or load the robot with dtype={dtype}"
-        )
 
 
 def _check_stop(stop: Callable, t: Array, q: Array, v: Array) -> None:
@@ -213,7 +222,6 @@ def _controls(model: Model, controls, steps: int | None):
         raise ValueError(
             f"rollout: controls has shape {rows.shape}, expected (T, nv) = (T, {model.nv})"
         )
-    _same_dtype(model, "controls", rows)
     if steps is not None and steps != rows.shape[0]:
         raise ValueError(f"rollout: steps={steps} but controls has {rows.shape[0]} rows")
-    return rows.shape[0], rows
+    return rows.shape[0], of_dtype(model, rows)
