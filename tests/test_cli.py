@@ -79,6 +79,12 @@ def test_check_fails_on_a_singular_robot(tmp_path):
     assert "FAIL" in result.output and "checks failed" in result.output
 
 
+def test_check_of_a_robot_without_moving_joints():
+    result = run("check", "sample:chain:0")
+    assert result.exit_code == 0, result.output
+    assert "no moving joints: nothing to check" in result.output
+
+
 @pytest.mark.parametrize(
     ("robot", "says"),
     [
@@ -87,6 +93,11 @@ def test_check_fails_on_a_singular_robot(tmp_path):
         ("sample:nosuch", "no sample 'nosuch'; there are: pendulum"),
         ("sample:chain:x", "expected whole numbers"),
         ("sample:pendulum:1:1:float32:7", "expected whole numbers"),
+        ("sample:arm:7", "'sample:arm:7': sample 'arm' takes no numbers"),
+        ("sample:quadruped:1", "sample 'quadruped' takes no numbers"),
+        ("sample:double_pendulum:2", "sample 'double_pendulum' takes no numbers"),
+        ("sample:tree:7:2:1", "sample 'tree' takes the whole numbers n:branching"),
+        ("sample:tree:7:0", "sample 'tree' cannot be built with a 0 here; give n:branching"),
     ],
 )
 @pytest.mark.parametrize("command", ["info", "check"])

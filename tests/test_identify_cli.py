@@ -48,6 +48,25 @@ def test_fitted_robot_and_report(files, tmp_path):
     assert (tmp_path / "out.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_external_wrenches_pass_the_filter(tmp_path):
+    from rbd_jax.cli.identify import _read
+
+    m = rbd.samples.double_pendulum(dtype=jnp.float64)
+    t = jnp.linspace(0, 1, 31)
+    q, ramp = jnp.stack([t, t**2], 1), jnp.linspace(1, 2, 31)[:, None, None]
+    f_ext = ramp * jnp.arange(12.0).reshape(1, 2, 6)  # which the filter leaves as it is
+    two = [jnp.stack([x, -x]) for x in (q, jnp.zeros((31, 2)), f_ext)]
+    data = identify.Dataset(jnp.stack([t, t]), two[0], tau=two[1], f_ext=two[2])
+    identify.save_npz(m, data, tmp_path / "data.npz")
+    read = _read(m, tmp_path / "data.npz", 11)
+    np.testing.assert_allclose(read.f_ext, data.f_ext, atol=1e-10)
+    assert read.v is not None and read.v.shape == (2, 31, 2)
+    rough = identify.Dataset(t, q, tau=f_ext[:, :, 3] ** 9, f_ext=f_ext**9)
+    identify.save_npz(m, rough, tmp_path / "rough.npz")
+    read = _read(m, tmp_path / "rough.npz", 11)
+    np.testing.assert_allclose(read.f_ext[..., 3], read.tau, rtol=1e-9)  # the filter of torques
+
+
 def test_bad_input_is_told_in_one_line(files, tmp_path):
     path, data, _ = files
     (tmp_path / "x.txt").write_text("")

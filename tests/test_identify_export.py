@@ -99,6 +99,34 @@ def test_what_cannot_be_written_is_said():
         rbd.export_urdf(rbd.samples.pendulum(), URDF)
 
 
+@pytest.mark.parametrize("which", ["executors", "no_name", "own_root_joint"])
+def test_the_own_file_is_taken(which, tmp_path):
+    path = tmp_path / "nameless.urdf"
+    path.write_text({
+        "executors": URDF,
+        "no_name": URDF.replace(' name="r"', ""),
+        "own_root_joint": URDF.replace("shoulder", "root_joint"),
+    }[which])  # fmt: skip
+    m = rbd.load_urdf(path)
+    m = rbd.with_executors(m, "levels") if which == "executors" else m
+    _same(rbd.load_urdf(rbd.export_urdf(m, path)), m)
+
+
+def test_another_robot_is_refused_with_what_differs():
+    with pytest.raises(ValueError, match="with other frame_names; give the file"):
+        rbd.export_urdf(rbd.load_urdf(URDF), URDF.replace('"tool"', '"hand"'))
+
+
+@pytest.mark.parametrize(
+    "name", ["position_lower", "position_upper", "velocity_limit", "effort_limit"]
+)
+def test_changed_limits_are_warned_of(name):
+    m = rbd.load_urdf(URDF)
+    changed = eqx.tree_at(lambda m: getattr(m, name), m, getattr(m, name).at[0].set(jnp.inf))
+    with pytest.warns(rbd.RobotDescriptionWarning, match=f"change of {name} is not written"):
+        rbd.export_urdf(changed, URDF)
+
+
 def test_rpy():
     rng = np.random.default_rng(0)
     special = [[0.3, s * np.pi / 2, -0.4] for s in (1, -1)] + [[np.pi, 0, 0], [0, np.pi, 0]]

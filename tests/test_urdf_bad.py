@@ -210,6 +210,10 @@ ODD = {
         robot(A, B, joint('<axis xyz="0 1 0"/><axis xyz="1 0 0"/>')),
         "<axis> is repeated and its first occurrence used: 'j'",
     ),
+    "mass_twice": (
+        robot(A, inertial('<mass value="1"/><mass value="2"/>'), joint()),
+        "<mass> is repeated and its first occurrence used: 'b'",
+    ),
     "no_inertia": (
         robot(A, '<link name="b"><inertial><mass value="1"/></inertial></link>', joint()),
         "components of <inertia> missing, read as 0: 'b'",

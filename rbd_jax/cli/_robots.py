@@ -3,6 +3,7 @@
 import difflib
 import inspect
 import warnings
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -75,7 +76,14 @@ def _sample(robot: str, floating_base: bool, dtype) -> Model:
         numbers = ["6"]
     if not all(n.isdigit() for n in numbers):
         fail(f"{robot!r}: expected whole numbers after the sample's name, as in sample:chain:7")
-    model = build(*map(int, numbers), **options)
+    takes = [p.name for p in takewhile(lambda p: p.annotation in (int, float), parameters.values())]
+    if len(numbers) > len(takes):
+        these = f"the whole numbers {':'.join(takes)}" if takes else "no numbers"
+        fail(f"{robot!r}: sample {name!r} takes {these}")
+    try:
+        model = build(*map(int, numbers), **options)
+    except ZeroDivisionError:
+        fail(f"{robot!r}: sample {name!r} cannot be built with a 0 here; give {':'.join(takes)}")
     if floating_base and "free" not in model.topology.kinds:
         fail(f"sample {name!r} has no floating base")
     return model

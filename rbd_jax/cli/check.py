@@ -21,14 +21,16 @@ def check(
     from ._pinocchio import agreement
 
     loaded = _robots.load(robot, floating_base)
-    out = console()
+    model, out = loaded.model, console()
     for text in loaded.warnings:
         out.print(f"[yellow]warning:[/] {text}", highlight=False)
+    if model.nv == 0:
+        out.print(f"{model.topology.name} has no moving joints: nothing to check", highlight=False)
+        return
     with out.status("compiling and evaluating the identities …"):
-        checks = identities(loaded.model, states, seed)
+        checks = identities(model, states, seed)
     with out.status("comparing with Pinocchio …"):
         checks += agreement(loaded, floating_base, states, seed)
-    model = loaded.model
     title = f"{model.topology.name}: {model.nb} bodies, nv {model.nv}, {states} random states"
     out.print(check_table(title, checks))
     out.print(machine(), style="dim", highlight=False)

@@ -1,6 +1,7 @@
 """Back to URDF: the parameters of a model written into the description it was loaded from."""
 
 import re
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +37,20 @@ def export_urdf(model: Model, source: Source, path: str | Path | None = None) ->
 
     Raises:
         ValueError: if the file is that of another robot, or a change cannot be written as URDF.
-        Changes of armature, pitch and gravity, which URDF has no place for, are warned of.
+        Changes of armature, pitch and gravity, which URDF has no place for, and of limits, which
+        are not written, are warned of. The robot's name and its executors are not compared.
     """
     text, where = read_source(source)
     spec = read_urdf(text)
-    floating = model.joint_names[:1] == (ROOT_JOINT,)
+    own_root = any(j.name == ROOT_JOINT for j in spec.joints)
+    floating = model.joint_names[:1] == (ROOT_JOINT,) and not own_root
     nominal = build_model(spec, floating_base=floating, dtype=model.dtype)
-    if nominal.topology != model.topology:
+    ours, theirs = (replace(m.topology, name="", executors=()) for m in (model, nominal))
+    differ = [f.name for f in fields(ours) if getattr(ours, f.name) != getattr(theirs, f.name)]
+    if differ:
         raise ValueError(
-            f"export_urdf: {where} describes {nominal.topology}, the model is {model.topology}; "
-            "give the file that the model was loaded from"
+            f"export_urdf: {where} describes {nominal.topology}, the model is {model.topology}, "
+            f"with other {', '.join(differ)}; give the file that the model was loaded from"
         )
     try:
         root = etree.fromstring(_DECLARATION.sub("", text).encode())
@@ -55,6 +60,10 @@ def export_urdf(model: Model, source: Source, path: str | Path | None = None) ->
     for name in ("armature", "pitch", "gravity"):
         if writer.changed(*(np.asarray(getattr(m, name)) for m in (nominal, model))):
             warn(where, f"URDF has no place for {name}; its change is not written")
+    for name in ("position_lower", "position_upper", "velocity_limit", "effort_limit"):
+        limits = (np.asarray(getattr(m, name)) for m in (nominal, model))
+        if not np.allclose(*limits, rtol=writer.rounding, atol=0):
+            warn(where, f"the change of {name} is not written; edit <limit> in the file")
     writer.links()
     writer.joints()
     out = '<?xml version="1.0"?>\n' + etree.tostring(root.getroottree(), encoding="unicode") + "\n"

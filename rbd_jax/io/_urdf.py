@@ -39,6 +39,7 @@ def read_urdf(source: Source) -> RobotSpec:
       URDF specification says. ``lower >= upper`` means none (Bullet's and MuJoCo's reading), and
       so do an ``effort`` or ``velocity`` that is not positive; a warning names the joints.
     - ``continuous`` is one angle without position limits; effort and velocity limits are kept.
+      On planar, floating and ball joints ``<limit>`` is not read at all.
     - ``planar`` moves in the plane normal to its axis (as MuJoCo; Pinocchio ignores the axis).
     - ``floating`` is a free joint, also inside the tree; Bullet's ``spherical`` is a ball.
     - ``<axis>`` is normalised; 1 0 0 where missing; not read on joints that have no use for it.
@@ -46,6 +47,8 @@ def read_urdf(source: Source) -> RobotSpec:
       missing, those are 0 and a warning names the links (as Pinocchio; MuJoCo refuses). ``rpy``
       is honoured. No mass with an inertia is kept, as Pinocchio does and MuJoCo does not.
     - ``<dynamics>``: damping and friction are read, also on planar, floating and ball joints.
+      Damping then counts in ``rnea``, ``aba`` and ``bias_torque`` (not so in Pinocchio's RNEA and
+      ABA and MuJoCo's ``qfrc_bias``), friction does not.
     - ``mimic`` on a fixed joint is ignored; on others kept in the joint, see ``load_urdf``.
     - The first of repeated elements counts, with a warning. ``xmlns=`` on the robot is fine.
     - Ignored: meshes (never opened), visual, collision, material, transmission, gazebo, sensor,
@@ -111,7 +114,9 @@ class _Reader:
         """The first child of this tag, or None."""
         found = children(element, tag)
         if len(found) > 1:
-            self.note(f"<{tag}> is repeated and its first occurrence used", element.get("name"))
+            around = [element, *element.iterancestors()]  # an inertial has no name, its link has
+            name = next((e.get("name") for e in around if e.get("name")), None)
+            self.note(f"<{tag}> is repeated and its first occurrence used", name)
         return found[0] if found else None
 
     def vector(self, element, attribute: str, count: int) -> np.ndarray:

@@ -79,6 +79,9 @@ class _Ours(NamedTuple):
 def pinocchio(model: Model, pin_model: Any) -> Layout:
     """The layout of a ``pinocchio.Model`` of the same robot (built with ``mimic=False``).
 
+    Its RNEA and ABA leave joint damping out, our ``rnea`` and ``aba`` hold ``damping · v``: to
+    compare, set ``model.damping`` to zero.
+
     Raises:
         ValueError: if their joints differ; if a planar joint's normal is not the z axis, which
             Pinocchio takes it for.
@@ -101,7 +104,8 @@ def pinocchio(model: Model, pin_model: Any) -> Layout:
 def mujoco(model: Model, mj_model: Any) -> Layout:
     """The layout of a ``mujoco.MjModel`` of the same robot: ``qpos`` and ``qvel``.
 
-    ``ref`` (``qpos0``) of hinges and slides is taken into account.
+    ``ref`` (``qpos0``) of hinges and slides is taken into account. Its ``qfrc_bias`` leaves joint
+    damping out (``qfrc_passive`` holds it), our ``bias_torque`` holds ``damping · v``.
     """
     joints = []
     for i in range(mj_model.njnt):
