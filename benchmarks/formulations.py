@@ -12,9 +12,11 @@ from ._robots import States, available, load, over_batch, states
 from ._timing import program, race
 
 ABOUT = (
-    "Executors (`rbd_jax.with_executors`): recursions one body after the other or one level of "
-    "the tree after the other, sums along the tree by a product with the mask of ancestors or by "
-    "pointer doubling. Formulations of forward dynamics: articulated bodies in body frames "
+    "Executors (`rbd_jax.with_executors`): recursions one body after the other (bodies) or one "
+    "level of the tree after the other (levels); products and sums along the tree one body after "
+    "the other or by pointer doubling, sums also by a product with the mask of ancestors. What is "
+    "not named is done as by default; on a CPU that is bodies, and sums by the mask. Formulations "
+    "of forward dynamics: articulated bodies in body frames "
     "(`aba`), articulated bodies in ground coordinates centred on the root, composite rigid bodies "
     "with a Cholesky factorisation or an inverse, the latter also with one step of iterative "
     "refinement through `rnea`, and the library's `forward_dynamics`, which takes the inverse for "
@@ -24,9 +26,10 @@ ABOUT = (
 )
 EXECUTORS = {
     "measured best": (),
-    "bodies, mask": ("bodies", "mask"),
+    "bodies": ("bodies",),
+    "doubling": ("doubling",),
     "levels, mask": ("levels", "mask"),
-    "bodies, doubling": ("bodies", "doubling"),
+    "levels, doubling": ("levels", "doubling"),
 }
 
 
@@ -112,22 +115,25 @@ def formulations(table: Table, name: str, dtype: str, batch: int, seconds: float
 
 
 def batches(table: Table, name: str, dtype: str, sizes: list[int], seconds: float) -> None:
-    """Plain ``vmap`` and ``lax.map`` over parts of 256, against the size of the batch."""
+    """Plain ``vmap`` and ``lax.map`` over parts, against the size of the batch."""
     model = load(name, dtype)
     for function, f in (("ID", rbd.inverse_dynamics), ("FD", rbd.forward_dynamics),
                         ("FD derivatives", rbd.forward_dynamics_derivatives)):  # fmt: skip
         for size in sizes:
             x = _arguments(states(model, size), function[:2])
 
-            def in_parts(model, *x, f=f):
-                return jax.lax.map(lambda y: f(model, *y), x, batch_size=256)
+            def in_parts(part, f=f):
+                return lambda m, *inputs: jax.lax.map(lambda y: f(m, *y), inputs, batch_size=part)
 
             made = [program("vmap", over_batch(f, 3), model, *x, per=size)]
-            if size > 256:
-                made.append(program("parts", in_parts, model, *x, per=size))
+            made += [
+                program(f"parts of {part}", in_parts(part), model, *x, per=size)
+                for part in (64, 256)
+                if size > part
+            ]
             race(*made, seconds=seconds)
             table.add(robot=name, dtype=dtype, function=function, batch=size,
-                      vmap=made[0].median, parts_of_256=made[-1].median if size > 256 else None,
+                      **{p.name: p.median for p in made},
                       temporary_MB=1e-6 * (made[0].temp_bytes or 0))  # fmt: skip
 
 

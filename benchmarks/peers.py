@@ -73,8 +73,7 @@ def _contest(contest: Contest, table: Table, best: Table, seconds: float, sweep,
                 key = f"{label.split(', jac')[0]}, batch {batch}"
                 name = min(others, key=others.get)
                 new = t[OURS], others[name], name
-                old = fastest.get(key)
-                fastest[key] = new if old is None else (min(old[0], new[0]), *min(old[1:], new[1:]))
+                fastest[key] = min(fastest.get(key, new), new, key=lambda x: x[1])
     for key, (mine, theirs, name) in fastest.items():
         cells = {"robot": contest.robot, "dtype": contest.dtype, "function": key, OURS: mine}
         best.add(**cells, best_other=theirs, which=name, speed_up=theirs / mine)

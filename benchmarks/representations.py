@@ -16,7 +16,7 @@ from ._timing import program, race, ratio
 
 ABOUT = (
     "The recursion of Müller §4 in each representation, the component form of the notes and the "
-    "library's own `rnea` (body frames) and `inverse_dynamics` (ground frame centred on the root). "
+    "library's own `rnea` and `inverse_dynamics` (body frames on a CPU, else ground frame). "
     "Operations: floating-point operations of one evaluation, counted on the program before the "
     "compiler, loops times their length; sums along the tree in the spatial and ground frames are "
     "products with the matrix of ancestors and counted as such, though half of it is zeros. "

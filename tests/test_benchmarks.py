@@ -116,12 +116,14 @@ def test_where_aza_overtakes():
     assert figures.crossover(table(4.0, 4.0, 0.25)) == pytest.approx(10**1.5)
 
 
-def test_guard_looks_at_the_ratio_that_got_least_worse():
-    rows = [{"robot": "r", "function": "ID", "ratio": 2.0, "speed_up": 4.0, "rule": 7.0}]
-    old = guard._ratios([{"title": "t", "rows": rows}])
-    assert old == {("t", "r", "ID"): {"ratio": 2.0, "speed_up": 0.25}}
-    assert guard.worse({"ratio": 4.0, "speed_up": 0.25}, old["t", "r", "ID"]) == 1.0
-    assert guard.worse({"ratio": 4.0, "speed_up": 0.5}, old["t", "r", "ID"]) == 2.0
+def test_guard_looks_at_the_ratio_that_got_worst_in_medians_and_minima():
+    row = {"robot": "r", "function": "ID", "speed_up": 4.0, "over_explicit": 1.0, "rule": 7.0}
+    old = guard._ratios([{"title": "t", "rows": [row | {"speed_up_of_minima": 5.0}]}])
+    was = old["t", "r", "ID"]
+    assert was == {"speed_up": 0.25, "speed_up_of_minima": 0.2, "over_explicit": 1.0}
+    assert guard.worse(was | {"speed_up": 0.5}, was) == 1.0
+    assert guard.worse(was | {"speed_up": 0.5, "speed_up_of_minima": 0.6}, was) == 2.0
+    assert guard.worse(was | {"over_explicit": 3.0}, was) == 3.0
 
 
 @pytest.mark.parametrize("speed_up, calls, code", [(3.5, 1, None), (2.0, 2, 1)])

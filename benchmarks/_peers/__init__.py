@@ -34,12 +34,16 @@ PEERS = {
     ),
     "jaxsim": Peer(
         "jaxsim",
-        ("jaxsim==0.9.0",),
+        ("jaxsim==0.9.0", "jax==0.10.2", "jaxlib==0.10.2"),
         "`forward_dynamics_aba`, `inverse_dynamics`, its data object built from the state",
     ),
     "adam": Peer(
         "adam-robotics",
-        ("adam-robotics[jax]==0.5.0",),
+        (
+            "adam-robotics[jax]==0.5.0",
+            "jax==0.6.0",
+            "jaxlib==0.6.0",
+        ),
         "`aba`; for ID and fixed bases, which it has not, `mass_matrix`, `bias_force`, Cholesky",
     ),
 }
