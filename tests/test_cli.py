@@ -79,6 +79,11 @@ def test_check_fails_on_a_singular_robot(tmp_path):
     assert "FAIL" in result.output and "checks failed" in result.output
 
 
+def test_demo_of_a_robot_without_moving_joints():
+    result = run("demo", "--robot", "sample:chain:0")
+    assert result.exit_code != 0 and "no moving joints: nothing to simulate" in result.output
+
+
 def test_check_of_a_robot_without_moving_joints():
     result = run("check", "sample:chain:0")
     assert result.exit_code == 0, result.output

@@ -31,8 +31,10 @@ def demo(
     loaded, name = _choose(robot)
     for text in loaded.warnings:
         out.print(f"[yellow]warning:[/] {text}", style="dim", highlight=False)
-    _robots.writable(output)
     model = loaded.model
+    if model.nv == 0:
+        _robots.fail(f"{name} has no moving joints: nothing to simulate")
+    _robots.writable(output)
     out.print(
         f"[bold]{name}[/]: {model.nb} bodies, {model.nv} degrees of freedom. {machine()}",
         highlight=False,

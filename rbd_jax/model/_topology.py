@@ -131,6 +131,9 @@ class Levels:
 class Topology:
     """Static part of a :class:`rbd_jax.Model`.
 
+    Robots that differ in their name alone have equal topologies: they can be stacked into a fleet
+    and share compiled functions.
+
     ``composites`` lists the joints that stand for several bodies, as ``(name, first, count)``;
     ``mimics`` the joints that follow another one, as ``(joint, target, multiplier, offset)``;
     ``executors`` how passes over the tree are to be done, see :func:`rbd_jax.with_executors`.
@@ -149,7 +152,7 @@ class Topology:
 
     @cached_property
     def _key(self) -> tuple:
-        return tuple(getattr(self, f) for f in self.__dataclass_fields__)
+        return tuple(getattr(self, f) for f in self.__dataclass_fields__ if f != "name")
 
     @cached_property
     def _hash(self) -> int:
