@@ -115,7 +115,7 @@ class _Reader:
         found = children(element, tag)
         if len(found) > 1:
             around = [element, *element.iterancestors()]  # an inertial has no name, its link has
-            name = next((e.get("name") for e in around if e.get("name")), None)
+            name = next((e.get("name") for e in around if e.get("name")), "the robot")
             self.note(f"<{tag}> is repeated and its first occurrence used", name)
         return found[0] if found else None
 
