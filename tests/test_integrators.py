@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 import rbd_jax as rbd
 from rbd_jax import samples
+from rbd_jax.simulate._integrators import INTEGRATORS
 
 ORDERS = {"semi_implicit_euler": 1, "rk4": 4}
 METHODS = {"semi_implicit_euler": rbd.semi_implicit_euler, "rk4": rbd.rk4}
@@ -193,12 +194,49 @@ def test_damping_takes_energy_away():
     assert (np.diff(energies) < -1e-3 * energies[0]).all()
 
 
-# --- rollouts ---------------------------------------------------------------------------------
-
-
 @cache
 def small() -> rbd.Model:
     return samples.random_tree(4, kinds=("spherical", "revolute", "free"))
+
+
+# --- derivatives of a step --------------------------------------------------------------------
+
+STEPS = [("no free joint", method) for method in ("semi_implicit_euler", "kutta3")]
+STEPS += [pytest.param("small", method, marks=pytest.mark.slow) for method in INTEGRATORS]
+
+
+@pytest.mark.parametrize("name, method", STEPS)
+def test_step_derivatives_equal_differences_on_the_manifold(name, method):
+    """All of A and B, at a long step, by differences of fourth order: ``(4 D(h) − D(2h)) / 3``."""
+    m = small() if name == "small" else samples.random_tree(4, kinds=("spherical", "revolute"))
+    s = random_state(m, 3)
+    dt, h = jnp.asarray(0.05), 1e-3
+
+    @quick_jit
+    def both(m, s):
+        def end(d):
+            dq, dv, dtau = jnp.split(d, 3)
+            x = rbd.integrate(m, s.q, dq), s.v + dv, s.tau + dtau
+            return rbd.step(m, *x, dt, integrator=method, f_ext=s.f_ext)
+
+        at = h * jnp.array([1.0, -1.0, 2.0, -2.0])[:, None, None] * jnp.eye(3 * m.nv)[None]
+        q, v = jax.vmap(jax.vmap(end))(at)
+        move = jax.vmap(partial(rbd.difference, m))  # to second order the tangent at the middle
+        near, far = (
+            jnp.concatenate([move(q[k + 1], q[k]), v[k] - v[k + 1]], axis=1) for k in (0, 2)
+        )
+        blocks = rbd.step_derivatives(m, s.q, s.v, s.tau, dt, integrator=method, f_ext=s.f_ext)
+        return jnp.concatenate(blocks, axis=1), (8 * near - far).T / (12 * h)
+
+    found, expected = (np.asarray(x) for x in both(m, s))
+    scale = np.abs(expected).max()
+    print(name, method, "error", np.abs(found - expected).max(), "of", scale)
+    assert found.shape == (2 * m.nv, 3 * m.nv)
+    assert np.abs(expected - np.eye(*expected.shape)).max() > 0.1
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * scale)
+
+
+# --- rollouts ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ORDERS)

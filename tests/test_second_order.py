@@ -122,37 +122,6 @@ def _numpy(x):
 
 
 @pytest.mark.parametrize(
-    "integrator",
-    [
-        "semi_implicit_euler",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("implicit_damping", "rk4")),
-    ],
-)
-def test_step_derivatives_equal_differences_on_the_manifold(case, integrator):
-    model, q, v, tau, _, f_ext = case
-    options = {"integrator": integrator, "f_ext": f_ext}
-    nv, h = model.nv, 1e-3
-
-    @jax.jit
-    def run(model, q, v, tau, d):
-        A, B = rbd.step_derivatives(model, q, v, tau, 0.01, **options)
-        q1, _ = rbd.step(model, q, v, tau, 0.01, **options)
-
-        def along(s):
-            x = rbd.integrate(model, q, s * d[:nv]), v + s * d[nv : 2 * nv], tau + s * d[2 * nv :]
-            q2, v2 = rbd.step(model, *x, 0.01, **options)
-            return jnp.concatenate([rbd.difference(model, q1, q2), v2])
-
-        # fourth-order central difference
-        slope = 8 * (along(h) - along(-h)) - (along(2 * h) - along(-2 * h))
-        return A @ d[: 2 * nv] + B @ d[2 * nv :], slope / (12 * h)
-
-    for key in range(3):
-        d = jax.random.normal(jax.random.key(key), (3 * nv,))
-        _close(*run(model, q, v, tau, d / jnp.linalg.norm(d)), tolerance=1e-9)
-
-
-@pytest.mark.parametrize(
     "which", ["dmm", *(pytest.param(w, marks=pytest.mark.slow) for w in ("aza", "step"))]
 )
 def test_explicit_derivatives_can_be_differentiated(case, which):
