@@ -99,11 +99,11 @@ def compare(table: Table, name: str, dtype: str, batch: int, seconds: float, cas
 
 
 def main(options) -> None:
-    """nv = 7, 18 and 38."""
+    """nv = 7, 18 and 30."""
     report = Report("second_order", options, ABOUT)
     batch = options.batch or (2 if options.tiny else 16)
     table = report.table(f"Second derivatives, batch {batch}")
-    names = options.robots or (["arm"] if options.tiny else ["arm", "quadruped", "chain38f"])
+    names = options.robots or (["arm"] if options.tiny else ["arm", "quadruped", "tree30x2"])
     for name in available(names):
         for dtype in options.dtypes:
             compare(table, name, dtype, batch, options.seconds)

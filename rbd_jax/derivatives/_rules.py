@@ -103,7 +103,7 @@ def inverse_dynamics(
 # Up to this many degrees of freedom M⁻¹ costs less than recursions over articulated bodies; with
 # derivatives in single precision, where those are needed in two coordinates, up to the second
 # number (measured, see benchmarks/README.md).
-DENSE_LIMIT, DENSE_LIMIT_SINGLE = 24, 64
+DENSE_LIMIT, DENSE_LIMIT_SINGLE = 16, 64
 
 
 def _small(model: Model, v: Array, derivatives: bool) -> bool:
