@@ -52,13 +52,17 @@ def _pythons(options) -> tuple[dict[str, str], dict[str, str]]:
     return found, absent
 
 
-def _contest(contest: Contest, table: Table, best: Table, seconds: float, sweep, end: float):
-    """All rows of one robot and dtype, and its rows in the summary."""
+def _contest(
+    contest: Contest, table: Table, best: Table, seconds: float, sweep, end: float
+) -> list[str]:
+    """All rows of one robot and dtype, and its rows in the summary; what there was no time for."""
     fastest: dict[str, tuple[float, float, str]] = {}
+    skipped = []
     for label, (*_, few, many) in CASES.items():
         for batch in sweep or (many if contest.robot == ROBOTS[0] else few):
             if time.monotonic() > end:
-                print(f"    {label}, batch {batch} skipped: out of time (--limit)")
+                skipped.append(f"{label}, batch {batch}")
+                print(f"    {skipped[-1]} skipped: out of time (--limit)")
                 continue
             t = contest.race(label, batch, seconds)
             others = {n: x for n, x in t.items() if n != OURS}
@@ -77,16 +81,19 @@ def _contest(contest: Contest, table: Table, best: Table, seconds: float, sweep,
     for key, (mine, theirs, name) in fastest.items():
         cells = {"robot": contest.robot, "dtype": contest.dtype, "function": key, OURS: mine}
         best.add(**cells, best_other=theirs, which=name, speed_up=theirs / mine)
+    return skipped
 
 
-def _libraries(table: Table, contest: Contest) -> None:
+def _libraries(table: Table, contest: Contest, skipped: list[str]) -> None:
+    subject = {"robot": contest.robot, "dtype": contest.dtype}
+    if skipped:
+        table.add(**subject, library="all", notes=f"no time (--limit): {'; '.join(skipped)}")
     for name in contest.sides:
         versions = contest.loaded.get(name, {}).get("versions", {})
         found = [d for d in contest.difference[name].values() if d is not None]
         notes = list(dict.fromkeys(contest.notes[name]))
         table.add(
-            robot=contest.robot,
-            dtype=contest.dtype,
+            **subject,
             library=name,
             versions=", ".join(f"{k} {v}" for k, v in versions.items()) or None,
             largest_difference=max(found, default=None) if name != OURS else None,
@@ -134,8 +141,8 @@ def main(options) -> None:
                 print(f"{name}, {dtype} skipped: out of time (--limit)")
                 continue
             with Contest(name, dtype, pythons, options.patience) as contest:
-                _contest(contest, table, best, min(options.seconds, 0.5), sweep, end)
-                _libraries(libraries, contest)
+                skipped = _contest(contest, table, best, min(options.seconds, 0.5), sweep, end)
+                _libraries(libraries, contest, skipped)
             report.write()
     for name, reason in absent.items():
         libraries.add(library=name, notes=f"skipped: {reason}")
