@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--limit",
         type=float,
-        help="quick, peers, figures start nothing after so many seconds (default 240, 450, 450)",
+        help="quick, peers, figures start nothing after so many seconds (default 240, 450, 900)",
     )
     parser.add_argument(
         "--margin",
