@@ -333,14 +333,13 @@ def _growth(name, chains) -> list[int]:
 @pytest.mark.parametrize("name", each_public_function())
 def test_no_loop_over_bodies_is_unrolled(name, monkeypatch):
     """The program of a chain grows by one round of pointer doubling when the chain doubles."""
-    monkeypatch.setattr(_rules, "DENSE_LIMIT", 0)  # so that the algorithm is the same for all
-    monkeypatch.setattr(_rules, "DENSE_LIMIT_SINGLE", 0)
+    monkeypatch.setattr(_rules, "DENSE_LIMITS", 3 * (0,))  # the same algorithm for all
     rounds = _growth(name, (20, 40, 80))
     assert rounds[0] == rounds[1]
 
 
 @pytest.mark.parametrize("name", ["forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse"])
 def test_no_inverse_of_the_mass_matrix_is_unrolled(name, monkeypatch):
-    monkeypatch.setattr(_rules, "DENSE_LIMIT", 100)
+    monkeypatch.setattr(_rules, "DENSE_LIMITS", 3 * (100,))
     rounds = _growth(name, (20, 40, 80))
     assert rounds[0] == rounds[1]

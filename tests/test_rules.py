@@ -138,8 +138,7 @@ def many(what, function, model, given, xs, ds, ct, w):
     one = function not in FUNCTIONS["hybrid"] + FUNCTIONS["hybrid, small"]
     with pytest.MonkeyPatch.context() as patch:
         if function in ARTICULATED:
-            patch.setattr(_rules, "DENSE_LIMIT", 0)
-            patch.setattr(_rules, "DENSE_LIMIT_SINGLE", 0)
+            patch.setattr(_rules, "DENSE_LIMITS", 3 * (0,))
         return _many(what, function, model, given, xs, ds, ct[0] if one else ct, w)
 
 

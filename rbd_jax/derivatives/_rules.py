@@ -100,16 +100,17 @@ def inverse_dynamics(
 
 # --- forward and hybrid dynamics ----------------------------------------------
 
-# Up to this many degrees of freedom M⁻¹ costs less than recursions over articulated bodies; with
-# derivatives in single precision, where those are needed in two coordinates, up to the second
-# number (measured, see benchmarks/README.md).
-DENSE_LIMIT, DENSE_LIMIT_SINGLE = 16, 64
+# Up to so many degrees of freedom M⁻¹ costs less than recursions over articulated bodies: in
+# float64, in float32, and there beside derivatives, where those are needed in two coordinates
+# (measured, see benchmarks/README.md).
+DENSE_LIMITS = 16, 24, 64
 
 
 def _small(model: Model, v: Array, derivatives: bool) -> bool:
     """Whether M⁻¹ costs less than articulated bodies."""
-    single = derivatives and v.dtype == jnp.float32
-    return model.nv <= (DENSE_LIMIT_SINGLE if single else DENSE_LIMIT)
+    double, single, beside = DENSE_LIMITS
+    limit = double if v.dtype == jnp.float64 else beside if derivatives else single
+    return model.nv <= limit
 
 
 def accelerations(model, q, v, a, tau, given, f_ext, dense):
