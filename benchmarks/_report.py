@@ -127,7 +127,10 @@ class Report:
             settings = ", ".join(f"{k} {v}" for k, v in run["settings"].items())
             head = f"{self._head(run['environment'])}, at end "
             head += f"{run['environment']['load average at end']}. Settings: {settings}."
-            parts += [head if k == 0 else f"Rows of other robots and dtypes, from an earlier run: {head}", ""]
+            parts += [
+                head if k == 0 else f"Rows of other robots and dtypes, from an earlier run: {head}",
+                "",
+            ]
         parts += [t.markdown() for t in self.tables if t.rows]
         parts += [f"![{p}]({p})\n" for p in self.plots]
         (self.folder / f"{self.name}.md").write_text("\n".join(parts))
