@@ -1,6 +1,5 @@
 """``rbd-jax identify``: a robot's parameters from recorded motion and torques."""
 
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -136,23 +135,12 @@ def _read(model, path: Path, window: int):
         raise ValueError(f"{path}: holds no accelerations, and no times 't' to differentiate by")
     lead = data.shape[:-1]
     one = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(lead) :]), data)
-    cut = lambda k: jax.tree.map(lambda x: x[k], one)  # noqa: E731
-    parts = [_smooth(model, cut(k), window) for k in range(len(one.q))]
+    cuts = [jax.tree.map(lambda x, k=k: x[k], one) for k in range(len(one.q))]
+    parts = [
+        ident.filter_and_differentiate(model, d.t, d.q, d.tau, f_ext=d.f_ext, window=window)
+        for d in cuts
+    ]
     return jax.tree.map(lambda *x: jnp.stack(x), *parts)
-
-
-def _smooth(model, data, window: int, degree: int = 4):
-    """One trajectory with v and a; external wrenches pass the same filter as the torques."""
-    from .. import identify as ident
-
-    how = {"window": window, "degree": degree}
-    out = ident.filter_and_differentiate(model, data.t, data.q, data.tau, **how)
-    if data.f_ext is None:
-        return out
-    from scipy.signal import savgol_filter
-
-    wrenches = savgol_filter(np.asarray(data.f_ext), window, degree, axis=0)
-    return replace(out, f_ext=jnp.asarray(wrenches, model.dtype))
 
 
 def _start(model, terms: tuple[str, ...]):

@@ -18,6 +18,7 @@ def filter_and_differentiate(
     q: Float[Array, "T nq"],
     tau: Float[Array, "T nv"] | None = None,
     *,
+    f_ext: Float[Array, "T nb 6"] | None = None,
     window: int = 21,
     degree: int = 4,
 ) -> Dataset:
@@ -26,17 +27,19 @@ def filter_and_differentiate(
     Source: Savitzky, Golay (1964), with coefficients from ``scipy.signal.savgol_coeffs``: a
     polynomial fitted around each sample. It is fitted to ``u(s) = q(t) ⊖ q(t + s)`` in the tangent
     space of that sample, where u̇(0) = v and ü(0) = v̇ exactly (dexp of 0 is the identity and
-    ``[v, v] = 0``), so that rotations are treated as what they are. Torques pass the same filter.
+    ``[v, v] = 0``), so that rotations are treated as what they are. Torques and wrenches
+    pass the same filter.
 
     Args:
         model: the robot.
-        t: times, evenly spaced (s). q: configurations. tau: torques, if recorded.
+        t: times, evenly spaced (s). q: configurations. tau: torques, if recorded (N m, N).
+        f_ext: external wrenches (n, f) on each body, in its frame, if recorded (N m, N).
         window: number of samples that a polynomial is fitted to, odd; longer is smoother. At the
             ends of the record it is not centred, and noise there is amplified.
         degree: of the polynomials, at least 2.
 
     Returns:
-        Smoothed q and tau, with v and a.
+        Smoothed q, tau and f_ext, with v and a.
 
     Raises:
         ImportError: without scipy.
@@ -63,11 +66,11 @@ def filter_and_differentiate(
     u = around(model, q, q[index])
 
     def fit(c: Array, x: Array) -> Array:
-        return jnp.einsum("tw,twi->ti", c, x, precision="highest")
+        return jnp.einsum("tw,tw...->t...", c, x, precision="highest")
 
     smooth = jax.vmap(integrate, (None, 0, 0))(model, q, fit(c0, u))
-    rest = None if tau is None else fit(c0, tau[index])
-    return Dataset(t, smooth, fit(c1, u), fit(c2, u), rest)
+    rest = (None if x is None else fit(c0, x[index]) for x in (tau, f_ext))
+    return Dataset(t, smooth, fit(c1, u), fit(c2, u), *rest)
 
 
 def _coefficients(window: int, degree: int, at: int, order: int, dt: float) -> np.ndarray:
