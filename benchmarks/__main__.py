@@ -20,6 +20,7 @@ COMMANDS = {
     "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
     "formulations": "executors, frames, factorisations, sizes of batches: time and error",
+    "kernels": "compiled for a GPU that need not be there: kernels, estimated times",
     "compile": "first-call compile time of every public function and its derivatives",
     "guard": "compare the ratios of a part of quick with the committed ones; exit code 1 if slower",
 }
@@ -97,7 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)
-    usual = "float32" if options.command == "peers" else "float64,float32"
+    usual = "float32" if options.command in ("peers", "kernels") else "float64,float32"
     options.dtypes = (options.dtypes or usual).split(",")
     options.robots = options.robots.split(",") if options.robots else None
     options.seconds = options.seconds or (0.4 if options.command == "quick" else 1.0)

@@ -23,7 +23,7 @@ from helpers import (
 import rbd_jax as rbd
 from rbd_jax import samples
 from rbd_jax.algorithms import _tree
-from rbd_jax.derivatives import _rules
+from rbd_jax.derivatives import _inverse, _rules
 from rbd_jax.spatial import se3, so3
 
 BATCH, SETS = 4, 8
@@ -668,16 +668,25 @@ def test_executors_agree_in_every_algorithm():
 
 
 @pytest.mark.parametrize("limit", [_tree._MASK_LIMIT, 0])  # 0: as with very many bodies
-def test_inverse_dynamics_where_loops_are_slow(monkeypatch, limit):
-    """What accelerators run, in ground coordinates without a loop, is RNEA too."""
-    monkeypatch.setattr(_tree, "_MASK_LIMIT", limit)
-    for module in (_rules, _tree):
-        monkeypatch.setattr(module, "loops_are_cheap", lambda: False)
+def test_dynamics_where_loops_are_slow(monkeypatch, limit):
+    """What accelerators run is RNEA and ABA too: no loop, or one over blocks of M alone."""
     m = robot("random_tree1")
     s = random_state(m)
-    lowered = jax.jit(lambda m, s: rbd.inverse_dynamics(m, s.q, s.v, s.a, s.f_ext)).lower(m, s)
-    assert "while" not in lowered.as_text()
-    close(lowered.compile()(m, s), rbd.rnea(m, s.q, s.v, s.a, s.f_ext))
+
+    def both(m, s):
+        tau = rbd.inverse_dynamics(m, s.q, s.v, s.a, s.f_ext)
+        forward = partial(rbd.forward_dynamics, m, f_ext=s.f_ext)
+        return tau, *jax.jvp(forward, (s.q, s.v, s.tau), (s.q, s.a, s.v))
+
+    *_, exact = jax.jit(both)(m, s)  # as on a CPU
+    monkeypatch.setattr(_tree, "_MASK_LIMIT", limit)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    lowered = jax.jit(lambda m, s: both(m, s)).lower(m, s)
+    assert lowered.as_text().count("stablehlo.while") == 1 < m.nv // _inverse._BLOCK
+    tau, acceleration, rate = lowered.compile()(m, s)
+    close(tau, rbd.rnea(m, s.q, s.v, s.a, s.f_ext))
+    close(acceleration, rbd.aba(m, s.q, s.v, s.tau, s.f_ext))
+    close(rate, exact)
 
 
 # --- shapes of trees --------------------------------------------------------------------------

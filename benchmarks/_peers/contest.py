@@ -23,7 +23,7 @@ SAMPLES, LONGEST_S = 64, 2.0
 ROUNDING = {"float32": 5e-2, "float64": 1e-5}  # of ill-conditioned robots, still far from a mistake
 
 
-def _request(name: str) -> dict:
+def request(name: str) -> dict:
     """What a side needs to load the robot: URDF, names of joints, states."""
     model = load(name, "float64")
     urdf, joints = to_urdf(model)
@@ -43,13 +43,13 @@ class Contest:
 
     def __init__(self, robot: str, dtype: str, pythons: dict[str, str], patience: float):
         self.robot, self.dtype, self.patience = robot, dtype, patience
-        request = _request(robot) | {"dtype": dtype}
+        what = request(robot) | {"dtype": dtype}
         self.sides = {OURS: Side("ours", sys.executable, dtype)}
         self.sides |= {name: Side(name, python, dtype) for name, python in pythons.items()}
         self.notes = {name: [] for name in self.sides}
         self.compile = dict.fromkeys(self.sides, 0.0)
         self.difference = {name: {} for name in self.sides}
-        self.loaded = self._all("load", self.patience, {n: request for n in self.sides})
+        self.loaded = self._all("load", self.patience, {n: what for n in self.sides})
         self.nv = self.loaded.get(OURS, {}).get("nv")
         self.once: dict[tuple[str, str], tuple[int, float]] = {}
 

@@ -101,6 +101,13 @@ class Server:
             raise TypeError(f"asked for {self.dtype}, its results are {', '.join(sorted(dtypes))}")
         return {"compile_s": took[0], "compile_cpu_s": took[1], "once": once}
 
+    def cost(self, function, batch):
+        """What the function would cost on a GPU (``benchmarks._gpu``)."""
+        from .. import _gpu
+
+        f, names = self.functions[function]
+        return _gpu.cost(f, *(self._batch(self.states[k], batch) for k in names.split()))._asdict()
+
     def _batch(self, x, batch):
         times = -(-batch // len(x))
         return jnp.asarray(np.tile(x, (times,) + (1,) * (x.ndim - 1))[:batch], self.dtype)

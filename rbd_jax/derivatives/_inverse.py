@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..algorithms._tree import loops_are_cheap
+
 _BLOCK = 10  # the largest block eliminated at once; between 6 and 10 the speed hardly changes
 
 
@@ -43,7 +45,8 @@ def _eliminate(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     n = A.shape[0]
     order = jnp.arange(n, dtype=jnp.int32), jnp.eye(n, dtype=A.dtype)
-    return jax.lax.scan(step, A, order, reverse=True)[0]
+    unroll = not loops_are_cheap()  # at most _BLOCK steps; XLA:CPU would repeat their arithmetic
+    return jax.lax.scan(step, A, order, reverse=True, unroll=unroll)[0]
 
 
 def _eliminate_blocks(A: Float[Array, "n n"]) -> Float[Array, "n n"]:

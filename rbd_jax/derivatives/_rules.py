@@ -101,15 +101,18 @@ def inverse_dynamics(
 # --- forward and hybrid dynamics ----------------------------------------------
 
 # Up to so many degrees of freedom M⁻¹ costs less than recursions over articulated bodies: in
-# float64, in float32, and there beside derivatives, where those are needed in two coordinates
-# (measured, see benchmarks/README.md).
+# float64, in float32, and in float32 beside derivatives, where those are needed in two coordinates
+# (measured). On an accelerator the last one holds for all: a step of a recursion is some ten
+# kernels (compiled for a GPU and counted). See benchmarks/README.md.
 DENSE_LIMITS = 16, 24, 64
 
 
 def _small(model: Model, v: Array, derivatives: bool) -> bool:
     """Whether M⁻¹ costs less than articulated bodies."""
-    double, single, beside = DENSE_LIMITS
-    limit = double if v.dtype == jnp.float64 else beside if derivatives else single
+    double, single, largest = DENSE_LIMITS
+    if not loops_are_cheap():
+        return model.nv <= largest
+    limit = double if v.dtype == jnp.float64 else largest if derivatives else single
     return model.nv <= limit
 
 

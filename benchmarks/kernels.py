@@ -1,0 +1,71 @@
+"""Compiled for a GPU without one: kernels a call, XLA's estimate of their time, compile time."""
+
+import importlib.util
+import os
+import sys
+
+from . import _gpu
+from ._peers.contest import OURS, request
+from ._peers.side import Failed, Side
+from ._report import Report
+from ._robots import available
+
+ABOUT = (
+    f"Programs compiled for an {_gpu.NAME}, **none was run**: the machine had no GPU. Kernels: "
+    "launches a call, those in loops as often as they run. Library calls: those of them that call "
+    "cuBLAS or cuSOLVER, whose time is not in the estimate. Estimate: XLA's cost model, summed "
+    "over all kernels, µs a call, without the launches (one to three µs each, less in a CUDA "
+    "graph). Floor: bytes of inputs and outputs over the memory's bandwidth. The libraries are "
+    "compiled by the same JAX, whatever suits them best on a CPU; the robot is a constant."
+)
+LIBRARIES = {OURS: ("ours", "rbd_jax"), "mjx": ("mjx", "mujoco.mjx"), "frax": ("frax", "frax")}
+FUNCTIONS = ["ID", "FD", "ID vjp", "FD vjp", "FD Jacobian"]
+ROBOTS = ["ur5", "hyq", "talos"]
+
+
+def main(options) -> None:
+    """Ours and what other libraries are installed beside the CUDA plugin."""
+    if not _installed("jax_plugins.xla_cuda12"):
+        print("kernels skipped: pip install jax-cuda12-plugin jax-cuda12-pjrt "
+              "nvidia-cuda-nvcc-cu12 (of the same version as jaxlib)")  # fmt: skip
+        return
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_gpu.FLAGS}"  # of the processes
+    report = Report("kernels", options, ABOUT)
+    batch = options.batch or 4096
+    table = report.table(f"Batch {batch}")
+    names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
+    for name in names:
+        for dtype in options.dtypes:
+            for library, (adapter, module) in LIBRARIES.items():
+                if not _installed(module):
+                    print(f"  {library} skipped: not installed beside the CUDA plugin")
+                    continue
+                _measure(table, name, dtype, library, adapter, batch, options.patience)
+                report.write()
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _measure(table, name, dtype, library, adapter, batch, patience) -> None:
+    side = Side(adapter, sys.executable, dtype)
+    try:
+        side.ask("load", patience, **request(name), dtype=dtype)
+        for function in FUNCTIONS:
+            theirs = {"FD Jacobian": "FD explicit" if library == OURS else "FD jacfwd"}
+            cells = {"robot": name, "dtype": dtype, "function": function, "library": library}
+            try:
+                what = theirs.get(function, function)
+                table.add(**cells, **side.ask("cost", patience, function=what, batch=batch))
+            except Failed as problem:
+                table.add(**cells, note=str(problem))
+                if not side.alive:
+                    return
+    except Failed as problem:
+        table.add(robot=name, dtype=dtype, library=library, note=str(problem))
+    finally:
+        side.close()
