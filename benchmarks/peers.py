@@ -19,8 +19,9 @@ ABOUT = (
     "every row the processes take turns on the same states in the same dtype; one program "
     "`jax.jit(jax.vmap(f))`, the robot a constant of it for all, ours included. FD Jacobian: with "
     "respect to q, v and τ; ours is `forward_dynamics_derivatives`, theirs the named mode of "
-    "autodiff. vjp: with respect to all three. Rollout gradient: of 16 semi-implicit steps with "
-    "respect to the torques, a line by line identical scan over each library's forward dynamics. "
+    "autodiff. vjp: with respect to all three; jvp: along the joints of all three. Rollout "
+    "gradient: of 16 semi-implicit steps with respect to the torques, a line by line identical "
+    "scan over each library's forward dynamics. "
     "Speed-up: the fastest of the others over ours. Difference: the largest one from our result, "
     "over the largest entry, joints only; a library that differs by more than rounding explains is "
     "left out and named. –: not run; the reasons are in the table of the libraries."
@@ -53,9 +54,10 @@ def _pythons(options) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _contest(
-    contest: Contest, table: Table, best: Table, seconds: float, sweep, end: float
+    contest: Contest, tables: tuple[Table, Table, Table], seconds: float, sweep, end: float
 ) -> list[str]:
     """All rows of one robot and dtype, and its rows in the summary; what there was no time for."""
+    best, table, memory = tables
     fastest: dict[str, tuple[float, float, str]] = {}
     skipped = []
     for label, (*_, few, many) in CASES.items():
@@ -73,6 +75,10 @@ def _contest(
             row |= {"function": label, "batch": batch, OURS: t.get(OURS)} | peers
             speed_up = min(others.values()) / t[OURS] if others and OURS in t else None
             table.add(**row, speed_up=speed_up, difference=worst)
+            if batch > 1 and OURS in t:
+                of = contest.memory[label, batch]
+                needs = {n: of.get(n) for n in (OURS, *PEERS)}
+                memory.add(**{k: row[k] for k in ("robot", "dtype", "function", "batch")}, **needs)
             if speed_up:
                 key = f"{label.split(', jac')[0]}, batch {batch}"
                 name = min(others, key=others.get)
@@ -132,6 +138,7 @@ def main(options) -> None:
         return
     best = report.table("The fastest other library against ours")
     table = report.table("All of them, µs per evaluation")
+    memory = report.table("Temporary memory of the compiled programs, MB")
     libraries = report.table("The libraries")
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     sweep = (2,) if options.tiny else ((options.batch,) if options.batch else None)
@@ -141,7 +148,8 @@ def main(options) -> None:
                 print(f"{name}, {dtype} skipped: out of time (--limit)")
                 continue
             with Contest(name, dtype, pythons, options.patience) as contest:
-                skipped = _contest(contest, table, best, min(options.seconds, 0.5), sweep, end)
+                tables = best, table, memory
+                skipped = _contest(contest, tables, min(options.seconds, 0.5), sweep, end)
                 _libraries(libraries, contest, skipped)
             report.write()
     for name, reason in absent.items():

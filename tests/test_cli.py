@@ -187,6 +187,7 @@ def test_rollout_saves_motions(urdf, tmp_path):
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
 def test_optimize_saves_the_solution(tmp_path):
     import numpy as np
 
@@ -203,6 +204,7 @@ def test_optimize_saves_the_solution(tmp_path):
     assert "not converged. The maximum number of iterations" in result.output
 
 
+@pytest.mark.slow
 def test_rollout_does_not_cut_an_integrator_with_memory(tmp_path):
     """The motion of one call of the library, however many pieces others are simulated in."""
     import jax

@@ -82,7 +82,8 @@ def test_the_residual_beats_network_and_rigid_bodies(joints):
         assert hybrid[k].max() < 0.5 * rigid[k][0]
 
 
-@pytest.mark.parametrize("part", ["torque", pytest.param("friction", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["torque", "friction"])
 def test_training_through_rollouts(part):
     """From states and torques alone the residual beats network and rigid bodies, too."""
     model, train, held_out = recording(2)

@@ -47,7 +47,8 @@ def test_thousands_of_fits_at_once_from_bad_starts():
     assert bool((jnp.abs(inside - 0.95) < 0.02).all()), inside
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [12, 4])
 def test_few_and_noisy_data(count):
     """Fewer equations than unknowns, much noise, no prior: one best robot, at the border.
 

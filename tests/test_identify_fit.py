@@ -152,7 +152,8 @@ def test_fewer_equations_than_unknowns():
     assert float(deviation.max()) > 100  # said to be unknown, but for what holds it
 
 
-@pytest.mark.parametrize("loss", ["huber", pytest.param("cauchy", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["huber", "cauchy"])
 def test_robust_losses_ignore_outliers(loss):
     clean, data = recorded()
     rng = np.random.default_rng(0)

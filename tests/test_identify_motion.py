@@ -49,6 +49,7 @@ def _unknown(m):
     return identify.Parameters(m, choose(m, "damping"), choose(m, "inertia", "two"))
 
 
+@pytest.mark.slow
 def test_trajectories_of_mujoco_by_multiple_shooting(swing):
     """Noisy positions alone, far starts: damping, a load, and states, all at once, each time."""
     m, t, q, v, tau = swing

@@ -31,7 +31,6 @@ DEFAULT = {  # humanoids, quadrupeds, arms; mobile bases, continuous and sliding
     "icub-floating",
     "hyq_no_sensors-floating",
     "quadrotor_base-floating",
-    "double_pendulum_continuous-floating",
     "pr2-fixed",
     "panda-fixed",
     "ur5_robot-fixed",

@@ -385,6 +385,7 @@ def _temporary_bytes(model, s, steps, **options):
     return jax.jit(jax.grad(loss)).lower(u).compile().memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.slow
 def test_memory_grows_as_promised():
     """From 256 to 1024 steps, in units of the states that every mode returns.
 

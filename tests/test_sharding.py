@@ -33,6 +33,7 @@ def _check(path):
         assert np.abs(sharded).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_eight_devices(tmp_path):
     out = tmp_path / "out.npz"
     process = _start(out, devices=8)

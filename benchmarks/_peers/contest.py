@@ -15,6 +15,8 @@ CASES = {  # label -> (our program, theirs, batches, batches of the arm); the sl
     "FD Jacobian, jacfwd": ("FD explicit", "FD jacfwd", (128,), (1, 128)),
     "FD vjp": ("FD vjp", "FD vjp", (1024,), (1, 1024)),
     "ID vjp": ("ID vjp", "ID vjp", (1024,), (1, 1024)),
+    "FD jvp": ("FD jvp", "FD jvp", (1024,), (1, 1024)),
+    "ID jvp": ("ID jvp", "ID jvp", (1024,), (1, 1024)),
     "rollout gradient": ("rollout gradient", "rollout gradient", (128,), (1, 128)),
     "FD Jacobian, jacrev": ("FD explicit", "FD jacrev", (128,), (1, 128)),
 }
@@ -48,6 +50,7 @@ class Contest:
         self.sides |= {name: Side(name, python, dtype) for name, python in pythons.items()}
         self.notes = {name: [] for name in self.sides}
         self.compile = dict.fromkeys(self.sides, 0.0)
+        self.memory: dict[tuple[str, int], dict[str, float | None]] = {}
         self.difference = {name: {} for name in self.sides}
         self.loaded = self._all("load", self.patience, {n: what for n in self.sides})
         self.nv = self.loaded.get(OURS, {}).get("nv")
@@ -99,6 +102,7 @@ class Contest:
             self.once[name, label] = batch, answer["once"]
         if OURS not in compiled:
             return {}
+        self.memory[label, batch] = {n: x["temporary_MB"] for n, x in compiled.items()}
         self._compare(label, requests, [n for n in compiled if label not in self.difference[n]])
         racing = [n for n in compiled if not self._differs(n, label)]
         times: dict[str, list[float]] = {n: [] for n in racing}

@@ -33,6 +33,9 @@ def functions(robot) -> dict:
 
         return vjp
 
+    def jvp_of(f):
+        return lambda q, v, u, dq, ct: jax.jvp(f, (q, v, u), (dq, ct, ct))
+
     def rollout_gradient(q, v, tau):
         def end(controls):
             def step(state, u):
@@ -49,6 +52,8 @@ def functions(robot) -> dict:
     made = {
         "ID": (id_, "q v a"),
         "FD": (fd, "q v tau"),
+        "ID jvp": (jvp_of(id_), "q v a dq ct"),
+        "FD jvp": (jvp_of(fd), "q v tau dq ct"),
         "ID vjp": (vjp_of(id_), "q v a ct"),
         "FD vjp": (vjp_of(fd), "q v tau ct"),
         "FD jacfwd": (jax.jacfwd(fd, (0, 1, 2)), "q v tau"),
@@ -77,7 +82,9 @@ class Server:
         n = self.states["v"].shape[-1]
         ct = np.zeros((len(states["joint_ct"]), n))
         ct[:, n - len(joints) :] = states["joint_ct"][:, order]
-        self.states["ct"] = ct
+        dq = np.zeros_like(self.states["q"])
+        dq[:, dq.shape[1] - len(joints) :] = ct[:, n - len(joints) :]
+        self.states |= {"ct": ct, "dq": dq}  # of the joints alone: not of how a base is described
         self.order = np.argsort(order)  # from the peer's order of joints to that of the request
         self.functions = functions(self.robot)
         packages = (adapter.PACKAGE, "jax", "jaxlib")
@@ -96,10 +103,12 @@ class Server:
         start = time.perf_counter()
         out = self.program()
         once = time.perf_counter() - start
+        memory = getattr(compiled.memory_analysis(), "temp_size_in_bytes", None)
         dtypes = {str(x.dtype) for x in jax.tree.leaves(out)}
         if dtypes != {self.dtype}:
             raise TypeError(f"asked for {self.dtype}, its results are {', '.join(sorted(dtypes))}")
-        return {"compile_s": took[0], "compile_cpu_s": took[1], "once": once}
+        times = {"compile_s": took[0], "compile_cpu_s": took[1], "once": once}
+        return times | {"temporary_MB": memory and memory / 1e6}
 
     def cost(self, function, batch):
         """What the function would cost on a GPU (``benchmarks._gpu``)."""
@@ -136,7 +145,7 @@ class Server:
             blocks = [last(out, (1,))]
         elif function == "rollout gradient":
             blocks = [last(out, (2,))]
-        elif "vjp" in function:
+        elif function.endswith(("jvp", "vjp")):
             blocks = [last(x, (1,)) for x in out]
         else:
             blocks = [last(x, (1, 2)) for x in out]

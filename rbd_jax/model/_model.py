@@ -113,7 +113,7 @@ def _groups(model: Model):
         prismatic = np.array([k == "prismatic" for k in kinds])
         axis = _rows(model.axis, bodies)
         if group is GROUPS[0]:
-            # no sum over an axis: XLA:GPU would take it for a softmax, and compile for half a minute
+            # not by a sum: XLA:GPU would take that for a softmax, and compile for half a minute
             axis = axis / jnp.sqrt(axis[:, 0:1] ** 2 + axis[:, 1:2] ** 2 + axis[:, 2:3] ** 2)
         parameters = SimpleNamespace(
             axis=axis,
