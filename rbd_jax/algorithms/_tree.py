@@ -95,7 +95,7 @@ def _passes() -> tuple[str, str]:
     """Executors of recursions, the faster one first.
 
     On CPUs one node after the other is 2 to 5 times faster in a batch and little slower on one
-    sample; on an accelerator the fewest steps should win (not measured yet).
+    sample; on an accelerator levels have the fewest kernels (counted, not run: ``kernels.md``).
     """
     return ("bodies", "levels") if loops_are_cheap() else ("levels", "bodies")
 
