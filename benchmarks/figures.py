@@ -91,12 +91,15 @@ def trees(
 ) -> Table:
     """One row a length; ``full``: with Pinocchio, and the baselines on serial chains.
 
-    Otherwise DMM and AZA alone, for Table III.
+    Otherwise DMM and AZA alone, for Table III. With ``--keep`` only lengths that are missing.
     """
     batch = patience.batch
     table = report.table(f"{shape}, {dtype}, batch {batch}, µs")
+    table.kept = []  # more lengths of the same tree replace none
+    for row in table.rows:
+        patience.saw(row["N"], {k: t for k, t in row.items() if t is not None})
     for n in lengths:
-        if patience.is_over(f"N = {n}"):
+        if n in [row["N"] for row in table.rows] or patience.is_over(f"N = {n}"):
             continue
         model = load(SHAPES[shape].format(n), dtype)
         cells, differences = {}, []
@@ -132,7 +135,8 @@ def robots(report: Report, names: list[str], dtype: str, batch: int, seconds: fl
     title = f"Robots (Fig. 5; no model of Atlas at hand), {dtype}, batch {batch}"
     table = report.table(title + ", against Pinocchio")
     functions = {k: f for k, f in pinocchio.FUNCTIONS.items() if "derivatives" in k}
-    for name in available(names):
+    table.kept = []
+    for name in available([n for n in names if n not in [row["robot"] for row in table.rows]]):
         pinocchio.compare(table, name, [dtype], batch, seconds, min(batch, 256), functions)
         report.write()
     return table

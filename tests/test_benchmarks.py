@@ -11,7 +11,7 @@ import pytest
 from helpers import jit
 
 import rbd_jax as rbd
-from benchmarks import baselines, figures, guard
+from benchmarks import _gpu, baselines, figures, guard, kernels
 from benchmarks._peers import layout
 from benchmarks._peers.contest import OURS, Contest
 from benchmarks._peers.description import to_urdf
@@ -104,6 +104,27 @@ def test_a_contest_of_ours_with_itself():
         assert contest.sides[OURS].ask("time", 600.0, runs=2)["times"]
     blocks = [np.array(b) for b in answer["blocks"]]
     assert [b.shape for b in blocks] == [(2, 7, 7)] * 3
+
+
+def test_kernels_of_a_loop_are_counted_as_often_as_they_run():
+    """On a program for a CPU: its steps add up, whatever surrounds them."""
+
+    def counted(steps):
+        def step(x, _):
+            return jnp.sin(x @ x), None
+
+        f = jax.jit(lambda x: jax.lax.scan(step, x, length=steps)[0])
+        module = f.lower(jnp.eye(8)).compile().runtime_executable().hlo_modules()[0]
+        return _gpu._count(module)[0]
+
+    ten, twenty, forty = counted(10), counted(20), counted(40)
+    assert forty - twenty == 2 * (twenty - ten) >= 2 * 10
+
+
+def test_kernels_need_the_cuda_plugin(capsys, monkeypatch):
+    monkeypatch.setattr(kernels, "_installed", lambda module: False)
+    kernels.main(SimpleNamespace())
+    assert "pip install jax-cuda12-plugin" in capsys.readouterr().out
 
 
 def test_where_aza_overtakes():
