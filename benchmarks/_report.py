@@ -128,7 +128,7 @@ class Report:
             head = f"{self._head(run['environment'])}, at end "
             head += f"{run['environment']['load average at end']}. Settings: {settings}."
             parts += [
-                head if k == 0 else f"Rows that this run did not measure, from an earlier one: {head}",
+                head if k == 0 else f"Rows that this run did not measure, from earlier: {head}",
                 "",
             ]
         parts += [t.markdown() for t in self.tables if t.rows]

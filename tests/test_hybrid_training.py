@@ -49,7 +49,8 @@ def errors(dynamics, data):
     return acceleration_error(dynamics, data), rollout_error(dynamics, data)
 
 
-@pytest.mark.parametrize("joints", [2, pytest.param(7, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("joints", [2, 7])
 def test_the_residual_beats_network_and_rigid_bodies(joints):
     """On held-out motions with Stribeck friction: each of an ensemble of networks."""
     model, train, held_out = recording(joints)

@@ -72,7 +72,9 @@ def test_there_and_back(name):
     assert moved > 0.01
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "all" else n for n in SETS]
+)
 def test_gradients(name):
     """By the rules through the charts, both modes, at the nominal robot and elsewhere.
 

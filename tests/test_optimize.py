@@ -22,7 +22,7 @@ SOLVERS = {
     "single_shooting": partial(opt.single_shooting, max_iterations=3000),
 }
 
-FAST = ("ilqr", "single_shooting")  # the others compile longer
+FAST = ("ilqr",)  # the others compile longer
 
 
 @cache

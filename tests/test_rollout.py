@@ -258,7 +258,9 @@ def test_a_batch_in_which_some_end_early():
         assert not np.any(ends.tau[k, last:]) and np.all(ends.tau[k, :last] == 1)
 
 
-@pytest.mark.parametrize("mode", ["full", "checkpoint", "adjoint"])
+@pytest.mark.parametrize(
+    "mode", ["full", "checkpoint", pytest.param("adjoint", marks=pytest.mark.slow)]
+)
 def test_what_happens_after_the_end_cannot_spoil_the_gradient(mode):
     """A policy that is NaN past the end; the gradient is that of the steps before it."""
     model = samples.pendulum()
