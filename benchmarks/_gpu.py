@@ -5,6 +5,7 @@ XLA compiles for a described device without touching one; only JAX's CUDA plugin
 the time of every kernel it writes; the calls of CUDA's libraries it does not know.
 """
 
+import importlib
 import re
 import time
 from collections.abc import Callable
@@ -68,7 +69,7 @@ def cost(function: Callable, *args: Any) -> Cost:
     Raises:
         ModuleNotFoundError: without JAX's CUDA plugin.
     """
-    __import__("jax_plugins.xla_cuda12")
+    importlib.import_module("jax_plugins.xla_cuda12")
     target = topologies.get_topology_desc(platform="cuda", target_config=_TARGET, topology="1x1x1")
     device = jax.sharding.SingleDeviceSharding(target.devices[0])
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), args)
