@@ -102,15 +102,17 @@ def inverse_dynamics(
 
 # Up to so many degrees of freedom M⁻¹ costs less than recursions over articulated bodies: in
 # float64, in float32, and in float32 beside derivatives, where those are needed in two coordinates
-# (measured). On an accelerator the last one holds for all: a step of a recursion is some ten
-# kernels (compiled for a GPU and counted). See benchmarks/README.md.
+# (measured). On an accelerator the last one holds for all, since a step of a recursion is some ten
+# kernels (compiled for a GPU and counted), but for values in float32 of trees as deep as the second
+# limit: a long chain loses digits. See benchmarks/README.md.
 DENSE_LIMITS = 16, 24, 64
 
 
 def _small(model: Model, v: Array, derivatives: bool) -> bool:
     """Whether M⁻¹ costs less than articulated bodies."""
     double, single, largest = DENSE_LIMITS
-    if not loops_are_cheap():
+    shallow = model.topology.dof_tree.depths.max(initial=0) < single
+    if not loops_are_cheap() and (shallow or derivatives or v.dtype == jnp.float64):
         return model.nv <= largest
     limit = double if v.dtype == jnp.float64 else largest if derivatives else single
     return model.nv <= limit
