@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+from itertools import product
 
 from . import _gpu
 from ._peers.contest import OURS, request
@@ -16,10 +17,18 @@ ABOUT = (
     "cuBLAS or cuSOLVER, whose time is not in the estimate. Estimate: XLA's cost model, summed "
     "over all kernels, µs a call, without the launches (one to three µs each, less in a CUDA "
     "graph). Floor: bytes of inputs and outputs over the memory's bandwidth. The libraries are "
-    "compiled by the same JAX, whatever suits them best on a CPU; the robot is a constant."
+    "compiled by the same JAX, whatever suits them best on a CPU; the robot is a constant. "
+    "Lanes: the experiment with Pallas (`benchmarks/_lanes.py`); its estimate: `_gpu.with_lanes`."
 )
-LIBRARIES = {OURS: ("ours", "rbd_jax"), "mjx": ("mjx", "mujoco.mjx"), "frax": ("frax", "frax")}
-FUNCTIONS = ["ID", "FD", "ID vjp", "FD vjp", "FD Jacobian"]
+LANES = f"{OURS}, lanes"
+LIBRARIES = {
+    OURS: ("ours", "rbd_jax"),
+    LANES: ("lanes", "rbd_jax"),
+    "mjx": ("mjx", "mujoco.mjx"),
+    "frax": ("frax", "frax"),
+}
+FUNCTIONS = ["ID", "FD", "ID jvp", "ID vjp", "FD vjp", "FD Jacobian"]
+BATCHES = {4096: FUNCTIONS, 65536: FUNCTIONS[:3]}
 ROBOTS = ["ur5", "hyq", "talos"]
 
 
@@ -31,17 +40,17 @@ def main(options) -> None:
         return
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_gpu.FLAGS}"  # of the processes
     report = Report("kernels", options, ABOUT)
-    batch = options.batch or 4096
-    table = report.table(f"Batch {batch}")
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
-    for name in names:
-        for dtype in options.dtypes:
-            for library, (adapter, module) in LIBRARIES.items():
-                if not _installed(module):
-                    print(f"  {library} skipped: not installed beside the CUDA plugin")
-                    continue
-                _measure(table, name, dtype, library, adapter, batch, options.patience)
-                report.write()
+    present = {k: adapter for k, (adapter, module) in LIBRARIES.items() if _installed(module)}
+    for library in LIBRARIES.keys() - present.keys():
+        print(f"  {library} skipped: not installed beside the CUDA plugin")
+    for batch, functions in ({options.batch: FUNCTIONS} if options.batch else BATCHES).items():
+        table = report.table(f"Batch {batch}")
+        for name, dtype, library in product(names, options.dtypes, present):
+            these = functions[:3] if library == LANES else functions
+            side = Side(present[library], sys.executable, dtype)
+            _measure(table, side, name, library, batch, these, options.patience)
+            report.write()
 
 
 def _installed(module: str) -> bool:
@@ -51,11 +60,11 @@ def _installed(module: str) -> bool:
         return False
 
 
-def _measure(table, name, dtype, library, adapter, batch, patience) -> None:
-    side = Side(adapter, sys.executable, dtype)
+def _measure(table, side, name, library, batch, functions, patience) -> None:
+    dtype = side.dtype
     try:
         side.ask("load", patience, **request(name), dtype=dtype)
-        for function in FUNCTIONS:
+        for function in functions:
             theirs = {"FD Jacobian": "FD explicit" if library == OURS else "FD jacfwd"}
             cells = {"robot": name, "dtype": dtype, "function": function, "library": library}
             try:

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from contextlib import nullcontext
 from importlib.metadata import version
 
 import jax
@@ -75,6 +76,7 @@ class Server:
         """Load the robot, and convert the states (nested lists) to the peer's layout."""
         adapter = importlib.import_module(f"benchmarks._peers.{self.name}")
         self.dtype = dtype
+        self.context = getattr(adapter, "context", nullcontext)
         self.robot = adapter.Robot(urdf, floating, joints, jnp.dtype(dtype))
         states = {k: np.asarray(x, np.float64) for k, x in states.items()}
         order = [joints.index(name) for name in self.robot.joints]
@@ -115,7 +117,9 @@ class Server:
         from .. import _gpu
 
         f, names = self.functions[function]
-        return _gpu.cost(f, *(self._batch(self.states[k], batch) for k in names.split()))._asdict()
+        with self.context() as kernels:
+            cost = _gpu.cost(f, *(self._batch(self.states[k], batch) for k in names.split()))
+        return (_gpu.with_lanes(cost, kernels, batch) if kernels else cost)._asdict()
 
     def _batch(self, x, batch):
         times = -(-batch // len(x))

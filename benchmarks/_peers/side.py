@@ -18,7 +18,7 @@ class Side:
     """One peer's process for one robot and dtype."""
 
     def __init__(self, name: str, python: str, dtype: str):
-        self.name = name
+        self.name, self.dtype = name, dtype
         environment = dict(os.environ)
         environment |= {
             "JAX_ENABLE_X64": str(int(dtype == "float64")),
