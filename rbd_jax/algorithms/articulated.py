@@ -1,10 +1,12 @@
-"""Solving with the mass matrix by articulated bodies, in ground coordinates, O(n).
+"""Solving with the mass matrix by articulated bodies, O(n).
 
-``factorize`` is the inertia half of Kim's Table 4 and depends on the configuration alone;
-``solve`` is Singh's ABA-zero algorithm (34), the rest of the table at rest, linear in its input.
-In ground coordinates nothing is transformed on the way from child to parent.
+``factorize`` is the inertia half of Kim's Table 4, in ground coordinates, where nothing is
+transformed on the way from child to parent; it depends on the configuration alone. Articulated-body
+dynamics (:mod:`rbd_jax.algorithms.hybrid`) leaves the same in body frames. ``solve`` is Singh's
+ABA-zero algorithm (34), the rest of the table at rest, linear in its input.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -14,6 +16,8 @@ from jaxtyping import Array, Bool, Float
 
 from ..model import Topology
 from ..spatial import articulated as articulated_inertia, inertia
+from ..spatial.motion import to_child, wrench_to_parent
+from ..spatial.se3 import Pose
 from ._tree import (
     ancestor_sum,
     leaf_to_root,
@@ -25,11 +29,15 @@ from ._tree import (
 
 
 class Factor(NamedTuple):
-    """``U = Î S`` and ``Ψ = 1 / (Sᵀ Î S + armature)`` of each degree of freedom."""
+    """``U = Î S`` and ``Ψ = 1 / (Sᵀ Î S + armature)`` of each degree of freedom.
+
+    In ground coordinates, or each in a frame of its own, whose placement in its parent's is T.
+    """
 
     S: Float[Array, "nv 6"]
     U: Float[Array, "nv 6"]
     psi: Float[Array, " nv"]
+    T: Pose | None = None
 
 
 def factorize(
@@ -63,29 +71,32 @@ def factorize(
 
 def solve(topology: Topology, factor: Factor, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """``M⁻¹ b``; zero out at given degrees of freedom. Source: Singh (34), ``ABA(q, 0, b, 0)``."""
-    return solve_columns(topology, factor, b[:, None])[:, 0]
+    T = factor.T
+
+    def up(x, F):
+        T, S, U, psi, b = x
+        u = b - jnp.sum(S * F)
+        F = F + U * (psi * u)
+        return F if T is None else wrench_to_parent(T, F), u
+
+    rows = T, factor.S, factor.U, factor.psi
+    zero = jnp.zeros((6,), b.dtype)
+    u = leaf_to_root(topology.dof_tree, up, (*rows, b), zero)
+
+    def down(above, x):
+        T, S, U, psi, u = x
+        A = above[0] if T is None else to_child(T, above[0])
+        a = psi * (u - jnp.sum(U * A))
+        return A + S * a, a
+
+    return root_to_leaf(topology.dof_tree, down, (*rows, u), (zero, zero[0]))[1]
 
 
 def solve_columns(
     topology: Topology, factor: Factor, b: Float[Array, "nv m"]
 ) -> Float[Array, "nv m"]:
     """``M⁻¹ b`` for many columns, factorised once. Source: Singh, §IV-E, the ABA-zero algorithm."""
-    tree = topology.dof_tree
-
-    def up(x, F):
-        S, U, psi, b = x
-        u = b - jnp.sum(S[:, None] * F, axis=0)
-        return F + U[:, None] * (psi * u)[None, :], u
-
-    zero = jnp.zeros((6, b.shape[1]), b.dtype)
-    u = leaf_to_root(tree, up, (*factor, b), zero)
-
-    def down(above, x):
-        S, U, psi, u = x
-        a = psi * (u - jnp.sum(U[:, None] * above[0], axis=0))
-        return above[0] + S[:, None] * a[None, :], a
-
-    return root_to_leaf(tree, down, (*factor, u), (zero, zero[0]))[1]
+    return jax.vmap(partial(solve, topology, factor), in_axes=1, out_axes=1)(b)
 
 
 def product(

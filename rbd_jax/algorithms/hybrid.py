@@ -12,6 +12,7 @@ from ..model import Model, joint_placements, motion_subspace
 from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from ._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from .articulated import Factor
 from .gravity import base_acceleration
 
 
@@ -45,7 +46,7 @@ def hybrid_dynamics(
         ValueError: if a shape does not fit the robot.
     """
     given = of_bodies(model.topology, prescribed[:, None])[:, 0]
-    return articulated_dynamics(model, q, v, a, tau, given, f_ext)
+    return articulated_dynamics(model, q, v, a, tau, given, f_ext)[:2]
 
 
 @checked
@@ -65,7 +66,7 @@ def aba(
 
 
 def articulated_dynamics(model, q, v, a, tau, given, f_ext):
-    """``(a, tau)`` by Table 4 on the tree of degrees of freedom; ``given`` is by dof, or None.
+    """``(a, tau, factor)`` by Table 4 on the tree of degrees of freedom; ``given`` by dof, or None.
 
     A joint of several degrees of freedom is eliminated one column of S at a time, which is block
     elimination by Ψ = (SᵀÎS)⁻¹ without the matrix inverse. Between its columns lie massless
@@ -128,9 +129,10 @@ def articulated_dynamics(model, q, v, a, tau, given, f_ext):
     start = base_acceleration(model), jnp.zeros((), S.dtype), jnp.zeros((), S.dtype)
     rows = (T, S, eta, U, psi, u, tau_in, a, model.armature, known.astype(S.dtype))
     _, qdd, torque = root_to_leaf(tree, again(forward), rows, start)
+    factor = Factor(S, U, psi, T)
     if given is None:
-        return qdd, tau
-    return qdd, jnp.where(given, torque + model.damping * v, tau)
+        return qdd, tau, factor
+    return qdd, jnp.where(given, torque + model.damping * v, tau), factor
 
 
 def _ends(topology):

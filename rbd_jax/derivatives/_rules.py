@@ -21,12 +21,11 @@ from jaxtyping import Array, Bool, Float
 from .._check import checked
 from ..algorithms import ground
 from ..algorithms._tree import loops_are_cheap, of_bodies
-from ..algorithms.articulated import Factor
 from ..algorithms.hybrid import articulated_dynamics
 from ..algorithms.rnea import rnea
 from ..model import Model, velocity_from_rate
 from ._inverse import invert
-from ._maps import solver, torque_map
+from ._maps import chain_is_short, solver, torque_map
 from ._operator import Residual, residual
 from ._perturbation import model_torque
 
@@ -101,21 +100,20 @@ def inverse_dynamics(
 # --- forward and hybrid dynamics ----------------------------------------------
 
 # Up to so many degrees of freedom M⁻¹ costs less than recursions over articulated bodies: in
-# float64, in float32, and in float32 beside derivatives, where those are needed in two coordinates
-# (measured). On an accelerator the last one holds for all, since a step of a recursion is some ten
-# kernels (compiled for a GPU and counted), but for values in float32 of trees as deep as the second
-# limit: a long chain loses digits. See benchmarks/README.md.
+# float64, in float32 (measured), and on accelerators, where a step of a recursion is some ten
+# kernels (compiled for a GPU and counted). See benchmarks/README.md.
 DENSE_LIMITS = 16, 24, 64
+EXACT_LIMIT = 12  # in float32, where recursions cost little, for chains of so many at most
 
 
-def _small(model: Model, v: Array, derivatives: bool) -> bool:
-    """Whether M⁻¹ costs less than articulated bodies."""
-    double, single, largest = DENSE_LIMITS
-    shallow = model.topology.dof_tree.depths.max(initial=0) < single
-    if not loops_are_cheap() and (shallow or derivatives or v.dtype == jnp.float64):
-        return model.nv <= largest
-    limit = double if v.dtype == jnp.float64 else largest if derivatives else single
-    return model.nv <= limit
+def _small(model: Model, v: Array) -> bool:
+    """Whether M⁻¹ costs less than articulated bodies, and is as good or nearly so."""
+    double, single, accelerator = DENSE_LIMITS
+    if v.dtype == jnp.float64:
+        return model.nv <= (double if loops_are_cheap() else accelerator)
+    if loops_are_cheap():
+        return model.nv <= single and chain_is_short(model.topology, EXACT_LIMIT)
+    return model.nv <= accelerator and chain_is_short(model.topology)
 
 
 def accelerations(model, q, v, a, tau, given, f_ext, dense):
@@ -127,11 +125,12 @@ def accelerations(model, q, v, a, tau, given, f_ext, dense):
     articulated bodies are taken in body frames, where they are not lost.
     """
     topology, g = model.topology, ground.pose(model, q)
-    solve = solver(topology, g.S, g.I, model.armature, given, dense)
     double = v.dtype == jnp.float64
-    if not double and isinstance(solve.factor, Factor):
-        acc, torque = _hybrid_dynamics(model, q, v, a, tau, f_ext, given, False)  # with its rule
-        return acc, torque, g, ground.motion(model, g, v, acc, f_ext), solve
+    if not double and not (dense and chain_is_short(topology)):
+        acc, torque, factor = _in_body_frames(model, q, v, a, tau, f_ext, given)
+        m = ground.motion(model, g, v, acc, f_ext)
+        return acc, torque, g, m, solver(topology, g.S, g.I, model.armature, given, factor)
+    solve = solver(topology, g.S, g.I, model.armature, given, "inverse" if dense else None)
     acc = jnp.zeros_like(v) if given is None else jnp.where(given, a, 0)
     m = ground.motion(model, g, v, acc, f_ext)
     for _ in range(1 if double else 2):
@@ -142,35 +141,53 @@ def accelerations(model, q, v, a, tau, given, f_ext, dense):
 
 @eqx.filter_custom_jvp
 def _hybrid_dynamics(model, q, v, a, tau, f_ext, given, jacobians):
-    small = _small(model, v, False)
+    small = _small(model, v)
     if not small and v.dtype != jnp.float64:
-        return articulated_dynamics(model, q, v, a, tau, given, f_ext)
+        return articulated_dynamics(model, q, v, a, tau, given, f_ext)[:2]
     acc, torque, *_ = accelerations(model, q, v, a, tau, given, f_ext, small)
     return acc, (tau if given is None else jnp.where(given, torque, tau))
 
 
 @_hybrid_dynamics.def_jvp
 def _hybrid_dynamics_jvp(primals, tangents):
-    model, q, v, a, tau, f_ext, given, jacobians = primals
-    dmodel, dq, dv, da, dtau, df_ext, *_ = tangents
-    dense = jacobians or _small(model, v, True)
+    *state, jacobians = primals
+    model, v = state[0], state[2]
+    primal, tangent, _ = _implicit(state, tangents[:-1], jacobians or _small(model, v))
+    return primal, tangent
+
+
+@eqx.filter_custom_jvp
+def _in_body_frames(model, q, v, a, tau, f_ext, given):
+    """Accelerations, torques, and the factor of M: of the last one no derivative is taken."""
+    return articulated_dynamics(model, q, v, a, tau, given, f_ext)
+
+
+@_in_body_frames.def_jvp
+def _in_body_frames_jvp(primals, tangents):
+    primal, tangent, factor = _implicit(primals, tangents, False)
+    return (*primal, factor), (*tangent, jax.tree.map(jnp.zeros_like, factor))
+
+
+def _implicit(primals, tangents, dense):
+    """Accelerations and torques, their tangents, and what M was solved by."""
+    model, q, v, a, tau, f_ext, given = primals
+    dmodel, dq, dv, da, dtau, df_ext, _ = tangents
     acc, torque, g, m, solve = accelerations(model, q, v, a, tau, given, f_ext, dense)
     r = residual(model, g, m)
     dknown = None if da is None or given is None else jnp.where(given, da, 0)
     change = _torque_tangent(model, q, v, acc, g, r, dmodel, dq, dv, dknown, df_ext)
     change = jnp.zeros_like(v) if change is None else change
     rhs = -change if dtau is None else dtau - change
-    if given is None:
-        dacc = solve(model.topology, rhs)
-        return (acc, tau), (dacc, dtau)
     dfree = solve(model.topology, rhs)
+    if given is None:
+        return (acc, tau), (dfree, dtau), solve.factor
     dacc = dfree if dknown is None else dfree + dknown
     zero = jnp.zeros_like(v)
     reaction = torque_map(model.topology, r, jnp.concatenate([zero, zero, dfree]))
     reaction = change + reaction + model.armature * dfree
     dtau_in = jnp.zeros_like(tau) if dtau is None else dtau
     primal = acc, jnp.where(given, torque, tau)
-    return primal, (dacc, jnp.where(given, reaction, dtau_in))
+    return primal, (dacc, jnp.where(given, reaction, dtau_in)), solve.factor
 
 
 @checked
@@ -188,9 +205,10 @@ def forward_dynamics(
     in float32; derivative: Singh (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
 
     Arguments as :func:`inverse_dynamics`, with torques (N m, N) in and accelerations out.
-    A jvp or vjp costs one operator and one solve beside the value. In float32 the solve is in
-    ground coordinates, where light links far from the root lose digits: derivatives of a humanoid
-    with hands are right to about 1e-4, its accelerations to 1e-7.
+    A jvp or vjp costs one operator and one solve beside the value. In float32 derivatives are right
+    to about 1e-6, but for long chains (1e-3 at 30 degrees of freedom in a row). Jacobians take M⁻¹
+    as a matrix, from ground coordinates, where light links far from the root lose digits: those of
+    a humanoid with hands are right to about 1e-4.
 
     Raises:
         ValueError: if a shape does not fit the robot.

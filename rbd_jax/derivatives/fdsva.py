@@ -31,7 +31,8 @@ def forward_dynamics_derivatives(
         model: the robot.
         q: configuration. v: velocity. tau: torques (N m, N).
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).
-        method: how to multiply by M⁻¹: ``"dmm"`` makes the inverse matrix and multiplies by it,
+        method: how to multiply by M⁻¹: ``"dmm"`` makes the inverse matrix and multiplies by it
+            (in float32 that of a chain of over 24 degrees of freedom by the other algorithm),
             ``"aza"`` runs the paper's ABA-zero algorithm on every column, articulated inertias
             computed once.
 
