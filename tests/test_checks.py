@@ -1,8 +1,10 @@
 """Wrong arguments to the public functions: an error that names argument, value and remedy."""
 
 import inspect
+import pickle
 import re
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +22,7 @@ ARGUMENTS = [
     (name, argument)
     for name, f in sorted(FUNCTIONS.items())
     for argument in inspect.signature(f).parameters
-    if argument in _SHAPES
+    if _SHAPES.get(argument)
 ]
 ids = [f"{f}-{a}" for f, a in ARGUMENTS]
 every_argument = pytest.mark.parametrize("function, argument", ARGUMENTS, ids=ids)
@@ -109,6 +111,48 @@ def test_missing_and_unknown_arguments(function):
     del given["q"]
     with pytest.raises(TypeError, match="q"):
         FUNCTIONS[function](MODEL, **given)
+
+
+@every_argument
+def test_what_is_no_array(function, argument):
+    parameter = inspect.signature(FUNCTIONS[function]).parameters[argument]
+    shape, text = _dims(argument)
+    for value in [[0.0] * shape[0], *([None] if parameter.default is not None else [])]:
+        message = f"{last(function)}: {argument} must be an array of shape {text} = {shape}, got "
+        with pytest.raises(TypeError, match=re.escape(message + type(value).__name__) + ".*as"):
+            _call(function, **{argument: value})
+
+
+@pytest.mark.parametrize("leaf", ["inertia", "axis", "gravity", "damping"])
+def test_a_leaf_of_another_shape(leaf):
+    """One row for all bodies would be broadcast without a word."""
+    value = jnp.ones((1, *getattr(MODEL, leaf).shape[1:]))
+    wrong = eqx.tree_at(lambda m: getattr(m, leaf), MODEL, value)
+    with pytest.raises(ValueError, match=rf"rnea: model.{leaf} of .* has shape \(1.*, expected"):
+        _ = rbd.rnea(wrong, **bind("rnea", MODEL))
+
+
+def test_one_time_step():
+    s = bind("rnea", MODEL)
+    for f in (
+        rbd.step,
+        rbd.step_derivatives,
+        lambda m, *x: rbd.rollout(m, *x[:2], x[2][None], x[3]),
+    ):
+        with pytest.raises(
+            ValueError, match=r"(step|rollout).*: dt has shape .*, expected a number"
+        ):
+            f(MODEL, s["q"], s["v"], s["a"], jnp.ones(MODEL.nv))
+        with pytest.raises(TypeError, match="(step|rollout).*: dt must be a number, got NoneType"):
+            f(MODEL, s["q"], s["v"], s["a"], None)
+
+
+def test_a_pickled_topology_has_no_hash_of_this_process():
+    """Python's hashes of strings differ between processes."""
+    hash(MODEL.topology)
+    again = pickle.loads(pickle.dumps(MODEL.topology))
+    assert "_hash" not in vars(again) and again == MODEL.topology
+    assert hash(again) == hash(MODEL.topology) and again.nv == MODEL.nv
 
 
 QUICK = ("rnea", "bias_torque", "inverse_dynamics", "forward_dynamics")

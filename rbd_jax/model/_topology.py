@@ -164,6 +164,10 @@ class Topology:
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Topology) and self._key == other._key)
 
+    def __getstate__(self) -> dict:
+        """The fields alone: hashes of another process differ, and tables are made again."""
+        return {f: getattr(self, f) for f in self.__dataclass_fields__}
+
     def __repr__(self) -> str:
         return f"Topology({self.name!r}, nb={self.nb}, nq={self.nq}, nv={self.nv})"
 

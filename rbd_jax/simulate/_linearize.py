@@ -26,7 +26,6 @@ def step(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """One step of ``dt`` seconds with the torques ``tau`` held. See :func:`rbd_jax.rollout`."""
     t = jnp.zeros((), q.dtype)
-    dt = jnp.asarray(dt, q.dtype)
     return resolve(integrator)(model, Actuated(model, tau, f_ext), t, q, v, dt)
 
 
@@ -52,7 +51,7 @@ def step_derivatives(
     The step stands alone: ``"generalized_alpha"``, which remembers accelerations between steps,
     starts from those of ``tau`` here, so products of its (A, B) are not a rollout's derivatives.
     """
-    t, dt = jnp.zeros((), q.dtype), jnp.asarray(dt, q.dtype)
+    t = jnp.zeros((), q.dtype)
     dq, dv, dtau = jnp.split(jnp.eye(3 * model.nv, dtype=q.dtype), 3, axis=1)
     robot = accelerated_once(integrator, model, dt)
 

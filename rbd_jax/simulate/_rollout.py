@@ -117,10 +117,7 @@ def rollout(
             f'rollout: checkpoint_every={checkpoint_every} needs gradient="checkpoint", got '
             f"{gradient!r}"
         )
-    if jnp.ndim(dt) != 0:
-        raise ValueError(f"rollout: dt has shape {jnp.shape(dt)}, expected one time step ()")
     begin, method = with_memory(integrator)
-    dt = jnp.asarray(dt, q0.dtype)
     if stop is not None:
         _check_stop(stop, dt, q0, v0)
     h = dt / substeps
