@@ -6,7 +6,7 @@ something of all of them (shape checks, precision of products, one-body and immo
 
 import inspect
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ _LEFT_OUT = (
 )
 
 
+@cache
 def public_functions() -> dict[str, Callable]:
     """The functions of arrays of the public API whose first argument is a model."""
     found = {}
@@ -63,8 +64,18 @@ def _spin_down(t, q, v):
     return -0.1 * v
 
 
+_known: dict[tuple[int, int], tuple[rbd.Model, dict[str, object]]] = {}
+
+
 def arguments(model: rbd.Model, seed: int = 0) -> dict[str, object]:
-    """A value for each argument name that the API uses."""
+    """A value for each argument name that the API uses; made once for a model."""
+    key = id(model), seed
+    if key not in _known:
+        _known[key] = model, _arguments(model, seed)  # with the model, whose id stays taken
+    return dict(_known[key][1])
+
+
+def _arguments(model: rbd.Model, seed: int) -> dict[str, object]:
     keys = jax.random.split(jax.random.key(seed), 8)
     normal = lambda k, *shape: jax.random.normal(keys[k], shape, model.dtype)  # noqa: E731
     q, v = rbd.random_configuration(model, keys[0]), normal(1, model.nv)

@@ -20,9 +20,11 @@ jax.config.update("jax_compilation_cache_dir", str(ROOT / ".jax_cache"))
 # The tests spend their time compiling, not running: LLVM at its lowest level halves it, and the
 # older of the two code generators, where XLA still has it, once more.
 jax.config.update("jax_disable_most_optimizations", True)
+jax.config.update("jax_traceback_in_locations_limit", 0)
+flags = ["--xla_cpu_parallel_codegen_split_count=1"]
 if jax.__version_info__ < (0, 11):
-    old = "--xla_cpu_use_fusion_emitters=false"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {old}"
+    flags.append("--xla_cpu_use_fusion_emitters=false")
+os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 # Traced programs are many small objects that live long: to look through them seldom saves 6 %.
 gc.set_threshold(50_000, 20, 100)

@@ -176,6 +176,7 @@ _ALWAYS = (
 def test_every_function_is_differentiable_in_everything(name):
     """Forward mode is the difference along a direction in all arguments and leaves; reverse too."""
     f, (m, arrays) = traced(name, samples.random_tree(1, ("free", "spherical", "revolute")))
+    f = jax.jit(f)  # traced once
     smooth = {k: x for k, x in arrays.items() if _smooth(x)}
     rest = {k: x for k, x in arrays.items() if k not in smooth}
     at, unravel = ravel_pytree((m, smooth))
@@ -273,6 +274,7 @@ def _equations(jaxpr):
 def _programs(name, m):
     """The jaxprs of a public function: itself, its forward and its reverse derivative."""
     f, (m, arrays) = traced(name, m)
+    f = jax.jit(f)  # traced once
     yield jax.make_jaxpr(f)(m, arrays).jaxpr
     if "second" in name or "hessian" in name:
         return  # derivatives already
@@ -311,19 +313,26 @@ def test_the_search_for_imprecise_products_finds_one():
     assert len(_imprecise(program.jaxpr)) == 1
 
 
+@cache
+def _four_kinds() -> rbd.Model:
+    return samples.random_tree(0, ("free", "spherical", "translation", "revolute"))
+
+
 @pytest.mark.parametrize("name", each_public_function())
 def test_every_product_states_the_highest_precision(name):
     """On a GPU a float32 product of default precision may keep three digits (TF32)."""
-    kinds = "free", "spherical", "translation", "revolute"
-    for program in _programs(name, samples.random_tree(0, kinds)):
+    for program in _programs(name, _four_kinds()):
         assert not _imprecise(program)
+
+
+_chain = cache(samples.chain)
 
 
 def _growth(name, chains) -> list[int]:
     """By how many equations the program of a chain grows from one length to the next."""
     sizes = []
     for n in chains:
-        f, args = traced(name, samples.chain(n))
+        f, args = traced(name, _chain(n))
         sizes.append(sum(1 for _ in _equations(jax.make_jaxpr(f)(*args).jaxpr)))
     rounds = list(np.diff(sizes))
     assert rounds[0] <= 0.2 * sizes[0]

@@ -120,6 +120,18 @@ def test_ruled_functions(name, what):
     assert errors.max() <= (1e-3 if fingers else WORST[what])
 
 
+@cache
+def _robot() -> rbd.Model:
+    return samples.random_tree(0, dtype=jnp.float32)
+
+
+@cache
+def _program(name: str):
+    """The program of a public function, and the shapes and dtypes of its values."""
+    f, args = traced(name, _robot())
+    return jax.make_jaxpr(f, return_shape=True)(*args)
+
+
 def test_derivatives_of_a_long_chain():
     """With M⁻¹ from ground coordinates the worst of these is wrong by half."""
     m = cast(samples.chain(32, dtype="float64"), jnp.float32)
@@ -141,17 +153,15 @@ def test_derivatives_of_a_long_chain():
 @pytest.mark.parametrize("name", sorted(public_functions()))
 def test_no_function_leaves_float32(name):
     """With x64 switched on, a float32 model and float32 arguments give float32 results."""
-    f, args = traced(name, samples.random_tree(0, dtype=jnp.float32))
-    for x in jax.tree.leaves(jax.eval_shape(f, *args)):
+    for x in jax.tree.leaves(_program(name)[1]):
         if jnp.issubdtype(x.dtype, jnp.floating):
             assert x.dtype == jnp.float32
 
 
 @pytest.mark.parametrize("name", sorted(public_functions()))
 def test_no_function_computes_in_float64_on_the_way(name):
-    f, args = traced(name, samples.random_tree(0, dtype=jnp.float32))
-    text = str(jax.make_jaxpr(f)(*args))
-    assert "f32" in text or not bind(name, args[0])
+    text = str(_program(name)[0])
+    assert "f32" in text or not bind(name, _robot())
     assert "f64" not in text
 
 

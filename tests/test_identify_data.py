@@ -1,5 +1,7 @@
 """The data container: files, cuts, and derivatives of recorded motions on the manifold."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,6 +77,7 @@ def test_cuts():
             call()
 
 
+@jax.jit
 def _tumble(m, t):
     """A motion of every joint with known derivatives: constant body acceleration, from rest."""
     a = jnp.cos(1.0 + jnp.arange(float(m.nv)))
@@ -90,8 +93,10 @@ def test_derivatives_are_exact_on_the_manifold(name):
     m = helpers.model(name)
     t = jnp.linspace(0.0, 3.0, 601)
     q, v, a = _tumble(m, t)
-    data = identify.filter_and_differentiate(m, t, q, v, window=9, degree=4)
-    assert float(jax.vmap(lambda x, y: jnp.abs(rbd.difference(m, x, y)))(data.q, q).max()) < 1e-8
+    run = lambda q, v: identify.filter_and_differentiate(m, t, q, v, window=9, degree=4)  # noqa: E731
+    data = jax.jit(run)(q, v)
+    gap = jax.jit(jax.vmap(lambda x, y: jnp.abs(rbd.difference(m, x, y))))
+    assert float(gap(data.q, q).max()) < 1e-8
     inside = slice(4, -4)
     np.testing.assert_allclose(data.v[inside], v[inside], rtol=0, atol=1e-6)
     np.testing.assert_allclose(data.a[inside], a[inside], rtol=0, atol=1e-4)
@@ -103,10 +108,11 @@ def test_noise_is_filtered_without_delay():
     t = jnp.linspace(0.0, 2.0, 401)
     q, v, a = _tumble(m, t)
     noise = 1e-4 * jax.random.normal(jax.random.key(0), v.shape)
-    noisy = jax.vmap(rbd.integrate, (None, 0, 0))(m, q, noise)
+    noisy = jax.jit(jax.vmap(rbd.integrate, (None, 0, 0)))(m, q, noise)
     errors = []
     for window in (9, 61):
-        data = identify.filter_and_differentiate(m, t, noisy, window=window, degree=3)
+        run = partial(identify.filter_and_differentiate, window=window, degree=3)
+        data = jax.jit(lambda q, run=run: run(m, t, q))(noisy)
         inside = slice(30, -30)
         errors.append([float(jnp.std((x - y)[inside])) for x, y in ((data.v, v), (data.a, a))])
     assert errors[1][0] < 0.1 * errors[0][0] and errors[1][1] < 0.02 * errors[0][1]

@@ -11,6 +11,7 @@ import pytest
 from calls import deepest_frame, each_public_function, quick_jit, traced
 from helpers import (
     SINGLE_KIND,
+    Compiled,
     assert_close,
     cast,
     central_difference,
@@ -26,6 +27,7 @@ from rbd_jax.algorithms import _tree
 from rbd_jax.derivatives import _inverse, _rules
 from rbd_jax.spatial import se3, so3
 
+run = Compiled(rbd)
 BATCH, SETS = 4, 8
 REFERENCES = ("local", "world", "local_world_aligned")
 
@@ -348,16 +350,23 @@ def test_frames_by_name_and_by_number_and_of_the_base():
     m = robot("quadruped")
     q = random_state(m).q
     frame = m.frame_names.index("lh_foot")
-    for r in REFERENCES:
-        assert_close(rbd.jacobian(m, q, "lh_foot", r), rbd.jacobian(m, q, frame, r), atol=0)
+    both = [jax.jit(lambda q, f=f: [rbd.jacobian(m, q, f, r) for r in REFERENCES])(q)
+            for f in ("lh_foot", frame)]  # fmt: skip
+    assert_close(*both, atol=0)
     fixed = samples.arm()
-    q = random_state(fixed).q
-    assert not jnp.any(rbd.jacobian(fixed, q, "base"))
-    assert_close(rbd.frame_placement(fixed, q, "base"), (jnp.eye(3), jnp.zeros(3)))
-    R, p = rbd.relative_placement(fixed, q, "tool", "base")
-    assert_close((R, p), rbd.frame_placement(fixed, q, "tool"))
-    back = rbd.relative_placement(fixed, q, "base", "tool")
-    assert_close(se3.compose((R, p), back), (jnp.eye(3), jnp.zeros(3)))
+
+    @jax.jit
+    def places(q):
+        of = partial(rbd.frame_placement, fixed, q), partial(rbd.relative_placement, fixed, q)
+        there, back = of[1]("tool", "base"), of[1]("base", "tool")
+        ends = of[0]("base"), of[0]("tool")
+        return rbd.jacobian(fixed, q, "base"), ends, there, se3.compose(there, back)
+
+    still, (base, tool), there, loop = places(random_state(fixed).q)
+    assert not jnp.any(still)
+    assert_close(base, (jnp.eye(3), jnp.zeros(3)))
+    assert_close(there, tool)
+    assert_close(loop, (jnp.eye(3), jnp.zeros(3)))
 
 
 # --- closed forms -----------------------------------------------------------------------------
@@ -372,14 +381,14 @@ def test_pendulum_by_hand(row):
     robot = samples.pendulum(m, l)
     q, v, a = (jnp.array([x]) for x in row[:3])
     tau = m * l**2 * a + m * g * l * jnp.sin(q)
-    assert_close(rbd.rnea(robot, q, v, a), tau)
-    assert_close(rbd.aba(robot, q, v, tau), a)
-    assert_close(rbd.crba(robot, q), jnp.array([[m * l**2]]))
-    assert_close(rbd.potential_energy(robot, q), -m * g * l * jnp.cos(q[0]))
-    assert_close(rbd.kinetic_energy(robot, q, v), 0.5 * m * l**2 * v[0] ** 2)
+    assert_close(run.rnea(robot, q, v, a), tau)
+    assert_close(run.aba(robot, q, v, tau), a)
+    assert_close(run.crba(robot, q), jnp.array([[m * l**2]]))
+    assert_close(run.potential_energy(robot, q), -m * g * l * jnp.cos(q[0]))
+    assert_close(run.kinetic_energy(robot, q, v), 0.5 * m * l**2 * v[0] ** 2)
     # axis y: at a small positive angle the bob swings to −x
     at = jnp.stack([-l * jnp.sin(q[0]), 0.0, -l * jnp.cos(q[0])])
-    assert_close(rbd.center_of_mass(robot, q), at)
+    assert_close(run.center_of_mass(robot, q), at)
 
 
 @pytest.mark.parametrize("row", SWING)
@@ -405,13 +414,13 @@ def test_double_pendulum_by_hand(row):
     )
     tau = M @ a + coriolis + weight
     q, v, a, tau = (jnp.asarray(x) for x in (q, v, a, tau))
-    assert_close(rbd.crba(robot, q), jnp.asarray(M))
-    assert_close(rbd.bias_torque(robot, q, v), jnp.asarray(coriolis + weight))
-    assert_close(rbd.rnea(robot, q, v, a), tau)
-    assert_close(rbd.aba(robot, q, v, tau), a)
+    assert_close(run.crba(robot, q), jnp.asarray(M))
+    assert_close(run.bias_torque(robot, q, v), jnp.asarray(coriolis + weight))
+    assert_close(run.rnea(robot, q, v, a), tau)
+    assert_close(run.aba(robot, q, v, tau), a)
     # the elbow driven, the shoulder free
     driven = jnp.array([False, True])
-    got_a, got_tau = rbd.hybrid_dynamics(robot, q, v, a.at[0].set(9.0), tau.at[1].set(9.0), driven)
+    got_a, got_tau = run.hybrid_dynamics(robot, q, v, a.at[0].set(9.0), tau.at[1].set(9.0), driven)
     assert_close(got_a, a)
     assert_close(got_tau, tau)
 
@@ -444,10 +453,10 @@ def test_free_body_obeys_euler():
     s = random_state(robot)
     w, u, n, f = s.v[:3], s.v[3:], s.f_ext[0, :3], s.f_ext[0, 3:]
     Iw = jnp.array([1.0, 2.0, 2.5])
-    R = rbd.forward_kinematics(robot, s.q)[0][0]
+    R = run.forward_kinematics(robot, s.q)[0][0]
     dw = (n + s.tau[:3] - jnp.cross(w, Iw * w)) / Iw
     du = (f + s.tau[3:]) / 2 + R.T @ jnp.array([0.0, 0.0, -9.81]) - jnp.cross(w, u)
-    assert_close(rbd.aba(robot, s.q, s.v, s.tau, s.f_ext), jnp.concatenate([dw, du]))
+    assert_close(run.aba(robot, s.q, s.v, s.tau, s.f_ext), jnp.concatenate([dw, du]))
 
 
 # --- parameters -------------------------------------------------------------------------------
@@ -554,8 +563,8 @@ def tree(request):
 
 
 def _poses(n: int, seed: int = 0):
-    keys = jax.random.split(jax.random.key(seed), 2)
-    return so3.exp(jax.random.normal(keys[0], (n, 3))), jax.random.normal(keys[1], (n, 3))
+    w, p = np.random.default_rng(seed).normal(size=(2, n, 3))
+    return np.asarray(jit(so3.exp)(w)), p
 
 
 @pytest.mark.parametrize("executor", ["bodies", "levels"])
@@ -563,12 +572,14 @@ def test_root_to_leaf_is_the_loop_over_parents(tree, executor):
     T = _poses(tree.n)
     world = jnp.array([0.3, -0.2, 0.5]), jnp.array(0.7)
 
+    @jax.jit
     def step(parent, x):
         (R, p), w = x
         return so3.rotate(R, parent[0]) + p * parent[1], parent[1] * w + p[0]
 
-    w = jnp.linspace(0.5, 1.5, tree.n)
-    got = _tree.root_to_leaf(tree, step, (T, w), world, executor)
+    w = np.linspace(0.5, 1.5, tree.n)
+    down = lambda *x: _tree.root_to_leaf(tree, step, x, world, executor)  # noqa: E731
+    got = jax.tree.map(np.asarray, jax.jit(down)(T, w))
     values = []
     for i, parent in enumerate(tree.parents):
         above = values[parent] if parent >= 0 else world
@@ -583,19 +594,21 @@ def test_root_to_leaf_is_the_loop_over_parents(tree, executor):
 def test_leaf_to_root_is_the_loop_over_children(tree, executor):
     T = _poses(tree.n)
 
+    @jax.jit
     def step(x, below):
         R, p = x
         total = p + below[0]
         return (0.5 * so3.rotate(R, total), below[1] + total[0]), (total, below[1] * 2)
 
     zero = jnp.zeros(3), jnp.zeros(())
-    got = _tree.leaf_to_root(tree, step, T, zero, executor)
+    up = lambda *x: _tree.leaf_to_root(tree, step, x, zero, executor)  # noqa: E731
+    got = jax.tree.map(np.asarray, jax.jit(up)(*T))
     sums, outs = [zero] * tree.n, [None] * tree.n
     for i in reversed(range(tree.n)):
         up, outs[i] = step((T[0][i], T[1][i]), sums[i])
         parent = tree.parents[i]
         if parent >= 0:
-            sums[parent] = jax.tree.map(jnp.add, sums[parent], up)
+            sums[parent] = jax.tree.map(np.add, sums[parent], up)
     assert got[0].shape == (tree.n, 3) and got[1].shape == (tree.n,)
     for k in range(2):
         for i in range(tree.n):
@@ -606,11 +619,12 @@ def test_leaf_to_root_is_the_loop_over_children(tree, executor):
 def test_ancestor_product_is_the_product_along_the_chain(tree, executor):
     T, one = _poses(tree.n), se3.identity(jnp.zeros(()).dtype)
     tree = rbd.model._topology.Tree(tree.parents, (executor,))
-    got = _tree.ancestor_product(tree, se3.compose, T, one)
+    product = lambda *x: _tree.ancestor_product(tree, se3.compose, x, one)  # noqa: E731
+    got = jax.tree.map(np.asarray, jax.jit(product)(*T))
     values = []
     for i, parent in enumerate(tree.parents):
         own = T[0][i], T[1][i]
-        values.append(se3.compose(values[parent], own) if parent >= 0 else own)
+        values.append(jit(se3.compose)(values[parent], own) if parent >= 0 else own)
         assert_close((got[0][i], got[1][i]), values[i], atol=1e-11)
 
 
@@ -622,8 +636,8 @@ def test_sums_along_the_tree_are_the_loops(tree):
     for i in reversed(range(tree.n)):
         if tree.parents[i] >= 0:
             up[tree.parents[i]] += up[i]
-    assert_close(_tree.ancestor_sum(tree, x), down)
-    assert_close(_tree.subtree_sum(tree, x), up)
+    sums = jax.jit(lambda x: (_tree.ancestor_sum(tree, x), _tree.subtree_sum(tree, x)))
+    assert_close(sums(x), (down, up))
 
 
 def test_sums_over_degrees_of_freedom_are_the_loops():
@@ -679,13 +693,14 @@ def test_dynamics_where_loops_are_slow(monkeypatch, limit):
         return tau, *jax.jvp(forward, (s.q, s.v, s.tau), (s.q, s.a, s.v))
 
     *_, exact = jax.jit(both)(m, s)  # as on a CPU
+    loops = run.rnea(m, s.q, s.v, s.a, s.f_ext), run.aba(m, s.q, s.v, s.tau, s.f_ext)
     monkeypatch.setattr(_tree, "_MASK_LIMIT", limit)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     lowered = jax.jit(lambda m, s: both(m, s)).lower(m, s)
     assert lowered.as_text().count("stablehlo.while") == 1 < m.nv // _inverse._BLOCK
     tau, acceleration, rate = lowered.compile()(m, s)
-    close(tau, rbd.rnea(m, s.q, s.v, s.a, s.f_ext))
-    close(acceleration, rbd.aba(m, s.q, s.v, s.tau, s.f_ext))
+    close(tau, loops[0])
+    close(acceleration, loops[1])
     close(rate, exact)
 
 
@@ -750,13 +765,13 @@ def test_deep_wide_and_many_rooted_trees(name):
 
 def test_bodies_on_two_roots_do_not_feel_each_other():
     m = _two_roots()
-    s = random_state(m)
-    M = rbd.crba(m, s.q)
+    M = run.crba(m, random_state(m).q)
     left = np.isin(m.topology.tree.roots[m.topology.dof_bodies], 0)
     assert left.sum() == 4 and not np.any(np.asarray(M)[np.ix_(left, ~left)])
     assert np.linalg.eigvalsh(M).min() > 0
 
 
+@cache
 def _still() -> rbd.Model:
     joint = rbd.JointSpec("weld", "fixed", "base", "tip", p=np.array([0.0, 0.0, 1.0]))
     links = rbd.LinkSpec("base", 1.0), rbd.LinkSpec("tip", 1.0)
@@ -779,29 +794,29 @@ def test_a_robot_that_cannot_move(name):
 ONE_BODY = ("revolute", "free")
 
 
+@cache
+def one_body(*kinds):
+    return samples.random_tree(5, kinds=kinds)
+
+
 @pytest.mark.parametrize("kind", ONE_BODY)
 @pytest.mark.parametrize("name", each_public_function())
 def test_a_robot_of_one_body(name, kind):
-    f, args = traced(name, samples.random_tree(5, kinds=(kind,)))
-    out = jit_once(name, kind, f)(*args)
+    f, args = traced(name, one_body(kind))
+    out = jax.jit(f)(*args)
     assert jax.tree.leaves(out)
     assert all(bool(jnp.all(jnp.isfinite(x))) for x in jax.tree.leaves(out))
 
 
-@cache
-def jit_once(name, kind, f):
-    return jax.jit(f)
-
-
 @pytest.mark.parametrize("name", each_public_function())
 def test_an_empty_batch(name):
-    m = samples.random_tree(5, kinds=("free", "revolute"))
-    f, (m, arrays) = traced(name, m)
+    f, (m, arrays) = traced(name, one_body("free", "revolute"))
+    f = jax.jit(f)  # traced once
     if not arrays:
         pytest.skip("takes nothing but the model")
     if name == "random_configuration":
         pytest.skip("keys are drawn before the batch is known")
     none = jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), arrays)
-    out = jax.vmap(f, in_axes=(None, 0))(m, none)
+    out = jax.jit(jax.vmap(f, in_axes=(None, 0)))(m, none)
     one = jax.eval_shape(f, m, arrays)
     assert jax.tree.map(lambda x: x.shape, out) == jax.tree.map(lambda x: (0, *x.shape), one)
