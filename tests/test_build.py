@@ -1,6 +1,7 @@
 """From a description to a model: merging, frames, composites, refusals, the shape of the tree."""
 
 import dataclasses
+import inspect
 import time
 
 import jax
@@ -87,6 +88,18 @@ def test_links_behind_fixed_joints_are_merged_into_their_body():
     d = of["d"]
     alone = inertia.from_com(*map(jnp.asarray, (d.mass, d.com, d.inertia)))
     assert_close(model.inertia[1], alone, atol=1e-15)
+
+
+@pytest.mark.parametrize("gravity", [-9.81, (0, 0), (0, 0, np.nan), np.zeros((1, 3))])
+def test_gravity_is_three_finite_numbers(gravity):
+    plain = inspect.unwrap(build_model)  # else the check of the annotations comes first
+    with pytest.raises(ValueError, match="gravity must be three finite numbers"):
+        plain(RobotSpec("rock", (LinkSpec("base", 1.0),), ()), gravity=gravity)
+
+
+def test_a_robot_of_integers_is_refused():
+    with pytest.raises(TypeError, match="dtype must be a float such as jnp.float32"):
+        build_model(RobotSpec("rock", (LinkSpec("base", 1.0),), ()), dtype=int)
 
 
 def test_joint_placements_go_through_merged_links():

@@ -1,5 +1,6 @@
 """Our q, v, a, tau, M and J against Pinocchio's, MuJoCo's and Drake's, by joint name."""
 
+import inspect
 from functools import partial
 from types import SimpleNamespace
 
@@ -254,7 +255,11 @@ def test_mujoco_ref_and_ball():
         rbd.JointSpec("ball", "spherical", "a", "b", p=0.2 * y),
     )
     model = rbd.build_model(rbd.RobotSpec("r", links, joints))
-    round_trips(model, against_mujoco(model, mj))
+    layout = against_mujoco(model, mj)
+    round_trips(model, layout)
+    for change in (type(layout).q_to, type(layout).q_from):  # ref would be cut to an integer
+        with pytest.raises(TypeError, match="q must be floating point, got int64"):
+            inspect.unwrap(change)(layout, np.arange(5))
 
 
 def test_drake_layout():

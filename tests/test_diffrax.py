@@ -113,3 +113,10 @@ def test_says_what_is_missing(monkeypatch):
     model = samples.pendulum()
     with pytest.raises(ImportError, match=r"pip install 'rbd-jax\[diffrax\]'"):
         adaptive_rollout(model, jnp.ones(1), jnp.ones(1), None, jnp.linspace(0.0, 1.0, 2))
+
+
+def test_the_robot_decides_the_precision_of_the_times_too():
+    model = samples.pendulum(dtype=jnp.float32)
+    q = jnp.zeros(1, jnp.float32)
+    path = rbd.simulate.adaptive_rollout(model, q, q, None, jnp.linspace(0, 0.1, 2))
+    assert {x.dtype for x in (path.t, path.q, path.v)} == {jnp.dtype("float32")}

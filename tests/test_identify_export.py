@@ -112,6 +112,23 @@ def test_the_own_file_is_taken(which, tmp_path):
     _same(rbd.load_urdf(rbd.export_urdf(m, path)), m)
 
 
+def test_mass_on_a_frame_that_moved_stays_where_it_was():
+    """The inertia is the body's; a link that goes elsewhere must not take its part along."""
+    m = rbd.load_urdf(URDF)
+    tool = m.topology.frame_index("tool")
+    moved = eqx.tree_at(lambda m: m.frame_p, m, m.frame_p.at[tool, 2].add(0.3))
+    again = rbd.load_urdf(rbd.export_urdf(moved, URDF))
+    np.testing.assert_allclose(again.frame_p[tool], moved.frame_p[tool], atol=1e-12)
+    np.testing.assert_allclose(again.inertia, m.inertia, atol=1e-12)
+
+
+def test_a_first_moment_without_a_mass_is_refused():
+    m = rbd.load_urdf(URDF)
+    odd = eqx.tree_at(lambda m: m.inertia, m, m.inertia.at[0, 0].set(0.0))
+    with pytest.raises(ValueError, match="body 'upper' has the mass 0.0 and the first moment"):
+        rbd.export_urdf(odd, URDF)
+
+
 def test_another_robot_is_refused_with_what_differs():
     with pytest.raises(ValueError, match="with other frame_names; give the file"):
         rbd.export_urdf(rbd.load_urdf(URDF), URDF.replace('"tool"', '"hand"'))

@@ -100,6 +100,18 @@ def test_single_precision():
     np.testing.assert_allclose(fit.model.damping, m.damping, rtol=0.1)
 
 
+def test_single_precision_without_noise():
+    """What is left of exact data is rounding: no smaller noise is made of it, and no NaN."""
+    m = cast(rbd.samples.chain(2), jnp.float32)
+    samples = [identify.excitation(m, jax.random.key(k)).sample(m, 20) for k in range(16)]
+    data = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *samples)
+    learn = identify.Parameters(m, identify.choose(m, "inertia"))
+    fit = quick_jit(jax.vmap(lambda d: identify.fit_torques(learn, d, prior=1e-3)))(data)
+    torques = jax.vmap(jax.vmap(rbd.rnea, (None, 0, 0, 0)))
+    error = quick_jit(torques)(fit.model, data.q, data.v, data.a) - data.tau
+    assert float(jnp.abs(error).max()) < 1e-4 * float(jnp.abs(data.tau).max())
+
+
 @pytest.mark.slow
 def test_geometry_and_gravity_from_torques():
     """What is not linear: lengths, an axis, the direction of gravity, along with a load."""

@@ -123,7 +123,7 @@ def fit_torques(
 
     options = Options(prior, loss, max_steps, tol, solver)
     if loss != "squares" or not all(block.leaf in TERMS for block in learn.blocks):
-        return minimise(learn, errors, sigma, start, options)
+        return minimise(learn, errors, measured, sigma, start, options)
     terms = tuple(t for t in TERMS if any(block.leaf == t for block in learn.blocks))
     Y, tau = regression(learn.nominal, data, terms, width)
     theta = linear_parameters(learn.nominal, terms)
@@ -139,7 +139,7 @@ def fit_torques(
         x = learnt(learn, model) - learnt(learn, learn.nominal)
         return jnp.einsum("nvp,p->nv", Y, x, precision="highest") - left
 
-    return minimise(learn, linear, sigma, start, options, equations)
+    return minimise(learn, linear, measured, sigma, start, options, equations)
 
 
 def fit_accelerations(
@@ -166,4 +166,5 @@ def fit_accelerations(
     def errors(model: Model) -> Array:
         return predicted_accelerations(model, data, width) - measured
 
-    return minimise(learn, errors, sigma, start, Options(prior, loss, max_steps, tol, solver))
+    options = Options(prior, loss, max_steps, tol, solver)
+    return minimise(learn, errors, measured, sigma, start, options)

@@ -23,6 +23,8 @@ from ._solve import (
 
 _ROUNDS = {"squares": 2, "huber": 4, "cauchy": 4}  # of estimating the noise; outliers fade slowly
 
+_ROUNDING = 30  # errors of predictions in units of the dtype's precision
+
 
 def rms(x: Array) -> Float[Array, " nv"]:
     """Root mean square over all but the last axis."""
@@ -42,6 +44,7 @@ class Options(NamedTuple):
 def minimise(
     learn: Parameters,
     errors: Callable[[Model], Array],
+    measured: Array,
     sigma: Array | None,
     start: Array | None,
     options: Options,
@@ -51,7 +54,7 @@ def minimise(
 
     Args:
         learn: what to learn.
-        errors: of a robot, (N, nv).
+        errors: of a robot, (N, nv). measured: what its predictions are compared with.
         sigma: of the noise. start: first guess.
         options: see :func:`fit_torques`.
         equations: the errors, divided by a sigma, as few equations that are linear in what is
@@ -95,8 +98,9 @@ def minimise(
 
     rounds = _ROUNDS[loss] if sigma is None else 0
     first = rms(errors(learn.model(z0))) if sigma is None else sigma
-    first = jnp.maximum(first, jnp.finfo(dtype).tiny ** 0.5)
-    least = jnp.finfo(dtype).eps * first
+    least = _ROUNDING * jnp.finfo(dtype).eps * rms(measured)  # no noise is below that of rounding
+    least = jnp.maximum(least, jnp.finfo(dtype).tiny ** 0.5)
+    first = jnp.maximum(first, least)
     state = z0, first, jnp.zeros((), jnp.int32)
     z, s, steps = jax.lax.fori_loop(0, rounds + 1, again, state)
     residuals, _ = problem(s)

@@ -35,9 +35,17 @@ def build_model(
 
     Raises:
         RobotDescriptionError: if the description is not a tree of known joints with distinct names.
+        ValueError: if gravity is not three finite numbers. TypeError: for a dtype of integers.
     """
-    bodies = collect_bodies(spec, floating_base)
-    return bodies.model(dtype, np.asarray(gravity, dtype=float))
+    downwards = np.asarray(gravity, dtype=float)
+    if downwards.shape != (3,) or not np.isfinite(downwards).all():
+        raise ValueError(
+            f"gravity must be three finite numbers, an acceleration in the world frame (m/s²) such "
+            f"as (0, 0, -9.81); got {gravity!r}"
+        )
+    if dtype is not None and not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"dtype must be a float such as jnp.float32 or None, got {dtype!r}")
+    return collect_bodies(spec, floating_base).model(dtype, downwards)
 
 
 def collect_bodies(spec: RobotSpec, floating_base: bool) -> "_Bodies":

@@ -89,18 +89,31 @@ class _Writer:
         frames = list(zip(self.topology.frame_names, self.topology.frame_bodies, strict=True))
         for i, body in enumerate(self.topology.body_names):
             old, new = (np.asarray(m.inertia[i], dtype=float) for m in (self.nominal, self.model))
-            if not self.changed(old, new):
+            own = [name for name, of in frames if of == i]
+            if not self.changed(old, new) and not any(self._mass_moved(elements, f) for f in own):
                 continue
             if body not in elements:
                 raise ValueError(
                     f"export_urdf: body {body!r} is a massless part of a joint; URDF has no link "
                     "that could take its inertia"
                 )
-            for link, of in frames:
-                if of == i:
-                    for inertial in children(elements[link], "inertial"):
-                        elements[link].remove(inertial)
+            for link in own:
+                for inertial in children(elements[link], "inertial"):
+                    elements[link].remove(inertial)
+            if new[0] <= 0 and new[1:4].any():
+                raise ValueError(
+                    f"export_urdf: body {body!r} has the mass {new[0]} and the first moment "
+                    f"{new[1:4]}; without a mass there is no centre of mass: change model.inertia"
+                )
             _write_inertial(elements[body], new)
+
+    def _mass_moved(self, elements: dict, link: str) -> bool:
+        """Whether a link that has an inertia stands elsewhere on its body than in the file."""
+        if link not in elements or not children(elements[link], "inertial"):
+            return False
+        row = self.topology.frame_index(link)
+        poses = (self._pose(m, "frame", row) for m in (self.nominal, self.model))
+        return self.changed(*poses)
 
     def joints(self) -> None:
         uneven = []

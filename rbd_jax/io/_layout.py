@@ -205,4 +205,6 @@ def _length(name: str, x, n: int) -> Array:
     if x.shape != (n,):
         hint = "; methods take one sample, use jax.vmap for a batch" if x.ndim == 2 else ""
         raise ValueError(f"{name} has shape {x.shape}, expected ({n},){hint}")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"{name} must be floating point, got {x.dtype}; use astype(float)")
     return x

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
+from .._check import checked, of_dtype
 from ..derivatives._rules import forward_dynamics
 from ..model import Model, integrate, rate_from_velocity
 
@@ -121,6 +121,7 @@ def adaptive_rollout(
         ImportError: without diffrax. ValueError: for a wrong shape.
     """
     diffrax = _diffrax()
+    ts = of_dtype(model, jnp.asarray(ts))
     if ts.ndim != 1 or ts.shape[0] < 2:
         raise ValueError(f"adaptive_rollout: ts has shape {ts.shape}, expected (N,) with N >= 2")
     event = None
