@@ -73,7 +73,7 @@ def solver(
     I: Float[Array, "nb 10"],
     armature: Float[Array, " nv"],
     given: Bool[Array, " nv"] | None,
-    factor: articulated.Factor | Literal["inverse"] | None = None,
+    factor: articulated.Factor | Array | Literal["inverse"] | None = None,
 ) -> Solver:
     """Factorise; degrees of freedom with ``given`` accelerations are left out.
 
@@ -81,7 +81,7 @@ def solver(
     anyway; by default articulated bodies in ground coordinates.
     """
     free = jnp.ones_like(armature) if given is None else (~given).astype(armature.dtype)
-    if factor == "inverse":
+    if isinstance(factor, str):
         factor = _inverse(topology, S, I, armature, free)
     elif factor is None:
         factor = articulated.factorize(topology, *jax.lax.stop_gradient((S, I, armature)), given)

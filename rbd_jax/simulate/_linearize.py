@@ -25,7 +25,7 @@ def step(
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """One step of ``dt`` seconds with the torques ``tau`` held. See :func:`rbd_jax.rollout`."""
-    t = jnp.zeros((), q.dtype)
+    t, dt = jnp.zeros((), q.dtype), jnp.asarray(dt, q.dtype)
     return resolve(integrator)(model, Actuated(model, tau, f_ext), t, q, v, dt)
 
 
@@ -51,7 +51,7 @@ def step_derivatives(
     The step stands alone: ``"generalized_alpha"``, which remembers accelerations between steps,
     starts from those of ``tau`` here, so products of its (A, B) are not a rollout's derivatives.
     """
-    t = jnp.zeros((), q.dtype)
+    t, dt = jnp.zeros((), q.dtype), jnp.asarray(dt, q.dtype)
     dq, dv, dtau = jnp.split(jnp.eye(3 * model.nv, dtype=q.dtype), 3, axis=1)
     robot = accelerated_once(integrator, model, dt)
 

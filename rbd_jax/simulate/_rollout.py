@@ -118,6 +118,7 @@ def rollout(
             f"{gradient!r}"
         )
     begin, method = with_memory(integrator)
+    dt = jnp.asarray(dt, q0.dtype)
     if stop is not None:
         _check_stop(stop, dt, q0, v0)
     h = dt / substeps
