@@ -11,6 +11,7 @@ from functools import cache, partial
 import jax
 import jax.numpy as jnp
 import pytest
+from helpers import jit
 from jaxtyping import Array
 
 import rbd_jax as rbd
@@ -78,16 +79,16 @@ def arguments(model: rbd.Model, seed: int = 0) -> dict[str, object]:
 def _arguments(model: rbd.Model, seed: int) -> dict[str, object]:
     keys = jax.random.split(jax.random.key(seed), 8)
     normal = lambda k, *shape: jax.random.normal(keys[k], shape, model.dtype)  # noqa: E731
-    q, v = rbd.random_configuration(model, keys[0]), normal(1, model.nv)
+    q, v = jit(rbd.random_configuration)(model, keys[0]), normal(1, model.nv)
     geometry = rbd.screw.Geometry.of_joints(model, model.joint_names[:1])
     return {
         "q": q,
         "q0": q,
-        "q1": rbd.random_configuration(model, keys[7]),
+        "q1": jit(rbd.random_configuration)(model, keys[7]),
         "v": v,
         "v0": v,
         "dv": 0.1 * v,
-        "dq": rbd.rate_from_velocity(model, q, v),
+        "dq": jit(rbd.rate_from_velocity)(model, q, v),
         "a": normal(2, model.nv),
         "j": normal(6, model.nv),
         "tau": normal(3, model.nv),

@@ -81,18 +81,18 @@ def random_states(model: rbd.Model, batch: int, seed: int = 0) -> State:
 
 def random_state(model: rbd.Model, seed: int = 0) -> State:
     """One state, in the model's dtype."""
-    return jax.tree.map(lambda x: x[0], random_states(model, 1, seed))
+    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), random_states(model, 1, seed))
 
 
 def cast(tree, dtype):
-    """Every inexact array leaf in another dtype."""
-    change = lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x  # noqa: E731
-    return jax.tree.map(change, tree)
+    """Every inexact array leaf in another dtype; not to be called under jit."""
+    change = lambda x: jnp.asarray(np.asarray(x).astype(dtype))  # noqa: E731
+    return jax.tree.map(lambda x: change(x) if eqx.is_inexact_array(x) else x, tree)
 
 
 def stack(trees: list):
-    """Trees of the same structure as one tree with a leading axis on each leaf."""
-    return jax.tree.map(lambda *x: jnp.stack(x), *trees)
+    """Trees of the same structure as one tree with a leading axis on each leaf; not under jit."""
+    return jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *trees)
 
 
 def central_difference(f, x: Array, h: float = 1e-3):

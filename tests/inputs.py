@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from helpers import assert_close, random_state
 
 import rbd_jax as rbd
@@ -35,11 +36,13 @@ def random_like(tree, seed: int):
 
     Not to be called under jit: two programs may round the same random numbers differently.
     """
-    normal = lambda k, y: jax.random.normal(k, y.shape, jnp.float32).astype(y.dtype)  # noqa: E731
     leaves, treedef = jax.tree.flatten(tree)
     keys = jax.random.split(jax.random.key(seed), len(leaves))
-    pairs = zip(keys, leaves, strict=True)
-    return jax.tree.unflatten(treedef, [normal(k, y) for k, y in pairs])
+    numbers = [
+        jax.random.normal(k, y.shape, jnp.float32) for k, y in zip(keys, leaves, strict=True)
+    ]
+    numbers = [np.asarray(x).astype(y.dtype) for x, y in zip(numbers, leaves, strict=True)]
+    return jax.tree.unflatten(treedef, [jnp.asarray(x) for x in numbers])
 
 
 def directions(x: Inputs, seed: int = 1) -> Inputs:
@@ -54,7 +57,8 @@ def assert_relative(actual, expected, tolerance: float, lead: int = 1, floor: fl
     Slices that vanish (in free fall gravity changes nothing) are held to ``floor`` of the greatest.
     """
     for y, z in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        scale = jnp.max(jnp.abs(z), axis=range(lead, z.ndim), keepdims=True, initial=0)
-        scale = jnp.maximum(scale, floor * jnp.max(scale, initial=0))
-        scale = jnp.where(scale > 0, scale, 1)
+        y, z = np.asarray(y), np.asarray(z)
+        scale = np.max(np.abs(z), axis=tuple(range(lead, z.ndim)), keepdims=True, initial=0)
+        scale = np.maximum(scale, floor * np.max(scale, initial=0))
+        scale = np.where(scale > 0, scale, 1)
         assert_close(y / scale, z / scale, atol=tolerance)

@@ -28,7 +28,7 @@ def tree():
 
 def _state(model, seed=0):
     keys = jax.random.split(jax.random.key(seed), 3)
-    q = rbd.random_configuration(model, keys[0])
+    q = jit(rbd.random_configuration)(model, keys[0])
     return q, *(jax.random.normal(k, (model.nv,)) for k in keys[1:])
 
 

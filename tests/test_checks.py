@@ -169,9 +169,10 @@ QUICK = ("rnea", "bias_torque", "inverse_dynamics", "forward_dynamics")
 def test_f_ext_may_be_left_out(function):
     given = bind(function, MODEL)
     del given["f_ext"]
-    without = FUNCTIONS[function](MODEL, **given)
-    none = FUNCTIONS[function](MODEL, **given, f_ext=None)
-    zero = FUNCTIONS[function](MODEL, **given, f_ext=jnp.zeros((MODEL.nb, 6)))
+    run = jax.jit(FUNCTIONS[function])
+    without = run(MODEL, **given)
+    none = run(MODEL, **given, f_ext=None)
+    zero = run(MODEL, **given, f_ext=jnp.zeros((MODEL.nb, 6)))
     for a, b, c in zip(*map(jax.tree.leaves, (without, none, zero)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=0)
         np.testing.assert_allclose(a, c, rtol=1e-12, atol=1e-12)
@@ -203,9 +204,9 @@ def test_the_model_decides_the_precision(model_dtype, dtype):
     """Also of what it is given in another one."""
     model = cast(MODEL, model_dtype)
     for function in ("rnea", "inverse_dynamics", "forward_dynamics", "forward_kinematics"):
-        given = {k: x.astype(dtype) for k, x in bind(function, MODEL).items()}
-        out = FUNCTIONS[function](model, **given)
-        same = FUNCTIONS[function](model, **cast(cast(given, dtype), model_dtype))
+        given, run = cast(bind(function, MODEL), dtype), jax.jit(FUNCTIONS[function])
+        out = run(model, **given)
+        same = run(model, **cast(given, model_dtype))
         for x, y in zip(*map(jax.tree.leaves, (out, same)), strict=True):
             assert x.dtype == model_dtype
             np.testing.assert_array_equal(x, y)

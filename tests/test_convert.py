@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import jit
 
 import rbd_jax as rbd
 from rbd_jax.io import convert
@@ -54,7 +55,7 @@ FREE = {"f": "floating", **TREE}
 
 def state(model, seed=0):
     """Configuration, with quaternions that are not normalised, velocity and acceleration."""
-    q = rbd.random_configuration(model, jax.random.key(seed)) * 1.1
+    q = jit(rbd.random_configuration)(model, jax.random.key(seed)) * 1.1
     v, a = np.random.default_rng(seed).normal(size=(2, model.nv))
     return q, jnp.asarray(v), jnp.asarray(a)
 

@@ -19,9 +19,8 @@ def shaken(dynamics, seed=1, size=0.3):
     """With all trained arrays moved at random, since most terms start at zero."""
     rng = np.random.default_rng(seed)
     moving, fixed = eqx.partition(dynamics, idf.trainable(dynamics))
-    moved = jax.tree.map(
-        lambda x: x + size * jnp.asarray(rng.normal(size=x.shape), x.dtype), moving
-    )
+    step = lambda x: (size * rng.normal(size=x.shape)).astype(x.dtype)  # noqa: E731
+    moved = jax.tree.map(lambda x: jnp.asarray(np.asarray(x) + step(x)), moving)
     return eqx.combine(moved, fixed)
 
 
@@ -50,7 +49,8 @@ def test_features_are_those_of_the_configuration():
     f = jax.jit(lambda q: idf.features(TREE, q))
     assert_close(f(same), f(q), atol=1e-14)
     # an immersion: every direction of motion is seen
-    J = jax.jacfwd(lambda d: idf.features(TREE, rbd.integrate(TREE, q, d)))(jnp.zeros(TREE.nv))
+    seen = lambda d: idf.features(TREE, rbd.integrate(TREE, q, d))  # noqa: E731
+    J = quick_jit(jax.jacfwd(seen))(jnp.zeros(TREE.nv))
     assert jnp.linalg.svd(J, compute_uv=False).min() > 0.05
 
 
@@ -136,7 +136,7 @@ def test_friction_only_takes_energy():
     model = samples.arm()
     friction = shaken(idf.hybrid_model(model, ("friction",), jax.random.key(0)), size=1.0).friction
     s = random_states(model, 64)
-    power = jax.vmap(lambda q, v: v * friction.torque(model, q, v))(s.q, s.v)
+    power = quick_jit(jax.vmap(lambda q, v: v * friction.torque(model, q, v)))(s.q, s.v)
     assert jnp.all(power >= 0) and jnp.max(power) > 0.1
     still = friction.torque(model, s.q[0], jnp.zeros(model.nv))
     assert_close(still, jnp.zeros(model.nv))

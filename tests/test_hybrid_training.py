@@ -125,7 +125,7 @@ def test_baselines_learn_a_robot(name):
     """From samples of a pendulum that nothing damps; their energy is then the pendulum's."""
     model = samples.pendulum(mass=2.0, length=0.7)
     s = random_states(model, 200)
-    tau = jax.vmap(lambda q, v, a: rbd.rnea(model, q, v, a))(s.q, s.v, s.a)
+    tau = jax.jit(jax.vmap(lambda q, v, a: rbd.rnea(model, q, v, a)))(s.q, s.v, s.a)
     data = idf.Dataset(None, s.q, s.v, s.a, tau)
     scaling, key = idf.scaling_of(model, data, rigid=False), jax.random.key(0)
     if name == "hamiltonian":

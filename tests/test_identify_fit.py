@@ -43,7 +43,9 @@ def _wrong(m, seed=0, size=1.0):
     """A physical robot, far from the true one."""
     block = choose(m, "inertia")
     key = jax.random.key(seed)
-    far = block.put(m, size * jax.random.normal(key, (len(block.names),)))
+    far = jax.jit(lambda m, z: block.put(m, z))(
+        m, size * jax.random.normal(key, (len(block.names),))
+    )
     where = lambda m: [m.armature, m.damping, m.friction]  # noqa: E731
     return eqx.tree_at(where, far, [jnp.full(3, 1.0)] * 3)
 
@@ -88,14 +90,15 @@ def test_single_precision():
     """The same robot within its intervals, from data, start and arithmetic in float32."""
     _, data = recorded()
     m = robot()
-    wrong = choose(m, "inertia", "three").put(m, 0.3 * jnp.cos(jnp.arange(10.0)))
+    block = choose(m, "inertia", "three")
+    wrong = jax.jit(lambda z: block.put(m, z))(0.3 * jnp.cos(jnp.arange(10.0)))
     wrong = eqx.tree_at(lambda m: m.damping, wrong, jnp.full(3, 1.0))
     parts = choose(wrong, "inertia", "three"), choose(wrong, "damping")
     learn = cast(identify.Parameters(wrong, *parts), jnp.float32)
     fit = quick_jit(lambda d: identify.fit_torques(learn, d, prior=1e-3))(cast(data, jnp.float32))
     assert fit.z.dtype == fit.covariance.dtype == jnp.float32
     assert bool(fit.converged) and bool(identify.consistent(fit.model).all())
-    error = learn.coordinates(cast(m, jnp.float32)) - fit.z
+    error = jax.jit(lambda m: learn.coordinates(m))(cast(m, jnp.float32)) - fit.z
     assert (jnp.abs(error) < 4.5 * jnp.sqrt(jnp.diagonal(fit.covariance))).all()
     np.testing.assert_allclose(fit.model.damping, m.damping, rtol=0.1)
 

@@ -55,7 +55,7 @@ def _names(*default: str) -> list:
     return [pytest.param(n, marks=() if n in default else pytest.mark.slow) for n in ROBOTS]
 
 
-NAMES = _names("random_tree0", "floating_random", "quadruped")
+NAMES = _names("floating_random", "quadruped")
 FRAME_NAMES = _names("random_tree0")
 FLOATING = ("floating_random", "quadruped")
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from calls import quick_jit
-from helpers import assert_close, cast, model
+from helpers import assert_close, cast, jit, model
 from inputs import STATE, assert_relative, directions, inputs, with_leaves
 
 import rbd_jax as rbd
@@ -72,7 +72,7 @@ def case(name, dtype=None):
     m = model(name, dtype)
     given = jax.random.bernoulli(jax.random.key(3), 0.4, (m.nb,))
     x = inputs(m)
-    return with_leaves(m, x), given, x
+    return jit(with_leaves)(m, x), given, x
 
 
 @pytest.mark.parametrize("name", ROBOTS)

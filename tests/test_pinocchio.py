@@ -144,7 +144,8 @@ def _theirs(ours, theirs, x):
 
 def _without_inertia(m) -> np.ndarray:
     """Bodies whose joint moves no mass at all: their accelerations must be prescribed."""
-    diagonal = np.diag(jax.jit(rbd.crba)(m, rbd.random_configuration(m, jax.random.key(0))))
+    matrix = jax.jit(lambda m, key: rbd.crba(m, rbd.random_configuration(m, key)))
+    diagonal = np.diag(matrix(m, jax.random.key(0)))
     small = diagonal <= 1e-14 * diagonal.max(initial=0)
     return np.unique(m.topology.dof_bodies[small])
 
@@ -156,9 +157,9 @@ def results(case: str):
     s = random_states(ours, BATCH, seed=3)
     sets = jax.random.bernoulli(jax.random.key(4), 0.4, (BATCH, ours.nb))
     sets = sets.at[:, _without_inertia(ours)].set(True)
-    x = jax.tree.map(np.asarray, _ours(layout, ours, s, sets))
+    x, s = jax.tree.map(np.asarray, (_ours(layout, ours, s, sets), s))
     rows = [jax.tree.map(lambda y, n=n: y[n], x) for n in range(BATCH)]
-    s = [jax.tree.map(lambda y, n=n: np.asarray(y[n]), s) for n in range(BATCH)]
+    s = [jax.tree.map(lambda y, n=n: y[n], s) for n in range(BATCH)]
     return ours, rows, [_theirs(ours, theirs, row) for row in rows], s, np.asarray(sets)
 
 

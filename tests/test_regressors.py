@@ -104,13 +104,13 @@ def test_against_pinocchio(case):
     names = list(theirs.names)[1:]
     ours_of = [ours.joint_names.index(n) if n in ours.joint_names else 0 for n in names]
     columns = np.concatenate([10 * i + np.arange(10) for i in ours_of])
+    to = quick_jit(lambda q, v, a: (layout.q_to(q), layout.v_to(q, v), layout.a_to(q, v, a)))
+    turn = quick_jit(jax.vmap(layout.tau_to, in_axes=(None, 0)))
     for k in range(2):
         q, v, a = s.q[k], s.v[k], s.a[k]
-        x = [np.asarray(y) for y in (layout.q_to(q), layout.v_to(q, v), layout.a_to(q, v, a))]
+        x = jax.tree.map(np.asarray, to(q, v, a))
         tau = np.asarray(pin.computeJointTorqueRegressor(theirs, data, *x))
-        mine = np.stack(
-            [np.asarray(layout.tau_to(q, c)) for c in Y["torque"][k].T[columns]], axis=1
-        )
+        mine = np.asarray(turn(q, Y["torque"][k].T[columns])).T
         np.testing.assert_allclose(mine, tau, rtol=0, atol=1e-10 * np.abs(tau).max())
         kinetic = pin.computeKineticEnergyRegressor(theirs, data, x[0], x[1])
         np.testing.assert_allclose(

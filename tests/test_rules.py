@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from calls import quick_jit
-from helpers import cast, quaternion_slices, random_state, stack
+from helpers import cast, jit, quaternion_slices, random_state, stack
 from inputs import (
     NO_PHYSICS,
     STATE,
@@ -81,7 +81,7 @@ def dot(x, y):
 
 def first_order(function, model, given, x, ds, ct, _):
     """Value, jvp along every direction, vjp."""
-    f = partial(of_inputs, function, model, given)
+    f = jax.jit(partial(of_inputs, function, model, given))  # traced once
     value, pull = jax.vjp(f, x)
     jvps = jax.vmap(lambda d: jax.jvp(f, (x,), (d,))[1])(ds)
     return value, jvps, pull(ct)[0]
@@ -89,7 +89,7 @@ def first_order(function, model, given, x, ds, ct, _):
 
 def second_order(function, model, given, x, ds, ct, w):
     """jvp of vjp along every direction, vjp of vjp."""
-    f = partial(of_inputs, function, model, given)
+    f = jax.jit(partial(of_inputs, function, model, given))  # traced once
     gradient = jax.grad(lambda x: dot(f(x), ct))
     forward_reverse = jax.vmap(lambda d: jax.jvp(gradient, (x,), (d,))[1])(ds)
     return forward_reverse, jax.grad(lambda x: dot(gradient(x), w))(x)
@@ -303,7 +303,7 @@ def leaf_gradients(m, s, c):
 
 def test_no_leaf_is_dropped():
     """Whole-model gradients: the raw ones, and nowhere zero but where physics says so."""
-    m = with_leaves(robot("small"), inputs(robot("small")))
+    m = jit(with_leaves)(robot("small"), inputs(robot("small")))
     s = random_state(m)
     screw = np.isin(m.topology.kinds, ("revolute", "helical"))
     below = np.array([p >= 0 for p in m.topology.parents])

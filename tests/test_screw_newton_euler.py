@@ -79,6 +79,10 @@ def _in_frames(C, V, dV, M):
 @pytest.fixture(scope="module")
 def body():
     """Six bodies in motion: pose, twist and acceleration in body axes, inertia."""
+    return jax.jit(_body)()
+
+
+def _body():
     keys = jax.random.split(jax.random.key(0), 4)
     R, r = so3.exp(jax.random.normal(keys[0], (6, 3))), jax.random.normal(keys[1], (6, 3))
     V, dV = jax.random.normal(keys[2], (2, 6, 6))

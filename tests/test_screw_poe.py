@@ -12,16 +12,18 @@ from rbd_jax import screw
 from rbd_jax.spatial import inertia, se3
 
 RNG = np.random.default_rng(4)
+_placed = jax.jit(lambda xi: se3.matrix(se3.exp(xi)))
+_inertia = jax.jit(lambda P: inertia.matrix(inertia.from_pseudo(P)))
 
 
 def _poses(n: int) -> np.ndarray:
     xi = RNG.normal(size=(n, 6))
-    return np.array(se3.matrix(se3.exp(jnp.asarray(xi))))
+    return np.array(_placed(xi))
 
 
 def _inertias(n: int) -> np.ndarray:
     A = RNG.normal(size=(n, 4, 4))
-    return np.array(inertia.matrix(inertia.from_pseudo(jnp.asarray(A @ A.transpose(0, 2, 1)))))
+    return np.array(_inertia(A @ A.transpose(0, 2, 1)))
 
 
 def _screws(kinds: tuple[str, ...]) -> list[np.ndarray]:

@@ -16,7 +16,7 @@ def case():
     """A tree of every kind of joint, its state and a wrench on each body."""
     model = rbd.samples.random_tree(1, kinds=KINDS)
     keys = jax.random.split(jax.random.key(3), 5)
-    q = rbd.random_configuration(model, keys[0])
+    q = helpers.jit(rbd.random_configuration)(model, keys[0])
     v, a, lam = (jax.random.normal(k, (model.nv,)) for k in keys[1:4])
     return model, q, v, a, lam, jax.random.normal(keys[4], (model.nb, 6))
 
