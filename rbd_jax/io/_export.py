@@ -64,6 +64,7 @@ def export_urdf(model: Model, source: Source, path: str | Path | None = None) ->
         limits = (np.asarray(getattr(m, name)) for m in (nominal, model))
         if not np.allclose(*limits, rtol=writer.rounding, atol=0):
             warn(where, f"the change of {name} is not written; edit <limit> in the file")
+    writer.check_frames()
     writer.links()
     writer.joints()
     out = '<?xml version="1.0"?>\n' + etree.tostring(root.getroottree(), encoding="unicode") + "\n"
@@ -83,6 +84,19 @@ class _Writer:
     def changed(self, old: np.ndarray, new: np.ndarray) -> bool:
         scale = max(float(np.abs(old).max(initial=0)), 1e-9)
         return bool(np.abs(new - old).max(initial=0) > self.rounding * scale)
+
+    def check_frames(self) -> None:
+        """Refuse moved frames that URDF ties to their link: all but those behind fixed joints."""
+        fixed = [x for x in children(self.root, "joint") if x.get("type") == "fixed"]
+        behind = {children(x, "child")[0].get("link") for x in fixed}
+        for row, link in enumerate(self.topology.frame_names):
+            poses = (self._pose(m, "frame", row) for m in (self.nominal, self.model))
+            if link not in behind and self.changed(*poses):
+                raise ValueError(
+                    f"export_urdf: the frame of link {link!r} has moved, which is that of its body "
+                    "in URDF; only frames behind fixed joints can move: change model.placement_p "
+                    "and placement_R of its joint, or add a link on a fixed joint"
+                )
 
     def links(self) -> None:
         elements = {x.get("name"): x for x in children(self.root, "link")}
