@@ -17,6 +17,7 @@ COMMANDS = {
     "figures": "Figs. 2–7 and Table III of Singh: methods, frames, Pinocchio; chains and trees",
     "scaling": "time against the length of a chain, with fitted slopes and a plot",
     "memory": "peak memory and time of the gradient of a rollout, with and without the rules",
+    "single": "one call for one state: what the settings of JAX's runtime are worth",
     "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
     "formulations": "executors, frames, factorisations, sizes of batches: time and error",
@@ -98,6 +99,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)
+    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))  # used by `spread` alone
     usual = "float32" if options.command in ("peers", "kernels") else "float64,float32"
     options.dtypes = (options.dtypes or usual).split(",")
     options.robots = options.robots.split(",") if options.robots else None

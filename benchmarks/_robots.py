@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import rbd_jax as rbd
 
@@ -83,6 +84,13 @@ def directions(model: rbd.Model, batch: int, seed: int = 1) -> States:
     sizes = (model.nq, model.nv, model.nv, model.nv)
     made = (jax.random.normal(k, (batch, n)) for k, n in zip(keys, sizes, strict=True))
     return States(*(x.astype(model.dtype) for x in made))
+
+
+def spread(model: rbd.Model, inputs: tuple[Array, ...]) -> tuple[rbd.Model, tuple[Array, ...]]:
+    """The model on all devices, the inputs' batch divided among them."""
+    mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(AxisType.Auto,))
+    everywhere, divided = (NamedSharding(mesh, PartitionSpec(*x)) for x in ((), ("batch",)))
+    return jax.device_put(model, everywhere), jax.device_put(inputs, divided)
 
 
 def over_batch(function, n: int):

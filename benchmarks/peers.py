@@ -21,7 +21,8 @@ ABOUT = (
     "respect to q, v and τ; ours is `forward_dynamics_derivatives`, theirs the named mode of "
     "autodiff. vjp: with respect to all three; jvp: along the joints of all three. Rollout "
     "gradient: of 16 semi-implicit steps with respect to the torques, a line by line identical "
-    "scan over each library's forward dynamics. "
+    "scan over each library's forward dynamics. Batch 1: every process on one core, in line and "
+    "with loops as kernels (`single.md` explains). "
     "Speed-up: the fastest of the others over ours. Difference: the largest one from our result, "
     "over the largest entry, joints only; a library that differs by more than rounding explains is "
     "left out and named. –: not run; the reasons are in the table of the libraries."
@@ -61,7 +62,8 @@ def _contest(
     fastest: dict[str, tuple[float, float, str]] = {}
     skipped = []
     for label, (*_, few, many) in CASES.items():
-        for batch in sweep or (many if contest.robot == ROBOTS[0] else few):
+        usual = many if contest.robot == ROBOTS[0] else few
+        for batch in (n for n in sweep or usual if (n == 1) == contest.alone):
             if time.monotonic() > end:
                 skipped.append(f"{label}, batch {batch}")
                 print(f"    {skipped[-1]} skipped: out of time (--limit)")
@@ -91,7 +93,8 @@ def _contest(
 
 
 def _libraries(table: Table, contest: Contest, skipped: list[str]) -> None:
-    subject = {"robot": contest.robot, "dtype": contest.dtype}
+    calls = "single" if contest.alone else "batches"
+    subject = {"robot": contest.robot, "dtype": contest.dtype, "calls": calls}
     if skipped:
         table.add(**subject, library="all", notes=f"no time (--limit): {'; '.join(skipped)}")
     for name in contest.sides:
@@ -147,11 +150,14 @@ def main(options) -> None:
             if time.monotonic() > end:
                 print(f"{name}, {dtype} skipped: out of time (--limit)")
                 continue
-            with Contest(name, dtype, pythons, options.patience) as contest:
-                tables = best, table, memory
-                skipped = _contest(contest, tables, min(options.seconds, 0.5), sweep, end)
-                _libraries(libraries, contest, skipped)
-            report.write()
+            for alone in (True, False):  # single calls, then batches
+                if sweep and (1 in sweep) != alone:
+                    continue
+                with Contest(name, dtype, pythons, options.patience, alone) as contest:
+                    tables = best, table, memory
+                    skipped = _contest(contest, tables, min(options.seconds, 0.5), sweep, end)
+                    _libraries(libraries, contest, skipped)
+                report.write()
     for name, reason in absent.items():
         libraries.add(library=name, notes=f"skipped: {reason}")
     _plot(report, table, best)

@@ -11,7 +11,7 @@ import pytest
 from helpers import jit
 
 import rbd_jax as rbd
-from benchmarks import _gpu, baselines, figures, guard, kernels
+from benchmarks import _gpu, baselines, figures, guard, kernels, single
 from benchmarks._peers import layout
 from benchmarks._peers.contest import OURS, Contest
 from benchmarks._peers.description import to_urdf
@@ -180,3 +180,9 @@ def test_a_second_run_keeps_the_rows_of_robots_that_it_does_not_reach():
     for time in (4, 5):
         table.add(robot="b", dtype="float32", time=time)
     assert [(r["robot"], r["time"]) for r in table.rows] == [("a", 1), ("b", 4), ("b", 5)]
+
+
+@pytest.mark.slow
+def test_single_calls_in_a_process_set_up_for_them():
+    found = single._elsewhere("arm", "float32", 0.01, "one core")
+    assert {"ID", "FD", "step"} <= found.keys() and min(found.values()) > 0

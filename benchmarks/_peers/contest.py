@@ -41,13 +41,15 @@ def request(name: str) -> dict:
 
 
 class Contest:
-    """All libraries that could load one robot in one dtype."""
+    """All libraries that could load one robot in one dtype; ``alone``: for single calls."""
 
-    def __init__(self, robot: str, dtype: str, pythons: dict[str, str], patience: float):
-        self.robot, self.dtype, self.patience = robot, dtype, patience
+    def __init__(
+        self, robot: str, dtype: str, pythons: dict[str, str], patience: float, alone: bool = False
+    ):
+        self.robot, self.dtype, self.patience, self.alone = robot, dtype, patience, alone
         what = request(robot) | {"dtype": dtype}
-        self.sides = {OURS: Side("ours", sys.executable, dtype)}
-        self.sides |= {name: Side(name, python, dtype) for name, python in pythons.items()}
+        self.sides = {OURS: Side("ours", sys.executable, dtype, alone)}
+        self.sides |= {n: Side(n, python, dtype, alone) for n, python in pythons.items()}
         self.notes = {name: [] for name in self.sides}
         self.compile = dict.fromkeys(self.sides, 0.0)
         self.memory: dict[tuple[str, int], dict[str, float | None]] = {}

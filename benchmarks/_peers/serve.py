@@ -1,7 +1,8 @@
 """The program on the peer's side: reads requests, one JSON object a line, and answers each.
 
-Run as ``python -m benchmarks._peers.serve NAME`` by the peer's own Python. All transformations and
-all timing are here, the same for every library; an adapter only says what ID and FD are.
+Run as ``python -m benchmarks._peers.serve NAME [alone]`` by the peer's own Python. All
+transformations and all timing are here, the same for every library; an adapter only says what ID
+and FD are.
 """
 
 import importlib
@@ -160,6 +161,9 @@ def main() -> None:
     """Answer until the pipe is closed."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not get between the answers
+    if "alone" in sys.argv[2:]:  # for single calls (benchmarks/single.py): nothing is handed over
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
     server = Server(sys.argv[1])
     for line in sys.stdin:
         request = json.loads(line)

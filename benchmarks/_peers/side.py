@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+LOOPS = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=65536"
 HERE = Path(__file__).resolve().parents[2]
 
 
@@ -15,9 +16,9 @@ class Failed(RuntimeError):
 
 
 class Side:
-    """One peer's process for one robot and dtype."""
+    """One peer's process for one robot and dtype; ``alone``: set up for single calls."""
 
-    def __init__(self, name: str, python: str, dtype: str):
+    def __init__(self, name: str, python: str, dtype: str, alone: bool = False):
         self.name, self.dtype = name, dtype
         environment = dict(os.environ)
         environment |= {
@@ -27,8 +28,10 @@ class Side:
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
         }
+        if alone:
+            environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {LOOPS}"
         self.process = subprocess.Popen(
-            [python, "-m", "benchmarks._peers.serve", name],
+            [python, "-m", "benchmarks._peers.serve", name, *(["alone"] if alone else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
