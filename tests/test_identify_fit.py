@@ -110,6 +110,7 @@ def test_single_precision_without_noise():
     data = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *samples)
     learn = identify.Parameters(m, identify.choose(m, "inertia"))
     fit = quick_jit(jax.vmap(lambda d: identify.fit_torques(learn, d, prior=1e-3)))(data)
+    assert bool(fit.converged.all())
     torques = jax.vmap(jax.vmap(rbd.rnea, (None, 0, 0, 0)))
     error = quick_jit(torques)(fit.model, data.q, data.v, data.a) - data.tau
     assert float(jnp.abs(error).max()) < 1e-4 * float(jnp.abs(data.tau).max())

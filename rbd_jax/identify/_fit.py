@@ -92,7 +92,8 @@ def fit_torques(
         learn: what to learn, see :func:`choose`.
         data: samples with q, v, a and tau, leading axes of any number.
         sigma: standard deviation of the torque noise of each joint (N m, N); if None, estimated
-            from the residuals of first fits.
+            from the residuals of first fits. At least the root of the rounding error, relative to
+            the torques' root mean square, is taken.
         prior: weight of the entropic distance of inertias and positive numbers from the nominal
             ones. It keeps what the data do not tell at the nominal robot; at least 1e-6 (in float32
             the root of the rounding error) is taken, and as much for the coordinates of all other

@@ -23,8 +23,6 @@ from ._solve import (
 
 _ROUNDS = {"squares": 2, "huber": 4, "cauchy": 4}  # of estimating the noise; outliers fade slowly
 
-_ROUNDING = 30  # errors of predictions in units of the dtype's precision
-
 
 def rms(x: Array) -> Float[Array, " nv"]:
     """Root mean square over all but the last axis."""
@@ -98,7 +96,8 @@ def minimise(
 
     rounds = _ROUNDS[loss] if sigma is None else 0
     first = rms(errors(learn.model(z0))) if sigma is None else sigma
-    least = _ROUNDING * jnp.finfo(dtype).eps * rms(measured)  # no noise is below that of rounding
+    # less noise would make of the predictions' rounding errors something to be fitted
+    least = jnp.finfo(dtype).eps ** 0.5 * rms(measured)
     least = jnp.maximum(least, jnp.finfo(dtype).tiny ** 0.5)
     first = jnp.maximum(first, least)
     state = z0, first, jnp.zeros((), jnp.int32)
