@@ -33,24 +33,24 @@ def invert(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def _eliminate(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The inverse, column after column, the last one first.
+    """The inverse, number after number, the last one first.
 
-    A step exchanges one unknown with its right-hand side. With ``d = A_kk``, it is the update
-    ``A − (A_:k − e_k) (A_k: + e_k) / d`` of rank one.
+    A step exchanges the last unknown with its right-hand side and brings it to the front:
+    ``[A c; r d] → [1/d r/d; −c/d A − c r/d]``. After n of them all are where they were.
     """
 
-    def step(A, k_e):
-        k, e = k_e
-        return A - jnp.outer((A[:, k] - e) / A[k, k], A[k] + e), None
+    def step(A, _):
+        d = A[-1, -1]
+        row, column = A[-1, :-1] / d, A[:-1, -1]
+        rest = A[:-1, :-1] - column[:, None] * row[None, :]
+        return _exchanged(1 / d[None, None], row[None], -column[:, None] / d, rest), None
 
-    n = A.shape[0]
-    order = jnp.arange(n, dtype=jnp.int32), jnp.eye(n, dtype=A.dtype)
     unroll = not loops_are_cheap()  # at most _BLOCK steps; XLA:CPU would repeat their arithmetic
-    return jax.lax.scan(step, A, order, reverse=True, unroll=unroll)[0]
+    return jax.lax.scan(step, A, None, length=len(A), unroll=unroll)[0]
 
 
 def _eliminate_blocks(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The same by blocks of columns, with products instead of single updates."""
+    """The same by blocks, with products instead of single updates."""
     n = A.shape[0]
     blocks = -(-n // _BLOCK)
     if blocks <= 1:
@@ -59,14 +59,18 @@ def _eliminate_blocks(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
     more = blocks * size - n  # the last block is filled up with a unit matrix
     A = jnp.pad(A, (0, more)) + jnp.diag((jnp.arange(n + more) >= n).astype(A.dtype))
 
-    def step(A, k_e):
-        k, e = k_e
-        rows = jax.lax.dynamic_slice_in_dim(A, k, size, 0)
-        columns = jax.lax.dynamic_slice_in_dim(A, k, size, 1)
-        inverse = _eliminate(jax.lax.dynamic_slice_in_dim(rows, k, size, 1))
-        new_rows = jnp.matmul(inverse, rows + e, precision="highest")
-        return A - jnp.matmul(columns - e.T, new_rows, precision="highest"), None
+    def step(A, _):
+        inverse, column = _eliminate(A[-size:, -size:]), A[:-size, -size:]
+        row = jnp.matmul(inverse, A[-size:, :-size], precision="highest")
+        rest = A[:-size, :-size] - jnp.matmul(column, row, precision="highest")
+        column = -jnp.matmul(column, inverse, precision="highest")
+        return _exchanged(inverse, row, column, rest), None
 
-    starts = size * jnp.arange(blocks, dtype=jnp.int32)
-    units = jnp.eye(n + more, dtype=A.dtype).reshape(blocks, size, n + more)
-    return jax.lax.scan(step, A, (starts, units), reverse=True)[0][:n, :n]
+    return jax.lax.scan(step, A, None, length=blocks)[0][:n, :n]
+
+
+def _exchanged(inverse: Array, row: Array, column: Array, rest: Array) -> Float[Array, "n n"]:
+    """``[inverse row; column rest]``, as a sum: XLA fuses it, but not concatenations on a GPU."""
+    k, m = len(inverse), len(rest)
+    top = jnp.pad(inverse, ((0, m), (0, m))) + jnp.pad(row, ((0, m), (k, 0)))
+    return top + jnp.pad(column, ((k, 0), (0, m))) + jnp.pad(rest, ((k, 0), (k, 0)))

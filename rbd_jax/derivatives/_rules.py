@@ -102,7 +102,7 @@ def inverse_dynamics(
 # Up to so many degrees of freedom M⁻¹ costs less than recursions over articulated bodies: in
 # float64, in float32 (measured), and on accelerators, where a step of a recursion is some ten
 # kernels (compiled for a GPU and counted). See benchmarks/README.md.
-DENSE_LIMITS = 16, 24, 64
+DENSE_LIMITS = 18, 30, 64
 EXACT_LIMIT = 12  # in float32, where recursions cost little, for chains of so many at most
 
 
