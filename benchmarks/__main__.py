@@ -63,6 +63,13 @@ def _parser() -> argparse.ArgumentParser:
         help="guard: how much worse a ratio may be than the committed one (default 1.3)",
     )
     parser.add_argument(
+        "--calls",
+        nargs="+",
+        choices=["single", "batches", "spread"],
+        default=["single", "batches", "spread"],
+        help="peers: single calls, batches, batches spread over the cores (default all)",
+    )
+    parser.add_argument(
         "--peer-envs",
         default=".venv-peers",
         metavar="FOLDER",

@@ -9,31 +9,35 @@ from typing import Any
 from ._timing import environment, load_average
 
 RESULTS = Path(__file__).parent / "results"
+DATE = "measured"  # the cell of a row with the date of its run
 
 
 @dataclass
 class Table:
     """Rows of named cells under a title, and what to know when reading them.
 
-    ``kept`` are rows of an earlier run; the first new row of a robot and dtype drops its old ones.
+    ``kept`` are rows of an earlier run; the first new row of a robot, dtype and kind of
+    calls drops its old ones.
+    Rows know the date of their run, in the JSON.
     """
 
     title: str
     notes: str = ""
     rows: list[dict[str, Any]] = field(default_factory=list)
     kept: list[dict[str, Any]] = field(default_factory=list)
+    date: str = ""
 
     def add(self, **cells: Any) -> None:
         """Append a row; print it at once, so that a long run shows where it is."""
         old = [r for r in self.kept if _subject(r) == _subject(cells)]
         self.kept = [r for r in self.kept if r not in old]
-        self.rows = [*(r for r in self.rows if r not in old), cells]
+        self.rows = [*(r for r in self.rows if r not in old), cells | {DATE: self.date}]
         print("  " + "  ".join(f"{k} {_text(v)}" for k, v in cells.items()), flush=True)
 
     @property
     def columns(self) -> list[str]:
         """All column names, in order of appearance."""
-        return list(dict.fromkeys(k for row in self.rows for k in row))
+        return list(dict.fromkeys(k for row in self.rows for k in row if k != DATE))
 
     def markdown(self) -> str:
         """The table in Markdown."""
@@ -63,7 +67,7 @@ def _text(x: Any) -> str:
 
 
 def _subject(row: dict[str, Any]) -> tuple:
-    return row.get("robot"), row.get("dtype")
+    return tuple(row.get(k) for k in ("robot", "dtype", "calls"))
 
 
 class Report:
@@ -85,7 +89,7 @@ class Report:
         """Start a table."""
         print(title, flush=True)
         rows = sum((t["rows"] for t in self.kept.get("tables", []) if t["title"] == title), [])
-        self.tables.append(Table(title, notes, rows, rows))
+        self.tables.append(Table(title, notes, rows, rows, self.environment["date"]))
         return self.tables[-1]
 
     def plot_path(self, suffix: str = "") -> Path:
@@ -110,6 +114,8 @@ class Report:
         earlier = self.kept.get("earlier", [])
         if self.kept:
             earlier = [*earlier, {k: self.kept[k] for k in ("environment", "settings")}]
+        dates = {row.get(DATE) for t in self.tables for row in t.rows}
+        earlier = [run for run in earlier if None in dates or run["environment"]["date"] in dates]
         names = "title", "notes", "rows", "columns"
         tables = [{n: getattr(t, n) for n in names} for t in self.tables]
         content = {

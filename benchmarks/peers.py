@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from ._peers import PEERS
-from ._peers.contest import CASES, OURS, Contest
+from ._peers.contest import CALLS, CASES, OURS, SWEEP, Contest
 from ._plots import Bars, Lines, draw
 from ._report import Report, Table
 from ._robots import available
@@ -21,8 +21,10 @@ ABOUT = (
     "respect to q, v and τ; ours is `forward_dynamics_derivatives`, theirs the named mode of "
     "autodiff. vjp: with respect to all three; jvp: along the joints of all three. Rollout "
     "gradient: of 16 semi-implicit steps with respect to the torques, a line by line identical "
-    "scan over each library's forward dynamics. Batch 1: every process on one core, in line and "
-    "with loops as kernels (`single.md` explains). "
+    "scan over each library's forward dynamics. Single calls: every process on one core, in line "
+    "and with loops as kernels (`single.md` explains). Batches: one program as JAX comes, whose "
+    "operations XLA divides among the cores. Spread: one device a core, the batch divided among "
+    "them by `shard_map`. "
     "Speed-up: the fastest of the others over ours. Difference: the largest one from our result, "
     "over the largest entry, joints only; a library that differs by more than rounding explains is "
     "left out and named. –: not run; the reasons are in the table of the libraries."
@@ -63,7 +65,7 @@ def _contest(
     skipped = []
     for label, (*_, few, many) in CASES.items():
         usual = many if contest.robot == ROBOTS[0] else few
-        for batch in (n for n in sweep or usual if (n == 1) == contest.alone):
+        for batch in (n for n in sweep or usual if CALLS[contest.calls](label, n)):
             if time.monotonic() > end:
                 skipped.append(f"{label}, batch {batch}")
                 print(f"    {skipped[-1]} skipped: out of time (--limit)")
@@ -74,27 +76,29 @@ def _contest(
             worst = max((d for d in found if d is not None), default=None)
             peers = {n: others.get(n) for n in PEERS}
             row = {"robot": contest.robot, "nv": contest.nv, "dtype": contest.dtype}
-            row |= {"function": label, "batch": batch, OURS: t.get(OURS)} | peers
+            row |= {"calls": contest.calls, "function": label, "batch": batch}
+            row |= {OURS: t.get(OURS)} | peers
             speed_up = min(others.values()) / t[OURS] if others and OURS in t else None
             table.add(**row, speed_up=speed_up, difference=worst)
             if batch > 1 and OURS in t:
                 of = contest.memory[label, batch]
                 needs = {n: of.get(n) for n in (OURS, *PEERS)}
-                memory.add(**{k: row[k] for k in ("robot", "dtype", "function", "batch")}, **needs)
+                names = "robot", "dtype", "calls", "function", "batch"
+                memory.add(**{k: row[k] for k in names}, **needs)
             if speed_up:
                 key = f"{label.split(', jac')[0]}, batch {batch}"
                 name = min(others, key=others.get)
                 new = t[OURS], others[name], name
                 fastest[key] = min(fastest.get(key, new), new, key=lambda x: x[1])
     for key, (mine, theirs, name) in fastest.items():
-        cells = {"robot": contest.robot, "dtype": contest.dtype, "function": key, OURS: mine}
-        best.add(**cells, best_other=theirs, which=name, speed_up=theirs / mine)
+        cells = {"robot": contest.robot, "dtype": contest.dtype, "calls": contest.calls}
+        cells |= {"function": key, OURS: mine, "best_other": theirs}
+        best.add(**cells, which=name, speed_up=theirs / mine)
     return skipped
 
 
 def _libraries(table: Table, contest: Contest, skipped: list[str]) -> None:
-    calls = "single" if contest.alone else "batches"
-    subject = {"robot": contest.robot, "dtype": contest.dtype, "calls": calls}
+    subject = {"robot": contest.robot, "dtype": contest.dtype, "calls": contest.calls}
     if skipped:
         table.add(**subject, library="all", notes=f"no time (--limit): {'; '.join(skipped)}")
     for name in contest.sides:
@@ -112,16 +116,17 @@ def _libraries(table: Table, contest: Contest, skipped: list[str]) -> None:
 
 
 def _plot(report: Report, table: Table, best: Table) -> None:
-    panels, rows = [], [r for r in table.rows if r["robot"] == ROBOTS[0]]
+    panels, rows = [], [r for r in table.rows if r["robot"] == ROBOTS[0] and r["calls"] != "spread"]
     for label in ("ID", "FD"):
         mine = [r for r in rows if r["function"] == label and r["dtype"] == rows[0]["dtype"]]
         if len(mine) > 1:
             series = {n: [r.get(n) for r in mine] for n in (OURS, *PEERS)}
             title, batches = f"{label} of {ROBOTS[0]}", [r["batch"] for r in mine]
             panels.append(Lines(title, "batch", "µs per evaluation", batches, series))
-    groups = list(dict.fromkeys((r["robot"], r["dtype"]) for r in best.rows))
-    keys = [k for k in dict.fromkeys(r["function"] for r in best.rows) if "batch 1" != k[-7:]]
-    value = {(r["robot"], r["dtype"], r["function"]): r["speed_up"] for r in best.rows}
+    rows = [r for r in best.rows if r["calls"] == "batches"]
+    groups = list(dict.fromkeys((r["robot"], r["dtype"]) for r in rows))
+    keys = dict.fromkeys(r["function"] for r in rows)
+    value = {(r["robot"], r["dtype"], r["function"]): r["speed_up"] for r in rows}
     series = {k: [value.get((*g, k)) for g in groups] for k in keys}
     series = {k: x for k, x in series.items() if sum(v is not None for v in x) == len(groups)}
     if series:
@@ -150,10 +155,10 @@ def main(options) -> None:
             if time.monotonic() > end:
                 print(f"{name}, {dtype} skipped: out of time (--limit)")
                 continue
-            for alone in (True, False):  # single calls, then batches
-                if sweep and (1 in sweep) != alone:
+            for calls, are_run in CALLS.items():
+                if calls not in options.calls or not any(are_run("ID", n) for n in sweep or SWEEP):
                     continue
-                with Contest(name, dtype, pythons, options.patience, alone) as contest:
+                with Contest(name, dtype, pythons, options.patience, calls) as contest:
                     tables = best, table, memory
                     skipped = _contest(contest, tables, min(options.seconds, 0.5), sweep, end)
                     _libraries(libraries, contest, skipped)

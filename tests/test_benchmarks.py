@@ -16,7 +16,7 @@ from benchmarks._peers import layout
 from benchmarks._peers.contest import OURS, Contest
 from benchmarks._peers.description import to_urdf
 from benchmarks._pinocchio import same_tree
-from benchmarks._report import Table
+from benchmarks._report import Report, Table
 
 KINDS = "revolute", "prismatic"
 
@@ -96,7 +96,7 @@ def test_layouts_turn_the_base():
 
 def test_a_contest_of_ours_with_itself():
     """The protocol from end to end: the same library as its own peer agrees and is timed."""
-    with Contest("arm", "float64", {}, 600.0) as contest:
+    with Contest("arm", "float64", {}, 600.0, "batches") as contest:
         assert OURS in contest.loaded
         times = contest.race("FD Jacobian, jacfwd", 2, 0.01)
         assert times[OURS] > 0
@@ -180,6 +180,19 @@ def test_a_second_run_keeps_the_rows_of_robots_that_it_does_not_reach():
     for time in (4, 5):
         table.add(robot="b", dtype="float32", time=time)
     assert [(r["robot"], r["time"]) for r in table.rows] == [("a", 1), ("b", 4), ("b", 5)]
+
+
+def test_a_run_of_which_no_row_is_left_is_not_mentioned(tmp_path):
+    for day, robots in enumerate(["ab", "b", "a"]):
+        options = SimpleNamespace(results=tmp_path, keep=True, robots=None)
+        report = Report("times", options, "About.")
+        report.environment["date"] = f"day {day}"
+        table = report.table("Times")
+        for robot in robots:
+            table.add(robot=robot, dtype="float32", time=day)
+        report.write()
+        earlier = (tmp_path / "times.md").read_text().count("from earlier")
+        assert earlier == [0, 1, 1][day]  # the third run leaves nothing of the first
 
 
 @pytest.mark.slow

@@ -20,6 +20,12 @@ CASES = {  # label -> (our program, theirs, batches, batches of the arm); the sl
     "rollout gradient": ("rollout gradient", "rollout gradient", (128,), (1, 128)),
     "FD Jacobian, jacrev": ("FD explicit", "FD jacrev", (128,), (1, 128)),
 }
+VALUES_AND_GRADIENTS = "ID", "FD", "ID vjp", "FD vjp"
+CALLS = {  # how the libraries are set up (`side.Side`) -> which cases are run so
+    "single": lambda label, batch: batch == 1,
+    "batches": lambda label, batch: batch > 1,
+    "spread": lambda label, batch: batch >= 1024 and label in VALUES_AND_GRADIENTS,
+}
 OURS = "rbd_jax"
 SAMPLES, LONGEST_S = 64, 2.0
 ROUNDING = {"float32": 5e-2, "float64": 1e-5}  # of ill-conditioned robots, still far from a mistake
@@ -41,15 +47,15 @@ def request(name: str) -> dict:
 
 
 class Contest:
-    """All libraries that could load one robot in one dtype; ``alone``: for single calls."""
+    """All libraries that could load one robot in one dtype, for one kind of calls."""
 
     def __init__(
-        self, robot: str, dtype: str, pythons: dict[str, str], patience: float, alone: bool = False
+        self, robot: str, dtype: str, pythons: dict[str, str], patience: float, calls: str
     ):
-        self.robot, self.dtype, self.patience, self.alone = robot, dtype, patience, alone
+        self.robot, self.dtype, self.patience, self.calls = robot, dtype, patience, calls
         what = request(robot) | {"dtype": dtype}
-        self.sides = {OURS: Side("ours", sys.executable, dtype, alone)}
-        self.sides |= {n: Side(n, python, dtype, alone) for n, python in pythons.items()}
+        self.sides = {OURS: Side("ours", sys.executable, dtype, calls)}
+        self.sides |= {n: Side(n, python, dtype, calls) for n, python in pythons.items()}
         self.notes = {name: [] for name in self.sides}
         self.compile = dict.fromkeys(self.sides, 0.0)
         self.memory: dict[tuple[str, int], dict[str, float | None]] = {}

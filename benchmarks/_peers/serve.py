@@ -1,6 +1,6 @@
 """The program on the peer's side: reads requests, one JSON object a line, and answers each.
 
-Run as ``python -m benchmarks._peers.serve NAME [alone]`` by the peer's own Python. All
+Run as ``python -m benchmarks._peers.serve NAME CALLS`` by the peer's own Python. All
 transformations and all timing are here, the same for every library; an adapter only says what ID
 and FD are.
 """
@@ -16,6 +16,7 @@ from importlib.metadata import version
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 STEPS, DT = 16, 1e-3
 
@@ -67,11 +68,23 @@ def functions(robot) -> dict:
     return {k: (_over_batch(f, len(names.split())), names) for k, (f, names) in made.items()}
 
 
+def _spread(f, args):
+    """A batched function on all devices, and its arguments, divided among them."""
+    mesh, batch = jax.sharding.Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch")
+    if hasattr(jax, "shard_map"):
+        f = jax.shard_map(f, mesh=mesh, in_specs=batch, out_specs=batch, check_vma=False)
+    else:  # before JAX 0.6
+        from jax.experimental.shard_map import shard_map
+
+        f = shard_map(f, mesh, in_specs=batch, out_specs=batch, check_rep=False)
+    return f, jax.device_put(args, NamedSharding(mesh, batch))
+
+
 class Server:
     """One robot, and the programs compiled for it."""
 
-    def __init__(self, name: str):
-        self.name = name
+    def __init__(self, name: str, calls: str):
+        self.name, self.calls = name, calls
 
     def load(self, urdf, floating, dtype, joints, states):
         """Load the robot, and convert the states (nested lists) to the peer's layout."""
@@ -98,6 +111,8 @@ class Server:
         """Compile for a batch: the given states, repeated as often as needed."""
         f, names = self.functions[function]
         args = [self._batch(self.states[k], batch) for k in names.split()]
+        if self.calls == "spread":
+            f, args = _spread(f, args)
         start, cpu = time.perf_counter(), time.process_time()
         compiled = jax.jit(f).lower(*args).compile()
         took = time.perf_counter() - start, time.process_time() - cpu
@@ -161,10 +176,11 @@ def main() -> None:
     """Answer until the pipe is closed."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not get between the answers
-    if "alone" in sys.argv[2:]:  # for single calls (benchmarks/single.py): nothing is handed over
+    name, calls = sys.argv[1:]
+    if calls == "single":  # nothing is handed over
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-    server = Server(sys.argv[1])
+    server = Server(name, calls)
     for line in sys.stdin:
         request = json.loads(line)
         try:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 LOOPS = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=65536"
+DEVICES = "--xla_force_host_platform_device_count"
 HERE = Path(__file__).resolve().parents[2]
 
 
@@ -16,9 +17,13 @@ class Failed(RuntimeError):
 
 
 class Side:
-    """One peer's process for one robot and dtype; ``alone``: set up for single calls."""
+    """One peer's process for one robot and dtype, set up for one kind of calls.
 
-    def __init__(self, name: str, python: str, dtype: str, alone: bool = False):
+    "single": one state a call (``benchmarks/single.py``); "batches": one program over the batch,
+    as JAX comes; "spread": one device a core and the batch divided among them.
+    """
+
+    def __init__(self, name: str, python: str, dtype: str, calls: str = "batches"):
         self.name, self.dtype = name, dtype
         environment = dict(os.environ)
         environment |= {
@@ -28,10 +33,11 @@ class Side:
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
         }
-        if alone:
-            environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {LOOPS}"
+        flags = {"single": LOOPS, "spread": f"{DEVICES}={len(os.sched_getaffinity(0))}"}
+        if calls in flags:
+            environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {flags[calls]}"
         self.process = subprocess.Popen(
-            [python, "-m", "benchmarks._peers.serve", name, *(["alone"] if alone else [])],
+            [python, "-m", "benchmarks._peers.serve", name, calls],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
