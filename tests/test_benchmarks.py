@@ -12,6 +12,7 @@ from helpers import jit
 
 import rbd_jax as rbd
 from benchmarks import _gpu, baselines, figures, guard, kernels, single
+from benchmarks.__main__ import _parser
 from benchmarks._peers import layout
 from benchmarks._peers.contest import OURS, Contest
 from benchmarks._peers.description import to_urdf
@@ -184,7 +185,7 @@ def test_a_second_run_keeps_the_rows_of_robots_that_it_does_not_reach():
 
 def test_a_run_of_which_no_row_is_left_is_not_mentioned(tmp_path):
     for day, robots in enumerate(["ab", "b", "a"]):
-        options = SimpleNamespace(results=tmp_path, keep=True, robots=None)
+        options = _parser().parse_args(["quick", "--keep", "--results", str(tmp_path)])
         report = Report("times", options, "About.")
         report.environment["date"] = f"day {day}"
         table = report.table("Times")

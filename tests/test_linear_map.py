@@ -27,7 +27,7 @@ def _residuals(name, m, states):
     def one(s):
         g = ground.pose(m, s.q)
         r = residual(m, g, ground.motion(m, g, s.v, s.a, s.f_ext))
-        return {"torque": r, "solve": solver(m.topology, g.S, g.I, m.armature, None)}[name]
+        return {"torque": r, "solve": solver(m.topology, g, m.armature, None)}[name]
 
     return jax.vmap(one)(states)
 

@@ -268,6 +268,32 @@ def subtree_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
     return leaf_to_root(tree, add, x, jnp.zeros(x.shape[1:], x.dtype), executor)
 
 
+def subtree_sum_about(
+    tree: Tree, translate: Callable, p: Float[Array, "n 3"], x: Float[Array, "n k"]
+) -> Float[Array, "n k"]:
+    """Sum over each node and its descendants of what is taken about a point ``p`` of each.
+
+    ``translate(r, x)``: what is taken about one point, about another from which that lies at r.
+    Unlike sums about one point for all, these are small differences of large numbers nowhere.
+    """
+    passes = _passes()
+    options = (*passes, "doubling") if loops_are_cheap() else ("doubling", *passes)
+    executor = _choice(tree, None, *options)
+    if executor == "doubling":
+        for up in tree.jumps:
+            has = np.flatnonzero(up >= 0)
+            x = x.at[up[has]].add(translate(p[has] - p[up[has]], x[has]))
+        return x
+
+    def add(row, below):
+        r, own = row
+        total = own + below
+        return translate(r, total), total
+
+    r = p - p[np.maximum(np.array(tree.parents, dtype=int), 0)]  # unused at roots
+    return leaf_to_root(tree, add, (r, x), jnp.zeros(x.shape[1:], x.dtype), executor)
+
+
 # --- between degrees of freedom and bodies -------------------------------------------------------
 
 

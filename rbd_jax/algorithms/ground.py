@@ -11,20 +11,26 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..model import Model, joint_placements, motion_subspace
+from ..model import Model, Topology, joint_placements, motion_subspace
 from ..spatial import inertia, se3, so3
-from ..spatial.motion import cross_twist, to_parent, wrench_to_parent
+from ..spatial.motion import cross_twist, wrench_to_parent
 from ._tree import ancestor_product, ancestor_sum, of_bodies, subtree_sum, sum_dofs
 from .gravity import base_acceleration
 
 
 class Pose(NamedTuple):
-    """Where everything is: body poses, motion subspaces and inertias, in ground coordinates."""
+    """Where everything is: body poses, motion subspaces and inertias, in ground coordinates.
+
+    ``S_own``, ``I_own``: the same with the world's axes about the origin of each body (Müller's
+    hybrid form), where light links far from the root lose no digits.
+    """
 
     R: Float[Array, "nb 3 3"]
     p: Float[Array, "nb 3"]
     S: Float[Array, "nv 6"]
     I: Float[Array, "nb 10"]
+    S_own: Float[Array, "nv 6"]
+    I_own: Float[Array, "nb 10"]
 
 
 class Motion(NamedTuple):
@@ -58,9 +64,22 @@ def pose(model: Model, q: Float[Array, " nq"]) -> Pose:
 def at_pose(model: Model, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"]) -> Pose:
     """S and inertias in ground coordinates for given centred poses."""
     topology = model.topology
-    T_dof = of_bodies(topology, R), of_bodies(topology, p)
-    S = to_parent(T_dof, motion_subspace(model))
-    return Pose(R, p, S, inertia.to_parent((R, p), model.inertia))
+    R_dof, S = of_bodies(topology, R), motion_subspace(model)
+    S_own = jnp.concatenate([so3.rotate(R_dof, S[:, :3]), so3.rotate(R_dof, S[:, 3:])], axis=-1)
+    I_own = inertia.rotate(R, model.inertia)
+    return Pose(R, p, *about_root(topology, p, S_own, I_own), S_own, I_own)
+
+
+def about_root(
+    topology: Topology,
+    p: Float[Array, "nb 3"],
+    S_own: Float[Array, "nv 6"],
+    I_own: Float[Array, "nb 10"],
+) -> tuple[Float[Array, "nv 6"], Float[Array, "nb 10"]]:
+    """S and I in ground coordinates of those about the origins p of the bodies."""
+    w, v = S_own[:, :3], S_own[:, 3:]
+    S = jnp.concatenate([w, v + so3.cross(of_bodies(topology, p), w)], axis=-1)
+    return S, inertia.translate(p, I_own)
 
 
 def motion(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms import articulated, crba
+from ..algorithms import articulated, crba, ground
 from ..model import Topology
 from ._inverse import invert
 from ._linear import LinearMap
@@ -29,9 +29,13 @@ torque_map = LinearMap(
 
 
 class Solver(NamedTuple):
-    """The mass matrix of the free degrees of freedom: by articulated bodies, or its inverse."""
+    """The mass matrix of the free degrees of freedom: by articulated bodies, or its inverse.
+
+    S and I have the world's axes about the origins p of the bodies.
+    """
 
     factor: articulated.Factor | Float[Array, "nv nv"]
+    p: Float[Array, "nb 3"]
     S: Float[Array, "nv 6"]
     I: Float[Array, "nb 10"]
     armature: Float[Array, " nv"]
@@ -63,14 +67,14 @@ class Solver(NamedTuple):
 
     def _product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``M x`` on the free degrees of freedom, x on the others."""
-        Mx = articulated.product(topology, self.S, self.I, self.armature, self.free * x)
+        S, I = ground.about_root(topology, self.p, self.S, self.I)
+        Mx = articulated.product(topology, S, I, self.armature, self.free * x)
         return self.free * Mx + (1 - self.free) * x
 
 
 def solver(
     topology: Topology,
-    S: Float[Array, "nv 6"],
-    I: Float[Array, "nb 10"],
+    g: ground.Pose,
     armature: Float[Array, " nv"],
     given: Bool[Array, " nv"] | None,
     factor: articulated.Factor | Array | Literal["inverse"] | None = None,
@@ -82,10 +86,11 @@ def solver(
     """
     free = jnp.ones_like(armature) if given is None else (~given).astype(armature.dtype)
     if isinstance(factor, str):
-        factor = _inverse(topology, S, I, armature, free)
+        factor = _inverse(topology, g.p, g.S_own, g.I_own, armature, free)
     elif factor is None:
-        factor = articulated.factorize(topology, *jax.lax.stop_gradient((S, I, armature)), given)
-    return Solver(factor, S, I, armature, free)
+        frozen = jax.lax.stop_gradient((g.S, g.I, armature))
+        factor = articulated.factorize(topology, *frozen, given)
+    return Solver(factor, g.p, g.S_own, g.I_own, armature, free)
 
 
 _CHAIN_LIMIT = 24
@@ -99,10 +104,10 @@ def chain_is_short(topology: Topology, limit: int = _CHAIN_LIMIT) -> bool:
     return bool(topology.dof_tree.depths.max(initial=0) < limit)
 
 
-def _inverse(topology: Topology, S, I, armature, free) -> Float[Array, "nv nv"]:
+def _inverse(topology: Topology, p, S, I, armature, free) -> Float[Array, "nv nv"]:
     """``M⁻¹``, symmetric; zero rows and columns where accelerations are given."""
     both = free[:, None] * free[None, :]
-    M = crba.composite_mass_matrix(topology, S, I, armature) * both + jnp.diag(1 - free)
+    M = crba.composite_mass_matrix(topology, p, S, I, armature) * both + jnp.diag(1 - free)
     return invert(M) * both
 
 
@@ -117,7 +122,7 @@ def inverse_matrix(topology: Topology, s: Solver) -> Float[Array, "nv nv"]:
     if not isinstance(s.factor, articulated.Factor):
         return s.factor
     if s.factor.T is None or chain_is_short(topology):
-        return _inverse(topology, s.S, s.I, s.armature, s.free)
+        return _inverse(topology, s.p, s.S, s.I, s.armature, s.free)
     X = articulated.solve_columns(topology, s.factor, jnp.diag(s.free))
     return 0.5 * (X + X.T)
 

@@ -103,6 +103,7 @@ def inverse_dynamics(
 # float64, in float32 (measured), and on accelerators, where a step of a recursion is some ten
 # kernels (compiled for a GPU and counted). See benchmarks/README.md.
 DENSE_LIMITS = 18, 30, 64
+REFINE_LIMIT = 6  # in float32, M⁻¹ is good enough as it is for so many joints in a row
 EXACT_LIMIT = 12  # in float32, where recursions cost little, for chains of so many at most
 
 
@@ -121,19 +122,20 @@ def accelerations(model, q, v, a, tau, given, f_ext, dense):
 
     By the inverse of the mass matrix if ``dense``, else by articulated bodies. In ground
     coordinates light links far from the root lose digits, which double precision has to spare.
-    In single precision the inverse gets them back by a step of iterative refinement, and
-    articulated bodies are taken in body frames, where they are not lost.
+    In single precision the mass matrix is taken where they are not lost, with a step of iterative
+    refinement where many joints are in a row, and articulated bodies in body frames.
     """
     topology, g = model.topology, ground.pose(model, q)
     double = v.dtype == jnp.float64
     if not double and not (dense and chain_is_short(topology)):
         acc, torque, factor = _in_body_frames(model, q, v, a, tau, f_ext, given)
         m = ground.motion(model, g, v, acc, f_ext)
-        return acc, torque, g, m, solver(topology, g.S, g.I, model.armature, given, factor)
-    solve = solver(topology, g.S, g.I, model.armature, given, "inverse" if dense else None)
+        return acc, torque, g, m, solver(topology, g, model.armature, given, factor)
+    solve = solver(topology, g, model.armature, given, "inverse" if dense else None)
     acc = jnp.zeros_like(v) if given is None else jnp.where(given, a, 0)
     m = ground.motion(model, g, v, acc, f_ext)
-    for _ in range(1 if double else 2):
+    few = topology.tree.depths.max(initial=0) < REFINE_LIMIT
+    for _ in range(1 if double or few else 2):
         acc = acc + solve(topology, tau - ground.torque(model, g, m, v, acc))
         m = ground.motion(model, g, v, acc, f_ext)
     return acc, ground.torque(model, g, m, v, acc), g, m, solve
@@ -206,9 +208,7 @@ def forward_dynamics(
 
     Arguments as :func:`inverse_dynamics`, with torques (N m, N) in and accelerations out.
     A jvp or vjp costs one operator and one solve beside the value. In float32 derivatives are right
-    to about 1e-6, but for long chains (1e-3 at 30 degrees of freedom in a row). Jacobians take M⁻¹
-    as a matrix, from ground coordinates, where light links far from the root lose digits: those of
-    a humanoid with hands are right to about 1e-4.
+    to about 1e-6, but for long chains (1e-3 at 30 degrees of freedom in a row).
 
     Raises:
         ValueError: if a shape does not fit the robot.

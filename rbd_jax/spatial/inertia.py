@@ -87,29 +87,40 @@ def regressor(V: Float[Array, "*b 6"]) -> Float[Array, "*b 6 10"]:
 
 
 def to_parent(T: Pose, I10: Float[Array, "*#b 10"]) -> Float[Array, "*b 10"]:
-    """The same body seen from the parent frame. Source: Kim (21)–(22).
+    """The same body seen from the parent frame. Source: Kim (21)–(22)."""
+    return translate(T[1], rotate(T[0], I10))
+
+
+def _inner(a: list[Array], b: list[Array]) -> Array:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+def rotate(R: Float[Array, "*#b 3 3"], I10: Float[Array, "*#b 10"]) -> Float[Array, "*b 10"]:
+    """The same body in axes that ``R`` maps to, about the same origin. Source: Kim (22).
 
     Number by number: of the same as products of 3×3 matrices XLA computes parts over and over, and
     takes five times as long.
     """
-    R, p = T
     r = [[R[..., i, j] for j in range(3)] for i in range(3)]
-    c = [p[..., k] for k in range(3)]
-    m, own = I10[..., 0], [I10[..., k] for k in range(1, 4)]
+    own = [I10[..., k] for k in range(1, 4)]
     J = [[I10[..., k] for k in row] for row in _ROWS]
+    h = [_inner(row, own) for row in r]
+    RJ = [[_inner(row, J[j]) for j in range(3)] for row in r]
+    six = [_inner(RJ[i], r[j]) for i, j in _SIX]
+    return jnp.stack([jnp.broadcast_to(I10[..., 0], h[0].shape), *h, *six], axis=-1)
 
-    def inner(a, b):
-        return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
-    h = [inner(row, own) for row in r]  # R m c
+def translate(p: Float[Array, "*#b 3"], I10: Float[Array, "*#b 10"]) -> Float[Array, "*b 10"]:
+    """The same body about the origin from which its own lies at ``p``. Source: Kim (22)."""
+    c = [p[..., k] for k in range(3)]
+    m, h = I10[..., 0], [I10[..., k] for k in range(1, 4)]
     mc = [x + m * y for x, y in zip(h, c, strict=True)]
     both = [x + y for x, y in zip(h, mc, strict=True)]
-    RJ = [[inner(row, J[j]) for j in range(3)] for row in r]
-    trace = inner(c, both)  # [p]ᵀ[h] + [h]ᵀ[p] + m [p]ᵀ[p] = pᵀ(2h + mp) − (p (2h + mp)ᵀ)_sym
+    trace = _inner(c, both)  # [p]ᵀ[h] + [h]ᵀ[p] + m [p]ᵀ[p] = pᵀ(2h + mp) − (p (2h + mp)ᵀ)_sym
 
     def entry(i, j):
         shift = -0.5 * (c[i] * both[j] + c[j] * both[i])
-        return inner(RJ[i], r[j]) + (trace + shift if i == j else shift)
+        return I10[..., _ROWS[i][j]] + (trace + shift if i == j else shift)
 
     six = [entry(i, j) for i, j in _SIX]
     return jnp.stack([jnp.broadcast_to(m, mc[0].shape), *mc, *six], axis=-1)
