@@ -14,9 +14,9 @@ from ._tree import of_bodies, subtree_sum, subtree_sum_about
 def crba(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """The mass matrix M(q), symmetric, with the armature on its diagonal (kg m², kg m, kg).
 
-    Source: Singh, Algorithm 1, line 13: ``t1 = I^C S`` and ``M = t1ᵀ S`` on ancestors, here with
-    all of them about the origins of their bodies. Cost: O(n²). Raw: derivatives are those of
-    autodiff.
+    Source: Singh, Algorithm 1, line 13: ``t1 = I^C S`` and ``M = t1ᵀ S`` on ancestors, in ground
+    coordinates centred on the root body, in single precision about the origin of each body. Cost:
+    O(n²). Raw: derivatives are those of autodiff.
     """
     g = ground.pose(model, q)
     return composite_mass_matrix(model.topology, g.p, g.S_own, g.I_own, model.armature)
@@ -57,7 +57,7 @@ def _power(wrench: list[Array], twist: list[Array]) -> Array:
 
 
 def _power_apart(wrench: list[Array], twist: list[Array]) -> Array:
-    """``ω · (n + d × f) + v · f``: both with the point that they are about, d from one to the other."""
+    """``ω · (n + d × f) + v · f``: before each its point; the wrench's lies d from the twist's."""
     (n, f), (w, v) = (wrench[3:6], wrench[6:]), (twist[3:6], twist[6:])
     d = [a - b for a, b in zip(wrench[:3], twist[:3], strict=True)]
     moved = [n[i] + d[j] * f[k] - d[k] * f[j] for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1))]

@@ -99,7 +99,7 @@ _CHAIN_LIMIT = 24
 def chain_is_short(topology: Topology, limit: int = _CHAIN_LIMIT) -> bool:
     """Whether M⁻¹ can do in single precision: so many degrees of freedom in a row at most.
 
-    Derivatives of forward dynamics are right to 1e-3 for a chain of 20, and wrong for one of 40.
+    M⁻¹ of a chain of 24 joints at random is right to 2e-5, of 32 to 3e-4, in some states to 1e-2.
     """
     return bool(topology.dof_tree.depths.max(initial=0) < limit)
 
