@@ -17,8 +17,7 @@ class Table:
     """Rows of named cells under a title, and what to know when reading them.
 
     ``kept`` are rows of an earlier run; the first new row of a robot, dtype and kind of
-    calls drops its old ones.
-    Rows know the date of their run, in the JSON.
+    calls drops its old ones. Rows know the date of their run, in the JSON.
     """
 
     title: str

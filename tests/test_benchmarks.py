@@ -95,11 +95,12 @@ def test_layouts_turn_the_base():
     )
 
 
-def test_a_contest_of_ours_with_itself():
+@pytest.mark.parametrize("calls", ["batches", "spread"])
+def test_a_contest_of_ours_with_itself(calls):
     """The protocol from end to end: the same library as its own peer agrees and is timed."""
-    with Contest("arm", "float64", {}, 600.0, "batches") as contest:
+    with Contest("arm", "float64", {}, 600.0, calls) as contest:
         assert OURS in contest.loaded
-        times = contest.race("FD Jacobian, jacfwd", 2, 0.01)
+        times = contest.race("FD Jacobian, jacfwd", 64, 0.01)
         assert times[OURS] > 0
         answer = contest.sides[OURS].ask("result", 600.0, function="FD explicit", samples=2)
         assert contest.sides[OURS].ask("time", 600.0, runs=2)["times"]

@@ -25,7 +25,7 @@ import rbd_jax as rbd
 from rbd_jax import samples
 from rbd_jax.algorithms import _tree
 from rbd_jax.derivatives import _inverse, _rules
-from rbd_jax.spatial import se3, so3
+from rbd_jax.spatial import inertia, se3, so3
 
 run = Compiled(rbd)
 BATCH, SETS = 4, 8
@@ -638,6 +638,19 @@ def test_sums_along_the_tree_are_the_loops(tree):
             up[tree.parents[i]] += up[i]
     sums = jax.jit(lambda x: (_tree.ancestor_sum(tree, x), _tree.subtree_sum(tree, x)))
     assert_close(sums(x), (down, up))
+
+
+@pytest.mark.parametrize("executor", ["bodies", "levels", "doubling"])
+def test_sums_about_points_of_the_nodes_are_those_about_one(tree, executor):
+    p = np.asarray(_poses(tree.n)[1])
+    I = np.random.default_rng(0).normal(size=(tree.n, 10))
+    tree = rbd.model._topology.Tree(tree.parents, (executor,))
+    about = lambda p, I: _tree.subtree_sum_about(tree, inertia.translate, p, I)  # noqa: E731
+    total = np.array(jax.jit(inertia.translate)(p, I))  # about the one origin of all points
+    for i in reversed(range(tree.n)):
+        if tree.parents[i] >= 0:
+            total[tree.parents[i]] += total[i]
+    assert_close(jax.jit(inertia.translate)(p, jax.jit(about)(p, I)), total, atol=1e-11)
 
 
 def test_sums_over_degrees_of_freedom_are_the_loops():

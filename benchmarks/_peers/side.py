@@ -33,7 +33,9 @@ class Side:
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
         }
-        flags = {"single": LOOPS, "spread": f"{DEVICES}={len(os.sched_getaffinity(0))}"}
+        cores = len(os.sched_getaffinity(0))
+        spread = 1 << (cores.bit_length() - 1)  # a power of two, as batches are
+        flags = {"single": LOOPS, "spread": f"{DEVICES}={spread}"}
         if calls in flags:
             environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {flags[calls]}"
         self.process = subprocess.Popen(

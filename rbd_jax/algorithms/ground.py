@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from ..model import Model, Topology, joint_placements, motion_subspace
 from ..spatial import inertia, se3, so3
-from ..spatial.motion import cross_twist, wrench_to_parent
+from ..spatial.motion import cross_twist, shift, turn, wrench_to_parent
 from ._tree import ancestor_product, ancestor_sum, of_bodies, subtree_sum, sum_dofs
 from .gravity import base_acceleration
 
@@ -64,8 +64,7 @@ def pose(model: Model, q: Float[Array, " nq"]) -> Pose:
 def at_pose(model: Model, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"]) -> Pose:
     """S and inertias in ground coordinates for given centred poses."""
     topology = model.topology
-    R_dof, S = of_bodies(topology, R), motion_subspace(model)
-    S_own = jnp.concatenate([so3.rotate(R_dof, S[:, :3]), so3.rotate(R_dof, S[:, 3:])], axis=-1)
+    S_own = turn(of_bodies(topology, R), motion_subspace(model))
     I_own = inertia.rotate(R, model.inertia)
     return Pose(R, p, *about_root(topology, p, S_own, I_own), S_own, I_own)
 
@@ -77,9 +76,7 @@ def about_root(
     I_own: Float[Array, "nb 10"],
 ) -> tuple[Float[Array, "nv 6"], Float[Array, "nb 10"]]:
     """S and I in ground coordinates of those about the origins p of the bodies."""
-    w, v = S_own[:, :3], S_own[:, 3:]
-    S = jnp.concatenate([w, v + so3.cross(of_bodies(topology, p), w)], axis=-1)
-    return S, inertia.translate(p, I_own)
+    return shift(of_bodies(topology, p), S_own), inertia.translate(p, I_own)
 
 
 def motion(

@@ -18,9 +18,9 @@ from ..algorithms._tree import ancestor_sum, subtree_sum, sum_dofs
 from ..algorithms.kinematics import forward_kinematics
 from ..model import Model
 from ..model._topology import Tree
-from ..spatial.motion import cross_twist, to_child
+from ..spatial.motion import cross_twist, shift, to_child
 from . import hybrid, spatial
-from .hybrid import lever, shift, spin
+from .hybrid import lever, spin
 from .mixed import of_hybrid
 from .representations import Representation, module_of
 

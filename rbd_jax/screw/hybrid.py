@@ -13,19 +13,8 @@ from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
 from ..model import Model, Topology, motion_subspace
 from ..spatial import inertia, so3
+from ..spatial.motion import shift, turn
 from .newton_euler import hybrid_wrench
-
-
-def turn(R: Float[Array, "*#b 3 3"], X: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
-    """``Ad_R X``: both halves rotated. Source: Müller (96)."""
-    return jnp.concatenate([so3.rotate(R, X[..., :3]), so3.rotate(R, X[..., 3:])], axis=-1)
-
-
-def shift(d: Float[Array, "*#b 3"], V: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
-    """``Ad_d V = (ω, v + d × ω)``: measured at a point that sees the old one at d. (96)."""
-    w = V[..., :3]
-    v = V[..., 3:] + so3.cross(d, w)
-    return jnp.concatenate([jnp.broadcast_to(w, v.shape), v], axis=-1)
 
 
 def lever(d: Float[Array, "*#b 3"], V: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
@@ -111,7 +100,7 @@ def inverse_dynamics(
     R, r = forward_kinematics(model, q)
     X = joint_screws(model, R)
     V, dV = motion_at(model, r, X, (v, a), base_acceleration(model))
-    W = hybrid_wrench(inertia.to_parent((R, jnp.zeros_like(r)), model.inertia), V, dV)
+    W = hybrid_wrench(inertia.rotate(R, model.inertia), V, dV)
     if f_ext is not None:
         W = W - turn(R, f_ext)
 

@@ -18,7 +18,7 @@ from ..algorithms import ground
 from ..algorithms.kinematics import forward_kinematics
 from ..model import Model
 from ..spatial import so3
-from ..spatial.motion import to_child
+from ..spatial.motion import shift, to_child, turn
 from ..spatial.se3 import Pose
 from . import body_fixed, hybrid, mixed, spatial
 
@@ -62,9 +62,9 @@ def convert_twist(
         return V
     w, v = V[..., :3], V[..., 3:]
     if source == "body_fixed":
-        h = hybrid.turn(R, V)
+        h = turn(R, V)
     elif source == "spatial":
-        h = hybrid.shift(-r, V)
+        h = shift(-r, V)
     elif source == "mixed":
         h = jnp.concatenate([so3.rotate(R, w), v], axis=-1)
     else:
@@ -73,7 +73,7 @@ def convert_twist(
     if target == "body_fixed":
         return jnp.concatenate([so3.rotate_inverse(R, w), so3.rotate_inverse(R, v)], axis=-1)
     if target == "spatial":
-        return hybrid.shift(r, h)
+        return shift(r, h)
     if target == "mixed":
         return jnp.concatenate([so3.rotate_inverse(R, w), v], axis=-1)
     return h
@@ -106,7 +106,7 @@ def jacobians(
         R, r = ground.centred_poses(model, q)  # only relative positions matter
         J = spatial.joint_screws(model, (R, r))[None]
         if representation == "hybrid":
-            J = hybrid.shift(-r[:, None], J)
+            J = shift(-r[:, None], J)
         else:
             pairs = (model.nb, model.nv)
             R_all = jnp.broadcast_to(R[:, None], (*pairs, 3, 3))

@@ -14,8 +14,9 @@ from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
 from ..model import Model, motion_subspace
 from ..spatial import inertia, so3
+from ..spatial.motion import turn
 from ._series import leibniz, seen
-from .hybrid import spin, turn
+from .hybrid import spin
 
 
 def _turn_inertia(w: Float[Array, "*b 3"], I10: Float[Array, "*b 10"]) -> Float[Array, "*b 10"]:
@@ -97,4 +98,4 @@ def hybrid_rates(
 
 def _world_inertia(model: Model, R: Float[Array, "nb 3 3"]) -> Float[Array, "nb 10"]:
     """Inertias in world axes about the origins of the bodies. Source: Müller (76a)."""
-    return inertia.to_parent((R, jnp.zeros_like(R[:, 0])), model.inertia)
+    return inertia.rotate(R, model.inertia)

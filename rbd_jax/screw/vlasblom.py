@@ -14,9 +14,8 @@ from ..algorithms._tree import root_to_leaf
 from ..algorithms.kinematics import forward_kinematics
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import inertia, so3
-from ..spatial.motion import cross_twist, to_child
+from ..spatial.motion import cross_twist, to_child, turn
 from .closed_form import momenta_of, project
-from .hybrid import turn
 
 
 def _own_twists(model: Model) -> Float[Array, "nb nv 6"]:

@@ -96,8 +96,9 @@ def _inner(a: list[Array], b: list[Array]) -> Array:
 
 
 def rotate(R: Float[Array, "*#b 3 3"], I10: Float[Array, "*#b 10"]) -> Float[Array, "*b 10"]:
-    """The same body in axes that ``R`` maps to, about the same origin. Source: Kim (22).
+    """The same body about the same origin, in the axes of the frame that ``R`` maps to.
 
+    Source: Kim (22), the rotation.
     Number by number: of the same as products of 3×3 matrices XLA computes parts over and over, and
     takes five times as long.
     """
@@ -111,7 +112,10 @@ def rotate(R: Float[Array, "*#b 3 3"], I10: Float[Array, "*#b 10"]) -> Float[Arr
 
 
 def translate(p: Float[Array, "*#b 3"], I10: Float[Array, "*#b 10"]) -> Float[Array, "*b 10"]:
-    """The same body about the origin from which its own lies at ``p``. Source: Kim (22)."""
+    """The same body about another origin, from which its own lies at ``p`` (m), in the same axes.
+
+    Source: Kim (22), the translation: Steiner's theorem.
+    """
     c = [p[..., k] for k in range(3)]
     m, h = I10[..., 0], [I10[..., k] for k in range(1, 4)]
     mc = [x + m * y for x, y in zip(h, c, strict=True)]

@@ -45,6 +45,21 @@ def wrench_to_child(T: Pose, F: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
     return _join(so3.rotate_inverse(T[0], n - so3.cross(T[1], f)), so3.rotate_inverse(T[0], f))
 
 
+def turn(R: Float[Array, "*#b 3 3"], X: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
+    """``Ad_R X``: both halves rotated. Source: Müller (96)."""
+    return jnp.concatenate([so3.rotate(R, X[..., :3]), so3.rotate(R, X[..., 3:])], axis=-1)
+
+
+def shift(d: Float[Array, "*#b 3"], V: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
+    """``Ad_d V = (ω, v + d × ω)``: measured at a point that sees the old one at d.
+
+    Source: Müller (96).
+    """
+    w = V[..., :3]
+    v = V[..., 3:] + so3.cross(d, w)
+    return jnp.concatenate([jnp.broadcast_to(w, v.shape), v], axis=-1)
+
+
 def cross_twist(V: Float[Array, "*#b 6"], W: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
     """``ad_V W = V × W``. Source: Kim (27)."""
     (w, v), (a, b) = _split(V), _split(W)
