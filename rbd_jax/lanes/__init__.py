@@ -1,0 +1,4 @@
+"""Lanes: a function of one sample becomes code that computes one sample in every SIMD lane."""
+
+from ._api import enabled as enabled, lanes as lanes
+from ._ir import Unsupported as Unsupported

@@ -1,0 +1,137 @@
+"""``rbd_jax.lanes``: run the ``vmap`` of a function one sample a SIMD lane."""
+
+import os
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from . import _machine
+from ._ir import Unsupported
+
+F = TypeVar("F", bound=Callable)
+_LARGEST = 4096  # elements of an array that becomes part of the code; larger ones are operands
+
+
+def enabled() -> bool:
+    """Whether functions are compiled to lanes: ``llvmlite`` is there, RBD_JAX_LANES is not 0."""
+    return os.environ.get("RBD_JAX_LANES", "1") != "0" and _machine.available()
+
+
+def lanes(f: F, strict: bool = False) -> F:
+    """A function of one sample whose ``vmap`` computes one sample in every SIMD lane of a CPU.
+
+    The result is the same function: it can be differentiated, mapped, compiled and nested as any
+    other function of JAX. Under ``jax.vmap`` the whole of it becomes one loop over blocks of 4
+    to 8 samples, which are spread over the cores. Without ``llvmlite``, with the environment
+    variable ``RBD_JAX_LANES=0`` and on other platforms it runs through XLA as it is.
+
+    Args:
+        f: a function of arrays and pytrees of them; everything else is taken as static. It must
+            be pure, as for ``jax.jit``.
+        strict: raise where something cannot be compiled. Otherwise XLA takes the function then.
+
+    Returns:
+        The function, with the same arguments and results.
+
+    Raises:
+        ValueError: when called with ``strict=True`` and an operation is not supported; it is named.
+    """
+
+    @wraps(f)
+    def wrapper(*args, **kwargs):
+        if not enabled():
+            return f(*args, **kwargs)
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        dynamic = [x for x in leaves if eqx.is_array(x)]
+        static = tuple(None if eqx.is_array(x) else _Static(x) for x in leaves)
+        avals = tuple(jax.typeof(x) for x in dynamic)
+        try:
+            program, out_tree, consts = _traced(f, strict, tree, static, avals)
+        except _Captured as captured:
+            program, out_tree, consts = captured.args[0]
+        from ._primitive import bind
+
+        return jax.tree.unflatten(out_tree, bind(program, [*consts, *dynamic]))
+
+    return wrapper  # type: ignore[return-value]
+
+
+class _Static:
+    """A static argument, compared with its type: 1, 1.0 and True are different programs."""
+
+    def __init__(self, value: Any):
+        self.value = value
+        try:
+            hash(value)
+        except TypeError:
+            raise TypeError(
+                f"lanes: {value!r} is neither an array nor hashable; pass arrays, numbers, strings "
+                f"or other static values"
+            ) from None
+
+    def __eq__(self, other) -> bool:
+        return type(self.value) is type(other.value) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
+
+
+class _Captured(Exception):
+    """A program with values of a transformation around it, which must not be kept."""
+
+
+@lru_cache(maxsize=256)
+def _traced(f, strict: bool, tree, static: tuple, avals: tuple):
+    """The program of a function for arguments of these types."""
+    from ._primitive import Program
+    from ._read import read_program
+
+    out_tree = None
+
+    def flat(*dynamic):
+        nonlocal out_tree
+        rest = iter(dynamic)
+        leaves = [next(rest) if s is None else s.value for s in static]
+        args, kwargs = jax.tree.unflatten(tree, leaves)
+        out, out_tree = jax.tree.flatten(f(*args, **kwargs))
+        return out
+
+    closed = jax.make_jaxpr(flat)(*avals)
+    closed, consts = _consts_to_operands(closed)
+    name = getattr(f, "__name__", type(f).__name__)
+    program = Program(closed, name, strict)
+    if strict:
+        try:
+            read_program(closed, [False] * len(program.avals_in))
+        except Unsupported as e:
+            raise ValueError(f"lanes cannot compile {name}: {e}") from e
+    found = program, out_tree, consts
+    if any(isinstance(c, jax.core.Tracer) for c in consts):
+        raise _Captured(found)
+    return found
+
+
+def _consts_to_operands(closed):
+    """Tables become part of the code; large arrays and values of outer transformations do not."""
+    jaxpr, consts = closed.jaxpr, closed.consts
+    kept = [k for k, c in enumerate(consts)
+            if not isinstance(c, jax.core.Tracer) and np.size(c) <= _LARGEST]  # fmt: skip
+    if len(kept) == len(consts):
+        return closed, []
+    moved = [k for k in range(len(consts)) if k not in kept]
+    values = [consts[k] for k in moved]
+
+    def function(*args):
+        own: list = [None] * len(consts)
+        for k in kept:
+            own[k] = consts[k]
+        for k, x in zip(moved, args, strict=False):
+            own[k] = x
+        return jax.core.eval_jaxpr(jaxpr, own, *args[len(moved) :])
+
+    avals = [jax.typeof(v) for v in values] + [v.aval for v in jaxpr.invars]
+    return jax.make_jaxpr(function)(*avals), values

@@ -1,0 +1,284 @@
+"""From the steps of a plan to LLVM code: reading elements, groups of operations, whole blocks."""
+
+from itertools import product
+
+import numpy as np
+
+from . import _maps as maps
+from ._ir import ANY, Block, Op, Sym, Unsupported, Value
+from ._plan import VIEWS, Plan, Step, bases
+from ._text import Arena, Elem, Memory, Reg, Writer
+
+
+class Emitter(Writer):
+    """Writes a function that carries out blocks of operations."""
+
+    def __init__(self, width: int, arena: Arena | None = None):
+        super().__init__(width, arena)
+        self.places: dict[Value, Memory] = {}
+        self.targets: dict[Value, Memory] = {}
+        self.borrowed: set[Value] = set()
+
+    def is_wide(self, v: Value) -> bool:
+        """Whether the samples have their own."""
+        return not v.uniform and self.width > 1
+
+    # --- reading ---
+
+    def read(self, v: Value, idx: tuple) -> Elem:
+        """An element, computed where it is not in memory."""
+        if v.const is not None:
+            return self._constant(v, idx)
+        key = (v, idx)
+        if (old := self.remembered(key)) is not None:
+            return old
+        place = self.places.get(v)
+        if place is not None:
+            return self.remember(key, self.load(place, idx))
+        if v.op is None:
+            raise AssertionError(f"{v} is nowhere")
+        if self.remembered(("made", v)) is not None:
+            return self.load(self._spill(v), idx)
+        return self.remember(key, self.compute(v.op, v, idx))
+
+    def _constant(self, v: Value, idx: tuple) -> Elem:
+        if all(isinstance(i, int) for i in idx):
+            return v.const[idx]
+        if v.size and np.all(v.const == v.const.flat[0]):
+            return v.const.flat[0]
+        key = (v, idx)
+        old = self.remembered(key)
+        return old if old is not None else self.remember(key, self.load(self.table(v.const), idx))
+
+    def _spill(self, v: Value) -> Memory:
+        """Put an unrolled array into memory, because somebody reads it at the index of a loop."""
+        with self.before_scope_of(("made", v)):
+            m = self.allocate(v.shape, v.dtype, self.is_wide(v), fresh=True)
+            for idx in np.ndindex(v.shape):
+                self.store(m, idx, self.read(v, idx))
+        self.places[v] = m
+        self.borrowed.add(v)
+        return m
+
+    def lookup(self, table: Value, idx: tuple) -> int | Sym:
+        """A whole number of a table, as an index."""
+        x = self.read(table, idx)
+        if not isinstance(x, Reg):
+            return int(x)
+        x = maps.convert(self, x, np.dtype(np.int64))
+        return Sym(((x, 1),))
+
+    def clamped(self, table: Value, idx: tuple, limit: int) -> int | Sym:
+        """The same, brought between 0 and a limit."""
+        x = self.read(table, idx)
+        if not isinstance(x, Reg):
+            return min(max(int(x), 0), limit)
+        x = maps.convert(self, x, np.dtype(np.int64))
+        x = self.intrinsic("smin", x.dtype, self.intrinsic("smax", x.dtype, x, np.int64(0)),
+                           np.int64(limit))  # fmt: skip
+        return Sym(((x, 1),))
+
+    def inside(self, table: Value, places: list) -> Elem:
+        """Whether numbers of a table lie between 0 and their limits."""
+        out: Elem = np.True_
+        for idx, limit in places:
+            x = self.read(table, idx)
+            for name, bound in (("ge", 0), ("le", limit)):
+                fits = maps.compare(self, name, x, x.dtype.type(bound))
+                out = fits if not isinstance(out, Reg) else maps.MAPS["and"](
+                    self, out, fits, out.dtype)  # fmt: skip
+        return out
+
+    def divmod(self, flat, n: int):
+        """Quotient and remainder of an index."""
+        if isinstance(flat, int):
+            return divmod(flat, n)
+        x = self.integer(flat)
+        q, r = (self.arithmetic(name, x, np.int64(n)) for name in ("udiv", "urem"))
+        return Sym(((q, 1),)), Sym(((r, 1),))
+
+    # --- computing an element ---
+
+    def compute(self, op: Op, v: Value, idx: tuple) -> Elem:
+        """An element of the output of a view or of an operation on elements."""
+        p = op.params
+        if op.name == "map":
+            return maps.apply(self, p["fn"], [self.read(x, idx) for x in op.ins], v.dtype)
+        if op.name == "view":
+            return self._view(op, v, idx)
+        if op.name == "concat":
+            at, axis = idx[p["axis"]], p["axis"]
+            assert not isinstance(at, Sym), (op, idx, [i.op and i.op.name for i in op.ins])
+            for part in op.ins:
+                if at < part.shape[axis]:
+                    return self.read(part, (*idx[:axis], at, *idx[axis + 1 :]))
+                at -= part.shape[axis]
+        if op.name == "reduce":
+            return self._reduce(op, v, idx)
+        if op.name == "arg":
+            return self._arg(op, v, idx)
+        if op.name == "dot":
+            return self._dot(op, v, idx)
+        if op.name == "flag":
+            return op.params["register"]
+        raise AssertionError(f"{op.name} has no elements")
+
+    def _view(self, op: Op, v: Value, idx: tuple) -> Elem:
+        p, x = op.params, op.ins[0]
+        out = self.read(x, p["index"](self, idx))
+        if "valid" not in p:
+            return out
+        fill = p["fill"]
+        if fill is None:
+            fill = np.nan if v.dtype.kind == "f" else maps.neutral("max", v.dtype)
+            if v.dtype.kind == "u":
+                fill = np.iinfo(v.dtype).max
+        return maps.select(self, p["valid"](self, idx), out, v.dtype.type(fill), v.dtype)
+
+    def _gone(self, op: Op, idx: tuple):
+        """Indices of the input of a reduction, unrolled."""
+        x, axes = op.ins[0], op.params["axes"]
+        for gone in product(*(range(x.shape[a]) for a in axes)):
+            own, at = iter(idx), dict(zip(axes, gone, strict=True))
+            yield tuple(at[k] if k in at else next(own) for k in range(x.ndim))
+
+    def _reduce(self, op: Op, v: Value, idx: tuple) -> Elem:
+        fn, total = op.params["fn"], None
+        for at in self._gone(op, idx):
+            x = self.read(op.ins[0], at)
+            total = x if total is None else maps.COMBINE[fn](self, total, x, v.dtype)
+        return maps.neutral(fn, v.dtype) if total is None else total
+
+    def _arg(self, op: Op, v: Value, idx: tuple) -> Elem:
+        x, axis = op.ins[0], op.params["axis"]
+        best, where = None, v.dtype.type(0)
+        for k in range(x.shape[axis]):
+            new = self.read(x, (*idx[:axis], k, *idx[axis:]))
+            if best is None:
+                best = new
+                continue
+            better = maps.compare(self, op.params["fn"], new, best)
+            if x.dtype.kind == "f":  # the first NaN wins
+                odd = maps.compare(self, "ne", new, new)
+                even = maps.compare(self, "eq", best, best)
+                odd = maps.MAPS["and"](self, odd, even, maps.BOOL)
+                better = maps.MAPS["or"](self, better, odd, maps.BOOL)
+            where = maps.select(self, better, v.dtype.type(k), where, v.dtype)
+            best = maps.select(self, better, new, best, x.dtype)
+        return where
+
+    def dot_indices(self, op: Op, idx: tuple, k: tuple) -> tuple[tuple, tuple]:
+        """Where the factors of a product lie."""
+        batch, found = op.params["batch"], []
+        split = len(op.params["order"][0])
+        parts = idx[:split], (*idx[:batch], *idx[split:])
+        for x, order, contract, part in zip(op.ins, op.params["order"], op.params["contract"],
+                                            parts, strict=True):  # fmt: skip
+            at: list = [0] * x.ndim
+            for axis, i in zip((*order, *contract), (*part, *k), strict=True):
+                at[axis] = i
+            found.append(tuple(at))
+        return found[0], found[1]
+
+    def _dot(self, op: Op, v: Value, idx: tuple) -> Elem:
+        total: Elem = v.dtype.type(0)
+        lengths = [op.ins[0].shape[k] for k in op.params["contract"][0]]
+        for k in np.ndindex(*lengths):
+            a, b = self.dot_indices(op, idx, k)
+            term = maps.mul(self, self.read(op.ins[0], a), self.read(op.ins[1], b), v.dtype)
+            total = maps.add(self, total, term, v.dtype)
+        return total
+
+    # --- blocks ---
+
+    def run(self, block: Block) -> Plan:
+        """Write a block; afterwards its outputs can be read."""
+        plan = Plan(block)
+        for k, step in enumerate(plan.steps):
+            if step.loops is None:
+                self.opaque(step.ops[0], plan)
+            elif step.loops == ():
+                self._unrolled(step.ops[0])
+            else:
+                self._group(step, plan)
+            for v, last in plan.last_use.items():
+                if last == k:
+                    self._drop(v)
+        return plan
+
+    def end(self, plan: Plan) -> None:
+        """Give back the memory that the outputs of a block took."""
+        for v, last in plan.last_use.items():
+            if last == len(plan.steps):
+                self._drop(v)
+
+    def _drop(self, v: Value) -> None:
+        if v in self.places and v not in self.borrowed:
+            self.release(self.places[v])
+            self.borrowed.add(v)
+
+    def _unrolled(self, op: Op) -> None:
+        v = op.outs[0]
+        for idx in np.ndindex(v.shape):
+            self.read(v, idx)
+        self.remember(("made", v), True)
+
+    def _group(self, step: Step, plan: Plan) -> None:
+        stores = []
+        for v in step.stored:
+            place = self.targets.get(v)
+            if place is None:
+                place = self.allocate(v.shape, v.dtype, self.is_wide(v))
+            else:
+                self.borrowed.add(v)
+            stores.append((v, place))
+
+        def body(loops: tuple):
+            for v, place in stores:
+                axes = plan.axes.looped(v.shape)
+                ranges = [[loops[axes.index(k)]] if k in axes else range(n)
+                          for k, n in enumerate(v.shape)]  # fmt: skip
+                for idx in product(*ranges):
+                    self.store(place, idx, self.read(v, idx))
+
+        self.nest(step.loops, body)
+        for v, place in stores:
+            self.places[v] = place
+
+    def nest(self, lengths: tuple[int, ...], body, loops: tuple = ()) -> None:
+        """Loops inside each other."""
+        if not lengths:
+            body(loops)
+            return
+
+        def inside(k, _):
+            self.nest(lengths[1:], body, (*loops, k))
+            return []
+
+        self.loop(lengths[0], inside)
+
+    def fill(self, v: Value, place: Memory, plan: Plan, offset: tuple = ()) -> None:
+        """Write all elements of a value to memory, perhaps at an offset."""
+        axes = plan.axes.looped(v.shape)
+        offset = offset or (0,) * v.ndim
+
+        def body(loops: tuple):
+            ranges = [[loops[axes.index(k)]] if k in axes else range(n)
+                      for k, n in enumerate(v.shape)]  # fmt: skip
+            for idx in product(*ranges):
+                at = tuple(i + o for i, o in zip(idx, offset, strict=True))
+                self.store(place, at, self.read(v, idx))
+
+        if v.size:
+            self.nest(tuple(v.shape[k] for k in axes), body)
+
+    def opaque(self, op: Op, plan: Plan) -> None:
+        """An operation that writes code of its own."""
+        from ._control import OPAQUE
+
+        if op.name not in OPAQUE:
+            raise Unsupported(f"operation {op.name!r} on arrays of this size")
+        OPAQUE[op.name](self, op, plan)
+
+
+__all__ = ["ANY", "Emitter", "bases"]

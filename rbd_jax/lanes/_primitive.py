@@ -1,0 +1,223 @@
+"""The JAX primitive: a program of one sample that every transformation passes through.
+
+- ``vmap`` gives samples: batch axes are collected, operands without one are shared by all. Along
+  an axis that only tangents have, the program itself is mapped instead, so that what they share
+  is computed once.
+- ``jvp`` is the same primitive of the program of the tangents, which is linear in them; its
+  transpose is the primitive of the transposed program. What they need of the state is computed
+  again inside instead of being stored.
+- On a CPU it becomes a call of compiled code, elsewhere, and for what cannot be compiled, the
+  plain function.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache, partial
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
+
+from ._ir import Unsupported
+from ._run import kernel_of, run_kernel
+
+Mapped = tuple[tuple[bool, ...], ...]
+
+
+class Program:
+    """A traced function of one sample, with the programs and kernels that were derived from it."""
+
+    def __init__(self, closed, name: str, strict: bool):
+        self.closed, self.name, self.strict = closed, name, strict
+        self.avals_in = [v.aval for v in closed.jaxpr.invars]
+        self.avals_out = [v.aval for v in closed.jaxpr.outvars]
+        self.derived: dict = {}
+
+    def __call__(self, *args):
+        return jaxpr_as_fun(self.closed)(*args)
+
+    def derive(self, key: tuple, function: Callable, avals: list) -> "Program":
+        """The program of another function, made once for each key."""
+        if key not in self.derived:
+            closed = jax.make_jaxpr(function)(*avals)
+            self.derived[key] = Program(closed, f"{self.name}.{key[0]}", self.strict)
+        return self.derived[key]
+
+
+def _struct(aval) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+lanes_p = Primitive("lanes")
+lanes_p.multiple_results = True
+
+
+def bind(program: Program, operands: list, linear: tuple[bool, ...] | None = None) -> list:
+    """Apply a program to one sample."""
+    n = len(operands)
+    linear = linear or (False,) * n
+    return lanes_p.bind(
+        *operands, program=program, sizes=(), mapped=((),) * n, linear=linear
+    )
+
+
+def plain(*operands, program: Program, sizes, mapped: Mapped, linear):
+    """The same by JAX's own means."""
+    function: Callable = program
+    for level in reversed(range(len(sizes))):
+        axes = tuple(0 if m[level] else None for m in mapped)
+        function = jax.vmap(function, in_axes=axes, axis_size=sizes[level])
+    return function(*operands)
+
+
+lanes_p.expand = plain
+
+
+@lru_cache(maxsize=512)
+def _jitted(program, sizes, mapped, linear):
+    params = {"program": program, "sizes": sizes, "mapped": mapped, "linear": linear}
+    return jax.jit(lambda *operands: lanes_p.bind(*operands, **params))
+
+
+@lanes_p.def_impl
+def _impl(*operands, program, sizes, mapped, linear):
+    return _jitted(program, sizes, mapped, linear)(*operands)
+
+
+@lanes_p.def_abstract_eval
+def _abstract(*operands, program, sizes, mapped, linear):
+    vma = frozenset().union(*(getattr(x, "vma", frozenset()) or frozenset() for x in operands))
+    out = [jax.core.ShapedArray((*sizes, *a.shape), a.dtype) for a in program.avals_out]
+    return [a.update(vma=vma) for a in out] if vma else out
+
+
+# --- differentiation ------------------------------------------------------------
+
+
+def _is_float(aval) -> bool:
+    return jnp.issubdtype(aval.dtype, jnp.floating)
+
+
+def _jvp(primals, tangents, *, program: Program, sizes, mapped, linear):
+    params = {"sizes": sizes, "mapped": mapped}
+    out = lanes_p.bind(*primals, program=program, linear=linear, **params)
+    moving = tuple(k for k, t in enumerate(tangents) if type(t) is not ad.Zero)
+    floats = [k for k, a in enumerate(program.avals_out) if _is_float(a)]
+    rates = [ad.Zero(a.to_tangent_aval() if hasattr(a, "to_tangent_aval") else a) for a in
+             map(jax.typeof, out)]  # fmt: skip
+    if moving and floats:
+        derived = _tangent_program(program, moving, floats)
+        flags = (False,) * len(primals) + (True,) * len(moving)
+        places = mapped + tuple(mapped[k] for k in moving)
+        found = lanes_p.bind(*primals, *(tangents[k] for k in moving), program=derived,
+                             sizes=sizes, mapped=places, linear=flags)  # fmt: skip
+        for k, t in zip(floats, found, strict=True):
+            rates[k] = t
+    return out, rates
+
+
+def _tangent_program(program: Program, moving: tuple[int, ...], floats: list[int]) -> Program:
+    def function(*args):
+        primals, rates = list(args[: len(program.avals_in)]), args[len(program.avals_in) :]
+
+        def of_moving(*values):
+            for k, x in zip(moving, values, strict=True):
+                primals[k] = x
+            out = program(*primals)
+            return [out[k] for k in floats]
+
+        return jax.jvp(of_moving, tuple(primals[k] for k in moving), tuple(rates))[1]
+
+    avals = [*map(_struct, program.avals_in), *(_struct(program.avals_in[k]) for k in moving)]
+    return program.derive(("jvp", moving), function, avals)
+
+
+def _transpose(cts, *operands, program: Program, sizes, mapped, linear):
+    wanted = tuple(k for k, x in enumerate(operands) if ad.is_undefined_primal(x))
+    given = tuple(k for k, ct in enumerate(cts) if type(ct) is not ad.Zero)
+    if not given:
+        return [ad.Zero(x.aval) if k in wanted else None for k, x in enumerate(operands)]
+    known = [k for k in range(len(operands)) if k not in wanted]
+
+    def function(*args):
+        values, rates = args[: len(known)], args[len(known) :]
+
+        def of_wanted(*xs):
+            everything: dict = dict(zip(known, values, strict=True))
+            everything |= dict(zip(wanted, xs, strict=True))
+            out = program(*(everything[k] for k in range(len(operands))))
+            return [out[k] for k in given]
+
+        return jax.linear_transpose(of_wanted, *(_struct(program.avals_in[k]) for k in wanted))(
+            list(rates)
+        )
+
+    avals = [_struct(program.avals_in[k]) for k in known]
+    avals += [_struct(program.avals_out[k]) for k in given]
+    derived = program.derive(("transpose", wanted, given), function, avals)
+    every = (True,) * len(sizes)
+    found = lanes_p.bind(
+        *(operands[k] for k in known), *(cts[k] for k in given), program=derived, sizes=sizes,
+        mapped=tuple(mapped[k] for k in known) + (every,) * len(given),
+        linear=(False,) * len(known) + (True,) * len(given),
+    )  # fmt: skip
+    result: list = [None] * len(operands)
+    for k, x in zip(wanted, found, strict=True):
+        shared = tuple(level for level, m in enumerate(mapped[k]) if not m)
+        result[k] = jnp.sum(x, axis=shared) if shared else x
+    return result
+
+
+# --- batches ----------------------------------------------------------------------
+
+
+def _batch(operands, dims, *, program: Program, sizes, mapped, linear):
+    there = [d is not None for d in dims]
+    n = next(x.shape[d] for x, d, t in zip(operands, dims, there, strict=True) if t)
+    only_tangents = all(f or not t for f, t in zip(linear, there, strict=True))
+    if only_tangents and not all(linear):
+        return _batch_inside(operands, dims, there, n, program, sizes, mapped, linear)
+    front = [jnp.moveaxis(x, d, 0) if t else x
+             for x, d, t in zip(operands, dims, there, strict=True)]  # fmt: skip
+    mapped = tuple((t, *m) for t, m in zip(there, mapped, strict=True))
+    out = lanes_p.bind(*front, program=program, sizes=(n, *sizes), mapped=mapped, linear=linear)
+    return out, [0] * len(out)
+
+
+def _batch_inside(operands, dims, there, n, program: Program, sizes, mapped, linear):
+    """Many tangents of one state: the program is mapped over them, and stays one of one sample."""
+    axes = tuple(0 if t else None for t in there)
+    avals = [jax.ShapeDtypeStruct((n, *a.shape) if t else a.shape, a.dtype)
+             for a, t in zip(program.avals_in, there, strict=True)]  # fmt: skip
+    function = jax.vmap(program, in_axes=axes, axis_size=n)
+    derived = program.derive(("vmap", axes, n), function, avals)
+    moved = [jnp.moveaxis(x, d, sum(m)) if t else x
+             for x, d, t, m in zip(operands, dims, there, mapped, strict=True)]  # fmt: skip
+    out = lanes_p.bind(*moved, program=derived, sizes=sizes, mapped=mapped, linear=linear)
+    return out, [len(sizes)] * len(out)
+
+
+ad.primitive_jvps[lanes_p] = _jvp
+ad.primitive_transposes[lanes_p] = _transpose
+batching.primitive_batchers[lanes_p] = _batch
+
+
+# --- lowering ---------------------------------------------------------------------
+
+
+def _lower_cpu(ctx, *operands, program: Program, sizes, mapped, linear):
+    params = {"program": program, "sizes": sizes, "mapped": mapped, "linear": linear}
+    function = partial(plain, **params)
+    if math.prod(sizes) > 0:
+        try:
+            kernel = kernel_of(program, sizes, mapped)
+            function = partial(run_kernel, ctx, kernel, program, sizes, mapped)
+        except Unsupported as e:
+            if program.strict:
+                raise ValueError(f"lanes cannot compile {program.name}: {e}") from e
+    return mlir.lower_fun(function, multiple_results=True)(ctx, *operands)
+
+
+mlir.register_lowering(lanes_p, mlir.lower_fun(plain, multiple_results=True))
+mlir.register_lowering(lanes_p, _lower_cpu, platform="cpu")

@@ -1,0 +1,439 @@
+"""Writing LLVM code: registers, vectors of W samples, memory, loops.
+
+A register is a :class:`Reg`; a number that is known is a NumPy scalar. Lines are collected in
+nested lists, so that something can still be put before a loop that has begun.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from ._ir import Sym, strides_of
+
+
+class Reg(NamedTuple):
+    """A register: its name, the dtype of its elements, and whether each sample has its own."""
+
+    ref: str
+    dtype: np.dtype
+    wide: bool
+
+
+Elem = Reg | np.generic
+
+_INT = np.dtype("int64")
+BOOL = np.dtype(bool)
+
+
+def scalar_type(dtype: np.dtype, memory: bool = False) -> str:
+    """LLVM's name of a dtype; a boolean takes a byte in memory."""
+    if dtype.kind == "f":
+        return "float" if dtype.itemsize == 4 else "double"
+    if dtype.kind == "b":
+        return "i8" if memory else "i1"
+    return f"i{8 * dtype.itemsize}"
+
+
+def literal(x: np.generic) -> str:
+    """A number as LLVM writes it."""
+    if x.dtype.kind == "f":
+        return "0x" + struct.pack(">d", float(x)).hex().upper()
+    return str(int(x)) if x.dtype.kind != "b" else ("true" if x else "false")
+
+
+class Arena:
+    """Plans the memory of a kernel: bytes that are free again are used again."""
+
+    def __init__(self):
+        self.size = 0
+        self._free: list[tuple[int, int]] = []
+
+    def take(self, size: int, fresh: bool = False) -> int:
+        """An offset of so many bytes, aligned to 64; ``fresh``: that nobody has ever had."""
+        size = -(-max(size, 1) // 64) * 64
+        if fresh:
+            start, self.size = self.size, self.size + size
+            return start
+        for k, (start, n) in enumerate(self._free):
+            if n >= size:
+                self._free[k : k + 1] = [(start + size, n - size)] if n > size else []
+                return start
+        start, self.size = self.size, self.size + size
+        return start
+
+    def give(self, start: int, size: int) -> None:
+        """Give bytes back."""
+        size = -(-max(size, 1) // 64) * 64
+        merged: list[tuple[int, int]] = []
+        for a, n in sorted([*self._free, (start, size)]):
+            if merged and merged[-1][0] + merged[-1][1] == a:
+                merged[-1] = (merged[-1][0], merged[-1][1] + n)
+            else:
+                merged.append((a, n))
+        self._free = merged
+
+
+class Memory(NamedTuple):
+    """An array in memory: elements of a scalar each, or of a vector of samples."""
+
+    base: str
+    offset: int
+    dtype: np.dtype
+    wide: bool
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    start: Sym | int = 0
+    fixed: bool = False
+    """Nothing writes to it while the function runs."""
+
+
+class Writer:
+    """Writes the body of one function."""
+
+    def __init__(self, width: int, arena: Arena | None = None):
+        self.width = width
+        self.arena = arena or Arena()
+        self.globals: list[str] = []
+        self.declared: set[str] = set()
+        self.math: set[tuple[str, int, int]] = set()
+        self.label = "entry"
+        self._count = 0
+        self._lines: list = []
+        self._scopes: list[tuple[dict, list]] = [({}, self._lines)]
+        self._tables: dict = {}
+
+    # --- lines and scopes ---
+
+    def text(self) -> str:
+        """All lines."""
+        out: list[str] = []
+
+        def flatten(lines: list):
+            for line in lines:
+                flatten(line) if isinstance(line, list) else out.append(line)
+
+        flatten(self._scopes[0][1])
+        return "\n".join(out)
+
+    def line(self, text: str) -> None:
+        """Append a line."""
+        self._lines.append("  " + text)
+
+    def name(self, kind: str = "v") -> str:
+        """A new name."""
+        self._count += 1
+        return f"%{kind}{self._count}"
+
+    def remembered(self, key):
+        """What was written before for the same, if it is still in reach."""
+        for memo, _ in reversed(self._scopes):
+            if key in memo:
+                return memo[key]
+        return None
+
+    def remember(self, key, value):
+        """Keep for later in this scope."""
+        self._scopes[-1][0][key] = value
+        return value
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is written inside is not in reach afterwards."""
+        before: list = []
+        self._lines.append(before)
+        self._scopes.append(({}, before))
+        yield
+        self._scopes.pop()
+
+    @contextmanager
+    def before_scope_of(self, key) -> Iterator[None]:
+        """Write where the scope that knows ``key`` last was, before the loops inside it."""
+        for depth in reversed(range(len(self._scopes))):
+            if key in self._scopes[depth][0]:
+                break
+        else:
+            depth = len(self._scopes) - 1
+        if depth == len(self._scopes) - 1:
+            yield
+            return
+        lines, scopes, label = self._lines, self._scopes, self.label
+        self._lines, self._scopes = scopes[depth + 1][1], scopes[: depth + 1]
+        yield
+        self._lines, self._scopes, self.label = lines, scopes, label
+
+    def block(self, label: str) -> None:
+        """Begin a basic block."""
+        self._lines.append(f"{label[1:]}:")
+        self.label = label[1:]
+
+    # --- types and instructions ---
+
+    def type(self, dtype: np.dtype, wide: bool, memory: bool = False) -> str:
+        """LLVM's type of a register or of an element in memory."""
+        one = scalar_type(dtype, memory)
+        return f"<{self.width} x {one}>" if wide and self.width > 1 else one
+
+    def operand(self, x: Elem, dtype: np.dtype, wide: bool) -> str:
+        """What stands in an instruction for a number or register; widened if needed."""
+        if isinstance(x, Reg):
+            return self.widen(x).ref if wide and not x.wide else x.ref
+        text = literal(np.asarray(x).astype(dtype)[()])
+        if not wide or self.width == 1:
+            return text
+        one = scalar_type(dtype)
+        return "<" + ", ".join([f"{one} {text}"] * self.width) + ">"
+
+    def widen(self, x: Reg) -> Reg:
+        """The same number for every sample."""
+        if self.width == 1:
+            return Reg(x.ref, x.dtype, True)
+        key = ("widen", x.ref)
+        if (old := self.remembered(key)) is not None:
+            return old
+        vector, first, out = self.type(x.dtype, True), self.name(), self.name()
+        self.line(f"{first} = insertelement {vector} poison, {scalar_type(x.dtype)} {x.ref}, i32 0")
+        self.line(
+            f"{out} = shufflevector {vector} {first}, {vector} poison, "
+            f"<{self.width} x i32> zeroinitializer"
+        )
+        return self.remember(key, Reg(out, x.dtype, True))
+
+    def wide(self, *xs: Elem) -> bool:
+        """Whether a result of these differs between samples."""
+        return any(isinstance(x, Reg) and x.wide for x in xs)
+
+    def emit(self, text: str, dtype: np.dtype, wide: bool) -> Reg:
+        """Append an instruction; the same instruction in reach is not written again."""
+        if (old := self.remembered(text)) is not None:
+            return old
+        out = self.name()
+        self.line(f"{out} = {text}")
+        return self.remember(text, Reg(out, dtype, wide))
+
+    def part(self, pair: Reg, k: int, dtype: np.dtype) -> Reg:
+        """One of two results of a function."""
+        kind = self.type(dtype, pair.wide)
+        return self.emit(f"extractvalue {{ {kind}, {kind} }} {pair.ref}, {k}", dtype, pair.wide)
+
+    def intrinsic(self, name: str, out: np.dtype, *xs: Elem, like: np.dtype | None = None) -> Reg:
+        """Call ``llvm.name``."""
+        wide = self.wide(*xs)
+        kinds = [like or x.dtype for x in xs]
+        types = [self.type(k, wide) for k in kinds]
+        args = ", ".join(
+            f"{t} {self.operand(x, k, wide)}" for x, k, t in zip(xs, kinds, types, strict=True)
+        )
+        suffix = self._suffix(kinds[0], wide)
+        if "sat" in name:
+            suffix = self._suffix(out, wide) + "." + suffix
+        call = f"@llvm.{name}.{suffix}"
+        result = self.type(out, wide)
+        self.declared.add(f"declare {result} {call}({', '.join(types)})")
+        return self.emit(f"call {result} {call}({args})", out, wide)
+
+    def _suffix(self, dtype: np.dtype, wide: bool) -> str:
+        bits = 1 if dtype.kind == "b" else 8 * dtype.itemsize
+        one = f"{'f' if dtype.kind == 'f' else 'i'}{bits}"
+        return f"v{self.width}{one}" if wide and self.width > 1 else one
+
+    # --- whole numbers for addresses ---
+
+    def integer(self, index: Sym | int) -> Reg | int:
+        """The value of an index."""
+        if isinstance(index, int):
+            return index
+        total: Reg | int = 0
+        for atom, factor in index.terms:
+            term = atom
+            if factor != 1:
+                term = self.arithmetic("mul", atom, np.int64(factor))
+            total = term if isinstance(total, int) else self.arithmetic("add", total, term)
+        if index.const and isinstance(total, Reg):
+            return self.arithmetic("add", total, np.int64(index.const))
+        return total if isinstance(total, Reg) else index.const
+
+    def arithmetic(self, name: str, x: Elem, y: Elem) -> Reg:
+        """An operation on 64-bit integers."""
+        wide = self.wide(x, y)
+        a, b = self.operand(x, _INT, wide), self.operand(y, _INT, wide)
+        return self.emit(f"{name} {self.type(_INT, wide)} {a}, {b}", _INT, wide)
+
+    # --- memory ---
+
+    def allocate(
+        self, shape: tuple[int, ...], dtype: np.dtype, wide: bool, fresh: bool = False
+    ) -> Memory:
+        """Memory of this function for an array."""
+        size = self._bytes(dtype, wide) * int(np.prod(shape, dtype=int))
+        offset = self.arena.take(size, fresh)
+        return Memory("%scratch", offset, dtype, wide, tuple(shape), strides_of(tuple(shape)))
+
+    def release(self, m: Memory) -> None:
+        """Give it back."""
+        self.arena.give(m.offset, self._bytes(m.dtype, m.wide) * int(np.prod(m.shape, dtype=int)))
+
+    def _bytes(self, dtype: np.dtype, wide: bool) -> int:
+        return dtype.itemsize * (self.width if wide else 1)
+
+    def address(self, m: Memory, idx: tuple) -> str:
+        """Pointer to an element."""
+        flat: Sym | int = m.start
+        for i, s in zip(idx, m.strides, strict=True):
+            flat = flat + i * s
+        size = self._bytes(m.dtype, m.wide)
+        offset = m.offset + size * (flat if isinstance(flat, int) else flat.const)
+        base = m.base
+        if isinstance(flat, Sym):
+            value = self.integer(Sym(flat.terms))
+            assert isinstance(value, Reg) and not (value.wide and self.width > 1)
+            kind = self.type(m.dtype, m.wide, memory=True)
+            base = self.emit(f"getelementptr {kind}, ptr {base}, i64 {value.ref}", _INT, False).ref
+        if offset:
+            base = self.emit(f"getelementptr i8, ptr {base}, i64 {offset}", _INT, False).ref
+        return base
+
+    def load(self, m: Memory, idx: tuple) -> Reg:
+        """Read an element."""
+        if any(isinstance(i, Sym) and any(a.wide for a, _ in i.terms) for i in idx):
+            return self._load_apart(m, idx)
+        at, kind = self.address(m, idx), self.type(m.dtype, m.wide, memory=True)
+        out = self.name()
+        note = ", !invariant.load !0" if m.fixed else ""
+        self.line(f"{out} = load {kind}, ptr {at}, align {self._bytes(m.dtype, m.wide)}{note}")
+        return self._from_memory(Reg(out, m.dtype, m.wide))
+
+    def _from_memory(self, x: Reg) -> Reg:
+        if x.dtype.kind != "b":
+            return x
+        kind, out = self.type(x.dtype, x.wide, memory=True), self.name()
+        zero = "zeroinitializer" if x.wide and self.width > 1 else "0"
+        self.line(f"{out} = icmp ne {kind} {x.ref}, {zero}")
+        return Reg(out, x.dtype, x.wide)
+
+    def to_memory(self, x: Elem, dtype: np.dtype, wide: bool) -> str:
+        """A number as it is stored."""
+        ref = self.operand(x, dtype, wide)
+        if dtype.kind != "b":
+            return ref
+        out = self.name()
+        one, byte = self.type(dtype, wide), self.type(dtype, wide, memory=True)
+        self.line(f"{out} = zext {one} {ref} to {byte}")
+        return out
+
+    def store(self, m: Memory, idx: tuple, x: Elem) -> None:
+        """Write an element."""
+        if any(isinstance(i, Sym) and any(a.wide for a, _ in i.terms) for i in idx):
+            return self._store_apart(m, idx, x)
+        ref, kind = self.to_memory(x, m.dtype, m.wide), self.type(m.dtype, m.wide, memory=True)
+        at = self.address(m, idx)
+        self.line(f"store {kind} {ref}, ptr {at}, align {self._bytes(m.dtype, m.wide)}")
+
+    def _flat(self, m: Memory, idx: tuple) -> Reg:
+        flat: Sym | int = m.start
+        for i, s in zip(idx, m.strides, strict=True):
+            flat = flat + i * s
+        value = self.integer(flat)
+        assert isinstance(value, Reg)
+        return value
+
+    def _apart(self, m: Memory, idx: tuple) -> Iterator[tuple[int, str]]:
+        """Addresses of an element that lies elsewhere for each sample."""
+        flat, kind = self._flat(m, idx), scalar_type(m.dtype, memory=True)
+        base = self.emit(f"getelementptr i8, ptr {m.base}, i64 {m.offset}", _INT, False).ref
+        for lane in range(self.width):
+            one = self.emit(f"extractelement {self.type(_INT, True)} {flat.ref}, i32 {lane}", _INT,
+                            False) if self.width > 1 else flat  # fmt: skip
+            if m.wide:
+                one = self.arithmetic("mul", Reg(one.ref, _INT, False), np.int64(self.width))
+                one = self.arithmetic("add", one, np.int64(lane))
+            yield (
+                lane,
+                self.emit(f"getelementptr {kind}, ptr {base}, i64 {one.ref}", _INT, False).ref,
+            )
+
+    def _load_apart(self, m: Memory, idx: tuple) -> Reg:
+        kind, vector = scalar_type(m.dtype, memory=True), self.type(m.dtype, True, memory=True)
+        ref = "poison"
+        for lane, at in self._apart(m, idx):
+            one, out = self.name(), self.name()
+            self.line(f"{one} = load {kind}, ptr {at}")
+            if self.width == 1:
+                ref = one
+                continue
+            self.line(f"{out} = insertelement {vector} {ref}, {kind} {one}, i32 {lane}")
+            ref = out
+        return self._from_memory(Reg(ref, m.dtype, True))
+
+    def _store_apart(self, m: Memory, idx: tuple, x: Elem) -> None:
+        kind, vector = scalar_type(m.dtype, memory=True), self.type(m.dtype, True, memory=True)
+        ref = self.to_memory(x, m.dtype, True)
+        for lane, at in self._apart(m, idx):
+            one = ref
+            if self.width > 1:
+                one = self.name()
+                self.line(f"{one} = extractelement {vector} {ref}, i32 {lane}")
+            self.line(f"store {kind} {one}, ptr {at}")
+
+    def table(self, array: np.ndarray) -> Memory:
+        """A table of constants."""
+        array = np.ascontiguousarray(array)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._tables:
+            name = f"@table{len(self._tables)}"
+            kind = scalar_type(array.dtype, memory=True)
+            numbers = array.ravel()
+            if array.dtype.kind == "b":
+                numbers = numbers.astype(np.int8)
+            body = ", ".join(f"{kind} {literal(x)}" for x in numbers)
+            self.globals.append(
+                f"{name} = internal unnamed_addr constant [{array.size} x {kind}] [{body}], align 64"
+            )
+            self._tables[key] = Memory(
+                name, 0, array.dtype, False, array.shape, strides_of(array.shape), fixed=True
+            )
+        return self._tables[key]
+
+    # --- loops ---
+
+    def loop(
+        self,
+        n: int,
+        body: Callable[[Sym, list[Reg]], list[Elem]],
+        carried: list[Elem] = (),
+        like: list[tuple[np.dtype, bool]] = (),
+        reverse: bool = False,
+    ) -> list[Reg]:
+        """Write ``for k in range(n)``, n ≥ 1, which hands some registers from round to round."""
+        with self.scope():
+            start = [self.operand(x, d, w) for x, (d, w) in zip(carried, like, strict=True)]
+            head, done = self.name("loop"), self.name("done")
+            before = self.label
+            self.line(f"br label {head}")
+            self.block(head)
+            k, phis, places = self.name("k"), [], []
+            for dtype, wide in [(_INT, False), *like]:
+                phis.append(Reg(self.name() if phis else k, dtype, wide))
+                places.append(len(self._lines))
+                self._lines.append("")
+            with self.scope():
+                new = body(Sym(((phis[0], 1),)), phis[1:])
+                ends = [self.operand(x, d, w) for x, (d, w) in zip(new or [], like, strict=True)]
+            following, more = self.name(), self.name()
+            self.line(f"{following} = add i64 {k}, {-1 if reverse else 1}")
+            last = 0 if reverse else n - 1
+            self.line(f"{more} = icmp ne i64 {k}, {last}")
+            self.line(f"br i1 {more}, label {head}, label {done}")
+            first = str(n - 1 if reverse else 0)
+            for place, reg, a, b in zip(
+                places, phis, [first, *start], [following, *ends], strict=True
+            ):
+                kind = self.type(reg.dtype, reg.wide)
+                self._lines[place] = (
+                    f"  {reg.ref} = phi {kind} [ {a}, %{before} ], [ {b}, %{self.label} ]"
+                )
+            self.block(done)
+        # in a loop that ends with its body, what the last round computed is in reach behind it
+        return [Reg(e, d, w) for e, (d, w) in zip(ends, like, strict=True)]
