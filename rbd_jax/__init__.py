@@ -2,7 +2,6 @@
 
 from . import optimize as optimize, screw as screw, simulate as simulate, spatial as spatial
 from ._version import __version__ as __version__
-from .algorithms._tree import with_executors as with_executors
 from .algorithms.crba import crba as crba, mass_matrix as mass_matrix
 from .algorithms.energy import (
     center_of_mass as center_of_mass,
@@ -69,6 +68,7 @@ from .io._layout import Layout as Layout
 from .io._load import load_urdf as load_urdf
 from .io._robots import example_robot as example_robot, example_robots as example_robots
 from .io._urdf import read_urdf as read_urdf
+from .lanes import lanes as lanes
 from .model import (
     JointSpec as JointSpec,
     LinkSpec as LinkSpec,

@@ -1,21 +1,18 @@
 """Every loop over bodies: passes from root to leaves and back, and sums along the tree.
 
-An algorithm says what happens at one node, an executor here decides how the nodes are visited:
+An algorithm says what happens at one node; how the nodes are visited is decided by the table in
+``_formulations``:
 
 - ``"bodies"``: ``lax.scan`` over the nodes, one after the other: the least work.
 - ``"levels"`` (recursions): ``lax.scan`` over the depths, all nodes of a depth at once.
 - ``"doubling"`` (products, sums): log₂(depth) rounds over all nodes at once, without a loop.
 - ``"mask"`` (sums): one product with the 0/1 matrix of ancestors.
 
-Which one is the default was measured (``python -m benchmarks formulations``);
-:func:`with_executors` overrides it for a robot.
-
 Values are pytrees with a leading axis of one row a node; inside, they travel as one flat array,
 since XLA:CPU is slow at loops that carry many small ones. A loop over bodies carries the values
 of those few nodes alone that still wait for a child (``Slots``): a batch of them stays in cache.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -25,8 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from ..model._model import Model, _merge, _rows
+from ..model._model import _merge, _rows
 from ..model._topology import Topology, Tree
+from . import _formulations
 
 _MASK_LIMIT = 128  # above this many nodes a dense ancestor mask costs more than it saves
 
@@ -52,71 +50,7 @@ class _Flat:
         return jax.tree.unflatten(self.treedef, leaves)
 
 
-EXECUTORS = ("bodies", "levels", "doubling", "mask")
-
-
-def with_executors(model: Model, *names: str) -> Model:
-    """The same robot, whose passes over the tree are done by the executors named.
-
-    Args:
-        model: the robot.
-        names: of ``"bodies"`` (recursions, products and sums along the tree), ``"levels"``
-            (recursions), ``"mask"`` (sums) and ``"doubling"`` (sums, products), those to be used,
-            the preferred one first; where none of the names applies, and with no name at all,
-            what was measured to be fastest.
-
-    Returns:
-        A robot with the same leaves. The choice is part of its static structure, so that compiled
-        functions are compiled again for it; results agree but for rounding.
-
-    Raises:
-        ValueError: for a name that is none of these.
-    """
-    unknown = [n for n in names if n not in EXECUTORS]
-    if unknown:
-        raise ValueError(f"with_executors: no executor {unknown}; there are {list(EXECUTORS)}")
-    return dataclasses.replace(model, topology=dataclasses.replace(model.topology, executors=names))
-
-
-def _choice(tree: Tree, executor: str | None, *options: str) -> str:
-    """The executor asked for, or the first option; options are sorted by what was measured."""
-    return next((n for n in (executor, *tree.executors) if n in options), options[0])
-
-
-def loops_are_cheap() -> bool:
-    """Whether short steps of a loop cost little: on a CPU, while on an accelerator each is kernels.
-
-    Where they do, a recursion over the bodies is faster than the same by dense products.
-    """
-    return jax.default_backend() == "cpu"
-
-
-def _passes() -> tuple[str, str]:
-    """Executors of recursions, the faster one first.
-
-    On CPUs one node after the other is 2 to 5 times faster in a batch and little slower on one
-    sample; on an accelerator levels have the fewest kernels (counted, not run: ``kernels.md``).
-    """
-    return ("bodies", "levels") if loops_are_cheap() else ("levels", "bodies")
-
-
-def _sums(tree: Tree) -> tuple[str, ...]:
-    """Executors of sums, the fastest one first."""
-    return ("mask", *_products()) if tree.n <= _MASK_LIMIT else (*_products(), "mask")
-
-
-def _products() -> tuple[str, str]:
-    """Executors of associative products, the faster one first.
-
-    On CPUs the loop also wins since its result is stored: XLA computes the rounds of doubling
-    anew in every expression that uses them.
-    """
-    return ("bodies", "doubling") if loops_are_cheap() else ("doubling", "bodies")
-
-
-def root_to_leaf(
-    tree: Tree, step: Callable, x: Any, world: Any, executor: str | None = None
-) -> Any:
+def root_to_leaf(tree: Tree, step: Callable, x: Any, world: Any) -> Any:
     """Values of all nodes, each from its parent's: ``value_i = step(value_parent, x_i)``.
 
     Args:
@@ -124,7 +58,6 @@ def root_to_leaf(
         step: ``(parent_value, x_i) -> value_i``, unbatched; the same pytree structure in and out.
         x: inputs, leading axis of one row a node.
         world: the value above the roots.
-        executor: ``"bodies"`` or ``"levels"``; by default what was measured to be faster.
     """
     value = _Flat(world, 0)
     top = value.pack(world, 0)
@@ -136,7 +69,7 @@ def root_to_leaf(
     def flat_step(parent: Array, row: Array) -> Array:
         return value.pack(step(value.unpack(parent), inputs.unpack(row)), 0)
 
-    if _choice(tree, executor, *_passes()) == "bodies":
+    if _formulations.current().recursions == "bodies":
         slots = tree.slots
 
         def body(values, own_parent_row):
@@ -161,7 +94,7 @@ def root_to_leaf(
     return value.unpack(out.reshape(-1, top.shape[0])[levels.position])
 
 
-def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any, executor: str | None = None) -> Any:
+def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any) -> Any:
     """Outputs of all nodes, each from what its children send up.
 
     Args:
@@ -169,7 +102,6 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any, executor: str | 
         step: ``(x_i, sum_over_children) -> (message_i, out_i)``, unbatched.
         x: inputs, leading axis of one row a node.
         zero: the sum at a leaf; the structure of a message.
-        executor: ``"bodies"`` or ``"levels"``; by default what was measured to be faster.
 
     Returns:
         The ``out_i``, stacked.
@@ -187,7 +119,7 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any, executor: str | 
         up, out = step(inputs.unpack(row), message.unpack(below))
         return message.pack(up, 0), out
 
-    if _choice(tree, executor, *_passes()) == "bodies":
+    if _formulations.current().recursions == "bodies":
         slots = tree.slots
 
         def body(sums, x):
@@ -220,8 +152,8 @@ def ancestor_product(tree: Tree, operation: Callable, x: Any, one: Any) -> Any:
     One body after the other, or by pointer doubling: after round k each node holds the product
     over its 2ᵏ nearest ancestors. ``one`` is the neutral value of a row.
     """
-    if _choice(tree, None, *_products()) == "bodies":
-        return root_to_leaf(tree, operation, x, one, "bodies")
+    if _formulations.current().products == "bodies":
+        return root_to_leaf(tree, operation, x, one)
     return _double(tree, operation, x)
 
 
@@ -238,24 +170,29 @@ def _double(tree: Tree, operation: Callable, x: Any) -> Any:
     return x
 
 
+def _sum_by(tree: Tree) -> str:
+    how = _formulations.current().sums
+    return "doubling" if how == "mask" and tree.n > _MASK_LIMIT else how
+
+
 def ancestor_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """Sum over each node and its ancestors."""
-    executor = _choice(tree, None, *_sums(tree))
-    if executor == "mask":
+    how = _sum_by(tree)
+    if how == "mask":
         mask = jnp.asarray(tree.ancestor_mask, x.dtype)
         return jnp.matmul(mask, x, precision="highest")
-    if executor == "doubling":
+    if how == "doubling":
         return _double(tree, jnp.add, x)
-    return root_to_leaf(tree, jnp.add, x, jnp.zeros(x.shape[1:], x.dtype), executor)
+    return root_to_leaf(tree, jnp.add, x, jnp.zeros(x.shape[1:], x.dtype))
 
 
 def subtree_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """Sum over each node and its descendants; the transpose of :func:`ancestor_sum`."""
-    executor = _choice(tree, None, *_sums(tree))
-    if executor == "mask":
+    how = _sum_by(tree)
+    if how == "mask":
         mask = jnp.asarray(tree.ancestor_mask.T, x.dtype)
         return jnp.matmul(mask, x, precision="highest")
-    if executor == "doubling":
+    if how == "doubling":
         for up in tree.jumps:
             has = np.flatnonzero(up >= 0)
             x = x.at[up[has]].add(x[has])
@@ -265,7 +202,7 @@ def subtree_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
         total = row + below
         return total, total
 
-    return leaf_to_root(tree, add, x, jnp.zeros(x.shape[1:], x.dtype), executor)
+    return leaf_to_root(tree, add, x, jnp.zeros(x.shape[1:], x.dtype))
 
 
 def subtree_sum_about(
@@ -276,10 +213,7 @@ def subtree_sum_about(
     ``translate(r, x)``: what is taken about one point, about another from which that lies at r.
     Unlike sums about one point for all, these are small differences of large numbers nowhere.
     """
-    passes = _passes()
-    options = (*passes, "doubling") if loops_are_cheap() else ("doubling", *passes)
-    executor = _choice(tree, None, *options)
-    if executor == "doubling":
+    if _formulations.current().products == "doubling":
         for up in tree.jumps:
             has = np.flatnonzero(up >= 0)
             x = x.at[up[has]].add(translate(p[has] - p[up[has]], x[has]))
@@ -291,7 +225,65 @@ def subtree_sum_about(
         return translate(r, total), total
 
     r = p - p[np.maximum(np.array(tree.parents, dtype=int), 0)]  # unused at roots
-    return leaf_to_root(tree, add, (r, x), jnp.zeros(x.shape[1:], x.dtype), executor)
+    return leaf_to_root(tree, add, (r, x), jnp.zeros(x.shape[1:], x.dtype))
+
+
+# --- pairs of a node and one of its ancestors ---------------------------------------------------
+
+
+def ancestor_matrices(above: np.ndarray, entries: Callable, x: Any) -> tuple[Array, ...]:
+    """Square matrices whose entries couple nodes of one branch; all others are zero.
+
+    Args:
+        above: ``above[i, j]``: node j is node i, an ancestor of it, or moves the same body; bool
+            (n, n).
+        entries: ``(x_i, x_j) -> ((A_ij, A_ji), (B_ij, B_ji), …)`` for such a pair. Where ``above``
+            holds both ways, ``A_ij`` counts.
+        x: rows of the nodes.
+    """
+    n = len(above)
+    if _formulations.current().pairs == "mask":
+        rows = jax.vmap(lambda a: jax.vmap(lambda b: entries(a, b))(x))(x)
+        zero = jax.tree.leaves(x)[0].dtype.type(0)
+        return tuple(
+            jnp.where(above, low, jnp.where(above.T, jnp.swapaxes(high, 0, 1), zero))
+            for low, high in rows
+        )
+    i, j = np.nonzero(above)
+    rows = jax.vmap(entries)(*(jax.tree.map(lambda y, k=k: y[k], x) for k in (i, j)))
+    zeros = jnp.zeros((n, n), jax.tree.leaves(x)[0].dtype)
+    return tuple(zeros.at[j, i].set(high).at[i, j].set(low) for low, high in rows)
+
+
+def ancestor_rows(tree: Tree, entry: Callable, x: Any) -> Float[Array, " pairs"]:
+    """``entry(x_i, x_j)`` of every node i and every ancestor j of it, in the order of the pairs."""
+    i, j = tree.pairs
+    return jax.vmap(entry)(*(jax.tree.map(lambda y, k=k: y[k], x) for k in (i, j)))
+
+
+def solve_along_branches(
+    tree: Tree, L: Float[Array, " pairs"], psi: Float[Array, " n"], B: Float[Array, "n m"]
+) -> Float[Array, "n m"]:
+    """``(Lᵀ Ψ⁻¹ L)⁻¹ B`` for a unit matrix L whose other entries couple nodes with ancestors.
+
+    Source: Featherstone, Rigid Body Dynamics Algorithms, §6.5 (branch-induced sparsity): nothing
+    fills in, so that a column costs two multiplications a pair.
+    """
+    i, j = tree.pairs
+    if len(i) == 0:
+        return psi[:, None] * B
+
+    def up(B, pair):
+        l, i, j = pair
+        return B.at[j].add(-l * B[i]), None
+
+    def down(B, pair):
+        l, i, j = pair
+        return B.at[i].add(-l * B[j]), None
+
+    rows = L, jnp.asarray(i), jnp.asarray(j)
+    B = jax.lax.scan(up, B, rows, reverse=True)[0]
+    return jax.lax.scan(down, psi[:, None] * B, rows)[0]
 
 
 # --- between degrees of freedom and bodies -------------------------------------------------------

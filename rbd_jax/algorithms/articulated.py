@@ -1,28 +1,26 @@
-"""Solving with the mass matrix by articulated bodies, O(n).
+"""Solving with the mass matrix that articulated bodies have factorised.
 
-``factorize`` is the inertia half of Kim's Table 4, in ground coordinates, where nothing is
-transformed on the way from child to parent; it depends on the configuration alone. Articulated-body
-dynamics (:mod:`rbd_jax.algorithms.hybrid`) leaves the same in body frames. ``solve`` is Singh's
-ABA-zero algorithm (34), the rest of the table at rest, linear in its input.
+Articulated-body dynamics (:mod:`rbd_jax.algorithms.hybrid`) leaves the factor behind. For one
+vector, ``solve`` is Singh's ABA-zero algorithm (34), the rest of Kim's Table 4 at rest, O(n) and
+linear in its input. For many, ``solve_columns`` visits the ancestors of each degree of freedom.
 """
 
-from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ..model import Topology
-from ..spatial import articulated as articulated_inertia, inertia
-from ..spatial.motion import to_child, wrench_to_parent
+from ..spatial import inertia
+from ..spatial.motion import shift, to_child, turn, wrench_to_parent
 from ..spatial.se3 import Pose
 from ._tree import (
+    ancestor_rows,
     ancestor_sum,
     leaf_to_root,
     of_bodies,
     root_to_leaf,
+    solve_along_branches,
     subtree_sum,
     sum_dofs,
 )
@@ -31,61 +29,31 @@ from ._tree import (
 class Factor(NamedTuple):
     """``U = Î S`` and ``Ψ = 1 / (Sᵀ Î S + armature)`` of each degree of freedom.
 
-    In ground coordinates, or each in a frame of its own, whose placement in its parent's is T.
+    Each is in the frame of its body, whose placement in its parent's is T; Ψ = 0 where the
+    acceleration is prescribed.
     """
 
     S: Float[Array, "nv 6"]
     U: Float[Array, "nv 6"]
     psi: Float[Array, " nv"]
-    T: Pose | None = None
-
-
-def factorize(
-    topology: Topology,
-    S: Float[Array, "nv 6"],
-    I: Float[Array, "nb 10"],
-    armature: Float[Array, " nv"],
-    given: Bool[Array, " nv"] | None = None,
-) -> Factor:
-    """Eliminate one degree of freedom after the other, leaves first; Ψ = 0 where ``given``.
-
-    Source: Kim, Tables 3 and 4, lines of Î, Ψ and Π. A joint of several degrees of freedom is
-    eliminated one column of S at a time, which is block elimination without a matrix inverse.
-    """
-    last = np.isin(np.arange(topology.nv), topology.v_starts[1:] - 1)
-    own = jnp.where(last[:, None], of_bodies(topology, I), 0)
-    free = jnp.ones_like(armature) if given is None else (~given).astype(S.dtype)
-
-    def step(x, below):
-        S, I, armature, free = x
-        Ia = jax.tree.map(jnp.add, articulated_inertia.from_inertia(I), below)
-        U = articulated_inertia.apply(Ia, S)
-        D = jnp.sum(S * U) + armature
-        psi = free / jnp.where(free > 0, D, 1)
-        return articulated_inertia.less(Ia, psi, U), (U, psi)
-
-    zero = articulated_inertia.from_inertia(jnp.zeros((10,), S.dtype))
-    U, psi = leaf_to_root(topology.dof_tree, step, (S, own, armature, free), zero)
-    return Factor(S, U, psi)
+    T: Pose
 
 
 def solve(topology: Topology, factor: Factor, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """``M⁻¹ b``; zero out at given degrees of freedom. Source: Singh (34), ``ABA(q, 0, b, 0)``."""
-    T = factor.T
 
     def up(x, F):
         T, S, U, psi, b = x
         u = b - jnp.sum(S * F)
-        F = F + U * (psi * u)
-        return F if T is None else wrench_to_parent(T, F), u
+        return wrench_to_parent(T, F + U * (psi * u)), u
 
-    rows = T, factor.S, factor.U, factor.psi
+    rows = factor.T, factor.S, factor.U, factor.psi
     zero = jnp.zeros((6,), b.dtype)
     u = leaf_to_root(topology.dof_tree, up, (*rows, b), zero)
 
     def down(above, x):
         T, S, U, psi, u = x
-        A = above[0] if T is None else to_child(T, above[0])
+        A = to_child(T, above[0])
         a = psi * (u - jnp.sum(U * A))
         return A + S * a, a
 
@@ -93,10 +61,32 @@ def solve(topology: Topology, factor: Factor, b: Float[Array, " nv"]) -> Float[A
 
 
 def solve_columns(
-    topology: Topology, factor: Factor, b: Float[Array, "nv m"]
+    topology: Topology,
+    factor: Factor,
+    R: Float[Array, "nb 3 3"],
+    p: Float[Array, "nb 3"],
+    B: Float[Array, "nv m"],
 ) -> Float[Array, "nv m"]:
-    """``M⁻¹ b`` for many columns, factorised once. Source: Singh, §IV-E, the ABA-zero algorithm."""
-    return jax.vmap(partial(solve, topology, factor), in_axes=1, out_axes=1)(b)
+    """``M⁻¹ B`` for many columns, by the factorisation ``M = Lᵀ Ψ⁻¹ L`` along the branches.
+
+    Eliminating i leaves its ancestors j with ``L_ij = Ψ_i U_iᵀ S_j``, S_j measured at body i.
+    Source: Singh, §IV-E, the ABA-zero algorithm for many columns; Featherstone §6.5 for L.
+
+    Args:
+        topology: of the robot.
+        factor: in body frames.
+        R: poses of the bodies, world axes.
+        p: their origins.
+        B: columns of generalized forces.
+    """
+    axes, origin = of_bodies(topology, R), of_bodies(topology, p)
+    rows = origin, turn(axes, factor.S), turn(axes, factor.psi[:, None] * factor.U)
+
+    def entry(i, j):
+        return jnp.sum(i[2] * shift(j[0] - i[0], j[1]))
+
+    L = ancestor_rows(topology.dof_tree, entry, rows)
+    return solve_along_branches(topology.dof_tree, L, factor.psi, B)
 
 
 def product(

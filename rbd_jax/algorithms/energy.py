@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
+from ..lanes import lanes
 from ..model import Model
 from ..spatial import inertia, so3
 from ..spatial.motion import wrench_to_parent
@@ -11,6 +12,7 @@ from .kinematics import body_velocities, forward_kinematics
 
 
 @checked
+@lanes
 def kinetic_energy(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, ""]:
@@ -20,18 +22,21 @@ def kinetic_energy(
 
 
 @checked
+@lanes
 def potential_energy(model: Model, q: Float[Array, " nq"]) -> Float[Array, ""]:
     """``−Σ m gᵀ c``, zero with every centre of mass at the world's origin (J)."""
     return -so3.dot(model.gravity, _first_moment(model, q))
 
 
 @checked
+@lanes
 def total_mass(model: Model) -> Float[Array, ""]:
     """Mass of all moving bodies (kg)."""
     return jnp.sum(inertia.mass(model.inertia))
 
 
 @checked
+@lanes
 def center_of_mass(model: Model, q: Float[Array, " nq"]) -> Float[Array, "3"]:
     """Centre of mass of all moving bodies in the world frame (m); NaN for a massless robot."""
     return _first_moment(model, q) / total_mass(model)
@@ -44,6 +49,7 @@ def _first_moment(model: Model, q: Array) -> Float[Array, "3"]:
 
 
 @checked
+@lanes
 def centroidal_momentum(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "6"]:

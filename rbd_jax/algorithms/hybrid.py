@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._check import checked
+from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
@@ -17,6 +18,7 @@ from .gravity import base_acceleration
 
 
 @checked
+@lanes
 def hybrid_dynamics(
     model: Model,
     q: Float[Array, " nq"],
@@ -45,11 +47,12 @@ def hybrid_dynamics(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    given = of_bodies(model.topology, prescribed[:, None])[:, 0]
-    return articulated_dynamics(model, q, v, a, tau, given, f_ext)[:2]
+    by_dof = of_bodies(model.topology, prescribed[:, None])[:, 0]
+    return articulated_dynamics(model, q, v, a, tau, by_dof, f_ext)[:2]
 
 
 @checked
+@lanes
 def aba(
     model: Model,
     q: Float[Array, " nq"],
@@ -65,12 +68,12 @@ def aba(
     return articulated_dynamics(model, q, v, jnp.zeros_like(v), tau, None, f_ext)[0]
 
 
-def articulated_dynamics(model, q, v, a, tau, given, f_ext):
-    """``(a, tau, factor)`` by Table 4 on the tree of degrees of freedom; ``given`` by dof, or None.
+def articulated_dynamics(model, q, v, a, tau, prescribed, f_ext):
+    """``(a, tau, factor)`` by Table 4 on the tree of degrees of freedom; ``prescribed`` by dof, or None.
 
     A joint of several degrees of freedom is eliminated one column of S at a time, which is block
     elimination by Ψ = (SᵀÎS)⁻¹ without the matrix inverse. Between its columns lie massless
-    nodes whose placement is the identity. Reverse mode keeps what a node is given and computes its
+    nodes whose placement is the identity. Reverse mode keeps what a node is prescribed and computes its
     inside again: half the memory, and no slower.
     """
     again = partial(jax.checkpoint, prevent_cse=False)
@@ -99,7 +102,7 @@ def articulated_dynamics(model, q, v, a, tau, given, f_ext):
     eta = jnp.where(first[:, None], pick(eta), 0)
     I = jnp.where(last[:, None], pick(model.inertia), 0)
     B = jnp.where(last[:, None], pick(B), 0)
-    known = jnp.zeros(topology.nv, bool) if given is None else given
+    known = jnp.zeros(topology.nv, bool) if prescribed is None else prescribed
     tau_in = jnp.where(known, 0, tau - model.damping * v)
 
     def backward(x, children):
@@ -130,9 +133,9 @@ def articulated_dynamics(model, q, v, a, tau, given, f_ext):
     rows = (T, S, eta, U, psi, u, tau_in, a, model.armature, known.astype(S.dtype))
     _, qdd, torque = root_to_leaf(tree, again(forward), rows, start)
     factor = Factor(S, U, psi, T)
-    if given is None:
+    if prescribed is None:
         return qdd, tau, factor
-    return qdd, jnp.where(given, torque + model.damping * v, tau), factor
+    return qdd, jnp.where(prescribed, torque + model.damping * v, tau), factor
 
 
 def _ends(topology):

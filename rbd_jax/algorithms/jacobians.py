@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
+from ..lanes import lanes
 from ..model import Model, motion_subspace, rate_from_velocity
 from ..spatial import se3, so3
 from ..spatial.motion import to_parent
@@ -24,6 +25,7 @@ _REFERENCES = ("local", "world", "local_world_aligned")
 
 
 @checked
+@lanes
 def jacobian(
     model: Model, q: Float[Array, " nq"], frame: str | int, reference: Reference = "local"
 ) -> Float[Array, "6 nv"]:
@@ -60,6 +62,7 @@ def jacobian(
 
 
 @checked
+@lanes
 def jacobian_time_derivative(
     model: Model,
     q: Float[Array, " nq"],
@@ -76,6 +79,7 @@ def jacobian_time_derivative(
 
 
 @checked
+@lanes
 def frame_velocity(
     model: Model,
     q: Float[Array, " nq"],
@@ -88,6 +92,7 @@ def frame_velocity(
 
 
 @checked
+@lanes
 def frame_acceleration(
     model: Model,
     q: Float[Array, " nq"],
@@ -107,6 +112,7 @@ def frame_acceleration(
 
 
 @checked
+@lanes
 def relative_placement(
     model: Model, q: Float[Array, " nq"], frame: str | int, base: str | int
 ) -> se3.Pose:

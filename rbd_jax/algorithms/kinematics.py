@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
+from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import se3, so3
 from ..spatial.motion import cross_twist, to_child
@@ -11,6 +12,7 @@ from ._tree import ancestor_product, root_to_leaf, sum_dofs
 
 
 @checked
+@lanes
 def forward_kinematics(
     model: Model, q: Float[Array, " nq"]
 ) -> tuple[Float[Array, "nb 3 3"], Float[Array, "nb 3"]]:
@@ -27,6 +29,7 @@ def forward_kinematics(
 
 
 @checked
+@lanes
 def body_velocities(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nb 6"]:
@@ -42,6 +45,7 @@ def body_velocities(
 
 
 @checked
+@lanes
 def body_accelerations(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]
 ) -> Float[Array, "nb 6"]:
@@ -74,6 +78,7 @@ def frame_in_body(model: Model, frame: str | int) -> tuple[int, se3.Pose]:
 
 
 @checked
+@lanes
 def frame_placement(
     model: Model, q: Float[Array, " nq"], frame: str | int
 ) -> tuple[Float[Array, "3 3"], Float[Array, "3"]]:

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
+from ..lanes import lanes
 from ..model import Model
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, wrench_to_parent
@@ -31,6 +32,7 @@ def kinetic_gradients(
 
 
 @checked
+@lanes
 def spatial_momentum(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "6"]:

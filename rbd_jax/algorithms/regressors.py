@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
+from ..lanes import lanes
 from ..model import Model
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, to_child, wrench_to_parent
@@ -35,6 +36,7 @@ def _through_joints(
 
 
 @checked
+@lanes
 def joint_torque_regressor(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]
 ) -> Float[Array, "nv p"]:
@@ -58,6 +60,7 @@ def joint_torque_regressor(
 
 
 @checked
+@lanes
 def momentum_regressor(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nv p"]:
@@ -70,6 +73,7 @@ def momentum_regressor(
 
 
 @checked
+@lanes
 def kinetic_energy_regressor(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, " p"]:
@@ -79,6 +83,7 @@ def kinetic_energy_regressor(
 
 
 @checked
+@lanes
 def potential_energy_regressor(model: Model, q: Float[Array, " nq"]) -> Float[Array, " p"]:
     """``y(q)`` with potential energy ``y · π`` (J): ``−gᵀ p`` of m, ``−Rᵀ g`` of m c.
 

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
+from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
@@ -12,6 +13,7 @@ from .gravity import base_acceleration
 
 
 @checked
+@lanes
 def rnea(
     model: Model,
     q: Float[Array, " nq"],

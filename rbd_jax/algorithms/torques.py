@@ -4,11 +4,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
+from ..lanes import lanes
 from ..model import Model
 from .rnea import rnea
 
 
 @checked
+@lanes
 def bias_torque(
     model: Model,
     q: Float[Array, " nq"],
@@ -23,6 +25,7 @@ def bias_torque(
 
 
 @checked
+@lanes
 def gravity_torque(model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """``g(q) = ∂V/∂q``: the torques that hold the robot still against gravity (N m, N).
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms._tree import loops_are_cheap
+from ..algorithms import _formulations
 
 _BLOCK = 10  # the largest block eliminated at once; between 6 and 10 the speed hardly changes
 
@@ -45,7 +45,7 @@ def _eliminate(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
         rest = A[:-1, :-1] - column[:, None] * row[None, :]
         return _exchanged(1 / d[None, None], row[None], -column[:, None] / d, rest), None
 
-    unroll = not loops_are_cheap()  # at most _BLOCK steps; XLA:CPU would repeat their arithmetic
+    unroll = _formulations.current().recursions == "levels"  # at most _BLOCK steps; XLA:CPU would repeat their arithmetic
     return jax.lax.scan(step, A, None, length=len(A), unroll=unroll)[0]
 
 

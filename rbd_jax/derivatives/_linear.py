@@ -1,10 +1,10 @@
-"""Linear maps that are applied in O(n) to one vector and assembled once for many.
+"""Linear maps that are applied in O(n) to one vector, and to many at once.
 
 Every mode is fast:
 
 - one vector, or the transpose on one vector: the operator;
-- ``vmap`` over vectors alone, which is what ``jacfwd`` and ``jacrev`` do: the matrix is assembled
-  once and multiplied by all vectors in one product;
+- ``vmap`` over vectors alone, which is what ``jacfwd`` and ``jacrev`` do: what does not depend on
+  the vector, as a matrix, is made once;
 - ``vmap`` over robots or states: the operator on a batch, still a primitive, so that a later
   ``vmap`` over vectors alone assembles;
 - differentiating again: linear in the vector, plain autodiff through the residual.
@@ -24,20 +24,21 @@ from ..model import Topology
 
 
 class LinearMap:
-    """``y = A(residual) x``, given as an operator and as a matrix.
+    """``y = A(residual) x``, given as an operator for one vector and for many.
 
     Args:
         name: of the JAX primitive.
         operator: ``(topology, residual, x) -> y``, linear in the vector x of ``size(topology)``.
-        matrix: ``(topology, residual) -> A``.
+        many: ``(topology, residual, X, transposed) -> Y``, the same for the rows of X, sharing
+            what they can.
         size: length of x.
         symmetric: whether A is symmetric; its operator is then its own transpose.
     """
 
     def __init__(
-        self, name: str, operator: Callable, matrix: Callable, size: Callable, symmetric=False
+        self, name: str, operator: Callable, many: Callable, size: Callable, symmetric=False
     ):
-        self._operator, self._matrix, self._size = operator, matrix, size
+        self._operator, self._many, self._size = operator, many, size
         self._symmetric = symmetric
         self._primitive = Primitive(name)
         self._primitive.def_impl(self._impl)
@@ -70,8 +71,7 @@ class LinearMap:
     def _apply_many(self, topology, treedef, transposed: bool, *operands: Array) -> Array:
         """One sample, a stack of vectors."""
         *leaves, x = operands
-        A = self._matrix(topology, jax.tree.unflatten(treedef, leaves))
-        return jnp.matmul(x, A if transposed else A.T, precision="highest")
+        return self._many(topology, jax.tree.unflatten(treedef, leaves), x, transposed)
 
     def _impl(self, *operands, topology, treedef, transposed, lead):
         return _mapped(partial(self._apply, topology, treedef, transposed), lead)(*operands)

@@ -19,7 +19,6 @@ telescopes along the tree, one has (this is Kim's Table 5; with eta = S δq it i
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
@@ -46,7 +45,7 @@ def residual(model: Model, g: ground.Pose, m: ground.Motion) -> Residual:
     return Residual(g.S, g.I, m.v, m.a, m.F, base_acceleration(model))
 
 
-def _parents(topology: Topology, r: Residual) -> tuple[Array, Array]:
+def parents(topology: Topology, r: Residual) -> tuple[Array, Array]:
     """Twist and acceleration of each body's parent."""
     rows = topology.tree.parent_rows
     v = jnp.concatenate([r.v, jnp.zeros_like(r.a0)[None]])
@@ -82,7 +81,7 @@ def body_operator(
     da0: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
     """``δτ`` of perturbations given body by body; linear in them. Source: Kim, Table 5."""
-    v_up, a_up = _parents(topology, r)
+    v_up, a_up = parents(topology, r)
     turned = cross_twist(v_up, eta)
     dx = cross_twist(a_up, eta) + cross_twist(v_up, turned) + cross_twist(r.v + v_up, zeta) + alpha
     wx = ancestor_sum(topology.tree, jnp.concatenate([(turned + zeta)[:, :3], dx], axis=-1))
@@ -107,14 +106,7 @@ def joint_operator(
     return body_operator(topology, r, *jnp.split(stacked, 3, axis=-1))
 
 
-def masks(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """``E[i, j]``: body(j) is body(i) or above it; ``U[i, j]``: strictly below it; (nv, nv)."""
-    b = topology.dof_bodies
-    E = topology.tree.ancestor_mask[np.ix_(b, b)]
-    return E, E.T & (b[:, None] != b[None, :])
-
-
-class _Composites(NamedTuple):
+class Composites(NamedTuple):
     """Subtree sums at each degree of freedom: 28 numbers, of which F is already in the residual."""
 
     I: Float[Array, "nv 10"]
@@ -130,57 +122,13 @@ class _Composites(NamedTuple):
         return so3.rotate_inverse(self.Gamma, S[:, :3]) + 2 * so3.cross(self.h, S[:, 3:])
 
 
-def _composites(topology: Topology, r: Residual) -> _Composites:
+def composites(topology: Topology, r: Residual) -> Composites:
+    """The composites of all subtrees."""
     h = inertia.apply(r.I, r.v)
     Gamma = _gamma(r.I, r.v, h).reshape(topology.nb, 9)
     rows = jnp.concatenate([r.I, Gamma, h[:, 3:]], axis=-1)
     total = of_bodies(topology, subtree_sum(topology.tree, rows))
-    return _Composites(total[:, :10], total[:, 10:19].reshape(-1, 3, 3), total[:, 19:])
-
-
-def joint_matrices(
-    topology: Topology, r: Residual
-) -> tuple[Float[Array, "nv nv"], Float[Array, "nv nv"], Float[Array, "nv nv"]]:
-    """``(∂τ/∂q, ∂τ/∂v, M)`` (without armature and damping). Source: Singh, Algorithm 1.
-
-    The composites of a subtree are 28 numbers: I (10), the non-zero blocks of 2B (12), f (6).
-    The loops over pairs of lines 17–20 are products masked by who is whose ancestor.
-    """
-    pick, S = lambda x: of_bodies(topology, x), r.S
-    v_up, a_up = _parents(topology, r)
-    dS, dPsi = cross_twist(pick(r.v), S), cross_twist(pick(v_up), S)
-    ddPsi = cross_twist(pick(a_up), S) + cross_twist(pick(v_up), dPsi)
-    C = _composites(topology, r)
-    t1 = inertia.apply(C.I, S)
-    t2 = C.two_B(S[:, :3]) + inertia.apply(C.I, dS + dPsi)
-    t3 = C.two_B(dPsi[:, :3]) + inertia.apply(C.I, ddPsi) + cross_wrench(S, pick(r.F))
-    t4 = C.two_B_transposed(S)
-
-    E, U = (jnp.asarray(m, S.dtype) for m in masks(topology))
-    left = jnp.concatenate([t4, t1], axis=-1)
-    dq = U * _product(S, t3) + E * _product(left, jnp.concatenate([dPsi[:, :3], ddPsi], axis=-1))
-    dv = U * _product(S, t2) + E * _product(left, jnp.concatenate([S[:, :3], dS + dPsi], axis=-1))
-    M = E * _product(t1, S)
-    strict = M * (1 - E.T)
-    diagonal = M - strict
-    return dq, dv, strict + strict.T + 0.5 * (diagonal + diagonal.T)
-
-
-def coriolis_matrix(topology: Topology, r: Residual) -> Float[Array, "nv nv"]:
-    """``C = U ∘ Sᵀ(B^C S + I^C Ṡ) + E ∘ ((B^Cᵀ S)ᵀ S + (I^C S)ᵀ Ṡ)``; ``Ṁ − 2C`` antisymmetric."""
-    S = r.S
-    dS = cross_twist(of_bodies(topology, r.v), S)
-    C = _composites(topology, r)
-    below = 0.5 * C.two_B(S[:, :3]) + inertia.apply(C.I, dS)
-    left = jnp.concatenate([0.5 * C.two_B_transposed(S), inertia.apply(C.I, S)], axis=-1)
-    E, U = (jnp.asarray(m, S.dtype) for m in masks(topology))
-    right = jnp.concatenate([S[:, :3], dS], axis=-1)
-    return U * _product(S, below) + E * _product(left, right)
-
-
-def _product(A: Array, B: Array) -> Array:
-    """``A Bᵀ`` over the last axis."""
-    return jnp.matmul(A, jnp.swapaxes(B, -1, -2), precision="highest")
+    return Composites(total[:, :10], total[:, 10:19].reshape(-1, 3, 3), total[:, 19:])
 
 
 def _gamma(I: Array, v: Array, h: Array) -> Float[Array, "nb 3 3"]:

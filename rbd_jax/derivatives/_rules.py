@@ -19,13 +19,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._check import checked
-from ..algorithms import ground
-from ..algorithms._tree import loops_are_cheap, of_bodies
+from ..algorithms import _formulations, articulated, ground
+from ..algorithms._tree import of_bodies
+from ..algorithms.crba import composite_mass_matrix, crba
 from ..algorithms.hybrid import articulated_dynamics
 from ..algorithms.rnea import rnea
+from ..lanes import lanes
 from ..model import Model, velocity_from_rate
 from ._inverse import invert
-from ._maps import chain_is_short, solver, torque_map
+from ._maps import Solver, torque_map
 from ._operator import Residual, residual
 from ._perturbation import model_torque
 
@@ -50,7 +52,7 @@ def _torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
 
 @eqx.filter_custom_jvp
 def _inverse_dynamics(model, q, v, a, f_ext):
-    if loops_are_cheap():
+    if _formulations.current().recursions == "bodies":
         return rnea(model, q, v, a, f_ext)
     g = ground.pose(model, q)
     return ground.torque(model, g, ground.motion(model, g, v, a, f_ext), v, a)
@@ -68,6 +70,7 @@ def _inverse_dynamics_jvp(primals, tangents):
 
 
 @checked
+@lanes
 def inverse_dynamics(
     model: Model,
     q: Float[Array, " nq"],
@@ -99,100 +102,68 @@ def inverse_dynamics(
 
 # --- forward and hybrid dynamics ----------------------------------------------
 
-# Up to so many degrees of freedom M⁻¹ costs less than recursions over articulated bodies: in
-# float64, in float32 (measured), and on accelerators, where a step of a recursion is some ten
-# kernels (compiled for a GPU and counted). See benchmarks/README.md.
-DENSE_LIMITS = 18, 30, 64
-REFINE_LIMIT = 6  # in float32, M⁻¹ is good enough as it is for so many joints in a row
-EXACT_LIMIT = 12  # in float32, where recursions cost little, for chains of so many at most
+
+@eqx.filter_custom_jvp
+def _dynamics(model, q, v, a, tau, f_ext, prescribed):
+    """Accelerations, torques, and what M was factorised into, of which no derivative is taken."""
+    chosen, depth = _formulations.current(), model.topology.dof_tree.depths.max(initial=-1)
+    if model.nv <= chosen.inverse and depth < chosen.depth:
+        return _by_inverse(model, q, v, a, tau, f_ext, prescribed)
+    return articulated_dynamics(model, q, v, a, tau, prescribed, f_ext)
 
 
-def _small(model: Model, v: Array) -> bool:
-    """Whether M⁻¹ costs less than articulated bodies, and is as good or nearly so."""
-    double, single, accelerator = DENSE_LIMITS
-    if v.dtype == jnp.float64:
-        return model.nv <= (double if loops_are_cheap() else accelerator)
-    if loops_are_cheap():
-        return model.nv <= single and chain_is_short(model.topology, EXACT_LIMIT)
-    return model.nv <= accelerator and chain_is_short(model.topology)
-
-
-def accelerations(model, q, v, a, tau, given, f_ext, dense):
-    """Solve for the accelerations that are not given; returns also what the rule needs.
-
-    By the inverse of the mass matrix if ``dense``, else by articulated bodies. In ground
-    coordinates light links far from the root lose digits, which double precision has to spare.
-    In single precision the mass matrix is taken where they are not lost, with a step of iterative
-    refinement where many joints are in a row, and articulated bodies in body frames.
-    """
+def _by_inverse(model, q, v, a, tau, f_ext, prescribed):
+    """The same by M⁻¹ and a step of iterative refinement. Source: Singh (3)."""
     topology, g = model.topology, ground.pose(model, q)
-    double = v.dtype == jnp.float64
-    if not double and not (dense and chain_is_short(topology)):
-        acc, torque, factor = _in_body_frames(model, q, v, a, tau, f_ext, given)
-        m = ground.motion(model, g, v, acc, f_ext)
-        return acc, torque, g, m, solver(topology, g, model.armature, given, factor)
-    solve = solver(topology, g, model.armature, given, "inverse" if dense else None)
-    acc = jnp.zeros_like(v) if given is None else jnp.where(given, a, 0)
+    M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
+    if prescribed is None:
+        Minv, acc = invert(M), jnp.zeros_like(v)
+    else:
+        free = (~prescribed).astype(v.dtype)
+        both = free[:, None] * free[None, :]
+        Minv, acc = invert(M * both + jnp.diag(1 - free)) * both, jnp.where(prescribed, a, 0)
+    for _ in range(2):
+        torque = ground.torque(model, g, ground.motion(model, g, v, acc, f_ext), v, acc)
+        acc = acc + jnp.matmul(Minv, tau - torque, precision="highest")
+    if prescribed is None:
+        return acc, tau, Minv
+    torque = ground.torque(model, g, ground.motion(model, g, v, acc, f_ext), v, acc)
+    return acc, jnp.where(prescribed, torque, tau), Minv
+
+
+def accelerations(model, q, v, a, tau, prescribed, f_ext):
+    """Accelerations and torques, and what rules need beside them: poses, motion and a solver."""
+    acc, torque, factor = _dynamics(model, q, v, a, tau, f_ext, prescribed)
+    g = ground.pose(model, q)
     m = ground.motion(model, g, v, acc, f_ext)
-    few = topology.tree.depths.max(initial=0) < REFINE_LIMIT
-    for _ in range(1 if double or few else 2):
-        acc = acc + solve(topology, tau - ground.torque(model, g, m, v, acc))
-        m = ground.motion(model, g, v, acc, f_ext)
-    return acc, ground.torque(model, g, m, v, acc), g, m, solve
+    free = jnp.ones_like(v) if prescribed is None else (~prescribed).astype(v.dtype)
+    solver = Solver(factor, g.R, g.p, g.S_own, g.I_own, model.armature, free)
+    return acc, torque, g, m, solver
 
 
-@eqx.filter_custom_jvp
-def _hybrid_dynamics(model, q, v, a, tau, f_ext, given, jacobians):
-    small = _small(model, v)
-    if not small and v.dtype != jnp.float64:
-        return articulated_dynamics(model, q, v, a, tau, given, f_ext)[:2]
-    acc, torque, *_ = accelerations(model, q, v, a, tau, given, f_ext, small)
-    return acc, (tau if given is None else jnp.where(given, torque, tau))
-
-
-@_hybrid_dynamics.def_jvp
-def _hybrid_dynamics_jvp(primals, tangents):
-    *state, jacobians = primals
-    model, v = state[0], state[2]
-    primal, tangent, _ = _implicit(state, tangents[:-1], jacobians or _small(model, v))
-    return primal, tangent
-
-
-@eqx.filter_custom_jvp
-def _in_body_frames(model, q, v, a, tau, f_ext, given):
-    """Accelerations, torques, and the factor of M: of the last one no derivative is taken."""
-    return articulated_dynamics(model, q, v, a, tau, given, f_ext)
-
-
-@_in_body_frames.def_jvp
-def _in_body_frames_jvp(primals, tangents):
-    primal, tangent, factor = _implicit(primals, tangents, False)
-    return (*primal, factor), (*tangent, jax.tree.map(jnp.zeros_like, factor))
-
-
-def _implicit(primals, tangents, dense):
-    """Accelerations and torques, their tangents, and what M was solved by."""
-    model, q, v, a, tau, f_ext, given = primals
+@_dynamics.def_jvp
+def _dynamics_jvp(primals, tangents):
+    model, q, v, a, tau, f_ext, prescribed = primals
     dmodel, dq, dv, da, dtau, df_ext, _ = tangents
-    acc, torque, g, m, solve = accelerations(model, q, v, a, tau, given, f_ext, dense)
+    acc, torque, g, m, solve = accelerations(model, q, v, a, tau, prescribed, f_ext)
     r = residual(model, g, m)
-    dknown = None if da is None or given is None else jnp.where(given, da, 0)
+    dknown = None if da is None or prescribed is None else jnp.where(prescribed, da, 0)
     change = _torque_tangent(model, q, v, acc, g, r, dmodel, dq, dv, dknown, df_ext)
     change = jnp.zeros_like(v) if change is None else change
-    rhs = -change if dtau is None else dtau - change
-    dfree = solve(model.topology, rhs)
-    if given is None:
-        return (acc, tau), (dfree, dtau), solve.factor
-    dacc = dfree if dknown is None else dfree + dknown
-    zero = jnp.zeros_like(v)
-    reaction = torque_map(model.topology, r, jnp.concatenate([zero, zero, dfree]))
-    reaction = change + reaction + model.armature * dfree
-    dtau_in = jnp.zeros_like(tau) if dtau is None else dtau
-    primal = acc, jnp.where(given, torque, tau)
-    return primal, (dacc, jnp.where(given, reaction, dtau_in)), solve.factor
+    dacc = dfree = solve(model.topology, -change if dtau is None else dtau - change)
+    dtorque = jnp.zeros_like(tau) if dtau is None else dtau
+    if prescribed is not None:
+        dacc = dfree if dknown is None else dfree + dknown
+        zero = jnp.zeros_like(v)
+        reaction = torque_map(model.topology, r, jnp.concatenate([zero, zero, dfree]))
+        reaction = change + reaction + model.armature * dfree
+        dtorque = jnp.where(prescribed, reaction, dtorque)
+    unmoved = jax.tree.map(jnp.zeros_like, solve.factor)
+    return (acc, torque, solve.factor), (dacc, dtorque, unmoved)
 
 
 @checked
+@lanes
 def forward_dynamics(
     model: Model,
     q: Float[Array, " nq"],
@@ -202,30 +173,21 @@ def forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Accelerations under the torques ``tau``, with exact analytical derivatives.
 
-    Source: value: for small robots the inverse of the mass matrix (:func:`rbd_jax.crba`), else
-    Kim, Table 3, in ground coordinates in float64, in body frames (that of :func:`rbd_jax.aba`)
-    in float32; derivative: Singh (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
+    Source: value: Kim, Table 3, in body frames (that of :func:`rbd_jax.aba`); on an accelerator, for
+    robots that are not too large, Singh (3), by the inverse of the mass matrix. Derivative: Singh
+    (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
 
     Arguments as :func:`inverse_dynamics`, with torques (N m, N) in and accelerations out.
-    A jvp or vjp costs one operator and one solve beside the value. In float32 derivatives are right
-    to about 1e-6, but for long chains (1e-3 at 30 degrees of freedom in a row) and, by 1e-5, those
-    by q of a humanoid with hands.
+    A jvp or vjp costs one operator and one solve beside the value.
 
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    return _hybrid_dynamics(model, q, v, jnp.zeros_like(v), tau, f_ext, None, False)[0]
-
-
-def forward_dynamics_for_jacobians(model, q, v, tau, f_ext) -> Float[Array, " nv"]:
-    """:func:`forward_dynamics` whose rule inverts M, for those who push many tangents at once.
-
-    Assembling takes M⁻¹ anyway; here it also gives the accelerations, and no articulated bodies.
-    """
-    return _hybrid_dynamics(model, q, v, jnp.zeros_like(v), tau, f_ext, None, True)[0]
+    return _dynamics(model, q, v, jnp.zeros_like(v), tau, f_ext, None)[0]
 
 
 @checked
+@lanes
 def hybrid_dynamics(
     model: Model,
     q: Float[Array, " nq"],
@@ -251,8 +213,8 @@ def hybrid_dynamics(
     Returns:
         ``(a, tau)`` complete: inputs where given, results elsewhere.
     """
-    given = of_bodies(model.topology, prescribed[:, None])[:, 0]
-    return _hybrid_dynamics(model, q, v, a, tau, f_ext, given, False)
+    by_dof = of_bodies(model.topology, prescribed[:, None])[:, 0]
+    return _dynamics(model, q, v, a, tau, f_ext, by_dof)[:2]
 
 
 # --- the inverse of a matrix --------------------------------------------------
@@ -275,6 +237,7 @@ def _at_rest(model: Model) -> Model:
 
 
 @checked
+@lanes
 def mass_matrix_product(
     model: Model, q: Float[Array, " nq"], a: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
@@ -283,6 +246,7 @@ def mass_matrix_product(
 
 
 @checked
+@lanes
 def mass_matrix_solve(
     model: Model, q: Float[Array, " nq"], tau: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
@@ -290,9 +254,29 @@ def mass_matrix_solve(
     return forward_dynamics(_at_rest(model), q, jnp.zeros_like(tau), tau)
 
 
+@eqx.filter_custom_jvp
+def _mass_matrix_inverse(model, q):
+    zero = jnp.zeros((model.nv,), model.dtype)
+    *_, g, _, solver = accelerations(model, q, zero, zero, zero, None, None)
+    if not isinstance(solver.factor, articulated.Factor):
+        return solver.factor
+    X = solver.columns(model.topology, jnp.eye(model.nv, dtype=model.dtype))
+    return 0.5 * (X + X.T)
+
+
+@_mass_matrix_inverse.def_jvp
+def _mass_matrix_inverse_jvp(primals, tangents):
+    X = _mass_matrix_inverse(*primals)
+    dM = eqx.filter_jvp(crba, primals, tangents)[1]
+    product = jnp.matmul(dM, X, precision="highest")
+    return X, -jnp.matmul(X, product, precision="highest")
+
+
 @checked
+@lanes
 def mass_matrix_inverse(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
-    """``M(q)⁻¹``, symmetric, with analytical derivatives. Source: Singh (34) on unit columns."""
-    eye = jnp.eye(model.nv, dtype=model.dtype)
-    Minv = jax.vmap(lambda b: mass_matrix_solve(model, q, b))(eye)
-    return 0.5 * (Minv + Minv.T)
+    """``M(q)⁻¹``, symmetric, with the analytical derivative ``−M⁻¹ δM M⁻¹``.
+
+    Source: Singh, §IV-E: the factor of articulated bodies, applied to unit columns.
+    """
+    return _mass_matrix_inverse(model, q)

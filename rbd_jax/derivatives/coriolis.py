@@ -6,16 +6,32 @@ from jaxtyping import Array, Float
 
 from .._check import checked
 from ..algorithms import ground
+from ..algorithms._tree import ancestor_matrices, of_bodies
+from ..lanes import lanes
 from ..model import Model
-from ._operator import coriolis_matrix as _coriolis_matrix, residual
+from ..spatial import inertia
+from ..spatial.motion import cross_twist
+from ._operator import composites, residual
+from .idsva import dot
 
 
 def _at(model: Model, g: ground.Pose, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
-    m = ground.motion(model, g, v, jnp.zeros_like(v), None)
-    return _coriolis_matrix(model.topology, residual(model, g, m))
+    """``C_ij = ½ 2B^Cᵀ S_i · S_j + I^C S_i · Ṡ_j`` for j at or above i, ``S_jᵀ (B S + I Ṡ)_i``."""
+    topology, S = model.topology, g.S
+    r = residual(model, g, ground.motion(model, g, v, jnp.zeros_like(v), None))
+    dS = cross_twist(of_bodies(topology, r.v), S)
+    C = composites(topology, r)
+    below = 0.5 * C.two_B(S[:, :3]) + inertia.apply(C.I, dS)
+    rows = S, dS, inertia.apply(C.I, S), 0.5 * C.two_B_transposed(S), below
+
+    def entry(i, j):
+        return ((dot(i[3], j[0][:3]) + dot(i[2], j[1]), dot(j[0], i[4])),)
+
+    return ancestor_matrices(topology.dofs_above, entry, rows)[0]
 
 
 @checked
+@lanes
 def coriolis_matrix(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nv nv"]:
@@ -29,6 +45,7 @@ def coriolis_matrix(
 
 
 @checked
+@lanes
 def christoffel(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """The symbols Γ of the second index convention ``C_ij = Σ_k Γ_ijk v_k``.
 

@@ -6,14 +6,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
+from ..lanes import lanes
 from ..model import Model
-from ._maps import inverse_matrix
 from ._operator import residual
 from ._rules import accelerations
 from .idsva import torque_matrices
 
+Method = Literal["auto", "aza", "dmm"]
+
 
 @checked
+@lanes
 def forward_dynamics_derivatives(
     model: Model,
     q: Float[Array, " nq"],
@@ -21,7 +24,7 @@ def forward_dynamics_derivatives(
     tau: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None = None,
     *,
-    method: Literal["dmm", "aza"] = "dmm",
+    method: Method = "auto",
 ) -> tuple[Float[Array, "nv nv"], Float[Array, "nv nv"], Float[Array, "nv nv"]]:
     """``(∂a/∂q, ∂a/∂v, M⁻¹)`` in the tangent space: column k is along ``integrate(q, ε e_k)``.
 
@@ -31,13 +34,13 @@ def forward_dynamics_derivatives(
         model: the robot.
         q: configuration. v: velocity. tau: torques (N m, N).
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).
-        method: how to multiply by M⁻¹: ``"dmm"`` makes the inverse matrix and multiplies by it
-            (in float32 that of a chain of over 24 degrees of freedom by the other algorithm),
-            ``"aza"`` runs the paper's ABA-zero algorithm on every column, articulated inertias
-            computed once.
+        method: how to multiply by M⁻¹: ``"aza"`` solves for every column with the factor that
+            forward dynamics leaves behind, ``"dmm"`` makes the inverse matrix and multiplies by it,
+            which loses digits on long chains; ``"auto"`` takes the first.
 
     Returns:
-        Derivatives of :func:`rbd_jax.forward_dynamics`; ``∂a/∂τ = M⁻¹``.
+        Derivatives of :func:`rbd_jax.forward_dynamics`; ``∂a/∂τ = M⁻¹``. Cost: O(n² d), d the depth
+        of the tree.
 
     Raises:
         ValueError: for a wrong shape or an unknown method.
@@ -45,17 +48,19 @@ def forward_dynamics_derivatives(
     return acceleration_with_derivatives(model, q, v, tau, f_ext, method)[1]
 
 
-def acceleration_with_derivatives(model, q, v, tau, f_ext, method="dmm"):
+def acceleration_with_derivatives(model, q, v, tau, f_ext, method: Method = "auto"):
     """``a`` and ``(∂a/∂q, ∂a/∂v, M⁻¹)``, see :func:`forward_dynamics_derivatives`."""
-    dense = method == "dmm"
-    a, _, g, m, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext, dense)
+    if method not in ("auto", "aza", "dmm"):
+        raise ValueError(
+            f"forward_dynamics_derivatives: method must be 'auto', 'aza' or 'dmm', got {method!r}"
+        )
+    a, _, g, m, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext)
     dq, dv = torque_matrices(model, residual(model, g, m))[:2]
+    eye = jnp.eye(model.nv, dtype=dq.dtype)
     if method == "dmm":
-        Minv = inverse_matrix(model.topology, solver)
+        Minv = solver.columns(model.topology, eye)
         by_q, by_v = (jnp.matmul(Minv, -x, precision="highest") for x in (dq, dv))
-        return a, (by_q, by_v, Minv)
-    if method == "aza":
-        columns = jnp.concatenate([-dq, -dv, jnp.eye(model.nv, dtype=dq.dtype)], axis=1)
+    else:
+        columns = jnp.concatenate([-dq, -dv, eye], axis=1)
         by_q, by_v, Minv = jnp.split(solver.columns(model.topology, columns), 3, axis=1)
-        return a, (by_q, by_v, Minv)
-    raise ValueError(f"forward_dynamics_derivatives: method must be 'dmm' or 'aza', got {method!r}")
+    return a, (by_q, by_v, 0.5 * (Minv + Minv.T))

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from .._check import checked
 from ..algorithms._tree import sum_dofs
+from ..lanes import lanes
 from ..model import Model, motion_subspace, velocity_from_rate
 from ._perturbation import given, placement_twists, subspace_rates
 
@@ -42,6 +43,7 @@ class Perturbation(NamedTuple):
 
 
 @checked
+@lanes
 def perturbation_of(
     model: Model,
     q: Float[Array, " nq"],

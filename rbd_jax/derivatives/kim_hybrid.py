@@ -11,6 +11,7 @@ from .._check import checked
 from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.hybrid import _ends
+from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import articulated, inertia, so3
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
@@ -18,6 +19,7 @@ from .kim import Perturbation, complete
 
 
 @checked
+@lanes
 def kim_forward_dynamics_derivative(
     model: Model,
     q: Float[Array, " nq"],
@@ -50,6 +52,7 @@ def kim_forward_dynamics_derivative(
 
 
 @checked
+@lanes
 def kim_hybrid_dynamics_derivative(
     model: Model,
     q: Float[Array, " nq"],

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 from .._check import checked
 from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
+from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
@@ -13,6 +14,7 @@ from .kim import Perturbation, complete
 
 
 @checked
+@lanes
 def kim_inverse_dynamics_derivative(
     model: Model,
     q: Float[Array, " nq"],

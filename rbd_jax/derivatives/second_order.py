@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from .._check import checked
 from ..algorithms import ground
 from ..algorithms._tree import of_bodies, subtree_sum
+from ..lanes import lanes
 from ..model import Model, integrate
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench
@@ -51,6 +52,7 @@ class Hessian(NamedTuple):
 
 
 @checked
+@lanes
 def mass_matrix_derivative(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """``∂M_ij/∂q_k`` along ``integrate(q, ε e_k)``, in closed form.
 
@@ -85,6 +87,7 @@ def _symmetric(x: Array) -> Array:
 
 
 @checked
+@lanes
 def inverse_dynamics_second_derivatives(
     model: Model,
     q: Float[Array, " nq"],
@@ -110,6 +113,7 @@ def inverse_dynamics_second_derivatives(
 
 
 @checked
+@lanes
 def inverse_dynamics_hessian(
     model: Model,
     q: Float[Array, " nq"],
@@ -136,6 +140,7 @@ def inverse_dynamics_hessian(
 
 
 @checked
+@lanes
 def forward_dynamics_second_derivatives(
     model: Model,
     q: Float[Array, " nq"],
@@ -164,6 +169,7 @@ def forward_dynamics_second_derivatives(
 
 
 @checked
+@lanes
 def forward_dynamics_hessian(
     model: Model,
     q: Float[Array, " nq"],

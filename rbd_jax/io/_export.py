@@ -38,14 +38,14 @@ def export_urdf(model: Model, source: Source, path: str | Path | None = None) ->
     Raises:
         ValueError: if the file is that of another robot, or a change cannot be written as URDF.
         Changes of armature, pitch and gravity, which URDF has no place for, and of limits, which
-        are not written, are warned of. The robot's name and its executors are not compared.
+        are not written, are warned of. The robot's name is not compared.
     """
     text, where = read_source(source)
     spec = read_urdf(text)
     own_root = any(j.name == ROOT_JOINT for j in spec.joints)
     floating = model.joint_names[:1] == (ROOT_JOINT,) and not own_root
     nominal = build_model(spec, floating_base=floating, dtype=model.dtype)
-    ours, theirs = (replace(m.topology, name="", executors=()) for m in (model, nominal))
+    ours, theirs = (replace(m.topology, name="") for m in (model, nominal))
     differ = [f.name for f in fields(ours) if getattr(ours, f.name) != getattr(theirs, f.name)]
     if differ:
         raise ValueError(

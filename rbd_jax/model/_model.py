@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import checked
+from ..lanes import lanes
 from ..spatial import se3, so3
 from ._joints import GROUPS
 from ._topology import Topology
@@ -175,6 +176,7 @@ def _per_joint(model: Model, name: str, of_q: bool, args: tuple) -> Array:
 
 
 @checked
+@lanes
 def integrate(model: Model, q: Float[Array, " nq"], dv: Float[Array, " nv"]) -> Float[Array, " nq"]:
     """``q ⊕ dv``: move along the tangent ``dv`` (a velocity times a time), exactly on the manifold.
 
@@ -187,6 +189,7 @@ def integrate(model: Model, q: Float[Array, " nq"], dv: Float[Array, " nv"]) -> 
 
 
 @checked
+@lanes
 def difference(
     model: Model, q0: Float[Array, " nq"], q1: Float[Array, " nq"]
 ) -> Float[Array, " nv"]:
@@ -195,6 +198,7 @@ def difference(
 
 
 @checked
+@lanes
 def rate_from_velocity(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, " nq"]:
@@ -203,6 +207,7 @@ def rate_from_velocity(
 
 
 @checked
+@lanes
 def velocity_from_rate(
     model: Model, q: Float[Array, " nq"], dq: Float[Array, " nq"]
 ) -> Float[Array, " nv"]:

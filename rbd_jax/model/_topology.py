@@ -16,10 +16,9 @@ NV = {"revolute": 1, "prismatic": 1, "helical": 1, "spherical": 3, "translation"
 class Tree:
     """Parents (−1 is the world) of nodes numbered parents first, and what follows from them."""
 
-    def __init__(self, parents: tuple[int, ...], executors: tuple[str, ...] = ()):
+    def __init__(self, parents: tuple[int, ...]):
         self.parents = parents
         self.n = len(parents)
-        self.executors = executors
 
     @cached_property
     def parent_rows(self) -> np.ndarray:
@@ -56,6 +55,17 @@ class Tree:
             if p >= 0:
                 mask[i] |= mask[p]
         return mask
+
+    @cached_property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Every node with each of its ancestors: nodes in their order, nearest ancestors first."""
+        i, j = [], []
+        for node, up in enumerate(self.parents):
+            while up >= 0:
+                i.append(node)
+                j.append(up)
+                up = self.parents[up]
+        return np.array(i, dtype=np.int32), np.array(j, dtype=np.int32)
 
     @cached_property
     def jumps(self) -> list[np.ndarray]:
@@ -134,9 +144,8 @@ class Topology:
     Robots that differ in their name alone have equal topologies: they can be stacked into a fleet
     and share compiled functions.
 
-    ``composites`` lists the joints that stand for several bodies, as ``(name, first, count)``;
-    ``mimics`` the joints that follow another one, as ``(joint, target, multiplier, offset)``;
-    ``executors`` how passes over the tree are to be done, see :func:`rbd_jax.with_executors`.
+    ``composites`` lists the joints that stand for several bodies, as ``(name, first, count)``,
+    ``mimics`` the joints that follow another one, as ``(joint, target, multiplier, offset)``.
     """
 
     name: str
@@ -148,7 +157,6 @@ class Topology:
     frame_bodies: tuple[int, ...]
     composites: tuple[tuple[str, int, int], ...] = ()
     mimics: tuple[tuple[str, str, float, float], ...] = ()
-    executors: tuple[str, ...] = ()
 
     @cached_property
     def _key(self) -> tuple:
@@ -204,7 +212,13 @@ class Topology:
     @cached_property
     def tree(self) -> Tree:
         """The tree of bodies."""
-        return Tree(self.parents, self.executors)
+        return Tree(self.parents)
+
+    @cached_property
+    def dofs_above(self) -> np.ndarray:
+        """``[i, j]``: degree of freedom j moves the body of i or one above it, bool (nv, nv)."""
+        b = self.dof_bodies
+        return self.tree.ancestor_mask[np.ix_(b, b)]
 
     @cached_property
     def dof_tree(self) -> Tree:
@@ -213,7 +227,7 @@ class Topology:
         for i, p in enumerate(self.parents):
             above = int(self.v_starts[p + 1]) - 1 if p >= 0 else -1
             parents += [above, *range(self.v_starts[i], self.v_starts[i + 1] - 1)]
-        return Tree(tuple(int(p) for p in parents), self.executors)
+        return Tree(tuple(int(p) for p in parents))
 
     def bodies_of(self, *kinds: str) -> np.ndarray:
         """Indices of the bodies moved by a joint of one of ``kinds``."""

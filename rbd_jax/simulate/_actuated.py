@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..derivatives._rules import forward_dynamics, forward_dynamics_for_jacobians, inverse_dynamics
+from ..derivatives._rules import forward_dynamics, inverse_dynamics
 from ..model import Model
 
 
@@ -14,13 +14,10 @@ class Actuated(eqx.Module):
     model: Model
     tau: Float[Array, " nv"]
     f_ext: Float[Array, "nb 6"] | None
-    for_jacobians: bool = eqx.field(static=True, default=False)
-    """Whether many tangents at once will be pushed through."""
 
     def __call__(self, t: Array, q: Array, v: Array) -> Float[Array, " nv"]:
         """``a(t, q, v)``."""
-        dynamics = forward_dynamics_for_jacobians if self.for_jacobians else forward_dynamics
-        return dynamics(self.model, q, v, self.tau, self.f_ext)
+        return forward_dynamics(self.model, q, v, self.tau, self.f_ext)
 
     def force(self, t: Array, q: Array, v: Array) -> Float[Array, " nv"]:
         """All generalized forces ``M a + C v``, known without solving for the accelerations."""

@@ -8,12 +8,14 @@ from jaxtyping import Array, Float
 
 from .._check import checked
 from ..derivatives.fdsva import acceleration_with_derivatives
+from ..lanes import lanes
 from ..model import Model, rate_from_velocity, velocity_from_rate
 from ._actuated import Actuated
 from ._integrators import accelerated_once, resolve, semi_implicit_euler
 
 
 @checked
+@lanes
 def step(
     model: Model,
     q: Float[Array, " nq"],
@@ -30,6 +32,7 @@ def step(
 
 
 @checked
+@lanes
 def step_derivatives(
     model: Model,
     q: Float[Array, " nq"],
@@ -56,7 +59,7 @@ def step_derivatives(
     robot = accelerated_once(integrator, model, dt)
 
     def actuated(q, v, tau):
-        acceleration = Actuated(model, tau, f_ext, for_jacobians=True)
+        acceleration = Actuated(model, tau, f_ext)
         return resolve(integrator)(model, acceleration, t, q, v, dt)
 
     def accelerated(q, v, a):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._check import checked, of_dtype
+from ..lanes import lanes
 from ..model import Model
 from ._actuated import Actuated
 from ._integrators import with_memory
@@ -41,6 +42,7 @@ class Episode(NamedTuple):
 
 
 @checked
+@lanes
 def rollout(
     model: Model,
     q0: Float[Array, " nq"],
