@@ -12,7 +12,7 @@ from jax.core import ShapedArray, Tracer, eval_jaxpr
 from . import _machine
 from ._ir import Unsupported
 from ._primitive import Program, bind
-from ._private import ArrayImpl, dropped_with_others
+from ._private import ArrayImpl, compiles, dropped_with_others
 from ._read import read_program
 
 F = TypeVar("F", bound=Callable)
@@ -50,7 +50,7 @@ def lanes(f: F, strict: bool = False) -> F:
         if not enabled():
             return f(*args, **kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
-        if set(map(type, leaves)) == _CONCRETE and not jax.config.read("jax_disable_jit"):
+        if set(map(type, leaves)) == _CONCRETE and compiles():
             return _eager(f, strict, tree)(*leaves)
         return _apply(f, strict, tree, leaves)
 
