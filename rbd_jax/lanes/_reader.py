@@ -43,8 +43,9 @@ FOLD: dict[str, Callable] = {
 class Reader:
     """Collects the operations of one block."""
 
-    def __init__(self):
+    def __init__(self, traced: dict | None = None):
         self.ops: list[Op] = []
+        self._traced: dict = {} if traced is None else traced
 
     def run(self, jaxpr, consts, inputs: list[Value]) -> list[Value]:
         """Append the operations of a jaxpr; returns its outputs."""
@@ -61,7 +62,7 @@ class Reader:
                 if name in RULES:
                     outs = RULES[name](self, eqn, *ins)
                 elif hasattr(eqn.primitive, "expand"):
-                    outs = self.inline(lambda *xs, e=eqn: e.primitive.expand(*xs, **e.params), *ins)
+                    outs = self._expand(eqn, ins)
                 else:
                     raise Unsupported("there is no rule for it")
             outs = [outs] if isinstance(outs, Value) else outs
@@ -70,9 +71,23 @@ class Reader:
 
     def inline(self, f: Callable, *ins: Value) -> list[Value]:
         """Append the operations of a function of JAX arrays."""
-        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-            closed = jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in ins))
+        closed = _traced(f, ins)
         return self.run(closed.jaxpr, closed.consts, list(ins))
+
+    def _expand(self, eqn, ins: list[Value]) -> list[Value]:
+        """Inline a primitive that says itself which function it is."""
+        if id(eqn) not in self._traced:  # a loop is read more than once
+            closed = _traced(lambda *xs: eqn.primitive.expand(*xs, **eqn.params), ins)
+            self._traced[id(eqn)] = eqn, closed  # as long as it is kept, its id is its own
+        closed = self._traced[id(eqn)][1]
+        return self.run(closed.jaxpr, closed.consts, ins)
+
+    def block(self, closed, inputs: list[Value]) -> Block:
+        """The inside of a loop or branch, or a whole program, as a block of its own."""
+        reader = Reader(self._traced)
+        jaxpr, consts = parts(closed)
+        outputs = reader.run(jaxpr, consts, inputs)
+        return Block(inputs, outputs, alive(reader.ops, outputs))
 
     # --- building operations ---
 
@@ -129,8 +144,9 @@ class Reader:
         parts = [p for p in parts if p.shape[axis]] or parts[:1]
         if len(parts) == 1:
             return parts[0]
-        if all(p.const is not None for p in parts):
-            return constant(np.concatenate([p.const for p in parts], axis))
+        known = [p.const for p in parts if p.const is not None]
+        if len(known) == len(parts):
+            return constant(np.concatenate(known, axis))
         shape = list(parts[0].shape)
         shape[axis] = sum(p.shape[axis] for p in parts)
         return self.op("concat", parts, shape, parts[0].dtype, axis=axis)
@@ -155,12 +171,9 @@ class Reader:
         ]
 
 
-def block_of(closed, inputs: list[Value]) -> Block:
-    """The inside of a loop or branch, or a whole program, as a block of its own."""
-    reader = Reader()
-    jaxpr, consts = parts(closed)
-    outputs = reader.run(jaxpr, consts, inputs)
-    return Block(inputs, outputs, alive(reader.ops, outputs))
+def _traced(f: Callable, ins):
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        return jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in ins))
 
 
 def alive(ops: list[Op], outputs: list[Value]) -> list[Op]:
