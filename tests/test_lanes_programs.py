@@ -121,7 +121,8 @@ def reshaped(x, y):
     n = x.shape[0]
     return (x.reshape(-1), (x + y).reshape(2 * n, 2).sum(1),
             x.reshape(n, 2, 2) * y.reshape(n, 2, 2), x.reshape(-1)[3:7] * 2,
-            x.ravel().reshape(4, n) + y.T, (x * y).reshape(1, n, 1, 4), x[:0].reshape(0, 2, 2))  # fmt: skip
+            x.ravel().reshape(4, n) + y.T, (x * y).reshape(1, n, 1, 4),
+            x[:0].reshape(0, 2, 2))  # fmt: skip
 
 
 @program
@@ -455,6 +456,23 @@ SMOOTH = [
     nested,
     solved,
 ]
+
+
+def test_long_programs():
+    """Hundreds of operations, one after the other: neither deep recursions nor long searches."""
+
+    def f(x):
+        a = b = c = d = x
+        for _ in range(300):
+            a = a * 0.5 + 1
+            b = b[::-1]
+        for k in range(30):
+            c = jnp.concatenate([c[1:], c[::-1]])[: c.shape[0]]
+            d = d.at[k % 3].add(d[(k + 1) % 3]) * 0.5
+        return a, jnp.sin(a).sum(0), b, c, d
+
+    for rows in (3, 9):
+        agree(f, numbers((rows, 4), "float32", 1, 9), sizes=(9,))
 
 
 def total(f):

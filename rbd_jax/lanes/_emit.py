@@ -247,6 +247,9 @@ class Emitter(Storage):
         stores = [(v, self.place_for(v)) for v in step.stored]
 
         def body(loops: tuple):
+            for v in plan.marks(step):  # else a long chain of operations were a deep recursion
+                for idx in elements(v.shape, plan.axes.looped(v.shape), loops):
+                    self.read(v, idx)
             for v, place in stores:
                 for idx in elements(v.shape, plan.axes.looped(v.shape), loops):
                     self.store(place, idx, self.read(v, idx))

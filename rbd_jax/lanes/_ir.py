@@ -24,7 +24,7 @@ class Unsupported(Exception):
 class Value:
     """An array of one sample, or of all samples if it is uniform."""
 
-    __slots__ = ("const", "dtype", "op", "shape", "uniform")
+    __slots__ = ("const", "dtype", "op", "shape", "uniform", "views")
 
     def __init__(self, shape, dtype, uniform=False, const=None, op=None):
         self.shape: tuple[int, ...] = tuple(map(int, shape))
@@ -32,6 +32,8 @@ class Value:
         self.uniform: bool = uniform
         self.const: np.ndarray | None = const
         self.op: Op | None = op
+        self.views = 0
+        """So many views lie over each other here."""
 
     @property
     def size(self) -> int:

@@ -93,9 +93,13 @@ def _split(program: Block) -> tuple[Block, Block, list[Value]]:
 
 def _all_parts(v: Value) -> list[Value]:
     """A value and everything that is seen through it."""
-    if v.op is None or v.op.name not in VIEWS:
-        return [v]
-    return [v, *(p for x in v.op.ins for p in _all_parts(x))]
+    found, waiting = {}, [v]
+    while waiting:
+        v = waiting.pop()
+        if v not in found and v.op is not None and v.op.name in VIEWS:
+            waiting += v.op.ins
+        found[v] = None
+    return list(found)
 
 
 def _uniform_operands(e: Emitter, inputs: list[Value], numbers: dict[Value, int]) -> None:

@@ -9,7 +9,9 @@ nothing: they only say where an element is read.
 from dataclasses import dataclass, field
 
 from ._ir import ANY, Block, Op, Sym, Value
-from ._reads import ABSTRACT, OTHER, VIEWS, Axes, anywhere, bases, reads, taken
+from ._reads import OTHER, VIEWS, Axes, anywhere, bases, reads, seen_through, taken
+
+_DEEPEST = 32  # operations that are computed inside each other at most
 
 
 @dataclass(eq=False)
@@ -127,6 +129,18 @@ class Plan:
         return all(i == o or (o is ANY and not isinstance(i, Sym))
                    for i, o in zip(idx, own, strict=True))  # fmt: skip
 
+    def marks(self, step: Step) -> list[Value]:
+        """Values of a group so near to each other that few operations lie between them."""
+        found, depth = [], {}
+        for op in step.ops:
+            far = max((depth.get(id(p), 0) for p, _, _ in self._needs[id(op)]), default=0)
+            far += 1 + max((v.views for v in op.ins), default=0)
+            if far > _DEEPEST:
+                far = 0
+                found.append(op.outs[0])
+            depth[id(op)] = far
+        return found
+
     def _find_stored(self) -> None:
         where = {id(op): k for k, step in enumerate(self.steps) for op in step.ops}
         outputs = {id(b[0]) for v in self.block.outputs
@@ -167,37 +181,23 @@ def assemble(block: Block) -> None:
         for inner in op.blocks:
             assemble(inner)
     mark_lazy(block)
+    waiting = [(v, axes.pattern(v.shape)) for v in block.outputs]
     for op in block.ops:
         if op.name not in VIEWS and not op.params.get("lazy"):
-            for v, idx in reads(op, axes):
-                _assemble_at(v, idx)
+            waiting += reads(op, axes)
             if op.blocks:
-                for v in op.params["consts"]:
-                    _assemble_at(v, anywhere(v))
-    for v in block.outputs:
-        _assemble_at(v, axes.pattern(v.shape))
-
-
-def _assemble_at(v: Value, idx: tuple) -> None:
-    op = v.op
-    if v.const is not None or op is None:
-        return
-    if op.params.get("lazy"):
-        for x in op.ins:
-            _assemble_at(x, idx)
-    elif op.name == "view":
-        x, *tables = op.ins
-        _assemble_at(x, op.params["index"](ABSTRACT, idx))
-        for t in tables:
-            _assemble_at(t, anywhere(t))
-    elif op.name == "concat" and isinstance(idx[op.params["axis"]], Sym):
-        op.name = "assemble"
-        axes = anywhere(v)
-        for part in op.ins:
-            _assemble_at(part, axes)
-    elif op.name == "concat":
-        for part in op.ins:
-            _assemble_at(part, idx)
+                waiting += [(v, anywhere(v)) for v in op.params["consts"]]
+    done: set[tuple[Value, tuple]] = set()
+    while waiting:
+        v, idx = place = waiting.pop()
+        if v.const is not None or v.op is None or place in done:
+            continue
+        done.add(place)
+        if v.op.name == "concat" and isinstance(idx[v.op.params["axis"]], Sym):
+            v.op.name = "assemble"
+            waiting += [(part, anywhere(part)) for part in v.op.ins]
+        elif v.op.name in VIEWS or v.op.params.get("lazy"):
+            waiting += seen_through(v, idx)
 
 
 def mark_lazy(block: Block) -> None:
@@ -210,7 +210,7 @@ def mark_lazy(block: Block) -> None:
             for v in taken(inner):
                 consumers.setdefault(v, []).extend([(op, v), (op, v)])
     outputs = set(map(id, block.outputs))
-    axes = Axes(block)
+    axes, depth = Axes(block), {}
     for op in reversed(block.ops):
         v = op.outs[0]
         users = consumers.get(v, [])
@@ -228,12 +228,19 @@ def mark_lazy(block: Block) -> None:
         if final is not None and final.name == "scatter":
             update = user is not final or user.ins[2] is v
             once = update and not any(_sees(x, final.ins[0]) for x in op.ins)
-        if once:
+        depth[v] = depth.get(user.outs[0], 0) + 1
+        if once and depth[v] < _DEEPEST:
             op.params["lazy"] = final
 
 
 def _sees(v: Value, x: Value) -> bool:
     """Whether a value is read through views of another."""
-    if v is x:
-        return True
-    return v.op is not None and v.op.name in VIEWS and any(_sees(y, x) for y in v.op.ins)
+    waiting, done = [v], set()
+    while waiting:
+        v = waiting.pop()
+        if v is x:
+            return True
+        if v not in done and v.op is not None and v.op.name in VIEWS:
+            waiting += v.op.ins
+        done.add(v)
+    return False

@@ -13,6 +13,7 @@ from jax.extend import core as jcore
 
 from ._ir import Block, Op, Unsupported, Value, constant, converted, reshape_map
 
+_MOST_VIEWS = 16  # views of views, before they are copied
 _FOLD_LIMIT = 1 << 18  # elements of a table that is computed while compiling
 
 RULES: dict[str, Callable] = {}
@@ -93,8 +94,12 @@ class Reader:
 
     def op(self, name: str, ins, shape, dtype, **params) -> Value:
         """Append an operation with one output."""
+        if name in ("view", "concat"):
+            ins = [self.copy(v) if v.views >= _MOST_VIEWS else v for v in ins]
         out = Value(shape, dtype, all(v.uniform for v in ins))
         out.op = Op(name, list(ins), [out], params)
+        if name in ("view", "concat"):
+            out.views = 1 + max(v.views for v in ins)
         self.ops.append(out.op)
         return out
 
@@ -166,9 +171,11 @@ class Reader:
 
     def solid(self, xs) -> list[Value]:
         """The same, but copied if they are joined of parts: for loops, which read anywhere."""
-        return [
-            self.op("map", [x], x.shape, x.dtype, fn="copy") if _is_joined(x) else x for x in xs
-        ]
+        return [self.copy(x) if _is_joined(x) else x for x in xs]
+
+    def copy(self, x: Value) -> Value:
+        """The same, as an array of its own."""
+        return self.op("map", [x], x.shape, x.dtype, fn="copy")
 
 
 def _traced(f: Callable, ins):

@@ -139,27 +139,33 @@ def reads(op: Op, axes: Axes) -> list[tuple[Value, tuple]]:
 
 def bases(v: Value, idx: tuple) -> list[tuple[Value, tuple]]:
     """Through views, the arrays in memory or registers that are read, and where."""
+    found: dict[tuple[Value, tuple], bool] = {}  # whether it is a base, each looked at once
+    waiting = [(v, idx)]
+    while waiting:
+        place = waiting.pop()
+        if place in found or place[0].const is not None:
+            continue
+        op = place[0].op
+        found[place] = op is None or op.name not in VIEWS and not op.params.get("lazy")
+        if not found[place]:
+            waiting += reversed(seen_through(*place))
+    return [place for place, base in found.items() if base]
+
+
+def seen_through(v: Value, idx: tuple) -> list[tuple[Value, tuple]]:
+    """What an element of a view, or of an operation that is computed where it is taken, reads."""
     op = v.op
-    if v.const is not None:
-        return []
-    if op is None or op.name not in VIEWS and not op.params.get("lazy"):
-        return [(v, idx)]
+    assert op is not None
     if op.name == "view":
         x, *tables = op.ins
-        found = bases(x, op.params["index"](ABSTRACT, idx))
-        for t in tables:
-            found += bases(t, anywhere(t))
-        return found
-    if op.name == "concat" and not isinstance(idx[op.params["axis"]], int):
-        return [b for part in op.ins for b in bases(part, idx)]
-    if op.name == "concat":
+        return [(x, op.params["index"](ABSTRACT, idx)), *((t, anywhere(t)) for t in tables)]
+    if op.name == "concat" and isinstance(at := idx[op.params["axis"]], int):
         k = op.params["axis"]
-        at = idx[k]
         for part in op.ins:
             if at < part.shape[k]:
-                return bases(part, (*idx[:k], at, *idx[k + 1 :]))
+                return [(part, (*idx[:k], at, *idx[k + 1 :]))]
             at -= part.shape[k]
-    return [b for x in op.ins for b in bases(x, idx)]
+    return [(x, idx) for x in op.ins]
 
 
 def is_large(op: Op, axes: Axes) -> bool:
