@@ -45,7 +45,11 @@ def pytest_configure(config):
     if config.getoption("--typecheck"):
         from jaxtyping import install_import_hook
 
-        install_import_hook("rbd_jax", "beartype.beartype")
+        # all rooms but the compiler, whose million small calls would take minutes
+        rooms = [
+            p.stem for p in (ROOT / "rbd_jax").iterdir() if p.stem not in ("lanes", "__init__")
+        ]
+        install_import_hook([f"rbd_jax.{room}" for room in rooms], "beartype.beartype")
     # read only now: resolving the category imports rbd_jax, which must come after the hook
     config.addinivalue_line("filterwarnings", "ignore::rbd_jax.RobotDescriptionWarning")
 

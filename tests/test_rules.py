@@ -1,5 +1,6 @@
 """The rules: value, first and second derivatives against autodiff of the raw algorithms."""
 
+from contextlib import nullcontext
 from functools import cache, partial
 
 import equinox as eqx
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from calls import quick_jit
-from helpers import cast, jit, quaternion_slices, random_state, stack
+from helpers import cast, computed_as, jit, quaternion_slices, random_state, stack
 from inputs import (
     NO_PHYSICS,
     STATE,
@@ -23,7 +24,6 @@ from jax.extend import core
 import rbd_jax as rbd
 from rbd_jax import samples
 from rbd_jax.algorithms import hybrid
-from rbd_jax.derivatives import _rules
 
 BATCH = 2
 
@@ -129,16 +129,14 @@ def _many(what, function, model, given, xs, *fixed):
     )
 
 
-# These take articulated bodies, as large robots do, the others the inverse of the mass matrix.
-ARTICULATED = FUNCTIONS["hybrid"] + FUNCTIONS["solve"]
+# These run as on an accelerator, by the inverse of M, the others by articulated bodies.
+BY_INVERSE = FUNCTIONS["hybrid, small"]
 
 
 def many(what, function, model, given, xs, ds, ct, w):
     """``what`` of all robots and states at once; ``ct`` is for two outputs or for one."""
     one = function not in FUNCTIONS["hybrid"] + FUNCTIONS["hybrid, small"]
-    with pytest.MonkeyPatch.context() as patch:
-        if function in ARTICULATED:
-            patch.setattr(_rules, "DENSE_LIMITS", 3 * (0,))
+    with computed_as("accelerator") if function in BY_INVERSE else nullcontext():
         return _many(what, function, model, given, xs, ds, ct[0] if one else ct, w)
 
 

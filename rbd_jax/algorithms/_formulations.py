@@ -22,9 +22,9 @@ class Formulation(NamedTuple):
     products: Literal["bodies", "doubling"]
     """Associative products along each branch: a body at a time, or by pointer doubling."""
     sums: Literal["bodies", "doubling", "mask"]
-    """Sums over ancestors or subtrees; ``"mask"`` is a product with the 0/1 matrix of ancestors."""
+    """Sums over ancestors or subtrees; ``"mask"``: a product with the 0/1 matrix of ancestors."""
     pairs: Literal["ancestors", "mask"]
-    """Matrices by pairs of a degree of freedom and its ancestors: those alone, or all and a mask."""
+    """Matrices that couple a node with its ancestors: only such pairs, or all pairs and a mask."""
     inverse: int
     """The largest number of degrees of freedom for which M⁻¹ gives forward dynamics."""
     depth: int

@@ -173,9 +173,9 @@ def forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Accelerations under the torques ``tau``, with exact analytical derivatives.
 
-    Source: value: Kim, Table 3, in body frames (that of :func:`rbd_jax.aba`); on an accelerator, for
-    robots that are not too large, Singh (3), by the inverse of the mass matrix. Derivative: Singh
-    (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
+    Source: value: Kim, Table 3, in body frames (that of :func:`rbd_jax.aba`); on an accelerator,
+    for robots that are not too large, Singh (3), by the inverse of the mass matrix. Derivative:
+    Singh (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
 
     Arguments as :func:`inverse_dynamics`, with torques (N m, N) in and accelerations out.
     A jvp or vjp costs one operator and one solve beside the value.
