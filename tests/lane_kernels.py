@@ -1,14 +1,13 @@
 """A small kernel inside a real handler, and a runtime made of paper that calls it without XLA."""
 
 import ctypes
-import hashlib
 import threading
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rbd_jax.lanes import _c_api, _handler, _machine
+from rbd_jax.lanes import _c_api, _handler, _loaded
 
 # y = 3 x + 2 c, the second term made by the prologue; every sample also tells its thread.
 KERNEL = """
@@ -74,15 +73,14 @@ loaded: dict[str, "Kernel"] = {}
 class Kernel:
     """A loaded kernel with its counters, callable under jit."""
 
-    def __init__(self, text: str, name: str, batched: bool):
-        self.name, self.batched = name, batched
-        self.code = _machine.load(_machine.compile(text))
-        self.address = self.code.address("handler")
-        _handler.register(name, self.address)
+    def __init__(self, text: str):
+        self.loaded = _loaded.load(text, "handler")
+        self.key = self.loaded.key
+        self.code = _loaded._entries[self.key].code
 
     def __call__(self, x, c):
-        kinds = (jnp.float32, jnp.int64)
-        return jax.ffi.ffi_call(self.name, [jax.ShapeDtypeStruct(x.shape, k) for k in kinds])(x, c)
+        kinds = [jax.ShapeDtypeStruct(x.shape, k) for k in (jnp.float32, jnp.int64)]
+        return jax.ffi.ffi_call(_loaded.TARGET, kinds)(x, c, kernel=np.int64(self.key))
 
     def counted(self, what: str) -> int:
         """Read a counter and set it to zero."""
@@ -92,19 +90,18 @@ class Kernel:
 
 
 def kernel(sleep: int = 0, **changes) -> Kernel:
-    """The kernel, each variant loaded once: a target that JAX knows must stay."""
+    """The kernel, each variant loaded once."""
     shape = SHAPE | changes
     end = max(shape["scratch_bytes"] - 4 * shape["width"], 0)
     text = KERNEL.format(width=shape["width"], scratch_end=end, sleep=sleep)
     if not sleep:
         text = text.replace("%ignored = call", "; ")
     text += _handler.handler_text("handler", **shape)
-    name = f"rbd_test_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
-    if name not in loaded:
-        loaded[name] = Kernel(text, name, shape["batched"])
+    if text not in loaded:
+        loaded[text] = Kernel(text)
     for counter in ("prologues", "blocks", "crooked"):
-        loaded[name].counted(counter)
-    return loaded[name]
+        loaded[text].counted(counter)
+    return loaded[text]
 
 
 def inputs(count: int):
@@ -199,11 +196,18 @@ class Paper:
         self.keep += [dims, table, arrays]
         return {f"{kind}.size": len(arrays), f"{kind}.{kind}": table.ctypes.data}
 
-    def call(self, kernel: Kernel, x, results=None, extension: int = 0):
-        """Call a kernel's handler; returns its results, or its error's number."""
+    def attribute(self, key: int) -> dict[str, int]:
+        """The fields of a frame that name its kernel."""
+        value, kind = np.array(key), np.array(_c_api.constant("AttrType_SCALAR"), np.int32)
+        table = np.array([self.struct("Scalar", value=value.ctypes.data)])
+        self.keep += [value, kind, table]
+        return {"attrs.size": 1, "attrs.types": kind.ctypes.data, "attrs.attrs": table.ctypes.data}
+
+    def call(self, kernel: Kernel, x, results=None, extension: int = 0, key: int | None = None):
+        """Call a kernel; returns its results, or its error's number."""
         results = results or [np.zeros(x.shape, np.float32), np.zeros(x.shape, np.int64)]
         fields = self.buffers("args", [x, np.array(0.25, np.float32)])
-        fields |= self.buffers("rets", results)
+        fields |= self.buffers("rets", results) | self.attribute(key or kernel.key)
         frame = self.struct("CallFrame", api=self.api, extension_start=extension, **fields)
-        handler = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(kernel.address)
-        return handler(frame) or results
+        address = _loaded.dispatcher().address("lanes.execute")
+        return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(frame) or results

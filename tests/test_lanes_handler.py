@@ -1,4 +1,4 @@
-"""The handler around a compiled kernel: through JAX, and with a runtime made of paper."""
+"""Compiled kernels behind the dispatcher: through JAX, and with a runtime made of paper."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ pytest.importorskip("llvmlite")
 
 from lane_kernels import SHAPE, Paper, check, inputs, kernel  # noqa: E402
 
-from rbd_jax.lanes import _c_api  # noqa: E402
+from rbd_jax.lanes import _c_api, _loaded  # noqa: E402
 
 two_cores = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core")
 
@@ -43,7 +43,7 @@ def test_the_header():
             what("Nothing")
 
 
-@pytest.mark.parametrize("grain", [1, 7, SHAPE["grain"]])
+@pytest.mark.parametrize("grain", [0, 1, 7, SHAPE["grain"]])
 @pytest.mark.parametrize("count", [0, 4, 5, 1000, 100_000])
 def test_counts(count, grain):
     """Every sample once, but for the overlap of the last block; the prologue once a call."""
@@ -58,9 +58,10 @@ def test_counts(count, grain):
 
 
 @two_cores
-def test_threads_share_the_blocks():
+@pytest.mark.parametrize("grain", [0, 1])
+def test_threads_share_the_blocks(grain):
     """With slow blocks a second thread has time to come, and does so by every second block."""
-    k = kernel(grain=1, sleep=500)
+    k = kernel(grain=grain, sleep=500)
     y, thread = jax.jit(k)(*inputs(401))
     check(inputs(401)[0], y)
     threads, samples = np.unique(thread, return_counts=True)
@@ -93,9 +94,11 @@ def test_errors():
     for memory in ("scratch_bytes", "shared_bytes"):
         with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED.*no memory"):
             jax.block_until_ready(jax.jit(kernel(**{memory: 1 << 60}))(*inputs(9)))
-    wrong = jax.ffi.ffi_call(kernel().name, jax.ShapeDtypeStruct((8,), jnp.float32))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="INVALID_ARGUMENT.*not those"):
-        jax.block_until_ready(jax.jit(wrong)(*inputs(8)))
+    wrong = jax.ffi.ffi_call(_loaded.TARGET, jax.ShapeDtypeStruct((8,), jnp.float32))
+    for key, text in (kernel().key, "INVALID_ARGUMENT.*not those"), (5, "NOT_FOUND.*not loaded"):
+        call = jax.jit(lambda *a, key=key: wrong(*a, kernel=np.int64(key)))
+        with pytest.raises(jax.errors.JaxRuntimeError, match=text):
+            jax.block_until_ready(call(*inputs(8)))
     check(inputs(9)[0], jax.jit(kernel())(*inputs(9))[0])
 
 
@@ -172,8 +175,21 @@ def test_frames_that_do_not_fit():
     assert paper.call(k, x, [np.zeros(8, np.float32)]) == 1002
     assert paper.call(k, x, [np.zeros((), np.float32), np.zeros((), np.int64)]) == 1003
     assert paper.call(kernel(scratch_bytes=1 << 60), x) == 1004
-    assert [e.split()[0] for e in paper.errors] == ["3", "3", "3", "8"]
+    assert paper.call(k, x, key=k.key + 1) == 1005
+    assert [e.split()[0] for e in paper.errors] == ["3", "3", "3", "8", "5"]
     assert k.counted("prologues") == k.counted("blocks") == 0
+
+
+def test_measured_work_decides():
+    """Blocks without work stay with the calling thread; long ones are shared."""
+    x = np.arange(4000, dtype=np.float32)
+    for k, many in (kernel(grain=0), False), (kernel(grain=0, sleep=200), True):
+        paper = Paper(schedule="later")
+        check(x[:400], paper.call(k, x[:400])[0])
+        assert k.counted("blocks") == 100
+        assert len(paper.late) == (3 if many else 0)
+        for task in paper.late:
+            task.run()
 
 
 def test_registration():

@@ -1,4 +1,5 @@
 """Lanes: a function of one sample becomes code that computes one sample in every SIMD lane."""
 
-from ._api import enabled as enabled, lanes as lanes
+from ._api import enabled as enabled, forget as forget, lanes as lanes
 from ._ir import Unsupported as Unsupported
+from ._report import Report as Report, report as report

@@ -5,14 +5,17 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from . import _machine
 from ._ir import Unsupported
+from ._primitive import Program, bind
+from ._private import ArrayImpl, dropped_with_others
+from ._read import read_program
 
 F = TypeVar("F", bound=Callable)
+_CONCRETE = {ArrayImpl}
 _LARGEST = 4096  # elements of an array that becomes part of the code; larger ones are operands
 
 
@@ -46,18 +49,42 @@ def lanes(f: F, strict: bool = False) -> F:
         if not enabled():
             return f(*args, **kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
-        dynamic = [x for x in leaves if eqx.is_array(x)]
-        static = tuple(None if eqx.is_array(x) else _Static(x) for x in leaves)
-        avals = tuple(jax.typeof(x) for x in dynamic)
-        try:
-            program, out_tree, consts = _traced(f, strict, tree, static, avals)
-        except _Captured as captured:
-            program, out_tree, consts = captured.args[0]
-        from ._primitive import bind
-
-        return jax.tree.unflatten(out_tree, bind(program, [*consts, *dynamic]))
+        if set(map(type, leaves)) == _CONCRETE and not jax.config.jax_disable_jit:
+            return _eager(f, strict, tree)(*leaves)
+        return _apply(f, strict, tree, leaves)
 
     return wrapper  # type: ignore[return-value]
+
+
+@dropped_with_others
+@lru_cache(maxsize=256)
+def _eager(f, strict: bool, tree):
+    """The function of the leaves of arguments that are all arrays, compiled by JAX."""
+    return jax.jit(lambda *leaves: _apply(f, strict, tree, list(leaves)))
+
+
+def _apply(f, strict: bool, tree, leaves: list):
+    """Bind the program of a function to arguments."""
+    there = [isinstance(x, jax.Array | np.ndarray | np.generic) for x in leaves]
+    dynamic = [x for x, t in zip(leaves, there, strict=True) if t]
+    static = tuple(None if t else _Static(x) for x, t in zip(leaves, there, strict=True))
+    avals = tuple(_alone(jax.typeof(x)) for x in dynamic)
+    try:
+        found = _traced(f, strict, tree, static, avals)
+    except _Captured as captured:
+        found = captured.args[0]
+    if found is None:
+        args, kwargs = jax.tree.unflatten(tree, leaves)
+        return f(*args, **kwargs)
+    program, out_tree, consts = found
+    return jax.tree.unflatten(out_tree, bind(program, [*consts, *dynamic]))
+
+
+def _alone(aval):
+    """The type of an argument without the devices that it is spread over."""
+    if aval.sharding.mesh.empty:
+        return aval
+    return jax.core.ShapedArray(aval.shape, aval.dtype, aval.weak_type)
 
 
 class _Static:
@@ -84,12 +111,10 @@ class _Captured(Exception):
     """A program with values of a transformation around it, which must not be kept."""
 
 
+@dropped_with_others
 @lru_cache(maxsize=256)
 def _traced(f, strict: bool, tree, static: tuple, avals: tuple):
-    """The program of a function for arguments of these types."""
-    from ._primitive import Program
-    from ._read import read_program
-
+    """The program of a function for arguments of these types, or None if it does more than that."""
     out_tree = None
 
     def flat(*dynamic):
@@ -100,9 +125,14 @@ def _traced(f, strict: bool, tree, static: tuple, avals: tuple):
         out, out_tree = jax.tree.flatten(f(*args, **kwargs))
         return out
 
-    closed = jax.make_jaxpr(flat)(*avals)
-    closed, consts = _consts_to_operands(closed)
     name = getattr(f, "__name__", type(f).__name__)
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
+        closed = jax.make_jaxpr(flat)(*avals)
+        if closed.effects:
+            if strict:
+                raise ValueError(f"lanes cannot compile {name}: it has {closed.effects}")
+            return None
+        closed, consts = _consts_to_operands(closed)
     program = Program(closed, name, strict)
     if strict:
         try:
@@ -135,3 +165,9 @@ def _consts_to_operands(closed):
 
     avals = [jax.typeof(v) for v in values] + [v.aval for v in jaxpr.invars]
     return jax.make_jaxpr(function)(*avals), values
+
+
+def forget() -> None:
+    """Forget the programs of all functions, so that they are traced anew."""
+    _traced.cache_clear()
+    _eager.cache_clear()

@@ -153,7 +153,8 @@ end:
 def metadata_text(symbol: str) -> str:
     """``@symbol.metadata`` answers XLA's question for the interface's version, if it is asked.
 
-    It looks for that question among the extensions of a call and says whether it was there.
+    It looks for that question among the extensions of a call and says whether it was there. The
+    number of the type of the handler's state is in ``@symbol.type``.
     """
     version = layout("Api_Version")[1]
     answers = {
@@ -162,7 +163,7 @@ def metadata_text(symbol: str) -> str:
         "api_version.major_version": f"i32 {constant('API_MAJOR')}",
         "api_version.minor_version": f"i32 {constant('API_MINOR')}",
         "traits": "i32 0",
-        "state_type_id.type_id": "i64 0",
+        "state_type_id.type_id": "i64 %state",
     }
     base = "Metadata_Extension.extension_base"
     stores = [store(v, "%metadata", offset(f"Metadata.{f}")) for f, v in answers.items()]
@@ -182,6 +183,7 @@ other:
 {load("next", "%extension", offset(f"{base}.next"))}
   br label %look
 answer:
+  %state = load i64, ptr @{symbol}.type
 {load("metadata", "%extension", offset("Metadata_Extension.metadata"))}
 {chr(10).join(stores)}
   ret i1 true

@@ -6,7 +6,7 @@ import numpy as np
 
 from . import _maps as maps
 from ._emit import Emitter
-from ._ir import Block, Op, Sym, Unsupported, Value
+from ._ir import Block, Op, Sym, Value
 from ._plan import Plan, bases
 from ._text import Elem, Memory, Reg
 
@@ -38,8 +38,9 @@ def scatter(e: Emitter, op: Op, plan: Plan) -> None:
     """Write or add to the places that a table names."""
     x, table, update = op.ins[:3]
     (v,) = op.outs
-    if id(op) in plan.in_place and x in e.places and e.places[x].wide == e.is_wide(v):
-        place = e.places[x]
+    place = e.places.get(x)
+    own = place is not None and place.wide == e.is_wide(v) and not place.fixed
+    if id(op) in plan.in_place and own:
         if x in e.borrowed or x.op is None:
             e.borrowed.add(v)
         e.borrowed.add(x)
@@ -47,15 +48,15 @@ def scatter(e: Emitter, op: Op, plan: Plan) -> None:
         place = _new(e, v)
         e.fill(x, place, plan)
     axes = plan.axes.looped(update.shape)
-    index, inside, add = op.params["index"], op.params["limits"], op.params["fn"] == "add"
+    index, inside, fn = op.params["index"], op.params["limits"], op.params["fn"]
 
     def body(loops: tuple):
         ranges = [[loops[axes.index(k)]] if k in axes else range(n)
                   for k, n in enumerate(update.shape)]  # fmt: skip
         for idx in product(*ranges):
             at, new = index(e, table, idx), e.read(update, idx)
-            if add:
-                new = maps.add(e, e.load(place, at), new, v.dtype)
+            if fn != "set":
+                new = maps.MAPS[fn](e, e.load(place, at), new, v.dtype)
             if inside is not None:
                 new = maps.select(e, inside(e, idx), new, e.load(place, at), v.dtype)
             e.store(place, at, new)
@@ -83,6 +84,7 @@ def reduce(e: Emitter, op: Op, plan: Plan) -> None:
 
         def sums(rest: list[int], fixed: dict, totals: list[Elem]) -> list[Elem]:
             if rest:
+
                 def inside(k: Sym, now: list[Reg]):
                     return sums(rest[1:], {**fixed, rest[0]: k}, list(now))
 
@@ -100,6 +102,32 @@ def reduce(e: Emitter, op: Op, plan: Plan) -> None:
         totals = sums(inner, {}, [start] * len(outs))
         for out, total in zip(outs, totals, strict=True):
             e.store(place, out, total)
+
+    e.nest(tuple(v.shape[k] for k in outer), body)
+    e.places[v] = place
+
+
+def arg(e: Emitter, op: Op, plan: Plan) -> None:
+    """The place of the largest or smallest element along the axis of a loop."""
+    (x,), (v,), (axis,) = op.ins, op.outs, op.params["axes"]
+    place, outer = _new(e, v), plan.axes.looped(v.shape)
+    wide = e.is_wide(v)
+    like = [(x.dtype, wide), (v.dtype, wide)]
+
+    def body(loops: tuple):
+        ranges = [[loops[outer.index(k)]] if k in outer else range(n)
+                  for k, n in enumerate(v.shape)]  # fmt: skip
+        for idx in product(*ranges):
+
+            def at(k, idx=idx):
+                return (*idx[:axis], k, *idx[axis:])
+
+            def step(k: Sym, old: list[Reg], at=at):
+                number = maps.convert(e, e.integer(k), v.dtype)
+                return list(e.better(op, (e.read(x, at(k)), number), (old[0], old[1])))
+
+            first = [e.read(x, at(0)), v.dtype.type(0)]
+            e.store(place, idx, e.loop(x.shape[axis], step, first, like)[1])
 
     e.nest(tuple(v.shape[k] for k in outer), body)
     e.places[v] = place
@@ -201,8 +229,8 @@ def _hand_over(e: Emitter, carry: list[Value], new: list[Value], plan: Plan, act
             for idx in np.ndindex(v.shape):
                 small.append((place, idx, e.read(v, idx), old))
             continue
-        others = [c for c in carry if c is not old]
-        if any(b[0] in others for b in bases(v, plan.axes.pattern(v.shape))):
+        at = plan.axes.pattern(v.shape)
+        if any(b in carry and (b is not old or idx != at) for b, idx in bases(v, at)):
             copy = e.allocate(v.shape, v.dtype, e.is_wide(v))
             e.fill(v, copy, plan)
             held = Value(v.shape, v.dtype, v.uniform)
@@ -280,19 +308,18 @@ def while_(e: Emitter, op: Op, plan: Plan) -> None:
         tested = e.run(test)
         flag = test.outputs[0]
         active = e.read(flag, ())
-        if not isinstance(active, Reg):
-            raise Unsupported("a while loop whose condition is constant")
-        on = active.ref
-        if active.wide and e.width > 1:
+        wide = e.wide(active) and e.width > 1
+        on = e.operand(active, maps.BOOL, wide)
+        if wide:
             kind = f"llvm.vector.reduce.or.v{e.width}i1"
             e.declared.add(f"declare i1 @{kind}(<{e.width} x i1>)")
-            on = e.name()
-            e.line(f"{on} = call i1 @{kind}(<{e.width} x i1> {active.ref})")
+            on_each, on = on, e.name()
+            e.line(f"{on} = call i1 @{kind}(<{e.width} x i1> {on_each})")
         e.line(f"br i1 {on}, label {inside}, label {done}")
         e.block(inside)
         with e.scope():
             inner = e.run(block)
-            _hand_over(e, carry, block.outputs, inner, active if flag.uniform is False else None)
+            _hand_over(e, carry, block.outputs, inner, active if e.wide(active) else None)
             e.end(inner)
         e.end(tested)
     e.line(f"br label {head}")
@@ -305,30 +332,30 @@ def cond(e: Emitter, op: Op, plan: Plan) -> None:
     """Branches that all samples take alike."""
     (which,), blocks = op.ins, op.params["branches"]
     places = [_new(e, v) for v in op.outs]
-    number = e.read(which, ())
-    done = e.name("done")
-    labels = [e.name("branch") for _ in blocks]
-    number = maps.convert(e, number, np.dtype(np.int64))
-    cases = " ".join(f"i64 {k}, label {x}" for k, x in enumerate(labels[1:-1], 1))
+    number = maps.convert(e, e.read(which, ()), np.dtype(np.int64))
     low = maps.compare(e, "le", number, np.int64(0))
-    other = e.name("other")
-    e.line(f"br i1 {low.ref}, label {labels[0]}, label {other}")
-    e.block(other)
-    e.line(f"switch i64 {number.ref}, label {labels[-1]} [ {cases} ]")
-    for label, block in zip(labels, blocks, strict=True):
-        e.block(label)
-        with e.scope():
-            inner = e.run(block)
-            for v, place in zip(block.outputs, places, strict=True):
-                e.fill(v, place, inner)
-            e.end(inner)
-        e.line(f"br label {done}")
+    done, other = e.name("done"), e.name("other")
+    labels = [e.name("branch") for _ in blocks]
+    cases = " ".join(f"i64 {k}, label {x}" for k, x in enumerate(labels[1:-1], 1))
+    with e.scope():  # what a branch has to put before its loops stands before all branches
+        e.line(f"br i1 {e.operand(low, maps.BOOL, False)}, label {labels[0]}, label {other}")
+        e.block(other)
+        e.line(f"switch i64 {e.operand(number, number.dtype, False)}, label {labels[-1]} "
+               f"[ {cases} ]")  # fmt: skip
+        for label, block in zip(labels, blocks, strict=True):
+            e.block(label)
+            with e.scope():
+                inner = e.run(block)
+                for v, place in zip(block.outputs, places, strict=True):
+                    e.fill(v, place, inner)
+                e.end(inner)
+            e.line(f"br label {done}")
     e.block(done)
     for v, place in zip(op.outs, places, strict=True):
         e.places[v] = place
 
 
 OPAQUE = {
-    "assemble": assemble, "scatter": scatter, "reduce": reduce, "cumulate": cumulate, "dot": dot,
-    "scan": scan, "while": while_, "cond": cond,
+    "assemble": assemble, "scatter": scatter, "reduce": reduce, "arg": arg, "cumulate": cumulate,
+    "dot": dot, "scan": scan, "while": while_, "cond": cond,
 }  # fmt: skip

@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 
 from . import _maps as maps
-from ._ir import ANY, Block, Op, Sym, Unsupported, Value
-from ._plan import VIEWS, Plan, Step, bases
+from ._ir import Block, Op, Sym, Unsupported, Value
+from ._plan import Plan, Step
 from ._text import Arena, Elem, Memory, Reg, Writer
 
 
@@ -82,9 +82,9 @@ class Emitter(Writer):
         """Whether numbers of a table lie between 0 and their limits."""
         out: Elem = np.True_
         for idx, limit in places:
-            x = self.read(table, idx)
+            x = maps.convert(self, self.read(table, idx), np.dtype(np.int64))
             for name, bound in (("ge", 0), ("le", limit)):
-                fits = maps.compare(self, name, x, x.dtype.type(bound))
+                fits = maps.compare(self, name, x, np.int64(bound))
                 out = fits if not isinstance(out, Reg) else maps.MAPS["and"](
                     self, out, fits, out.dtype)  # fmt: skip
         return out
@@ -108,7 +108,8 @@ class Emitter(Writer):
             return self._view(op, v, idx)
         if op.name == "concat":
             at, axis = idx[p["axis"]], p["axis"]
-            assert not isinstance(at, Sym), (op, idx, [i.op and i.op.name for i in op.ins])
+            if isinstance(at, Sym):
+                raise Unsupported("joined arrays that are read at a computed place")
             for part in op.ins:
                 if at < part.shape[axis]:
                     return self.read(part, (*idx[:axis], at, *idx[axis + 1 :]))
@@ -150,22 +151,29 @@ class Emitter(Writer):
         return maps.neutral(fn, v.dtype) if total is None else total
 
     def _arg(self, op: Op, v: Value, idx: tuple) -> Elem:
-        x, axis = op.ins[0], op.params["axis"]
+        x, (axis,) = op.ins[0], op.params["axes"]
         best, where = None, v.dtype.type(0)
         for k in range(x.shape[axis]):
             new = self.read(x, (*idx[:axis], k, *idx[axis:]))
             if best is None:
                 best = new
                 continue
-            better = maps.compare(self, op.params["fn"], new, best)
-            if x.dtype.kind == "f":  # the first NaN wins
-                odd = maps.compare(self, "ne", new, new)
-                even = maps.compare(self, "eq", best, best)
-                odd = maps.MAPS["and"](self, odd, even, maps.BOOL)
-                better = maps.MAPS["or"](self, better, odd, maps.BOOL)
-            where = maps.select(self, better, v.dtype.type(k), where, v.dtype)
-            best = maps.select(self, better, new, best, x.dtype)
+            best, where = self.better(op, (new, v.dtype.type(k)), (best, where))
         return where
+
+    def better(self, op: Op, new: tuple[Elem, Elem], old: tuple[Elem, Elem]) -> tuple[Elem, Elem]:
+        """The larger or smaller of two numbers, with its place; the first NaN wins."""
+        better = maps.compare(self, op.params["fn"], new[0], old[0])
+        dtype = op.ins[0].dtype
+        if dtype.kind == "f":
+            odd = maps.compare(self, "ne", new[0], new[0])
+            even = maps.compare(self, "eq", old[0], old[0])
+            odd = maps.MAPS["and"](self, odd, even, maps.BOOL)
+            better = maps.MAPS["or"](self, better, odd, maps.BOOL)
+        kinds = dtype, op.outs[0].dtype
+        best, where = (maps.select(self, better, n, o, d)
+                       for n, o, d in zip(new, old, kinds, strict=True))  # fmt: skip
+        return best, where
 
     def dot_indices(self, op: Op, idx: tuple, k: tuple) -> tuple[tuple, tuple]:
         """Where the factors of a product lie."""
@@ -194,6 +202,9 @@ class Emitter(Writer):
     def run(self, block: Block) -> Plan:
         """Write a block; afterwards its outputs can be read."""
         plan = Plan(block)
+        dying: dict[int, list[Value]] = {}
+        for v, last in plan.last_use.items():
+            dying.setdefault(last, []).append(v)
         for k, step in enumerate(plan.steps):
             if step.loops is None:
                 self.opaque(step.ops[0], plan)
@@ -201,9 +212,8 @@ class Emitter(Writer):
                 self._unrolled(step.ops[0])
             else:
                 self._group(step, plan)
-            for v, last in plan.last_use.items():
-                if last == k:
-                    self._drop(v)
+            for v in dying.get(k, ()):
+                self._drop(v)
         return plan
 
     def end(self, plan: Plan) -> None:
@@ -279,6 +289,3 @@ class Emitter(Writer):
         if op.name not in OPAQUE:
             raise Unsupported(f"operation {op.name!r} on arrays of this size")
         OPAQUE[op.name](self, op, plan)
-
-
-__all__ = ["ANY", "Emitter", "bases"]

@@ -54,6 +54,17 @@ def constant(x) -> Value:
     return Value(x.shape, x.dtype, True, x)
 
 
+def converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The numbers in another dtype; as in XLA, too large ones become the largest."""
+    if x.dtype.kind != "f" or dtype.kind not in "iu":
+        return x.astype(dtype)
+    info = np.iinfo(dtype)
+    with np.errstate(all="ignore"):
+        out = np.where(np.isnan(x), 0, x).astype(dtype)
+    out = np.where(x <= float(info.min), info.min, out)
+    return np.where(x >= float(info.max), info.max, out).astype(dtype)
+
+
 @dataclass(eq=False)
 class Op:
     """One operation: its name, the values it takes and makes, and its parameters."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import _handler, _machine, _math
+from . import _handler, _math
 from ._emit import Emitter
-from ._ir import Block, Op, Sym, Value, strides_of
+from ._ir import Block, Sym, Value, strides_of
 from ._plan import VIEWS, Axes, _taken, assemble, bases, inner_blocks, reads
 from ._text import Memory, Reg, scalar_type
 
@@ -27,12 +27,9 @@ class Text:
     scratch_bytes: int
 
 
-def kernel_text(program: Block, width: int, batched: bool, grain: int = 4) -> Text:
+def kernel_text(program: Block, width: int, batched: bool, grain: int = 0) -> Text:
     """Write the kernel of a program for ``width`` samples at a time."""
     assemble(program)
-    if width == 1:
-        for v in [*program.inputs, *program.outputs]:
-            pass
     shared, block, needed = _split(program)
     numbers = {v: k for k, v in enumerate(program.inputs)}
 
@@ -221,7 +218,8 @@ def _transposed(e: Emitter, rows: list[str], vector: str) -> list[str]:
     """W vectors of W elements, with rows and columns exchanged, by log₂ W rounds of shuffles."""
     w = e.width
     halves = [
-        ", ".join(f"i32 {n}" for k in range(w // 2) for n in (s + k, s + k + w)) for s in (0, w // 2)
+        ", ".join(f"i32 {n}" for k in range(w // 2) for n in (s + k, s + k + w))
+        for s in (0, w // 2)
     ]
     for _ in range(w.bit_length() - 1):
         new = []
@@ -279,11 +277,3 @@ def natural_width(block: Block) -> int:
     """How many samples fit a vector of 256 bits."""
     size = max((v.dtype.itemsize for v in _floats(block)), default=4)
     return 32 // size
-
-
-def object_code(text: Text) -> bytes:
-    """Machine code of a kernel, from the cache on disk if it is there."""
-    return _machine.compile(text.text)
-
-
-__all__ = ["Op", "Text", "kernel_text", "natural_width", "object_code"]

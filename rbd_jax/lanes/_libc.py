@@ -1,10 +1,10 @@
-"""What handlers need of the C library and of the processor, in LLVM text: memory and waiting."""
+"""What handlers need of the C library and of the processor, in LLVM text: memory, waiting, time."""
 
 import platform
 import re
 import sys
 
-from ._c_api import ONCE, load, store
+from ._c_api import load, store
 
 ON_STACK = 4096
 """Memory of at most so many bytes is on the stack."""
@@ -17,12 +17,17 @@ _X86, _ARM = "@llvm.x86.sse2.pause()", "@llvm.aarch64.hint(i32 1)"
 _WAITING = {"x86_64": _X86, "amd64": _X86, "arm64": _ARM, "aarch64": _ARM}.get(
     platform.machine().lower()
 )
+_MONOTONIC = 6 if sys.platform == "darwin" else 1
 
 
 def declared() -> dict[str, str]:
     """What the text below declares, by name: functions of the C library and of LLVM."""
     functions = ["ptr @malloc(i64)", "void @free(ptr)", f"i32 @{YIELD}()"]
     functions.append("ptr @llvm.ptrmask.p0.i64(ptr, i64)")
+    if sys.platform == "win32":
+        functions.append("void @GetSystemTimePreciseAsFileTime(ptr)")
+    else:
+        functions.append("i32 @clock_gettime(i32, ptr)")
     if _WAITING:
         functions.append(f"void {_WAITING}".replace("i32 1", "i32"))
     return {re.findall(r"@([\w.]+)", f)[0]: f for f in functions}
@@ -33,22 +38,32 @@ def pause() -> str:
     return f"  call void {_WAITING}\n" if _WAITING else ""
 
 
-def take(symbol: str, name: str, size: int) -> str:
+def take(symbol: str, name: str, size: str) -> str:
     """Let ``%name`` be aligned memory, or null if there is none. Stands in the first block."""
-    if size <= ON_STACK:
-        return f"  %{name} = alloca [{max(size, 1)} x i8], align {LINE}"
-    return f"  %{name} = call ptr @{symbol}.take(i64 {size})"
+    return f"""\
+  %{name}.small = icmp ule i64 {size}, {ON_STACK}
+  %{name}.here = select i1 %{name}.small, i64 {size}, i64 0
+  %{name}.stack = alloca i8, i64 %{name}.here, align {LINE}
+  %{name}.there = select i1 %{name}.small, i64 0, i64 {size}
+  %{name}.heap = call ptr @{symbol}.take(i64 %{name}.there)
+  %{name} = select i1 %{name}.small, ptr %{name}.stack, ptr %{name}.heap"""
 
 
-def give(symbol: str, name: str, size: int) -> str:
+def give(symbol: str, name: str) -> str:
     """Give back what :func:`take` took, which may be null."""
-    return f"  call void @{symbol}.give(ptr %{name})" if size > ON_STACK else ""
+    return f"  call void @{symbol}.give(ptr %{name}.heap)"
 
 
 def memory_text(symbol: str) -> str:
-    """``@symbol.take`` and ``@symbol.give``: aligned memory, its true address right before it."""
+    """``@symbol.take`` and ``@symbol.give``: aligned memory, its true address right before it.
+
+    No memory is the null pointer, and so is memory of no bytes.
+    """
     return f"""\
-define internal ptr @{symbol}.take(i64 %size) {ONCE} {{
+define internal ptr @{symbol}.take(i64 %size) nounwind {{
+  %nothing = icmp eq i64 %size, 0
+  br i1 %nothing, label %failed, label %ask
+ask:
   %with.room = add i64 %size, {LINE + 8}
   %memory = call ptr @malloc(i64 %with.room)
   %none = icmp eq ptr %memory, null
@@ -62,7 +77,7 @@ failed:
   ret ptr null
 }}
 
-define internal void @{symbol}.give(ptr %aligned) {ONCE} {{
+define internal void @{symbol}.give(ptr %aligned) nounwind {{
   %none = icmp eq ptr %aligned, null
   br i1 %none, label %end, label %free
 free:
@@ -71,5 +86,26 @@ free:
   br label %end
 end:
   ret void
+}}
+"""
+
+
+def clock_text(symbol: str) -> str:
+    """``@symbol.now`` reads a clock, in nanoseconds."""
+    windows = """\
+  call void @GetSystemTimePreciseAsFileTime(ptr %time)
+  %ticks = load i64, ptr %time
+  %now = mul i64 %ticks, 100"""
+    posix = f"""\
+  %ignored = call i32 @clock_gettime(i32 {_MONOTONIC}, ptr %time)
+  %seconds = load i64, ptr %time
+{load("rest", "%time", 8, "i64")}
+  %whole = mul i64 %seconds, 1000000000
+  %now = add i64 %whole, %rest"""
+    return f"""\
+define internal i64 @{symbol}.now() nounwind {{
+  %time = alloca [16 x i8], align 8
+{windows if sys.platform == "win32" else posix}
+  ret i64 %now
 }}
 """

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ._ir import Unsupported
+from ._ir import Unsupported, converted
 from ._text import BOOL, Elem, Reg, Writer
 
 _FLAGS = "contract nsz"
@@ -71,18 +71,36 @@ def div(w: Writer, x: Elem, y: Elem, dtype: np.dtype) -> Elem:
         return x
     if dtype.kind == "f":
         return _float(w, "fdiv", x, y, dtype)
-    safe = select(w, compare(w, "eq", y, dtype.type(0)), dtype.type(1), y, dtype)
+    zero, minus, safe = _safe(w, y, dtype)
     out = _integer(w, "udiv" if dtype.kind == "u" else "sdiv", x, safe, dtype)
-    return select(w, compare(w, "eq", y, dtype.type(0)), np.array(-1).astype(dtype)[()], out, dtype)
+    if dtype.kind == "i":
+        out = select(w, minus, neg(w, x, dtype), out, dtype)
+    return select(w, zero, _all_bits(dtype), out, dtype)
 
 
 def rem(w: Writer, x: Elem, y: Elem, dtype: np.dtype) -> Elem:
     """The remainder with the sign of x; x where an integer y is 0 (as XLA)."""
     if dtype.kind == "f":
         return _float(w, "frem", x, y, dtype)
-    safe = select(w, compare(w, "eq", y, dtype.type(0)), dtype.type(1), y, dtype)
+    zero, minus, safe = _safe(w, y, dtype)
     out = _integer(w, "urem" if dtype.kind == "u" else "srem", x, safe, dtype)
-    return select(w, compare(w, "eq", y, dtype.type(0)), x, out, dtype)
+    if dtype.kind == "i":
+        out = select(w, minus, dtype.type(0), out, dtype)
+    return select(w, zero, x, out, dtype)
+
+
+def _safe(w: Writer, y: Elem, dtype: np.dtype) -> tuple[Elem, Elem, Elem]:
+    """Whether an integer divisor is 0 or −1, and the divisor with 1 in place of those."""
+    zero, minus = (compare(w, "eq", y, k) for k in (dtype.type(0), _all_bits(dtype)))
+    safe = select(w, zero, dtype.type(1), y, dtype)
+    if dtype.kind == "i":  # the least integer by −1 would be a trap
+        safe = select(w, minus, dtype.type(1), safe, dtype)
+    return zero, minus, safe
+
+
+def _all_bits(dtype: np.dtype) -> np.generic:
+    """The integer of which all bits are 1."""
+    return np.array(True if dtype.kind == "b" else -1).astype(dtype)[()]
 
 
 def neg(w: Writer, x: Elem, dtype: np.dtype) -> Elem:
@@ -124,7 +142,7 @@ def select(w: Writer, c: Elem, yes: Elem, no: Elem, dtype: np.dtype) -> Elem:
 def convert(w: Writer, x: Elem, dtype: np.dtype) -> Elem:
     """The number in another dtype."""
     if not isinstance(x, Reg):
-        return np.asarray(x).astype(dtype)[()]
+        return converted(np.asarray(x), dtype)[()]
     old, wide = x.dtype, x.wide
     bits, old_bits = dtype.itemsize, old.itemsize
     if old.kind == "f" and dtype.kind in "iu":
@@ -146,7 +164,7 @@ def convert(w: Writer, x: Elem, dtype: np.dtype) -> Elem:
 def sign(w: Writer, x: Elem, dtype: np.dtype) -> Elem:
     """−1, 0 or 1; NaN of NaN."""
     zero = dtype.type(0)
-    down = select(w, compare(w, "lt", x, zero), np.array(-1).astype(dtype)[()], x, dtype)
+    down = select(w, compare(w, "lt", x, zero), _all_bits(dtype), x, dtype)
     return select(w, compare(w, "gt", x, zero), dtype.type(1), down, dtype)
 
 
@@ -166,8 +184,8 @@ maximum, minimum = _extremum("max"), _extremum("min")
 
 def _shift(name: str):
     def apply(w: Writer, x: Elem, y: Elem, dtype: np.dtype) -> Elem:
-        bits = dtype.type(8 * dtype.itemsize)
-        fits = compare(w, "lt", y, bits)
+        bits, unsigned = dtype.type(8 * dtype.itemsize), np.dtype(f"u{dtype.itemsize}")
+        fits = compare(w, "lt", convert(w, y, unsigned), convert(w, bits, unsigned))
         inside = select(w, fits, y, dtype.type(0), dtype)
         over = _integer(w, "ashr", x, bits - 1, dtype) if name == "ashr" else dtype.type(0)
         return select(w, fits, _integer(w, name, x, inside, dtype), over, dtype)
@@ -190,8 +208,21 @@ def _rsqrt(w: Writer, x: Elem, dtype: np.dtype) -> Elem:
 
 
 def _not(w: Writer, x: Elem, dtype: np.dtype) -> Elem:
-    ones = np.True_ if dtype.kind == "b" else np.array(-1).astype(dtype)[()]
-    return _integer(w, "xor", x, ones, dtype)
+    return _integer(w, "xor", x, _all_bits(dtype), dtype)
+
+
+def _bitcast(w: Writer, x: Elem, dtype: np.dtype) -> Elem:
+    if not isinstance(x, Reg):
+        return np.asarray(x).view(dtype)[()]
+    return w.emit(f"bitcast {w.type(x.dtype, x.wide)} {x.ref} to {w.type(dtype, x.wide)}",
+                  dtype, x.wide)  # fmt: skip
+
+
+def _leading_zeros(w: Writer, x: Elem, dtype: np.dtype) -> Elem:
+    wide, kind = w.wide(x), w.type(dtype, w.wide(x))
+    call = f"@llvm.ctlz.{w.suffix(dtype, wide)}"
+    w.declared.add(f"declare {kind} {call}({kind}, i1)")
+    return w.emit(f"call {kind} {call}({kind} {w.operand(x, dtype, wide)}, i1 false)", dtype, wide)
 
 
 def _bits(name: str):
@@ -209,7 +240,8 @@ MAPS: dict[str, Callable] = {
     "shl": _shift("shl"), "lshr": _shift("lshr"), "ashr": _shift("ashr"),
     "convert": lambda w, x, dtype: convert(w, x, dtype),
     "select": lambda w, c, no, yes, dtype: select(w, c, yes, no, dtype),
-    "copy": lambda w, x, dtype: x,
+    "copy": lambda w, x, dtype: x, "bitcast": _bitcast, "ctlz": _leading_zeros,
+    "ctpop": _intrinsic("ctpop"),
     "sqrt": _intrinsic("sqrt"), "floor": _intrinsic("floor"), "ceil": _intrinsic("ceil"),
     "rint": _intrinsic("roundeven"), "round": _intrinsic("round"),
 }  # fmt: skip
@@ -252,15 +284,17 @@ def call_both(w: Writer, x: Elem, dtype: np.dtype) -> Reg:
     return w.emit(f"{text}({kind} {w.operand(x, dtype, wide)})", dtype, wide)
 
 
-NEUTRAL = {"sum": 0, "prod": 1, "or": False, "and": True}
+NEUTRAL = {"sum": 0, "prod": 1, "or": 0, "xor": 0}
 COMBINE = {"sum": add, "prod": mul, "max": maximum, "min": minimum,
-           "or": _bits("or"), "and": _bits("and")}  # fmt: skip
+           "or": _bits("or"), "and": _bits("and"), "xor": _bits("xor")}  # fmt: skip
 
 
 def neutral(fn: str, dtype: np.dtype) -> np.generic:
     """What a reduction starts with."""
     if fn in NEUTRAL:
         return dtype.type(NEUTRAL[fn])
+    if fn == "and":
+        return _all_bits(dtype)
     if dtype.kind == "f":
         return dtype.type(-np.inf if fn == "max" else np.inf)
     if dtype.kind == "b":

@@ -103,7 +103,7 @@ def reads(op: Op, axes: Axes) -> list[tuple[Value, tuple]]:
         return [(v, at) for v in op.ins]
     if op.name in ("reduce", "arg"):
         (x,) = op.ins
-        gone = op.params["axes"] if op.name == "reduce" else (op.params["axis"],)
+        gone = op.params["axes"]
         own, at = iter(axes.pattern(out.shape)), []
         looped = axes.looped(x.shape)
         for k in range(x.ndim):
@@ -114,7 +114,7 @@ def reads(op: Op, axes: Axes) -> list[tuple[Value, tuple]]:
     if op.name == "dot":
         found, at = [], axes.pattern(out.shape)
         batch = op.params["batch"]
-        split = batch + len(op.params["order"][0]) - batch
+        split = len(op.params["order"][0])
         parts = at[:split], (*at[:batch], *at[split:])
         for x, order, contract, part in zip(op.ins, op.params["order"], op.params["contract"],
                                             parts, strict=True):  # fmt: skip
@@ -130,6 +130,12 @@ def reads(op: Op, axes: Axes) -> list[tuple[Value, tuple]]:
         nk = op.params["carry"]
         start = [(v, axes.pattern(v.shape)) for v in op.ins[:nk]]
         return start + [(v, (_OTHER, *[ANY] * (v.ndim - 1))) for v in op.ins[nk:]]
+    if op.name == "cumulate":
+        return [(v, tuple(_OTHER for _ in v.shape)) for v in op.ins]
+    if op.name == "scatter":
+        x, table, update, *starts = op.ins
+        return [(x, axes.pattern(x.shape)), (table, tuple(_OTHER for _ in table.shape)),
+                (update, axes.pattern(update.shape)), *((s, ()) for s in starts)]  # fmt: skip
     return [(v, axes.pattern(v.shape)) for v in op.ins]
 
 
@@ -164,8 +170,9 @@ def assemble(block: Block) -> None:
     for op in block.ops:
         for inner in inner_blocks(op):
             assemble(inner)
+    mark_lazy(block)
     for op in block.ops:
-        if op.name not in VIEWS:
+        if op.name not in VIEWS and not op.params.get("lazy"):
             for v, idx in reads(op, axes):
                 _assemble_at(v, idx)
             if inner_blocks(op):
@@ -177,19 +184,22 @@ def assemble(block: Block) -> None:
 
 def _assemble_at(v: Value, idx: tuple) -> None:
     op = v.op
-    if v.const is not None or op is None or op.name not in VIEWS:
+    if v.const is not None or op is None:
         return
-    if op.name == "view":
+    if op.params.get("lazy"):
+        for x in op.ins:
+            _assemble_at(x, idx)
+    elif op.name == "view":
         x, *tables = op.ins
         _assemble_at(x, op.params["index"](_ABSTRACT, idx))
         for t in tables:
             _assemble_at(t, tuple(_OTHER for _ in t.shape))
-    elif isinstance(idx[op.params["axis"]], Sym):
+    elif op.name == "concat" and isinstance(idx[op.params["axis"]], Sym):
         op.name = "assemble"
         axes = tuple(_OTHER for _ in v.shape)
         for part in op.ins:
             _assemble_at(part, axes)
-    else:
+    elif op.name == "concat":
         for part in op.ins:
             _assemble_at(part, idx)
 
@@ -211,7 +221,7 @@ class Plan:
         self.block = block
         ops = [op for op in block.ops if op.name not in VIEWS]
         self._order = {id(op): k for k, op in enumerate(ops)}
-        _mark_lazy(block, ops)
+        mark_lazy(block)
         ops = [op for op in ops if not op.params.get("lazy")]
         self._needs: dict[int, list[tuple[Op, tuple, Value]]] = {}
         self.readers: dict[Value, list[Op]] = {}
@@ -378,7 +388,7 @@ def _taken(block: Block) -> list[Value]:
     return [v for k, v in found.items() if k not in own and v.const is None]
 
 
-def _mark_lazy(block: Block, ops: list[Op]) -> None:
+def mark_lazy(block: Block) -> None:
     """Operations on elements that one other takes once each are computed where it takes them."""
     consumers: dict[Value, list[tuple[Op, Value]]] = {}
     for op in block.ops:
@@ -389,15 +399,29 @@ def _mark_lazy(block: Block, ops: list[Op]) -> None:
                 consumers.setdefault(v, []).extend([(op, v), (op, v)])
     outputs = set(map(id, block.outputs))
     axes = Axes(block)
-    for op in reversed(ops):
+    for op in reversed(block.ops):
         v = op.outs[0]
         users = consumers.get(v, [])
         if op.name != "map" or len(users) != 1 or id(v) in outputs or not axes.looped(v.shape):
             continue
         user = users[0][0]
-        once = user.name == "reduce" and any(k in axes.looped(v.shape)
-                                             for k in user.params["axes"])  # fmt: skip
-        once = once or (user.name == "map" and user.params.get("lazy"))
-        once = once or (user.name == "scatter" and len(user.ins) > 2 and user.ins[2] is v)
+        if user.outs[0].uniform != v.uniform:
+            continue
+        final = user.params.get("lazy") if user.name == "map" else user
+        once = (
+            final is not None
+            and final.name == "reduce"
+            and any(k in axes.looped(final.ins[0].shape) for k in final.params["axes"])
+        )
+        if final is not None and final.name == "scatter":
+            update = user is not final or user.ins[2] is v
+            once = update and not any(_sees(x, final.ins[0]) for x in op.ins)
         if once:
-            op.params["lazy"] = True
+            op.params["lazy"] = final
+
+
+def _sees(v: Value, x: Value) -> bool:
+    """Whether a value is read through views of another."""
+    if v is x:
+        return True
+    return v.op is not None and v.op.name in VIEWS and any(_sees(y, x) for y in v.op.ins)

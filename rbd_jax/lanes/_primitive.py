@@ -18,9 +18,12 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
 from ._ir import Unsupported
-from ._run import kernel_of, run_kernel
+from ._private import dropped_with_others, needs_devices
+from ._run import call_kernel, kernel_of
+from ._spread import over_devices, spread
 
 Mapped = tuple[tuple[bool, ...], ...]
 
@@ -53,13 +56,19 @@ lanes_p = Primitive("lanes")
 lanes_p.multiple_results = True
 
 
-def bind(program: Program, operands: list, linear: tuple[bool, ...] | None = None) -> list:
+def bind(program: Program, operands: list) -> list:
     """Apply a program to one sample."""
     n = len(operands)
-    linear = linear or (False,) * n
-    return lanes_p.bind(
-        *operands, program=program, sizes=(), mapped=((),) * n, linear=linear
-    )
+    operands = _alike(operands)
+    return lanes_p.bind(*operands, program=program, sizes=(), mapped=((),) * n, linear=(False,) * n)
+
+
+def _alike(operands: list) -> list:
+    """Operands that vary over the same axes of a ``shard_map``."""
+    vary = [jax.typeof(x).manual_axis_type.varying for x in operands]
+    every = frozenset().union(*vary)
+    return [jax.lax.pcast(x, tuple(every - v), to="varying") if v != every else x
+            for x, v in zip(operands, vary, strict=True)]  # fmt: skip
 
 
 def plain(*operands, program: Program, sizes, mapped: Mapped, linear):
@@ -74,7 +83,8 @@ def plain(*operands, program: Program, sizes, mapped: Mapped, linear):
 lanes_p.expand = plain
 
 
-@lru_cache(maxsize=512)
+@dropped_with_others
+@lru_cache(maxsize=256)
 def _jitted(program, sizes, mapped, linear):
     params = {"program": program, "sizes": sizes, "mapped": mapped, "linear": linear}
     return jax.jit(lambda *operands: lanes_p.bind(*operands, **params))
@@ -82,14 +92,49 @@ def _jitted(program, sizes, mapped, linear):
 
 @lanes_p.def_impl
 def _impl(*operands, program, sizes, mapped, linear):
+    params = {"program": program, "sizes": sizes, "mapped": mapped, "linear": linear}
+    if jax.config.jax_disable_jit:
+        return plain(*operands, **params)
     return _jitted(program, sizes, mapped, linear)(*operands)
 
 
 @lanes_p.def_abstract_eval
 def _abstract(*operands, program, sizes, mapped, linear):
-    vma = frozenset().union(*(getattr(x, "vma", frozenset()) or frozenset() for x in operands))
-    out = [jax.core.ShapedArray((*sizes, *a.shape), a.dtype) for a in program.avals_out]
-    return [a.update(vma=vma) for a in out] if vma else out
+    shapes = [jax.core.ShapedArray((*sizes, *a.shape), a.dtype) for a in program.avals_out]
+    around = next((x for x in operands if not x.sharding.mesh.empty), None)
+    if around is None:
+        return shapes
+    batch = _mesh_axes(operands, sizes, mapped, program.name)
+    return [
+        a.update(
+            sharding=NamedSharding(
+                around.sharding.mesh, PartitionSpec(*batch, *[None] * (a.ndim - len(sizes)))
+            ),
+            manual_axis_type=around.manual_axis_type,
+        )
+        for a in shapes
+    ]
+
+
+def _mesh_axes(operands, sizes, mapped: Mapped, name: str) -> list:
+    """Over which explicit axes of a mesh each batch axis is spread, as the operands say."""
+    batch: list = [None] * len(sizes)
+    for x, m in zip(operands, mapped, strict=True):
+        spec = iter(x.sharding.spec)
+        for level in (k for k, there in enumerate(m) if there):
+            axis = next(spec)
+            if axis is not None and batch[level] not in (None, axis):
+                raise ValueError(
+                    f"{name}: operands are spread over {batch[level]!r} and over {axis!r} along "
+                    f"the same axis of the batch; bring them together with jax.sharding.reshard"
+                )
+            batch[level] = batch[level] or axis
+        if any(axis is not None for axis in spec):
+            raise ValueError(
+                f"{name}: the operand {x.str_short(True)} is spread along an axis of one sample; "
+                f"only axes of the batch can be, see jax.sharding.reshard"
+            )
+    return batch
 
 
 # --- differentiation ------------------------------------------------------------
@@ -208,16 +253,27 @@ batching.primitive_batchers[lanes_p] = _batch
 
 def _lower_cpu(ctx, *operands, program: Program, sizes, mapped, linear):
     params = {"program": program, "sizes": sizes, "mapped": mapped, "linear": linear}
-    function = partial(plain, **params)
-    if math.prod(sizes) > 0:
-        try:
-            kernel = kernel_of(program, sizes, mapped)
-            function = partial(run_kernel, ctx, kernel, program, sizes, mapped)
-        except Unsupported as e:
-            if program.strict:
-                raise ValueError(f"lanes cannot compile {program.name}: {e}") from e
+    function = _compiled(ctx, program, sizes, mapped) or partial(plain, **params)
     return mlir.lower_fun(function, multiple_results=True)(ctx, *operands)
+
+
+def _compiled(ctx, program: Program, sizes, mapped) -> Callable | None:
+    """The call of a kernel, or None where XLA has to do it."""
+    exported = ctx.module_context.lowering_parameters.for_export
+    if exported or not math.prod(sizes):
+        return None
+    try:
+        kernel = kernel_of(program, sizes, mapped)
+    except Unsupported as e:
+        if program.strict:
+            raise ValueError(f"lanes cannot compile {program.name}: {e}") from e
+        return None
+    ctx.module_context.add_keepalive(kernel)  # until the executable is there, which counts itself
+    if sizes and over_devices(ctx):
+        return spread(kernel, program, sizes, mapped)
+    return partial(call_kernel, kernel, program, sizes, mapped)
 
 
 mlir.register_lowering(lanes_p, mlir.lower_fun(plain, multiple_results=True))
 mlir.register_lowering(lanes_p, _lower_cpu, platform="cpu")
+needs_devices(lanes_p)

@@ -1,77 +1,88 @@
 """Kernels of programs: which one a batch takes, and its call from XLA."""
 
-import hashlib
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from . import _handler, _machine
-from ._kernel import kernel_text, natural_width
+from . import _loaded
+from ._ir import Unsupported
+from ._kernel import Text, kernel_text, natural_width
 from ._read import read_program
 
 if TYPE_CHECKING:
     from ._primitive import Mapped, Program
 
+SCRATCH_BYTES = 256 * 2**20
+"""The memory of a kernel for each thread is at most this; a program that needs more takes XLA."""
+
 
 class Kernel(NamedTuple):
     """Compiled code of a program for so many samples at a time."""
 
-    target: str
+    loaded: _loaded.Kernel
     width: int
-    shared_bytes: int
-    scratch_bytes: int
-
-
-_LOADED: dict[str, _machine.Code] = {}
 
 
 def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> Kernel:
-    """The kernel for a batch, compiled when it is first asked for."""
-    shared = tuple(not any(m) for m in mapped) if sizes else (False,) * len(mapped)
-    samples = math.prod(sizes)
-    key = ("kernel", shared, bool(sizes), min(samples, 64) if sizes else 1)
+    """The kernel for a batch, compiled when it is first asked for.
+
+    Raises:
+        Unsupported: an operation cannot be compiled, or takes too much memory.
+    """
+    key = ("kernel", _shared(sizes, mapped), min(math.prod(sizes), 64) if sizes else 0)
     if key not in program.derived:
-        block = read_program(program.closed, list(shared))
-        width = natural_width(block) if sizes else 1
-        while width > samples:
-            width //= 2
-        key_of_width = ("kernel", shared, bool(sizes), "width", width)
-        if key_of_width not in program.derived:
-            text = kernel_text(block, width, bool(sizes))
-            program.derived[key_of_width] = _load(text, width)
-        program.derived[key] = program.derived[key_of_width]
+        text, width = text_of(program, sizes, mapped)
+        program.derived[key] = Kernel(_loaded.load(text.text, text.symbol), width)
     return program.derived[key]
 
 
-def _load(text, width: int) -> Kernel:
-    """Compile, load and register under a name made of the code itself."""
-    target = "rbd_jax.lanes." + hashlib.sha256(text.text.encode()).hexdigest()[:32]
-    if target not in _LOADED:
-        code = _machine.load(_machine.compile(text.text))
-        _handler.register(target, code.address(text.symbol))
-        _LOADED[target] = code
-    return Kernel(target, width, text.shared_bytes, text.scratch_bytes)
+def text_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> tuple[Text, int]:
+    """The LLVM text of the kernel for a batch, and how many samples it computes at a time."""
+    block = read_program(program.closed, list(_shared(sizes, mapped)))
+    width = natural_width(block) if sizes else 1
+    while width > max(math.prod(sizes), 1):
+        width //= 2
+    text = kernel_text(block, width, bool(sizes))
+    if text.scratch_bytes > SCRATCH_BYTES:
+        raise Unsupported(
+            f"a program that needs {text.scratch_bytes / 2**20:.0f} MiB for {width} samples, more "
+            f"than the {SCRATCH_BYTES / 2**20:.0f} MiB that a thread may have"
+        )
+    return text, width
 
 
-def run_kernel(ctx, kernel: Kernel, program: "Program", sizes, mapped, *operands):
-    """Call a kernel on operands whose batch axes lie in front."""
-    return _call(kernel, program, sizes, mapped, *operands)
+def _shared(sizes: tuple[int, ...], mapped: "Mapped") -> tuple[bool, ...]:
+    """Which operands all samples share."""
+    return tuple(bool(sizes) and not any(m) for m in mapped)
 
 
-def _call(kernel: Kernel, program: "Program", sizes, mapped, *operands):
+def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *operands) -> list:
+    """Call a kernel on operands whose batch axes lie in front, each with some of them."""
     samples = math.prod(sizes)
+    padded = max(samples, kernel.width)
     flat = []
     for x, m, a in zip(operands, mapped, program.avals_in, strict=True):
         if any(m):
-            if not all(m):
-                axes = [k for k, there in enumerate(m) if not there]
-                x = jnp.expand_dims(x, axes)
-                x = jnp.broadcast_to(x, (*sizes, *a.shape))
-            x = x.reshape(samples, *a.shape) if len(sizes) != 1 else x
+            missing = [k for k, there in enumerate(m) if not there]
+            if missing:
+                x = jnp.broadcast_to(jnp.expand_dims(x, missing), (*sizes, *a.shape))
+            x = _filled(x.reshape(samples, *a.shape), padded)
         flat.append(x)
-    lead = (samples,) if sizes else ()
+    lead = (padded,) if sizes else ()
     outs = [jax.ShapeDtypeStruct((*lead, *a.shape), a.dtype) for a in program.avals_out]
-    results = jax.ffi.ffi_call(kernel.target, outs)(*flat)
-    return [r.reshape(*sizes, *a.shape) for r, a in zip(results, program.avals_out, strict=True)]
+    call = jax.ffi.ffi_call(_loaded.TARGET, outs)
+    results = call(*flat, kernel=np.int64(kernel.loaded.key))
+    if sizes:
+        results = [r[:samples].reshape(*sizes, *r.shape[1:]) for r in results]
+    return list(results)
+
+
+def _filled(x, count: int):
+    """As many samples as a kernel computes at a time; the last one stands in for missing ones."""
+    missing = count - x.shape[0]
+    if not missing:
+        return x
+    return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (missing, *x.shape[1:]))])

@@ -226,15 +226,16 @@ class Writer:
         args = ", ".join(
             f"{t} {self.operand(x, k, wide)}" for x, k, t in zip(xs, kinds, types, strict=True)
         )
-        suffix = self._suffix(kinds[0], wide)
+        suffix = self.suffix(kinds[0], wide)
         if "sat" in name:
-            suffix = self._suffix(out, wide) + "." + suffix
+            suffix = self.suffix(out, wide) + "." + suffix
         call = f"@llvm.{name}.{suffix}"
         result = self.type(out, wide)
         self.declared.add(f"declare {result} {call}({', '.join(types)})")
         return self.emit(f"call {result} {call}({args})", out, wide)
 
-    def _suffix(self, dtype: np.dtype, wide: bool) -> str:
+    def suffix(self, dtype: np.dtype, wide: bool) -> str:
+        """How the name of an intrinsic ends."""
         bits = 1 if dtype.kind == "b" else 8 * dtype.itemsize
         one = f"{'f' if dtype.kind == 'f' else 'i'}{bits}"
         return f"v{self.width}{one}" if wide and self.width > 1 else one

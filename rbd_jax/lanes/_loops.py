@@ -1,0 +1,111 @@
+"""Rules for loops and branches."""
+
+import numpy as np
+
+from ._ir import Op, Value, constant
+from ._reader import Reader, block_of, dtype_of, parts, rule
+
+
+def _like(v: Value, uniform: bool) -> Value:
+    return Value(v.shape, v.dtype, uniform)
+
+
+@rule("scan")
+def _scan(r: Reader, eqn, *ins):
+    p, ins = eqn.params, r.solid(ins)
+    if "num_consts" in p:
+        nc, nk = p["num_consts"], p["num_carry"]
+    else:  # from JAX 0.11 on
+        nc, nk = (len(list(part)) for part in p["ft_in"].unpack()[:2])
+    consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
+    length, outs = p["length"], [v.aval for v in eqn.outvars]
+    if length == 0:
+        zero = [constant(np.zeros(a.shape, dtype_of(a))) for a in outs[nk:]]
+        return [*start, *zero]
+    uniform = [v.uniform for v in start]
+    while True:  # a carry is uniform if it starts so and every step leaves it so
+        carry = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
+        each = [Value(v.shape[1:], v.dtype, v.uniform) for v in rows]
+        block = block_of(p["jaxpr"], [*consts, *carry, *each])
+        now = [u and v.uniform for u, v in zip(uniform, block.outputs, strict=False)]
+        if now == uniform:
+            break
+        uniform = now
+    block.inputs = [*carry, *each]
+    uniform = [*uniform, *(v.uniform for v in block.outputs[nk:])]
+    made = [Value(a.shape, dtype_of(a), u) for a, u in zip(outs, uniform, strict=True)]
+    # the outputs of a loop without varying inputs are uniform, else its memory is each sample's own
+    op = Op("scan", [*start, *rows], made,
+            {"body": block, "carry": nk, "length": length, "reverse": p["reverse"],
+             "consts": list(consts)})  # fmt: skip
+    for v in made:
+        v.op = op
+    r.ops.append(op)
+    return made
+
+
+@rule("while")
+def _while(r: Reader, eqn, *ins):
+    p, ins = eqn.params, r.solid(ins)
+    nt, nb = p["cond_nconsts"], p["body_nconsts"]
+    tests, consts, start = ins[:nt], ins[nt : nt + nb], ins[nt + nb :]
+    uniform = [v.uniform for v in start]
+    while True:
+        carry = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
+        test = block_of(p["cond_jaxpr"], [*tests, *carry])
+        body = block_of(p["body_jaxpr"], [*consts, *carry])
+        all_stop = test.outputs[0].uniform  # else a sample that has finished keeps its values
+        now = [u and v.uniform and all_stop for u, v in zip(uniform, body.outputs, strict=True)]
+        if now == uniform:
+            break
+        uniform = now
+    test.inputs = body.inputs = carry
+    made = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
+    op = Op("while", list(start), made,
+            {"test": test, "body": body, "consts": [*tests, *consts]})  # fmt: skip
+    for v in made:
+        v.op = op
+    r.ops.append(op)
+    return made
+
+
+@rule("cond")
+def _cond(r: Reader, eqn, which, *ins):
+    branches = eqn.params["branches"]
+    if which.const is not None:
+        chosen = min(max(int(which.const), 0), len(branches) - 1)
+        jaxpr, consts = parts(branches[chosen])
+        return r.run(jaxpr, consts, list(ins))
+    if not which.uniform:
+        return _choose(r, eqn, which, ins)
+    ins = r.solid(ins)
+    blocks = [block_of(b, list(ins)) for b in branches]
+    for block in blocks:
+        block.inputs = []  # what comes from outside is not theirs to overwrite
+    uniform = [all(b.outputs[k].uniform for b in blocks) for k in range(len(eqn.outvars))]
+    avals = [v.aval for v in eqn.outvars]
+    made = [Value(a.shape, dtype_of(a), u) for a, u in zip(avals, uniform, strict=True)]
+    op = Op("cond", [which], made, {"branches": blocks, "consts": list(ins)})
+    for v in made:
+        v.op = op
+    r.ops.append(op)
+    return made
+
+
+def _choose(r: Reader, eqn, which: Value, ins):
+    """Samples that go different ways: all branches are computed, each sample takes its own."""
+    results = [r.run(*parts(b), list(ins)) for b in eqn.params["branches"]]
+    zero = constant(which.dtype.type(0)) if which.dtype.kind != "b" else constant(False)
+    outs = []
+    for cases in zip(*results, strict=True):
+        out = cases[-1]
+        for k in reversed(range(len(cases) - 1)):
+            if k == 0 and which.dtype.kind == "b":
+                here = r.map("eq", which, zero, dtype=bool)
+            elif k == 0:
+                here = r.map("le", which, zero, dtype=bool)
+            else:
+                here = r.map("eq", which, constant(which.dtype.type(k)), dtype=bool)
+            out = r.map("select", here, out, cases[k])
+        outs.append(out)
+    return outs

@@ -1,0 +1,18 @@
+"""What lanes needs of JAX that JAX does not promise, for jax 0.10.2 to 0.12."""
+
+from typing import Any
+
+from jax._src.array import ArrayImpl as ArrayImpl
+from jax._src.dispatch import prim_requires_devices_during_lowering
+from jax._src.util import register_cache
+
+
+def needs_devices(primitive: Any) -> None:
+    """Let JAX say at each lowering of a primitive which devices it is for."""
+    prim_requires_devices_during_lowering.add(primitive)
+
+
+def dropped_with_others(cache: Any) -> Any:
+    """A cache made by ``functools.lru_cache``, which ``jax.clear_caches`` empties from now on."""
+    register_cache(cache, cache.__name__)
+    return cache

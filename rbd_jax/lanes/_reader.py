@@ -1,0 +1,251 @@
+"""Collecting the operations of one block while a jaxpr is followed.
+
+The rules that say what each operation of JAX becomes stand in ``_rules``, ``_places``, ``_loops``
+and ``_expand``; :func:`rule` adds one to the table ``RULES``.
+"""
+
+import contextlib
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from jax.extend import core as jcore
+
+from ._ir import Block, Op, Unsupported, Value, constant, converted, reshape_map
+
+_FOLD_LIMIT = 1 << 18  # elements of a table that is computed while compiling
+
+RULES: dict[str, Callable] = {}
+
+
+def rule(*names: str):
+    """Register how operations of JAX are written with those of ``_ir``."""
+
+    def register(f):
+        for name in names:
+            RULES[name] = f
+        return f
+
+    return register
+
+
+FOLD: dict[str, Callable] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+    "neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil,
+    "sqrt": np.sqrt, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.bitwise_and,
+    "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert, "convert": lambda x: x,
+    "select": lambda c, f, t: np.where(c, t, f), "copy": lambda x: x, "is_finite": np.isfinite,
+    "div": np.true_divide,
+}  # fmt: skip
+
+
+class Reader:
+    """Collects the operations of one block."""
+
+    def __init__(self):
+        self.ops: list[Op] = []
+
+    def run(self, jaxpr, consts, inputs: list[Value]) -> list[Value]:
+        """Append the operations of a jaxpr; returns its outputs."""
+        env: dict = dict(zip(jaxpr.constvars, [_known(c) for c in consts], strict=True))
+        env.update(zip(jaxpr.invars, inputs, strict=True))
+
+        def read(atom) -> Value:
+            return _known(atom.val) if isinstance(atom, jcore.Literal) else env[atom]
+
+        for eqn in jaxpr.eqns:
+            name = eqn.primitive.name
+            ins = [read(v) for v in eqn.invars]
+            with _named(eqn):
+                if name in RULES:
+                    outs = RULES[name](self, eqn, *ins)
+                elif hasattr(eqn.primitive, "expand"):
+                    outs = self.inline(lambda *xs, e=eqn: e.primitive.expand(*xs, **e.params), *ins)
+                else:
+                    raise Unsupported("there is no rule for it")
+            outs = [outs] if isinstance(outs, Value) else outs
+            env.update(zip(eqn.outvars, outs, strict=True))
+        return [read(v) for v in jaxpr.outvars]
+
+    def inline(self, f: Callable, *ins: Value) -> list[Value]:
+        """Append the operations of a function of JAX arrays."""
+        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+            closed = jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in ins))
+        return self.run(closed.jaxpr, closed.consts, list(ins))
+
+    # --- building operations ---
+
+    def op(self, name: str, ins, shape, dtype, **params) -> Value:
+        """Append an operation with one output."""
+        out = Value(shape, dtype, all(v.uniform for v in ins))
+        out.op = Op(name, list(ins), [out], params)
+        self.ops.append(out.op)
+        return out
+
+    def map(self, fn: str, *ins: Value, dtype=None) -> Value:
+        """An operation on each element; scalars are broadcast."""
+        shape = np.broadcast_shapes(*(v.shape for v in ins))
+        dtype = ins[-1].dtype if dtype is None else np.dtype(dtype)
+        known = all(v.const is not None for v in ins) and fn in FOLD
+        if known and (fn != "div" or dtype.kind == "f"):
+            with np.errstate(all="ignore"):
+                folded = np.asarray(FOLD[fn](*(v.const for v in ins)))
+                return constant(np.broadcast_to(converted(folded, dtype), shape))
+        ins = tuple(v if v.shape == shape else self.stretch(v, shape) for v in ins)
+        return self.op("map", ins, shape, dtype, fn=fn)
+
+    def view(self, x: Value, shape, index: Callable, fold=None, starts=()) -> Value:
+        """The same elements at other places: out[idx] = x[index(idx)]."""
+        if x.const is not None and fold is not None and not starts:
+            return constant(fold(x.const))
+        return self.op("view", [x, *starts], shape, x.dtype, index=index)
+
+    def broadcast(self, x: Value, shape, dims) -> Value:
+        """``jax.lax.broadcast_in_dim``."""
+
+        def index(_, idx):
+            return tuple(0 if x.shape[k] == 1 else idx[d] for k, d in enumerate(dims))
+
+        def fold(c):
+            inner = [x.shape[dims.index(i)] if i in dims else 1 for i in range(len(shape))]
+            return np.broadcast_to(c.reshape(inner), shape)
+
+        small = np.prod(shape, dtype=int) <= _FOLD_LIMIT
+        return self.view(x, shape, index, fold if small else None)
+
+    def stretch(self, x: Value, shape) -> Value:
+        """A scalar, or an array with axes of length one, in the shape of the other operand."""
+        return self.broadcast(x, shape, tuple(range(len(shape) - x.ndim, len(shape))))
+
+    def reshape(self, x: Value, shape) -> Value:
+        """The same elements in another shape."""
+        if tuple(shape) == x.shape:
+            return x
+        return self.view(x, shape, reshape_map(x.shape, tuple(shape)), lambda c: c.reshape(shape))
+
+    def concat(self, parts: list[Value], axis: int) -> Value:
+        """Arrays one after the other along an axis."""
+        parts = [p for p in parts if p.shape[axis]] or parts[:1]
+        if len(parts) == 1:
+            return parts[0]
+        if all(p.const is not None for p in parts):
+            return constant(np.concatenate([p.const for p in parts], axis))
+        shape = list(parts[0].shape)
+        shape[axis] = sum(p.shape[axis] for p in parts)
+        return self.op("concat", parts, shape, parts[0].dtype, axis=axis)
+
+    def slice(self, x: Value, start, limit, stride) -> Value:
+        """A static slice."""
+        steps = tuple(slice(*z) for z in zip(start, limit, stride, strict=True))
+        shape = tuple(len(range(*z)) for z in zip(start, limit, stride, strict=True))
+        if shape == x.shape:
+            return x
+
+        def index(_, idx):
+            return tuple(i * s + b for i, s, b in zip(idx, stride, start, strict=True))
+
+        return self.view(x, shape, index, lambda c: c[steps])
+
+    def solid(self, xs) -> list[Value]:
+        """The same, but copied if they are joined of parts: for loops, which read anywhere."""
+        return [
+            self.op("map", [x], x.shape, x.dtype, fn="copy") if _is_joined(x) else x for x in xs
+        ]
+
+
+def block_of(closed, inputs: list[Value]) -> Block:
+    """The inside of a loop or branch, or a whole program, as a block of its own."""
+    reader = Reader()
+    jaxpr, consts = parts(closed)
+    outputs = reader.run(jaxpr, consts, inputs)
+    return Block(inputs, outputs, alive(reader.ops, outputs))
+
+
+def alive(ops: list[Op], outputs: list[Value]) -> list[Op]:
+    """The operations that the outputs need."""
+    wanted, kept = set(map(id, outputs)), []
+    for op in reversed(ops):
+        if any(id(v) in wanted for v in op.outs):
+            wanted.update(map(id, op.ins))
+            for name in ("body", "test"):
+                if name in op.params:
+                    wanted.update(_outside(op.params[name]))
+            for block in op.params.get("branches", ()):
+                wanted.update(_outside(block))
+            kept.append(op)
+    return kept[::-1]
+
+
+def _outside(block: Block) -> set[int]:
+    """Values that a block takes from around it."""
+    taken = set(map(id, block.outputs))
+    for op in block.ops:
+        taken.update(map(id, op.ins))
+        for name in ("body", "test"):
+            if name in op.params:
+                taken.update(_outside(op.params[name]))
+        for branch in op.params.get("branches", ()):
+            taken.update(_outside(branch))
+    return taken
+
+
+def _is_joined(x: Value) -> bool:
+    if x.op is None or x.op.name not in ("view", "concat"):
+        return False
+    return x.op.name == "concat" or _is_joined(x.op.ins[0])
+
+
+def _known(c) -> Value:
+    try:
+        c = np.asarray(c)
+    except TypeError:
+        raise Unsupported(f"a constant of type {jax.typeof(c)}") from None
+    _check(c.dtype)
+    return constant(c)
+
+
+def dtype_of(aval) -> np.dtype:
+    """The dtype of an array, if lanes can compute with it."""
+    try:
+        dtype = np.dtype(aval.dtype)
+    except TypeError:
+        raise Unsupported(f"an array of type {aval.dtype}") from None
+    return _check(dtype)
+
+
+def _check(dtype: np.dtype) -> np.dtype:
+    if dtype.kind not in "fiub" or (dtype.kind == "f" and dtype.itemsize not in (4, 8)):
+        raise Unsupported(f"an array of type {dtype}")
+    return dtype
+
+
+@contextlib.contextmanager
+def _named(eqn):
+    """Say in an error which operation is not supported, and where it stands."""
+    try:
+        yield
+    except Unsupported as e:
+        if getattr(e, "named", False):
+            raise
+        named = Unsupported(f"operation {eqn.primitive.name!r}{_place(eqn)}: {e}")
+        named.named = True  # type: ignore[attr-defined]
+        raise named from None
+
+
+def _place(eqn) -> str:
+    """The line of the user's code that an operation comes from, as far as JAX tells."""
+    try:
+        from jax._src import source_info_util
+
+        frame = source_info_util.user_frame(eqn.source_info.traceback)
+        assert frame is not None
+        return f" ({frame.file_name}:{frame.start_line})"
+    except Exception:
+        return ""
+
+
+def parts(closed):
+    """Jaxpr and constants of what is a ``ClosedJaxpr`` in one version, a ``Jaxpr`` in another."""
+    inner = getattr(closed, "jaxpr", closed)
+    return inner, getattr(closed, "consts", ())

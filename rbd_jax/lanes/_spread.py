@@ -1,0 +1,82 @@
+"""Batches that are spread over devices: each device computes its own samples.
+
+XLA would gather the operands of a call that it does not know on every device. So the call is
+wrapped into JAX's ``custom_partitioning``, whose rule keeps the axes of the batch apart.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from jax.experimental.custom_partitioning import (
+    ArrayMapping,
+    SdyShardingRule,
+    custom_partitioning,
+)
+from jax.sharding import NamedSharding, PartitionSpec
+
+from ._run import Kernel, call_kernel
+
+if TYPE_CHECKING:
+    from ._primitive import Mapped, Program
+
+
+def over_devices(ctx) -> bool:
+    """Whether XLA is to divide this program among devices by itself."""
+    axes: Any = ctx.module_context.axis_context
+    if hasattr(axes, "manual_axes"):
+        return set(axes.manual_axes) != set(axes.mesh.axis_names) and axes.mesh.size > 1
+    return getattr(axes, "num_devices", 1) > 1
+
+
+def spread(kernel: Kernel, program: "Program", sizes: tuple[int, ...], mapped: "Mapped"):
+    """The call of a kernel on operands whose batch axes may be spread over devices."""
+    levels = len(sizes)
+
+    def whole(*operands):
+        return tuple(call_kernel(kernel, program, sizes, mapped, *operands))
+
+    def partition(mesh, arg_shapes, result_shapes):
+        axes = _batch_axes(result_shapes[0].sharding, levels)
+        at = lambda m, ndim: _named(mesh, axes, m, ndim)  # noqa: E731
+        every = (True,) * levels
+        results = tuple(at(every, s.ndim) for s in result_shapes)
+        operands = tuple(at(m, s.ndim) for m, s in zip(mapped, arg_shapes, strict=True))
+        local = results[0].shard_shape(result_shapes[0].shape)[:levels]
+
+        def part(*operands):
+            return tuple(call_kernel(kernel, program, local, mapped, *operands))
+
+        return mesh, part, results, operands
+
+    call = custom_partitioning(whole)
+    call.def_partition(partition, sharding_rule=partial(_rule, levels, mapped))
+    return call
+
+
+def _batch_axes(sharding, levels: int) -> list:
+    """Over which axes of the mesh each axis of the batch is spread."""
+    if not isinstance(sharding, NamedSharding):
+        return [None] * levels
+    spec = [*sharding.spec, *[None] * levels]
+    return [None if s is PartitionSpec.UNCONSTRAINED else s for s in spec[:levels]]
+
+
+def _named(mesh, axes: list, there: tuple[bool, ...], ndim: int) -> NamedSharding:
+    batch = [a for a, t in zip(axes, there, strict=True) if t]
+    return NamedSharding(mesh, PartitionSpec(*batch, *[None] * (ndim - len(batch))))
+
+
+def _rule(levels: int, mapped: "Mapped", mesh, operands, results) -> SdyShardingRule:
+    """Batch axes have a factor each, that operands and results share; all others are whole."""
+    del mesh
+    others: list[str] = []
+
+    def mapping(there: tuple[bool, ...], kind) -> ArrayMapping:
+        batch = [f"b{level}" for level, t in enumerate(there) if t]
+        own = [f"i{len(others) + k}" for k in range(kind.rank - len(batch))]
+        others.extend(own)
+        return ArrayMapping(*batch, *own)
+
+    ins = tuple(mapping(m, k) for m, k in zip(mapped, operands, strict=True))
+    outs = tuple(mapping((True,) * levels, k) for k in results)
+    return SdyShardingRule(ins, outs, need_replication_factors=tuple(others))
