@@ -110,5 +110,6 @@ def test_refused_orders_and_bodies(tree):
         plain(m, q, 0, 2, "hybrid")
     with pytest.raises(ValueError, match="order 0 of the spatial Jacobian"):
         plain(m, q, 0, 0, "spatial")
-    with pytest.raises(IndexError, match="has 5 bodies, no body 5"):
-        plain(m, q, 5)
+    for body in (5, -1, -5):
+        with pytest.raises(IndexError, match=f"has the bodies 0 to 4, no body {body}"):
+            plain(m, q, body)

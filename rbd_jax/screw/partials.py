@@ -20,8 +20,11 @@ from .representations import Representation, jacobians, module_of
 def _chain(model: Model, body: int) -> tuple[np.ndarray, np.ndarray]:
     """The degrees of freedom that move a body, and how many joints lie below each of theirs."""
     topology = model.topology
-    if not -model.nb <= body < model.nb:
-        raise IndexError(f"robot {topology.name!r} has {model.nb} bodies, no body {body}")
+    if not 0 <= body < model.nb:
+        raise IndexError(
+            f"robot {topology.name!r} has the bodies 0 to {model.nb - 1}, no body {body}"
+            + ("; −1 is the world, whose Jacobian is zero" if body == -1 else "")
+        )
     bodies = topology.dof_bodies
     dofs = np.flatnonzero(topology.tree.ancestor_mask[body][bodies])
     return dofs, topology.tree.depths[bodies[dofs]]
