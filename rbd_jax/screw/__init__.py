@@ -25,6 +25,7 @@ from .closed_form import (
 )
 from .components import component_inverse_dynamics as component_inverse_dynamics
 from .explicit import acceleration_sums as acceleration_sums, jerk_sums as jerk_sums
+from .hybrid_forms import hybrid_accelerations as hybrid_accelerations
 from .linearized import (
     LinearizedEquations as LinearizedEquations,
     linearized_dynamics as linearized_dynamics,
