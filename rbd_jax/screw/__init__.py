@@ -26,6 +26,10 @@ from .closed_form import (
 from .components import component_inverse_dynamics as component_inverse_dynamics
 from .explicit import acceleration_sums as acceleration_sums, jerk_sums as jerk_sums
 from .hybrid_forms import hybrid_accelerations as hybrid_accelerations
+from .jacobian_rates import (
+    jacobian_rates as jacobian_rates,
+    jacobian_second_rates as jacobian_second_rates,
+)
 from .linearized import (
     LinearizedEquations as LinearizedEquations,
     linearized_dynamics as linearized_dynamics,
@@ -43,6 +47,7 @@ from .newton_euler import (
     wrench_in_frame as wrench_in_frame,
 )
 from .partials import jacobian_partials as jacobian_partials
+from .phase_space import PhaseRates as PhaseRates, phase_rates as phase_rates
 from .poe import (
     body_screws as body_screws,
     joint_screws as joint_screws,
