@@ -34,6 +34,7 @@ _LEFT_OUT = (
     "with_executors",  # returns a model
     "screw.to_modern_robotics",  # of chains alone
     "screw.series_elastic_feedforward",  # of robots without quaternions
+    "screw.series_elastic_feedback",  # the same
 )
 
 

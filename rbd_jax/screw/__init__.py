@@ -35,6 +35,11 @@ from .linearized import (
     linearized_dynamics as linearized_dynamics,
     linearized_equations as linearized_equations,
 )
+from .lines import (
+    line_of_screw as line_of_screw,
+    reciprocal_product as reciprocal_product,
+    screw_of_line as screw_of_line,
+)
 from .modern_robotics import (
     from_modern_robotics as from_modern_robotics,
     to_modern_robotics as to_modern_robotics,
@@ -72,7 +77,10 @@ from .sensitivity import (
     inverse_dynamics_sensitivity as inverse_dynamics_sensitivity,
     with_geometry as with_geometry,
 )
-from .series_elastic import series_elastic_feedforward as series_elastic_feedforward
+from .series_elastic import (
+    series_elastic_feedback as series_elastic_feedback,
+    series_elastic_feedforward as series_elastic_feedforward,
+)
 from .system import (
     joint_accelerations as joint_accelerations,
     system_factors as system_factors,

@@ -113,7 +113,7 @@ def _point(J: Float[Array, "d 6"], depth: np.ndarray, order: int) -> Array:
     ``Ĵ_{β₁} Ĵ_{β₂} … Ĵ_{β_ν}`` applied to the point, β from the root on: the velocity of the
     outermost joint, turned by the others.
     """
-    alpha = np.stack(np.indices((len(depth),) * order))
+    alpha = np.indices((len(depth),) * order)
     beta = np.take_along_axis(alpha, np.argsort(depth[alpha], axis=0, kind="stable"), axis=0)
     x = J[beta[-1], 3:]
     for b in beta[-2::-1]:
