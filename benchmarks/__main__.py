@@ -15,6 +15,7 @@ COMMANDS = {
     "explicit": "IDSVA and FDSVA (DMM, AZA) against the baselines of Singh, Table II",
     "second_order": "second derivatives against autodiff of autodiff",
     "figures": "Figs. 2–7 and Table III of Singh: methods, frames, Pinocchio; chains and trees",
+    "singh": "accuracy against the complex step; a robot of the size of Atlas",
     "scaling": "time against the length of a chain, with fitted slopes and a plot",
     "memory": "peak memory and time of the gradient of a rollout, with and without the rules",
     "single": "one call for one state: what the settings of JAX's runtime are worth",

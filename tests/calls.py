@@ -33,6 +33,7 @@ _LEFT_OUT = (
     "screw.with_geometry",  # returns a model
     "screw.to_modern_robotics",  # of chains alone
     "screw.series_elastic_feedforward",  # of robots without quaternions
+    "screw.series_elastic_feedback",  # the same
 )
 
 

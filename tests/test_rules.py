@@ -203,12 +203,13 @@ def test_forward_over_forward(function):
 
 @pytest.mark.parametrize("function", ["forward", *long(("inverse",), ("hybrid",))])
 def test_single_precision(function):
+    """Rounding alone: 8e-6 at most was measured, in the jvp of the hybrid dynamics."""
     low = many(first_order, RULES[function], *cast(batch("small"), jnp.float32))
     assert all(y.dtype == jnp.float32 for y in jax.tree.leaves(low))
     exact, _ = results(first_order, function, "small")
     for found, expected, lead in zip(low, exact, (1, 2, 1), strict=True):
         found, expected = jax.tree.map(lambda y: y[:BATCH], (found, expected))
-        assert_relative(cast(found, jnp.float64), expected, 1e-3, lead, floor=1e-3)
+        assert_relative(cast(found, jnp.float64), expected, 2e-5, lead, floor=1e-3)
 
 
 # --- every mode of one function -------------------------------------------------------------------
