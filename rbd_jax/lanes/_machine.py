@@ -59,14 +59,16 @@ def available() -> bool:
     return importlib.util.find_spec("llvmlite") is not None
 
 
-def compile(text: str, opt: int = 2) -> bytes:
+def compile(text: str, opt: int | None = None) -> bytes:
     """Object code for this machine's CPU of a module in LLVM text, from the cache if it is there.
 
     Args:
         text: the module. Where it wants vectors wider than LLVM likes to use on this CPU, its
             functions say so (``"prefer-vector-width"="512"``).
-        opt: how much to optimize, 0 to 3. Loops are never vectorized: lanes already are.
+        opt: how much to optimize, 0 to 3; by default the environment variable RBD_JAX_LANES_OPT,
+            or 2. Loops are never vectorized: lanes already are.
     """
+    opt = int(os.environ.get("RBD_JAX_LANES_OPT", "2")) if opt is None else opt
     path = _cached(text, opt)
     found = _read(path) if path else None
     if found is None:
