@@ -17,6 +17,7 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", str(ROOT / ".jax_cache"))
+os.environ.setdefault("RBD_JAX_CACHE_DIR", str(ROOT / ".pytest_cache" / "lanes"))
 # The tests spend their time compiling, not running: LLVM at its lowest level halves it, and the
 # older of the two code generators, where XLA still has it, once more.
 jax.config.update("jax_disable_most_optimizations", True)

@@ -183,6 +183,22 @@ def test_dropped_code_is_freed(folder):
     assert (pages() - before) * 4096 < 10 * 2**20
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="counts memory by /proc")
+def test_compiling_leaves_nothing(monkeypatch):
+    """A hundred modules compiled one after the other, none of them from the cache."""
+    monkeypatch.setenv("RBD_JAX_CACHE_DIR", "")
+
+    def pages() -> int:
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    for k in range(120):
+        if k == 20:
+            before = pages()
+        _machine.compile(SUM.replace("i64 0", f"i64 {k}"))
+    assert (pages() - before) * 4096 < 2**20
+
+
 def test_import_is_lazy():
     """Importing the modules neither needs llvmlite nor starts it, and says if it is missing."""
     program = """if True:
@@ -192,6 +208,7 @@ def test_import_is_lazy():
         assert "llvmlite" not in sys.modules
         import importlib.util
         importlib.util.find_spec = lambda name: None
+        _machine.available.cache_clear()
         assert not _machine.available()
     """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

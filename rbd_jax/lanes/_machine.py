@@ -4,6 +4,7 @@
 """
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import itertools
 import os
@@ -15,6 +16,9 @@ from typing import Any
 
 CACHE_BYTES = 512 * 2**20
 """The cache on disk is cut back to this size now and then, the least recently used code first."""
+
+OLDEST = (0, 45)
+"""The oldest version of llvmlite that works: LLVM 20."""
 
 _FORMAT = b"rbd_jax lanes 1"  # changes when cached files of before are not to be used any more
 _DIGEST = hashlib.sha256().digest_size
@@ -54,9 +58,13 @@ class Code:
                 part.close()
 
 
+@cache
 def available() -> bool:
-    """Whether llvmlite can be imported."""
-    return importlib.util.find_spec("llvmlite") is not None
+    """Whether llvmlite is installed, in a version whose LLVM knows the text that is written."""
+    if importlib.util.find_spec("llvmlite") is None:
+        return False
+    numbers = importlib.metadata.version("llvmlite").split(".")[:2]
+    return tuple(map(int, numbers)) >= OLDEST
 
 
 def compile(text: str, opt: int | None = None) -> bytes:
@@ -131,8 +139,18 @@ def _optimized(text: str, opt: int) -> Any:
     options = llvm.create_pipeline_tuning_options(speed_level=opt)
     options.loop_vectorization = options.slp_vectorization = False
     builder = llvm.create_pass_builder(target, options)
-    builder.getModulePassManager().run(module, builder)
+    passes = builder.getModulePassManager()
+    passes.run(module, builder)
+    _free(passes)
     return module
+
+
+def _free(passes: Any) -> None:
+    """Free a list of passes, 74 KiB, which llvmlite up to 0.50 does not do by itself."""
+    ffi = _llvm().ffi
+    free = getattr(ffi.lib, "LLVMPY_DisposeNewModulePassManger", None)
+    if free is not None and type(passes)._dispose is ffi.ObjectRef._dispose:
+        free(passes)
 
 
 def _cached(text: str, opt: int) -> Path | None:
