@@ -326,6 +326,7 @@ def equations(jaxpr) -> int:
     count = 0
     for e in jaxpr.eqns:
         inner = jax.tree.leaves(e.params, is_leaf=lambda y: isinstance(y, programs))
+        inner = [getattr(y, "closed", y) for y in inner]  # programs of lanes
         bodies = [getattr(y, "jaxpr", y) for y in inner if isinstance(y, programs)]
         count += 1 + sum(equations(y) for y in bodies)
     return count

@@ -124,7 +124,8 @@ def _by_inverse(model, q, v, a, tau, f_ext, prescribed):
         Minv, acc = invert(M * both + jnp.diag(1 - free)) * both, jnp.where(prescribed, a, 0)
     for _ in range(2):
         torque = ground.torque(model, g, ground.motion(model, g, v, acc, f_ext), v, acc)
-        acc = acc + jnp.matmul(Minv, tau - torque, precision="highest")
+        missing = tau - torque if prescribed is None else jnp.where(prescribed, 0, tau - torque)
+        acc = acc + jnp.matmul(Minv, missing, precision="highest")
     if prescribed is None:
         return acc, tau, Minv
     torque = ground.torque(model, g, ground.motion(model, g, v, acc, f_ext), v, acc)
