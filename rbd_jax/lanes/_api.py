@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from jax.core import ShapedArray, Tracer, eval_jaxpr
 
 from . import _machine
 from ._ir import Unsupported
 from ._primitive import Program, bind
-from ._private import ArrayImpl, dropped_with_others
+from ._private import ArrayImpl, compiles, dropped_with_others
 from ._read import read_program
 
 F = TypeVar("F", bound=Callable)
@@ -49,7 +50,7 @@ def lanes(f: F, strict: bool = False) -> F:
         if not enabled():
             return f(*args, **kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
-        if set(map(type, leaves)) == _CONCRETE and not jax.config.jax_disable_jit:
+        if set(map(type, leaves)) == _CONCRETE and compiles():
             return _eager(f, strict, tree)(*leaves)
         return _apply(f, strict, tree, leaves)
 
@@ -84,7 +85,7 @@ def _alone(aval):
     """The type of an argument without the devices that it is spread over."""
     if aval.sharding.mesh.empty:
         return aval
-    return jax.core.ShapedArray(aval.shape, aval.dtype, aval.weak_type)
+    return ShapedArray(aval.shape, aval.dtype, aval.weak_type)
 
 
 class _Static:
@@ -140,7 +141,7 @@ def _traced(f, strict: bool, tree, static: tuple, avals: tuple):
         except Unsupported as e:
             raise ValueError(f"lanes cannot compile {name}: {e}") from e
     found = program, out_tree, consts
-    if any(isinstance(c, jax.core.Tracer) for c in consts):
+    if any(isinstance(c, Tracer) for c in consts):
         raise _Captured(found)
     return found
 
@@ -149,7 +150,7 @@ def _consts_to_operands(closed):
     """Tables become part of the code; large arrays and values of outer transformations do not."""
     jaxpr, consts = closed.jaxpr, closed.consts
     kept = [k for k, c in enumerate(consts)
-            if not isinstance(c, jax.core.Tracer) and np.size(c) <= _LARGEST]  # fmt: skip
+            if not isinstance(c, Tracer) and np.size(c) <= _LARGEST]  # fmt: skip
     if len(kept) == len(consts):
         return closed, []
     moved = [k for k in range(len(consts)) if k not in kept]
@@ -161,7 +162,7 @@ def _consts_to_operands(closed):
             own[k] = consts[k]
         for k, x in zip(moved, args, strict=False):
             own[k] = x
-        return jax.core.eval_jaxpr(jaxpr, own, *args[len(moved) :])
+        return eval_jaxpr(jaxpr, own, *args[len(moved) :])
 
     avals = [jax.typeof(v) for v in values] + [v.aval for v in jaxpr.invars]
     return jax.make_jaxpr(function)(*avals), values

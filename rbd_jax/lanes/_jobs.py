@@ -14,8 +14,8 @@ from ._libc import LINE, YIELD, give, pause, take
 
 SPINS = 2000
 """So many times a call looks whether the other threads are done before it yields its core."""
-HELP_NS = 10_000
-"""A thread is asked for help for so much work; to wake one takes a few microseconds."""
+HELP_NS = 25_000
+"""One more thread takes part for every so much work; to wake one takes about 8, often 20 µs."""
 CHUNK_NS = 5_000
 """A thread takes work of about so much time at once."""
 

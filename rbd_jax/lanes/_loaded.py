@@ -10,6 +10,7 @@ import mmap
 import threading
 import weakref
 from functools import cache
+from typing import Any
 
 import jax
 
@@ -141,8 +142,9 @@ def _table() -> int:
     ctypes.c_void_p.from_address(address("lanes.table")).value = start
     info = _TypeInfo(ctypes.sizeof(_TypeInfo), None, address("lanes.release"))
     _forever.extend((memory, info))
-    kind = {"type_id": address("lanes.type"), "type_info": ctypes.addressof(info)}
-    jax.ffi.register_ffi_type(TARGET, {k: _capsule(v) for k, v in kind.items()}, platform="cpu")
+    number, type_info = _capsule(address("lanes.type")), _capsule(ctypes.addressof(info))
+    kind: Any = {"type_id": number, "type_info": type_info}
+    jax.ffi.register_ffi_type(TARGET, kind, platform="cpu")
     stages = {k: _capsule(address(f"lanes.{k}")) for k in ("instantiate", "execute")}
     jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
     return start

@@ -15,7 +15,7 @@ from ._text import BOOL, Elem, Reg, Writer
 _FLAGS = "contract nsz"
 
 
-def _is(x: Elem, number: float) -> bool:
+def _is(x: Elem, number: float | int) -> bool:
     return not isinstance(x, Reg) and bool(x == number)
 
 

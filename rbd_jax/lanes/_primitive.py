@@ -16,12 +16,13 @@ from functools import lru_cache, partial
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ._ir import Unsupported
-from ._private import dropped_with_others, needs_devices
+from ._private import compiles, dropped_with_others, needs_devices
 from ._run import call_kernel, kernel_of
 from ._spread import over_devices, spread
 
@@ -80,7 +81,7 @@ def plain(*operands, program: Program, sizes, mapped: Mapped, linear):
     return function(*operands)
 
 
-lanes_p.expand = plain
+lanes_p.expand = plain  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @dropped_with_others
@@ -93,14 +94,15 @@ def _jitted(program, sizes, mapped, linear):
 @lanes_p.def_impl
 def _impl(*operands, program, sizes, mapped, linear):
     params = {"program": program, "sizes": sizes, "mapped": mapped, "linear": linear}
-    if jax.config.jax_disable_jit:
+    if not compiles():
         return plain(*operands, **params)
     return _jitted(program, sizes, mapped, linear)(*operands)
 
 
 @lanes_p.def_abstract_eval
 def _abstract(*operands, program, sizes, mapped, linear):
-    shapes = [jax.core.ShapedArray((*sizes, *a.shape), a.dtype) for a in program.avals_out]
+    shapes = [ShapedArray((*sizes, *a.shape), a.dtype, weak_type=a.weak_type)
+              for a in program.avals_out]  # fmt: skip
     around = next((x for x in operands if not x.sharding.mesh.empty), None)
     if around is None:
         return shapes

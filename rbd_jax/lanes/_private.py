@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 from jax._src.array import ArrayImpl as ArrayImpl
 from jax._src.dispatch import prim_requires_devices_during_lowering
 from jax._src.util import register_cache
@@ -16,3 +17,9 @@ def dropped_with_others(cache: Any) -> Any:
     """A cache made by ``functools.lru_cache``, which ``jax.clear_caches`` empties from now on."""
     register_cache(cache, cache.__name__)
     return cache
+
+
+def compiles() -> bool:
+    """Whether ``jax.jit`` compiles, which ``jax.disable_jit`` turns off."""
+    config: Any = jax.config
+    return not config.jax_disable_jit
