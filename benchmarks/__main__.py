@@ -21,7 +21,7 @@ COMMANDS = {
     "single": "one call for one state: what the settings of JAX's runtime are worth",
     "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
-    "formulations": "executors, frames, factorisations, sizes of batches: time and error",
+    "formulations": "formulations, frames, factorizations, sizes of batches: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",
     "compile": "first-call compile time of every public function and its derivatives",
     "guard": "compare the ratios of a part of quick with the committed ones; exit code 1 if slower",
@@ -107,7 +107,6 @@ def main(arguments: list[str] | None = None) -> None:
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)
-    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))  # used by `spread` alone
     usual = "float32" if options.command in ("peers", "kernels") else "float64,float32"
     options.dtypes = (options.dtypes or usual).split(",")
     options.robots = options.robots.split(",") if options.robots else None
