@@ -221,6 +221,7 @@ def _enter(e: Emitter, v: Value, start: Value, plan: Plan) -> Memory:
 def _hand_over(e: Emitter, carry: list[Value], new: list[Value], plan: Plan, active=None) -> None:
     """The values of the next round into the memory of the carries."""
     small, large = [], []
+    taken = [e.places[v] for v in carry]
     for old, v in zip(carry, new, strict=True):
         place = e.places[old]
         if v is old or (active is None and e.places.get(v) == place):
@@ -230,7 +231,8 @@ def _hand_over(e: Emitter, carry: list[Value], new: list[Value], plan: Plan, act
                 small.append((place, idx, e.read(v, idx), old))
             continue
         at = plan.axes.pattern(v.shape)
-        if any(b in carry and (b is not old or idx != at) for b, idx in bases(v, at)):
+        if any(e.places.get(b) in taken and (e.places[b] != place or idx != at)
+               for b, idx in bases(v, at)):  # fmt: skip
             copy = e.allocate(v.shape, v.dtype, e.is_wide(v))
             e.fill(v, copy, plan)
             held = Value(v.shape, v.dtype, v.uniform)

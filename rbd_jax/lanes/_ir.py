@@ -27,7 +27,7 @@ class Value:
     __slots__ = ("const", "dtype", "op", "shape", "uniform")
 
     def __init__(self, shape, dtype, uniform=False, const=None, op=None):
-        self.shape: tuple[int, ...] = tuple(shape)
+        self.shape: tuple[int, ...] = tuple(map(int, shape))
         self.dtype = np.dtype(dtype)
         self.uniform: bool = uniform
         self.const: np.ndarray | None = const
@@ -85,6 +85,8 @@ class Block:
     inputs: list[Value]
     outputs: list[Value]
     ops: list[Op]
+    keeps_inputs: bool = False
+    """The memory of the inputs must not be written to: somebody still needs them afterwards."""
 
 
 # --- indices ------------------------------------------------------------------

@@ -60,6 +60,7 @@ def _while(r: Reader, eqn, *ins):
             break
         uniform = now
     test.inputs = body.inputs = carry
+    test.keeps_inputs, body.keeps_inputs = True, not all_stop
     made = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
     op = Op("while", list(start), made,
             {"test": test, "body": body, "consts": [*tests, *consts]})  # fmt: skip

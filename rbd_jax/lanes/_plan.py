@@ -250,7 +250,7 @@ class Plan:
         kept = {id(b[0]) for v in self.block.outputs
                 for b in bases(v, self.axes.pattern(v.shape))}  # fmt: skip
         found: set[int] = set()
-        local = set(map(id, self.block.inputs))
+        local = set() if self.block.keeps_inputs else set(map(id, self.block.inputs))
         for op in ops:
             if op.name != "scatter":
                 continue

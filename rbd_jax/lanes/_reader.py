@@ -137,6 +137,7 @@ class Reader:
 
     def slice(self, x: Value, start, limit, stride) -> Value:
         """A static slice."""
+        start, limit, stride = ([int(n) for n in ns] for ns in (start, limit, stride))
         steps = tuple(slice(*z) for z in zip(start, limit, stride, strict=True))
         shape = tuple(len(range(*z)) for z in zip(start, limit, stride, strict=True))
         if shape == x.shape:

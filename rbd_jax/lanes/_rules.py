@@ -25,7 +25,7 @@ def _register_maps() -> None:
         rule(name)(lambda r, e, *ins, fn=fn: r.map(fn, *ins))
     for name in ("lt", "le", "gt", "ge", "eq", "ne", "is_finite"):
         rule(name)(lambda r, e, *ins, fn=name: r.map(fn, *ins, dtype=bool))
-    for name in ("stop_gradient", "copy", "copy_p", "name"):
+    for name in ("stop_gradient", "copy", "name"):
         rule(name)(lambda r, e, x: x)
     for name in ("optimization_barrier", "device_put", "pvary", "pcast"):
         rule(name)(lambda r, e, *ins: list(ins))
@@ -40,8 +40,7 @@ def _register_maps() -> None:
 _register_maps()
 
 
-@rule("jit", "pjit", "closed_call", "core_call", "core_closed_call", "remat2", "remat",
-      "checkpoint", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")  # fmt: skip
+@rule("jit", "closed_call", "remat2", "custom_jvp_call", "custom_vjp_call")
 def _call(r: Reader, eqn, *ins):
     names = ("jaxpr", "call_jaxpr", "fun_jaxpr")
     jaxpr, consts = parts(next(eqn.params[n] for n in names if n in eqn.params))
@@ -143,7 +142,7 @@ def _broadcast(r: Reader, eqn, x, *dynamic):
     return r.broadcast(x, tuple(p["shape"]), tuple(p["broadcast_dimensions"]))
 
 
-@rule("reshape", "squeeze", "expand_dims")
+@rule("reshape", "squeeze")
 def _reshape(r: Reader, eqn, x, *dynamic):
     return r.reshape(x, eqn.outvars[0].aval.shape)
 
@@ -214,7 +213,8 @@ def _unstack(r: Reader, eqn, x):
 
 @rule("pad")
 def _pad(r: Reader, eqn, x, fill):
-    config, shape = eqn.params["padding_config"], eqn.outvars[0].aval.shape
+    config = [tuple(map(int, c)) for c in eqn.params["padding_config"]]
+    shape = eqn.outvars[0].aval.shape
     if any(inner for _, _, inner in config):
         x = _spread(r, x, fill, [inner for _, _, inner in config])
     for axis, (low, high, _) in enumerate(config):
@@ -250,6 +250,11 @@ def _iota(r: Reader, eqn):
     line = np.arange(shape[axis], dtype=p["dtype"])
     return constant(np.broadcast_to(line.reshape([-1 if k == axis else 1 for k in
                                                   range(len(shape))]), shape))  # fmt: skip
+
+
+@rule("empty", "empty2")
+def _empty(r: Reader, eqn):
+    return constant(np.zeros(eqn.outvars[0].aval.shape, dtype_of(eqn.outvars[0].aval)))
 
 
 def _reduce(r: Reader, x: Value, fn: str, axes) -> Value:
