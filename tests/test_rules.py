@@ -322,14 +322,20 @@ def test_no_leaf_is_dropped():
 
 def equations(jaxpr) -> int:
     """The number of equations, those of inner programs included."""
-    programs = (core.Jaxpr, core.ClosedJaxpr)
-    count = 0
+    return len(names_of_equations(jaxpr))
+
+
+def names_of_equations(jaxpr) -> list[str]:
+    """The primitives of a program and of those inside it."""
+    programs, found = (core.Jaxpr, core.ClosedJaxpr), []
     for e in jaxpr.eqns:
         inner = jax.tree.leaves(e.params, is_leaf=lambda y: isinstance(y, programs))
         inner = [getattr(y, "closed", y) for y in inner]  # programs of lanes
-        bodies = [getattr(y, "jaxpr", y) for y in inner if isinstance(y, programs)]
-        count += 1 + sum(equations(y) for y in bodies)
-    return count
+        found.append(e.primitive.name)
+        for y in inner:
+            if isinstance(y, programs):
+                found += names_of_equations(getattr(y, "jaxpr", y))
+    return found
 
 
 @pytest.mark.parametrize("function", ["inverse", "forward", "hybrid"])
@@ -346,9 +352,9 @@ def test_zero_tangents_cost_nothing(function):
                                                       ("q", "inertia"), ("q", "axis")]}  # fmt: skip
     assert size["q",] < size["q", "inertia"] and size["q",] < size["q", "axis"]
     assert size[()] < size["gravity",] < size["q", "axis"]
-    assert "rbd_torque_derivative" in str(program("q"))
+    assert "rbd_torque_derivative" in names_of_equations(program("q").jaxpr)
     if function != "hybrid":  # which needs it for the torques of prescribed joints
-        assert "rbd_torque_derivative" not in str(program("gravity"))
+        assert "rbd_torque_derivative" not in names_of_equations(program("gravity").jaxpr)
 
 
 def test_no_external_wrench_is_a_zero_one():

@@ -6,12 +6,14 @@ and ``_expand``; :func:`rule` adds one to the table ``RULES``.
 
 import contextlib
 from collections.abc import Callable
+from functools import lru_cache
 
 import jax
 import numpy as np
 from jax.extend import core as jcore
 
 from ._ir import Block, Op, Unsupported, Value, constant, converted, reshape_map
+from ._private import dropped_with_others
 
 _FOLD_LIMIT = 1 << 18  # elements of a table that is computed while compiling
 
@@ -61,7 +63,8 @@ class Reader:
                 if name in RULES:
                     outs = RULES[name](self, eqn, *ins)
                 elif hasattr(eqn.primitive, "expand"):
-                    outs = self.inline(lambda *xs, e=eqn: e.primitive.expand(*xs, **e.params), *ins)
+                    closed = _expanded(eqn)
+                    outs = self.run(closed.jaxpr, closed.consts, ins)
                 else:
                     raise Unsupported("there is no rule for it")
             outs = [outs] if isinstance(outs, Value) else outs
@@ -195,6 +198,24 @@ def _is_joined(x: Value) -> bool:
     if x.op is None or x.op.name not in ("view", "concat"):
         return False
     return x.op.name == "concat" or _is_joined(x.op.ins[0])
+
+
+def _expanded(eqn):
+    """The jaxpr of a primitive that is a function of other operations."""
+    avals = tuple((v.aval.shape, v.aval.dtype) for v in eqn.invars)
+    return _expansion(eqn.primitive, tuple(sorted(eqn.params.items())), avals)
+
+
+@dropped_with_others
+@lru_cache(maxsize=256)
+def _expansion(primitive, params: tuple, avals: tuple):
+    program = dict(params).get("program")
+    if program is not None and not dict(params)["sizes"]:
+        return program.closed
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        return jax.make_jaxpr(lambda *xs: primitive.expand(*xs, **dict(params)))(
+            *(jax.ShapeDtypeStruct(*a) for a in avals)
+        )
 
 
 def _known(c) -> Value:

@@ -389,9 +389,8 @@ class Writer:
             if array.dtype.kind == "b":
                 numbers = numbers.astype(np.int8)
             body = ", ".join(f"{kind} {literal(x)}" for x in numbers)
-            self.globals.append(
-                f"{name} = internal unnamed_addr constant [{array.size} x {kind}] [{body}], align 64"
-            )
+            head = f"{name} = internal unnamed_addr constant [{array.size} x {kind}]"
+            self.globals.append(f"{head} [{body}], align 64")
             self._tables[key] = Memory(
                 name, 0, array.dtype, False, array.shape, strides_of(array.shape), fixed=True
             )
