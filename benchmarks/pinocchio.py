@@ -18,7 +18,8 @@ from ._timing import program, race, ratio
 
 ABOUT = (
     "Time per evaluation (median, µs). rbd_jax: one `jax.jit(jax.vmap(f))` over the batch, the "
-    "model an argument, on all cores, or with `--cores 1` on one, which writes `pinocchio_one_core`. Pinocchio: its C++ "
+    "model an argument, on all cores, or with `--cores 1` on one, which writes "
+    "`pinocchio_one_core`. Pinocchio: its C++ "
     "functions called from Python for different states, one by one, on one thread, in float64; the "
     "call from Python is part of the number (the overhead column bounds it: `pin.rnea` of a "
     "one-joint robot). Ratio "
