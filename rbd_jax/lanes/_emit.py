@@ -1,20 +1,28 @@
 """From the steps of a plan to LLVM code: reading elements, groups of operations, whole blocks."""
 
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
 
 from . import _maps as maps
 from ._ir import Block, Op, Sym, Unsupported, Value
+from ._memory import Memory, Storage
 from ._plan import Plan, Step
-from ._text import Arena, Elem, Memory, Reg, Writer
+from ._text import Elem, Reg
 
 
-class Emitter(Writer):
+def elements(shape: tuple[int, ...], axes: tuple[int, ...], loops: tuple) -> Iterator[tuple]:
+    """Indices of an array in one round of the loops over some of its axes."""
+    return product(*([loops[axes.index(k)]] if k in axes else range(n)
+                     for k, n in enumerate(shape)))  # fmt: skip
+
+
+class Emitter(Storage):
     """Writes a function that carries out blocks of operations."""
 
-    def __init__(self, width: int, arena: Arena | None = None):
-        super().__init__(width, arena)
+    def __init__(self, width: int):
+        super().__init__(width)
         self.places: dict[Value, Memory] = {}
         self.targets: dict[Value, Memory] = {}
         self.borrowed: set[Value] = set()
@@ -122,7 +130,7 @@ class Emitter(Writer):
             return self._dot(op, v, idx)
         if op.name == "flag":
             return op.params["register"]
-        raise AssertionError(f"{op.name} has no elements")
+        raise AssertionError(f"{op.name} has no elements that can be computed one by one")
 
     def _view(self, op: Op, v: Value, idx: tuple) -> Elem:
         p, x = op.params, op.ins[0]
@@ -234,21 +242,11 @@ class Emitter(Writer):
         self.remember(("made", v), True)
 
     def _group(self, step: Step, plan: Plan) -> None:
-        stores = []
-        for v in step.stored:
-            place = self.targets.get(v)
-            if place is None:
-                place = self.allocate(v.shape, v.dtype, self.is_wide(v))
-            else:
-                self.borrowed.add(v)
-            stores.append((v, place))
+        stores = [(v, self.place_for(v)) for v in step.stored]
 
         def body(loops: tuple):
             for v, place in stores:
-                axes = plan.axes.looped(v.shape)
-                ranges = [[loops[axes.index(k)]] if k in axes else range(n)
-                          for k, n in enumerate(v.shape)]  # fmt: skip
-                for idx in product(*ranges):
+                for idx in elements(v.shape, plan.axes.looped(v.shape), loops):
                     self.store(place, idx, self.read(v, idx))
 
         self.nest(step.loops, body)
@@ -267,15 +265,21 @@ class Emitter(Writer):
 
         self.loop(lengths[0], inside)
 
+    def place_for(self, v: Value) -> Memory:
+        """Memory for a value: where it is wanted, or new."""
+        place = self.targets.get(v)
+        if place is None:
+            return self.allocate(v.shape, v.dtype, self.is_wide(v))
+        self.borrowed.add(v)
+        return place
+
     def fill(self, v: Value, place: Memory, plan: Plan, offset: tuple = ()) -> None:
         """Write all elements of a value to memory, perhaps at an offset."""
         axes = plan.axes.looped(v.shape)
         offset = offset or (0,) * v.ndim
 
         def body(loops: tuple):
-            ranges = [[loops[axes.index(k)]] if k in axes else range(n)
-                      for k, n in enumerate(v.shape)]  # fmt: skip
-            for idx in product(*ranges):
+            for idx in elements(v.shape, axes, loops):
                 at = tuple(i + o for i, o in zip(idx, offset, strict=True))
                 self.store(place, at, self.read(v, idx))
 
@@ -284,8 +288,7 @@ class Emitter(Writer):
 
     def opaque(self, op: Op, plan: Plan) -> None:
         """An operation that writes code of its own."""
-        from ._control import OPAQUE
+        from ._arrays import ARRAYS
+        from ._control import BLOCKS
 
-        if op.name not in OPAQUE:
-            raise Unsupported(f"operation {op.name!r} on arrays of this size")
-        OPAQUE[op.name](self, op, plan)
+        (ARRAYS | BLOCKS)[op.name](self, op, plan)

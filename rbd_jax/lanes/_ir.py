@@ -74,6 +74,15 @@ class Op:
     outs: list[Value]
     params: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def blocks(self) -> list["Block"]:
+        """The blocks inside a loop or branch."""
+        if self.name not in ("scan", "while", "cond"):
+            return []
+        return [b for key in ("test", "body") if (b := self.params.get(key))] + list(
+            self.params.get("branches", ())
+        )
+
     def __repr__(self) -> str:
         return f"{self.outs} = {self.name}({self.ins})"
 

@@ -11,8 +11,10 @@ import numpy as np
 from . import _handler, _math
 from ._emit import Emitter
 from ._ir import Block, Sym, Value, strides_of
-from ._plan import VIEWS, Axes, _taken, assemble, bases, inner_blocks, reads
-from ._text import Memory, Reg, scalar_type
+from ._memory import Memory
+from ._plan import assemble
+from ._reads import VIEWS, Axes, bases, reads, taken
+from ._text import Reg, scalar_type
 
 _I64 = np.dtype("int64")
 
@@ -45,7 +47,7 @@ def kernel_text(program: Block, width: int, batched: bool, grain: int = 0) -> Te
               if first.places[v].base == "%scratch"}  # fmt: skip
 
     second = Emitter(width)
-    second.globals, second._tables = first.globals, first._tables
+    second.globals, second.tables = first.globals, first.tables
     second.declared, second.math = first.declared, first.math
     _uniform_operands(second, program.inputs, numbers)
     second.places.update(handed)
@@ -77,8 +79,8 @@ def _split(program: Block) -> tuple[Block, Block, list[Value]]:
             continue
         for v, idx in reads(op, axes):
             need(v, idx)
-        for inner in inner_blocks(op):
-            for v in _taken(inner):
+        for inner in op.blocks:
+            for v in taken(inner):
                 need(v, tuple(0 for _ in v.shape))
                 for part in _all_parts(v):
                     need(part, tuple(0 for _ in part.shape))
@@ -268,7 +270,7 @@ def _floats(block: Block) -> list[Value]:
     found = [v for v in [*block.inputs, *block.outputs] if v.dtype.kind == "f"]
     for op in block.ops:
         found += [v for v in op.outs if v.dtype.kind == "f"]
-        for inner in inner_blocks(op):
+        for inner in op.blocks:
             found += _floats(inner)
     return found
 

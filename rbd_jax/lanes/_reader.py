@@ -172,10 +172,7 @@ def alive(ops: list[Op], outputs: list[Value]) -> list[Op]:
     for op in reversed(ops):
         if any(id(v) in wanted for v in op.outs):
             wanted.update(map(id, op.ins))
-            for name in ("body", "test"):
-                if name in op.params:
-                    wanted.update(_outside(op.params[name]))
-            for block in op.params.get("branches", ()):
+            for block in op.blocks:
                 wanted.update(_outside(block))
             kept.append(op)
     return kept[::-1]
@@ -183,15 +180,12 @@ def alive(ops: list[Op], outputs: list[Value]) -> list[Op]:
 
 def _outside(block: Block) -> set[int]:
     """Values that a block takes from around it."""
-    taken = set(map(id, block.outputs))
+    found = set(map(id, block.outputs))
     for op in block.ops:
-        taken.update(map(id, op.ins))
-        for name in ("body", "test"):
-            if name in op.params:
-                taken.update(_outside(op.params[name]))
-        for branch in op.params.get("branches", ()):
-            taken.update(_outside(branch))
-    return taken
+        found.update(map(id, op.ins))
+        for inner in op.blocks:
+            found.update(_outside(inner))
+    return found
 
 
 def _is_joined(x: Value) -> bool:

@@ -1,4 +1,4 @@
-"""Writing LLVM code: registers, vectors of W samples, memory, loops.
+"""Writing LLVM code: registers, vectors of W samples, loops.
 
 A register is a :class:`Reg`; a number that is known is a NumPy scalar. Lines are collected in
 nested lists, so that something can still be put before a loop that has begun.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._ir import Sym, strides_of
+from ._ir import Sym
 
 
 class Reg(NamedTuple):
@@ -24,7 +24,7 @@ class Reg(NamedTuple):
 
 Elem = Reg | np.generic
 
-_INT = np.dtype("int64")
+INT = np.dtype("int64")
 BOOL = np.dtype(bool)
 
 
@@ -44,58 +44,11 @@ def literal(x: np.generic) -> str:
     return str(int(x)) if x.dtype.kind != "b" else ("true" if x else "false")
 
 
-class Arena:
-    """Plans the memory of a kernel: bytes that are free again are used again."""
-
-    def __init__(self):
-        self.size = 0
-        self._free: list[tuple[int, int]] = []
-
-    def take(self, size: int, fresh: bool = False) -> int:
-        """An offset of so many bytes, aligned to 64; ``fresh``: that nobody has ever had."""
-        size = -(-max(size, 1) // 64) * 64
-        if fresh:
-            start, self.size = self.size, self.size + size
-            return start
-        for k, (start, n) in enumerate(self._free):
-            if n >= size:
-                self._free[k : k + 1] = [(start + size, n - size)] if n > size else []
-                return start
-        start, self.size = self.size, self.size + size
-        return start
-
-    def give(self, start: int, size: int) -> None:
-        """Give bytes back."""
-        size = -(-max(size, 1) // 64) * 64
-        merged: list[tuple[int, int]] = []
-        for a, n in sorted([*self._free, (start, size)]):
-            if merged and merged[-1][0] + merged[-1][1] == a:
-                merged[-1] = (merged[-1][0], merged[-1][1] + n)
-            else:
-                merged.append((a, n))
-        self._free = merged
-
-
-class Memory(NamedTuple):
-    """An array in memory: elements of a scalar each, or of a vector of samples."""
-
-    base: str
-    offset: int
-    dtype: np.dtype
-    wide: bool
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    start: Sym | int = 0
-    fixed: bool = False
-    """Nothing writes to it while the function runs."""
-
-
 class Writer:
     """Writes the body of one function."""
 
-    def __init__(self, width: int, arena: Arena | None = None):
+    def __init__(self, width: int):
         self.width = width
-        self.arena = arena or Arena()
         self.globals: list[str] = []
         self.declared: set[str] = set()
         self.math: set[tuple[str, int, int]] = set()
@@ -103,7 +56,6 @@ class Writer:
         self._count = 0
         self._lines: list = []
         self._scopes: list[tuple[dict, list]] = [({}, self._lines)]
-        self._tables: dict = {}
 
     # --- lines and scopes ---
 
@@ -259,142 +211,8 @@ class Writer:
     def arithmetic(self, name: str, x: Elem, y: Elem) -> Reg:
         """An operation on 64-bit integers."""
         wide = self.wide(x, y)
-        a, b = self.operand(x, _INT, wide), self.operand(y, _INT, wide)
-        return self.emit(f"{name} {self.type(_INT, wide)} {a}, {b}", _INT, wide)
-
-    # --- memory ---
-
-    def allocate(
-        self, shape: tuple[int, ...], dtype: np.dtype, wide: bool, fresh: bool = False
-    ) -> Memory:
-        """Memory of this function for an array."""
-        size = self._bytes(dtype, wide) * int(np.prod(shape, dtype=int))
-        offset = self.arena.take(size, fresh)
-        return Memory("%scratch", offset, dtype, wide, tuple(shape), strides_of(tuple(shape)))
-
-    def release(self, m: Memory) -> None:
-        """Give it back."""
-        self.arena.give(m.offset, self._bytes(m.dtype, m.wide) * int(np.prod(m.shape, dtype=int)))
-
-    def _bytes(self, dtype: np.dtype, wide: bool) -> int:
-        return dtype.itemsize * (self.width if wide else 1)
-
-    def address(self, m: Memory, idx: tuple) -> str:
-        """Pointer to an element."""
-        flat: Sym | int = m.start
-        for i, s in zip(idx, m.strides, strict=True):
-            flat = flat + i * s
-        size = self._bytes(m.dtype, m.wide)
-        offset = m.offset + size * (flat if isinstance(flat, int) else flat.const)
-        base = m.base
-        if isinstance(flat, Sym):
-            value = self.integer(Sym(flat.terms))
-            assert isinstance(value, Reg) and not (value.wide and self.width > 1)
-            kind = self.type(m.dtype, m.wide, memory=True)
-            base = self.emit(f"getelementptr {kind}, ptr {base}, i64 {value.ref}", _INT, False).ref
-        if offset:
-            base = self.emit(f"getelementptr i8, ptr {base}, i64 {offset}", _INT, False).ref
-        return base
-
-    def load(self, m: Memory, idx: tuple) -> Reg:
-        """Read an element."""
-        if any(isinstance(i, Sym) and any(a.wide for a, _ in i.terms) for i in idx):
-            return self._load_apart(m, idx)
-        at, kind = self.address(m, idx), self.type(m.dtype, m.wide, memory=True)
-        out = self.name()
-        note = ", !invariant.load !0" if m.fixed else ""
-        self.line(f"{out} = load {kind}, ptr {at}, align {self._bytes(m.dtype, m.wide)}{note}")
-        return self._from_memory(Reg(out, m.dtype, m.wide))
-
-    def _from_memory(self, x: Reg) -> Reg:
-        if x.dtype.kind != "b":
-            return x
-        kind, out = self.type(x.dtype, x.wide, memory=True), self.name()
-        zero = "zeroinitializer" if x.wide and self.width > 1 else "0"
-        self.line(f"{out} = icmp ne {kind} {x.ref}, {zero}")
-        return Reg(out, x.dtype, x.wide)
-
-    def to_memory(self, x: Elem, dtype: np.dtype, wide: bool) -> str:
-        """A number as it is stored."""
-        ref = self.operand(x, dtype, wide)
-        if dtype.kind != "b":
-            return ref
-        out = self.name()
-        one, byte = self.type(dtype, wide), self.type(dtype, wide, memory=True)
-        self.line(f"{out} = zext {one} {ref} to {byte}")
-        return out
-
-    def store(self, m: Memory, idx: tuple, x: Elem) -> None:
-        """Write an element."""
-        if any(isinstance(i, Sym) and any(a.wide for a, _ in i.terms) for i in idx):
-            return self._store_apart(m, idx, x)
-        ref, kind = self.to_memory(x, m.dtype, m.wide), self.type(m.dtype, m.wide, memory=True)
-        at = self.address(m, idx)
-        self.line(f"store {kind} {ref}, ptr {at}, align {self._bytes(m.dtype, m.wide)}")
-
-    def _flat(self, m: Memory, idx: tuple) -> Reg:
-        flat: Sym | int = m.start
-        for i, s in zip(idx, m.strides, strict=True):
-            flat = flat + i * s
-        value = self.integer(flat)
-        assert isinstance(value, Reg)
-        return value
-
-    def _apart(self, m: Memory, idx: tuple) -> Iterator[tuple[int, str]]:
-        """Addresses of an element that lies elsewhere for each sample."""
-        flat, kind = self._flat(m, idx), scalar_type(m.dtype, memory=True)
-        base = self.emit(f"getelementptr i8, ptr {m.base}, i64 {m.offset}", _INT, False).ref
-        for lane in range(self.width):
-            one = self.emit(f"extractelement {self.type(_INT, True)} {flat.ref}, i32 {lane}", _INT,
-                            False) if self.width > 1 else flat  # fmt: skip
-            if m.wide:
-                one = self.arithmetic("mul", Reg(one.ref, _INT, False), np.int64(self.width))
-                one = self.arithmetic("add", one, np.int64(lane))
-            yield (
-                lane,
-                self.emit(f"getelementptr {kind}, ptr {base}, i64 {one.ref}", _INT, False).ref,
-            )
-
-    def _load_apart(self, m: Memory, idx: tuple) -> Reg:
-        kind, vector = scalar_type(m.dtype, memory=True), self.type(m.dtype, True, memory=True)
-        ref = "poison"
-        for lane, at in self._apart(m, idx):
-            one, out = self.name(), self.name()
-            self.line(f"{one} = load {kind}, ptr {at}")
-            if self.width == 1:
-                ref = one
-                continue
-            self.line(f"{out} = insertelement {vector} {ref}, {kind} {one}, i32 {lane}")
-            ref = out
-        return self._from_memory(Reg(ref, m.dtype, True))
-
-    def _store_apart(self, m: Memory, idx: tuple, x: Elem) -> None:
-        kind, vector = scalar_type(m.dtype, memory=True), self.type(m.dtype, True, memory=True)
-        ref = self.to_memory(x, m.dtype, True)
-        for lane, at in self._apart(m, idx):
-            one = ref
-            if self.width > 1:
-                one = self.name()
-                self.line(f"{one} = extractelement {vector} {ref}, i32 {lane}")
-            self.line(f"store {kind} {one}, ptr {at}")
-
-    def table(self, array: np.ndarray) -> Memory:
-        """A table of constants."""
-        array = np.ascontiguousarray(array)
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._tables:
-            name = f"@table{len(self._tables)}"
-            kind = scalar_type(array.dtype, memory=True)
-            numbers = array.ravel()
-            if array.dtype.kind == "b":
-                numbers = numbers.astype(np.int8)
-            body = ", ".join(f"{kind} {literal(x)}" for x in numbers)
-            head = f"{name} = internal unnamed_addr constant [{array.size} x {kind}]"
-            self.globals.append(f"{head} [{body}], align 64")
-            self._tables[key] = Memory(
-                name, 0, array.dtype, False, array.shape, strides_of(array.shape), fixed=True
-            )
-        return self._tables[key]
+        a, b = self.operand(x, INT, wide), self.operand(y, INT, wide)
+        return self.emit(f"{name} {self.type(INT, wide)} {a}, {b}", INT, wide)
 
     # --- loops ---
 
@@ -414,7 +232,7 @@ class Writer:
             self.line(f"br label {head}")
             self.block(head)
             k, phis, places = self.name("k"), [], []
-            for dtype, wide in [(_INT, False), *like]:
+            for dtype, wide in [(INT, False), *like]:
                 phis.append(Reg(self.name() if phis else k, dtype, wide))
                 places.append(len(self._lines))
                 self._lines.append("")
