@@ -9,7 +9,7 @@ from lane_programs import close, numbers
 
 import rbd_jax as rbd
 from benchmarks import _ptxas
-from benchmarks._robots import load, states
+from benchmarks._robots import load
 
 pytest.importorskip("llvmlite")
 
@@ -82,20 +82,21 @@ def test_functions_and_odd_numbers(dtype):
 def test_articulated_bodies_against_xla(monkeypatch):
     monkeypatch.setenv("RBD_JAX_LANES", "0")
     model = load("ur5", "float64") if rbd.example_robots() else rbd.samples.arm(dtype="float64")
-    s = states(model, COUNT)
-    text = jax.jit(jax.vmap(rbd.aba, (None, 0, 0, 0))).lower(model, s.q, s.v, s.tau).as_text()
+    state = [numbers((model.nv,), "float64", seed, COUNT) for seed in range(3)]
+    text = jax.jit(jax.vmap(rbd.aba, (None, 0, 0, 0))).lower(model, *state).as_text()
     assert "rbd_jax.lanes" not in text
-    check(rbd.aba, model, s.q, s.v, s.tau, shared=(0,), tolerance=1e-12)
+    check(rbd.aba, model, *state, shared=(0,), tolerance=1e-12)
 
 
 def test_gradient_of_a_floating_robot_against_a_cpus_lanes():
     model = rbd.samples.quadruped(dtype="float32")
-    s = states(model, COUNT)
+    q, v, a = (numbers((n,), "float32", n, COUNT) for n in (model.nq, model.nv, model.nv))
 
-    def pulled(m, q, v, tau):
-        return jax.vjp(lambda *xs: rbd.forward_dynamics(m, *xs), q, v, tau)[1](v)
+    def pulled(m, q, v, a):
+        out, pull = jax.vjp(lambda *xs: rbd.inverse_dynamics(m, *xs), q, v, a)
+        return out, pull(v)
 
-    check(pulled, model, s.q, s.v, s.tau, shared=(0,), tolerance=1e-4)
+    check(pulled, model, q, v, a, shared=(0,), tolerance=1e-4)
 
 
 def test_what_only_the_library_has():
