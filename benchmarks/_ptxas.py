@@ -28,9 +28,7 @@ class Usage(NamedTuple):
 
 @cache
 def path() -> str | None:
-    """Where the assembler is, or None."""
-    if found := shutil.which("ptxas"):
-        return found
+    """Where the assembler is, that of a wheel first, or None."""
     for wheel in _WHEELS:
         try:
             files = importlib.metadata.files(wheel) or []
@@ -39,7 +37,7 @@ def path() -> str | None:
         for file in files:
             if file.name == "ptxas":
                 return str(file.locate())
-    return None
+    return shutil.which("ptxas")
 
 
 def version() -> str:

@@ -45,14 +45,18 @@ done:
 """
 
 
-def run(f, count, *args, shared=()):
-    """Results of a function of one sample for many, in the layout and by the code of a GPU.
+def functions(f, *args, shared=()):
+    """The functions of a thread for samples of arguments with a leading axis, see :func:`run`."""
+    one = [x if k in shared else jax.tree.map(lambda y: y[0], x) for k, x in enumerate(args)]
+    shapes = jax.tree.leaves(jax.eval_shape(f, *one))
+    return _ptx.functions(program(f, *one, shared=shared)), shapes
+
+
+def run(made, shapes, count, *args, shared=()):
+    """Results of functions for many samples, in the layout and by the code of a GPU.
 
     Arguments have a leading axis of samples, except those that are ``shared``.
     """
-    one = [x if k in shared else jax.tree.map(lambda y: y[0], x) for k, x in enumerate(args)]
-    shapes = jax.tree.leaves(jax.eval_shape(f, *one))
-    made = _ptx.functions(program(f, *one, shared=shared))
     code = _machine.load(_machine.compile(made.text + _loop(made), 1))
     inputs = []
     for k, x in enumerate(args):

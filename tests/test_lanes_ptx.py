@@ -13,7 +13,7 @@ from benchmarks._robots import load
 
 pytest.importorskip("llvmlite")
 
-from lane_threads import program, run  # noqa: E402
+from lane_threads import functions as threads, program, run  # noqa: E402
 
 from rbd_jax.lanes import _ptx  # noqa: E402
 from rbd_jax.lanes._ir import Unsupported  # noqa: E402
@@ -33,10 +33,11 @@ def check(f, *args, shared=(), tolerance=None):
     """The code of a thread agrees with JAX, and its PTX is accepted where that can be asked."""
     axes = tuple(None if k in shared else 0 for k in range(len(args)))
     wanted = jax.tree.leaves(jax.jit(jax.vmap(lambda *xs: f(*xs), axes))(*args))
-    for x, y in zip(run(f, COUNT, *args, shared=shared), wanted, strict=True):
+    thread, shapes = threads(f, *args, shared=shared)
+    found = run(thread, shapes, COUNT, *args, shared=shared)
+    for x, y in zip(found, wanted, strict=True):
         close(x, y, tolerance=tolerance)
-    one = [x if k in shared else jax.tree.map(lambda y: y[0], x) for k, x in enumerate(args)]
-    made = _ptx.ptx_text(program(f, *one, shared=shared))
+    made = _ptx.ptx_of(thread)
     assert f".entry {made.entry}(" in made.text and f".entry {made.prologue}(" in made.text
     if _ptxas.path():
         usage = _ptxas.assemble(made.text, made.entry)
@@ -89,12 +90,11 @@ def test_articulated_bodies_against_xla(monkeypatch):
 
 
 def test_gradient_of_a_floating_robot_against_a_cpus_lanes():
-    model = rbd.samples.quadruped(dtype="float32")
+    model = rbd.samples.chain(4, floating_base=True, dtype="float32")
     q, v, a = (numbers((n,), "float32", n, COUNT) for n in (model.nq, model.nv, model.nv))
 
     def pulled(m, q, v, a):
-        out, pull = jax.vjp(lambda *xs: rbd.inverse_dynamics(m, *xs), q, v, a)
-        return out, pull(v)
+        return jax.vjp(lambda *xs: rbd.inverse_dynamics(m, *xs), q, v, a)[1](v)
 
     check(pulled, model, q, v, a, shared=(0,), tolerance=1e-4)
 
@@ -115,7 +115,7 @@ def test_too_much_memory_for_a_thread():
 @pytest.mark.parametrize("dtype, limit", [("float32", 1e5), ("float64", 1e9)])
 def test_huge_angles_are_not_guessed(dtype, limit):
     x = jnp.asarray([limit, -limit, 1.01 * limit, -1e30, np.inf], dtype)
-    sin, cos = run(lambda x: (jnp.sin(x), jnp.cos(x)), 5, x)
+    sin, cos = run(*threads(lambda x: (jnp.sin(x), jnp.cos(x)), x), 5, x)
     for found, wanted in ((sin, jnp.sin(x)), (cos, jnp.cos(x))):
         close(found[:2], wanted[:2])
         assert np.isnan(found[2:]).all()

@@ -175,7 +175,11 @@ def ptx_text(program: Block, cpu: str = "sm_90", opt: int = 3) -> Ptx:
     Raises:
         Unsupported: it needs the C library, or more local memory than a thread can have.
     """
-    made = functions(program)
+    return ptx_of(functions(program), cpu, opt)
+
+
+def ptx_of(made: Functions, cpu: str = "sm_90", opt: int = 3) -> Ptx:
+    """The PTX of functions that are written, see :func:`ptx_text`."""
     if made.scratch_bytes > LOCAL_BYTES:
         raise Unsupported(f"a program that needs {made.scratch_bytes / 2**10:.0f} KiB a sample")
     target = _target(cpu, opt)
