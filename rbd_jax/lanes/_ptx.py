@@ -10,8 +10,8 @@ The same emitter writes the code as for CPUs, with one sample in place of W. Wha
 - **No C library.** Functions that only it has are unsupported, and sine, cosine and tangent of
   angles beyond 1e5 (float32) or 1e9 (float64) are NaN.
 
-PTX that is made here has been accepted by NVIDIA's assembler, and the LLVM functions it is made
-from have been run on a CPU. None of it has been run on a GPU, and nothing here launches it.
+NVIDIA's assembler accepts the PTX of every benchmarked function, and tests run the LLVM functions
+behind that of some programs on a CPU. None of it has been run on a GPU; nothing here launches it.
 """
 
 from dataclasses import dataclass
