@@ -11,7 +11,7 @@ import pytest
 from helpers import jit
 
 import rbd_jax as rbd
-from benchmarks import _gpu, baselines, figures, guard, kernels, singh, single
+from benchmarks import _gpu, _ptxas, baselines, figures, guard, kernels, ptx, singh, single
 from benchmarks.__main__ import _parser
 from benchmarks._peers import layout
 from benchmarks._peers.contest import OURS, Contest
@@ -127,6 +127,12 @@ def test_kernels_need_the_cuda_plugin(capsys, monkeypatch):
     monkeypatch.setattr(kernels, "_installed", lambda module: False)
     kernels.main(SimpleNamespace())
     assert "pip install jax-cuda12-plugin" in capsys.readouterr().out
+
+
+def test_ptx_needs_the_assembler(capsys, monkeypatch):
+    monkeypatch.setattr(_ptxas, "path", lambda: None)
+    ptx.main(SimpleNamespace())
+    assert "pip install nvidia-cuda-nvcc" in capsys.readouterr().out
 
 
 def test_where_aza_overtakes():
