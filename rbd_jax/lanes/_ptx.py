@@ -24,7 +24,8 @@ from . import _machine, _math
 from ._emit import Emitter
 from ._ir import Block, Unsupported, Value, strides_of
 from ._kernel import bodies
-from ._text import Memory, Reg, scalar_type
+from ._memory import Memory
+from ._text import Reg, scalar_type
 
 TRIPLE = "nvptx64-nvidia-cuda"
 THREADS = 128
