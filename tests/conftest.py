@@ -31,7 +31,6 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 gc.set_threshold(50_000, 20, 100)
 # Likewise for lanes: nine tenths of a kernel's compilation is LLVM's optimization.
 os.environ.setdefault("RBD_JAX_LANES_OPT", "0")
-os.environ.setdefault("RBD_JAX_CACHE_DIR", str(ROOT / ".jax_cache" / "lanes"))
 
 
 def pytest_addoption(parser):

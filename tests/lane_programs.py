@@ -51,8 +51,7 @@ def agree(f, *args, axes=0, sizes=SIZES, tolerance=None, transform=lambda f: f):
     wanted = jax.jit(jax.vmap(transform(f), axes))(*args)
     mapped = jax.jit(jax.vmap(transform(lanes(f, strict=True)), axes))
     for n in sizes:
-        part = [a if k is None else jax.tree.map(lambda x: x[:n], a)
-                for a, k in zip(args, axes, strict=True)]  # fmt: skip
+        part = [a if k is None else a[:n] for a, k in zip(args, axes, strict=True)]
         found = mapped(*part)
         compare = partial(_compare, n, tolerance)
         jax.tree_util.tree_map_with_path(compare, found, wanted)

@@ -119,9 +119,9 @@ def transposed(x, y):
 @program
 def reshaped(x, y):
     n = x.shape[0]
-    return (x.reshape(-1), (x + y).reshape(2 * n, 2).sum(1), x.reshape(n, 2, 2) * y.reshape(n, 2, 2),
-            x.reshape(-1)[3:7] * 2, x.ravel().reshape(4, n) + y.T, (x * y).reshape(1, n, 1, 4),
-            x[:0].reshape(0, 2, 2))  # fmt: skip
+    return (x.reshape(-1), (x + y).reshape(2 * n, 2).sum(1),
+            x.reshape(n, 2, 2) * y.reshape(n, 2, 2), x.reshape(-1)[3:7] * 2,
+            x.ravel().reshape(4, n) + y.T, (x * y).reshape(1, n, 1, 4), x[:0].reshape(0, 2, 2))  # fmt: skip
 
 
 @program
@@ -176,7 +176,8 @@ def products(x, y):
     return [
         x @ y.T, x.T @ y, x @ y[0], x[:, 0] @ y, x[0] @ y[0], jnp.outer(x[0], y[:, 1]),
         g(x, y, ((), ()), ((0,), (0,))), g(x, y, ((1,), (1,)), ((0,), (0,))),
-        g(x, y, ((0,), (0,)), ((1,), (1,))), g(x[:, :, None], y[:, None], ((2,), (1,)), ((0,), (0,))),
+        g(x, y, ((0,), (0,)), ((1,), (1,))),
+        g(x[:, :, None], y[:, None], ((2,), (1,)), ((0,), (0,))),
         jnp.einsum("ij,kj->ki", x, y), i @ i.T, lax.dot(i, i.T, preferred_element_type=x.dtype),
         x[:0].T @ y[:0], jnp.concatenate([x, y]) @ y.T,
     ]  # fmt: skip
@@ -219,12 +220,14 @@ def updated(x, y):
     own = jnp.clip(jnp.nan_to_num(y[:3, 0] * n), -50, 50).astype("int32")
     one, new = own[0], y[:3] * 2
     z = x.at[0].set(1.0)
-    out = [x.at[at].set(new), x.at[at].add(new), x.at[own].add(new), x.at[own].add(new, mode="clip"),
-           x.at[:, at].multiply(y[:, :3]), x.at[own].min(new), x.at[own].max(new), x.at[one].set(new[0]),
+    out = [x.at[at].set(new), x.at[at].add(new), x.at[own].add(new),
+           x.at[own].add(new, mode="clip"), x.at[:, at].multiply(y[:, :3]), x.at[own].min(new),
+           x.at[own].max(new), x.at[one].set(new[0]),
            lax.dynamic_update_slice(x, new[:2], (one, one)), x.at[one, own[1]].add(3.0),
            z, z.at[1].set(x[0]), z.at[0].add(z[1]), x.at[1:].set(y[1:]).at[0].add(x[1]),
            x.at[own].subtract(new), x.at[own[:1]].set(new[:1]), x.at[own + 100].set(new),
-           (x > 0).at[one].set(y[0] > 0), jnp.zeros_like(x).at[at, at].set(y[0, :3]) + x]  # fmt: skip
+           (x > 0).at[one].set(y[0] > 0),
+           jnp.zeros_like(x).at[at, at].set(y[0, :3]) + x]  # fmt: skip
     w = x * 2
     for k in range(3):  # in place, one after the other
         w = w.at[own[k]].add(w[k] + y[k])
@@ -256,7 +259,8 @@ def scans(x, y):
         return c.at[0].set(d), out.sum()
 
     zero = jnp.asarray(0, "int32")
-    return [lax.scan(swap, (x[0], y[0], zero), x), lax.scan(swap, (x[0], y[0], zero), y, reverse=True),
+    return [lax.scan(swap, (x[0], y[0], zero), x),
+            lax.scan(swap, (x[0], y[0], zero), y, reverse=True),
             lax.scan(keep, x, y), lax.scan(rows, x, jnp.arange(1, x.shape[0])),
             lax.scan(inner, y[0], x), lax.scan(swap, (x[0], y[0], zero), x[:0]),
             lax.scan(lambda c, _: (c * 0.5 + 1, None), x, None, length=2),
@@ -290,8 +294,8 @@ def branches(x, y):
     ways = [lambda a, b: a + b, lambda a, b: a * 2, lambda a, b: jnp.cumsum(b, 0)]
     c = x.at[1].set(0.0)
     return (lax.cond(x[0, 0] > 0, lambda: x, lambda: y), lax.switch(k, ways, x, y),
-            lax.switch(1, ways, x, y), lax.cond(y[0, 0] > 0, lambda c: c.at[0].set(1), lambda c: c, c),
-            c)  # fmt: skip
+            lax.switch(1, ways, x, y),
+            lax.cond(y[0, 0] > 0, lambda c: c.at[0].set(1), lambda c: c, c), c)  # fmt: skip
 
 
 @program
@@ -321,7 +325,8 @@ def sorts(x, y):
     x, y = x[:, :4], y[:, :4]
     pairs = lax.sort((jnp.round(x), y), num_keys=1)
     return (jnp.sort(x), jnp.sort(x, 0), jnp.argsort(y), jnp.median(jnp.nan_to_num(x), 1), pairs,
-            lax.sort((x > 0, jnp.round(y), x), num_keys=2), jnp.sort(x > 0), lax.top_k(x, 2))  # fmt: skip
+            lax.sort((x > 0, jnp.round(y), x), num_keys=2), jnp.sort(x > 0),
+            lax.top_k(x, 2))  # fmt: skip
 
 
 @program
@@ -397,7 +402,11 @@ def multiplied(x, y):
 def indexed(x, y):
     at = jnp.array([2, 0, 1])
     own = jnp.argmax(x, axis=0)[:3]
-    return x[at] * y[own], x.at[own].add(y[:3] * x[0]), lax.dynamic_slice(x, (own[0], 0), (2, 3)) ** 2
+    return (
+        x[at] * y[own],
+        x.at[own].add(y[:3] * x[0]),
+        lax.dynamic_slice(x, (own[0], 0), (2, 3)) ** 2,
+    )
 
 
 def pieced(x, y):
@@ -434,7 +443,18 @@ def ruled(x, y):
     return g(x) * y, f(x) if x.shape[0] == 3 else x
 
 
-SMOOTH = [smooth, chained, remembered, multiplied, indexed, pieced, decided, repeated, nested, solved]
+SMOOTH = [
+    smooth,
+    chained,
+    remembered,
+    multiplied,
+    indexed,
+    pieced,
+    decided,
+    repeated,
+    nested,
+    solved,
+]
 
 
 def total(f):
@@ -481,7 +501,9 @@ def test_closures():
 
     a, x = numbers((3,), "float64", 1, 5), numbers((3,), "float64", 2, 7)
     for transform in (jax.jit, jax.grad, lambda f: jax.jit(jax.grad(f, (0, 1))), jax.hessian):
-        jax.tree.map(close, transform(outer(lanes))(a[0], x), transform(outer(lambda f: f))(a[0], x))
+        jax.tree.map(
+            close, transform(outer(lanes))(a[0], x), transform(outer(lambda f: f))(a[0], x)
+        )
     inside, plain = (jax.vmap(jax.grad(outer(d)), (0, None))(a, x) for d in (lanes, lambda f: f))
     close(inside, plain)
 
@@ -508,7 +530,9 @@ def test_weak_types():
     g = lanes(lambda x, k: (x * k, k + 1), strict=True)
     with jax.numpy_dtype_promotion("standard"):
         out = g(jnp.ones(2, "float32"), 2.0)
-        assert out[0].dtype == "float32" and (g(2.0, 1)[0] + jnp.ones(1, "float32")).dtype == "float32"
+        assert (
+            out[0].dtype == "float32" and (g(2.0, 1)[0] + jnp.ones(1, "float32")).dtype == "float32"
+        )
 
 
 def test_integer_arguments_under_grad():

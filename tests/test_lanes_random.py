@@ -47,7 +47,9 @@ def elementwise(a, b, c, k):
     way = k % 8
     if way < 5:
         return [jnp.add, jnp.subtract, jnp.multiply, jnp.maximum, jnp.minimum][way](a, b)
-    return jnp.where(a > b, b, a - 1) if way < 7 else jnp.abs(jnp.floor(b / 2)) + lax.rem(a, 3 + b * 0)
+    return (
+        jnp.where(a > b, b, a - 1) if way < 7 else jnp.abs(jnp.floor(b / 2)) + lax.rem(a, 3 + b * 0)
+    )
 
 
 def sliced(a, b, c, k):
@@ -226,9 +228,13 @@ programs = {
 
 
 def check(steps, outputs, samples, dtype, rows):
-    x, y, shared = (jnp.round(numbers((rows, 4), "float64", seed, samples) * 2) for seed in range(3))
+    x, y, shared = (
+        jnp.round(numbers((rows, 4), "float64", seed, samples) * 2) for seed in range(3)
+    )
     x, y, shared = (z.astype(dtype) for z in (x, y, shared[0]))
-    agree(program(steps, outputs), x, y, shared, axes=(0, 0, None), sizes=(samples,), tolerance=1e-9)
+    agree(
+        program(steps, outputs), x, y, shared, axes=(0, 0, None), sizes=(samples,), tolerance=1e-9
+    )
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

@@ -29,9 +29,9 @@ def scatter(e: Emitter, op: Op, plan: Plan) -> None:
     """Write or add to the places that a table names."""
     x, table, update = op.ins[:3]
     (v,) = op.outs
-    place = e.places.get(x)
-    own = place is not None and place.wide == e.is_wide(v) and not place.fixed
-    if id(op) in plan.in_place and own:
+    old = e.places.get(x)
+    if id(op) in plan.in_place and old and old.wide == e.is_wide(v) and not old.fixed:
+        place = old
         if x in e.borrowed or x.op is None:
             e.borrowed.add(v)
         e.borrowed.add(x)
@@ -108,7 +108,7 @@ def arg(e: Emitter, op: Op, plan: Plan) -> None:
                 return (*idx[:axis], k, *idx[axis:])
 
             def step(k: Sym, old: list[Reg], at=at):
-                number = maps.convert(e, e.integer(k), v.dtype)
+                number = maps.convert(e, e.register(k), v.dtype)
                 return list(e.better(op, (e.read(x, at(k)), number), (old[0], old[1])))
 
             first = [e.read(x, at(0)), v.dtype.type(0)]

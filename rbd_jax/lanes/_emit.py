@@ -9,7 +9,7 @@ from . import _maps as maps
 from ._ir import Block, Op, Sym, Unsupported, Value
 from ._memory import Memory, Storage
 from ._plan import Plan, Step
-from ._text import Elem, Reg
+from ._text import Elem, Reg, number
 
 
 def elements(shape: tuple[int, ...], axes: tuple[int, ...], loops: tuple) -> Iterator[tuple]:
@@ -26,6 +26,7 @@ class Emitter(Storage):
         self.places: dict[Value, Memory] = {}
         self.targets: dict[Value, Memory] = {}
         self.borrowed: set[Value] = set()
+        self._even: dict[Value, bool] = {}
 
     def is_wide(self, v: Value) -> bool:
         """Whether the samples have their own."""
@@ -43,7 +44,7 @@ class Emitter(Storage):
     def read(self, v: Value, idx: tuple) -> Elem:
         """An element, computed where it is not in memory."""
         if v.const is not None:
-            return self._constant(v, idx)
+            return self._constant(v, v.const, idx)
         key = (v, idx)
         if (old := self.remembered(key)) is not None:
             return old
@@ -56,14 +57,16 @@ class Emitter(Storage):
             return self.load(self._spill(v), idx)
         return self.remember(key, self.compute(v.op, v, idx))
 
-    def _constant(self, v: Value, idx: tuple) -> Elem:
+    def _constant(self, v: Value, const: np.ndarray, idx: tuple) -> Elem:
         if all(isinstance(i, int) for i in idx):
-            return v.const[idx]
-        if v.size and np.all(v.const == v.const.flat[0]):
-            return v.const.flat[0]
+            return const[idx]  # type: ignore[return-value]
+        if v not in self._even:
+            self._even[v] = bool(const.size and np.all(const == const.flat[0]))
+        if self._even[v]:
+            return const.flat[0]
         key = (v, idx)
         old = self.remembered(key)
-        return old if old is not None else self.remember(key, self.load(self.table(v.const), idx))
+        return old if old is not None else self.remember(key, self.load(self.table(const), idx))
 
     def _spill(self, v: Value) -> Memory:
         """Put an unrolled array into memory, because somebody reads it at the index of a loop."""
@@ -108,7 +111,7 @@ class Emitter(Storage):
         """Quotient and remainder of an index."""
         if isinstance(flat, int):
             return divmod(flat, n)
-        x = self.integer(flat)
+        x = self.register(flat)
         q, r = (self.arithmetic(name, x, np.int64(n)) for name in ("udiv", "urem"))
         return Sym(((q, 1),)), Sym(((r, 1),))
 
@@ -145,11 +148,10 @@ class Emitter(Storage):
         if "valid" not in p:
             return out
         fill = p["fill"]
-        if fill is None:
+        if fill is None:  # as jax.lax.gather says
             fill = np.nan if v.dtype.kind == "f" else maps.neutral("max", v.dtype)
-            if v.dtype.kind == "u":
-                fill = np.iinfo(v.dtype).max
-        return maps.select(self, p["valid"](self, idx), out, v.dtype.type(fill), v.dtype)
+            fill = maps.neutral("min", v.dtype) if v.dtype.kind in "ub" else fill
+        return maps.select(self, p["valid"](self, idx), out, number(fill, v.dtype), v.dtype)
 
     def _gone(self, op: Op, idx: tuple):
         """Indices of the input of a reduction, unrolled."""
@@ -256,7 +258,7 @@ class Emitter(Storage):
                 for idx in elements(v.shape, plan.axes.looped(v.shape), loops):
                     self.store(place, idx, self.read(v, idx))
 
-        self.nest(step.loops, body)
+        self.nest(step.loops or (), body)
         for v, place in stores:
             self.places[v] = place
 

@@ -148,7 +148,7 @@ def _load_samples(e: Emitter, v: Value, k: int) -> None:
             e.line(f"store {vector} {x}, ptr {at}, align {v.dtype.itemsize * e.width}")
 
     def single(t: Sym, _):
-        column, ref = e.integer(t), "poison"
+        column, ref = e.register(t), "poison"
         for lane, row in enumerate(rows):
             at, x, out = e.name(), e.name(), e.name()
             e.line(f"{at} = getelementptr {one}, ptr {row}, i64 {column.ref}")
@@ -189,7 +189,7 @@ def _store_samples(e: Emitter, v: Value, k: int, plan) -> None:
             e.line(f"store {vector} {x}, ptr {at}, align {v.dtype.itemsize}")
 
     def single(t: Sym, _):
-        x, column = load(t), e.integer(t)
+        x, column = load(t), e.register(t)
         for lane, row in enumerate(rows):
             at, out = e.name(), e.name()
             e.line(f"{out} = extractelement {vector} {x}, i32 {lane}")

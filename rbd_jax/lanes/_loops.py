@@ -3,7 +3,7 @@
 import numpy as np
 
 from ._ir import Op, Value, constant
-from ._reader import Reader, block_of, dtype_of, parts, rule
+from ._reader import Reader, dtype_of, parts, rule
 from ._uniform import scan_carry, scan_counts, while_carry
 
 
@@ -24,7 +24,7 @@ def _scan(r: Reader, eqn, *ins):
     while True:  # as a rule once: constants that come to light may share more, nothing less
         carry = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
         each = [Value(v.shape[1:], v.dtype, v.uniform) for v in rows]
-        block = block_of(p["jaxpr"], [*consts, *carry, *each])
+        block = r.block(p["jaxpr"], [*consts, *carry, *each])
         now = [u and v.uniform for u, v in zip(uniform, block.outputs, strict=False)]
         if now == uniform:
             break
@@ -50,8 +50,8 @@ def _while(r: Reader, eqn, *ins):
     uniform = while_carry(p, [v.uniform for v in ins])
     while True:
         carry = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
-        test = block_of(p["cond_jaxpr"], [*tests, *carry])
-        body = block_of(p["body_jaxpr"], [*consts, *carry])
+        test = r.block(p["cond_jaxpr"], [*tests, *carry])
+        body = r.block(p["body_jaxpr"], [*consts, *carry])
         all_stop = test.outputs[0].uniform  # else a sample that has finished keeps its values
         now = [u and v.uniform and all_stop for u, v in zip(uniform, body.outputs, strict=True)]
         if now == uniform:
@@ -78,7 +78,7 @@ def _cond(r: Reader, eqn, which, *ins):
     if not which.uniform:
         return _choose(r, eqn, which, ins)
     ins = r.solid(ins)
-    blocks = [block_of(b, list(ins)) for b in branches]
+    blocks = [r.block(b, list(ins)) for b in branches]
     for block in blocks:
         block.inputs = []  # what comes from outside is not theirs to overwrite
     uniform = [all(b.outputs[k].uniform for b in blocks) for k in range(len(eqn.outvars))]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ._ir import Unsupported, converted
-from ._text import BOOL, Elem, Reg, Writer
+from ._text import BOOL, Elem, Reg, Writer, number
 
 _FLAGS = "contract nsz"
 
@@ -100,7 +100,7 @@ def _safe(w: Writer, y: Elem, dtype: np.dtype) -> tuple[Elem, Elem, Elem]:
 
 def _all_bits(dtype: np.dtype) -> np.generic:
     """The integer of which all bits are 1."""
-    return np.array(True if dtype.kind == "b" else -1).astype(dtype)[()]
+    return number(True if dtype.kind == "b" else -1, dtype)
 
 
 def neg(w: Writer, x: Elem, dtype: np.dtype) -> Elem:
@@ -142,7 +142,7 @@ def select(w: Writer, c: Elem, yes: Elem, no: Elem, dtype: np.dtype) -> Elem:
 def convert(w: Writer, x: Elem, dtype: np.dtype) -> Elem:
     """The number in another dtype."""
     if not isinstance(x, Reg):
-        return converted(np.asarray(x), dtype)[()]
+        return number(converted(np.asarray(x), dtype), dtype)
     old, wide = x.dtype, x.wide
     bits, old_bits = dtype.itemsize, old.itemsize
     if old.kind == "f" and dtype.kind in "iu":
@@ -213,7 +213,7 @@ def _not(w: Writer, x: Elem, dtype: np.dtype) -> Elem:
 
 def _bitcast(w: Writer, x: Elem, dtype: np.dtype) -> Elem:
     if not isinstance(x, Reg):
-        return np.asarray(x).view(dtype)[()]
+        return number(np.asarray(x).view(dtype), dtype)
     return w.emit(f"bitcast {w.type(x.dtype, x.wide)} {x.ref} to {w.type(dtype, x.wide)}",
                   dtype, x.wide)  # fmt: skip
 

@@ -90,8 +90,7 @@ class Storage(Writer):
         offset = m.offset + size * (flat if isinstance(flat, int) else flat.const)
         base = m.base
         if isinstance(flat, Sym):
-            value = self.integer(Sym(flat.terms))
-            assert isinstance(value, Reg)
+            value = self.register(Sym(flat.terms))
             kind = self.type(m.dtype, m.wide, memory=True)
             base = self.emit(f"getelementptr {kind}, ptr {base}, i64 {value.ref}", INT, False).ref
         if offset:
@@ -142,8 +141,9 @@ class Storage(Writer):
 
     def _apart(self, m: Memory, idx: tuple) -> Iterator[tuple[int, str]]:
         """Addresses of an element that lies elsewhere for each sample."""
-        flat, kind = self.integer(self._flat(m, idx)), scalar_type(m.dtype, memory=True)
-        assert isinstance(flat, Reg)
+        place = self._flat(m, idx)
+        assert isinstance(place, Sym)
+        flat, kind = self.register(place), scalar_type(m.dtype, memory=True)
         base = self.emit(f"getelementptr i8, ptr {m.base}, i64 {m.offset}", INT, False).ref
         for lane in range(self.width):
             one = self.emit(f"extractelement {self.type(INT, True)} {flat.ref}, i32 {lane}", INT,

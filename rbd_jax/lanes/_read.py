@@ -9,7 +9,7 @@ know them.
 
 from . import _expand, _loops, _places, _rules
 from ._ir import Block, Value
-from ._reader import RULES, block_of, dtype_of
+from ._reader import RULES, Reader, dtype_of
 
 __all__ = ["RULES", "read_program"]
 FILES = (_rules, _places, _loops, _expand)
@@ -19,6 +19,6 @@ FILES = (_rules, _places, _loops, _expand)
 def read_program(closed, uniform: list[bool]) -> Block:
     """The program of a closed jaxpr, whose inputs are uniform or not."""
     avals = [v.aval for v in closed.jaxpr.invars]
-    return block_of(
+    return Reader().block(
         closed, [Value(a.shape, dtype_of(a), u) for a, u in zip(avals, uniform, strict=True)]
     )

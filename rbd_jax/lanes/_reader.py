@@ -6,14 +6,12 @@ and ``_expand``; :func:`rule` adds one to the table ``RULES``.
 
 import contextlib
 from collections.abc import Callable
-from functools import lru_cache
 
 import jax
 import numpy as np
 from jax.extend import core as jcore
 
 from ._ir import Block, Op, Unsupported, Value, constant, converted, reshape_map
-from ._private import dropped_with_others
 
 _FOLD_LIMIT = 1 << 18  # elements of a table that is computed while compiling
 
@@ -45,8 +43,9 @@ FOLD: dict[str, Callable] = {
 class Reader:
     """Collects the operations of one block."""
 
-    def __init__(self):
+    def __init__(self, traced: dict | None = None):
         self.ops: list[Op] = []
+        self._traced: dict = {} if traced is None else traced
 
     def run(self, jaxpr, consts, inputs: list[Value]) -> list[Value]:
         """Append the operations of a jaxpr; returns its outputs."""
@@ -63,8 +62,7 @@ class Reader:
                 if name in RULES:
                     outs = RULES[name](self, eqn, *ins)
                 elif hasattr(eqn.primitive, "expand"):
-                    closed = _expanded(eqn)
-                    outs = self.run(closed.jaxpr, closed.consts, ins)
+                    outs = self._expand(eqn, ins)
                 else:
                     raise Unsupported("there is no rule for it")
             outs = [outs] if isinstance(outs, Value) else outs
@@ -73,9 +71,27 @@ class Reader:
 
     def inline(self, f: Callable, *ins: Value) -> list[Value]:
         """Append the operations of a function of JAX arrays."""
-        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-            closed = jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in ins))
+        closed = _traced(f, ins)
         return self.run(closed.jaxpr, closed.consts, list(ins))
+
+    def _expand(self, eqn, ins: list[Value]) -> list[Value]:
+        """Inline a primitive that says itself which function it is."""
+        if id(eqn) not in self._traced:  # a loop is read more than once
+            p = eqn.params
+            if "program" in p and not p["sizes"]:  # lanes inside lanes, of one sample
+                closed = p["program"].closed
+            else:
+                closed = _traced(lambda *xs: eqn.primitive.expand(*xs, **p), ins)
+            self._traced[id(eqn)] = eqn, closed  # as long as it is kept, its id is its own
+        closed = self._traced[id(eqn)][1]
+        return self.run(closed.jaxpr, closed.consts, ins)
+
+    def block(self, closed, inputs: list[Value]) -> Block:
+        """The inside of a loop or branch, or a whole program, as a block of its own."""
+        reader = Reader(self._traced)
+        jaxpr, consts = parts(closed)
+        outputs = reader.run(jaxpr, consts, inputs)
+        return Block(inputs, outputs, alive(reader.ops, outputs))
 
     # --- building operations ---
 
@@ -132,8 +148,9 @@ class Reader:
         parts = [p for p in parts if p.shape[axis]] or parts[:1]
         if len(parts) == 1:
             return parts[0]
-        if all(p.const is not None for p in parts):
-            return constant(np.concatenate([p.const for p in parts], axis))
+        known = [p.const for p in parts if p.const is not None]
+        if len(known) == len(parts):
+            return constant(np.concatenate(known, axis))
         shape = list(parts[0].shape)
         shape[axis] = sum(p.shape[axis] for p in parts)
         return self.op("concat", parts, shape, parts[0].dtype, axis=axis)
@@ -158,12 +175,9 @@ class Reader:
         ]
 
 
-def block_of(closed, inputs: list[Value]) -> Block:
-    """The inside of a loop or branch, or a whole program, as a block of its own."""
-    reader = Reader()
-    jaxpr, consts = parts(closed)
-    outputs = reader.run(jaxpr, consts, inputs)
-    return Block(inputs, outputs, alive(reader.ops, outputs))
+def _traced(f: Callable, ins):
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        return jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in ins))
 
 
 def alive(ops: list[Op], outputs: list[Value]) -> list[Op]:
@@ -192,24 +206,6 @@ def _is_joined(x: Value) -> bool:
     if x.op is None or x.op.name not in ("view", "concat"):
         return False
     return x.op.name == "concat" or _is_joined(x.op.ins[0])
-
-
-def _expanded(eqn):
-    """The jaxpr of a primitive that is a function of other operations."""
-    avals = tuple((v.aval.shape, v.aval.dtype) for v in eqn.invars)
-    return _expansion(eqn.primitive, tuple(sorted(eqn.params.items())), avals)
-
-
-@dropped_with_others
-@lru_cache(maxsize=256)
-def _expansion(primitive, params: tuple, avals: tuple):
-    program = dict(params).get("program")
-    if program is not None and not dict(params)["sizes"]:
-        return program.closed
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        return jax.make_jaxpr(lambda *xs: primitive.expand(*xs, **dict(params)))(
-            *(jax.ShapeDtypeStruct(*a) for a in avals)
-        )
 
 
 def _known(c) -> Value:

@@ -5,7 +5,7 @@ nested lists, so that something can still be put before a loop that has begun.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -42,6 +42,11 @@ def literal(x: np.generic) -> str:
     if x.dtype.kind == "f":
         return "0x" + struct.pack(">d", float(x)).hex().upper()
     return str(int(x)) if x.dtype.kind != "b" else ("true" if x else "false")
+
+
+def number(x, dtype: np.dtype) -> np.generic:
+    """A number in a dtype."""
+    return np.asarray(x).astype(dtype)[()]  # type: ignore[return-value]
 
 
 class Writer:
@@ -132,7 +137,7 @@ class Writer:
         """What stands in an instruction for a number or register; widened if needed."""
         if isinstance(x, Reg):
             return self.widen(x).ref if wide and not x.wide else x.ref
-        text = literal(np.asarray(x).astype(dtype)[()])
+        text = literal(number(x, dtype))
         if not wide or self.width == 1:
             return text
         one = scalar_type(dtype)
@@ -208,6 +213,12 @@ class Writer:
             return self.arithmetic("add", total, np.int64(index.const))
         return total if isinstance(total, Reg) else index.const
 
+    def register(self, index: Sym) -> Reg:
+        """The value of an index that is not known."""
+        value = self.integer(index)
+        assert isinstance(value, Reg)
+        return value
+
     def arithmetic(self, name: str, x: Elem, y: Elem) -> Reg:
         """An operation on 64-bit integers."""
         wide = self.wide(x, y)
@@ -220,8 +231,8 @@ class Writer:
         self,
         n: int,
         body: Callable[[Sym, list[Reg]], list[Elem]],
-        carried: list[Elem] = (),
-        like: list[tuple[np.dtype, bool]] = (),
+        carried: Sequence[Elem] = (),
+        like: Sequence[tuple[np.dtype, bool]] = (),
         reverse: bool = False,
     ) -> list[Reg]:
         """Write ``for k in range(n)``, n ≥ 1, which hands some registers from round to round."""
