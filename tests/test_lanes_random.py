@@ -89,7 +89,7 @@ def scattered(a, b, c, k):
         at = at + n // 2
     new = fit(c, (len(at), *a.shape[1:]))
     old = a.at[at]
-    return [old.set, old.add, old.max, old.multiply][k % 4](new)
+    return [old.set, old.add, old.max, old.min][k % 4](new)
 
 
 def chain(a, b, c, k):
@@ -177,6 +177,23 @@ def branch(a, b, c, k):
     return lax.switch(whole(b, k), ways, a, c)
 
 
+def deep(a, b, c, k):
+    """Branches and loops of each sample's own inside loops."""
+    steps, rows = abs(whole(b, k)) % 3, fit(c, (3, *a.shape))
+
+    def inner(t, row):
+        t = lax.cond(whole(row, k) > 0, lambda t: small(t + row), lambda t: t[::-1], t)
+        more = abs(whole(t, k)) % 3
+        t = lax.fori_loop(0, more, lambda j, t: small(t.at[j % t.shape[0]].add(1)), t)
+        return t, t[0]
+
+    def outer(s):
+        x, out = lax.scan(inner, s[1], rows)
+        return s[0] + 1, small(x + out.sum(0).astype(a.dtype))
+
+    return lax.while_loop(lambda s: s[0] < steps, outer, (0, a))[1]
+
+
 def windows(a, b, c, k):
     at = [whole(b, k + j) for j in range(a.ndim)]
     sizes = [1 + (k + j) % n for j, n in enumerate(a.shape)]
@@ -199,7 +216,7 @@ def widened(a, b, c, k):
 
 
 STEPS = [elementwise, sliced, moved, joined, gathered, scattered, chain, reduced, running, product,
-         scan, loop, branch, windows, widened]  # fmt: skip
+         scan, loop, branch, deep, windows, widened]  # fmt: skip
 
 
 def program(steps, outputs):
