@@ -15,13 +15,15 @@ COMMANDS = {
     "explicit": "IDSVA and FDSVA (DMM, AZA) against the baselines of Singh, Table II",
     "second_order": "second derivatives against autodiff of autodiff",
     "figures": "Figs. 2–7 and Table III of Singh: methods, frames, Pinocchio; chains and trees",
+    "singh": "accuracy against the complex step; a robot of the size of Atlas",
     "scaling": "time against the length of a chain, with fitted slopes and a plot",
     "memory": "peak memory and time of the gradient of a rollout, with and without the rules",
     "single": "one call for one state: what the settings of JAX's runtime are worth",
     "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
-    "formulations": "executors, frames, factorisations, sizes of batches: time and error",
+    "formulations": "formulations, frames, factorizations, sizes of batches: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",
+    "ptx": "the code of one thread of a GPU that need not be there: registers, memory, spills",
     "compile": "first-call compile time of every public function and its derivatives",
     "guard": "compare the ratios of a part of quick with the committed ones; exit code 1 if slower",
 }
@@ -106,7 +108,6 @@ def main(arguments: list[str] | None = None) -> None:
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)
-    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))  # used by `spread` alone
     usual = "float32" if options.command in ("peers", "kernels") else "float64,float32"
     options.dtypes = (options.dtypes or usual).split(",")
     options.robots = options.robots.split(",") if options.robots else None

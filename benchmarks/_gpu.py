@@ -87,26 +87,6 @@ def cost(function: Callable, *args: Any) -> Cost:
     )
 
 
-def with_lanes(cost: Cost, kernels: list, robots: int) -> Cost:
-    """Add the kernels of ``benchmarks._lanes``, which XLA counts as library calls without a time.
-
-    Their programs have three instructions for a number moved and one for an operation (seen in
-    those of a humanoid, which fit into the registers). Of these a warp alone is taken to issue one
-    every four cycles and to wait for memory twice every time its loop runs, 600 cycles; many
-    warps share a scheduler, one instruction a cycle, and the memory's bandwidth.
-    """
-    if len(kernels) != cost.library_calls:
-        raise ValueError(f"{len(kernels)} kernels traced, {cost.library_calls} in the program")
-    warps = -(-robots // (_DEVICE["threads_per_warp"] * _DEVICE["core_count"] * 4))  # a scheduler
-    total = 0.0
-    for trips, moved, computed in kernels:
-        instructions = 3 * moved + computed
-        cycles = trips * max(4 * instructions + 2 * 600, warps * instructions)
-        memory = 4 * trips * moved * robots / BANDWIDTH * 1e6
-        total += max(cycles / (1e3 * _DEVICE["clock_rate_ghz"]), memory)
-    return cost._replace(library_calls=0, estimate_us=cost.estimate_us + total)
-
-
 def _count(module) -> tuple[int, int, float]:
     """Launches, library calls, and µs by the cost model, of all that the program runs."""
     inside = {c.name: c.instructions() for c in module.computations()}

@@ -1,10 +1,13 @@
-"""Ways to compute the same dynamics: executors of the tree, frames, factorisations, batch sizes."""
+"""Ways to compute the same dynamics: formulations, frames, factorizations, batch sizes."""
+
+import os
+from itertools import product
 
 import jax
 import jax.numpy as jnp
 
 import rbd_jax as rbd
-from rbd_jax.algorithms import articulated, ground
+from rbd_jax.algorithms._formulations import FORMULATIONS, formulation
 from rbd_jax.derivatives._inverse import invert
 
 from ._report import Report, Table
@@ -12,33 +15,15 @@ from ._robots import States, available, load, over_batch, states
 from ._timing import program, race
 
 ABOUT = (
-    "Executors (`rbd_jax.with_executors`): recursions one body after the other (bodies) or one "
-    "level of the tree after the other (levels); products and sums along the tree one body after "
-    "the other or by pointer doubling, sums also by a product with the mask of ancestors. What is "
-    "not named is done as by default; on a CPU that is bodies, and sums by the mask. Formulations "
-    "of forward dynamics: articulated bodies in body frames "
-    "(`aba`), articulated bodies in ground coordinates centred on the root, composite rigid bodies "
-    "with a Cholesky factorisation or an inverse, the latter also with one step of iterative "
-    "refinement through `rnea`, and the library's `forward_dynamics`, which takes the inverse for "
-    "small robots and else the ground frame in float64, the body frames in float32. Error: "
-    "median over the states of |x − x64| / |x64| against `rnea` and `aba` in float64; far: the "
-    "same robot 10 km from the world's origin. Time: median, µs per evaluation."
+    "Formulations (the table of `rbd_jax/algorithms/_formulations.py`): `lanes`, recursions over "
+    "the bodies, compiled to lanes; `xla`, what a CPU without lanes takes; `accelerator`, what a "
+    "GPU takes, here compiled by XLA for the CPU. Ways through forward dynamics: articulated "
+    "bodies in body frames (`aba`), composite rigid bodies with a Cholesky factorization or an "
+    "inverse, the latter also with one step of iterative refinement through `rnea`, and the "
+    "library's `forward_dynamics`. Error: median over the states of |x − x64| / |x64| against "
+    "`rnea` and `aba` in float64; far: the same robot 10 km from the world's origin. Time: median, "
+    "µs per evaluation."
 )
-EXECUTORS = {
-    "measured best": (),
-    "bodies": ("bodies",),
-    "doubling": ("doubling",),
-    "levels, mask": ("levels", "mask"),
-    "levels, doubling": ("levels", "doubling"),
-}
-
-
-def _ground(model, q, v, tau):
-    g = ground.pose(model, q)
-    factor = articulated.factorize(model.topology, g.S, g.I, model.armature)
-    zero = jnp.zeros_like(v)
-    bias = ground.torque(model, g, ground.motion(model, g, v, zero, None), v, zero)
-    return articulated.solve(model.topology, factor, tau - bias)
 
 
 def _cholesky(model, q, v, tau):
@@ -60,7 +45,6 @@ def _inverse(refinements: int):
 INVERSE = {"body frames (rnea)": rbd.rnea, "inverse_dynamics": rbd.inverse_dynamics}
 FORWARD = {
     "body frames (aba)": rbd.aba,
-    "ground frame": _ground,
     "CRBA, Cholesky": _cholesky,
     "CRBA, inverse": _inverse(0),
     "CRBA, inverse, refined": _inverse(1),
@@ -72,18 +56,29 @@ def _arguments(s: States, function: str):
     return s.q, s.v, s.a if function == "ID" else s.tau
 
 
-def executors(table: Table, name: str, batch: int, options) -> None:
-    """One row a function, a column an executor."""
-    for function, f in (("ID", rbd.inverse_dynamics), ("FD", rbd.forward_dynamics),
-                        ("rnea", rbd.rnea), ("aba", rbd.aba)):  # fmt: skip
-        model = load(name, options.dtypes[0])
-        x = _arguments(states(model, batch), "ID" if function in ("ID", "rnea") else "FD")
-        made = [
-            program(k, over_batch(f, 3), rbd.with_executors(model, *names), *x, per=batch)
-            for k, names in EXECUTORS.items()
-        ]
-        race(*made, seconds=options.seconds)
-        row = {"robot": name, "nv": model.nv, "function": function, "batch": batch}
+FUNCTIONS = {
+    "ID": rbd.inverse_dynamics,
+    "FD": rbd.forward_dynamics,
+    "ID derivatives": rbd.inverse_dynamics_derivatives,
+    "FD derivatives": rbd.forward_dynamics_derivatives,
+    "mass matrix": lambda m, q, v, x: rbd.crba(m, q),
+}
+
+
+def backends(table: Table, name: str, dtype: str, batch: int, seconds: float) -> None:
+    """One row a function, a column a formulation."""
+    model = load(name, dtype)
+    for function, f in FUNCTIONS.items():
+        x, made = _arguments(states(model, batch), function[:2]), []
+        for key in FORMULATIONS:
+            os.environ["RBD_JAX_LANES"] = "1" if key == "lanes" else "0"
+            with formulation(key):
+                made.append(
+                    program(key, over_batch(lambda *a, f=f: f(*a), 3), model, *x, per=batch)
+                )
+        os.environ.pop("RBD_JAX_LANES")
+        race(*made, seconds=seconds)
+        row = {"robot": name, "nv": model.nv, "dtype": dtype, "function": function, "batch": batch}
         table.add(**row, **{p.name: p.median for p in made})
 
 
@@ -138,18 +133,18 @@ def batches(table: Table, name: str, dtype: str, sizes: list[int], seconds: floa
 
 
 def main(options) -> None:
-    """Executors, formulations, sizes of batches."""
+    """Formulations, ways through the dynamics, sizes of batches."""
     report = Report("formulations", options, ABOUT)
     robots = available(options.robots or ["hyq", "talos"])
     batch, sizes = options.batch or 512, [64, 512, 4096]
     if options.tiny:
         robots, batch, sizes = ["arm"], 8, [8, 300]
-    table = report.table(f"Executors, {options.dtypes[0]}, µs")
-    for name in robots:
+    table = report.table("Formulations, µs")
+    for name, dtype in product(robots, options.dtypes):
         for size in (1, batch):
-            executors(table, name, size, options)
+            backends(table, name, dtype, size, options.seconds)
             report.write()
-    table = report.table(f"Time and error of formulations, batch {batch}, µs")
+    table = report.table(f"Time and error, batch {batch}, µs")
     for dtype in options.dtypes:
         for name in robots:
             formulations(table, name, dtype, batch, options.seconds)

@@ -17,13 +17,10 @@ ABOUT = (
     "cuBLAS or cuSOLVER, whose time is not in the estimate. Estimate: XLA's cost model, summed "
     "over all kernels, µs a call, without the launches (one to three µs each, less in a CUDA "
     "graph). Floor: bytes of inputs and outputs over the memory's bandwidth. The libraries are "
-    "compiled by the same JAX, whatever suits them best on a CPU; the robot is a constant. "
-    "Lanes: the experiment with Pallas (`benchmarks/_lanes.py`); its estimate: `_gpu.with_lanes`."
+    "compiled by the same JAX, whatever suits them best on a CPU; the robot is a constant."
 )
-LANES = f"{OURS}, lanes"
 LIBRARIES = {
     OURS: ("ours", "rbd_jax"),
-    LANES: ("lanes", "rbd_jax"),
     "mjx": ("mjx", "mujoco.mjx"),
     "frax": ("frax", "frax"),
 }
@@ -47,10 +44,9 @@ def main(options) -> None:
     for batch in [options.batch] if options.batch else [4096, LARGE]:
         table = report.table(f"Batch {batch}")
         for name, dtype, library in product(names, options.dtypes, present):
-            if batch == LARGE and library not in (OURS, LANES):
+            if batch == LARGE and library != OURS:
                 continue
-            few = batch == LARGE or library == LANES
-            functions = FUNCTIONS[:3] if few else FUNCTIONS
+            functions = FUNCTIONS[:3] if batch == LARGE else FUNCTIONS
             side = Side(present[library], sys.executable, dtype)
             _measure(table, side, name, library, batch, functions, options.patience)
             report.write()

@@ -1,5 +1,7 @@
 """Dynamics and first derivatives of real robots against Pinocchio, called one state at a time."""
 
+import os
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,13 +13,13 @@ from rbd_jax.io import convert
 from ._pinocchio import call_overhead, loop
 from ._plots import Bars, draw
 from ._report import Report, Table
-from ._robots import FILES, States, available, load, over_batch, spread, states
-from ._timing import Program, program, race, ratio
+from ._robots import FILES, States, available, load, over_batch, states
+from ._timing import program, race, ratio
 
 ABOUT = (
     "Time per evaluation (median, µs). rbd_jax: one `jax.jit(jax.vmap(f))` over the batch, the "
-    "model an argument; XLA divides single operations among the cores. Spread: the same with "
-    "one device a core (`jax_num_cpu_devices`) and the batch put over them. Pinocchio: its C++ "
+    "model an argument, on all cores, or with `--cores 1` on one, which writes "
+    "`pinocchio_one_core`. Pinocchio: its C++ "
     "functions called from Python for different states, one by one, on one thread, in float64; the "
     "call from Python is part of the number (the overhead column bounds it: `pin.rnea` of a "
     "one-joint robot). Ratio "
@@ -88,10 +90,8 @@ def compare(
     seconds: float,
     calls: int,
     functions: dict = FUNCTIONS,
-    spreading: bool = False,
 ) -> None:
     """Fill the table with one robot, all dtypes against Pinocchio in one race a function."""
-    spreading = spreading and jax.device_count() > 1 and batch % jax.device_count() == 0
     theirs = _theirs(name)
     overhead = call_overhead()
     models = {}
@@ -106,16 +106,13 @@ def compare(
         arguments = list(zip(rows["q"], rows["v"], rows[last], strict=True))
         call = _calls(label)
         rival = loop(call, theirs, arguments)
-        ours, divided = {}, {}
+        ours = {}
         batched = over_batch(function, 3)
         for dtype, m in models.items():
             s = states(m, batch)
             inputs = s.q, s.v, getattr(s, last)
             ours[dtype] = program(dtype, batched, m, *inputs, per=batch)
-            if spreading:
-                m, inputs = spread(m, inputs)
-                divided[dtype] = program(dtype, batched, m, *inputs, per=batch)
-        race(rival, *ours.values(), *divided.values(), seconds=seconds)
+        race(rival, *ours.values(), seconds=seconds)
         for dtype, p in ours.items():
             error = _error(layout, exact, label, p.run(), call, theirs, arguments)
             table.add(
@@ -127,15 +124,10 @@ def compare(
                 pinocchio=rival.median,
                 ratio=ratio(p, rival),
                 ratio_of_minima=p.best / rival.best,
-                **_divided(divided.get(dtype), rival),
                 error=error,
                 compile_s=p.compile_s,
                 pin_overhead=overhead,
             )
-
-
-def _divided(p: Program | None, rival: Program) -> dict[str, float]:
-    return {"spread": p.median, "spread_ratio": ratio(p, rival)} if p else {}
 
 
 def plot(report: Report, table: Table) -> None:
@@ -157,12 +149,13 @@ def main(options) -> None:
     except ImportError:
         print("pinocchio skipped: not installed (pip install pin)")
         return
-    report = Report("pinocchio", options, ABOUT)
-    batch = options.batch or (16 if options.tiny else 512)
-    table = report.table(f"Against Pinocchio, batch {batch}")
+    cores = len(os.sched_getaffinity(0))
+    report = Report("pinocchio" if cores > 1 else "pinocchio_one_core", options, ABOUT)
+    batch = options.batch or (16 if options.tiny else 1024)
+    table = report.table(f"Against Pinocchio, batch {batch}, cores: {cores}")
     names = options.robots or (["ur5"] if options.tiny else ["talos", "hyq", "ur5", "panda"])
     for name in available(names):
         calls = min(batch, 256)
-        compare(table, name, options.dtypes, batch, options.seconds, calls, spreading=True)
+        compare(table, name, options.dtypes, batch, options.seconds, calls)
     plot(report, table)
     report.write()

@@ -31,9 +31,9 @@ _LEFT_OUT = (
     "mimic_map",  # works on the host
     "export_urdf",  # writes a file
     "screw.with_geometry",  # returns a model
-    "with_executors",  # returns a model
     "screw.to_modern_robotics",  # of chains alone
     "screw.series_elastic_feedforward",  # of robots without quaternions
+    "screw.series_elastic_feedback",  # the same
 )
 
 

@@ -29,6 +29,8 @@ os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 # Traced programs are many small objects that live long: to look through them seldom saves 6 %.
 gc.set_threshold(50_000, 20, 100)
+# Likewise for lanes: nine tenths of a kernel's compilation is LLVM's optimization.
+os.environ.setdefault("RBD_JAX_LANES_OPT", "0")
 
 
 def pytest_addoption(parser):
@@ -46,7 +48,11 @@ def pytest_configure(config):
     if config.getoption("--typecheck"):
         from jaxtyping import install_import_hook
 
-        install_import_hook("rbd_jax", "beartype.beartype")
+        # all rooms but the compiler, whose million small calls would take minutes
+        rooms = [
+            p.stem for p in (ROOT / "rbd_jax").iterdir() if p.stem not in ("lanes", "__init__")
+        ]
+        install_import_hook([f"rbd_jax.{room}" for room in rooms], "beartype.beartype")
     # read only now: resolving the category imports rbd_jax, which must come after the hook
     config.addinivalue_line("filterwarnings", "ignore::rbd_jax.RobotDescriptionWarning")
 

@@ -1,5 +1,7 @@
 """What several test files need: models by name, random states, differences, comparisons."""
 
+import os
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -142,3 +144,19 @@ def assert_close(actual, expected, rtol: float = 0.0, atol: float = 1e-12) -> No
         a, b = np.asarray(a), np.asarray(b)
         assert a.shape == b.shape, f"shapes {a.shape} and {b.shape}"
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, equal_nan=False)
+
+
+@contextmanager
+def computed_as(name: str):
+    """Trace programs as they are on another backend: without lanes, unless these are named."""
+    from rbd_jax.algorithms._formulations import formulation
+
+    before = os.environ.get("RBD_JAX_LANES")
+    os.environ["RBD_JAX_LANES"] = "1" if name == "lanes" else "0"
+    try:
+        with formulation(name):
+            yield
+    finally:
+        os.environ.pop("RBD_JAX_LANES")
+        if before is not None:
+            os.environ["RBD_JAX_LANES"] = before

@@ -10,6 +10,7 @@ import pytest
 from calls import each_public_function, public_functions, quick_jit, traced
 from helpers import (
     assert_close,
+    computed_as,
     quaternion_slices,
     random_state,
     random_states,
@@ -20,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.derivatives import _rules
+from rbd_jax.algorithms._formulations import FORMULATIONS
 
 # --- gradients against central differences ----------------------------------------------------
 
@@ -274,6 +275,7 @@ def _equations(jaxpr):
         for inner in jax.tree.leaves(
             list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")
         ):
+            inner = getattr(inner, "closed", inner)  # a program of lanes
             if hasattr(inner, "jaxpr"):
                 inner = inner.jaxpr
             if hasattr(inner, "eqns"):
@@ -348,16 +350,24 @@ def _growth(name, chains) -> list[int]:
     return rounds
 
 
+def _without_inverse(monkeypatch, largest: int) -> None:
+    """Let accelerators invert M up to a number of degrees of freedom, whatever the depth."""
+    row = FORMULATIONS["accelerator"]._replace(inverse=largest, depth=largest)
+    monkeypatch.setitem(FORMULATIONS, "accelerator", row)
+
+
 @pytest.mark.parametrize("name", each_public_function())
 def test_no_loop_over_bodies_is_unrolled(name, monkeypatch):
     """The program of a chain grows by one round of pointer doubling when the chain doubles."""
-    monkeypatch.setattr(_rules, "DENSE_LIMITS", 3 * (0,))  # the same algorithm for all
-    rounds = _growth(name, (20, 40, 80))
+    _without_inverse(monkeypatch, 0)  # the same algorithm for all
+    with computed_as("accelerator"):
+        rounds = _growth(name, (20, 40, 80))
     assert rounds[0] == rounds[1]
 
 
 @pytest.mark.parametrize("name", ["forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse"])
 def test_no_inverse_of_the_mass_matrix_is_unrolled(name, monkeypatch):
-    monkeypatch.setattr(_rules, "DENSE_LIMITS", 3 * (100,))
-    rounds = _growth(name, (20, 40, 80))
+    _without_inverse(monkeypatch, 100)
+    with computed_as("accelerator"):
+        rounds = _growth(name, (20, 40, 80))
     assert rounds[0] == rounds[1]

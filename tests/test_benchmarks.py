@@ -11,7 +11,7 @@ import pytest
 from helpers import jit
 
 import rbd_jax as rbd
-from benchmarks import _gpu, baselines, figures, guard, kernels, single
+from benchmarks import _gpu, _ptxas, baselines, figures, guard, kernels, ptx, singh, single
 from benchmarks.__main__ import _parser
 from benchmarks._peers import layout
 from benchmarks._peers.contest import OURS, Contest
@@ -129,6 +129,12 @@ def test_kernels_need_the_cuda_plugin(capsys, monkeypatch):
     assert "pip install jax-cuda12-plugin" in capsys.readouterr().out
 
 
+def test_ptx_needs_the_assembler(capsys, monkeypatch):
+    monkeypatch.setattr(_ptxas, "path", lambda: None)
+    ptx.main(SimpleNamespace())
+    assert "pip install nvidia-cuda-nvcc" in capsys.readouterr().out
+
+
 def test_where_aza_overtakes():
     def table(*ratios):
         rows = [{"N": 10**i, "AZA": x, "DMM": 1.0} for i, x in enumerate(ratios)]
@@ -201,3 +207,20 @@ def test_a_run_of_which_no_row_is_left_is_not_mentioned(tmp_path):
 def test_single_calls_in_a_process_set_up_for_them():
     found = single._elsewhere("arm", "float32", 0.01, "one core")
     assert {"ID", "FD", "step"} <= found.keys() and min(found.values()) > 0
+
+
+def test_complex_step_is_the_derivative_of_forward_dynamics():
+    """The reference of Singh's accuracy figure, on a tree, with rotor inertia and damping."""
+    model = rbd.samples.random_tree(3, kinds=("revolute",), n=5, dtype="float64")
+    q, v, tau = _state(model)
+    value = singh.aba_numpy(model, *(np.asarray(x, np.longdouble) for x in (q, v, tau)))
+    exact = np.asarray(jit(rbd.aba)(model, q, v, tau))
+    assert np.abs(value - exact).max() <= 1e-13 * np.abs(exact).max()
+    found = jit(rbd.forward_dynamics_derivatives)(model, q, v, tau)[:2]
+    for x, y in zip(found, singh.complex_step(model, q, v, tau), strict=True):
+        assert np.abs(np.asarray(x) - y).max() <= 1e-12 * np.abs(y).max()
+
+
+def test_robot_of_the_size_of_atlas():
+    model = singh.atlas()
+    assert (model.nv, model.nb) == (36, 31) and model.topology.kinds[0] == "free"

@@ -99,16 +99,15 @@ def test_what_cannot_be_written_is_said():
         rbd.export_urdf(rbd.samples.pendulum(), URDF)
 
 
-@pytest.mark.parametrize("which", ["executors", "no_name", "own_root_joint"])
+@pytest.mark.parametrize("which", ["plain", "no_name", "own_root_joint"])
 def test_the_own_file_is_taken(which, tmp_path):
     path = tmp_path / "nameless.urdf"
     path.write_text({
-        "executors": URDF,
+        "plain": URDF,
         "no_name": URDF.replace(' name="r"', ""),
         "own_root_joint": URDF.replace("shoulder", "root_joint"),
     }[which])  # fmt: skip
     m = rbd.load_urdf(path)
-    m = rbd.with_executors(m, "levels") if which == "executors" else m
     _same(rbd.load_urdf(rbd.export_urdf(m, path)), m)
 
 

@@ -15,6 +15,7 @@ from helpers import (
     assert_close,
     cast,
     central_difference,
+    computed_as,
     jit,
     model,
     random_state,
@@ -24,7 +25,8 @@ from helpers import (
 import rbd_jax as rbd
 from rbd_jax import samples
 from rbd_jax.algorithms import _tree
-from rbd_jax.derivatives import _inverse, _rules
+from rbd_jax.algorithms._formulations import FORMULATIONS
+from rbd_jax.derivatives import _inverse
 from rbd_jax.spatial import inertia, se3, so3
 
 run = Compiled(rbd)
@@ -425,11 +427,10 @@ def test_double_pendulum_by_hand(row):
     assert_close(got_tau, tau)
 
 
-@pytest.mark.parametrize("dense_limit", [100, 0])
+@pytest.mark.parametrize("formulation", FORMULATIONS)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-def test_hybrid_dynamics_ignores_what_it_does_not_need(monkeypatch, dtype, dense_limit):
+def test_hybrid_dynamics_ignores_what_it_does_not_need(dtype, formulation):
     """Accelerations of free joints and torques of prescribed ones may be NaN, or huge."""
-    monkeypatch.setattr(_rules, "DENSE_LIMITS", 3 * (dense_limit,))
     m = cast(samples.random_tree(2, n=4), dtype)
     s = cast(random_state(m), dtype)
     prescribed = jnp.arange(m.nb) % 2 == 0
@@ -440,9 +441,10 @@ def test_hybrid_dynamics_ignores_what_it_does_not_need(monkeypatch, dtype, dense
         every = rbd.hybrid_dynamics, rbd.algorithms.hybrid.hybrid_dynamics
         return [f(m, s.q, s.v, a, tau, prescribed, s.f_ext) for f in every]
 
-    expected = jax.tree.leaves(jax.jit(results)(0.0))
-    for nothing in (jnp.nan, 1e6):
-        for x, y in zip(jax.tree.leaves(jax.jit(results)(nothing)), expected, strict=True):
+    with computed_as(formulation):
+        expected, *others = [jax.tree.leaves(jax.jit(results)(x)) for x in (0.0, jnp.nan, 1e6)]
+    for found in others:
+        for x, y in zip(found, expected, strict=True):
             assert_close(x, y, atol=float(100 * jnp.finfo(dtype).eps * jnp.abs(y).max()))
 
 
@@ -536,7 +538,7 @@ def test_a_turned_world_changes_nothing():
     assert_close(*[jit(rbd.aba)(x, *args) for x in (m, turned)], rtol=1e-10)
 
 
-# --- the executors of _tree -------------------------------------------------------------------
+# --- passes over the tree, in every formulation -----------------------------------------------
 
 
 def _random_parents(seed: int, n: int, reach: int) -> rbd.model._topology.Tree:
@@ -567,8 +569,8 @@ def _poses(n: int, seed: int = 0):
     return np.asarray(jit(so3.exp)(w)), p
 
 
-@pytest.mark.parametrize("executor", ["bodies", "levels"])
-def test_root_to_leaf_is_the_loop_over_parents(tree, executor):
+@pytest.mark.parametrize("formulation", ["lanes", "accelerator"])
+def test_root_to_leaf_is_the_loop_over_parents(tree, formulation):
     T = _poses(tree.n)
     world = jnp.array([0.3, -0.2, 0.5]), jnp.array(0.7)
 
@@ -578,8 +580,9 @@ def test_root_to_leaf_is_the_loop_over_parents(tree, executor):
         return so3.rotate(R, parent[0]) + p * parent[1], parent[1] * w + p[0]
 
     w = np.linspace(0.5, 1.5, tree.n)
-    down = lambda *x: _tree.root_to_leaf(tree, step, x, world, executor)  # noqa: E731
-    got = jax.tree.map(np.asarray, jax.jit(down)(T, w))
+    down = lambda *x: _tree.root_to_leaf(tree, step, x, world)  # noqa: E731
+    with computed_as(formulation):
+        got = jax.tree.map(np.asarray, jax.jit(down)(T, w))
     values = []
     for i, parent in enumerate(tree.parents):
         above = values[parent] if parent >= 0 else world
@@ -590,8 +593,8 @@ def test_root_to_leaf_is_the_loop_over_parents(tree, executor):
             assert_close(got[k][i], values[i][k])
 
 
-@pytest.mark.parametrize("executor", ["bodies", "levels"])
-def test_leaf_to_root_is_the_loop_over_children(tree, executor):
+@pytest.mark.parametrize("formulation", ["lanes", "accelerator"])
+def test_leaf_to_root_is_the_loop_over_children(tree, formulation):
     T = _poses(tree.n)
 
     @jax.jit
@@ -601,8 +604,9 @@ def test_leaf_to_root_is_the_loop_over_children(tree, executor):
         return (0.5 * so3.rotate(R, total), below[1] + total[0]), (total, below[1] * 2)
 
     zero = jnp.zeros(3), jnp.zeros(())
-    up = lambda *x: _tree.leaf_to_root(tree, step, x, zero, executor)  # noqa: E731
-    got = jax.tree.map(np.asarray, jax.jit(up)(*T))
+    up = lambda *x: _tree.leaf_to_root(tree, step, x, zero)  # noqa: E731
+    with computed_as(formulation):
+        got = jax.tree.map(np.asarray, jax.jit(up)(*T))
     sums, outs = [zero] * tree.n, [None] * tree.n
     for i in reversed(range(tree.n)):
         up, outs[i] = step((T[0][i], T[1][i]), sums[i])
@@ -615,12 +619,12 @@ def test_leaf_to_root_is_the_loop_over_children(tree, executor):
             assert_close(got[k][i], outs[i][k])
 
 
-@pytest.mark.parametrize("executor", ["bodies", "doubling"])
-def test_ancestor_product_is_the_product_along_the_chain(tree, executor):
+@pytest.mark.parametrize("formulation", ["lanes", "accelerator"])
+def test_ancestor_product_is_the_product_along_the_chain(tree, formulation):
     T, one = _poses(tree.n), se3.identity(jnp.zeros(()).dtype)
-    tree = rbd.model._topology.Tree(tree.parents, (executor,))
     product = lambda *x: _tree.ancestor_product(tree, se3.compose, x, one)  # noqa: E731
-    got = jax.tree.map(np.asarray, jax.jit(product)(*T))
+    with computed_as(formulation):
+        got = jax.tree.map(np.asarray, jax.jit(product)(*T))
     values = []
     for i, parent in enumerate(tree.parents):
         own = T[0][i], T[1][i]
@@ -628,7 +632,8 @@ def test_ancestor_product_is_the_product_along_the_chain(tree, executor):
         assert_close((got[0][i], got[1][i]), values[i], atol=1e-11)
 
 
-def test_sums_along_the_tree_are_the_loops(tree):
+@pytest.mark.parametrize("formulation", ["lanes", "accelerator"])
+def test_sums_along_the_tree_are_the_loops(tree, formulation):
     x = _poses(tree.n)[1]
     up, down = np.array(x), np.array(x)
     for i, parent in enumerate(tree.parents):
@@ -637,20 +642,22 @@ def test_sums_along_the_tree_are_the_loops(tree):
         if tree.parents[i] >= 0:
             up[tree.parents[i]] += up[i]
     sums = jax.jit(lambda x: (_tree.ancestor_sum(tree, x), _tree.subtree_sum(tree, x)))
-    assert_close(sums(x), (down, up))
+    with computed_as(formulation):
+        assert_close(sums(x), (down, up))
 
 
-@pytest.mark.parametrize("executor", ["bodies", "levels", "doubling"])
-def test_sums_about_points_of_the_nodes_are_those_about_one(tree, executor):
+@pytest.mark.parametrize("formulation", ["lanes", "accelerator"])
+def test_sums_about_points_of_the_nodes_are_those_about_one(tree, formulation):
     p = np.asarray(_poses(tree.n)[1])
     I = np.random.default_rng(0).normal(size=(tree.n, 10))
-    tree = rbd.model._topology.Tree(tree.parents, (executor,))
     about = lambda p, I: _tree.subtree_sum_about(tree, inertia.translate, p, I)  # noqa: E731
     total = np.array(jax.jit(inertia.translate)(p, I))  # about the one origin of all points
     for i in reversed(range(tree.n)):
         if tree.parents[i] >= 0:
             total[tree.parents[i]] += total[i]
-    assert_close(jax.jit(inertia.translate)(p, jax.jit(about)(p, I)), total, atol=1e-11)
+    with computed_as(formulation):
+        sums = jax.jit(about)(p, I)
+    assert_close(jax.jit(inertia.translate)(p, sums), total, atol=1e-11)
 
 
 def test_sums_over_degrees_of_freedom_are_the_loops():
@@ -664,12 +671,32 @@ def test_sums_over_degrees_of_freedom_are_the_loops():
     assert_close(_tree.of_bodies(topology, y), y[np.array(bodies)], atol=0)
 
 
-def test_executors_agree_in_every_algorithm():
-    """By the user's choice, which is part of the robot's static structure."""
-    robots = [rbd.with_executors(robot("random_tree1"), *names) for names in (
-        ("mask", "bodies"), ("bodies",), ("levels", "doubling"), ("doubling",),
-    )]  # fmt: skip
-    s = random_state(robots[0])
+@pytest.mark.parametrize("formulation", ["lanes", "accelerator"])
+def test_pairs_of_nodes_and_ancestors_are_the_double_loop(tree, formulation):
+    """Entries of a node with itself and those above it, their mirror image; a triangular solve."""
+    x = np.random.default_rng(0).normal(size=(tree.n, 2))
+    above = tree.ancestor_mask
+    entries = lambda a, b: ((a[0] * b[1], a[1] - b[0]),)  # noqa: E731
+    expected = np.zeros((tree.n, tree.n))
+    for i, j in zip(*np.nonzero(above), strict=True):
+        expected[j, i] = x[i, 1] - x[j, 0]
+    for i, j in zip(*np.nonzero(above), strict=True):
+        expected[i, j] = x[i, 0] * x[j, 1]
+    with computed_as(formulation):
+        (found,) = jax.jit(lambda x: _tree.ancestor_matrices(above, entries, x))(x)
+    assert_close(found, expected)
+
+    L, psi = np.eye(tree.n), 0.5 + np.abs(x[:, 0])
+    values = 0.3 * np.sin(np.arange(len(tree.pairs[0])))
+    L[tree.pairs] = values
+    B = np.random.default_rng(1).normal(size=(tree.n, 3))
+    solved = jax.jit(partial(_tree.solve_along_branches, tree))(values, psi, B)
+    assert_close(L.T @ np.diag(1 / psi) @ L @ solved, B, atol=1e-8)
+
+
+def test_formulations_agree_in_every_algorithm():
+    m = robot("random_tree1")
+    s = random_state(m)
 
     def all_of_it(m, s):
         p = jnp.arange(m.nb) % 3 == 0
@@ -678,20 +705,17 @@ def test_executors_agree_in_every_algorithm():
             rbd.hybrid_dynamics(m, s.q, s.v, s.a, s.tau, p, s.f_ext),
             rbd.body_accelerations(m, s.q, s.v, s.a),
             rbd.inverse_dynamics(m, s.q, s.v, s.a, s.f_ext),
+            rbd.crba(m, s.q),
+            rbd.forward_dynamics_derivatives(m, s.q, s.v, s.tau, s.f_ext),
         )
 
-    results, programs = [], []
-    for m in robots:
-        compiled = jax.jit(all_of_it).lower(m, s)
-        programs.append(compiled.as_text())
-        results.append(compiled.compile()(m, s))
-    assert len(set(programs)) == len(robots)
+    results = []
+    for name in FORMULATIONS:
+        with computed_as(name):
+            results.append(jax.jit(lambda m, s: all_of_it(m, s))(m, s))
     for other in results[1:]:
         for a, b in zip(*map(jax.tree.leaves, (other, results[0])), strict=True):
             close(a, b)
-    assert robots[0].topology != robots[1].topology
-    with pytest.raises(ValueError, match="no executor .'unrolled'.; there are"):
-        rbd.with_executors(robots[0], "levels", "unrolled")
 
 
 @pytest.mark.parametrize("limit", [_tree._MASK_LIMIT, 0])  # 0: as with very many bodies
@@ -708,8 +732,8 @@ def test_dynamics_where_loops_are_slow(monkeypatch, limit):
     *_, exact = jax.jit(both)(m, s)  # as on a CPU
     loops = run.rnea(m, s.q, s.v, s.a, s.f_ext), run.aba(m, s.q, s.v, s.tau, s.f_ext)
     monkeypatch.setattr(_tree, "_MASK_LIMIT", limit)
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    lowered = jax.jit(lambda m, s: both(m, s)).lower(m, s)
+    with computed_as("accelerator"):
+        lowered = jax.jit(lambda m, s: both(m, s)).lower(m, s)
     assert lowered.as_text().count("stablehlo.while") == 1 < m.nv // _inverse._BLOCK
     tau, acceleration, rate = lowered.compile()(m, s)
     close(tau, loops[0])
@@ -717,14 +741,14 @@ def test_dynamics_where_loops_are_slow(monkeypatch, limit):
     close(rate, exact)
 
 
-def test_a_long_chain_keeps_its_digits_where_loops_are_slow(monkeypatch):
+def test_a_long_chain_keeps_its_digits_where_loops_are_slow():
     """In single precision the inverse of M would be wrong by half for some of these states."""
     m = samples.chain(32, dtype="float64")
     m32 = cast(m, jnp.float32)
     q, v, tau = jax.random.normal(jax.random.key(0), (3, 256, 32)).astype(jnp.float32)
     exact = quick_jit(jax.vmap(rbd.aba, (None, 0, 0, 0)))(m, *cast((q, v, tau), jnp.float64))
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    found = quick_jit(jax.vmap(lambda *x: rbd.forward_dynamics(m32, *x)))(q, v, tau)
+    with computed_as("accelerator"):
+        found = quick_jit(jax.vmap(lambda *x: rbd.forward_dynamics(m32, *x)))(q, v, tau)
     found = found.astype(jnp.float64)
     error = jnp.linalg.norm(found - exact, axis=1) / jnp.linalg.norm(exact, axis=1)
     assert error.max() < 1e-4

@@ -183,6 +183,25 @@ def test_every_quantity_of_64():
     assert_relative(*both(m, x, p), 1e-12)
 
 
+def test_what_does_not_change_may_be_left_out():
+    """Kim, §3.2: any quantity alone, and those of q, q̇, q̈ and τ, as with zeros for the others."""
+    m, given, x = case("random_tree")
+    q, v, a, tau, f = (x[n] for n in STATE)
+    full = random_perturbation(m)
+    zeros = jax.tree.map(jnp.zeros_like, full)
+    cases = [*((n,) for n in Perturbation._fields), ("dh", "dv"), ("dv", "da"), ("da", "dtau")]
+
+    def all_tables(p):
+        t5 = kim_inverse_dynamics_derivative(m, q, v, a, p, f)
+        return t5, kim_hybrid_dynamics_derivative(m, q, v, a, tau, given, p, f)
+
+    filled = quick_jit(all_tables)
+    for names in cases:
+        some = {n: getattr(full, n) for n in names}
+        found = jax.jit(all_tables)(Perturbation(**some))
+        assert_relative(found, filled(zeros._replace(**some)), 1e-11, lead=0)
+
+
 def test_table7_inverts_table5():
     """Hybrid dynamics, then inverse dynamics at its accelerations: the same torques and rates."""
     m, given, x = case("random_tree")

@@ -1,5 +1,6 @@
 """The rules: value, first and second derivatives against autodiff of the raw algorithms."""
 
+from contextlib import nullcontext
 from functools import cache, partial
 
 import equinox as eqx
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from calls import quick_jit
-from helpers import cast, jit, quaternion_slices, random_state, stack
+from helpers import cast, computed_as, jit, quaternion_slices, random_state, stack
 from inputs import (
     NO_PHYSICS,
     STATE,
@@ -23,7 +24,6 @@ from jax.extend import core
 import rbd_jax as rbd
 from rbd_jax import samples
 from rbd_jax.algorithms import hybrid
-from rbd_jax.derivatives import _rules
 
 BATCH = 2
 
@@ -129,16 +129,14 @@ def _many(what, function, model, given, xs, *fixed):
     )
 
 
-# These take articulated bodies, as large robots do, the others the inverse of the mass matrix.
-ARTICULATED = FUNCTIONS["hybrid"] + FUNCTIONS["solve"]
+# These run as on an accelerator, by the inverse of M, the others by articulated bodies.
+BY_INVERSE = FUNCTIONS["hybrid, small"]
 
 
 def many(what, function, model, given, xs, ds, ct, w):
     """``what`` of all robots and states at once; ``ct`` is for two outputs or for one."""
     one = function not in FUNCTIONS["hybrid"] + FUNCTIONS["hybrid, small"]
-    with pytest.MonkeyPatch.context() as patch:
-        if function in ARTICULATED:
-            patch.setattr(_rules, "DENSE_LIMITS", 3 * (0,))
+    with computed_as("accelerator") if function in BY_INVERSE else nullcontext():
         return _many(what, function, model, given, xs, ds, ct[0] if one else ct, w)
 
 
@@ -205,12 +203,13 @@ def test_forward_over_forward(function):
 
 @pytest.mark.parametrize("function", ["forward", *long(("inverse",), ("hybrid",))])
 def test_single_precision(function):
+    """Rounding alone: 8e-6 at most was measured, in the jvp of the hybrid dynamics."""
     low = many(first_order, RULES[function], *cast(batch("small"), jnp.float32))
     assert all(y.dtype == jnp.float32 for y in jax.tree.leaves(low))
     exact, _ = results(first_order, function, "small")
     for found, expected, lead in zip(low, exact, (1, 2, 1), strict=True):
         found, expected = jax.tree.map(lambda y: y[:BATCH], (found, expected))
-        assert_relative(cast(found, jnp.float64), expected, 1e-3, lead, floor=1e-3)
+        assert_relative(cast(found, jnp.float64), expected, 2e-5, lead, floor=1e-3)
 
 
 # --- every mode of one function -------------------------------------------------------------------
@@ -323,13 +322,20 @@ def test_no_leaf_is_dropped():
 
 def equations(jaxpr) -> int:
     """The number of equations, those of inner programs included."""
-    programs = (core.Jaxpr, core.ClosedJaxpr)
-    count = 0
+    return len(names_of_equations(jaxpr))
+
+
+def names_of_equations(jaxpr) -> list[str]:
+    """The primitives of a program and of those inside it."""
+    programs, found = (core.Jaxpr, core.ClosedJaxpr), []
     for e in jaxpr.eqns:
         inner = jax.tree.leaves(e.params, is_leaf=lambda y: isinstance(y, programs))
-        bodies = [getattr(y, "jaxpr", y) for y in inner if isinstance(y, programs)]
-        count += 1 + sum(equations(y) for y in bodies)
-    return count
+        inner = [getattr(y, "closed", y) for y in inner]  # programs of lanes
+        found.append(e.primitive.name)
+        for y in inner:
+            if isinstance(y, programs):
+                found += names_of_equations(getattr(y, "jaxpr", y))
+    return found
 
 
 @pytest.mark.parametrize("function", ["inverse", "forward", "hybrid"])
@@ -346,9 +352,9 @@ def test_zero_tangents_cost_nothing(function):
                                                       ("q", "inertia"), ("q", "axis")]}  # fmt: skip
     assert size["q",] < size["q", "inertia"] and size["q",] < size["q", "axis"]
     assert size[()] < size["gravity",] < size["q", "axis"]
-    assert "rbd_torque_derivative" in str(program("q"))
+    assert "rbd_torque_derivative" in names_of_equations(program("q").jaxpr)
     if function != "hybrid":  # which needs it for the torques of prescribed joints
-        assert "rbd_torque_derivative" not in str(program("gravity"))
+        assert "rbd_torque_derivative" not in names_of_equations(program("gravity").jaxpr)
 
 
 def test_no_external_wrench_is_a_zero_one():

@@ -62,7 +62,9 @@ def _values(m, s):
         C=vlasblom.coriolis_matrix(m, q, v),
         G=vlasblom.gravity_wrench(m, q),
         Ja=vlasblom.analytic_jacobians(m, q),
+        Jg=vlasblom.com_jacobians(m, q),
     )
+    x["hybrid"] = screw.jacobians(m, q, "hybrid")
     x["dM_dq"] = rbd.mass_matrix_derivative(m, q)
     chart = lambda d: screw.jacobians(m, rbd.integrate(m, q, d))  # noqa: E731
     x["dJ_dq"] = jax.jacfwd(chart)(zero)
@@ -179,6 +181,8 @@ def test_vlasblom(case):
     close(w["C"], x["C"])
     close(w["G"], -x["g"])
     close(w["Ja"], x["dc_dq"])
+    # (2.9), (2.13): the angular rows are those in world axes, whatever the point
+    close(w["Jg"], np.concatenate([x["hybrid"][:, :3], x["dc_dq"]], axis=1))
 
 
 def test_pinocchio_has_the_same_quantities():

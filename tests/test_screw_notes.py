@@ -8,7 +8,7 @@ from calls import quick_jit
 from helpers import assert_close
 
 from rbd_jax import screw
-from rbd_jax.spatial import motion, se3, so3
+from rbd_jax.spatial import inertia, motion, se3, so3
 
 cross = np.cross
 STATE = [np.array(x) for x in ((0.4, -0.9), (0.7, 1.3), (-0.5, 0.8))]
@@ -133,10 +133,28 @@ def test_velocity_terms_of_the_expansion(skew):
 
 
 def test_vanishing_terms(skew):
-    """§8.3, §10.5: z1 · (ω1 × I1 ω1) = 0, and b1 · (z1 × b1) = 0."""
+    """§8.3, §10.5: a link that turns alone takes ``(ω1 × I1 ω1, m1 ω1 × v1)``, but no torque.
+
+    Both halves vanish by themselves: z1 · (ω1 × I1 ω1) = 0 and b1 · (ω1 × v1) = 0.
+    """
     _, _, A1, _, G = skew
-    z, b, I = A1[:3], A1[3:], G[0][:3, :3]
-    assert abs(z @ cross(z, I @ z)) < 1e-12 and abs(b @ cross(z, b)) < 1e-12
+    one = screw.from_body_screws([A1], [np.eye(4)], G[:1], gravity=(0.0, 0.0, 0.0))
+    w, v = 1.7 * A1[:3], 1.7 * A1[3:]
+
+    def run(m, V):
+        still, turning = jnp.zeros(1), jnp.array([1.7])
+        kinds = screw.REPRESENTATIONS
+        torques = [screw.inverse_dynamics(m, still, turning, still, None, k) for k in kinds]
+        torques.append(screw.component_inverse_dynamics(m, still, turning, still))
+        I10 = inertia.from_com(m.inertia[0, 0], jnp.zeros(3), jnp.asarray(G[0][:3, :3]))
+        return screw.body_fixed_wrench(I10, V, jnp.zeros(6)), torques
+
+    wrench, torques = quick_jit(run)(one, jnp.asarray(np.r_[w, v]))
+    halves = cross(w, G[0][:3, :3] @ w), G[0][5, 5] * cross(w, v)
+    assert_close(wrench, np.r_[halves])
+    assert min(np.abs(x).max() for x in halves) > 1e-2
+    for x in (A1[:3] @ wrench[:3], A1[3:] @ wrench[3:], *torques):
+        assert np.abs(x).max() < 1e-12
 
 
 def test_appendix_identities():

@@ -1,5 +1,6 @@
 """Models from screws alone: all forms of the product of exponentials are the same robot."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -124,32 +125,39 @@ def test_all_ways_of_modelling_give_the_same_robot(tree, screws):
     assert_close(_torques_and_frames(plain, s)[0], tau, rtol=1e-11, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["random_tree", "arm"])
+@pytest.mark.parametrize("name", ["random_tree", "arm", "only_universal"])
 def test_product_of_exponentials_is_forward_kinematics(name):
     """(92), (93), by body frames and by frames of choice."""
     m = model(name)
-    last = [max(i for i, b in enumerate(m.topology.frame_bodies) if b == k)
-            if k in m.topology.frame_bodies else None for k in range(m.nb)]  # fmt: skip
-    frames = None if None in last else last
+    carriers = sorted(set(m.topology.frame_bodies) - {-1})  # all but those inside a joint
+    assert (len(carriers) < m.nb) == bool(m.topology.composites)
+    # frames that are not the body frames
+    turns, moves = RNG.normal(size=(2, len(m.frame_names), 3))
+    moved = np.array(_placed(np.concatenate([turns, moves], axis=1)))
+    m = eqx.tree_at(lambda m: (m.frame_R, m.frame_p), m, (moved[:, :3, :3], moved[:, :3, 3]))
+    last = [max(i for i, b in enumerate(m.topology.frame_bodies) if b == k) for k in carriers]
     q = random_state(m).q
 
     @quick_jit
     def run(m, q):
-        place = lambda k, f: rbd.frame_placement(m, q, f) if frames else None  # noqa: E731
+        placed = [rbd.frame_placement(m, q, f) for f in last]
+        C = rbd.forward_kinematics(m, q)
+        R, p = (jnp.stack(x) for x in zip(*placed, strict=True))
+        rows = np.array(carriers)
         return (
-            rbd.forward_kinematics(m, q),
+            C,
+            (C[0].at[rows].set(R), C[1].at[rows].set(p)),
             screw.poses_by_body_screws(m, q),
             screw.poses_by_spatial_screws(m, q),
-            screw.poses_by_body_screws(m, q, frames),
-            [place(k, f) for k, f in enumerate(last)],
+            screw.poses_by_body_screws(m, q, last),
+            screw.poses_by_spatial_screws(m, q, last),
         )
 
-    C, body, spatial, of_frames, placements = run(m, q)
+    C, D, body, spatial, *of_frames = run(m, q)
     assert_close(body, C, atol=1e-11)
     assert_close(spatial, C, atol=1e-11)
-    if frames:
-        for k, place in enumerate(placements):
-            assert_close(jax.tree.map(lambda x, k=k: x[k], of_frames), place, atol=1e-11)
+    for poses in of_frames:
+        assert_close(poses, D, atol=1e-11)
 
 
 def test_modern_robotics_there_and_back():
@@ -181,6 +189,7 @@ def test_any_chain_in_the_format_of_modern_robotics():
     assert M.shape == (8, 4, 4) and float(np.abs(G[:, :3, 3:]).max()) < 1e-12
     again = screw.from_modern_robotics(np.array(M), np.array(G), np.array(S))
     single = screw.from_modern_robotics(*(np.asarray(x, np.float32) for x in (M, G, S)))
+    assert single.topology.kinds == m.topology.kinds
     assert_close(single.inertia, again.inertia, rtol=1e-5, atol=1e-5)
     s = random_state(m)
 
@@ -191,6 +200,58 @@ def test_any_chain_in_the_format_of_modern_robotics():
     (tau, place), (bare, tool) = run(m, s), run(again, s)
     assert_close(bare, tau - m.armature * s.a - m.damping * s.v, rtol=1e-11, atol=1e-11)
     assert_close(tool, place)
+
+
+def _skew(n: int, distance: float, pitch: float = 0.0, seed: int = 0):
+    """Home poses ``distance`` (m) from the origin, and spatial screws of axes through them."""
+    rng = np.random.default_rng(seed)
+    e, p = rng.normal(size=(2, n, 3))
+    e, p = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (e, p))
+    A = _poses(n)
+    A[:, :3, 3] = distance * p
+    return np.concatenate([e, np.cross(distance * p, e) + pitch * e], axis=1), A
+
+
+@pytest.mark.parametrize("distance", [0.0, 0.5, 100.0])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rounded_axes_stay_revolute(dtype, distance):
+    """Skew axes in each dtype, near and far, as arrays or lists, have no pitch."""
+    n, M = 40, _inertias(40)
+    Y, A = (x.astype(dtype) for x in _skew(n, distance))
+    one = np.broadcast_to(np.eye(4), (n, 4, 4))
+    robots = [
+        screw.from_spatial_screws(Y, M, A),
+        screw.from_spatial_screws(Y, M),
+        screw.from_spatial_screws(Y.tolist(), M, A.tolist()),
+        screw.from_joint_screws(Y, one, A, M),
+        screw.from_body_screws(Y, A, M),
+    ]
+    assert [set(m.topology.kinds) for m in robots] == [{"revolute"}] * len(robots)
+    chain = np.array([A[0], *(np.linalg.inv(a) @ b for a, b in zip(A[:-1], A[1:], strict=True))])
+    assert set(screw.from_modern_robotics(chain, M, Y.T).topology.kinds) == {"revolute"}
+
+
+@pytest.mark.parametrize(("dtype", "distance", "pitch"), [
+    (np.float32, 0.5, 1e-4), (np.float32, 100.0, 5e-4), (np.float64, 0.5, 1e-9),
+    (np.float64, 100.0, 1e-9), (np.float64, 0.5, -1e-12),
+])  # fmt: skip
+def test_small_pitches_stay_helical(dtype, distance, pitch):
+    """A lead of half a millimeter is no rounding in float32, one of a nanometer none in float64."""
+    Y, A = (x.astype(dtype) for x in _skew(20, distance, pitch))
+    m = screw.from_spatial_screws(Y, _inertias(20), A)
+    assert set(m.topology.kinds) == {"helical"}
+    # what rounding of the numbers given changes
+    allowed = 4 * np.finfo(dtype).eps * (1 + distance)
+    assert_close(m.pitch, np.full(20, pitch), atol=allowed)
+
+
+def test_far_ball_joints_in_single_precision():
+    """A ball joint 100 m away is one in float32 too."""
+    A = _poses(1)
+    A[0, :3, 3] *= 100 / np.linalg.norm(A[0, :3, 3])
+    Y = np.eye(6)[:3] @ screw.build.adjoint(A[0]).T
+    m = screw.from_spatial_screws([Y.astype(np.float32)], _inertias(1), A.astype(np.float32))
+    assert m.topology.kinds == ("spherical",)
 
 
 def test_joint_data_and_options_reach_the_model():
@@ -244,5 +305,5 @@ def test_errors_say_what_to_do():
     with fail("needs n = 1 matrices"):
         screw.from_modern_robotics(B, M, X[0][:, None])
     m = screw.from_body_screws(X, B, M)
-    with fail(r"frames must be one on each of the 2 bodies.*\[0, 0\]"):
+    with fail(r"frames must be one on each of the 2 bodies that carry a frame.*\[0, 0\]"):
         screw.body_screws(m, ["link1", "link1"])

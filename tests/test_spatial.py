@@ -433,7 +433,7 @@ def test_adjoint_is_a_homomorphism():
 
 
 def test_adjoint_moves_a_screw_matrix():
-    """``[Ad_T V] = T [V] T⁻¹``, the definition (Kim (7))."""
+    """``[Ad_T V] = T [V] T⁻¹``, the definition (Kim (6))."""
     T, V = poses(30), normal(30, 6)
     M = np.asarray(se3.matrix(T))
     expected = M @ _screw_matrix(V) @ np.linalg.inv(M)

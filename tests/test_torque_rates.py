@@ -6,9 +6,11 @@ from functools import cache, partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from calls import quick_jit
 from helpers import assert_close, random_state
+from scipy.linalg import expm
 
 import rbd_jax as rbd
 from rbd_jax import samples, screw
@@ -170,3 +172,65 @@ def test_series_elastic_arm_follows_its_flat_output():
     errors = quick_jit(lambda: run(1000, 0.001))()
     print("largest deviation", float(jnp.abs(errors).max()))
     assert float(jnp.abs(errors).max()) < 1e-8
+
+
+def test_series_elastic_feedback_makes_deviations_linear():
+    """Each joint's error obeys its own equation of fourth order, whatever the others do."""
+    m = samples.chain(3)
+    K, B = jnp.array([300.0, 250.0, 120.0]), jnp.array([0.1, 0.08, 0.05])
+    poles = jnp.array([8.0, 10.0, 12.0])  # (s + pole)⁴
+    gains = jnp.stack([poles**4, 4 * poles**3, 6 * poles**2, 4 * poles])
+    planned = lambda t: 0.5 * jnp.sin(jnp.array([1.0, 1.7, 2.3]) * t)  # noqa: E731
+
+    def derivatives(t):
+        rows, f = [], planned
+        for _ in range(5):
+            rows.append(f(t))
+            f = lambda t, g=f: jax.jvp(g, (t,), (jnp.ones_like(t),))[1]  # noqa: E731
+        return jnp.stack(rows)
+
+    def rate(t, x):
+        q, v, theta, dtheta = x
+        spring = K * (theta - q)
+        torque = screw.series_elastic_feedback(m, q, v, theta, dtheta, derivatives(t), gains, K, B)
+        return jnp.stack([v, rbd.aba(m, q, v, spring), dtheta, (torque - spring) / B])
+
+    def errors(x):
+        """Deviation of q and of its first three derivatives at the start."""
+        q, v, theta, dtheta = x
+        acceleration = lambda q, v, theta: rbd.aba(m, q, v, K * (theta - q))  # noqa: E731
+        a = acceleration(q, v, theta)
+        jerk = jax.jvp(acceleration, (q, v, theta), (v, a, dtheta))[1]
+        return jnp.stack([q, v, a, jerk]) - derivatives(jnp.zeros(()))[:4]
+
+    def run(x, steps, h):
+        def advance(x, k):
+            t = k * h
+            k1 = rate(t, x)
+            k2 = rate(t + h / 2, x + h / 2 * k1)
+            k3 = rate(t + h / 2, x + h / 2 * k2)
+            k4 = rate(t + h, x + h * k3)
+            return x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4), None
+
+        end = jax.lax.scan(advance, x, jnp.arange(float(steps)))[0]
+        return errors(x), end[0] - planned(steps * h)
+
+    rng = np.random.default_rng(0)
+    q, v = 0.2 * rng.normal(size=(2, 3))
+    start = jnp.stack([jnp.asarray(x) for x in (q, v, q + 0.02 * rng.normal(size=3), v)])
+    e, end = quick_jit(lambda x: run(x, 400, 0.001))(start)
+    for i, pole in enumerate(np.asarray(poles)):
+        A = np.diag(np.ones(3), 1)
+        A[3] = -np.asarray(gains)[:, i]
+        assert abs((expm(0.4 * A) @ np.asarray(e)[:, i])[0] - end[i]) < 1e-6, pole
+    assert float(jnp.abs(end - e[0]).min()) > 0.01
+
+
+def test_series_elastic_feedback_refuses_what_it_cannot_do():
+    ball, x = samples.random_tree(0, kinds=("spherical",)), jnp.zeros(3)
+    plain = inspect.unwrap(screw.series_elastic_feedback)
+    five, four = jnp.zeros((5, 3)), jnp.zeros((4, 1))
+    with pytest.raises(ValueError, match="feedback: a spring needs joints whose q has the length"):
+        plain(ball, rbd.neutral(ball), x, x, x, five, four, x, x)
+    with pytest.raises(ValueError, match=r"reference has shape \(4, 3\), expected \(5, nv\)"):
+        plain(samples.chain(3), x, x, x, x, five[:4], four, x, x)

@@ -15,6 +15,7 @@ class Robot:
         self.joints = [n for n in self.model.joint_names if n in joints]
 
     inputs = staticmethod(layout.body_fixed)
+    whole = staticmethod(rbd.lanes)
 
     def inverse_dynamics(self, q, v, a):
         """By the rule."""

@@ -22,22 +22,24 @@ class Formulation(NamedTuple):
     products: Literal["bodies", "doubling"]
     """Associative products along each branch: a body at a time, or by pointer doubling."""
     sums: Literal["bodies", "doubling", "mask"]
-    """Sums over ancestors or subtrees; ``"mask"`` is a product with the 0/1 matrix of ancestors."""
+    """Sums over ancestors or subtrees; ``"mask"``: a product with the 0/1 matrix of ancestors."""
     pairs: Literal["ancestors", "mask"]
-    """Matrices by pairs of a degree of freedom and its ancestors: those alone, or all and a mask."""
+    """Matrices that couple a node with its ancestors: only such pairs, or all pairs and a mask."""
     inverse: int
     """The largest number of degrees of freedom for which M⁻¹ gives forward dynamics."""
     depth: int
     """The same of degrees of freedom in a row; M⁻¹ of longer chains loses digits."""
+    columns: int
+    """Columns of a matrix that are solved for at once, at most: few stay in cache and registers."""
 
 
 FORMULATIONS = {
     # compiled to lanes, a recursion is the least work and the most accurate form
-    "lanes": Formulation("bodies", "bodies", "bodies", "ancestors", 0, 0),
+    "lanes": Formulation("bodies", "bodies", "bodies", "ancestors", 0, 0, 16),
     # XLA on a CPU: a short loop is cheap, many small operations in it are not
-    "xla": Formulation("bodies", "bodies", "mask", "mask", 24, 12),
+    "xla": Formulation("bodies", "bodies", "mask", "mask", 24, 12, 1024),
     # a step of a loop is some ten kernels of an accelerator; counted, not measured
-    "accelerator": Formulation("levels", "doubling", "mask", "mask", 64, 24),
+    "accelerator": Formulation("levels", "doubling", "mask", "mask", 64, 24, 1024),
 }
 
 _forced: ContextVar[str | None] = ContextVar("formulation", default=None)

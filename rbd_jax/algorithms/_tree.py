@@ -270,7 +270,7 @@ def solve_along_branches(
     fills in, so that a column costs two multiplications a pair.
     """
     i, j = tree.pairs
-    if len(i) == 0:
+    if len(i) == 0 or B.size == 0:
         return psi[:, None] * B
 
     def up(B, pair):
@@ -282,8 +282,17 @@ def solve_along_branches(
         return B.at[i].add(-l * B[j]), None
 
     rows = L, jnp.asarray(i), jnp.asarray(j)
-    B = jax.lax.scan(up, B, rows, reverse=True)[0]
-    return jax.lax.scan(down, psi[:, None] * B, rows)[0]
+
+    def solve(B):
+        B = jax.lax.scan(up, B, rows, reverse=True)[0]
+        return jax.lax.scan(down, psi[:, None] * B, rows)[0]
+
+    n, m = B.shape
+    width = max(k for k in range(1, min(m, _formulations.current().columns) + 1) if m % k == 0)
+    if width == m:
+        return solve(B)
+    parts = jnp.swapaxes(B.reshape(n, m // width, width), 0, 1)
+    return jnp.swapaxes(jax.lax.map(solve, parts), 0, 1).reshape(n, m)
 
 
 # --- between degrees of freedom and bodies -------------------------------------------------------

@@ -69,11 +69,13 @@ def aba(
 
 
 def articulated_dynamics(model, q, v, a, tau, prescribed, f_ext):
-    """``(a, tau, factor)`` by Table 4 on the tree of degrees of freedom; ``prescribed`` by dof, or None.
+    """``(a, tau, factor)`` by Table 4 on the tree of degrees of freedom.
+
+    ``prescribed`` is a flag for each degree of freedom, or None.
 
     A joint of several degrees of freedom is eliminated one column of S at a time, which is block
     elimination by Ψ = (SᵀÎS)⁻¹ without the matrix inverse. Between its columns lie massless
-    nodes whose placement is the identity. Reverse mode keeps what a node is prescribed and computes its
+    nodes whose placement is the identity. Reverse mode keeps the inputs of a node and computes its
     inside again: half the memory, and no slower.
     """
     again = partial(jax.checkpoint, prevent_cse=False)

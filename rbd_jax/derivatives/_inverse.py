@@ -45,7 +45,8 @@ def _eliminate(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
         rest = A[:-1, :-1] - column[:, None] * row[None, :]
         return _exchanged(1 / d[None, None], row[None], -column[:, None] / d, rest), None
 
-    unroll = _formulations.current().recursions == "levels"  # at most _BLOCK steps; XLA:CPU would repeat their arithmetic
+    # at most _BLOCK steps; XLA:CPU would repeat the arithmetic of unrolled ones
+    unroll = _formulations.current().recursions == "levels"
     return jax.lax.scan(step, A, None, length=len(A), unroll=unroll)[0]
 
 

@@ -42,7 +42,8 @@ class LinearMap:
         self._symmetric = symmetric
         self._primitive = Primitive(name)
         self._primitive.def_impl(self._impl)
-        self._primitive.expand = self._impl  # lanes compile it as what it is made of
+        # lanes compile it as what it is made of
+        self._primitive.expand = self._impl  # type: ignore[attr-defined]
         self._primitive.def_abstract_eval(self._abstract)
         ad.primitive_jvps[self._primitive] = self._jvp
         ad.primitive_transposes[self._primitive] = self._transpose

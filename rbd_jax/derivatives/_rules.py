@@ -124,7 +124,8 @@ def _by_inverse(model, q, v, a, tau, f_ext, prescribed):
         Minv, acc = invert(M * both + jnp.diag(1 - free)) * both, jnp.where(prescribed, a, 0)
     for _ in range(2):
         torque = ground.torque(model, g, ground.motion(model, g, v, acc, f_ext), v, acc)
-        acc = acc + jnp.matmul(Minv, tau - torque, precision="highest")
+        missing = tau - torque if prescribed is None else jnp.where(prescribed, 0, tau - torque)
+        acc = acc + jnp.matmul(Minv, missing, precision="highest")
     if prescribed is None:
         return acc, tau, Minv
     torque = ground.torque(model, g, ground.motion(model, g, v, acc, f_ext), v, acc)
@@ -173,9 +174,9 @@ def forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Accelerations under the torques ``tau``, with exact analytical derivatives.
 
-    Source: value: Kim, Table 3, in body frames (that of :func:`rbd_jax.aba`); on an accelerator, for
-    robots that are not too large, Singh (3), by the inverse of the mass matrix. Derivative: Singh
-    (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
+    Source: value: Kim, Table 3, in body frames (that of :func:`rbd_jax.aba`); on an accelerator,
+    for robots that are not too large, Singh (3), by the inverse of the mass matrix. Derivative:
+    Singh (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
 
     Arguments as :func:`inverse_dynamics`, with torques (N m, N) in and accelerations out.
     A jvp or vjp costs one operator and one solve beside the value.

@@ -37,7 +37,7 @@ def coriolis_matrix(
 ) -> Float[Array, "nv nv"]:
     """``C(q, v)`` with ``C v`` the Coriolis torques and ``Ṁ − 2C`` antisymmetric.
 
-    Source: Singh (9) for the matrix B of a body, which makes ``İ − 2B`` antisymmetric; the
+    Source: Singh (28) for the matrix B of a body, which makes ``İ − 2B`` antisymmetric; the
     composites and pairs are those of Algorithm 1. It equals ``Σ_k Γ_ijk v_k`` (Vlasblom (1.16)).
     Damping is not part of it. Cost: O(n²).
     """
@@ -49,10 +49,11 @@ def coriolis_matrix(
 def christoffel(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """The symbols Γ of the second index convention ``C_ij = Σ_k Γ_ijk v_k``.
 
-    Source: Vlasblom (1.16), Müller (86)–(87). C is linear in v, so Γ is C at unit velocities, with
-    the poses and inertias computed once. For joints of several degrees of freedom v is not the
-    rate of coordinates, and Γ_ijk then differs from Γ_ikj by their structure constants.
-    Cost: O(n³).
+    Source: Singh (28): the matrix of :func:`coriolis_matrix` is linear in v, so Γ is that matrix at
+    unit velocities, with the poses and inertias computed once. The symbols are those of Vlasblom
+    (1.15); the closed forms of Müller (86)–(87) are in :mod:`rbd_jax.screw`. For joints of several
+    degrees of freedom v is not the rate of coordinates, and Γ_ijk then differs from Γ_ikj by their
+    structure constants. Cost: O(n³).
     """
     g = ground.pose(model, q)
     eye = jnp.eye(model.nv, dtype=g.S.dtype)

@@ -15,7 +15,8 @@ from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import articulated, inertia, so3
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
-from .kim import Perturbation, complete
+from ._absent import add, of
+from .kim import Perturbation, fitting
 
 
 @checked
@@ -70,7 +71,8 @@ def kim_hybrid_dynamics_derivative(
 
     Source: Kim, Tables 4 and 7 in one pass, with rotor inertia and viscous damping added.
     Joints of several degrees of freedom are eliminated one column of S at a time, as in
-    :mod:`rbd_jax.algorithms.hybrid`, so that Ψ is a scalar.
+    :mod:`rbd_jax.algorithms.hybrid`, so that Ψ is a scalar. Terms in what does not change are left
+    out, as in §3.2: along q̇, q̈ and τ the recursion of ∂Î, ∂Ψ and ∂Π vanishes.
 
     Misprints of Table 7 as printed in the text at hand, mended here: the first term of ∂η is
     ``ad_{∂V} S q̇``; for a prescribed joint ``∂β = ∂B̂ + ∂Î (η + S q̈) + Î (∂η + ∂S q̈ + S ∂q̈)``
@@ -103,47 +105,53 @@ def _table7(model, q, v, a, tau, given, perturbation, f_ext):
     Letters: ``dX`` is ∂X/∂p, Ia and Ba are Î and B̂, U is Î S, A is V̇, w the acceleration that
     β assumes, ``X_up`` X of the parent seen from the child.
     """
-    d, topology = complete(model, perturbation), model.topology
+    d, topology = fitting(model, perturbation), model.topology
     S, known = motion_subspace(model), given.astype(model.dtype)
     T, dh, eta, deta, I, dI, B, dB = _per_dof(topology, *_velocities(model, S, q, v, d, f_ext))
     tau_in = jnp.where(given, 0, tau - model.damping * v)
-    dtau_in = jnp.where(given, 0, d.dtau - d.ddamping * v - model.damping * d.dv)
+    minus = lambda x, y: -x * y  # noqa: E731
+    friction = add(of(minus, d.ddamping, v), of(minus, model.damping, d.dv))
+    dtau_in = of(lambda x: jnp.where(given, 0, x), add(d.dtau, friction))
     inputs = a, d.da, tau_in, dtau_in, model.armature, d.darmature, known
 
     zero6, zero = jnp.zeros((6,), S.dtype), articulated.from_inertia(jnp.zeros((10,), S.dtype))
     rows = T, dh, S, d.dS, eta, deta, I, dI, B, dB, *inputs
-    factors = leaf_to_root(topology.dof_tree, _backward, rows, (zero, zero, zero6, zero6))
+    stiff = any(x is not None for x in (dh, d.dS, dI, d.darmature))  # does Î change?
+    world = zero, zero if stiff else None, zero6, zero6
+    factors = leaf_to_root(topology.dof_tree, _backward, rows, world)
 
-    dA_world = jnp.concatenate([jnp.zeros_like(d.dgravity), -d.dgravity])
+    falling = of(lambda g: jnp.concatenate([jnp.zeros_like(g), -g]), d.dgravity)
+    dA_world = zero6 if falling is None else falling
     number = jnp.zeros((), S.dtype)
     world = base_acceleration(model), dA_world, *[number] * 4
     rows = T, dh, S, d.dS, eta, deta, *factors, *inputs
     values = root_to_leaf(topology.dof_tree, _forward, rows, world)
     _, _, qdd, dqdd, torque, dtorque = values
     out = jnp.where(given, torque + model.damping * v, tau)
-    dout = dtorque + d.ddamping * v + model.damping * d.dv
-    return (qdd, out), (dqdd, jnp.where(given, dout, d.dtau))
+    dout = add(dtorque, of(jnp.negative, friction))
+    return (qdd, out), (dqdd, jnp.where(given, dout, 0 if d.dtau is None else d.dtau))
 
 
 def _velocities(model, S, q, v, d, f_ext):
     """First recursion, body by body: ``T, ∂h, η, ∂η, I, ∂I`` and what each body adds to B̂, ∂B̂."""
     topology, I, T = model.topology, model.inertia, joint_placements(model, q)
-    Sv = sum_dofs(topology, S * v[:, None])
-    dSv = sum_dofs(topology, d.dS * v[:, None] + S * d.dv[:, None])
-    dSdot_v = sum_dofs(topology, d.dSdot * v[:, None])
+    twist = lambda S, x: sum_dofs(topology, S * x[:, None])  # noqa: E731
+    Sv, dSdot_v = twist(S, v), of(twist, d.dSdot, v)
+    dSv = add(of(twist, d.dS, v), of(twist, S, d.dv))
 
     def forward(parent, x):
         T, dh, Sv, dSv = x
-        V_up, dV = to_child(T, parent[0]), to_child(T, parent[1])
-        return V_up + Sv, dV - cross_twist(dh, V_up) + dSv
+        V_up, dV = to_child(T, parent[0]), of(to_child, T, parent[1])
+        return V_up + Sv, add(dV, of(cross_twist, V_up, dh), dSv)
 
     zero = jnp.zeros((6,), S.dtype)
-    V, dV = root_to_leaf(topology.tree, forward, (T, d.dh, Sv, dSv), (zero, zero))
-    eta = cross_twist(V, Sv)
-    deta = cross_twist(dV, Sv) + cross_twist(V, dSv) + dSdot_v
-    B = cross_wrench(V, inertia.apply(I, V))
-    dIV = inertia.apply(d.dI, V) + inertia.apply(I, dV)
-    dB = cross_wrench(dV, inertia.apply(I, V)) + cross_wrench(V, dIV) - d.df_ext
+    moving = of(lambda _: zero, add(d.dh, dSv))
+    V, dV = root_to_leaf(topology.tree, forward, (T, d.dh, Sv, dSv), (zero, moving))
+    eta, IV = cross_twist(V, Sv), inertia.apply(I, V)
+    deta = add(of(cross_twist, dV, Sv), of(cross_twist, V, dSv), dSdot_v)
+    B = cross_wrench(V, IV)
+    dIV = add(of(inertia.apply, d.dI, V), of(inertia.apply, I, dV))
+    dB = add(of(cross_wrench, dV, IV), of(cross_wrench, V, dIV), of(jnp.negative, d.df_ext))
     if f_ext is not None:
         B = B - f_ext
     return T, d.dh, eta, deta, I, d.dI, B, dB
@@ -159,34 +167,39 @@ def _per_dof(topology, T, dh, eta, deta, I, dI, B, dB):
 
     eye = jnp.eye(3, dtype=T[0].dtype)[None]
     T = at(first, T[0], eye), at(first, T[1])
-    at_first = [at(first, x) for x in (dh, eta, deta)]
-    return T, *at_first, *(at(last, x) for x in (I, dI, B, dB))
+    at_first = [of(at, first, x) for x in (dh, eta, deta)]
+    return T, *at_first, *(of(at, last, x) for x in (I, dI, B, dB))
 
 
 def _backward(x, children):
     """Second recursion: Î, B̂, Ψ, Π, β and their derivatives."""
     T, dh, S, dS, eta, deta, I, dI, B, dB, a, da, tau, dtau, armature, darmature, known = x
-    Ia = jax.tree.map(jnp.add, articulated.from_inertia(I), children[0])
-    dIa = jax.tree.map(jnp.add, articulated.from_inertia(dI), children[1])
-    Ba, dBa = B + children[2], dB + children[3]
-    U, dU = articulated.apply(Ia, S), articulated.apply(dIa, S) + articulated.apply(Ia, dS)
+    plus = lambda *x: jax.tree.map(jnp.add, *x)  # noqa: E731
+    Ia = plus(articulated.from_inertia(I), children[0])
+    dIa = children[1] if dI is None else plus(articulated.from_inertia(dI), children[1])
+    Ba, dBa = B + children[2], add(dB, children[3])
+    U = articulated.apply(Ia, S)
+    dU = add(of(articulated.apply, dIa, S), of(articulated.apply, Ia, dS))
     D = jnp.sum(S * U) + armature
-    dD = jnp.sum(dS * U + S * dU) + darmature
+    dD = add(of(_dot, dS, U), of(_dot, S, dU), darmature)
     psi = jnp.where(known > 0, 0, 1 / jnp.where(known > 0, 1, D))
-    dpsi = -psi * dD * psi
-    u, du = tau - jnp.sum(S * Ba), dtau - jnp.sum(dS * Ba + S * dBa)
+    dpsi = of(lambda dD: -psi * dD * psi, dD)
+    u, du = tau - _dot(S, Ba), add(dtau, of(_minus, dS, Ba), _minus(S, dBa))
 
     Pi = articulated.less(Ia, psi, U)
-    dPi = _less_both(articulated.less(dIa, dpsi, U), psi, U, dU)
-    r, dr = u - jnp.sum(U * eta), du - jnp.sum(dU * eta + U * deta)
+    dPi = None if dIa is None else _less_both(articulated.less(dIa, dpsi, U), psi, U, dU)
+    r, dr = u - _dot(U, eta), add(du, of(_minus, dU, eta), of(_minus, U, deta))
     w = jnp.where(known > 0, a, psi * r)
-    dw = jnp.where(known > 0, da, dpsi * r + psi * dr)
+    dw = add(of(lambda x: x * r, dpsi), psi * dr)
+    dw = jnp.where(known > 0, 0 if da is None else da, dw)
     beta = Ba + articulated.apply(Ia, eta) + U * w
-    dbeta = dBa + articulated.apply(dIa, eta) + articulated.apply(Ia, deta) + dU * w + U * dw
+    dbeta = add(dBa, of(articulated.apply, dIa, eta), of(articulated.apply, Ia, deta))
+    dbeta = add(dbeta, of(lambda x: x * w, dU), U * dw)
 
-    carried = dbeta + cross_wrench(dh, beta)  # (60)
+    carried = add(dbeta, of(cross_wrench, dh, beta))  # (60)
     wrenches = wrench_to_parent(T, beta), wrench_to_parent(T, carried)
-    inertias = articulated.to_parent(T, Pi), articulated.to_parent(T, _less_turned(dPi, Pi, dh))
+    dPi = dPi if dh is None else _less_turned(dPi, Pi, dh)
+    inertias = articulated.to_parent(T, Pi), of(articulated.to_parent, T, dPi)
     return (*inertias, *wrenches), (U, dU, psi, dpsi, u, du)
 
 
@@ -196,14 +209,24 @@ def _forward(parent, x):
     a, da, tau, dtau, armature, darmature, known = rest
     A_up, dA = to_child(T, parent[0]), to_child(T, parent[1])
     A = A_up + eta
-    dA = dA - cross_twist(dh, A_up) + deta
-    pull, dpull = jnp.sum(U * A), jnp.sum(dU * A + U * dA)
+    dA = add(dA, of(cross_twist, A_up, dh), deta)
+    pull, dpull = _dot(U, A), add(of(_dot, dU, A), _dot(U, dA))
     qdd = jnp.where(known > 0, a, psi * (u - pull))
-    dqdd = jnp.where(known > 0, da, dpsi * (u - pull) + psi * (du - dpull))
-    D, dD = jnp.sum(S * U) + armature, jnp.sum(dS * U + S * dU) + darmature
+    dqdd = add(of(lambda x: x * (u - pull), dpsi), psi * (du - dpull))
+    dqdd = jnp.where(known > 0, 0 if da is None else da, dqdd)
+    D, dD = _dot(S, U) + armature, add(of(_dot, dS, U), of(_dot, S, dU), darmature)
     torque = pull + (tau - u) + D * qdd  # Sᵀ(Î V̇ + B̂)
-    dtorque = dpull + (dtau - du) + dD * qdd + D * dqdd
-    return A + S * qdd, dA + dS * qdd + S * dqdd, qdd, dqdd, torque, dtorque
+    dtorque = add(dpull, dtau, -du, of(lambda x: x * qdd, dD), D * dqdd)
+    dA = add(dA, of(lambda x: x * qdd, dS), S * dqdd)
+    return A + S * qdd, dA, qdd, dqdd, torque, dtorque
+
+
+def _dot(x, y):
+    return jnp.sum(x * y)
+
+
+def _minus(x, y):
+    return -jnp.sum(x * y)
 
 
 # An articulated inertia [[A, B], [Bᵀ, C]] as its blocks (A, B, C), as in algorithms/hybrid.

@@ -10,7 +10,8 @@ from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
-from .kim import Perturbation, complete
+from ._absent import add, of
+from .kim import Perturbation, fitting
 
 
 @checked
@@ -27,7 +28,8 @@ def kim_inverse_dynamics_derivative(
 
     Source: Kim, Tables 2 and 5 in one pass, with rotor inertia and viscous damping added. Letters:
     ``dX`` is ∂X/∂p, A is V̇, T placement in the parent, V twist, F wrench through the joint,
-    ``X_up`` is X of the parent seen from the child.
+    ``X_up`` is X of the parent seen from the child. Terms in what does not change are left out,
+    as in §3.2.
 
     Departures: V̇₀ = (0, −g), where Kim's footnote 6 leaves the sign open, and so ∂V̇₀ = (0, −∂g);
     Ṡ is zero, ∂Ṡ is not. Kim's definition of S has ``∂T⁻¹`` for ``∂T``, a misprint; Table 5
@@ -45,45 +47,52 @@ def kim_inverse_dynamics_derivative(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    d, topology, I = complete(model, perturbation), model.topology, model.inertia
+    d, topology, I = fitting(model, perturbation), model.topology, model.inertia
     T, S = joint_placements(model, q), motion_subspace(model)
-    Sv, Sa, dSdot_v = (sum_dofs(topology, x) for x in (S * v[:, None], S * a[:, None],
-                                                       d.dSdot * v[:, None]))  # fmt: skip
-    dSv = sum_dofs(topology, d.dS * v[:, None] + S * d.dv[:, None])
-    dSa = sum_dofs(topology, d.dS * a[:, None] + S * d.da[:, None])
+    twist = lambda S, x: sum_dofs(topology, S * x[:, None])  # noqa: E731
+    Sv, Sa, dSdot_v = twist(S, v), twist(S, a), of(twist, d.dSdot, v)
+    dSv = add(of(twist, d.dS, v), of(twist, S, d.dv))
+    dSa = add(of(twist, d.dS, a), of(twist, S, d.da))
 
     def forward(parent, x):
         T, dh, Sv, Sa, dSv, dSa, dSdot_v = x
-        V_up, A_up, dV, dA = (to_child(T, X) for X in parent)
+        V_up, A_up, dV, dA = (of(to_child, T, X) for X in parent)
         V = V_up + Sv
         A = A_up + cross_twist(V, Sv) + Sa
-        dV = dV - cross_twist(dh, V_up) + dSv
-        dA = dA - cross_twist(dh, A_up) + dSa
-        dA = dA + cross_twist(dV, Sv) + cross_twist(V, dSv) + dSdot_v
+        dV = add(dV, of(cross_twist, V_up, dh), dSv)
+        dA = add(dA, of(cross_twist, A_up, dh), dSa)
+        dA = add(dA, of(cross_twist, dV, Sv), of(cross_twist, V, dSv), dSdot_v)
         return V, A, dV, dA
 
     zero = jnp.zeros((6,), S.dtype)
-    dA_world = jnp.concatenate([jnp.zeros_like(d.dgravity), -d.dgravity])
-    world = zero, base_acceleration(model), zero, dA_world
+    moving = of(lambda _: zero, add(d.dh, dSv))
+    falling = of(lambda g: jnp.concatenate([jnp.zeros_like(g), -g]), d.dgravity)
+    pushed = of(lambda _: zero, add(d.dh, dSv, dSa, dSdot_v))
+    world = zero, base_acceleration(model), moving, add(falling, pushed)
     rows = T, d.dh, Sv, Sa, dSv, dSa, dSdot_v
     V, A, dV, dA = root_to_leaf(topology.tree, forward, rows, world)
 
-    F = inertia.apply(I, A) + cross_wrench(V, inertia.apply(I, V))
-    dIV = inertia.apply(d.dI, V) + inertia.apply(I, dV)
-    dF = inertia.apply(d.dI, A) + inertia.apply(I, dA) - d.df_ext
-    dF = dF + cross_wrench(dV, inertia.apply(I, V)) + cross_wrench(V, dIV)
+    IV = inertia.apply(I, V)
+    F = inertia.apply(I, A) + cross_wrench(V, IV)
+    dIV = add(of(inertia.apply, d.dI, V), of(inertia.apply, I, dV))
+    dF = add(of(inertia.apply, d.dI, A), of(inertia.apply, I, dA), of(jnp.negative, d.df_ext))
+    dF = add(dF, of(cross_wrench, dV, IV), of(cross_wrench, V, dIV))
     if f_ext is not None:
         F = F - f_ext
 
     def backward(x, children):
         T, dh, F, dF = x
-        F, dF = F + children[0], dF + children[1]
-        carried = dF + cross_wrench(dh, F)  # (60)
-        return (wrench_to_parent(T, F), wrench_to_parent(T, carried)), (F, dF)
+        F, dF = F + children[0], add(dF, children[1])
+        carried = add(dF, of(cross_wrench, dh, F))  # (60)
+        return (wrench_to_parent(T, F), of(wrench_to_parent, T, carried)), (F, dF)
 
-    F, dF = leaf_to_root(topology.tree, backward, (T, d.dh, F, dF), (zero, zero))
-    F, dF = of_bodies(topology, F), of_bodies(topology, dF)
+    changing = of(lambda _: zero, add(dF, d.dh))
+    F, dF = leaf_to_root(topology.tree, backward, (T, d.dh, F, dF), (zero, changing))
+    F, dF = of_bodies(topology, F), of(lambda x: of_bodies(topology, x), dF)
     tau = jnp.sum(S * F, axis=-1) + model.armature * a + model.damping * v
-    dtau = jnp.sum(d.dS * F + S * dF, axis=-1)
-    dtau = dtau + d.darmature * a + model.armature * d.da
-    return tau, dtau + d.ddamping * v + model.damping * d.dv
+    along = lambda S, F: jnp.sum(S * F, axis=-1)  # noqa: E731
+    dtau = add(of(along, d.dS, F), of(along, S, dF))
+    times = lambda x, y: x * y  # noqa: E731
+    rotor = of(times, d.darmature, a), of(times, model.armature, d.da)
+    friction = of(times, d.ddamping, v), of(times, model.damping, d.dv)
+    return tau, add(jnp.zeros_like(tau), dtau, *rotor, *friction)

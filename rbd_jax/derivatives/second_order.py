@@ -56,8 +56,8 @@ class Hessian(NamedTuple):
 def mass_matrix_derivative(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """``∂M_ij/∂q_k`` along ``integrate(q, ε e_k)``, in closed form.
 
-    Source: Vlasblom (1.12)–(1.13), for trees: with ``M_ij = S_iᵀ I^C_j S_j`` for j below i, joint k
-    moves nothing of it if it is above i; it turns S_j and I^C_j under S_i if it lies between;
+    Source: Vlasblom (1.14), (2.22), for trees: with ``M_ij = S_iᵀ I^C_j S_j`` for j below i, joint
+    k moves nothing of it if it is above i; it turns S_j and I^C_j under S_i if it lies between;
     and it turns the part I^C_k of the composite if it is below j. Cost: O(n³).
     """
     topology, g = model.topology, ground.pose(model, q)
@@ -98,7 +98,7 @@ def inverse_dynamics_second_derivatives(
     """All second derivatives of inverse dynamics as tensors.
 
     Source: qq and qv by forward-mode differentiation of Singh, Algorithm 1; vv from the Christoffel
-    symbols (Vlasblom (1.16)); ∂M/∂q by :func:`mass_matrix_derivative`. Cost: O(n³).
+    symbols (Vlasblom (1.15)); ∂M/∂q by :func:`mass_matrix_derivative`. Cost: O(n³).
     """
     zero = jnp.zeros_like(v)
 

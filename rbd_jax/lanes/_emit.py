@@ -32,6 +32,13 @@ class Emitter(Storage):
         """Whether the samples have their own."""
         return not v.uniform and self.width > 1
 
+    def pointer(self, table: str, k: int) -> str:
+        """Where an operand of the table ``args`` or a result of ``rets`` begins."""
+        at, out = self.name(), self.name("arg")
+        self.line(f"{at} = getelementptr ptr, ptr %{table}, i64 {k}")
+        self.line(f"{out} = load ptr, ptr {at}, !invariant.load !0")
+        return out
+
     # --- reading ---
 
     def read(self, v: Value, idx: tuple) -> Elem:

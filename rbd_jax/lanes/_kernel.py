@@ -31,11 +31,20 @@ class Text:
 
 def kernel_text(program: Block, width: int, batched: bool, grain: int = 0) -> Text:
     """Write the kernel of a program for ``width`` samples at a time."""
+    first, second = Emitter(width), Emitter(width)
+    bodies(program, first, second, _load_samples, _store_samples)
+    return _module(first, second, program, width, batched, grain)
+
+
+def bodies(program: Block, first: Emitter, second: Emitter, load, store) -> None:
+    """Write what all samples share with one emitter, and a block of samples with another one.
+
+    ``load`` and ``store`` say where operands and results of samples lie: they are called with
+    the emitter, the value, its number, and ``store`` with the plan of the block.
+    """
     assemble(program)
     shared, block, needed = _split(program)
     numbers = {v: k for k, v in enumerate(program.inputs)}
-
-    first = Emitter(width)
     _uniform_operands(first, program.inputs, numbers)
     assemble(shared)
     plan = first.run(shared)
@@ -46,19 +55,17 @@ def kernel_text(program: Block, width: int, batched: bool, grain: int = 0) -> Te
     handed = {v: first.places[v]._replace(base="%shared", fixed=True) for v in needed
               if first.places[v].base == "%scratch"}  # fmt: skip
 
-    second = Emitter(width)
     second.globals, second.tables = first.globals, first.tables
     second.declared, second.math = first.declared, first.math
     _uniform_operands(second, program.inputs, numbers)
     second.places.update(handed)
     for v, k in numbers.items():
         if not v.uniform:
-            _load_samples(second, v, k)
+            load(second, v, k)
     assemble(block)
     plan = second.run(block)
     for k, v in enumerate(block.outputs):
-        _store_samples(second, v, k, plan)
-    return _module(first, second, program, width, batched, grain)
+        store(second, v, k, plan)
 
 
 def _split(program: Block) -> tuple[Block, Block, list[Value]]:
@@ -105,21 +112,14 @@ def _all_parts(v: Value) -> list[Value]:
 def _uniform_operands(e: Emitter, inputs: list[Value], numbers: dict[Value, int]) -> None:
     for v in inputs:
         if v.uniform:
-            e.places[v] = Memory(_pointer(e, "args", numbers[v]), 0, v.dtype, False, v.shape,
+            e.places[v] = Memory(e.pointer("args", numbers[v]), 0, v.dtype, False, v.shape,
                                  strides_of(v.shape), fixed=True)  # fmt: skip
             e.borrowed.add(v)
 
 
-def _pointer(e: Emitter, table: str, k: int) -> str:
-    at, out = e.name(), e.name("arg")
-    e.line(f"{at} = getelementptr ptr, ptr %{table}, i64 {k}")
-    e.line(f"{out} = load ptr, ptr {at}, !invariant.load !0")
-    return out
-
-
 def _rows(e: Emitter, table: str, k: int, v: Value) -> list[str]:
     """Pointers to the first element of each of W samples."""
-    base, kind = _pointer(e, table, k), scalar_type(v.dtype, memory=True)
+    base, kind = e.pointer(table, k), scalar_type(v.dtype, memory=True)
     at = e.arithmetic("mul", Reg("%first", _I64, False), np.int64(v.size))
     rows = []
     for lane in range(e.width):

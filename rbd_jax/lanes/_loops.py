@@ -4,6 +4,7 @@ import numpy as np
 
 from ._ir import Op, Value, constant
 from ._reader import Reader, dtype_of, parts, rule
+from ._uniform import scan_carry, scan_counts, while_carry
 
 
 def _like(v: Value, uniform: bool) -> Value:
@@ -13,17 +14,14 @@ def _like(v: Value, uniform: bool) -> Value:
 @rule("scan")
 def _scan(r: Reader, eqn, *ins):
     p, ins = eqn.params, r.solid(ins)
-    if "num_consts" in p:
-        nc, nk = p["num_consts"], p["num_carry"]
-    else:  # from JAX 0.11 on
-        nc, nk = (len(list(part)) for part in p["ft_in"].unpack()[:2])
+    nc, nk = scan_counts(p)
     consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
     length, outs = p["length"], [v.aval for v in eqn.outvars]
     if length == 0:
         zero = [constant(np.zeros(a.shape, dtype_of(a))) for a in outs[nk:]]
         return [*start, *zero]
-    uniform = [v.uniform for v in start]
-    while True:  # a carry is uniform if it starts so and every step leaves it so
+    uniform = scan_carry(p, [v.uniform for v in ins])
+    while True:  # as a rule once: constants that come to light may share more, nothing less
         carry = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
         each = [Value(v.shape[1:], v.dtype, v.uniform) for v in rows]
         block = r.block(p["jaxpr"], [*consts, *carry, *each])
@@ -49,7 +47,7 @@ def _while(r: Reader, eqn, *ins):
     p, ins = eqn.params, r.solid(ins)
     nt, nb = p["cond_nconsts"], p["body_nconsts"]
     tests, consts, start = ins[:nt], ins[nt : nt + nb], ins[nt + nb :]
-    uniform = [v.uniform for v in start]
+    uniform = while_carry(p, [v.uniform for v in ins])
     while True:
         carry = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
         test = r.block(p["cond_jaxpr"], [*tests, *carry])

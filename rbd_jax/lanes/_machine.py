@@ -32,7 +32,7 @@ class Code:
     """
 
     def __init__(self, obj: bytes):
-        llvm = _llvm()
+        llvm = bindings()
         self._symbols: dict[str, Any] = {}
         self._name = f"lanes{next(_names)}"
         # An engine of its own: one for all would remember the name of every library for good.
@@ -67,14 +67,16 @@ def available() -> bool:
     return tuple(map(int, numbers)) >= OLDEST
 
 
-def compile(text: str, opt: int = 2) -> bytes:
+def compile(text: str, opt: int | None = None) -> bytes:
     """Object code for this machine's CPU of a module in LLVM text, from the cache if it is there.
 
     Args:
         text: the module. Where it wants vectors wider than LLVM likes to use on this CPU, its
             functions say so (``"prefer-vector-width"="512"``).
-        opt: how much to optimize, 0 to 3. Loops are never vectorized: lanes already are.
+        opt: how much to optimize, 0 to 3; by default the environment variable RBD_JAX_LANES_OPT,
+            or 2. Loops are never vectorized: lanes already are.
     """
+    opt = int(os.environ.get("RBD_JAX_LANES_OPT", "2")) if opt is None else opt
     path = _cached(text, opt)
     found = _read(path) if path else None
     if found is None:
@@ -95,8 +97,8 @@ def assembly(text: str, opt: int = 2) -> str:
 
 
 @cache
-def _llvm() -> Any:
-    """The bindings, initialized for this machine."""
+def bindings() -> Any:
+    """The bindings of LLVM, initialized for this machine."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -107,7 +109,7 @@ def _llvm() -> Any:
 @cache
 def _host() -> tuple[str, str]:
     """Name and features of the CPU."""
-    llvm = _llvm()
+    llvm = bindings()
     try:
         features = llvm.get_host_cpu_features().flatten()
     except RuntimeError:  # LLVM cannot tell on some platforms
@@ -119,7 +121,7 @@ def _target(opt: int) -> Any:
     """A machine to compile for; position independent, as all of a module is loaded in one piece."""
     cpu, features = _host()
     return (
-        _llvm()
+        bindings()
         .Target.from_default_triple()
         .create_target_machine(
             cpu=cpu, features=features, opt=opt, reloc="pic", codemodel="small", jit=True
@@ -128,8 +130,13 @@ def _target(opt: int) -> Any:
 
 
 def _optimized(text: str, opt: int) -> Any:
-    """The module after LLVM's passes."""
-    llvm, target = _llvm(), _target(opt)
+    """The module after LLVM's passes, for this machine."""
+    return optimized(text, _target(opt), opt)
+
+
+def optimized(text: str, target: Any, opt: int) -> Any:
+    """The module after LLVM's passes, for a machine."""
+    llvm = bindings()
     module = llvm.parse_assembly(text)
     module.triple = target.triple
     module.data_layout = str(target.target_data)
@@ -145,7 +152,7 @@ def _optimized(text: str, opt: int) -> Any:
 
 def _free(passes: Any) -> None:
     """Free a list of passes, 74 KiB, which llvmlite up to 0.50 does not do by itself."""
-    ffi = _llvm().ffi
+    ffi = bindings().ffi
     free = getattr(ffi.lib, "LLVMPY_DisposeNewModulePassManger", None)
     if free is not None and type(passes)._dispose is ffi.ObjectRef._dispose:
         free(passes)
@@ -158,8 +165,15 @@ def _cached(text: str, opt: int) -> Path | None:
         return None
     import llvmlite
 
-    version = ".".join(map(str, _llvm().llvm_version_info))
-    parts = (text, str(opt), *_host(), _llvm().get_process_triple(), llvmlite.__version__, version)
+    version = ".".join(map(str, bindings().llvm_version_info))
+    parts = (
+        text,
+        str(opt),
+        *_host(),
+        bindings().get_process_triple(),
+        llvmlite.__version__,
+        version,
+    )
     digest = hashlib.sha256(_FORMAT)
     for part in parts:
         digest.update(f"\n{len(part)}\n{part}".encode())

@@ -232,6 +232,12 @@ def _by_lane(name: str, f: Code, *arguments: Value) -> Value | tuple[Value, Valu
     return f.by_lane(name, *arguments)
 
 
+def _nan_where(f: Code, far: Value, result: Value | tuple) -> Value | tuple:
+    if isinstance(result, tuple):
+        return tuple(f.where(far, math.nan, x) for x in result)
+    return f.where(far, math.nan, result)
+
+
 # --- the interface ------------------------------------------------------------
 
 _VECTOR: dict[str, Callable] = {
@@ -239,9 +245,10 @@ _VECTOR: dict[str, Callable] = {
     "expm1": _expm1, "log": _log, "log1p": _log1p, "tanh": _tanh, "logistic": _logistic,
     "atan": _atan, "atan2": _atan2, "asin": _asin, "acos": _acos,
 }  # fmt: skip
-_LIBRARY = ("pow", "sinh", "cosh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "lgamma")
+LIBRARY = ("pow", "sinh", "cosh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "lgamma")
+"""Functions that only the C library computes."""
 
-FUNCTIONS: dict[str, int] = {x: 2 if x in ("atan2", "pow") else 1 for x in (*_VECTOR, *_LIBRARY)}
+FUNCTIONS: dict[str, int] = {x: 2 if x in ("atan2", "pow") else 1 for x in (*_VECTOR, *LIBRARY)}
 """Name of a function -> number of its arguments. ``sincos`` gives a structure, sine first."""
 
 
@@ -250,18 +257,24 @@ def symbol(name: str, bits: int, width: int) -> str:
     return f"lanes_{name}_f{bits}x{width}"
 
 
-def definition(name: str, bits: int, width: int) -> str:
-    """The LLVM code of a function of one or two vectors; for a width of 1, of plain numbers."""
-    return _written(name, bits, width)[0]
+def definition(name: str, bits: int, width: int, libm: bool = True) -> str:
+    """The LLVM code of a function of one or two vectors; for a width of 1, of plain numbers.
+
+    Without ``libm``, on machines that have no C library, sines, cosines and tangents of angles
+    beyond 1e5 (32 bits) or 1e9 (64 bits) are NaN.
+    """
+    return _written(name, bits, width, libm=libm)[0]
 
 
-def declarations(names: Iterable[str], bits: int, width: int) -> set[str]:
+def declarations(names: Iterable[str], bits: int, width: int, libm: bool = True) -> set[str]:
     """The lines that declare what the definitions of functions call, each line once."""
-    return set().union(*(_written(name, bits, width)[1] for name in names))
+    return set().union(*(_written(name, bits, width, libm=libm)[1] for name in names))
 
 
 @cache
-def _written(name: str, bits: int, width: int, library: bool = False) -> tuple[str, frozenset[str]]:
+def _written(
+    name: str, bits: int, width: int, library: bool = False, libm: bool = True
+) -> tuple[str, frozenset[str]]:
     """The text of a function and its declarations.
 
     With ``library``, it is the function to which one in vector code turns in far lanes.
@@ -273,6 +286,8 @@ def _written(name: str, bits: int, width: int, library: bool = False) -> tuple[s
     arguments = [Value(f, "real", x) for x in ("%x", "%y")[: FUNCTIONS[name]]]
     function = _VECTOR[name] if name in _VECTOR and not library else partial(_by_lane, name)
     result, others = function(f, *arguments), ""
+    if f.far is not None and not libm:
+        result, f.far = _nan_where(f, f.far, result), None
     kind, returned = f.pair(*result) if isinstance(result, tuple) else (f.real, result.name)
     parameters = ", ".join(f"{f.real} {x.name}" for x in arguments)
     if f.far is not None:

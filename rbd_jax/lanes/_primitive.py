@@ -266,7 +266,7 @@ def _compiled(ctx, program: Program, sizes, mapped) -> Callable | None:
         return None
     try:
         kernel = kernel_of(program, sizes, mapped)
-    except Unsupported as e:
+    except (Unsupported, RecursionError) as e:  # the latter of very long chains of operations
         if program.strict:
             raise ValueError(f"lanes cannot compile {program.name}: {e}") from e
         return None

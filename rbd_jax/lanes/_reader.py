@@ -78,7 +78,11 @@ class Reader:
     def _expand(self, eqn, ins: list[Value]) -> list[Value]:
         """Inline a primitive that says itself which function it is."""
         if id(eqn) not in self._traced:  # a loop is read more than once
-            closed = _traced(lambda *xs: eqn.primitive.expand(*xs, **eqn.params), ins)
+            p = eqn.params
+            if "program" in p and not p["sizes"]:  # lanes inside lanes, of one sample
+                closed = p["program"].closed
+            else:
+                closed = _traced(lambda *xs: eqn.primitive.expand(*xs, **p), ins)
             self._traced[id(eqn)] = eqn, closed  # as long as it is kept, its id is its own
         closed = self._traced[id(eqn)][1]
         return self.run(closed.jaxpr, closed.consts, ins)

@@ -156,7 +156,7 @@ def joint_placements(model: Model, q: Float[Array, " nq"]) -> se3.Pose:
 
 
 def motion_subspace(model: Model) -> Float[Array, "nv 6"]:
-    """The motion subspaces S in the child frames, one row a degree of freedom. Source: Kim (35)."""
+    """The motion subspaces S in the child frames, one row a degree of freedom. Source: Kim (36)."""
     parts = [(v_index, g.subspace(j)) for g, _, _, v_index, j in _groups(model)]
     return _merge(parts, jnp.zeros((0, 6), model.dtype))
 

@@ -25,10 +25,20 @@ from .closed_form import (
 )
 from .components import component_inverse_dynamics as component_inverse_dynamics
 from .explicit import acceleration_sums as acceleration_sums, jerk_sums as jerk_sums
+from .hybrid_forms import hybrid_accelerations as hybrid_accelerations
+from .jacobian_rates import (
+    jacobian_rates as jacobian_rates,
+    jacobian_second_rates as jacobian_second_rates,
+)
 from .linearized import (
     LinearizedEquations as LinearizedEquations,
     linearized_dynamics as linearized_dynamics,
     linearized_equations as linearized_equations,
+)
+from .lines import (
+    line_of_screw as line_of_screw,
+    reciprocal_product as reciprocal_product,
+    screw_of_line as screw_of_line,
 )
 from .modern_robotics import (
     from_modern_robotics as from_modern_robotics,
@@ -42,6 +52,7 @@ from .newton_euler import (
     wrench_in_frame as wrench_in_frame,
 )
 from .partials import jacobian_partials as jacobian_partials
+from .phase_space import PhaseRates as PhaseRates, phase_rates as phase_rates
 from .poe import (
     body_screws as body_screws,
     joint_screws as joint_screws,
@@ -66,7 +77,10 @@ from .sensitivity import (
     inverse_dynamics_sensitivity as inverse_dynamics_sensitivity,
     with_geometry as with_geometry,
 )
-from .series_elastic import series_elastic_feedforward as series_elastic_feedforward
+from .series_elastic import (
+    series_elastic_feedback as series_elastic_feedback,
+    series_elastic_feedforward as series_elastic_feedforward,
+)
 from .system import (
     joint_accelerations as joint_accelerations,
     system_factors as system_factors,

@@ -15,6 +15,7 @@ from ..io._build import build_model
 from ..model import JointSpec, LinkSpec, Model, RobotDescriptionError, RobotSpec
 
 _TOLERANCE = 1e-6  # lists in float32 pass
+_ROUNDINGS = 4  # random axes in float32 and float64, up to 100 m away, need 0.4 of it at most
 Rows = Sequence[Any] | np.ndarray
 
 
@@ -52,6 +53,10 @@ def _matrices(name: str, C: Any, n: int, size: int = 4) -> np.ndarray:
                 f"{name}: number {int(np.argmax(far))} is no rigid motion; it needs a rotation "
                 "matrix with det +1, a position, and the last row 0 0 0 1"
             )
+        for _ in range(2):  # to float64's precision, so that screws keep their pitch
+            R = 1.5 * R - 0.5 * R @ np.swapaxes(R, 1, 2) @ R
+        C = C.copy()
+        C[:, :3, :3] = R
     return C
 
 
@@ -69,8 +74,35 @@ def _inverse(C: np.ndarray) -> np.ndarray:
     return _pose(C[:3, :3].T, -C[:3, :3].T @ C[:3, 3])
 
 
-def _joint_of_screws(name: str, X: np.ndarray) -> tuple[dict[str, Any], np.ndarray]:
-    """Kind, axis and pitch of the joint that a set of screws spans, and its frame in the BFR."""
+def _screws(X: Rows, poses: np.ndarray | None = None) -> tuple[list[np.ndarray], float]:
+    """The screws of each joint in float64, and the pitch that rounding alone can give (m/rad).
+
+    A pitch is a product of ω with v, so its rounding is the relative precision of the numbers
+    times the distance from the origin: of the farthest axis, and of the bodies if ``poses`` say
+    it. The precision is that of the dtypes; that of numbers which were rounded before (a float32
+    array made a list, a file of seven digits) shows in lengths of axes that are not 1.
+    """
+    given = [np.asarray(x) for x in X]
+    rows = [np.atleast_2d(x.astype(float)) for x in given]
+    every = np.concatenate([np.zeros((1, 6)), *[x for x in rows if x.shape[1:] == (6,)]])
+    turning, lever = np.linalg.norm(every[:, :3], axis=1), np.linalg.norm(every[:, 3:], axis=1)
+    axes = turning > _TOLERANCE
+    precision = max([np.finfo(x.dtype if x.dtype.kind == "f" else float).eps for x in given],
+                    default=0.0)  # fmt: skip
+    precision = max(precision, np.abs(turning[axes] - 1).max(initial=0.0))
+    distance = lever[axes].max(initial=0.0)
+    if poses is not None:
+        distance += np.linalg.norm(poses[:, :3, 3], axis=1).max(initial=0.0)
+    return rows, float(_ROUNDINGS * precision * (1 + distance))
+
+
+def _joint_of_screws(
+    name: str, X: np.ndarray, rounding: float
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Kind, axis and pitch of the joint that a set of screws spans, and its frame in the BFR.
+
+    ``rounding`` (m/rad) is the pitch that rounded numbers give to a joint without one.
+    """
     w, v = X[:, :3], X[:, 3:]
     centre = 0.5 * np.cross(w, v).sum(axis=0)  # of three orthonormal w with v = r × w
 
@@ -88,7 +120,7 @@ def _joint_of_screws(name: str, X: np.ndarray) -> tuple[dict[str, Any], np.ndarr
             fail(f"a rotation needs |ω| = 1, got {turning:.9g}; rescale it")
         w, v = w / turning, v / turning
         pitch = float(w @ v)
-        kind = "revolute" if abs(pitch) < 1e-14 else "helical"
+        kind = "revolute" if abs(pitch) < rounding else "helical"
         return {"kind": kind, "axis": w, "pitch": pitch}, _pose(np.eye(3), np.cross(w, v))
     if len(X) == 3 and np.abs(w).max() < _TOLERANCE:
         kind, D = "translation", _pose(v.T, np.zeros(3))
@@ -100,7 +132,8 @@ def _joint_of_screws(name: str, X: np.ndarray) -> tuple[dict[str, Any], np.ndarr
         fail(f"needs 1, 3 or 6 rows, got {len(X)}; give other joints as chains of these")
     R, S = D[:3, :3], {"translation": np.eye(6)[3:], "spherical": np.eye(6)[:3]}
     rotation = np.abs(R.T @ R - np.eye(3)).max() < _TOLERANCE and np.linalg.det(R) > 0
-    if not rotation or np.abs(X - S.get(kind, np.eye(6)) @ adjoint(D).T).max() > _TOLERANCE:
+    allowed = max(_TOLERANCE, rounding)
+    if not rotation or np.abs(X - S.get(kind, np.eye(6)) @ adjoint(D).T).max() > allowed:
         fail(f"its {len(X)} rows are not those of a {kind} joint: unit screws along the axes of "
              "one right-handed frame, rotations first")  # fmt: skip
     return {"kind": kind}, D
@@ -134,6 +167,8 @@ def from_body_screws(
 
     Source: Müller (91), (92). Bodies and joints are named ``body1`` … and ``joint1`` …; the BFR of
     body i is the frame ``link{i}`` of the model, whose own body frame lies on the joint's axis.
+    A screw is a revolute joint if its pitch is no more than the rounding of its numbers, for
+    their dtype and the distance of the axes from the origin; with more pitch it is helical.
 
     Args:
         X: screw(s) of each joint in the BFR of its body (rad, m).
@@ -152,7 +187,22 @@ def from_body_screws(
             not a rigid body's, or parents that do not come first.
         ValueError: if the numbers of joints, poses and inertias differ.
     """
-    screws = [np.atleast_2d(np.asarray(x, dtype=float)) for x in X]
+    rows, rounding = _screws(X)
+    return _from_rows(rows, rounding, B, inertia, parents, name, tool, joint_data, **options)
+
+
+def _from_rows(
+    screws: list[np.ndarray],
+    rounding: float,
+    B: Rows,
+    inertia: Rows,
+    parents: Sequence[int] | None,
+    name: str = "screws",
+    tool: np.ndarray | None = None,
+    joint_data: Sequence[dict[str, Any]] | None = None,
+    **options: Any,
+) -> Model:
+    """As :func:`from_body_screws`, of what :func:`_screws` gives."""
     n = len(screws)
     up = _parents(n, parents)
     B = _matrices("B", B, n)
@@ -161,7 +211,7 @@ def from_body_screws(
         raise ValueError(f"joint_data has {len(joint_data)} entries for {n} screws")
     links, joints, frames = [LinkSpec("base")], [], [np.eye(4)]
     for i, (x, p) in enumerate(zip(screws, up, strict=True)):
-        kind, D = _joint_of_screws(f"joint{i + 1}", x)
+        kind, D = _joint_of_screws(f"joint{i + 1}", x, rounding)
         place = frames[p + 1] @ B[i] @ D
         parent = "base" if p < 0 else f"body{p + 1}"
         link = _link(f"link{i + 1}", inertia[i])
@@ -210,10 +260,10 @@ def from_spatial_screws(
     home = _matrices("A", np.tile(np.eye(4), (n, 1, 1)) if A is None else A, n)
     up = _parents(n, parents)
     back = [_inverse(a) for a in home]
-    X = [np.atleast_2d(np.asarray(y, dtype=float)) @ adjoint(b).T
-         for y, b in zip(Y, back, strict=True)]  # fmt: skip
+    rows, rounding = _screws(Y, home)
+    X = [y @ adjoint(b).T for y, b in zip(rows, back, strict=True)]
     B = [a if p < 0 else back[p] @ a for a, p in zip(home, up, strict=True)]
-    return from_body_screws(X, B, inertia, up, **options)
+    return _from_rows(X, rounding, B, inertia, up, **options)
 
 
 def from_joint_screws(
@@ -241,7 +291,7 @@ def from_joint_screws(
     """
     n = len(Z)
     above, below = _matrices("S_parent", S_parent, n), _matrices("S_child", S_child, n)
-    X = [np.atleast_2d(np.asarray(z, dtype=float)) @ adjoint(s).T
-         for z, s in zip(Z, below, strict=True)]  # fmt: skip
+    rows, rounding = _screws(Z, below)
+    X = [z @ adjoint(s).T for z, s in zip(rows, below, strict=True)]
     B = [s @ _inverse(c) for s, c in zip(above, below, strict=True)]
-    return from_body_screws(X, B, inertia, parents, **options)
+    return _from_rows(X, rounding, B, inertia, parents, **options)

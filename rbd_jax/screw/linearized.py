@@ -30,7 +30,7 @@ def linearized_equations(
 ) -> LinearizedEquations:
     """Mass, damping and stiffness matrix of small deviations from the motion (q, v, a).
 
-    Source: Müller §6.1; the closed form in screw products, with the brackets (5), (12), (25)
+    Source: Müller §6.1; the closed form in screw products, with the brackets (12), (20), (25)
     summed over subtrees, is Singh, Algorithm 1. Arguments as :func:`rbd_jax.inverse_dynamics`.
     """
     dq, dv, M = inverse_dynamics_derivatives(model, q, v, a, f_ext)

@@ -36,7 +36,7 @@ def from_modern_robotics(Mlist: Rows, Glist: Rows, Slist: Rows, **options: Any) 
         ValueError: if the numbers of matrices do not fit.
         RobotDescriptionError: for a screw or an inertia that is none.
     """
-    M, S = [np.asarray(m, dtype=float) for m in Mlist], np.asarray(Slist, dtype=float)
+    M, S = [np.asarray(m, dtype=float) for m in Mlist], np.asarray(Slist)
     n = S.shape[-1]
     if S.shape != (6, n) or len(M) not in (n, n + 1) or len(Glist) != n:
         raise ValueError(

@@ -25,8 +25,11 @@ Frames = Sequence[str | int]
 def reference_frames(model: Model, frames: Frames | None) -> Pose:
     """Pose of each body's reference frame in its body frame (m); the body frames if None.
 
+    The massless bodies inside a cylindrical, universal or planar joint carry no frames. They keep
+    their body frames, and ``frames`` has no entry for them.
+
     Raises:
-        ValueError: if ``frames`` are not one on each body, in order.
+        ValueError: if ``frames`` are not one on each body that carries a frame, in order.
         KeyError: for an unknown frame.
     """
     topology = model.topology
@@ -35,11 +38,16 @@ def reference_frames(model: Model, frames: Frames | None) -> Pose:
         return eye, jnp.zeros((model.nb, 3), model.dtype)
     index = np.array([topology.frame_index(f) if isinstance(f, str) else f for f in frames], int)
     bodies = [topology.frame_bodies[i] for i in index]
-    if bodies != list(range(model.nb)):
+    carriers = [b for b in range(model.nb) if b in topology.frame_bodies]
+    if bodies != carriers:
         raise ValueError(
-            f"frames must be one on each of the {model.nb} bodies, in order; got some on {bodies}"
+            f"frames must be one on each of the {len(carriers)} bodies that carry a frame, in "
+            f"order: {carriers}; got some on {bodies}"
         )
-    return so3.orthonormalize(model.frame_R[index]), model.frame_p[index]
+    rows = np.array(carriers, int)
+    R, p = reference_frames(model, None)
+    own = so3.orthonormalize(model.frame_R[index]), model.frame_p[index]
+    return R.at[rows].set(own[0]), p.at[rows].set(own[1])
 
 
 def _above(model: Model, D: Pose) -> Pose:
@@ -64,10 +72,12 @@ def body_screws(
 
     Args:
         model: the robot.
-        frames: name (or number) of each body's BFR; the body frames if None.
+        frames: name (or number) of each body's BFR; the body frames if None. The bodies inside a
+            cylindrical, universal or planar joint, which carry no frame, are left out.
 
     Raises:
-        ValueError: if ``frames`` are not one a body. KeyError: for an unknown frame.
+        ValueError: if ``frames`` are not one on each body that carries a frame.
+        KeyError: for an unknown frame.
     """
     D = reference_frames(model, frames)
     X = to_child(_of_dofs(model, D), motion_subspace(model))

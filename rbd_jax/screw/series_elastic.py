@@ -1,11 +1,25 @@
-"""Flatness of robots with series-elastic joints. Source: Müller §6.3 [26, 68]."""
+"""Robots with series-elastic joints: flatness, feedforward, feedback. Source: Müller §6.3 [26, 68].
+
+The model is that of Spong: a spring of stiffness K between each motor θ with rotor B and its joint,
+
+    M a + h = K (θ − q),    B θ̈ + K (θ − q) = τ_m.
+"""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
+from ..derivatives._rules import forward_dynamics, mass_matrix_solve
 from ..model import Model
 from .torque_rates import inverse_dynamics_rates
+
+
+def _check_joints(function: str, model: Model) -> None:
+    if model.nq != model.nv:
+        raise ValueError(
+            f"{function}: a spring needs joints whose q has the length of v, robot "
+            f"{model.topology.name!r} has {sorted(set(model.topology.kinds))}"
+        )
 
 
 @checked
@@ -19,11 +33,8 @@ def series_elastic_feedforward(
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"], Float[Array, " nv"]]:
     """Motor positions, velocities and torques that make the links follow a motion exactly.
 
-    Source: Müller §6.3; the model of Spong: a spring between each motor θ and its joint,
-
-        M a + h = K (θ − q),    B θ̈ + K (θ − q) = τ_m,
-
-    is flat in q: ``θ = q + K⁻¹ τ``, so that θ̈ takes τ̈ and hence the fourth derivative of q.
+    Source: Müller §6.3. The robot is flat in q: ``θ = q + K⁻¹ τ``, so that θ̈ takes τ̈ and hence the
+    fourth derivative of q.
 
     Args:
         model: the robot, without spherical and free joints.
@@ -39,11 +50,7 @@ def series_elastic_feedforward(
     Raises:
         ValueError: for a wrong shape, or a joint with a quaternion.
     """
-    if model.nq != model.nv:
-        raise ValueError(
-            "series_elastic_feedforward: a spring needs joints whose q has the length of v, robot "
-            f"{model.topology.name!r} has {sorted(set(model.topology.kinds))}"
-        )
+    _check_joints("series_elastic_feedforward", model)
     if jnp.shape(rates) != (3, model.nv):
         raise ValueError(
             f"series_elastic_feedforward: rates has shape {jnp.shape(rates)}, expected (3, nv) = "
@@ -53,3 +60,51 @@ def series_elastic_feedforward(
     theta, dtheta = q + tau / stiffness, v + dtau / stiffness
     acceleration = rates[0] + ddtau / stiffness
     return theta, dtheta, tau + rotor * acceleration
+
+
+@checked
+def series_elastic_feedback(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    theta: Float[Array, " nv"],
+    dtheta: Float[Array, " nv"],
+    reference: Float[Array, "5 nv"],
+    gains: Float[Array, "4 *n"],
+    stiffness: Float[Array, " nv"],
+    rotor: Float[Array, " nv"],
+) -> Float[Array, " nv"]:
+    """Motor torques that make the deviation from a motion obey a linear equation (N m, N).
+
+    Source: Müller §6.3: feedback linearization by time derivatives of the equations of motion. The
+    springs tell the accelerations and jerks of the links, ``M a + h = K (θ − q)`` and its rate, so
+    that q, v, θ, θ̇ are the whole state. With ``e = q − q_d`` the motors then make
+
+        e⁗ + k₃ e⃛ + k₂ ë + k₁ ė + k₀ e = 0,
+
+    exactly and without coupling between the joints.
+
+    Args:
+        model: the robot, without spherical and free joints.
+        q: measured configuration of the links. v: velocity.
+        theta: measured positions of the motors, seen from the joints. dtheta: velocities.
+        reference: position, velocity, acceleration, jerk and snap of the planned motion.
+        gains: k₀ (1/s⁴) … k₃ (1/s), for all joints or one column a joint.
+        stiffness: K of the springs. rotor: B, as in :func:`series_elastic_feedforward`.
+
+    Raises:
+        ValueError: for a wrong shape, or a joint with a quaternion.
+    """
+    _check_joints("series_elastic_feedback", model)
+    if jnp.shape(reference) != (5, model.nv):
+        raise ValueError(
+            f"series_elastic_feedback: reference has shape {jnp.shape(reference)}, expected "
+            f"(5, nv) = (5, {model.nv}): position, velocity, acceleration, jerk and snap"
+        )
+    spring, dspring = stiffness * (theta - q), stiffness * (dtheta - v)
+    a = forward_dynamics(model, q, v, spring)
+    without = inverse_dynamics_rates(model, q, v, jnp.stack([a, jnp.zeros_like(a)]))[1]
+    jerk = mass_matrix_solve(model, q, dspring - without)
+    deviation = jnp.stack([q, v, a, jerk]) - reference[:4]
+    snap = reference[4] - jnp.sum(gains.reshape(4, -1) * deviation, axis=0)
+    return series_elastic_feedforward(model, q, v, jnp.stack([a, jerk, snap]), stiffness, rotor)[2]

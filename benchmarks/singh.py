@@ -1,0 +1,226 @@
+"""What of Singh's §V is not in ``figures``: the complex-step accuracy, and a robot like Atlas."""
+
+from functools import partial
+
+import jax
+import numpy as np
+
+import rbd_jax as rbd
+
+from . import baselines, explicit
+from ._plots import Lines, draw
+from ._report import Report, Table
+from ._robots import load, states
+from .scaling import column
+
+ABOUT = (
+    "After Singh, §V-A and Fig. 5. Accuracy: errors of ∂a/∂q and ∂a/∂v of serial chains in "
+    "float64, averaged over the states. The reference is the complex step through the "
+    "articulated-body algorithm in body frames, written out in NumPy in extended precision. Of "
+    "entries: root mean square of the relative errors, term by term; terms that are zero (below "
+    "1e-12 of the largest) are left out, and small ones dominate. Of matrices: norm of the error "
+    "over the norm. Slope: of log error over log N. The paper finds the errors term by term linear "
+    "in the logarithms, 1e-13 for ABACR and 1e-12 for FDSVA and FDCR at N = 100; its chains and "
+    "states are not given. Atlas: a floating tree of the size of the robot of that name, 30 hinges "
+    "and nv = 36, with made-up links; time per evaluation (median, µs) in a batch, Pinocchio one "
+    "state at a time on one thread in float64."
+)
+LENGTHS = (2, 5, 10, 20, 50, 100)
+METHODS = {
+    "FDSVA DMM": partial(rbd.forward_dynamics_derivatives, method="dmm"),
+    "FDSVA AZA": partial(rbd.forward_dynamics_derivatives, method="aza"),
+    "FDCR": baselines.fdcr,
+    "ABACR": baselines.abacr,
+}
+
+
+def _hat(x: np.ndarray) -> np.ndarray:
+    """The cross products of an array (…, 3)."""
+    return np.cross(x[..., None, :], np.eye(3, dtype=x.dtype)).swapaxes(-1, -2)
+
+
+def _motion(R: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """6×6 map of twists from the parent to the child whose pose is (R, p)."""
+    X = np.zeros((*R.shape[:-2], 6, 6), R.dtype)
+    turn = R.swapaxes(-1, -2)
+    X[..., :3, :3] = X[..., 3:, 3:] = turn
+    X[..., 3:, :3] = -turn @ _hat(p)
+    return X
+
+
+def _ad(V: np.ndarray) -> np.ndarray:
+    X = np.zeros((*V.shape[:-1], 6, 6), V.dtype)
+    X[..., :3, :3] = X[..., 3:, 3:] = _hat(V[..., :3])
+    X[..., 3:, :3] = _hat(V[..., 3:])
+    return X
+
+
+def aba_numpy(model: rbd.Model, q: np.ndarray, v: np.ndarray, tau: np.ndarray) -> np.ndarray:
+    """Accelerations of a tree of revolute joints, batched, in the dtype of q. Source: Kim, Table 3.
+
+    With no operation that is not analytic, so that the complex step goes through it.
+    """
+    if set(model.topology.kinds) != {"revolute"}:
+        raise ValueError("aba_numpy: all joints must be revolute")
+    exact = lambda x: np.asarray(x, np.longdouble)  # noqa: E731
+    parents, n = model.topology.parents, model.nv
+    axis, place_R, place_p = exact(model.axis), exact(model.placement_R), exact(model.placement_p)
+    axis = axis / np.sqrt((axis**2).sum(axis=-1, keepdims=True))
+    inertias = exact(jax.vmap(rbd.spatial.inertia.matrix)(model.inertia))
+    armature, gravity = exact(model.armature), exact(model.gravity)
+    u = tau - exact(model.damping) * v
+    world = np.zeros((*q.shape[:-1], 6), q.dtype)
+    up = world.copy()
+    up[..., 3:] = -gravity
+    one = np.eye(3, dtype=q.dtype)
+    X, V, eta, I, B = [], [], [], [], []
+    times = lambda A, x: np.einsum("...ij,...j->...i", A, x)  # noqa: E731
+    for i, parent in enumerate(parents):
+        K = _hat(axis[i])
+        s, c = np.sin(q[..., i, None, None]), np.cos(q[..., i, None, None])
+        X.append(_motion(place_R[i] @ (one + s * K + (1 - c) * (K @ K)), place_p[i]))
+        Sv = np.concatenate([axis[i] * v[..., i, None], 0 * world[..., :3]], axis=-1)
+        V.append(times(X[i], V[parent] if parent >= 0 else world) + Sv)
+        eta.append(times(_ad(V[i]), Sv))
+        I.append(inertias[i] + 0 * X[i])
+        B.append(-times(_ad(V[i]).swapaxes(-1, -2), times(inertias[i], V[i])))
+    factors = [None] * n
+    for i in reversed(range(n)):
+        U = I[i][..., :, :3] @ axis[i]
+        D = (U[..., :3] * axis[i]).sum(axis=-1) + armature[i]
+        r = u[..., i] - (B[i][..., :3] * axis[i]).sum(axis=-1)
+        factors[i] = U, D, r
+        if parents[i] >= 0:
+            Xt = X[i].swapaxes(-1, -2)
+            Pi = I[i] - U[..., :, None] * U[..., None, :] / D[..., None, None]
+            w = (r - (U * eta[i]).sum(axis=-1)) / D
+            beta = B[i] + times(I[i], eta[i]) + U * w[..., None]
+            I[parents[i]] = I[parents[i]] + Xt @ Pi @ X[i]
+            B[parents[i]] = B[parents[i]] + times(Xt, beta)
+    a, A = np.zeros_like(q), []
+    for i, parent in enumerate(parents):
+        U, D, r = factors[i]
+        here = times(X[i], A[parent] if parent >= 0 else up) + eta[i]
+        a[..., i] = (r - (U * here).sum(axis=-1)) / D
+        here[..., :3] += axis[i] * a[..., i, None]
+        A.append(here)
+    return a
+
+
+def complex_step(model: rbd.Model, q, v, tau, h: float = 1e-30):
+    """``(∂a/∂q, ∂a/∂v)`` of :func:`aba_numpy`, one imaginary step for each column."""
+    n = model.nv
+    q, v, tau = (np.asarray(x, np.clongdouble) for x in (q, v, tau))
+    step, still = 1j * np.longdouble(h) * np.eye(n, dtype=np.longdouble), np.zeros((n, n))
+    steps = np.concatenate([step, still]), np.concatenate([still, step])
+    a = aba_numpy(model, q + steps[0], v + steps[1], np.broadcast_to(tau, (2 * n, n)))
+    slope = (a.imag / np.longdouble(h)).T
+    return slope[:, :n], slope[:, n:]
+
+
+def relative_errors(found: np.ndarray, exact: np.ndarray) -> tuple[float, float]:
+    """Root mean square over the entries that are not zero, and that of the whole matrix."""
+    some, error = np.abs(exact) > 1e-12 * np.abs(exact).max(), found - exact
+    terms = np.sqrt(np.mean((error[some] / exact[some]) ** 2))
+    return float(terms), float(np.sqrt((error**2).sum() / (exact**2).sum()))
+
+
+def accuracy(report: Report, lengths, samples: int) -> list[Table]:
+    """One row a length: the errors of all methods on serial chains, of entries and of matrices."""
+    tables = [report.table(f"Accuracy of {what}") for what in ("entries", "matrices")]
+    for n in lengths:
+        model = load(f"chain{n}", "float64")
+        s, cells = states(model, samples), {}
+        exact = [complex_step(model, *x) for x in zip(s.q, s.v, s.tau, strict=True)]
+        for name, method in METHODS.items():
+            found = jax.jit(jax.vmap(partial(method, model)))(s.q, s.v, s.tau)[:2]
+            errors = [
+                [relative_errors(np.asarray(y[k]), x) for y, x in zip(found, exact[k], strict=True)]
+                for k in range(samples)
+            ]
+            cells[name] = np.mean(errors, axis=(0, 1))
+        for k, table in enumerate(tables):
+            table.add(N=n, **{name: float(x[k]) for name, x in cells.items()})
+        report.write()
+    if len(lengths) > 2:
+        fits, x = report.table("Slopes of the errors"), np.log(lengths)
+        for name in METHODS:
+            y = [np.log(column(table, name)) for table in tables]
+            slopes = [float(np.polyfit(x, z, 1)[0]) for z in y]
+            fits.add(method=name, entries=slopes[0], matrices=slopes[1])
+    return tables
+
+
+def atlas(dtype="float64") -> rbd.Model:
+    """A floating humanoid with the joints of Atlas: back 3, neck 1, arms 2 × 7, legs 2 × 6."""
+    x, y, z = np.eye(3)
+    limbs = {"back": ("pelvis", (0, 0, 0.15), 0.1, 6.0, (z, y, x)),
+             "neck": ("back2", (0, 0, 0.5), 0.1, 2.0, (y,))}  # fmt: skip
+    for side, s in (("l", 1), ("r", -1)):
+        limbs[f"{side}_arm"] = "back2", (0, 0.25 * s, 0.4), 0.15, 3.0, (z, x, y, x, y, x, y)
+        limbs[f"{side}_leg"] = "pelvis", (0, 0.09 * s, 0), 0.2, 5.0, (z, x, y, y, y, x)
+    links = [rbd.LinkSpec("pelvis", 15.0, np.array([0, 0, 0.05]), np.diag([0.13, 0.11, 0.12]))]
+    joints = []
+    for name, (parent, start, length, mass, axes) in limbs.items():
+        sign = 1 if name in ("back", "neck") else -1
+        for k, axis in enumerate(axes):
+            inertia = mass * length**2 * np.diag([0.3, 0.25, 0.2])
+            p = np.array(start, float) if k == 0 else np.array([0, 0, sign * length])
+            com = np.array([0.01, 0.02, 0.5 * sign * length])
+            links.append(rbd.LinkSpec(f"{name}{k}", mass, com, inertia))
+            above = parent if k == 0 else f"{name}{k - 1}"
+            joint = rbd.JointSpec(f"{name}_j{k}", "revolute", above, f"{name}{k}", p=p, axis=axis)
+            joints.append(joint)
+    spec = rbd.RobotSpec("atlas_sized", tuple(links), tuple(joints))
+    return rbd.build_model(spec, floating_base=True, dtype=dtype)
+
+
+def _pinocchio(model: rbd.Model, last: str) -> list:
+    try:
+        import pinocchio as pin
+    except ImportError:
+        return []
+    from ._peers.description import to_urdf
+    from ._pinocchio import loop
+
+    theirs = pin.buildModelFromXML(to_urdf(model)[0], pin.JointModelFreeFlyer())
+    call = pin.computeRNEADerivatives if last == "a" else pin.computeABADerivatives
+
+    def rival(s):
+        q = np.asarray(s.q, float)[:, [0, 1, 2, 4, 5, 6, 3, *range(7, model.nq)]]  # xyzw there
+        rest = (np.asarray(x, float) for x in (s.v, getattr(s, last)))
+        made = loop(call, theirs, list(zip(q, *rest, strict=True)))
+        made.name = "Pinocchio"
+        return made
+
+    return [rival]
+
+
+def humanoid(report: Report, dtypes, batch: int, seconds: float) -> None:
+    """One row a function and dtype: derivatives of the robot of the size of Atlas."""
+    table = report.table(f"A robot of the size of Atlas, batch {batch}, µs")
+    inverse = {"IDSVA": rbd.inverse_dynamics_derivatives, "RNEACR": baselines.rneacr}
+    for dtype in dtypes:
+        model = atlas(dtype)
+        for label, methods, last in (("ID", inverse, "a"), ("FD", METHODS, "tau")):
+            rivals = _pinocchio(model, last)
+            made, difference = explicit.contest(model, batch, seconds, methods, last, rivals)
+            cells = {p.name: p.median for p in made}
+            table.add(function=label, nv=model.nv, dtype=dtype, **cells, difference=difference)
+            report.write()
+
+
+def main(options) -> None:
+    """Accuracy in float64; the robot of the size of Atlas in every dtype."""
+    report = Report("singh", options, ABOUT)
+    lengths = (2, 4) if options.tiny else LENGTHS
+    tables = accuracy(report, lengths, 2 if options.tiny else 4)
+    batch = options.batch or (4 if options.tiny else 128)
+    dtypes = options.dtypes[:1] if options.tiny else options.dtypes
+    humanoid(report, dtypes, batch, options.seconds)
+    x, y = "degrees of freedom N", "relative error"
+    panels = [
+        Lines(f"Derivatives of FD, {what}", x, y, lengths, {k: column(t, k) for k in METHODS}, (1,))
+        for what, t in zip(("entries", "matrices"), tables, strict=True)
+    ]
+    draw(report, panels)
