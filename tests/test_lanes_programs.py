@@ -44,6 +44,7 @@ def floats(x, y):
     out["select"] = lax.select(x > y, x, y)
     out["whole power"] = lax.pow(x, jnp.clip(jnp.nan_to_num(y), -3, 3).astype("int32"))
     out |= {f"to {d}": x.astype(d) for d in [*INTEGERS, "float32", "float64", "bool"]}
+    out["log2"] = jnp.log2(x)
     out["precision"] = lax.reduce_precision(x, 11, 52)
     out["bits"] = lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}")
     return out
@@ -615,6 +616,15 @@ def test_every_rule_is_tested():
     for f, args in programs:
         visit(jax.make_jaxpr(f)(*args).jaxpr)
     aliases = {name for name in RULES if name.replace("_", "-") in seen}
-    inner = {"add_any", "closed_call", "empty", "empty2", "pcast", "pvary"}  # made by JAX itself
+    inner = {
+        "add_any",
+        "closed_call",
+        "empty",
+        "empty2",
+        "eval_jaxpr",
+        "pcast",
+        "pvary",
+    }  # made by JAX itself
+    inner |= {"log2", "one_minus_square"}  # not in every version
     left = set(RULES) - seen - aliases - inner
     assert not left, " ".join(sorted(left))

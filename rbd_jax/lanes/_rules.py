@@ -40,9 +40,9 @@ def _register_maps() -> None:
 _register_maps()
 
 
-@rule("jit", "closed_call", "remat2", "custom_jvp_call", "custom_vjp_call")
+@rule("jit", "closed_call", "eval_jaxpr", "remat2", "custom_jvp_call", "custom_vjp_call")
 def _call(r: Reader, eqn, *ins):
-    names = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+    names = ("jaxpr", "call_jaxpr")
     jaxpr, consts = parts(next(eqn.params[n] for n in names if n in eqn.params))
     return r.run(jaxpr, consts, list(ins))
 
@@ -87,6 +87,16 @@ def _pow(r: Reader, eqn, x, y):
 @rule("square")
 def _square(r: Reader, eqn, x):
     return r.map("mul", x, x)
+
+
+@rule("one_minus_square")
+def _one_minus_square(r: Reader, eqn, x):
+    return r.map("sub", constant(x.dtype.type(1)), r.map("mul", x, x))
+
+
+@rule("log2")
+def _log2(r: Reader, eqn, x):
+    return r.map("mul", constant(x.dtype.type(1 / np.log(2))), r.map("log", x))
 
 
 @rule("integer_pow")
