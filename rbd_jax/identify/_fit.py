@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..derivatives.rules import forward_dynamics, inverse_dynamics
 from ..model import Model
-from ._convex import learnt
+from ._convex import learned_values
 from ._linear import (
     TERMS,
     WIDTH,
@@ -18,9 +18,9 @@ from ._linear import (
     regression,
     with_linear_parameters,
 )
-from ._minimise import Options, minimise, rms
+from ._minimize import Options, minimize, rms
 from ._parameters import Parameters
-from ._solve import Fit
+from ._solve import Fit, Progress
 from .data import Dataset, required
 
 
@@ -75,9 +75,11 @@ def fit_torques(
     loss: str = "squares",
     width: float = WIDTH,
     start: Float[Array, " k"] | None = None,
-    max_steps: int = 100,
+    max_steps: int = 500,
     tol: float | None = None,
     solver: Any = None,
+    throw: bool = True,
+    progress: Progress | None = None,
 ) -> Fit:
     """Fit by inverse dynamics: ``minimise Σ loss((τ(z) − τ) / σ) + prior · Σ entropic distance``.
 
@@ -122,25 +124,25 @@ def fit_torques(
     def errors(model: Model) -> Array:
         return predicted_torques(model, data, width) - measured
 
-    options = Options(prior, loss, max_steps, tol, solver)
-    if loss != "squares" or not all(block.leaf in TERMS for block in learn.blocks):
-        return minimise(learn, errors, measured, sigma, start, options)
+    options = Options(prior, loss, max_steps, tol, solver, throw, progress)
+    if not all(block.leaf in TERMS for block in learn.blocks):
+        return minimize(learn, errors, measured, sigma, start, options)
     terms = tuple(t for t in TERMS if any(block.leaf == t for block in learn.blocks))
     Y, tau = regression(learn.nominal, data, terms, width)
     theta = linear_parameters(learn.nominal, terms)
     left = tau - jnp.einsum("nvp,p->nv", Y, theta, precision="highest")
     places = with_linear_parameters(learn.nominal, jnp.arange(theta.size, dtype=tau.dtype), terms)
-    Y = Y[..., learnt(learn, places).astype(jnp.int32)]
+    Y = Y[..., learned_values(learn, places).astype(jnp.int32)]
 
-    def equations(s: Array) -> Float[Array, "m k"]:
-        W = jnp.concatenate([Y, left[..., None]], axis=-1) / s[None, :, None]
+    def equations(factor: Array) -> Float[Array, "m k"]:
+        W = jnp.concatenate([Y, left[..., None]], axis=-1) * factor[..., None]
         return jnp.linalg.qr(W.reshape(-1, W.shape[-1]), mode="r")
 
     def linear(model: Model) -> Array:
-        x = learnt(learn, model) - learnt(learn, learn.nominal)
+        x = learned_values(learn, model) - learned_values(learn, learn.nominal)
         return jnp.einsum("nvp,p->nv", Y, x, precision="highest") - left
 
-    return minimise(learn, linear, measured, sigma, start, options, equations)
+    return minimize(learn, linear, measured, sigma, start, options, equations)
 
 
 def fit_accelerations(
@@ -152,9 +154,11 @@ def fit_accelerations(
     loss: str = "squares",
     width: float = WIDTH,
     start: Float[Array, " k"] | None = None,
-    max_steps: int = 100,
+    max_steps: int = 500,
     tol: float | None = None,
     solver: Any = None,
+    throw: bool = True,
+    progress: Progress | None = None,
 ) -> Fit:
     """Fit by forward dynamics: errors are those of accelerations (rad/s², m/s²).
 
@@ -167,5 +171,5 @@ def fit_accelerations(
     def errors(model: Model) -> Array:
         return predicted_accelerations(model, data, width) - measured
 
-    options = Options(prior, loss, max_steps, tol, solver)
-    return minimise(learn, errors, measured, sigma, start, options)
+    options = Options(prior, loss, max_steps, tol, solver, throw, progress)
+    return minimize(learn, errors, measured, sigma, start, options)

@@ -13,7 +13,8 @@ from ..simulate._rollout import rollout
 from ._chain import Chain, compressed
 from ._linear import WIDTH, friction_torque
 from ._parameters import Parameters
-from ._solve import prior_residuals, robust
+from ._losses import loss_root
+from ._solve import prior_residuals
 from .data import Dataset, required
 
 
@@ -111,10 +112,10 @@ class Windows(eqx.Module):
         (tau,) = required("fit_trajectories", window, "tau")
         q, v = simulated(model, q0, v0, tau, self.dt, **options)
         miss = jax.vmap(lambda a, b: difference(nominal, a, b))(window.q, q)
-        parts = [robust(self.loss, miss / self.q_sigma)]
+        parts = [loss_root(self.loss, miss / self.q_sigma)]
         if self.v_sigma is not None:
             (measured,) = required("fit_trajectories", window, "v")
-            parts.append(robust(self.loss, (v - measured) / self.v_sigma))
+            parts.append(loss_root(self.loss, (v - measured) / self.v_sigma))
         r = jnp.concatenate(parts, axis=1)
         return jnp.where(follows, r.at[-1].set(0), r).reshape(-1), q[-1], v[-1]
 
