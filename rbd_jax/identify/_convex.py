@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from ..model import Model
 from ._charts import LogCholesky, Positive, Real
-from ._cones import Cone, carried, cone_of, cone_steps, matrices, ones, step_length
+from ._cones import Cone, rescaled_dual, cone_of, cone_steps, matrices, ones, step_length
 from ._parameters import Parameters
 from ._solve import Progress, report
 
@@ -96,7 +96,7 @@ def convex_fit(
         a = step_length(steps, Z)
         x = [y + a * jnp.einsum("npk,nk->np", c.T, e, precision="highest").reshape(y.shape)
              for y, c, e in zip(x, cones, d, strict=True)]  # fmt: skip
-        Z = [carried(z + a * dZ, a * D) for z, (D, dZ) in zip(Z, steps, strict=True)]
+        Z = [rescaled_dual(z + a * dZ, a * D) for z, (D, dZ) in zip(Z, steps, strict=True)]
         done = (w <= weight) & (length < tol)
         traces = sum(jnp.trace(z, axis1=-2, axis2=-1).sum() for z in Z)
         mean = traces / max(sum(z.shape[0] * z.shape[1] for z in Z), 1)
