@@ -11,7 +11,7 @@ import typer
 
 import rbd_jax as rbd
 
-from ..simulate._integrators import resolve
+from ..simulate import resolve_integrator
 from . import _robots
 from ._show import console, machine, progress_bar
 
@@ -80,7 +80,7 @@ def _simulate(model, batch, steps, dt, stride, integrator, controls, speed, seed
     M = jax.vmap(lambda q: jnp.diagonal(rbd.crba(model, q)))(q)
     driven = jnp.asarray(np.array(model.topology.kinds)[model.topology.dof_bodies] != "free")
     # an integrator with memory would forget it between two pieces
-    most = 1 if hasattr(resolve(integrator), "advance") else 20
+    most = 1 if hasattr(resolve_integrator(integrator), "advance") else 20
     pieces = next(n for n in range(min(most, steps // stride), 0, -1) if steps // stride % n == 0)
     piece = steps // pieces
 
