@@ -9,7 +9,7 @@ from support.helpers import assert_close, jit, quaternion_slices, random_state, 
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.simulate import ControlledRobot, VectorField, adaptive_rollout
+from rbd_jax.simulate import RESULTS, ControlledRobot, VectorField, adaptive_rollout
 
 diffrax = pytest.importorskip("diffrax")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
