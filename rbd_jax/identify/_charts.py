@@ -1,7 +1,7 @@
 """Charts: one-to-one smooth maps between parameter values and unconstrained coordinates.
 
-A chart works on stacked rows: ``coordinates(x)`` gives (n, k), and ``value(z)`` is its exact inverse.
-Derivatives of both are those of autodiff.
+A chart works on stacked rows: ``coordinates(x)`` gives (n, k), and ``value(z)`` is its exact
+inverse. Derivatives of both are those of autodiff.
 """
 
 import equinox as eqx
@@ -138,8 +138,8 @@ class LogCholesky(eqx.Module):
 
     Source: Rucker, Wensing, "Smooth parameterization of rigid-body inertia", 2022: coordinates
     (α, d1, d2, d3, s12, s23, s13, t1, t2, t3) of an upper triangular factor of the
-    pseudo-inertia. Here it is the factor of ``U₀⁻¹ P U₀⁻ᵀ``. So the coordinates are dimensionless and
-    of order one for every body, and they are zero at the nominal inertia ``P₀ = U₀ U₀ᵀ``.
+    pseudo-inertia. Here it is the factor of ``U₀⁻¹ P U₀⁻ᵀ``. So the coordinates are dimensionless
+    and of order one for every body, and they are zero at the nominal inertia ``P₀ = U₀ U₀ᵀ``.
     """
 
     U0: Float[Array, "n 4 4"]
@@ -196,8 +196,8 @@ def check_inside(chart: Chart, x, names: tuple[str, ...], what: str) -> None:
         remedies = {
             Positive: "start from a positive value, or use chart=Real()",
             Bounded: "start between the bounds",
-            LogCholesky: "no mass distribution has this inertia; repair it with rbd_jax.identify.made_consistent",
-            InEllipsoid: "no mass distribution within the ellipsoid has this inertia; use a larger ellipsoid",
+            LogCholesky: "no mass distribution has this inertia; see identify.made_consistent",
+            InEllipsoid: "no mass distribution within the ellipsoid has this inertia; enlarge it",
         }
         kind = type(chart)
         raise ValueError(

@@ -2,7 +2,8 @@
 
 Letters: P is the pseudo-inertia of a body, or a positive number as a 1×1 matrix, and ``P = L Lᵀ``.
 Everything else is scaled by L. Z is the dual variable, ``Z = N Nᵀ``; on the central path it is
-``w 1``. D is a step, ``dP = L D Lᵀ``, and d are its components in a basis E of the symmetric matrices.
+``w 1``. D is a step, ``dP = L D Lᵀ``, and d are its components in a basis E of the symmetric
+matrices.
 """
 
 from typing import NamedTuple

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from ..model import Model
 from ._charts import LogCholesky, Positive, Real
-from ._cones import Cone, rescaled_dual, cone_of, cone_steps, matrices, ones, step_length
+from ._cones import Cone, cone_of, cone_steps, matrices, ones, rescaled_dual, step_length
 from ._parameters import Parameters
 from ._solve import Progress, report
 

@@ -38,7 +38,7 @@ class Dynamics(eqx.Module):
         """Accelerations, arguments as :func:`rbd_jax.forward_dynamics`."""
 
     def driven(self, tau: Float[Array, " nv"], f_ext: Float[Array, "nb 6"] | None = None):
-        """``acceleration(t, q, v)`` under constant torques and wrenches, as integrators expect it."""
+        """``acceleration(t, q, v)`` under constant torques and wrenches, for integrators."""
         return DrivenDynamics(self, tau, f_ext)
 
     def integrator(self, method: str | Callable = "semi_implicit_euler") -> "Stepper":

@@ -52,7 +52,7 @@ class Hamiltonian(Dynamics):
         return T + self.potential.energy(self.model, q)
 
     def __call__(self, q, v, tau, f_ext=None):
-        """Accelerations ``a = W ṗ + Ẇ p``. Raises ValueError for a wrong shape or if f_ext is given."""
+        """Accelerations ``a = W ṗ + Ẇ p``. Raises ValueError for wrong shapes or a given f_ext."""
         self._checked(q=q, v=v, tau=tau, f_ext=f_ext)
         m, W = self.model, self.inverse_mass
         p = self.momentum(q, v)

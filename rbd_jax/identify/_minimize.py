@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model import Model
-from ..simulate.outcome import throw_unless_successful
+from ..simulate import throw_unless_successful
 from ._convex import convex_fit, is_convex, learned_values, linear_residuals
 from ._losses import check_loss, loss_root, loss_weight
 from ._parameters import Parameters
@@ -131,7 +131,7 @@ def minimize(
     r, J = residuals(z, given), jax.jacfwd(residuals)(z, given)
     model = learn.model(z)
     roots = loss_root(loss, left / s[None]), prior_residuals(learn, z, model, weight)
-    cost = 0.5 * sum(jnp.sum(x * x) for x in roots)
+    cost = 0.5 * jnp.sum(jnp.concatenate([x.reshape(-1) for x in roots]) ** 2)
     result = result_of(stationary(J, r), cost, steps, max_steps)
     fit = Fit(model, z, covariance_of(J), s, cost, result, steps)
     return throw_unless_successful(fit, result) if options.throw else fit

@@ -56,7 +56,7 @@ def _reversed(A: Float[Array, "*b 4 4"]) -> Float[Array, "*b 4 4"]:
 def relative_factor(
     U0: Float[Array, "*b 4 4"], I10: Float[Array, "*b 10"]
 ) -> Float[Array, "*b 4 4"]:
-    """``U₀⁻¹ U``, the factor of ``U₀⁻¹ P U₀⁻ᵀ``. It is dimensionless, and the identity if P = P₀."""
+    """``U₀⁻¹ U``, the factor of ``U₀⁻¹ P U₀⁻ᵀ``; dimensionless, and the identity if P = P₀."""
     U = upper_cholesky(inertia.pseudo(I10))
     return _reversed(solve_lower(_reversed(U0), _reversed(U)))
 
@@ -77,8 +77,8 @@ def entropic_residuals(
 ) -> Float[Array, "*b 10"]:
     """Ten smooth residuals whose squares add up to :func:`entropic_distance`, for least squares.
 
-    With ``X = U₀⁻¹ U`` the distance is ``Σ_{i<j} X_ij² + Σ_i (X_ii² − 2 log X_ii − 1)``. Each term is
-    the square of a smooth function of the entry or of its logarithm.
+    With ``X = U₀⁻¹ U`` the distance is ``Σ_{i<j} X_ij² + Σ_i (X_ii² − 2 log X_ii − 1)``. Each term
+    is the square of a smooth function of the entry or of its logarithm.
     """
     X = relative_factor(U0, I10)
     diagonal = entropic_root(jnp.log(jnp.diagonal(X, axis1=-2, axis2=-1)))

@@ -10,7 +10,8 @@ class Dataset(eqx.Module):
     """Samples of motions. A quantity that was not recorded is None.
 
     All arrays have the same leading axes, either samples (N,), or trajectories and samples (B, T).
-    It is a pytree: ``jax.tree.map(lambda x: x[:100], data)`` cuts it, and ``jax.vmap`` maps over it.
+    It is a pytree: ``jax.tree.map(lambda x: x[:100], data)`` cuts it, and ``jax.vmap`` maps over
+    it.
     """
 
     t: Float[Array, "*b"] | None
@@ -77,7 +78,7 @@ def required(name: str, data: Dataset, *what: str) -> tuple[Array, ...]:
     missing = [w for w in what if getattr(data, w) is None]
     if missing:
         raise ValueError(
-            f"{name}: the data have no {missing}; rbd_jax.identify.filter_and_differentiate computes "
-            "v and a from recorded t and q"
+            f"{name}: the data have no {missing}; if it is v or a, compute it with "
+            "rbd_jax.identify.filter_and_differentiate"
         )
     return tuple(getattr(data, w) for w in what)
