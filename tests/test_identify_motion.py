@@ -13,7 +13,7 @@ import rbd_jax as rbd
 from rbd_jax import identify
 from rbd_jax.identify import choose
 from rbd_jax.identify._chain import Chain, chain_cost, compressed, solve_chain
-from rbd_jax.identify._straight import straight_step
+from rbd_jax.identify._shooting import linear_step
 
 LOAD = (
     '<robot name="swing"><link name="base"/>'
@@ -151,11 +151,11 @@ def test_chain_of_states_is_solved_as_a_whole():
     assert_close(again.z, found.z, atol=1e-12)
 
 
-def test_straight_steps_stay_within_what_bodies_can_be():
+def test_linear_steps_stay_within_what_bodies_can_be():
     m = rbd.load_urdf(LOAD)
     learn, size = _unknown(m), jnp.array([0.1, 100.0])
     dz = jnp.cos(jnp.arange(12.0))
-    z, a = jax.jit(jax.vmap(lambda s: straight_step(learn, learn.start, s * dz)))(size)
+    z, a = jax.jit(jax.vmap(lambda s: linear_step(learn, learn.start, s * dz)))(size)
 
     def look(z):
         new = jax.vmap(learn.model)(z)

@@ -83,7 +83,7 @@ def test_hybrid_accelerations_by_each_recursion():
     forms, expected = quick_jit(run)(m, s)
     for form in forms:
         assert_close(form, expected, atol=1e-11)
-    with pytest.raises(ValueError, match="equation is 75, expected 72, 73 or 74"):
+    with pytest.raises(ValueError, match="equation must be 72, 73 or 74, got 75"):
         inspect.unwrap(screw.hybrid_accelerations)(m, s.q, s.v, s.a, 75)
 
 

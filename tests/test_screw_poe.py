@@ -265,38 +265,38 @@ def test_joint_data_and_options_reach_the_model():
 def test_errors_say_what_to_do():
     X, B, M = _screws(("revolute", "spherical")), _poses(2), _inertias(2)
     fail = lambda match: pytest.raises(ValueError, match=match)  # noqa: E731
-    with fail(r"'joint1': a rotation needs \|ω\| = 1, got 2; rescale"):
+    with fail(r"'joint1': a rotation must have \|ω\| = 1, got 2; rescale"):
         screw.from_body_screws([2 * X[0], X[1]], B, M)
-    with fail(r"a translation needs \|v\| = 1"):
+    with fail(r"a translation must have \|v\| = 1"):
         screw.from_body_screws([[0, 0, 0, 0, 0, 2.0], X[1]], B, M)
-    with fail("needs 1, 3 or 6 rows, got 2"):
+    with fail("it must have 1, 3 or 6 rows, got 2"):
         screw.from_body_screws([X[0], X[1][:2]], B, M)
-    with fail("3 rows are not those of a spherical joint"):
+    with fail("3 rows are not a spherical joint"):
         screw.from_body_screws([X[0], X[1][::-1]], B, M)
-    with fail(r"inertia of 'link2' is not of the form"):
+    with fail(r"inertia of 'link2' does not have the form"):
         screw.from_body_screws(X, B, [M[0], M[1] + np.diag([0.0, 0, 0, 1, 0, 0])])
-    with fail("parents .* must come before"):
+    with fail("parents .*: every parent must come before"):
         screw.from_body_screws(X, B, M, [1, -1])
-    with fail("B: needs 2 finite matrices 4 × 4, one a body, got shape"):
+    with fail("B must be 2 finite matrices 4 × 4, one for each body; got shape"):
         screw.from_body_screws(X, B[:1], M)
-    with fail("A: needs 2 finite matrices"):
+    with fail("A must be 2 finite matrices"):
         screw.from_spatial_screws(X, M, B[:1])
     for bad in (np.diag([2.0, 2, 2, 1]), np.diag([1.0, 1, -1, 1]), np.ones((4, 4))):
-        with fail("B: number 1 is no rigid motion"):
+        with fail("B: matrix 1 is not a rigid motion"):
             screw.from_body_screws(X, [B[0], bad], M)
-        with fail("tool: number 0 is no rigid motion"):
+        with fail("tool: matrix 0 is not a rigid motion"):
             screw.from_body_screws(X, B, M, tool=bad)
-        with fail("S_child: number 0 is no rigid motion"):
+        with fail("S_child: matrix 0 is not a rigid motion"):
             screw.from_joint_screws(X, B, [bad, B[1]], M)
-    with fail("S_parent: needs 2 finite matrices"):
+    with fail("S_parent must be 2 finite matrices"):
         screw.from_joint_screws(X, B[:1], B, M)
-    with fail("inertia: needs 2 finite matrices 6 × 6"):
+    with fail("inertia must be 2 finite matrices 6 × 6"):
         screw.from_body_screws(X, B, np.zeros((2, 3, 3)))
     with fail("link 'link2' has mass -1.0"):
         screw.from_body_screws(X, B, [M[0], np.diag([1.0, 1, 1, -1, -1, -1])])
-    with fail("parents has 1 entries for 2 screws"):
+    with fail("parents has 1 entries, but there are screws of 2 joints"):
         screw.from_spatial_screws(X, M, B, [-1])
-    with fail("parents .* must come before"):
+    with fail("parents .*: every parent must come before"):
         screw.from_spatial_screws(X, M, B, [1, -1])
     with fail("joint_data has 1 entries for 2 screws"):
         screw.from_body_screws(X, B, M, joint_data=[{}])
@@ -305,5 +305,5 @@ def test_errors_say_what_to_do():
     with fail("needs n = 1 matrices"):
         screw.from_modern_robotics(B, M, X[0][:, None])
     m = screw.from_body_screws(X, B, M)
-    with fail(r"frames must be one on each of the 2 bodies that carry a frame.*\[0, 0\]"):
+    with fail(r"frames must name one frame on each of the 2 bodies with frames.*\[0, 0\]"):
         screw.body_screws(m, ["link1", "link1"])

@@ -78,12 +78,14 @@ def test_six_parameters_of_named_joints():
     geometry = screw.Geometry.of_joints(m, ("joint2", "joint5"))
     assert geometry.bodies == (1,) * 6 + (4,) * 6 and geometry.screws.shape == (12, 6)
     assert len(screw.Geometry.of_joints(m).bodies) == 6 * m.nb
-    with pytest.raises(ValueError, match="no joints .'elbow'.; known are"):
+    with pytest.raises(KeyError, match="has no joint 'elbow'"):
         screw.Geometry.of_joints(m, ("elbow",))
     for wrong in (-1, m.nb):
-        with pytest.raises(ValueError, match="has bodies 0 … 6"):
+        with pytest.raises(ValueError, match="has the bodies 0 to 6"):
             screw.with_geometry(m, screw.Geometry((wrong,), jnp.eye(6)[:1]), jnp.zeros(1))
-    with pytest.raises(ValueError, match=r"12 parameters needs .* pi \(12,\), got .* \(1,\)"):
+    with pytest.raises(
+        ValueError, match=r"12 parameters: screws must .* pi \(12,\), got .* \(1,\)"
+    ):
         screw.with_geometry(m, geometry, jnp.zeros(1))
 
 
