@@ -1,4 +1,4 @@
-"""Fits by torque as convex programs: the best physical robot, from any start, of any data."""
+"""Fits to torques as convex programs find the best physical robot from any start and data."""
 
 import equinox as eqx
 import jax
@@ -15,9 +15,10 @@ from rbd_jax.spatial import inertia
 
 
 def test_thousands_of_fits_at_once_from_bad_starts():
-    """2000 recordings with noise of their own, each with a wrong robot of its own to start from.
+    """2000 recordings, each with its own noise and its own wrong robot to start from.
 
-    All are physical, and the 95 % intervals of damping and friction hold the truth in 95 % of them.
+    All fits are physical. The 95 % intervals of damping and friction contain the truth in 95 % of
+    the fits.
     """
     clean, data = recorded(40)
     m, count = robot(), 2000
@@ -50,11 +51,11 @@ def test_thousands_of_fits_at_once_from_bad_starts():
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [12, 4])
 def test_few_and_noisy_data(count):
-    """Fewer equations than unknowns, much noise, no prior: one best robot, at the border.
+    """With fewer equations than unknowns, much noise and no prior, there is one best robot.
 
-    That it is the best of all is seen from the slope towards other robots, which is nowhere
-    negative: in the parameters themselves the problem is convex. The unconstrained estimate would
-    be beyond the border in most of these.
+    The slope of the cost towards other robots is nowhere negative. So the robot is the best one,
+    because the problem is convex in the parameters themselves. Most of these robots are at the
+    border of physical consistency, and the unconstrained estimate would be beyond it.
     """
     m, s, sigma = robot(), states(count, 7), 20 * SIGMA
     clean = pinocchio_torques(m, THREE, s.q, s.v, s.a)

@@ -1,4 +1,4 @@
-"""Fits to data of Pinocchio and MuJoCo: right, certain of it, physical, thousands at once."""
+"""Fits to data of Pinocchio and MuJoCo: accuracy, covariance, and physical consistency."""
 
 from functools import cache
 
@@ -32,7 +32,7 @@ def states(n: int, seed: int = 0):
 
 @cache
 def recorded(n: int = 200):
-    """Torques of Pinocchio, with dry friction added, and noise."""
+    """Torques of Pinocchio with added dry friction and noise."""
     m, s = robot(), states(n)
     clean = pinocchio_torques(m, THREE, s.q, s.v, s.a)
     clean = clean + np.asarray(m.friction) * np.tanh(np.asarray(s.v) / 0.01)
@@ -40,7 +40,7 @@ def recorded(n: int = 200):
 
 
 def _wrong(m, seed=0, size=1.0):
-    """A physical robot, far from the true one."""
+    """A physical robot that is far from the true one."""
     block = choose(m, "inertia")
     key = jax.random.key(seed)
     far = jax.jit(lambda m, z: block.put(m, z))(
@@ -55,13 +55,13 @@ def all_linear(m):
 
 
 def _base_error(model, base):
-    """Base parameters of a fit less the true ones, in base coordinates."""
+    """The error of a fit's base parameters."""
     truth = base.B @ np.asarray(identify.linear_parameters(robot()))
     return base.B @ np.asarray(identify.linear_parameters(model)) - truth
 
 
 def test_torques_identify_everything_that_can_be():
-    """From a bad start: base parameters as certain as the closed form says, physical throughout."""
+    """From a bad start, base parameters are as accurate as the closed form, and physical."""
     _, data = recorded()
     learn = all_linear(_wrong(robot(), size=0.6))
     base = identify.base_parameters(robot())
@@ -87,7 +87,7 @@ def test_torques_identify_everything_that_can_be():
 
 
 def test_single_precision():
-    """The same robot within its intervals, from data, start and arithmetic in float32."""
+    """Data, start and arithmetic in float32 give the same robot within its intervals."""
     _, data = recorded()
     m = robot()
     block = choose(m, "inertia", "three")
@@ -104,7 +104,7 @@ def test_single_precision():
 
 
 def test_single_precision_without_noise():
-    """What is left of exact data is rounding: no smaller noise is made of it, and no NaN."""
+    """With exact data only rounding errors are left. The fit neither follows them nor gives NaN."""
     m = cast(rbd.samples.chain(2), jnp.float32)
     samples = [identify.excitation(m, jax.random.key(k)).sample(m, 20) for k in range(16)]
     data = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *samples)
@@ -118,7 +118,7 @@ def test_single_precision_without_noise():
 
 @pytest.mark.slow
 def test_geometry_and_gravity_from_torques():
-    """What is not linear: lengths, an axis, the direction of gravity, along with a load."""
+    """Nonlinear parameters: lengths, an axis and the direction of gravity, together with a load."""
     _, data = recorded()
     m = robot()
 
@@ -146,7 +146,7 @@ def test_geometry_and_gravity_from_torques():
 
 @pytest.mark.slow
 def test_fewer_equations_than_unknowns():
-    """Six for ten that enter nonlinearly, without a prior: all are met, near the nominal robot."""
+    """Six equations for ten nonlinear unknowns, without a prior: a nearby robot solves them all."""
     m, s = robot(), states(2)
     data = dataset(s.q, s.v, s.a, jnp.asarray(pinocchio_torques(m, THREE, s.q, s.v, s.a)))
     m = eqx.tree_at(lambda m: m.friction, m, jnp.zeros(3))
@@ -165,7 +165,7 @@ def test_fewer_equations_than_unknowns():
     print("steps", fit.steps, "left", jnp.abs(left).max(), "away", away, "deviation", deviation)
     assert bool(fit.converged) and float(jnp.abs(left).max()) < 1e-6
     assert float(away.max()) < 0.5
-    assert float(deviation.max()) > 100  # said to be unknown, but for what holds it
+    assert float(deviation.max()) > 100  # the data do not determine them
 
 
 @pytest.mark.slow
@@ -190,7 +190,7 @@ def test_robust_losses_ignore_outliers(loss):
 
 @pytest.mark.slow
 def test_accelerations_of_mujoco():
-    """Torques are known, accelerations measured: damping, armature and a load from them."""
+    """Damping, armature and a load from known torques and measured accelerations."""
     m = eqx.tree_at(lambda m: m.friction, robot(), jnp.zeros(3))
     s = states(200, 3)
     tau = MuJoCo(m, THREE).torques(s.q, s.v, s.a)
@@ -199,7 +199,7 @@ def test_accelerations_of_mujoco():
 
     def blocks(m):
         parts = choose(m, "damping"), choose(m, "armature", "j3"), choose(m, "inertia", "three")
-        return parts  # rotors of j1 and j2 would hide behind an even change of the last inertia
+        return parts  # The data cannot separate rotors of j1 and j2 from the last inertia.
 
     true = identify.Parameters(m, *blocks(m))
     start = true.model(true.start + 0.3 * jnp.sin(jnp.arange(float(true.start.size))))
@@ -215,7 +215,7 @@ def test_accelerations_of_mujoco():
 
 
 def test_parameters_by_gradients_of_batches():
-    """The training loop of networks fits charts as well."""
+    """The training loop of networks also fits coordinates of charts."""
     optax = pytest.importorskip("optax")
     _, data = recorded()
     m = robot()

@@ -1,4 +1,4 @@
-"""Models from screws alone: all forms of the product of exponentials are the same robot."""
+"""Models from screws alone: all forms of the product of exponentials give the same robot."""
 
 import equinox as eqx
 import jax
@@ -28,7 +28,7 @@ def _inertias(n: int) -> np.ndarray:
 
 
 def _screws(kinds: tuple[str, ...]) -> list[np.ndarray]:
-    """Joint screws in general position: axes that miss the origin of the frame."""
+    """Joint screws in general position. Their axes do not pass through the frame's origin."""
     rows = []
     for kind in kinds:
         e, p = RNG.normal(size=(2, 3))
@@ -53,7 +53,7 @@ FRAMES = [f"link{i + 1}" for i in range(len(KINDS))]
 
 @pytest.fixture(scope="module")
 def tree():
-    """A tree of every elementary joint, given by X and B; the arguments and the model."""
+    """A tree with every elementary joint, from X and B: the arguments and the model."""
     n = len(KINDS)
     X, B, M = _screws(KINDS), _poses(n), _inertias(n)
     return (X, B, M), screw.from_body_screws(X, B, M, PARENTS)
@@ -72,7 +72,7 @@ def _all_screws(m):
 
 @pytest.fixture(scope="module")
 def screws(tree):
-    """What ``_all_screws`` gives, as a function of the model and for the tree."""
+    """The function ``_all_screws``, compiled, and its values for the tree."""
     run = quick_jit(_all_screws)
     of = lambda m: jax.tree.map(np.array, run(m))  # noqa: E731
     return of, of(tree[1])
@@ -109,7 +109,7 @@ def test_all_ways_of_modelling_give_the_same_robot(tree, screws):
     rows = lambda X: [X[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]  # noqa: E731
     of, (_, Y, Z, _, home, above, below, _) = screws
     assert_close(above @ np.linalg.inv(below), B)
-    # §4.4: no body frames at all; the inertias of the assembled robot in the world frame
+    # §4.4: without body frames; inertias are in the world frame at q = 0.
     Ad = [screw.build.adjoint(np.linalg.inv(C)) for C in home]
     in_world = np.array([T.T @ G @ T for T, G in zip(Ad, M, strict=True)])
     plain = screw.from_spatial_screws(rows(Y), in_world, parents=PARENTS)
@@ -127,15 +127,15 @@ def test_all_ways_of_modelling_give_the_same_robot(tree, screws):
 
 @pytest.mark.parametrize("name", ["random_tree", "arm", "only_universal"])
 def test_product_of_exponentials_is_forward_kinematics(name):
-    """(92), (93), by body frames and by frames of choice."""
+    """(92), (93), with body frames and with selected frames."""
     m = model(name)
-    carriers = sorted(set(m.topology.frame_bodies) - {-1})  # all but those inside a joint
-    assert (len(carriers) < m.nb) == bool(m.topology.composites)
+    with_frames = sorted(set(m.topology.frame_bodies) - {-1})  # without the bodies inside a joint
+    assert (len(with_frames) < m.nb) == bool(m.topology.composites)
     # frames that are not the body frames
     turns, moves = RNG.normal(size=(2, len(m.frame_names), 3))
     moved = np.array(_placed(np.concatenate([turns, moves], axis=1)))
     m = eqx.tree_at(lambda m: (m.frame_R, m.frame_p), m, (moved[:, :3, :3], moved[:, :3, 3]))
-    last = [max(i for i, b in enumerate(m.topology.frame_bodies) if b == k) for k in carriers]
+    last = [max(i for i, b in enumerate(m.topology.frame_bodies) if b == k) for k in with_frames]
     q = random_state(m).q
 
     @quick_jit
@@ -143,7 +143,7 @@ def test_product_of_exponentials_is_forward_kinematics(name):
         placed = [rbd.frame_placement(m, q, f) for f in last]
         C = rbd.forward_kinematics(m, q)
         R, p = (jnp.stack(x) for x in zip(*placed, strict=True))
-        rows = np.array(carriers)
+        rows = np.array(with_frames)
         return (
             C,
             (C[0].at[rows].set(R), C[1].at[rows].set(p)),
@@ -183,7 +183,7 @@ def test_modern_robotics_there_and_back():
 
 
 def test_any_chain_in_the_format_of_modern_robotics():
-    """Frames at the centres of mass: the inertias are block diagonal (the notes §6.1)."""
+    """With frames at the centers of mass, inertias are block diagonal (the notes §6.1)."""
     m = model("arm")
     M, G, S = quick_jit(lambda m: screw.to_modern_robotics(m, tool="tool"))(m)
     assert M.shape == (8, 4, 4) and float(np.abs(G[:, :3, 3:]).max()) < 1e-12
@@ -236,17 +236,17 @@ def test_rounded_axes_stay_revolute(dtype, distance):
     (np.float64, 100.0, 1e-9), (np.float64, 0.5, -1e-12),
 ])  # fmt: skip
 def test_small_pitches_stay_helical(dtype, distance, pitch):
-    """A lead of half a millimeter is no rounding in float32, one of a nanometer none in float64."""
+    """Leads of half a millimeter in float32 and of a nanometer in float64 are not rounding."""
     Y, A = (x.astype(dtype) for x in _skew(20, distance, pitch))
     m = screw.from_spatial_screws(Y, _inertias(20), A)
     assert set(m.topology.kinds) == {"helical"}
-    # what rounding of the numbers given changes
+    # the effect of rounding the given numbers
     allowed = 4 * np.finfo(dtype).eps * (1 + distance)
     assert_close(m.pitch, np.full(20, pitch), atol=allowed)
 
 
 def test_far_ball_joints_in_single_precision():
-    """A ball joint 100 m away is one in float32 too."""
+    """A ball joint that is 100 m away is recognized in float32."""
     A = _poses(1)
     A[0, :3, 3] *= 100 / np.linalg.norm(A[0, :3, 3])
     Y = np.eye(6)[:3] @ screw.build.adjoint(A[0]).T

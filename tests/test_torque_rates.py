@@ -32,7 +32,7 @@ def _motion(name):
 
 
 def _nested(m, q, v, rates, f_ext, order):
-    """``dᵏτ/dtᵏ``: each derivative is one along ``(q̇, v̇, …)``; plain autodiff of raw RNEA."""
+    """``dᵏτ/dtᵏ`` by plain autodiff of raw RNEA. Each derivative is along ``(q̇, v̇, …)``."""
 
     def along(f):
         def rate(q, *motion):
@@ -124,7 +124,7 @@ def test_wrong_arguments():
     x = jnp.zeros(3)
     with pytest.raises(ValueError, match="springs act on joints without quaternions"):
         screw.series_elastic_feedforward(ball, rbd.neutral(ball), x, jnp.zeros((3, 3)), x, x)
-    plain = inspect.unwrap(screw.series_elastic_feedforward)  # else the annotations come first
+    plain = inspect.unwrap(screw.series_elastic_feedforward)  # without the check of annotations
     with pytest.raises(
         ValueError, match=r"rates has shape \(2, 2\), expected \(3, nv\) = \(3, 2\)"
     ):
@@ -132,7 +132,7 @@ def test_wrong_arguments():
 
 
 def test_series_elastic_arm_follows_its_flat_output():
-    """Motors driven by the feedforward alone move the links along the planned motion."""
+    """Motors under the feedforward alone move the links along the planned motion."""
     m = samples.chain(3)
     K, B = jnp.array([300.0, 250.0, 120.0]), jnp.array([0.1, 0.08, 0.05])
     planned = lambda t: 0.5 * jnp.sin(jnp.array([1.0, 1.7, 2.3]) * t + jnp.array([0.2, 0.5, 1.0]))  # noqa: E731
@@ -175,7 +175,7 @@ def test_series_elastic_arm_follows_its_flat_output():
 
 
 def test_series_elastic_feedback_makes_deviations_linear():
-    """Each joint's error obeys its own equation of fourth order, whatever the others do."""
+    """Each joint's error obeys its own equation of fourth order, independent of the others."""
     m = samples.chain(3)
     K, B = jnp.array([300.0, 250.0, 120.0]), jnp.array([0.1, 0.08, 0.05])
     poles = jnp.array([8.0, 10.0, 12.0])  # (s + pole)⁴

@@ -48,7 +48,7 @@ class Fit(eqx.Module):
     """Steps of the solver, in all rounds together."""
 
     @property
-    def converged(self) -> Bool[Array, ""]:
+    def converged(self) -> Bool[Array, "*b"]:
         """Whether ``result`` is ``RESULTS.successful``."""
         return self.result == RESULTS.successful
 
