@@ -255,14 +255,23 @@ batching.primitive_batchers[lanes_p] = _batch
 
 def _lower_cpu(ctx, *operands, program: Program, sizes, mapped, linear):
     params = {"program": program, "sizes": sizes, "mapped": mapped, "linear": linear}
-    function = _compiled(ctx, program, sizes, mapped) or partial(plain, **params)
+    if math.prod(sizes):
+        function = _compiled(ctx, program, sizes, mapped) or partial(plain, **params)
+    else:
+        function = partial(_nothing, program, sizes)
     return mlir.lower_fun(function, multiple_results=True)(ctx, *operands)
+
+
+def _nothing(program: Program, sizes, *operands) -> list:
+    """The results for no samples, which nobody has to compile."""
+    del operands
+    return [jnp.zeros((*sizes, *a.shape), a.dtype) for a in program.avals_out]
 
 
 def _compiled(ctx, program: Program, sizes, mapped) -> Callable | None:
     """The call of a kernel, or None where XLA has to do it."""
     exported = ctx.module_context.lowering_parameters.for_export
-    if exported or not math.prod(sizes):
+    if exported:
         return None
     try:
         kernel = kernel_of(program, sizes, mapped)

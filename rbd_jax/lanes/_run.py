@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _loaded
 from ._ir import Unsupported
-from ._kernel import Text, kernel_text, natural_width
+from ._kernel import WIDEST, Text, kernel_text, natural_width
 from ._read import read_program
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
     Raises:
         Unsupported: an operation cannot be compiled, or takes too much memory.
     """
-    key = ("kernel", _shared(sizes, mapped), min(math.prod(sizes), 64) if sizes else 0)
+    key = ("kernel", _shared(sizes, mapped), _widest(sizes))
     if key not in program.derived:
         text, width = text_of(program, sizes, mapped)
         program.derived[key] = Kernel(_loaded.load(text.text, text.symbol), width)
@@ -42,9 +42,7 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
 def text_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> tuple[Text, int]:
     """The LLVM text of the kernel for a batch, and how many samples it computes at a time."""
     block = read_program(program.closed, list(_shared(sizes, mapped)))
-    width = natural_width(block) if sizes else 1
-    while width > max(math.prod(sizes), 1):
-        width //= 2
+    width = min(natural_width(block), _widest(sizes) or 1)
     text = kernel_text(block, width, bool(sizes))
     if text.scratch_bytes > SCRATCH_BYTES:
         raise Unsupported(
@@ -52,6 +50,11 @@ def text_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> tup
             f"than the {SCRATCH_BYTES / 2**20:.0f} MiB that a thread may have"
         )
     return text, width
+
+
+def _widest(sizes: tuple[int, ...]) -> int:
+    """The largest power of two that a batch fills, at most the widest kernel; 0 for no batch."""
+    return min(1 << math.prod(sizes).bit_length() - 1, WIDEST) if sizes else 0
 
 
 def _shared(sizes: tuple[int, ...], mapped: "Mapped") -> tuple[bool, ...]:
