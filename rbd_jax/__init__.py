@@ -33,14 +33,6 @@ from .algorithms.regressors import (
 )
 from .algorithms.rnea import rnea as rnea
 from .algorithms.torques import bias_torque as bias_torque, gravity_torque as gravity_torque
-from .derivatives._rules import (
-    forward_dynamics as forward_dynamics,
-    hybrid_dynamics as hybrid_dynamics,
-    inverse_dynamics as inverse_dynamics,
-    mass_matrix_inverse as mass_matrix_inverse,
-    mass_matrix_product as mass_matrix_product,
-    mass_matrix_solve as mass_matrix_solve,
-)
 from .derivatives.coriolis import christoffel as christoffel, coriolis_matrix as coriolis_matrix
 from .derivatives.fdsva import forward_dynamics_derivatives as forward_dynamics_derivatives
 from .derivatives.idsva import inverse_dynamics_derivatives as inverse_dynamics_derivatives
@@ -51,6 +43,14 @@ from .derivatives.kim_hybrid import (
 )
 from .derivatives.kim_inverse import (
     kim_inverse_dynamics_derivative as kim_inverse_dynamics_derivative,
+)
+from .derivatives.rules import (
+    forward_dynamics as forward_dynamics,
+    hybrid_dynamics as hybrid_dynamics,
+    inverse_dynamics as inverse_dynamics,
+    mass_matrix_inverse as mass_matrix_inverse,
+    mass_matrix_product as mass_matrix_product,
+    mass_matrix_solve as mass_matrix_solve,
 )
 from .derivatives.second_order import (
     Hessian as Hessian,

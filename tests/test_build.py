@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KINDS, assert_close, jit
+from support.helpers import KINDS, assert_close, jit
 
 import rbd_jax as rbd
 from rbd_jax import JointSpec, LinkSpec, RobotDescriptionError, RobotSpec, build_model

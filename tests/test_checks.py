@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import bind, public_functions
-from helpers import cast
+from support.calls import bind, public_functions
+from support.helpers import cast
 
 import rbd_jax as rbd
 from rbd_jax import samples

@@ -4,8 +4,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from calls import quick_jit
-from helpers import assert_close, jit, quaternion_slices, random_state, scale_quaternions
+from support.calls import quick_jit
+from support.helpers import assert_close, jit, quaternion_slices, random_state, scale_quaternions
 
 import rbd_jax as rbd
 from rbd_jax import samples

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import bind, public_functions, quick_jit, traced
-from helpers import cast, random_states
+from support.calls import bind, public_functions, quick_jit, traced
+from support.helpers import cast, random_states
 
 import rbd_jax as rbd
 from rbd_jax import samples

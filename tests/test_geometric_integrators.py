@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import quick_jit
-from helpers import Compiled, assert_close, random_state
 from scipy.integrate import solve_ivp
+from support.calls import quick_jit
+from support.helpers import Compiled, assert_close, random_state
 
 import rbd_jax as rbd
 from rbd_jax import samples

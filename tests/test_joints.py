@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import (
+from support.helpers import (
     MODELS,
     SINGLE_KIND,
     assert_close,

@@ -6,13 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from calls import quick_jit
-from helpers import assert_close, cast, jit, model
-from inputs import STATE, assert_relative, directions, inputs, with_leaves
+from support.calls import quick_jit
+from support.helpers import assert_close, cast, jit, model
+from support.inputs import STATE, assert_relative, directions, inputs, with_leaves
 
 import rbd_jax as rbd
 from rbd_jax.algorithms import hybrid
-from rbd_jax.algorithms._tree import of_bodies
+from rbd_jax.algorithms.tree import of_bodies
 from rbd_jax.derivatives.kim import Perturbation, perturbation_of
 from rbd_jax.derivatives.kim_hybrid import (
     kim_forward_dynamics_derivative,

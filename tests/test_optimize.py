@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_close, cast, random_state
+from support.helpers import assert_close, cast, random_state
 
 import rbd_jax as rbd
 from rbd_jax import optimize as opt

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import assert_close
+from support.helpers import assert_close
 
 import rbd_jax as rbd
 from rbd_jax import optimize as opt

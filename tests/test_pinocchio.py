@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import deepest_frame, quick_jit
-from helpers import random_states
+from support.calls import deepest_frame, quick_jit
+from support.helpers import random_states
 
 import rbd_jax as rbd
 from rbd_jax.io import convert

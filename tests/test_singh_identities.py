@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import quick_jit
-from helpers import random_states
+from support.calls import quick_jit
+from support.helpers import random_states
 
 import rbd_jax as rbd
 from rbd_jax import samples
 from rbd_jax.algorithms import ground
-from rbd_jax.algorithms._tree import of_bodies
 from rbd_jax.algorithms.gravity import base_acceleration
+from rbd_jax.algorithms.tree import of_bodies
 from rbd_jax.model._topology import NV
 from rbd_jax.spatial import inertia
 from rbd_jax.spatial.motion import cross_twist, cross_wrench

@@ -14,7 +14,7 @@ from ..model import Topology
 from ..spatial import inertia
 from ..spatial.motion import shift, to_child, turn, wrench_to_parent
 from ..spatial.se3 import Pose
-from ._tree import (
+from .tree import (
     ancestor_rows,
     ancestor_sum,
     leaf_to_root,

@@ -11,7 +11,7 @@ from ..model import Model, Topology
 from ..spatial import inertia
 from ..spatial.motion import shift
 from . import ground
-from ._tree import ancestor_matrices, of_bodies, subtree_sum_about
+from .tree import ancestor_matrices, of_bodies, subtree_sum_about
 
 
 @checked

@@ -14,8 +14,8 @@ from jaxtyping import Array, Float
 from ..model import Model, Topology, joint_placements, motion_subspace
 from ..spatial import inertia, se3, so3
 from ..spatial.motion import cross_twist, shift, turn, wrench_to_parent
-from ._tree import ancestor_product, ancestor_sum, of_bodies, subtree_sum, sum_dofs
 from .gravity import base_acceleration
+from .tree import ancestor_product, ancestor_sum, of_bodies, subtree_sum, sum_dofs
 
 
 class Pose(NamedTuple):

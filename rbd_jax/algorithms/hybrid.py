@@ -12,9 +12,9 @@ from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
-from ._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from .articulated import Factor
 from .gravity import base_acceleration
+from .tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 
 
 @checked

@@ -17,8 +17,8 @@ from ..lanes import lanes
 from ..model import Model, motion_subspace, rate_from_velocity
 from ..spatial import se3, so3
 from ..spatial.motion import to_parent
-from ._tree import of_bodies
 from .kinematics import forward_kinematics, frame_in_body
+from .tree import of_bodies
 
 Reference = Literal["local", "world", "local_world_aligned"]
 _REFERENCES = ("local", "world", "local_world_aligned")

@@ -8,7 +8,7 @@ from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import se3, so3
 from ..spatial.motion import cross_twist, to_child
-from ._tree import ancestor_product, root_to_leaf, sum_dofs
+from .tree import ancestor_product, root_to_leaf, sum_dofs
 
 
 @checked

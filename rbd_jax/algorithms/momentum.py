@@ -9,8 +9,8 @@ from ..model import Model
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, wrench_to_parent
 from . import ground
-from ._tree import ancestor_sum, of_bodies, subtree_sum, sum_dofs
 from .kinematics import body_velocities, forward_kinematics
+from .tree import ancestor_sum, of_bodies, subtree_sum, sum_dofs
 
 
 def kinetic_gradients(

@@ -6,13 +6,13 @@ from jaxtyping import Array, Float
 
 from .._check import checked
 from ..algorithms import ground
-from ..algorithms._tree import ancestor_matrices, of_bodies
+from ..algorithms.tree import ancestor_matrices, of_bodies
 from ..lanes import lanes
 from ..model import Model
 from ..spatial import inertia
 from ..spatial.motion import cross_twist
-from ._operator import composites, residual
 from .idsva import dot
+from .operator import composites, residual
 
 
 def _at(model: Model, g: ground.Pose, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:

@@ -8,9 +8,9 @@ from jaxtyping import Array, Float
 from .._check import checked
 from ..lanes import lanes
 from ..model import Model
-from ._operator import residual
-from ._rules import accelerations
 from .idsva import torque_matrices
+from .operator import residual
+from .rules import accelerations
 
 Method = Literal["auto", "aza", "dmm"]
 

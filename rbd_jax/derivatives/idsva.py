@@ -8,12 +8,12 @@ from jaxtyping import Array, Float
 
 from .._check import checked
 from ..algorithms import ground
-from ..algorithms._tree import ancestor_matrices, of_bodies
+from ..algorithms.tree import ancestor_matrices, of_bodies
 from ..lanes import lanes
 from ..model import Model, Topology
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench
-from ._operator import Residual, composites, parents, residual
+from .operator import Residual, composites, parents, residual
 
 dot = partial(jnp.dot, precision="highest")
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..algorithms._tree import sum_dofs
+from ..algorithms.tree import sum_dofs
 from ..lanes import lanes
 from ..model import Model, motion_subspace, velocity_from_rate
 from ._perturbation import given, placement_twists, subspace_rates

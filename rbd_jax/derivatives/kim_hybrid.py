@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._check import checked
-from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.hybrid import _ends
+from ..algorithms.tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import articulated, inertia, so3

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
+from ..algorithms.tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import inertia

@@ -15,15 +15,15 @@ from jaxtyping import Array, Float
 
 from .._check import checked
 from ..algorithms import ground
-from ..algorithms._tree import of_bodies, subtree_sum
+from ..algorithms.tree import of_bodies, subtree_sum
 from ..lanes import lanes
 from ..model import Model, integrate
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench
-from ._rules import forward_dynamics, inverse_dynamics
 from .coriolis import christoffel
 from .fdsva import forward_dynamics_derivatives
 from .idsva import inverse_dynamics_derivatives
+from .rules import forward_dynamics, inverse_dynamics
 
 
 class SecondDerivatives(NamedTuple):

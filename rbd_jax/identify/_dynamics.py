@@ -8,7 +8,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._check import _check
-from ..derivatives._rules import inverse_dynamics
+from ..derivatives.rules import inverse_dynamics
 from ..model import Model
 from ..simulate._integrators import resolve
 from ..simulate._rollout import rollout

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from .._check import checked
-from ..derivatives._rules import inverse_dynamics
+from ..derivatives.rules import inverse_dynamics
 from ..model import Model, Topology
 from ..spatial import so3
 from .data import Dataset, required

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..derivatives._rules import forward_dynamics
 from ..derivatives.fdsva import forward_dynamics_derivatives
+from ..derivatives.rules import forward_dynamics
 from ..derivatives.second_order import forward_dynamics_hessian
 from ..model import difference, integrate
 from ..simulate._linearize import step, step_derivatives

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
+from ..algorithms.tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial.motion import cross_twist, to_child, wrench_to_parent
 from ..spatial.se3 import Pose

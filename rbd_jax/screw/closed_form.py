@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..algorithms._tree import of_bodies, subtree_sum
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import of_bodies, subtree_sum
 from ..model import Model
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, wrench_to_parent

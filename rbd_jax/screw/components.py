@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from ..algorithms.tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import inertia, so3
 from ..spatial.so3 import cross, rotate, rotate_inverse

@@ -14,8 +14,8 @@ from jaxtyping import Array, Float
 
 from .._check import checked
 from ..algorithms import ground
-from ..algorithms._tree import ancestor_sum, subtree_sum, sum_dofs
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import ancestor_sum, subtree_sum, sum_dofs
 from ..model import Model
 from ..model._topology import Tree
 from ..spatial.motion import cross_twist, shift, to_child

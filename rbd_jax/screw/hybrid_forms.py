@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..algorithms._tree import root_to_leaf, sum_dofs
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import root_to_leaf, sum_dofs
 from ..model import Model
 from ..spatial.motion import cross_twist, shift
 from .hybrid import joint_screws, lever, spin, to_parents

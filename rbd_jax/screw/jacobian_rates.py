@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._check import checked
 from ..algorithms import ground
-from ..algorithms._tree import of_bodies
+from ..algorithms.tree import of_bodies
 from ..model import Model
 from ..spatial import so3
 from ..spatial.motion import cross_twist, shift, to_child, to_parent

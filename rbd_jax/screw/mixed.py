@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..algorithms._tree import ancestor_product, leaf_to_root, of_bodies
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import ancestor_product, leaf_to_root, of_bodies
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import se3, so3
 from . import hybrid

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..algorithms._tree import ancestor_product, of_bodies, sum_dofs
+from ..algorithms.tree import ancestor_product, of_bodies, sum_dofs
 from ..model import Model, difference, motion_subspace, neutral
 from ..spatial import se3, so3
 from ..spatial.motion import to_child, to_parent

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..derivatives._rules import forward_dynamics, mass_matrix_solve
+from ..derivatives.rules import forward_dynamics, mass_matrix_solve
 from ..model import Model
 from .torque_rates import inverse_dynamics_rates
 

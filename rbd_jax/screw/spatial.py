@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked
-from ..algorithms._tree import ancestor_sum, of_bodies, subtree_sum, sum_dofs
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import ancestor_sum, of_bodies, subtree_sum, sum_dofs
 from ..model import Model, motion_subspace
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, to_parent, wrench_to_parent

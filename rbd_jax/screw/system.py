@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 
 from .._check import checked
 from ..algorithms import ground
-from ..algorithms._tree import sum_dofs
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import sum_dofs
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import se3, so3
 from ..spatial.motion import Ad_matrix, ad_matrix, cross_twist, to_child

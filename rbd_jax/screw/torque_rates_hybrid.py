@@ -9,9 +9,9 @@ V twist, w angular velocity, d from the parent's origin to the body's, W wrench,
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..model import Model, motion_subspace
 from ..spatial import inertia, so3
 from ..spatial.motion import turn

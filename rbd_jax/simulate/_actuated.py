@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..derivatives._rules import forward_dynamics, inverse_dynamics
+from ..derivatives.rules import forward_dynamics, inverse_dynamics
 from ..model import Model
 
 

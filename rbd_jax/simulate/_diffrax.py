@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import checked, of_dtype
-from ..derivatives._rules import forward_dynamics
+from ..derivatives.rules import forward_dynamics
 from ..model import Model, integrate, rate_from_velocity
 
 State = tuple[Array, Array]

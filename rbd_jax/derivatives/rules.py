@@ -8,7 +8,7 @@ rules are
     forward dynamics   δa = M⁻¹ (δτ_in − δτ(δq, δv, 0; model, f_ext))
     hybrid dynamics    the same with rows and columns exchanged for prescribed joints
 
-with δτ the operator of ``_operator`` (Singh, Algorithm 1; Kim, Table 5). The tangent of an
+with δτ the operator of ``operator`` (Singh, Algorithm 1; Kim, Table 5). The tangent of an
 ambient q is first mapped to the tangent space, which drops the change of a quaternion's length.
 The matrix M⁻¹ itself has the rule ``−M⁻¹ δM M⁻¹``.
 """
@@ -19,17 +19,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._check import checked
-from ..algorithms import _formulations, articulated, ground
-from ..algorithms._tree import of_bodies
+from ..algorithms import articulated, formulations, ground
 from ..algorithms.crba import composite_mass_matrix, crba
 from ..algorithms.hybrid import articulated_dynamics
 from ..algorithms.rnea import rnea
+from ..algorithms.tree import of_bodies
 from ..lanes import lanes
 from ..model import Model, velocity_from_rate
-from ._inverse import invert
 from ._maps import Solver, torque_map
-from ._operator import Residual, residual
 from ._perturbation import model_torque
+from .inverse import invert
+from .operator import Residual, residual
 
 
 def _torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
@@ -52,7 +52,7 @@ def _torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
 
 @eqx.filter_custom_jvp
 def _inverse_dynamics(model, q, v, a, f_ext):
-    if _formulations.current().recursions == "bodies":
+    if formulations.current().recursions == "bodies":
         return rnea(model, q, v, a, f_ext)
     g = ground.pose(model, q)
     return ground.torque(model, g, ground.motion(model, g, v, a, f_ext), v, a)
@@ -106,7 +106,7 @@ def inverse_dynamics(
 @eqx.filter_custom_jvp
 def _dynamics(model, q, v, a, tau, f_ext, prescribed):
     """Accelerations, torques, and what M was factorised into, of which no derivative is taken."""
-    chosen, depth = _formulations.current(), model.topology.dof_tree.depths.max(initial=-1)
+    chosen, depth = formulations.current(), model.topology.dof_tree.depths.max(initial=-1)
     if model.nv <= chosen.inverse and depth < chosen.depth:
         return _by_inverse(model, q, v, a, tau, f_ext, prescribed)
     return articulated_dynamics(model, q, v, a, tau, prescribed, f_ext)

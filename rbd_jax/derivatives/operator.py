@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
-from ..algorithms._tree import ancestor_sum, of_bodies, subtree_sum, sum_dofs
 from ..algorithms.gravity import base_acceleration
+from ..algorithms.tree import ancestor_sum, of_bodies, subtree_sum, sum_dofs
 from ..model import Model, Topology
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_twist, cross_wrench
