@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import public_functions, quick_jit, traced
-from helpers import KINDS
+from support.calls import public_functions, quick_jit, traced
+from support.helpers import KINDS
 
 import rbd_jax as rbd
-from rbd_jax.algorithms._formulations import formulation
+from rbd_jax.algorithms.formulations import formulation
 from rbd_jax.spatial import so3
 
 pytest.importorskip("llvmlite")
