@@ -26,7 +26,7 @@ TARGET = "rbd_jax.lanes.gpu"
 
 
 class Kernel:
-    """A kernel that the driver has loaded, and the bytes that its prologue fills for all samples."""
+    """A loaded kernel, and the bytes that its prologue fills for all samples."""
 
     def __init__(self, loaded: _loaded.Kernel, shared_bytes: int):
         self.loaded, self.shared_bytes = loaded, shared_bytes

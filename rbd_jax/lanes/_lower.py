@@ -24,8 +24,8 @@ _PLATFORMS: dict[str, Any] = {"cpu": _run, "cuda": _gpu}
 def enabled(platform: str | None = None) -> bool:
     """Whether functions are compiled to lanes, on any platform or on this one.
 
-    The environment variable RBD_JAX_LANES is ``1`` for CPUs, the default, ``gpu`` for CPUs and NVIDIA
-    GPUs, or ``0``. ``llvmlite`` has to be there.
+    The environment variable RBD_JAX_LANES is ``1`` for CPUs, the default, ``gpu`` for CPUs and
+    NVIDIA GPUs, or ``0``. ``llvmlite`` has to be there.
     """
     asked = os.environ.get("RBD_JAX_LANES", "1")
     if asked not in ("0", "1", "gpu"):

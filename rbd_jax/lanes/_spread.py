@@ -28,7 +28,10 @@ def over_devices(ctx) -> bool:
 
 
 def spread(call: Callable, sizes: tuple[int, ...], mapped: "Mapped"):
-    """The call of a kernel, a function of sizes, mapped axes and operands, on operands whose batch axes may be spread over devices."""
+    """A function of operands whose batch axes may be spread over devices.
+
+    ``call`` is the call of a kernel, a function of sizes, mapped axes and operands.
+    """
     levels = len(sizes)
 
     def whole(*operands):
