@@ -5,7 +5,7 @@ device where they are launched.
 """
 
 import ctypes
-import sys
+import weakref
 from functools import cache
 from typing import Any
 
@@ -99,16 +99,14 @@ class Loaded:
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
         driver._call("cuLibraryLoadData", ctypes.byref(self._handle), ptx.encode(), options, values,
                      2, None, None, 0, log=log)  # fmt: skip
+        unload = weakref.finalize(self, driver._library.cuLibraryUnload, self._handle)
+        unload.atexit = False  # the driver ends with the process
 
     def kernel(self, name: str) -> int:
         """The handle of a kernel."""
         found = ctypes.c_void_p()
         self._driver._call("cuLibraryGetKernel", ctypes.byref(found), self._handle, name.encode())
         return found.value or 0
-
-    def __del__(self):
-        if self._handle and not sys.is_finalizing():
-            self._driver._library.cuLibraryUnload(self._handle)  # an error helps nobody here
 
 
 @cache

@@ -9,7 +9,6 @@
 - What it becomes on a platform is in ``_lower``.
 """
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 
