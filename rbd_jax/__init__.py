@@ -93,3 +93,4 @@ from .simulate._integrators import (
 from .simulate._linearize import step as step, step_derivatives as step_derivatives
 from .simulate._munthe_kaas import Tableau as Tableau, munthe_kaas as munthe_kaas, rk4 as rk4
 from .simulate._rollout import Episode as Episode, Trajectory as Trajectory, rollout as rollout
+from .view import view as view
