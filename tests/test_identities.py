@@ -434,7 +434,7 @@ def test_hybrid_dynamics_ignores_what_it_does_not_need(dtype, formulation):
     m = cast(samples.random_tree(2, n=4), dtype)
     s = cast(random_state(m), dtype)
     prescribed = jnp.arange(m.nb) % 2 == 0
-    given = passes.of_bodies(m.topology, prescribed[:, None])[:, 0]
+    given = passes.per_dof(m.topology, prescribed[:, None])[:, 0]
 
     def results(nothing):
         a, tau = jnp.where(given, s.a, nothing), jnp.where(given, nothing, s.tau)
@@ -541,21 +541,21 @@ def test_a_turned_world_changes_nothing():
 # --- passes over the tree, in every formulation -----------------------------------------------
 
 
-def _random_parents(seed: int, n: int, reach: int) -> rbd.model._topology.Tree:
+def _random_parents(seed: int, n: int, reach: int) -> rbd.model.topology.Tree:
     """Nodes numbered parents first, several of them roots."""
     rng = np.random.default_rng(seed)
     parents = [-1] + [int(rng.integers(max(-1, i - reach), i)) for i in range(1, n)]
-    return rbd.model._topology.Tree(tuple(parents))
+    return rbd.model.topology.Tree(tuple(parents))
 
 
 TREES = {
     "bushy": _random_parents(0, 17, 17),
     "lean": _random_parents(1, 17, 3),
     "large": _random_parents(2, 200, 9),  # above the limit of the dense mask
-    "chain": rbd.model._topology.Tree(tuple(range(-1, 8))),
-    "roots": rbd.model._topology.Tree((-1, -1, -1)),
-    "one": rbd.model._topology.Tree((-1,)),
-    "none": rbd.model._topology.Tree(()),
+    "chain": rbd.model.topology.Tree(tuple(range(-1, 8))),
+    "roots": rbd.model.topology.Tree((-1, -1, -1)),
+    "one": rbd.model.topology.Tree((-1,)),
+    "none": rbd.model.topology.Tree(()),
 }
 
 
@@ -664,11 +664,11 @@ def test_sums_over_degrees_of_freedom_are_the_loops():
     topology = robot("random_tree0").topology
     x = jax.random.normal(jax.random.key(0), (topology.nv, 6))
     y = jax.random.normal(jax.random.key(1), (topology.nb, 6))
-    bodies = [b for b, k in enumerate(topology.kinds) for _ in range(rbd.model._topology.NV[k])]
+    bodies = [b for b, k in enumerate(topology.kinds) for _ in range(rbd.model.topology.NV[k])]
     sums = np.zeros((topology.nb, 6))
     np.add.at(sums, bodies, np.asarray(x))
     assert_close(passes.sum_dofs(topology, x), sums, atol=1e-15)
-    assert_close(passes.of_bodies(topology, y), y[np.array(bodies)], atol=0)
+    assert_close(passes.per_dof(topology, y), y[np.array(bodies)], atol=0)
 
 
 @pytest.mark.parametrize("formulation", ["lanes", "accelerator"])

@@ -12,7 +12,7 @@ from support.inputs import STATE, assert_relative, directions, inputs, with_leav
 
 import rbd_jax as rbd
 from rbd_jax.algorithms import hybrid
-from rbd_jax.algorithms.tree import of_bodies
+from rbd_jax.algorithms.tree import per_dof
 from rbd_jax.derivatives.kim import Perturbation, perturbation_of
 from rbd_jax.derivatives.kim_hybrid import (
     kim_forward_dynamics_derivative,
@@ -212,7 +212,7 @@ def test_table7_inverts_table5():
         q, v, a, tau, f = (x[n] for n in STATE)
         (a1, tau1), (da1, dtau1) = kim_hybrid_dynamics_derivative(m, q, v, a, tau, given, p, f)
         back = kim_inverse_dynamics_derivative(m, q, v, a1, p._replace(da=da1), f)
-        dof = of_bodies(m.topology, given[:, None])[:, 0]
+        dof = per_dof(m.topology, given[:, None])[:, 0]
         kept = jnp.where(dof, a1 - a, tau1 - tau), jnp.where(dof, da1 - p.da, dtau1 - p.dtau)
         return back, (tau1, dtau1), kept
 

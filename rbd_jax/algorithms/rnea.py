@@ -3,13 +3,13 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from .gravity import base_acceleration
-from .tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from .tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
 
 @checked
@@ -62,5 +62,5 @@ def rnea(
         return wrench_to_parent(T, F), F
 
     F = leaf_to_root(topology.tree, backward, (T, F), jnp.zeros_like(world[0]))
-    tau = jnp.sum(S * of_bodies(topology, F), axis=-1)
+    tau = jnp.sum(S * per_dof(topology, F), axis=-1)
     return tau + model.armature * a + model.damping * v

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from ..model._model import _merge, _rows
-from ..model._topology import Topology, Tree
+from ..model import Topology, Tree
+from ..model.rows import merge_rows, take_rows
 from . import formulations
 
 _MASK_LIMIT = 128  # above this many nodes a dense ancestor mask costs more than it saves
@@ -304,11 +304,11 @@ def sum_dofs(topology: Topology, x: Float[Array, "nv k"]) -> Float[Array, "nb k"
     parts = []
     for w in np.unique(widths):
         bodies = np.flatnonzero(widths == w)
-        rows = _rows(x, topology.v_starts[bodies][:, None] + np.arange(w))
+        rows = take_rows(x, topology.v_starts[bodies][:, None] + np.arange(w))
         parts.append((bodies, rows[:, 0] if w == 1 else rows.sum(axis=1)))
-    return _merge(parts, x)
+    return merge_rows(parts, x)
 
 
-def of_bodies(topology: Topology, x: Shaped[Array, "nb *k"]) -> Shaped[Array, "nv *k"]:
+def per_dof(topology: Topology, x: Shaped[Array, "nb *k"]) -> Shaped[Array, "nv *k"]:
     """The row of the body that each degree of freedom moves."""
-    return _rows(x, topology.dof_bodies)
+    return take_rows(x, topology.dof_bodies)

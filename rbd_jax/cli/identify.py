@@ -92,7 +92,7 @@ def identify(
             np.asarray(ident.consistent(fit.model)),
         )  # fmt: skip
     if loaded.path is not None and output.suffix == ".urdf":
-        from ..io._export import export_urdf
+        from ..io import export_urdf
 
         export_urdf(fit.model, loaded.path, output)
     else:

@@ -11,7 +11,7 @@ import typer
 
 import rbd_jax as rbd
 
-from ..simulate._integrators import resolve
+from ..simulate import resolve
 from . import _robots
 from ._show import console, machine, progress_bar
 

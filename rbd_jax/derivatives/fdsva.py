@@ -5,9 +5,9 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from .idsva import torque_matrices
 from .operator import residual
 from .rules import accelerations

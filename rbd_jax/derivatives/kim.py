@@ -5,10 +5,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.tree import sum_dofs
 from ..lanes import lanes
 from ..model import Model, motion_subspace, velocity_from_rate
+from ..model.arguments import checked
 from ._perturbation import given, placement_twists, subspace_rates
 
 

@@ -3,11 +3,11 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.gravity import base_acceleration
-from ..algorithms.tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from ._absent import add, of
@@ -88,7 +88,7 @@ def kim_inverse_dynamics_derivative(
 
     changing = of(lambda _: zero, add(dF, d.dh))
     F, dF = leaf_to_root(topology.tree, backward, (T, d.dh, F, dF), (zero, changing))
-    F, dF = of_bodies(topology, F), of(lambda x: of_bodies(topology, x), dF)
+    F, dF = per_dof(topology, F), of(lambda x: per_dof(topology, x), dF)
     tau = jnp.sum(S * F, axis=-1) + model.armature * a + model.damping * v
     along = lambda S, F: jnp.sum(S * F, axis=-1)  # noqa: E731
     dtau = add(of(along, d.dS, F), of(along, S, dF))

@@ -18,14 +18,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._check import checked
 from ..algorithms import articulated, formulations, ground
 from ..algorithms.crba import composite_mass_matrix, crba
 from ..algorithms.hybrid import articulated_dynamics
 from ..algorithms.rnea import rnea
-from ..algorithms.tree import of_bodies
+from ..algorithms.tree import per_dof
 from ..lanes import lanes
 from ..model import Model, velocity_from_rate
+from ..model.arguments import checked
 from ._maps import Solver, torque_map
 from ._perturbation import model_torque
 from .inverse import invert
@@ -214,7 +214,7 @@ def hybrid_dynamics(
     Returns:
         ``(a, tau)`` complete: inputs where given, results elsewhere.
     """
-    by_dof = of_bodies(model.topology, prescribed[:, None])[:, 0]
+    by_dof = per_dof(model.topology, prescribed[:, None])[:, 0]
     return _dynamics(model, q, v, a, tau, f_ext, by_dof)[:2]
 
 

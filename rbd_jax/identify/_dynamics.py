@@ -7,11 +7,14 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from .._check import _check
+from ..algorithms.hybrid import aba
+from ..algorithms.rnea import rnea
 from ..derivatives.rules import inverse_dynamics
 from ..model import Model
-from ..simulate._integrators import resolve
-from ..simulate._rollout import rollout
+from ..model.arguments import array_arguments, check_array
+from ..simulate import resolve, rollout
+
+_ARGUMENTS = array_arguments(rnea) | array_arguments(aba)
 
 
 class Dynamics(eqx.Module):
@@ -69,7 +72,7 @@ class Dynamics(eqx.Module):
     def _checked(self, **arguments) -> None:
         for name, value in arguments.items():
             if value is not None:
-                _check(type(self).__name__, self.model, name, value)
+                check_array(type(self).__name__, self.model, name, value, _ARGUMENTS[name])
         if arguments.get("f_ext") is not None and not self._bodies:
             raise ValueError(
                 f"{type(self).__name__}: f_ext acts on rigid bodies, and there are none here; "

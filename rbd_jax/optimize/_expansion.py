@@ -14,7 +14,7 @@ from ..derivatives.fdsva import forward_dynamics_derivatives
 from ..derivatives.rules import forward_dynamics
 from ..derivatives.second_order import forward_dynamics_hessian
 from ..model import difference, integrate
-from ..simulate._linearize import step, step_derivatives
+from ..simulate import step, step_derivatives
 from ._problem import Problem, number
 
 

@@ -10,9 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from ..model import Model
-from ..simulate._integrators import resolve
-from ..simulate._linearize import step
-from ..simulate._rollout import rollout
+from ..simulate import resolve, rollout, step
 
 Cost = Callable[..., Array]
 

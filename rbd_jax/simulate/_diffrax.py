@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked, of_dtype
 from ..derivatives.rules import forward_dynamics
 from ..model import Model, integrate, rate_from_velocity
+from ..model.arguments import checked, of_dtype
 
 State = tuple[Array, Array]
 PULL = 1.0

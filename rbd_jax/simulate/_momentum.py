@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.momentum import kinetic_gradients
 from ..derivatives.rules import inverse_dynamics, mass_matrix_solve
 from ..model import Model, chart_rate, chart_velocity, coadjoint, integrate
+from ..model.arguments import checked
 from ._munthe_kaas import RK4, Acceleration, Tableau, increment
 from ._newton import newton
 

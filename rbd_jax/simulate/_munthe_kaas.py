@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..model import Model, chart_rate, integrate
+from ..model.arguments import checked
 
 Acceleration = Callable[[Array, Array, Array], Array]
 
