@@ -12,7 +12,7 @@ from ..algorithms.rnea import rnea
 from ..derivatives.rules import inverse_dynamics
 from ..model import Model
 from ..model.arguments import array_arguments, check_array
-from ..simulate import resolve, rollout
+from ..simulate import resolve_integrator, rollout
 
 _ARGUMENTS = array_arguments(rnea) | array_arguments(aba)
 
@@ -103,7 +103,7 @@ class Stepper(eqx.Module):
     method: str | Callable = eqx.field(static=True)
 
     def __check_init__(self):
-        resolve(self.method)
+        resolve_integrator(self.method)
 
     def __call__(self, model: Model, acceleration: Any, t: Array, q: Array, v: Array, dt: Array):
         """``(q, v)`` after the step."""
@@ -113,4 +113,4 @@ class Stepper(eqx.Module):
                 "(t, q, v); give the integrator itself dynamics.driven(tau)"
             )
         driven = self.dynamics.driven(acceleration.tau, acceleration.f_ext)
-        return resolve(self.method)(model, driven, t, q, v, dt)
+        return resolve_integrator(self.method)(model, driven, t, q, v, dt)
