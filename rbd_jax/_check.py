@@ -41,6 +41,8 @@ _LEAVES = {
     "gravity": (3,),
     "armature": ("nv",),
     "damping": ("nv",),
+    "stiffness": ("nv",),
+    "rest": ("nq",),
 }
 
 
@@ -92,7 +94,9 @@ def _sizes(model: "Model", dims: tuple) -> tuple[int, ...]:
 
 def _check_leaves(function: str, model: "Model") -> None:
     for name, dims in _LEAVES.items():
-        shape, expected = jnp.shape(getattr(model, name)), _sizes(model, dims)
+        if (leaf := getattr(model, name)) is None:
+            continue
+        shape, expected = jnp.shape(leaf), _sizes(model, dims)
         if shape != expected and shape != ():
             problem = f"model.{name} of robot {model.topology.name!r} has shape {shape}"
             if len(shape) > len(expected):

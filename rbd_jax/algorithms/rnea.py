@@ -10,6 +10,7 @@ from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from ._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from .gravity import base_acceleration
+from .springs import plus_springs
 
 
 @checked
@@ -21,11 +22,11 @@ def rnea(
     a: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Joint torques of the motion (q, v, a): ``τ = M a + h + armature·a + damping·v``.
+    """Joint torques of the motion (q, v, a): ``τ = M a + h + armature·a + damping·v`` and springs.
 
     Source: Kim, Table 2, with S constant in the child frame (Ṡ = 0) and V̇₀ = (0, −g); rotor
-    inertia and viscous damping added. Letters: T placement in the parent, V twist, F wrench
-    through the joint, all of body i in frame i. Raw: derivatives are those of autodiff.
+    inertia, viscous damping and joint springs added. Letters: T placement in the parent, V twist,
+    F wrench through the joint, all of body i in frame i. Raw: derivatives are those of autodiff.
 
     Args:
         model: the robot.
@@ -63,4 +64,4 @@ def rnea(
 
     F = leaf_to_root(topology.tree, backward, (T, F), jnp.zeros_like(world[0]))
     tau = jnp.sum(S * of_bodies(topology, F), axis=-1)
-    return tau + model.armature * a + model.damping * v
+    return plus_springs(model, q, tau + model.armature * a + model.damping * v)

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from .._check import checked
 from ..algorithms import ground
 from ..algorithms._tree import ancestor_matrices, of_bodies
+from ..algorithms.springs import spring_matrix
 from ..lanes import lanes
 from ..model import Model, Topology
 from ..spatial import inertia
@@ -43,7 +44,8 @@ def inverse_dynamics_derivatives(
     """
     g = ground.pose(model, q)
     r = residual(model, g, ground.motion(model, g, v, a, f_ext))
-    return torque_matrices(model, r)
+    dq, dv, M = torque_matrices(model, r)
+    return dq if model.stiffness is None else dq + spring_matrix(model, q), dv, M
 
 
 class _Row(NamedTuple):

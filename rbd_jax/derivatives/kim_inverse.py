@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 from .._check import checked
 from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
+from ..algorithms.springs import plus_springs
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import inertia
@@ -26,7 +27,7 @@ def kim_inverse_dynamics_derivative(
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """``(τ, ∂τ/∂p)``: inverse dynamics and its derivative along any scalar p, in body frames.
 
-    Source: Kim, Tables 2 and 5 in one pass, with rotor inertia and viscous damping added. Letters:
+    Source: Kim, Tables 2 and 5 in one pass, with rotor inertia, damping and springs added. Letters:
     ``dX`` is ∂X/∂p, A is V̇, T placement in the parent, V twist, F wrench through the joint,
     ``X_up`` is X of the parent seen from the child. Terms in what does not change are left out,
     as in §3.2.
@@ -95,4 +96,5 @@ def kim_inverse_dynamics_derivative(
     times = lambda x, y: x * y  # noqa: E731
     rotor = of(times, d.darmature, a), of(times, model.armature, d.da)
     friction = of(times, d.ddamping, v), of(times, model.damping, d.dv)
-    return tau, add(jnp.zeros_like(tau), dtau, *rotor, *friction)
+    dtau = add(jnp.zeros_like(tau), dtau, *rotor, *friction, d.dspring)
+    return plus_springs(model, q, tau), dtau

@@ -39,11 +39,11 @@ class Model(eqx.Module):
     damping: Float[Array, "*b nv"]
     """Viscous joint damping, a torque ``−damping · v`` (N m s/rad or N s/m)."""
     friction: Float[Array, "*b nv"]
-    """Dry joint friction (N m or N): data only, no algorithm of this library adds it by itself."""
+    """Dry joint friction (N m or N). It acts in a scene's step only (:mod:`rbd_jax.contact`)."""
     position_lower: Float[Array, "*b nq"]
-    """Lower position limits; −inf where there is none. Not enforced."""
+    """Lower position limits; −inf where there is none. They act in a scene's step only."""
     position_upper: Float[Array, "*b nq"]
-    """Upper position limits; inf where there is none. Not enforced."""
+    """Upper position limits; inf where there is none. They act in a scene's step only."""
     velocity_limit: Float[Array, "*b nv"]
     """Speed limits; inf where there is none. Not enforced."""
     effort_limit: Float[Array, "*b nv"]
@@ -53,6 +53,10 @@ class Model(eqx.Module):
     frame_p: Float[Array, "*b nf 3"]
     """Frames in their body's frame: origin (m)."""
     topology: Topology = eqx.field(static=True)
+    stiffness: Float[Array, "*b nv"] | None = None
+    """Joint springs, a torque ``−stiffness · (q ⊖ rest)`` (N m/rad or N/m); None: no springs."""
+    rest: Float[Array, "*b nq"] | None = None
+    """Where the springs are at rest, laid out as q; None exactly if ``stiffness`` is None."""
 
     @property
     def nq(self) -> int:
@@ -195,6 +199,20 @@ def difference(
 ) -> Float[Array, " nv"]:
     """``q1 ⊖ q0``: the shortest tangent with ``integrate(q0, difference(q0, q1)) = q1``."""
     return _per_joint(model, "minus", False, ((q0, True), (q1, True)))
+
+
+@checked
+@lanes
+def displacement(
+    model: Model, q0: Float[Array, " nq"], q1: Float[Array, " nq"]
+) -> Float[Array, " nv"]:
+    """How far each joint is from where it is at q0, in its own axes: what a joint spring feels.
+
+    As :func:`difference`, but for the position of a free joint, whose two ends are joined by a
+    straight line: ``R1ᵀ (p1 − p0)`` and not the linear part of a screw. Source: MuJoCo's
+    documentation, XML reference, ``joint/stiffness``.
+    """
+    return _per_joint(model, "displacement", False, ((q0, True), (q1, True)))
 
 
 @checked
