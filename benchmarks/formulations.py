@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 
 import rbd_jax as rbd
-from rbd_jax.algorithms._formulations import FORMULATIONS, formulation
-from rbd_jax.derivatives._inverse import invert
+from rbd_jax.algorithms.formulations import FORMULATIONS, formulation
+from rbd_jax.derivatives.inverse import invert
 
 from ._report import Report, Table
 from ._robots import States, available, load, over_batch, states
 from ._timing import program, race
 
 ABOUT = (
-    "Formulations (the table of `rbd_jax/algorithms/_formulations.py`): `lanes`, recursions over "
+    "Formulations (the table of `rbd_jax/algorithms/formulations.py`): `lanes`, recursions over "
     "the bodies, compiled to lanes; `xla`, what a CPU without lanes takes; `accelerator`, what a "
     "GPU takes, here compiled by XLA for the CPU. Ways through forward dynamics: articulated "
     "bodies in body frames (`aba`), composite rigid bodies with a Cholesky factorization or an "

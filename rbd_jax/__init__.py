@@ -33,14 +33,6 @@ from .algorithms.regressors import (
 )
 from .algorithms.rnea import rnea as rnea
 from .algorithms.torques import bias_torque as bias_torque, gravity_torque as gravity_torque
-from .derivatives._rules import (
-    forward_dynamics as forward_dynamics,
-    hybrid_dynamics as hybrid_dynamics,
-    inverse_dynamics as inverse_dynamics,
-    mass_matrix_inverse as mass_matrix_inverse,
-    mass_matrix_product as mass_matrix_product,
-    mass_matrix_solve as mass_matrix_solve,
-)
 from .derivatives.coriolis import christoffel as christoffel, coriolis_matrix as coriolis_matrix
 from .derivatives.fdsva import forward_dynamics_derivatives as forward_dynamics_derivatives
 from .derivatives.idsva import inverse_dynamics_derivatives as inverse_dynamics_derivatives
@@ -52,6 +44,14 @@ from .derivatives.kim_hybrid import (
 from .derivatives.kim_inverse import (
     kim_inverse_dynamics_derivative as kim_inverse_dynamics_derivative,
 )
+from .derivatives.rules import (
+    forward_dynamics as forward_dynamics,
+    hybrid_dynamics as hybrid_dynamics,
+    inverse_dynamics as inverse_dynamics,
+    mass_matrix_inverse as mass_matrix_inverse,
+    mass_matrix_product as mass_matrix_product,
+    mass_matrix_solve as mass_matrix_solve,
+)
 from .derivatives.second_order import (
     Hessian as Hessian,
     SecondDerivatives as SecondDerivatives,
@@ -61,17 +61,22 @@ from .derivatives.second_order import (
     inverse_dynamics_second_derivatives as inverse_dynamics_second_derivatives,
     mass_matrix_derivative as mass_matrix_derivative,
 )
-from .io import convert as convert, samples as samples
-from .io._build import build_model as build_model
-from .io._export import export_urdf as export_urdf
-from .io._layout import Layout as Layout
-from .io._load import load_urdf as load_urdf
-from .io._robots import example_robot as example_robot, example_robots as example_robots
-from .io._urdf import read_urdf as read_urdf
+from .io import (
+    Layout as Layout,
+    build_model as build_model,
+    convert as convert,
+    example_robot as example_robot,
+    example_robots as example_robots,
+    export_urdf as export_urdf,
+    load_urdf as load_urdf,
+    read_urdf as read_urdf,
+    samples as samples,
+)
 from .lanes import lanes as lanes
 from .model import (
     JointSpec as JointSpec,
     LinkSpec as LinkSpec,
+    MimicMap as MimicMap,
     MimicSpec as MimicSpec,
     Model as Model,
     RobotDescriptionError as RobotDescriptionError,
@@ -80,16 +85,21 @@ from .model import (
     Topology as Topology,
     difference as difference,
     integrate as integrate,
+    mimic_map as mimic_map,
     neutral as neutral,
     random_configuration as random_configuration,
     rate_from_velocity as rate_from_velocity,
     velocity_from_rate as velocity_from_rate,
 )
-from .model._mimic import MimicMap as MimicMap, mimic_map as mimic_map
-from .simulate._generalized_alpha import GeneralizedAlpha as GeneralizedAlpha
-from .simulate._integrators import (
+from .simulate import (
+    Episode as Episode,
+    GeneralizedAlpha as GeneralizedAlpha,
+    Tableau as Tableau,
+    Trajectory as Trajectory,
+    munthe_kaas as munthe_kaas,
+    rk4 as rk4,
+    rollout as rollout,
     semi_implicit_euler as semi_implicit_euler,
+    step as step,
+    step_derivatives as step_derivatives,
 )
-from .simulate._linearize import step as step, step_derivatives as step_derivatives
-from .simulate._munthe_kaas import Tableau as Tableau, munthe_kaas as munthe_kaas, rk4 as rk4
-from .simulate._rollout import Episode as Episode, Trajectory as Trajectory, rollout as rollout

@@ -67,7 +67,7 @@ def forget_programs():
 @pytest.fixture(scope="session")
 def models():
     """Sample models by name, see ``helpers.MODELS``."""
-    import helpers
+    from support import helpers
 
     return {name: helpers.model(name) for name in helpers.MODELS}
 
@@ -75,7 +75,7 @@ def models():
 def pytest_generate_tests(metafunc):
     """A test that asks for ``model`` runs once for each sample model."""
     if "model" in metafunc.fixturenames and "model" not in _parametrized(metafunc):
-        import helpers
+        from support import helpers
 
         metafunc.parametrize("model", list(helpers.MODELS), indirect=True)
 
@@ -88,7 +88,7 @@ def _parametrized(metafunc) -> set[str]:
 @pytest.fixture
 def model(request):
     """The sample model named by the parameter."""
-    import helpers
+    from support import helpers
 
     return helpers.model(request.param)
 
@@ -96,6 +96,6 @@ def model(request):
 @pytest.fixture
 def state(model):
     """A random state of the model."""
-    import helpers
+    from support import helpers
 
     return helpers.random_state(model)

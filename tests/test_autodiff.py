@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import each_public_function, public_functions, quick_jit, traced
-from helpers import (
+from jax.flatten_util import ravel_pytree
+from support.calls import each_public_function, public_functions, quick_jit, traced
+from support.helpers import (
     assert_close,
     computed_as,
     quaternion_slices,
@@ -17,11 +18,10 @@ from helpers import (
     scale_quaternions,
     stack,
 )
-from jax.flatten_util import ravel_pytree
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.algorithms._formulations import FORMULATIONS
+from rbd_jax.algorithms.formulations import FORMULATIONS
 
 # --- gradients against central differences ----------------------------------------------------
 

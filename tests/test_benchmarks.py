@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import jit
+from support.helpers import jit
 
 import rbd_jax as rbd
 from benchmarks import _gpu, _ptxas, baselines, figures, guard, kernels, ptx, singh, single

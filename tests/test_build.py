@@ -8,12 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KINDS, assert_close, jit
+from support.helpers import KINDS, assert_close, jit
 
 import rbd_jax as rbd
 from rbd_jax import JointSpec, LinkSpec, RobotDescriptionError, RobotSpec, build_model
-from rbd_jax.model import joint_placements
-from rbd_jax.model._spec import ELEMENTARY
+from rbd_jax.model import ELEMENTARY, joint_placements
 from rbd_jax.spatial import inertia
 
 samples = rbd.samples

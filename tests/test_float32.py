@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import bind, public_functions, quick_jit, traced
-from helpers import cast, random_states
+from support.calls import bind, public_functions, quick_jit, traced
+from support.helpers import cast, random_states
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.io._load import load_urdf
-from rbd_jax.io._robots import example_robots
+from rbd_jax.io import example_robots, load_urdf
 
 pytestmark = pytest.mark.filterwarnings("ignore::rbd_jax.RobotDescriptionWarning")
 

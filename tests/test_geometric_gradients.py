@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import quick_jit
-from helpers import random_state
 from jax.flatten_util import ravel_pytree
+from support.calls import quick_jit
+from support.helpers import random_state
 
 import rbd_jax as rbd
 from rbd_jax import samples

@@ -2,13 +2,13 @@
 
 from functools import cache
 
-import driven
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_close, random_states
+from support import driven
+from support.helpers import assert_close, random_states
 
 import rbd_jax as rbd
 from rbd_jax import identify as idf, samples

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import random_states
-from recorded import THREE, dataset, noisy, pinocchio_torques
+from support.helpers import random_states
+from support.recorded import THREE, dataset, noisy, pinocchio_torques
 from test_cli import run
 
 import rbd_jax as rbd

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import quick_jit
-from recorded import THREE, dataset, noisy, pinocchio_torques
+from support.calls import quick_jit
+from support.recorded import THREE, dataset, noisy, pinocchio_torques
 from test_identify_fit import SIGMA, all_linear, recorded, robot, states
 
 from rbd_jax import identify

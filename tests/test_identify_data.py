@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_close, random_states
+from support.helpers import assert_close, random_states
 
 import rbd_jax as rbd
 from rbd_jax import identify, samples
@@ -88,7 +88,7 @@ def _tumble(m, t):
 @pytest.mark.parametrize("name", ["floating_tree", "only_spherical"])
 def test_derivatives_are_exact_on_the_manifold(name):
     """The bodies turn by more than a revolution; a chart of quaternion numbers would not do."""
-    import helpers
+    from support import helpers
 
     m = helpers.model(name)
     t = jnp.linspace(0.0, 3.0, 601)

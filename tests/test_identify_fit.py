@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import quick_jit
-from helpers import cast, random_states
-from recorded import THREE, MuJoCo, dataset, noisy, pinocchio_torques
+from support.calls import quick_jit
+from support.helpers import cast, random_states
+from support.recorded import THREE, MuJoCo, dataset, noisy, pinocchio_torques
 
 import rbd_jax as rbd
 from rbd_jax import identify

@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import quick_jit
-from helpers import assert_close, cast, central_difference, stack
-from recorded import THREE, MuJoCo
+from support.calls import quick_jit
+from support.helpers import assert_close, cast, central_difference, stack
+from support.recorded import THREE, MuJoCo
 
 import rbd_jax as rbd
 from rbd_jax import identify

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import deepest_frame, each_public_function, quick_jit, traced
-from helpers import (
+from support.calls import deepest_frame, each_public_function, quick_jit, traced
+from support.helpers import (
     SINGLE_KIND,
     Compiled,
     assert_close,
@@ -24,9 +24,9 @@ from helpers import (
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.algorithms import _tree
-from rbd_jax.algorithms._formulations import FORMULATIONS
-from rbd_jax.derivatives import _inverse
+from rbd_jax.algorithms import tree as passes
+from rbd_jax.algorithms.formulations import FORMULATIONS
+from rbd_jax.derivatives import inverse
 from rbd_jax.spatial import inertia, se3, so3
 
 run = Compiled(rbd)
@@ -434,7 +434,7 @@ def test_hybrid_dynamics_ignores_what_it_does_not_need(dtype, formulation):
     m = cast(samples.random_tree(2, n=4), dtype)
     s = cast(random_state(m), dtype)
     prescribed = jnp.arange(m.nb) % 2 == 0
-    given = _tree.of_bodies(m.topology, prescribed[:, None])[:, 0]
+    given = passes.per_dof(m.topology, prescribed[:, None])[:, 0]
 
     def results(nothing):
         a, tau = jnp.where(given, s.a, nothing), jnp.where(given, nothing, s.tau)
@@ -541,21 +541,21 @@ def test_a_turned_world_changes_nothing():
 # --- passes over the tree, in every formulation -----------------------------------------------
 
 
-def _random_parents(seed: int, n: int, reach: int) -> rbd.model._topology.Tree:
+def _random_parents(seed: int, n: int, reach: int) -> rbd.model.topology.Tree:
     """Nodes numbered parents first, several of them roots."""
     rng = np.random.default_rng(seed)
     parents = [-1] + [int(rng.integers(max(-1, i - reach), i)) for i in range(1, n)]
-    return rbd.model._topology.Tree(tuple(parents))
+    return rbd.model.topology.Tree(tuple(parents))
 
 
 TREES = {
     "bushy": _random_parents(0, 17, 17),
     "lean": _random_parents(1, 17, 3),
     "large": _random_parents(2, 200, 9),  # above the limit of the dense mask
-    "chain": rbd.model._topology.Tree(tuple(range(-1, 8))),
-    "roots": rbd.model._topology.Tree((-1, -1, -1)),
-    "one": rbd.model._topology.Tree((-1,)),
-    "none": rbd.model._topology.Tree(()),
+    "chain": rbd.model.topology.Tree(tuple(range(-1, 8))),
+    "roots": rbd.model.topology.Tree((-1, -1, -1)),
+    "one": rbd.model.topology.Tree((-1,)),
+    "none": rbd.model.topology.Tree(()),
 }
 
 
@@ -580,7 +580,7 @@ def test_root_to_leaf_is_the_loop_over_parents(tree, formulation):
         return so3.rotate(R, parent[0]) + p * parent[1], parent[1] * w + p[0]
 
     w = np.linspace(0.5, 1.5, tree.n)
-    down = lambda *x: _tree.root_to_leaf(tree, step, x, world)  # noqa: E731
+    down = lambda *x: passes.root_to_leaf(tree, step, x, world)  # noqa: E731
     with computed_as(formulation):
         got = jax.tree.map(np.asarray, jax.jit(down)(T, w))
     values = []
@@ -604,7 +604,7 @@ def test_leaf_to_root_is_the_loop_over_children(tree, formulation):
         return (0.5 * so3.rotate(R, total), below[1] + total[0]), (total, below[1] * 2)
 
     zero = jnp.zeros(3), jnp.zeros(())
-    up = lambda *x: _tree.leaf_to_root(tree, step, x, zero)  # noqa: E731
+    up = lambda *x: passes.leaf_to_root(tree, step, x, zero)  # noqa: E731
     with computed_as(formulation):
         got = jax.tree.map(np.asarray, jax.jit(up)(*T))
     sums, outs = [zero] * tree.n, [None] * tree.n
@@ -622,7 +622,7 @@ def test_leaf_to_root_is_the_loop_over_children(tree, formulation):
 @pytest.mark.parametrize("formulation", ["lanes", "accelerator"])
 def test_ancestor_product_is_the_product_along_the_chain(tree, formulation):
     T, one = _poses(tree.n), se3.identity(jnp.zeros(()).dtype)
-    product = lambda *x: _tree.ancestor_product(tree, se3.compose, x, one)  # noqa: E731
+    product = lambda *x: passes.ancestor_product(tree, se3.compose, x, one)  # noqa: E731
     with computed_as(formulation):
         got = jax.tree.map(np.asarray, jax.jit(product)(*T))
     values = []
@@ -641,7 +641,7 @@ def test_sums_along_the_tree_are_the_loops(tree, formulation):
     for i in reversed(range(tree.n)):
         if tree.parents[i] >= 0:
             up[tree.parents[i]] += up[i]
-    sums = jax.jit(lambda x: (_tree.ancestor_sum(tree, x), _tree.subtree_sum(tree, x)))
+    sums = jax.jit(lambda x: (passes.ancestor_sum(tree, x), passes.subtree_sum(tree, x)))
     with computed_as(formulation):
         assert_close(sums(x), (down, up))
 
@@ -650,7 +650,7 @@ def test_sums_along_the_tree_are_the_loops(tree, formulation):
 def test_sums_about_points_of_the_nodes_are_those_about_one(tree, formulation):
     p = np.asarray(_poses(tree.n)[1])
     I = np.random.default_rng(0).normal(size=(tree.n, 10))
-    about = lambda p, I: _tree.subtree_sum_about(tree, inertia.translate, p, I)  # noqa: E731
+    about = lambda p, I: passes.subtree_sum_about(tree, inertia.translate, p, I)  # noqa: E731
     total = np.array(jax.jit(inertia.translate)(p, I))  # about the one origin of all points
     for i in reversed(range(tree.n)):
         if tree.parents[i] >= 0:
@@ -664,11 +664,11 @@ def test_sums_over_degrees_of_freedom_are_the_loops():
     topology = robot("random_tree0").topology
     x = jax.random.normal(jax.random.key(0), (topology.nv, 6))
     y = jax.random.normal(jax.random.key(1), (topology.nb, 6))
-    bodies = [b for b, k in enumerate(topology.kinds) for _ in range(rbd.model._topology.NV[k])]
+    bodies = [b for b, k in enumerate(topology.kinds) for _ in range(rbd.model.topology.NV[k])]
     sums = np.zeros((topology.nb, 6))
     np.add.at(sums, bodies, np.asarray(x))
-    assert_close(_tree.sum_dofs(topology, x), sums, atol=1e-15)
-    assert_close(_tree.of_bodies(topology, y), y[np.array(bodies)], atol=0)
+    assert_close(passes.sum_dofs(topology, x), sums, atol=1e-15)
+    assert_close(passes.per_dof(topology, y), y[np.array(bodies)], atol=0)
 
 
 @pytest.mark.parametrize("formulation", ["lanes", "accelerator"])
@@ -683,14 +683,14 @@ def test_pairs_of_nodes_and_ancestors_are_the_double_loop(tree, formulation):
     for i, j in zip(*np.nonzero(above), strict=True):
         expected[i, j] = x[i, 0] * x[j, 1]
     with computed_as(formulation):
-        (found,) = jax.jit(lambda x: _tree.ancestor_matrices(above, entries, x))(x)
+        (found,) = jax.jit(lambda x: passes.ancestor_matrices(above, entries, x))(x)
     assert_close(found, expected)
 
     L, psi = np.eye(tree.n), 0.5 + np.abs(x[:, 0])
     values = 0.3 * np.sin(np.arange(len(tree.pairs[0])))
     L[tree.pairs] = values
     B = np.random.default_rng(1).normal(size=(tree.n, 3))
-    solved = jax.jit(partial(_tree.solve_along_branches, tree))(values, psi, B)
+    solved = jax.jit(partial(passes.solve_along_branches, tree))(values, psi, B)
     assert_close(L.T @ np.diag(1 / psi) @ L @ solved, B, atol=1e-8)
 
 
@@ -718,7 +718,7 @@ def test_formulations_agree_in_every_algorithm():
             close(a, b)
 
 
-@pytest.mark.parametrize("limit", [_tree._MASK_LIMIT, 0])  # 0: as with very many bodies
+@pytest.mark.parametrize("limit", [passes._MASK_LIMIT, 0])  # 0: as with very many bodies
 def test_dynamics_where_loops_are_slow(monkeypatch, limit):
     """What accelerators run is RNEA and ABA too: no loop, or one over blocks of M alone."""
     m = robot("random_tree1")
@@ -734,7 +734,7 @@ def test_dynamics_where_loops_are_slow(monkeypatch, limit):
     monkeypatch.setattr(_tree, "_MASK_LIMIT", limit)
     with computed_as("accelerator"):
         lowered = jax.jit(lambda m, s: both(m, s)).lower(m, s)
-    assert lowered.as_text().count("stablehlo.while") == 1 < m.nv // _inverse._BLOCK
+    assert lowered.as_text().count("stablehlo.while") == 1 < m.nv // inverse._BLOCK
     tau, acceleration, rate = lowered.compile()(m, s)
     close(tau, loops[0])
     close(acceleration, loops[1])

@@ -7,13 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import quick_jit
-from helpers import Compiled, assert_close, cast, model, random_state, scale_quaternions, stack
 from jax.flatten_util import ravel_pytree
+from support.calls import quick_jit
+from support.helpers import (
+    Compiled,
+    assert_close,
+    cast,
+    model,
+    random_state,
+    scale_quaternions,
+    stack,
+)
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.simulate._integrators import INTEGRATORS
+from rbd_jax.simulate import INTEGRATORS
 
 run = Compiled(rbd)
 ORDERS = {"semi_implicit_euler": 1, "rk4": 4}

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import (
+from support.helpers import (
     MODELS,
     SINGLE_KIND,
     assert_close,
@@ -25,8 +25,7 @@ from helpers import (
 
 import rbd_jax as rbd
 from rbd_jax import JointSpec, LinkSpec, RobotSpec
-from rbd_jax.model import joint_placements, motion_subspace
-from rbd_jax.model._spec import ELEMENTARY
+from rbd_jax.model import ELEMENTARY, joint_placements, motion_subspace
 from rbd_jax.spatial import se3, so3
 
 EPS = np.finfo(float).eps

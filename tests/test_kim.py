@@ -6,13 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from calls import quick_jit
-from helpers import assert_close, cast, jit, model
-from inputs import STATE, assert_relative, directions, inputs, with_leaves
+from support.calls import quick_jit
+from support.helpers import assert_close, cast, jit, model
+from support.inputs import STATE, assert_relative, directions, inputs, with_leaves
 
 import rbd_jax as rbd
 from rbd_jax.algorithms import hybrid
-from rbd_jax.algorithms._tree import of_bodies
+from rbd_jax.algorithms.tree import per_dof
 from rbd_jax.derivatives.kim import Perturbation, perturbation_of
 from rbd_jax.derivatives.kim_hybrid import (
     kim_forward_dynamics_derivative,
@@ -212,7 +212,7 @@ def test_table7_inverts_table5():
         q, v, a, tau, f = (x[n] for n in STATE)
         (a1, tau1), (da1, dtau1) = kim_hybrid_dynamics_derivative(m, q, v, a, tau, given, p, f)
         back = kim_inverse_dynamics_derivative(m, q, v, a1, p._replace(da=da1), f)
-        dof = of_bodies(m.topology, given[:, None])[:, 0]
+        dof = per_dof(m.topology, given[:, None])[:, 0]
         kept = jnp.where(dof, a1 - a, tau1 - tau), jnp.where(dof, da1 - p.da, dtau1 - p.dtau)
         return back, (tau1, dtau1), kept
 

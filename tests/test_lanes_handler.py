@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from lane_kernels import SHAPE, Paper, check, inputs, kernel  # noqa: E402
+from support.lane_kernels import SHAPE, Paper, check, inputs, kernel  # noqa: E402
 
 from rbd_jax.lanes import _c_api, _loaded  # noqa: E402
 

@@ -54,7 +54,7 @@ def test_batches_stay_spread():
     """Over four devices: values, derivatives, fleets, inside shard_map, explicit meshes."""
     env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     env |= {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HERE.parent)}
-    command = [sys.executable, str(HERE / "lane_spread.py")]
+    command = [sys.executable, str(HERE / "support" / "lane_spread.py")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "spread over 4 devices" in done.stdout

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import jaxprs_in_params
-from lane_programs import agree, close, numbers
+from support.lane_programs import agree, close, numbers
 
 from rbd_jax.lanes import lanes
 from rbd_jax.lanes._read import RULES

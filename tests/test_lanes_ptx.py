@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from lane_programs import close, numbers
+from support.lane_programs import close, numbers
 
 import rbd_jax as rbd
 from benchmarks import _ptxas
@@ -13,7 +13,7 @@ from benchmarks._robots import load
 
 pytest.importorskip("llvmlite")
 
-from lane_threads import functions as threads, program, run  # noqa: E402
+from support.lane_threads import functions as threads, program, run  # noqa: E402
 
 from rbd_jax.lanes import _ptx  # noqa: E402
 from rbd_jax.lanes._ir import Unsupported  # noqa: E402

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from jax import lax
-from lane_programs import agree, numbers
+from support.lane_programs import agree, numbers
 
 pytest.importorskip("llvmlite")
 

@@ -5,15 +5,15 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import pytest
-from calls import quick_jit
-from helpers import random_states
-from inputs import assert_relative, random_like
+from support.calls import quick_jit
+from support.helpers import random_states
+from support.inputs import assert_relative, random_like
 
 from rbd_jax import samples
 from rbd_jax.algorithms import ground
 from rbd_jax.derivatives._maps import _solve_map, torque_map
-from rbd_jax.derivatives._operator import joint_operator, residual
-from rbd_jax.derivatives._rules import accelerations
+from rbd_jax.derivatives.operator import joint_operator, residual
+from rbd_jax.derivatives.rules import accelerations
 
 
 def small():

@@ -7,8 +7,8 @@ which work in body coordinates, at configurations ``integrate(q, h e_k)``.
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import quick_jit
-from helpers import SINGLE_KIND, central_difference, model, random_state
+from support.calls import quick_jit
+from support.helpers import SINGLE_KIND, central_difference, model, random_state
 
 import rbd_jax as rbd
 

@@ -7,14 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import quick_jit
-from helpers import random_states
+from support.calls import quick_jit
+from support.helpers import random_states
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.io import convert
-from rbd_jax.io._load import load_urdf
-from rbd_jax.io._robots import example_robots
+from rbd_jax.io import convert, example_robots, load_urdf
 
 pytestmark = pytest.mark.filterwarnings("ignore::rbd_jax.RobotDescriptionWarning")
 ROBOTS = {

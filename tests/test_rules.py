@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import quick_jit
-from helpers import cast, computed_as, jit, quaternion_slices, random_state, stack
-from inputs import (
+from jax.extend import core
+from support.calls import quick_jit
+from support.helpers import cast, computed_as, jit, quaternion_slices, random_state, stack
+from support.inputs import (
     NO_PHYSICS,
     STATE,
     assert_relative,
@@ -19,7 +20,6 @@ from inputs import (
     random_like,
     with_leaves,
 )
-from jax.extend import core
 
 import rbd_jax as rbd
 from rbd_jax import samples

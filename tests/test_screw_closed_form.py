@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import quick_jit
-from helpers import assert_close, model, random_state
+from support.calls import quick_jit
+from support.helpers import assert_close, model, random_state
 
 import rbd_jax as rbd
 from rbd_jax import screw

@@ -5,8 +5,8 @@ import inspect
 import jax
 import jax.numpy as jnp
 import pytest
-from calls import quick_jit
-from helpers import assert_close, random_state
+from support.calls import quick_jit
+from support.helpers import assert_close, random_state
 
 import rbd_jax as rbd
 from rbd_jax import screw

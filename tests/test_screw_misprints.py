@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import quick_jit
-from helpers import assert_close, random_state
+from support.calls import quick_jit
+from support.helpers import assert_close, random_state
 from test_screw_notes import _expanded, skew  # noqa: F401
 
 import rbd_jax as rbd

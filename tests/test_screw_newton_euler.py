@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from calls import quick_jit
-from helpers import assert_close
+from support.calls import quick_jit
+from support.helpers import assert_close
 
 from rbd_jax import screw
 from rbd_jax.spatial import inertia, motion, se3, so3

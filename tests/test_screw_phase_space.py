@@ -4,8 +4,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from calls import quick_jit
-from helpers import assert_close, random_state
+from support.calls import quick_jit
+from support.helpers import assert_close, random_state
 
 import rbd_jax as rbd
 from rbd_jax import screw

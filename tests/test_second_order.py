@@ -1,10 +1,10 @@
 """Second derivatives, Coriolis and Christoffel, and the derivatives of integration steps."""
 
-import helpers
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import helpers
 
 import rbd_jax as rbd
 

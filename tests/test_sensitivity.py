@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from calls import quick_jit
-from helpers import assert_close, random_state, random_states
+from support.calls import quick_jit
+from support.helpers import assert_close, random_state, random_states
 
 import rbd_jax as rbd
 from rbd_jax import samples, screw

@@ -19,7 +19,7 @@ def _start(out, *arguments, devices):
         "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
         "JAX_COMPILATION_CACHE_DIR": str(HERE.parent / ".jax_cache"),
     }
-    command = [sys.executable, str(HERE / "sharded.py"), str(out), *map(str, arguments)]
+    command = [sys.executable, str(HERE / "support" / "sharded.py"), str(out), *map(str, arguments)]
     return subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

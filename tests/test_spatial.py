@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from helpers import Compiled, assert_close, cast, central_difference, jit
 from scipy.spatial.transform import Rotation
+from support.helpers import Compiled, assert_close, cast, central_difference, jit
 
 from rbd_jax import spatial
 from rbd_jax.spatial import _small

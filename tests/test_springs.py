@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import pytest
-from helpers import assert_close, central_difference, random_state, tangent_difference
+from support.helpers import assert_close, central_difference, random_state, tangent_difference
 
 import rbd_jax as rbd
 from rbd_jax.algorithms import hybrid

@@ -1,1 +1,1 @@
-"""Kinematics and dynamics, one paper table a file; ``_tree`` owns every loop over bodies."""
+"""Kinematics and dynamics, one paper table a file; ``tree`` owns every loop over bodies."""

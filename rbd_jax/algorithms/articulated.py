@@ -14,11 +14,11 @@ from ..model import Topology
 from ..spatial import inertia
 from ..spatial.motion import shift, to_child, turn, wrench_to_parent
 from ..spatial.se3 import Pose
-from ._tree import (
+from .tree import (
     ancestor_rows,
     ancestor_sum,
     leaf_to_root,
-    of_bodies,
+    per_dof,
     root_to_leaf,
     solve_along_branches,
     subtree_sum,
@@ -79,7 +79,7 @@ def solve_columns(
         p: their origins.
         B: columns of generalized forces.
     """
-    axes, origin = of_bodies(topology, R), of_bodies(topology, p)
+    axes, origin = per_dof(topology, R), per_dof(topology, p)
     rows = origin, turn(axes, factor.S), turn(axes, factor.psi[:, None] * factor.U)
 
     def entry(i, j):
@@ -99,4 +99,4 @@ def product(
     """``M a``: inverse dynamics at rest. Source: Singh, Algorithm 1, lines 3–10 with v = g = 0."""
     A = ancestor_sum(topology.tree, sum_dofs(topology, S * a[:, None]))
     F = subtree_sum(topology.tree, inertia.apply(I, A))
-    return jnp.sum(S * of_bodies(topology, F), axis=-1) + armature * a
+    return jnp.sum(S * per_dof(topology, F), axis=-1) + armature * a

@@ -5,13 +5,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model, Topology
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import shift
 from . import ground
-from ._tree import ancestor_matrices, of_bodies, subtree_sum_about
+from .tree import ancestor_matrices, per_dof, subtree_sum_about
 
 
 @checked
@@ -48,13 +48,13 @@ def composite_mass_matrix(
     would be a small difference of large numbers, and M⁻¹ in single precision right to three or
     four digits instead of six or seven.
     """
-    IC = of_bodies(topology, subtree_sum_about(topology.tree, inertia.translate, p, I))
+    IC = per_dof(topology, subtree_sum_about(topology.tree, inertia.translate, p, I))
 
     def entry(i: _Row, j: _Row):
         M = jnp.sum(i.t1 * shift(j.p - i.p, j.S))
         return ((M, M),)
 
-    rows = _Row(of_bodies(topology, p), S, inertia.apply(IC, S))
+    rows = _Row(per_dof(topology, p), S, inertia.apply(IC, S))
     (M,) = ancestor_matrices(topology.dof_tree.ancestor_mask, entry, rows)
     return M + jnp.diag(armature)
 

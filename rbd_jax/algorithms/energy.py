@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.motion import wrench_to_parent
 from .kinematics import body_velocities, forward_kinematics

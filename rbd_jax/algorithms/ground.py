@@ -14,8 +14,8 @@ from jaxtyping import Array, Float
 from ..model import Model, Topology, joint_placements, motion_subspace
 from ..spatial import inertia, se3, so3
 from ..spatial.motion import cross_twist, shift, turn, wrench_to_parent
-from ._tree import ancestor_product, ancestor_sum, of_bodies, subtree_sum, sum_dofs
 from .gravity import base_acceleration
+from .tree import ancestor_product, ancestor_sum, per_dof, subtree_sum, sum_dofs
 
 
 class Pose(NamedTuple):
@@ -64,7 +64,7 @@ def pose(model: Model, q: Float[Array, " nq"]) -> Pose:
 def at_pose(model: Model, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"]) -> Pose:
     """S and inertias in ground coordinates for given centred poses."""
     topology = model.topology
-    S_own = turn(of_bodies(topology, R), motion_subspace(model))
+    S_own = turn(per_dof(topology, R), motion_subspace(model))
     I_own = inertia.rotate(R, model.inertia)
     return Pose(R, p, *about_root(topology, p, S_own, I_own), S_own, I_own)
 
@@ -76,7 +76,7 @@ def about_root(
     I_own: Float[Array, "nb 10"],
 ) -> tuple[Float[Array, "nv 6"], Float[Array, "nb 10"]]:
     """S and I in ground coordinates of those about the origins p of the bodies."""
-    return shift(of_bodies(topology, p), S_own), inertia.translate(p, I_own)
+    return shift(per_dof(topology, p), S_own), inertia.translate(p, I_own)
 
 
 def motion(
@@ -118,5 +118,5 @@ def _body_wrenches(model: Model, g: Pose, v: Array, a: Array) -> Float[Array, "n
 
 def torque(model: Model, g: Pose, m: Motion, v: Array, a: Array) -> Float[Array, " nv"]:
     """``τ = Sᵀ F`` with rotor inertia and damping."""
-    tau = jnp.sum(g.S * of_bodies(model.topology, m.F), axis=-1)
+    tau = jnp.sum(g.S * per_dof(model.topology, m.F), axis=-1)
     return tau + model.armature * a + model.damping * v

@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
-from ._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from .articulated import Factor
 from .gravity import base_acceleration
 from .springs import minus_springs, plus_springs
+from .tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
 
 @checked
@@ -48,7 +48,7 @@ def hybrid_dynamics(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    by_dof = of_bodies(model.topology, prescribed[:, None])[:, 0]
+    by_dof = per_dof(model.topology, prescribed[:, None])[:, 0]
     tau = minus_springs(model, q, tau)
     a, tau = articulated_dynamics(model, q, v, a, tau, by_dof, f_ext)[:2]
     return a, plus_springs(model, q, tau)
@@ -98,9 +98,9 @@ def articulated_dynamics(model, q, v, a, tau, prescribed, f_ext):
         B = B - f_ext
 
     # from bodies to degrees of freedom: T and η belong to a joint's first, I and B to its last
-    first, last = (np.isin(np.arange(topology.nv), k) for k in _ends(topology))
+    first, last = (np.isin(np.arange(topology.nv), k) for k in joint_ends(topology))
     eye = jnp.broadcast_to(jnp.eye(3, dtype=S.dtype), (topology.nv, 3, 3))
-    pick = lambda x: of_bodies(topology, x)  # noqa: E731
+    pick = lambda x: per_dof(topology, x)  # noqa: E731
     T = (
         jnp.where(first[:, None, None], pick(T_body[0]), eye),
         jnp.where(first[:, None], pick(T_body[1]), 0),
@@ -144,6 +144,6 @@ def articulated_dynamics(model, q, v, a, tau, prescribed, f_ext):
     return qdd, jnp.where(prescribed, torque + model.damping * v, tau), factor
 
 
-def _ends(topology):
+def joint_ends(topology):
     """The first and the last degree of freedom of every joint."""
     return topology.v_starts[:-1], topology.v_starts[1:] - 1

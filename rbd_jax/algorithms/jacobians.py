@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model, motion_subspace, rate_from_velocity
+from ..model.arguments import checked
 from ..spatial import se3, so3
 from ..spatial.motion import to_parent
-from ._tree import of_bodies
 from .kinematics import forward_kinematics, frame_in_body
+from .tree import per_dof
 
 Reference = Literal["local", "world", "local_world_aligned"]
 _REFERENCES = ("local", "world", "local_world_aligned")
@@ -51,13 +51,13 @@ def jacobian(
     R, p = forward_kinematics(model, q)
     R_wf, p_wf = se3.compose((R[body], p[body]), local)
     origin = jnp.zeros_like(p_wf) if reference == "world" else p_wf
-    T = of_bodies(topology, R), of_bodies(topology, p - origin[None])
+    T = per_dof(topology, R), per_dof(topology, p - origin[None])
     J = to_parent(T, motion_subspace(model))
     if reference == "local":
         J = jnp.concatenate(
             [so3.rotate_inverse(R_wf[None], x) for x in (J[:, :3], J[:, 3:])], axis=-1
         )
-    moves = of_bodies(topology, jnp.asarray(topology.tree.ancestor_mask[body])[:, None])
+    moves = per_dof(topology, jnp.asarray(topology.tree.ancestor_mask[body])[:, None])
     return jnp.where(moves, J, 0).T
 
 

@@ -3,12 +3,12 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import se3, so3
 from ..spatial.motion import cross_twist, to_child
-from ._tree import ancestor_product, root_to_leaf, sum_dofs
+from .tree import ancestor_product, root_to_leaf, sum_dofs
 
 
 @checked
@@ -71,8 +71,9 @@ def frame_in_body(model: Model, frame: str | int) -> tuple[int, se3.Pose]:
 
     Raises:
         KeyError: for an unknown frame name, with the nearest known ones.
+        IndexError: for a number that no frame has.
     """
-    index = model.topology.frame_index(frame) if isinstance(frame, str) else frame
+    index = model.topology.frame_index(frame)
     R = so3.orthonormalize(model.frame_R[index])
     return model.topology.frame_bodies[index], (R, model.frame_p[index])
 

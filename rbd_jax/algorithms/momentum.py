@@ -3,14 +3,14 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, wrench_to_parent
 from . import ground
-from ._tree import ancestor_sum, of_bodies, subtree_sum, sum_dofs
 from .kinematics import body_velocities, forward_kinematics
+from .tree import ancestor_sum, per_dof, subtree_sum, sum_dofs
 
 
 def kinetic_gradients(
@@ -25,9 +25,9 @@ def kinetic_gradients(
     topology, g = model.topology, ground.pose(model, q)
     Sv = sum_dofs(topology, g.S * v[:, None])
     V = ancestor_sum(topology.tree, Sv)
-    Pi = of_bodies(topology, subtree_sum(topology.tree, inertia.apply(g.I, V)))
+    Pi = per_dof(topology, subtree_sum(topology.tree, inertia.apply(g.I, V)))
     V_up = jnp.concatenate([V, jnp.zeros_like(V[:1])])[topology.tree.parent_rows]
-    slope = cross_twist(of_bodies(topology, V_up), g.S)
+    slope = cross_twist(per_dof(topology, V_up), g.S)
     return jnp.sum(g.S * Pi, axis=-1) + model.armature * v, jnp.sum(slope * Pi, axis=-1)
 
 

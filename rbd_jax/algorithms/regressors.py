@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, to_child, wrench_to_parent
 from . import ground

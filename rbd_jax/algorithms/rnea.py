@@ -3,14 +3,14 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
-from ._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from .gravity import base_acceleration
 from .springs import plus_springs
+from .tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
 
 @checked
@@ -25,8 +25,8 @@ def rnea(
     """Joint torques of the motion (q, v, a): ``τ = M a + h + armature·a + damping·v`` and springs.
 
     Source: Kim, Table 2, with S constant in the child frame (Ṡ = 0) and V̇₀ = (0, −g); rotor
-    inertia, viscous damping and joint springs added. Letters: T placement in the parent, V twist,
-    F wrench through the joint, all of body i in frame i. Raw: derivatives are those of autodiff.
+    inertia and viscous damping added. Letters: T placement in the parent, V twist, F wrench
+    through the joint, all of body i in frame i. Raw: derivatives are those of autodiff.
 
     Args:
         model: the robot.
@@ -63,5 +63,5 @@ def rnea(
         return wrench_to_parent(T, F), F
 
     F = leaf_to_root(topology.tree, backward, (T, F), jnp.zeros_like(world[0]))
-    tau = jnp.sum(S * of_bodies(topology, F), axis=-1)
+    tau = jnp.sum(S * per_dof(topology, F), axis=-1)
     return plus_springs(model, q, tau + model.armature * a + model.damping * v)

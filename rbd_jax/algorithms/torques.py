@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from .rnea import rnea
 from .springs import unsprung
 

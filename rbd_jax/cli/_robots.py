@@ -9,9 +9,7 @@ from typing import NamedTuple, NoReturn
 
 import typer
 
-from .. import samples
-from ..io._load import load_urdf
-from ..io._robots import example_robots
+from ..io import example_robots, load_urdf, samples
 from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
 
 SAMPLES = (

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from ..algorithms import ground
 from ..algorithms.crba import composite_mass_matrix
 from ..algorithms.kinematics import body_accelerations, body_velocities
-from ..derivatives._rules import inverse_dynamics
+from ..derivatives.rules import inverse_dynamics
 from ..model import Model, joint_placements
 from ..spatial import so3
 from . import laws

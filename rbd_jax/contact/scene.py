@@ -5,7 +5,7 @@ from typing import NamedTuple
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..io._layout import Layout
+from ..io import Layout
 from ..model import Model
 from .actuators import Actuators
 from .contacts import Contacts

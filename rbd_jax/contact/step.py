@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..algorithms.crba import crba
-from ..derivatives._rules import mass_matrix_product, mass_matrix_solve
+from ..derivatives.rules import mass_matrix_product, mass_matrix_solve
 from ..model import Model, integrate
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench

@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 from ..algorithms import articulated, ground
 from ..model import Topology
 from ._linear import LinearMap
-from ._operator import Residual, joint_operator
 from .idsva import joint_matrices
+from .operator import Residual, joint_operator
 
 
 def _torque_operator(topology: Topology, r: Residual, x: Array) -> Array:

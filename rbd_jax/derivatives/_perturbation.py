@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
-from ..algorithms._tree import of_bodies, sum_dofs
+from ..algorithms.tree import per_dof, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, to_parent, wrench_to_parent
-from ._operator import Residual, body_operator
+from .operator import Residual, body_operator
 
 _GEOMETRY = ("placement_R", "placement_p", "axis", "pitch")
 
@@ -72,7 +72,7 @@ def model_torque(
     Source: Kim, Table 5 with the quantities (64).
     """
     topology, T = model.topology, (g.R, g.p)
-    rows = lambda x: of_bodies(topology, x)  # noqa: E731
+    rows = lambda x: per_dof(topology, x)  # noqa: E731
     total = None
     zero = jnp.zeros_like(r.v)
     eta, zeta, alpha, phi, da0 = zero, zero, zero, None, None

@@ -4,22 +4,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
-from ..algorithms._tree import ancestor_matrices, of_bodies
+from ..algorithms.tree import ancestor_matrices, per_dof
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist
-from ._operator import composites, residual
 from .idsva import dot
+from .operator import composites, residual
 
 
 def _at(model: Model, g: ground.Pose, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     """``C_ij = ½ 2B^Cᵀ S_i · S_j + I^C S_i · Ṡ_j`` for j at or above i, ``S_jᵀ (B S + I Ṡ)_i``."""
     topology, S = model.topology, g.S
     r = residual(model, g, ground.motion(model, g, v, jnp.zeros_like(v), None))
-    dS = cross_twist(of_bodies(topology, r.v), S)
+    dS = cross_twist(per_dof(topology, r.v), S)
     C = composites(topology, r)
     below = 0.5 * C.two_B(S[:, :3]) + inertia.apply(C.I, dS)
     rows = S, dS, inertia.apply(C.I, S), 0.5 * C.two_B_transposed(S), below

@@ -5,13 +5,13 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.springs import minus_springs, spring_matrix, unsprung
 from ..lanes import lanes
 from ..model import Model
-from ._operator import residual
-from ._rules import accelerations
+from ..model.arguments import checked
 from .idsva import torque_matrices
+from .operator import residual
+from .rules import accelerations
 
 Method = Literal["auto", "aza", "dmm"]
 

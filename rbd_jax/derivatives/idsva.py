@@ -6,15 +6,15 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
-from ..algorithms._tree import ancestor_matrices, of_bodies
 from ..algorithms.springs import spring_matrix
+from ..algorithms.tree import ancestor_matrices, per_dof
 from ..lanes import lanes
 from ..model import Model, Topology
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench
-from ._operator import Residual, composites, parents, residual
+from .operator import Residual, composites, parents, residual
 
 dot = partial(jnp.dot, precision="highest")
 
@@ -80,7 +80,7 @@ def joint_matrices(
     The composites of a subtree are 28 numbers: I (10), the non-zero blocks of 2B (12), f (6).
     Degree of freedom j moves the body of i or one above it (lines 17–20).
     """
-    pick, S = lambda x: of_bodies(topology, x), r.S
+    pick, S = lambda x: per_dof(topology, x), r.S
     v_up, a_up = parents(topology, r)
     dPsi = cross_twist(pick(v_up), S)
     dS = cross_twist(pick(r.v), S) + dPsi

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..algorithms._tree import sum_dofs
 from ..algorithms.springs import spring_torque
+from ..algorithms.tree import sum_dofs
 from ..lanes import lanes
 from ..model import Model, motion_subspace, velocity_from_rate
+from ..model.arguments import checked
 from ._perturbation import given, placement_twists, subspace_rates
 
 

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import checked
-from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
-from ..algorithms.hybrid import _ends
+from ..algorithms.hybrid import joint_ends
 from ..algorithms.springs import minus_springs, plus_springs
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import articulated, inertia, so3
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from ._absent import add, of
@@ -70,7 +70,7 @@ def kim_hybrid_dynamics_derivative(
 ]:
     """``((q̈, τ), (∂q̈/∂p, ∂τ/∂p))``: hybrid dynamics and its derivative along any scalar p.
 
-    Source: Kim, Tables 4 and 7 in one pass, with rotor inertia, viscous damping and springs added.
+    Source: Kim, Tables 4 and 7 in one pass, with rotor inertia and viscous damping added.
     Joints of several degrees of freedom are eliminated one column of S at a time, as in
     :mod:`rbd_jax.algorithms.hybrid`, so that Ψ is a scalar. Terms in what does not change are left
     out, as in §3.2: along q̇, q̈ and τ the recursion of ∂Î, ∂Ψ and ∂Π vanishes.
@@ -96,7 +96,7 @@ def kim_hybrid_dynamics_derivative(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    given = of_bodies(model.topology, prescribed[:, None])[:, 0]
+    given = per_dof(model.topology, prescribed[:, None])[:, 0]
     return _table7(model, q, v, a, tau, given, perturbation, f_ext)
 
 
@@ -161,11 +161,11 @@ def _velocities(model, S, q, v, d, f_ext):
 
 def _per_dof(topology, T, dh, eta, deta, I, dI, B, dB):
     """From bodies to degrees of freedom: T, h, η belong to a joint's first, I, B to its last."""
-    first, last = (jnp.asarray(np.isin(np.arange(topology.nv), k)) for k in _ends(topology))
+    first, last = (jnp.asarray(np.isin(np.arange(topology.nv), k)) for k in joint_ends(topology))
 
     def at(where, x, otherwise: Any = 0):
         mask = where.reshape(-1, *[1] * (x.ndim - 1))
-        return jnp.where(mask, of_bodies(topology, x), otherwise)
+        return jnp.where(mask, per_dof(topology, x), otherwise)
 
     eye = jnp.eye(3, dtype=T[0].dtype)[None]
     T = at(first, T[0], eye), at(first, T[1])

@@ -3,12 +3,12 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.springs import plus_springs
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from ._absent import add, of
@@ -27,7 +27,7 @@ def kim_inverse_dynamics_derivative(
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """``(τ, ∂τ/∂p)``: inverse dynamics and its derivative along any scalar p, in body frames.
 
-    Source: Kim, Tables 2 and 5 in one pass, with rotor inertia, damping and springs added. Letters:
+    Source: Kim, Tables 2 and 5 in one pass, with rotor inertia and viscous damping added. Letters:
     ``dX`` is ∂X/∂p, A is V̇, T placement in the parent, V twist, F wrench through the joint,
     ``X_up`` is X of the parent seen from the child. Terms in what does not change are left out,
     as in §3.2.
@@ -89,7 +89,7 @@ def kim_inverse_dynamics_derivative(
 
     changing = of(lambda _: zero, add(dF, d.dh))
     F, dF = leaf_to_root(topology.tree, backward, (T, d.dh, F, dF), (zero, changing))
-    F, dF = of_bodies(topology, F), of(lambda x: of_bodies(topology, x), dF)
+    F, dF = per_dof(topology, F), of(lambda x: per_dof(topology, x), dF)
     tau = jnp.sum(S * F, axis=-1) + model.armature * a + model.damping * v
     along = lambda S, F: jnp.sum(S * F, axis=-1)  # noqa: E731
     dtau = add(of(along, d.dS, F), of(along, S, dF))

@@ -13,17 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
-from ..algorithms._tree import of_bodies, subtree_sum
+from ..algorithms.tree import per_dof, subtree_sum
 from ..lanes import lanes
 from ..model import Model, integrate
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench
-from ._rules import forward_dynamics, inverse_dynamics
 from .coriolis import christoffel
 from .fdsva import forward_dynamics_derivatives
 from .idsva import inverse_dynamics_derivatives
+from .rules import forward_dynamics, inverse_dynamics
 
 
 class SecondDerivatives(NamedTuple):
@@ -62,7 +62,7 @@ def mass_matrix_derivative(model: Model, q: Float[Array, " nq"]) -> Float[Array,
     """
     topology, g = model.topology, ground.pose(model, q)
     b, above = topology.dof_bodies, topology.tree.ancestor_mask
-    IC = of_bodies(topology, subtree_sum(topology.tree, g.I))
+    IC = per_dof(topology, subtree_sum(topology.tree, g.I))
     S, t1 = g.S, inertia.apply(IC, g.S)
     # (k, i): S_k × S_i
     turned = cross_twist(S[:, None], jnp.broadcast_to(S, (model.nv, *S.shape)))

@@ -7,11 +7,14 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from .._check import _check
-from ..derivatives._rules import inverse_dynamics
+from ..algorithms.hybrid import aba
+from ..algorithms.rnea import rnea
+from ..derivatives.rules import inverse_dynamics
 from ..model import Model
-from ..simulate._integrators import resolve
-from ..simulate._rollout import rollout
+from ..model.arguments import array_arguments, check_array
+from ..simulate import resolve_integrator, rollout
+
+_ARGUMENTS = array_arguments(rnea) | array_arguments(aba)
 
 
 class Dynamics(eqx.Module):
@@ -69,7 +72,7 @@ class Dynamics(eqx.Module):
     def _checked(self, **arguments) -> None:
         for name, value in arguments.items():
             if value is not None:
-                _check(type(self).__name__, self.model, name, value)
+                check_array(type(self).__name__, self.model, name, value, _ARGUMENTS[name])
         if arguments.get("f_ext") is not None and not self._bodies:
             raise ValueError(
                 f"{type(self).__name__}: f_ext acts on rigid bodies, and there are none here; "
@@ -100,7 +103,7 @@ class Stepper(eqx.Module):
     method: str | Callable = eqx.field(static=True)
 
     def __check_init__(self):
-        resolve(self.method)
+        resolve_integrator(self.method)
 
     def __call__(self, model: Model, acceleration: Any, t: Array, q: Array, v: Array, dt: Array):
         """``(q, v)`` after the step."""
@@ -110,4 +113,4 @@ class Stepper(eqx.Module):
                 "(t, q, v); give the integrator itself dynamics.driven(tau)"
             )
         driven = self.dynamics.driven(acceleration.tau, acceleration.f_ext)
-        return resolve(self.method)(model, driven, t, q, v, dt)
+        return resolve_integrator(self.method)(model, driven, t, q, v, dt)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..model import Model
-from ..model._topology import NQ, NV, Topology
+from ..model.topology import NQ, NV, Topology
 from .data import Dataset
 
 _OF_Q, _OF_V = ("q",), ("v", "a", "tau")

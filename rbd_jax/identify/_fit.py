@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..derivatives._rules import forward_dynamics, inverse_dynamics
+from ..derivatives.rules import forward_dynamics, inverse_dynamics
 from ..model import Model
 from ._convex import learnt
 from ._linear import (

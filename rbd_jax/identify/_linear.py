@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.regressors import joint_torque_regressor
 from ..algorithms.rnea import rnea
 from ..model import Model
+from ..model.arguments import checked
 from .data import Dataset, required
 
 TERMS = ("inertia", "armature", "damping", "friction")

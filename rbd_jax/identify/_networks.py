@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from .._check import checked
-from ..derivatives._rules import inverse_dynamics
+from ..derivatives.rules import inverse_dynamics
 from ..model import Model, Topology
+from ..model.arguments import checked
 from ..spatial import so3
 from .data import Dataset, required
 

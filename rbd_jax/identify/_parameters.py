@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..model import Model
-from ..model._topology import unknown
+from ..model.topology import unknown
 from ..spatial import inertia, so3
 from ._charts import Chart, Direction, LogCholesky, Pose, Positive, Real, start_of
 from ._physical import upper_cholesky

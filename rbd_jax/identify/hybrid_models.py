@@ -20,8 +20,8 @@ from jaxtyping import Array, Float, Key
 
 from ..algorithms.crba import crba
 from ..algorithms.energy import kinetic_energy, potential_energy
-from ..derivatives._inverse import invert
-from ..derivatives._rules import forward_dynamics, inverse_dynamics
+from ..derivatives.inverse import invert
+from ..derivatives.rules import forward_dynamics, inverse_dynamics
 from ..model import Model
 from ._dynamics import Dynamics
 from ._networks import SIZES, Scaling, Sizes, unit_scaling

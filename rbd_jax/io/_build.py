@@ -6,9 +6,8 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 
-from ..model._model import Model
-from ..model._spec import JointSpec, LinkSpec, RobotDescriptionError, RobotSpec
-from ..model._topology import NQ, NV, Topology
+from ..model import JointSpec, LinkSpec, Model, RobotDescriptionError, RobotSpec
+from ..model.topology import NQ, NV, Topology
 from ._validate import check_tree, link_order
 
 ROOT_JOINT = "root_joint"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..model._spec import LinkSpec, RobotSpec
+from ..model import LinkSpec, RobotSpec
 from ._build import _Bodies as Bodies
 from ._singular import singular_joints
 

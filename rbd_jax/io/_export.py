@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
-from ..model._model import Model
+from ..model import Model
 from ._build import ROOT_JOINT, build_model
 from ._urdf import children, read_urdf, shorten, warn
 from ._xml import Source, parse_xml, read_source

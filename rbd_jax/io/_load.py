@@ -2,8 +2,7 @@
 
 from typing import Literal
 
-from ..model._model import Model
-from ..model._spec import RobotDescriptionError, RobotSpec
+from ..model import Model, RobotDescriptionError, RobotSpec
 from ._build import build_model, collect_bodies
 from ._diagnose import diagnose
 from ._urdf import read_urdf, shorten, warn

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..model._topology import NV
+from ..model.topology import NV
 from ._build import _Bodies as Bodies
 
 SINGULAR = 1e-10  # smallest eigenvalue of the mass matrix scaled to a unit diagonal

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..model._spec import JointSpec, LinkSpec, MimicSpec, RobotDescriptionWarning, RobotSpec
+from ..model import JointSpec, LinkSpec, MimicSpec, RobotDescriptionWarning, RobotSpec
 from ._validate import check_tree
 from ._xml import Source, fail, parse_xml
 

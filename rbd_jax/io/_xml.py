@@ -7,7 +7,7 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
-from ..model._spec import RobotDescriptionError
+from ..model import RobotDescriptionError
 
 
 @runtime_checkable

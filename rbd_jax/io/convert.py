@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..model._model import Model
-from ..model._topology import NQ, NV, Topology
+from ..model import Model
+from ..model.topology import NQ, NV, Topology
 from ._layout import Form, Layout, Turn
 
 

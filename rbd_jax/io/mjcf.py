@@ -16,8 +16,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..model._model import Model
-from ..model._spec import JointSpec, LinkSpec, RobotDescriptionError, RobotSpec
+from ..model import JointSpec, LinkSpec, Model, RobotDescriptionError, RobotSpec
 from ._build import build_model
 
 KINDS = ("free", "spherical", "prismatic", "revolute")

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ._model import Model
 from ._spec import RobotDescriptionError
-from ._topology import NQ, NV, Topology
+from .topology import NQ, NV, Topology
 
 _EXACT = jax.lax.Precision.HIGHEST
 

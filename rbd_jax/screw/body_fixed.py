@@ -7,10 +7,10 @@ joint twist, V twist, W wrench through the joint; all of body i in frame i.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial.motion import cross_twist, to_child, wrench_to_parent
 from ..spatial.se3 import Pose
 from .newton_euler import body_fixed_wrench
@@ -81,5 +81,5 @@ def inverse_dynamics(
         return wrench_to_parent(T, W), W
 
     W = leaf_to_root(topology.tree, backward, (T, W), jnp.zeros((6,), X.dtype))
-    Q = jnp.sum(X * of_bodies(topology, W), axis=-1)
+    Q = jnp.sum(X * per_dof(topology, W), axis=-1)
     return Q + model.armature * a + model.damping * v

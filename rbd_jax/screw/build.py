@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..io._build import build_model
+from ..io import build_model
 from ..model import JointSpec, LinkSpec, Model, RobotDescriptionError, RobotSpec
 
 _TOLERANCE = 1e-6  # lists in float32 pass

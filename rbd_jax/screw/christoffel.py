@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_twist
 from .closed_form import momenta_of

@@ -7,10 +7,10 @@ all: O(n²) memory and more time than the recursions; they are for study and as 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..algorithms._tree import of_bodies, subtree_sum
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import per_dof, subtree_sum
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, wrench_to_parent
 from . import spatial
@@ -138,7 +138,7 @@ def torque_of_momentum_rates(
     if f_ext is not None:
         W = W + f_ext
     below = subtree_sum(model.topology.tree, dPi - wrench_to_parent(C, W))
-    return jnp.sum(spatial.joint_screws(model, C) * of_bodies(model.topology, below), axis=-1)
+    return jnp.sum(spatial.joint_screws(model, C) * per_dof(model.topology, below), axis=-1)
 
 
 @checked
@@ -158,5 +158,5 @@ def velocity_of_momenta(
     J = jacobians(model, q)
     below = subtree_sum(model.topology.tree, Pi)
     screws = spatial.joint_screws(model, forward_kinematics(model, q))
-    right = jnp.sum(screws * of_bodies(model.topology, below), axis=-1)
+    right = jnp.sum(screws * per_dof(model.topology, below), axis=-1)
     return jnp.linalg.solve(project(J, momenta_of(model, J)), right)

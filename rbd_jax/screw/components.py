@@ -8,9 +8,9 @@ of mass; all of body i in its frame at the centre of mass, with the axes of the 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.so3 import cross, rotate, rotate_inverse
 
@@ -37,7 +37,7 @@ def component_inverse_dynamics(
     c_up = jnp.concatenate([c, jnp.zeros((1, 3), c.dtype)])[parents]
     p = p + rotate(R, c) - c_up
     S = motion_subspace(model)
-    z, b = S[:, :3], S[:, 3:] + cross(S[:, :3], of_bodies(topology, c))
+    z, b = S[:, :3], S[:, 3:] + cross(S[:, :3], per_dof(topology, c))
     screws = jnp.concatenate([z, b], axis=-1)
     s, ds = (sum_dofs(topology, screws * x[:, None]) for x in (v, a))
 
@@ -67,5 +67,5 @@ def component_inverse_dynamics(
         return (rotate(R, n) + cross(p, f_up), f_up), (n, f)
 
     n, f = leaf_to_root(topology.tree, backward, (R, p, n, f), (zero, zero))
-    tau = so3.dot(of_bodies(topology, n), z) + so3.dot(of_bodies(topology, f), b)
+    tau = so3.dot(per_dof(topology, n), z) + so3.dot(per_dof(topology, f), b)
     return tau + model.armature * a + model.damping * v

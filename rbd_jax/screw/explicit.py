@@ -12,12 +12,12 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
-from ..algorithms._tree import ancestor_sum, subtree_sum, sum_dofs
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import ancestor_sum, subtree_sum, sum_dofs
 from ..model import Model
-from ..model._topology import Tree
+from ..model.arguments import checked
+from ..model.topology import Tree
 from ..spatial.motion import cross_twist, shift, to_child
 from . import hybrid, spatial
 from .hybrid import lever, spin

@@ -7,11 +7,11 @@ world axes, Xv = X⁰ q̇ (and Xa, Xj) joint twist, V = (ω, ṙ) twist, W wrenc
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, Topology, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.motion import shift, turn
 from .newton_euler import hybrid_wrench
@@ -36,7 +36,7 @@ def to_parents(topology: Topology, r: Float[Array, "nb 3"]) -> Float[Array, "nb 
 
 def joint_screws(model: Model, R: Float[Array, "nb 3 3"]) -> Float[Array, "nv 6"]:
     """``X⁰ = Ad_R X``, one row a degree of freedom. Source: Müller (75b), (107)."""
-    return turn(of_bodies(model.topology, R), motion_subspace(model))
+    return turn(per_dof(model.topology, R), motion_subspace(model))
 
 
 def motion_at(
@@ -112,5 +112,5 @@ def inverse_dynamics(
 
     rows = to_parents(topology, r), W
     W = leaf_to_root(topology.tree, backward, rows, jnp.zeros((6,), r.dtype))
-    Q = jnp.sum(X * of_bodies(topology, W), axis=-1)
+    Q = jnp.sum(X * per_dof(topology, W), axis=-1)
     return Q + model.armature * a + model.damping * v

@@ -9,10 +9,10 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..algorithms._tree import root_to_leaf, sum_dofs
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import root_to_leaf, sum_dofs
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial.motion import cross_twist, shift
 from .hybrid import joint_screws, lever, spin, to_parents
 

@@ -8,10 +8,10 @@ screws of a joint are constant in its own body, so all degrees of freedom of a j
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
-from ..algorithms._tree import of_bodies
+from ..algorithms.tree import per_dof
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import so3
 from ..spatial.motion import cross_twist, shift, to_child, to_parent
 from . import hybrid, spatial
@@ -26,7 +26,7 @@ def _beyond(model: Model, C, x: Float[Array, "nb 6"]) -> Rows:
     R, r = C
     nb, nv = model.nb, model.nv
     in_world = to_parent(C, x)
-    at_dof = jnp.broadcast_to(of_bodies(model.topology, in_world)[None], (nb, nv, 6))
+    at_dof = jnp.broadcast_to(per_dof(model.topology, in_world)[None], (nb, nv, 6))
     here = jnp.broadcast_to(R[:, None], (nb, nv, 3, 3)), jnp.broadcast_to(r[:, None], (nb, nv, 3))
     return to_child(here, at_dof)
 
@@ -46,7 +46,7 @@ def _body_fixed(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Rows,
 
 def _spatial(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Rows, ...]:
     J = so3.transpose(jacobians(model, q, "spatial"))
-    at_dof = [of_bodies(model.topology, x)[None] for x in spatial.motion(model, q, rates)]
+    at_dof = [per_dof(model.topology, x)[None] for x in spatial.motion(model, q, rates)]
     dJ = cross_twist(at_dof[0], J)
     if len(at_dof) == 1:
         return (dJ,)
@@ -61,14 +61,14 @@ def _hybrid(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Rows, ...
 
     def between(x: Float[Array, "nb 3"]) -> Float[Array, "nb nv 3"]:
         """``x_ij = x_j − x_i`` of positions or of their rates."""
-        return of_bodies(topology, x)[None] - x[:, None]
+        return per_dof(topology, x)[None] - x[:, None]
 
-    d, dd, w = between(r), between(V[:, 3:]), of_bodies(topology, V[:, :3])[None]
+    d, dd, w = between(r), between(V[:, 3:]), per_dof(topology, V[:, :3])[None]
     turned = spin(w, X)
     dJ = lever(dd, X) + shift(d, turned)
     if not rest:
         return (dJ,)
-    ddd, dw = between(rest[0][:, 3:]), of_bodies(topology, rest[0][:, :3])[None]
+    ddd, dw = between(rest[0][:, 3:]), per_dof(topology, rest[0][:, :3])[None]
     return dJ, lever(ddd, X) + 2 * lever(dd, turned) + shift(d, spin(dw, X) + spin(w, turned))
 
 

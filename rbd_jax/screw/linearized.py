@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..derivatives.fdsva import forward_dynamics_derivatives
 from ..derivatives.idsva import inverse_dynamics_derivatives
 from ..model import Model, coadjoint
+from ..model.arguments import checked
 
 
 class LinearizedEquations(NamedTuple):

@@ -8,11 +8,11 @@ twist, W = (t, f) moment about the body's origin in body axes and force in world
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..algorithms._tree import ancestor_product, leaf_to_root, of_bodies
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import ancestor_product, leaf_to_root, per_dof
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import se3, so3
 from . import hybrid
 from .newton_euler import mixed_wrench
@@ -73,7 +73,7 @@ def inverse_dynamics(
         return jnp.concatenate([so3.rotate(R_up, t) + so3.cross(p, f_up), f]), W
 
     rows = T, R, W
-    W = of_bodies(topology, leaf_to_root(topology.tree, backward, rows, jnp.zeros((6,), R.dtype)))
-    f = so3.rotate_inverse(of_bodies(topology, R), W[:, 3:])
+    W = per_dof(topology, leaf_to_root(topology.tree, backward, rows, jnp.zeros((6,), R.dtype)))
+    f = so3.rotate_inverse(per_dof(topology, R), W[:, 3:])
     Q = jnp.sum(motion_subspace(model) * jnp.concatenate([W[:, :3], f], axis=-1), axis=-1)
     return Q + model.armature * a + model.damping * v

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import so3
 from ..spatial.motion import cross_twist
 from .representations import Representation, jacobians, module_of

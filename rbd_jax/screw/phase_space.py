@@ -10,8 +10,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..model import Model
+from ..model.arguments import checked
 from .closed_form import (
     lagrange_mass_matrix,
     spatial_momentum_rates,

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..algorithms._tree import ancestor_product, of_bodies, sum_dofs
+from ..algorithms.tree import ancestor_product, per_dof, sum_dofs
 from ..model import Model, difference, motion_subspace, neutral
+from ..model.arguments import checked
 from ..spatial import se3, so3
 from ..spatial.motion import to_child, to_parent
 from ..spatial.se3 import Pose
@@ -59,7 +59,7 @@ def _above(model: Model, D: Pose) -> Pose:
 
 
 def _of_dofs(model: Model, C: Pose) -> tuple[Float[Array, "nv 3 3"], Float[Array, "nv 3"]]:
-    return of_bodies(model.topology, C[0]), of_bodies(model.topology, C[1])
+    return per_dof(model.topology, C[0]), per_dof(model.topology, C[1])
 
 
 @checked

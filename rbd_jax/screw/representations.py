@@ -13,10 +13,10 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
 from ..algorithms.kinematics import forward_kinematics
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import so3
 from ..spatial.motion import shift, to_child, turn
 from ..spatial.se3 import Pose

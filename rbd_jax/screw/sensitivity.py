@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
 from ..algorithms.kinematics import forward_kinematics, frame_in_body
-from ..derivatives._operator import body_operator, residual
-from ..derivatives._rules import forward_dynamics, mass_matrix_solve
+from ..derivatives.operator import body_operator, residual
+from ..derivatives.rules import forward_dynamics, mass_matrix_solve
 from ..model import Model, joint_placements
+from ..model.arguments import checked
 from ..spatial import se3, so3
 from ..spatial.motion import to_child, to_parent
 

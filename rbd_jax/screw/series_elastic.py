@@ -8,9 +8,9 @@ The model is that of Spong: a spring of stiffness K between each motor θ with r
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..derivatives._rules import forward_dynamics, mass_matrix_solve
+from ..derivatives.rules import forward_dynamics, mass_matrix_solve
 from ..model import Model
+from ..model.arguments import checked
 from .torque_rates import inverse_dynamics_rates
 
 

@@ -9,11 +9,11 @@ algorithms therefore centre the same formulas on the root body.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..algorithms._tree import ancestor_sum, of_bodies, subtree_sum, sum_dofs
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import ancestor_sum, per_dof, subtree_sum, sum_dofs
 from ..model import Model, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, to_parent, wrench_to_parent
 from ..spatial.se3 import Pose
@@ -25,7 +25,7 @@ def joint_screws(model: Model, C: Pose) -> Float[Array, "nv 6"]:
 
     Source: Müller (70b), (104).
     """
-    of_dof = of_bodies(model.topology, C[0]), of_bodies(model.topology, C[1])
+    of_dof = per_dof(model.topology, C[0]), per_dof(model.topology, C[1])
     return to_parent(of_dof, motion_subspace(model))
 
 
@@ -82,5 +82,5 @@ def inverse_dynamics(
     W = spatial_wrench(inertia.to_parent(C, model.inertia), V, dV)
     if f_ext is not None:
         W = W - wrench_to_parent(C, f_ext)
-    Q = jnp.sum(J * of_bodies(topology, subtree_sum(topology.tree, W)), axis=-1)
+    Q = jnp.sum(J * per_dof(topology, subtree_sum(topology.tree, W)), axis=-1)
     return Q + model.armature * a + model.damping * v

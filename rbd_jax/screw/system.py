@@ -9,11 +9,11 @@ a^b of the joint twists, b^b of the body twists, D^b the blocks ``Ad_{C_{i,λ}}`
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
-from ..algorithms._tree import sum_dofs
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import sum_dofs
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import se3, so3
 from ..spatial.motion import Ad_matrix, ad_matrix, cross_twist, to_child
 from . import hybrid

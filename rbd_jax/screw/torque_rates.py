@@ -9,10 +9,10 @@ the child that is seen from the parent by ``Ad* (Ḟ + w ×* F)``.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from ._series import leibniz, seen
@@ -89,4 +89,4 @@ def _body_fixed(model: Model, q: Array, motion: Float[Array, "n nv"], f_ext: Arr
 
     rows = T, w[:, :order], jnp.stack(F, axis=1)
     F = leaf_to_root(topology.tree, backward, rows, jnp.zeros((order, 6), S.dtype))
-    return jnp.sum(S[:, None] * of_bodies(topology, F), axis=-1).T
+    return jnp.sum(S[:, None] * per_dof(topology, F), axis=-1).T

@@ -9,9 +9,9 @@ V twist, w angular velocity, d from the parent's origin to the body's, W wrench,
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms._tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, motion_subspace
 from ..spatial import inertia, so3
 from ..spatial.motion import turn
@@ -90,8 +90,8 @@ def hybrid_rates(
 
     zero = jnp.zeros((order, 6), S.dtype)
     W = leaf_to_root(topology.tree, backward, (d, jnp.stack(W, axis=1)), zero)
-    W = list(jnp.moveaxis(of_bodies(topology, W), 1, 0))
-    screws = _turned(turn(of_bodies(topology, R), S), [of_bodies(topology, x) for x in w])
+    W = list(jnp.moveaxis(per_dof(topology, W), 1, 0))
+    screws = _turned(turn(per_dof(topology, R), S), [per_dof(topology, x) for x in w])
     power = lambda x, y: jnp.sum(x * y, axis=-1)  # noqa: E731
     return jnp.stack([leibniz(power, screws, W, k) for k in range(order)])  # (76c)
 

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..algorithms._tree import root_to_leaf
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.tree import root_to_leaf
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_twist, to_child, turn
 from .closed_form import momenta_of, project

@@ -3,6 +3,7 @@
 Bodies are numbered depth first, so a parent comes before its children; −1 is the world.
 """
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -253,11 +254,26 @@ class Topology:
         i, j = self._joint_range(joint)
         return slice(int(self.v_starts[i]), int(self.v_starts[j]))
 
-    def frame_index(self, frame: str) -> int:
-        """Number of the named frame."""
-        if frame not in self.frame_names:
-            raise KeyError(unknown("frame", frame, self.frame_names, self.name))
-        return self.frame_names.index(frame)
+    def frame_index(self, frame: str | int) -> int:
+        """Number of a frame given by its name or number. KeyError, IndexError if it is unknown."""
+        return self._index("frame", frame, self.frame_names)
+
+    def body_index(self, body: str | int) -> int:
+        """Number of a body given by its name or number. KeyError, IndexError if it is unknown."""
+        return self._index("body", body, self.body_names)
+
+    def _index(self, what: str, item: str | int, names: tuple[str, ...]) -> int:
+        if isinstance(item, str):
+            if item not in names:
+                raise KeyError(unknown(what, item, names, self.name))
+            return names.index(item)
+        number = operator.index(item)
+        if not 0 <= number < len(names):
+            raise IndexError(
+                f"robot {self.name!r} has no {what} number {number}: its {len(names)} {what}s are "
+                f"numbered from 0; negative numbers do not count from the end"
+            )
+        return number
 
 
 def unknown(what: str, name: str, known: tuple[str, ...], robot: str) -> str:

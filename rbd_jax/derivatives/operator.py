@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
-from ..algorithms._tree import ancestor_sum, of_bodies, subtree_sum, sum_dofs
 from ..algorithms.gravity import base_acceleration
+from ..algorithms.tree import ancestor_sum, per_dof, subtree_sum, sum_dofs
 from ..model import Model, Topology
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_twist, cross_wrench
@@ -93,7 +93,7 @@ def body_operator(
         force = force + phi
     carried = cross_wrench(eta, r.F)
     Y = subtree_sum(topology.tree, force + carried) - carried
-    return jnp.sum(r.S * of_bodies(topology, Y), axis=-1)
+    return jnp.sum(r.S * per_dof(topology, Y), axis=-1)
 
 
 def joint_operator(
@@ -127,7 +127,7 @@ def composites(topology: Topology, r: Residual) -> Composites:
     h = inertia.apply(r.I, r.v)
     Gamma = _gamma(r.I, r.v, h).reshape(topology.nb, 9)
     rows = jnp.concatenate([r.I, Gamma, h[:, 3:]], axis=-1)
-    total = of_bodies(topology, subtree_sum(topology.tree, rows))
+    total = per_dof(topology, subtree_sum(topology.tree, rows))
     return Composites(total[:, :10], total[:, 10:19].reshape(-1, 3, 3), total[:, 19:])
 
 

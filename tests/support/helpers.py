@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 import rbd_jax as rbd
-from rbd_jax.model._spec import COMPOSITE, ELEMENTARY
+from rbd_jax.model import COMPOSITE, ELEMENTARY
 
 samples = rbd.samples
 
@@ -149,7 +149,7 @@ def assert_close(actual, expected, rtol: float = 0.0, atol: float = 1e-12) -> No
 @contextmanager
 def computed_as(name: str):
     """Trace programs as they are on another backend: without lanes, unless these are named."""
-    from rbd_jax.algorithms._formulations import formulation
+    from rbd_jax.algorithms.formulations import formulation
 
     before = os.environ.get("RBD_JAX_LANES")
     os.environ["RBD_JAX_LANES"] = "1" if name == "lanes" else "0"

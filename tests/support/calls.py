@@ -11,10 +11,10 @@ from functools import cache, partial
 import jax
 import jax.numpy as jnp
 import pytest
-from helpers import jit
 from jaxtyping import Array
 
 import rbd_jax as rbd
+from support.helpers import jit
 
 # ``jax.jit`` without the passes that only make a program run faster: for large functions that run
 # a few times, compilation is most of the time of a test.

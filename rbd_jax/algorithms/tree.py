@@ -1,7 +1,7 @@
 """Every loop over bodies: passes from root to leaves and back, and sums along the tree.
 
 An algorithm says what happens at one node; how the nodes are visited is decided by the table in
-``_formulations``:
+``formulations``:
 
 - ``"bodies"``: ``lax.scan`` over the nodes, one after the other: the least work.
 - ``"levels"`` (recursions): ``lax.scan`` over the depths, all nodes of a depth at once.
@@ -22,9 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from ..model._model import _merge, _rows
-from ..model._topology import Topology, Tree
-from . import _formulations
+from ..model import Topology, Tree
+from ..model.rows import merge_rows, take_rows
+from . import formulations
 
 _MASK_LIMIT = 128  # above this many nodes a dense ancestor mask costs more than it saves
 
@@ -69,7 +69,7 @@ def root_to_leaf(tree: Tree, step: Callable, x: Any, world: Any) -> Any:
     def flat_step(parent: Array, row: Array) -> Array:
         return value.pack(step(value.unpack(parent), inputs.unpack(row)), 0)
 
-    if _formulations.current().recursions == "bodies":
+    if formulations.current().recursions == "bodies":
         slots = tree.slots
 
         def body(values, own_parent_row):
@@ -119,7 +119,7 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any) -> Any:
         up, out = step(inputs.unpack(row), message.unpack(below))
         return message.pack(up, 0), out
 
-    if _formulations.current().recursions == "bodies":
+    if formulations.current().recursions == "bodies":
         slots = tree.slots
 
         def body(sums, x):
@@ -152,7 +152,7 @@ def ancestor_product(tree: Tree, operation: Callable, x: Any, one: Any) -> Any:
     One body after the other, or by pointer doubling: after round k each node holds the product
     over its 2ᵏ nearest ancestors. ``one`` is the neutral value of a row.
     """
-    if _formulations.current().products == "bodies":
+    if formulations.current().products == "bodies":
         return root_to_leaf(tree, operation, x, one)
     return _double(tree, operation, x)
 
@@ -171,7 +171,7 @@ def _double(tree: Tree, operation: Callable, x: Any) -> Any:
 
 
 def _sum_by(tree: Tree) -> str:
-    how = _formulations.current().sums
+    how = formulations.current().sums
     return "doubling" if how == "mask" and tree.n > _MASK_LIMIT else how
 
 
@@ -213,7 +213,7 @@ def subtree_sum_about(
     ``translate(r, x)``: what is taken about one point, about another from which that lies at r.
     Unlike sums about one point for all, these are small differences of large numbers nowhere.
     """
-    if _formulations.current().products == "doubling":
+    if formulations.current().products == "doubling":
         for up in tree.jumps:
             has = np.flatnonzero(up >= 0)
             x = x.at[up[has]].add(translate(p[has] - p[up[has]], x[has]))
@@ -242,7 +242,7 @@ def ancestor_matrices(above: np.ndarray, entries: Callable, x: Any) -> tuple[Arr
         x: rows of the nodes.
     """
     n = len(above)
-    if _formulations.current().pairs == "mask":
+    if formulations.current().pairs == "mask":
         rows = jax.vmap(lambda a: jax.vmap(lambda b: entries(a, b))(x))(x)
         zero = jax.tree.leaves(x)[0].dtype.type(0)
         return tuple(
@@ -288,7 +288,7 @@ def solve_along_branches(
         return jax.lax.scan(down, psi[:, None] * B, rows)[0]
 
     n, m = B.shape
-    width = max(k for k in range(1, min(m, _formulations.current().columns) + 1) if m % k == 0)
+    width = max(k for k in range(1, min(m, formulations.current().columns) + 1) if m % k == 0)
     if width == m:
         return solve(B)
     parts = jnp.swapaxes(B.reshape(n, m // width, width), 0, 1)
@@ -304,11 +304,11 @@ def sum_dofs(topology: Topology, x: Float[Array, "nv k"]) -> Float[Array, "nb k"
     parts = []
     for w in np.unique(widths):
         bodies = np.flatnonzero(widths == w)
-        rows = _rows(x, topology.v_starts[bodies][:, None] + np.arange(w))
+        rows = take_rows(x, topology.v_starts[bodies][:, None] + np.arange(w))
         parts.append((bodies, rows[:, 0] if w == 1 else rows.sum(axis=1)))
-    return _merge(parts, x)
+    return merge_rows(parts, x)
 
 
-def of_bodies(topology: Topology, x: Shaped[Array, "nb *k"]) -> Shaped[Array, "nv *k"]:
+def per_dof(topology: Topology, x: Shaped[Array, "nb *k"]) -> Shaped[Array, "nv *k"]:
     """The row of the body that each degree of freedom moves."""
-    return _rows(x, topology.dof_bodies)
+    return take_rows(x, topology.dof_bodies)

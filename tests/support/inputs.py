@@ -4,10 +4,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from helpers import assert_close, random_state
 
 import rbd_jax as rbd
 from rbd_jax.spatial import so3
+from support.helpers import assert_close, random_state
 
 LEAVES = ("placement_p", "axis", "pitch", "inertia", "gravity", "armature", "damping")
 STATE = ("q", "v", "a", "tau", "f_ext")

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import _formulations
+from ..algorithms import formulations
 
 _BLOCK = 10  # the largest block eliminated at once; between 6 and 10 the speed hardly changes
 
 
 @jax.custom_jvp
 def invert(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """``M⁻¹`` of a symmetric positive definite matrix; its rule is in ``_rules``.
+    """``M⁻¹`` of a symmetric positive definite matrix; its rule is in ``rules``.
 
     M is scaled to unit diagonal first, which takes the condition number of real robots from
     1e4…1e10 to 30…1e4; without it single precision is hopeless, and elimination without a search
@@ -46,7 +46,7 @@ def _eliminate(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
         return _exchanged(1 / d[None, None], row[None], -column[:, None] / d, rest), None
 
     # at most _BLOCK steps; XLA:CPU would repeat the arithmetic of unrolled ones
-    unroll = _formulations.current().recursions == "levels"
+    unroll = formulations.current().recursions == "levels"
     return jax.lax.scan(step, A, None, length=len(A), unroll=unroll)[0]
 
 

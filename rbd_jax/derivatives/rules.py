@@ -8,7 +8,7 @@ rules are
     forward dynamics   δa = M⁻¹ (δτ_in − δτ(δq, δv, 0; model, f_ext))
     hybrid dynamics    the same with rows and columns exchanged for prescribed joints
 
-with δτ the operator of ``_operator`` (Singh, Algorithm 1; Kim, Table 5). The tangent of an
+with δτ the operator of ``operator`` (Singh, Algorithm 1; Kim, Table 5). The tangent of an
 ambient q is first mapped to the tangent space, which drops the change of a quaternion's length.
 The matrix M⁻¹ itself has the rule ``−M⁻¹ δM M⁻¹``.
 """
@@ -18,19 +18,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._check import checked
-from ..algorithms import _formulations, articulated, ground
-from ..algorithms._tree import of_bodies
+from ..algorithms import articulated, formulations, ground
 from ..algorithms.crba import composite_mass_matrix, crba
 from ..algorithms.hybrid import articulated_dynamics
 from ..algorithms.rnea import rnea
 from ..algorithms.springs import minus_springs, plus_springs, unsprung
+from ..algorithms.tree import per_dof
 from ..lanes import lanes
 from ..model import Model, velocity_from_rate
-from ._inverse import invert
+from ..model.arguments import checked
 from ._maps import Solver, torque_map
-from ._operator import Residual, residual
 from ._perturbation import model_torque
+from .inverse import invert
+from .operator import Residual, residual
 
 
 def _torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
@@ -53,7 +53,7 @@ def _torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
 
 @eqx.filter_custom_jvp
 def _inverse_dynamics(model, q, v, a, f_ext):
-    if _formulations.current().recursions == "bodies":
+    if formulations.current().recursions == "bodies":
         return rnea(model, q, v, a, f_ext)
     g = ground.pose(model, q)
     return ground.torque(model, g, ground.motion(model, g, v, a, f_ext), v, a)
@@ -107,7 +107,7 @@ def inverse_dynamics(
 @eqx.filter_custom_jvp
 def _dynamics(model, q, v, a, tau, f_ext, prescribed):
     """Accelerations, torques, and what M was factorised into, of which no derivative is taken."""
-    chosen, depth = _formulations.current(), model.topology.dof_tree.depths.max(initial=-1)
+    chosen, depth = formulations.current(), model.topology.dof_tree.depths.max(initial=-1)
     if model.nv <= chosen.inverse and depth < chosen.depth:
         return _by_inverse(model, q, v, a, tau, f_ext, prescribed)
     return articulated_dynamics(model, q, v, a, tau, prescribed, f_ext)
@@ -216,7 +216,7 @@ def hybrid_dynamics(
     Returns:
         ``(a, tau)`` complete: inputs where given, results elsewhere.
     """
-    by_dof = of_bodies(model.topology, prescribed[:, None])[:, 0]
+    by_dof = per_dof(model.topology, prescribed[:, None])[:, 0]
     tau = minus_springs(model, q, tau)
     a, tau = _dynamics(unsprung(model), q, v, a, tau, f_ext, by_dof)[:2]
     return a, plus_springs(model, q, tau)
