@@ -134,7 +134,9 @@ def test_energy_does_not_drift():
 
 def test_friction_only_takes_energy():
     model = samples.arm()
-    friction = shaken(idf.learned_dynamics(model, ("friction",), jax.random.key(0)), size=1.0).friction
+    friction = shaken(
+        idf.learned_dynamics(model, ("friction",), jax.random.key(0)), size=1.0
+    ).friction
     s = random_states(model, 64)
     power = quick_jit(jax.vmap(lambda q, v: v * friction.torque(model, q, v)))(s.q, s.v)
     assert jnp.all(power >= 0) and jnp.max(power) > 0.1
