@@ -9,6 +9,7 @@ from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.motion import wrench_to_parent
 from .kinematics import body_velocities, forward_kinematics
+from .springs import spring_energy
 
 
 @checked
@@ -24,8 +25,9 @@ def kinetic_energy(
 @checked
 @lanes
 def potential_energy(model: Model, q: Float[Array, " nq"]) -> Float[Array, ""]:
-    """``−Σ m gᵀ c``, zero with every centre of mass at the world's origin (J)."""
-    return -so3.dot(model.gravity, _first_moment(model, q))
+    """``−Σ m gᵀ c``, zero with every centre of mass at the world's origin, and the springs' (J)."""
+    energy = -so3.dot(model.gravity, _first_moment(model, q))
+    return energy if model.stiffness is None else energy + spring_energy(model, q)
 
 
 @checked

@@ -14,6 +14,7 @@ from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from .articulated import Factor
 from .gravity import base_acceleration
+from .springs import minus_springs, plus_springs
 from .tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
 
@@ -48,7 +49,9 @@ def hybrid_dynamics(
         ValueError: if a shape does not fit the robot.
     """
     by_dof = per_dof(model.topology, prescribed[:, None])[:, 0]
-    return articulated_dynamics(model, q, v, a, tau, by_dof, f_ext)[:2]
+    tau = minus_springs(model, q, tau)
+    a, tau = articulated_dynamics(model, q, v, a, tau, by_dof, f_ext)[:2]
+    return a, plus_springs(model, q, tau)
 
 
 @checked
@@ -65,6 +68,7 @@ def aba(
     Source: Kim, Table 3 (Table 4 with no prescribed joint). Raw: derivatives are those of autodiff.
     Arguments and frames as in :func:`hybrid_dynamics`. Cost: O(n).
     """
+    tau = minus_springs(model, q, tau)
     return articulated_dynamics(model, q, v, jnp.zeros_like(v), tau, None, f_ext)[0]
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..algorithms.springs import minus_springs, spring_matrix, unsprung
 from ..lanes import lanes
 from ..model import Model
 from ..model.arguments import checked
@@ -54,8 +55,11 @@ def acceleration_with_derivatives(model, q, v, tau, f_ext, method: Method = "aut
         raise ValueError(
             f"forward_dynamics_derivatives: method must be 'auto', 'aza' or 'dmm', got {method!r}"
         )
-    a, _, g, m, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext)
+    tau, still = minus_springs(model, q, tau), jnp.zeros_like(v)
+    a, _, g, m, solver = accelerations(unsprung(model), q, v, still, tau, None, f_ext)
     dq, dv = torque_matrices(model, residual(model, g, m))[:2]
+    if model.stiffness is not None:
+        dq = dq + spring_matrix(model, q)
     eye = jnp.eye(model.nv, dtype=dq.dtype)
     if method == "dmm":
         Minv = solver.columns(model.topology, eye)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
+from ..algorithms.springs import spring_matrix
 from ..algorithms.tree import ancestor_matrices, per_dof
 from ..lanes import lanes
 from ..model import Model, Topology
@@ -43,7 +44,8 @@ def inverse_dynamics_derivatives(
     """
     g = ground.pose(model, q)
     r = residual(model, g, ground.motion(model, g, v, a, f_ext))
-    return torque_matrices(model, r)
+    dq, dv, M = torque_matrices(model, r)
+    return dq if model.stiffness is None else dq + spring_matrix(model, q), dv, M
 
 
 class _Row(NamedTuple):

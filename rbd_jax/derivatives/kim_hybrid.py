@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.hybrid import joint_ends
+from ..algorithms.springs import minus_springs, plus_springs
 from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
@@ -108,9 +109,10 @@ def _table7(model, q, v, a, tau, given, perturbation, f_ext):
     d, topology = fitting(model, perturbation), model.topology
     S, known = motion_subspace(model), given.astype(model.dtype)
     T, dh, eta, deta, I, dI, B, dB = _per_dof(topology, *_velocities(model, S, q, v, d, f_ext))
-    tau_in = jnp.where(given, 0, tau - model.damping * v)
+    tau_in = jnp.where(given, 0, minus_springs(model, q, tau) - model.damping * v)
     minus = lambda x, y: -x * y  # noqa: E731
     friction = add(of(minus, d.ddamping, v), of(minus, model.damping, d.dv))
+    friction = add(friction, of(jnp.negative, d.dspring))
     dtau_in = of(lambda x: jnp.where(given, 0, x), add(d.dtau, friction))
     inputs = a, d.da, tau_in, dtau_in, model.armature, d.darmature, known
 
@@ -127,7 +129,7 @@ def _table7(model, q, v, a, tau, given, perturbation, f_ext):
     rows = T, dh, S, d.dS, eta, deta, *factors, *inputs
     values = root_to_leaf(topology.dof_tree, _forward, rows, world)
     _, _, qdd, dqdd, torque, dtorque = values
-    out = jnp.where(given, torque + model.damping * v, tau)
+    out = jnp.where(given, plus_springs(model, q, torque) + model.damping * v, tau)
     dout = add(dtorque, of(jnp.negative, friction))
     return (qdd, out), (dqdd, jnp.where(given, dout, 0 if d.dtau is None else d.dtau))
 

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms.gravity import base_acceleration
+from ..algorithms.springs import plus_springs
 from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
@@ -95,4 +96,5 @@ def kim_inverse_dynamics_derivative(
     times = lambda x, y: x * y  # noqa: E731
     rotor = of(times, d.darmature, a), of(times, model.armature, d.da)
     friction = of(times, d.ddamping, v), of(times, model.damping, d.dv)
-    return tau, add(jnp.zeros_like(tau), dtau, *rotor, *friction)
+    dtau = add(jnp.zeros_like(tau), dtau, *rotor, *friction, d.dspring)
+    return plus_springs(model, q, tau), dtau
