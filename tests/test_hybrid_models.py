@@ -278,9 +278,13 @@ def test_errors():
     with pytest.raises(ValueError, match="has no inverse"):
         plain.inverse(x, x, x)
     for dynamics in (plain, idf.Hamiltonian(model, key)):
-        with pytest.raises(ValueError, match="f_ext acts on rigid bodies, but these dynamics have none"):
+        with pytest.raises(
+            ValueError, match="f_ext acts on rigid bodies, but these dynamics have none"
+        ):
             dynamics(x, x, x, jnp.zeros((2, 6)))
-    with pytest.raises(ValueError, match=r"LearnedDynamics: v has shape \(3,\), expected \(nv,\) = \(2,\)"):
+    with pytest.raises(
+        ValueError, match=r"LearnedDynamics: v has shape \(3,\), expected \(nv,\) = \(2,\)"
+    ):
         plain(x, jnp.zeros(3), x)
     with pytest.raises(ValueError, match="integrator must be one of .*got 'rk5'"):
         plain.integrator("rk5")

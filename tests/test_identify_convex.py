@@ -49,6 +49,34 @@ def test_thousands_of_fits_at_once_from_bad_starts():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("loss", ["huber", "cauchy"])
+def test_intervals_of_robust_losses(loss):
+    """With a tenth of outliers, 95 % intervals contain the true damping and friction in 95 %."""
+    clean, data = recorded(60)
+    m, count = robot(), 400
+    rng = np.random.default_rng(2)
+    noise = rng.normal(size=(count, *clean.shape))
+    noise = np.where(rng.random(noise.shape) < 0.1, 30 * rng.normal(size=noise.shape), noise)
+    tau = jnp.asarray(clean + SIGMA * noise)
+    start = eqx.tree_at(lambda m: m.damping, m, jnp.full(3, 0.5))
+    learn = identify.Parameters(start, choose(start, "damping"), choose(start, "friction"))
+
+    @jax.jit
+    @jax.vmap
+    def fit(tau):
+        there = eqx.tree_at(lambda d: d.tau, data, tau)
+        out = identify.fit_torques(learn, there, loss=loss)
+        score = (out.z - learn.coordinates(m)) / jnp.sqrt(jnp.diagonal(out.covariance))
+        return score, out.converged, out.steps
+
+    score, converged, steps = fit(tau)
+    inside = (jnp.abs(score) < 1.96).mean(axis=0)
+    print(loss, "steps", np.quantile(steps, [0, 0.5, 1]), "inside", inside)
+    assert bool(converged.all())
+    assert bool((jnp.abs(inside - 0.95) < 0.035).all()), inside
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [12, 4])
 def test_few_and_noisy_data(count):
     """With fewer equations than unknowns, much noise and no prior, there is one best robot.
