@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from ..derivatives.fdsva import forward_dynamics_derivatives
 from ..derivatives.rules import forward_dynamics
 from ..derivatives.second_order import forward_dynamics_hessian
+from ..lanes import lanes
 from ..model import difference, integrate
 from ..simulate import step, step_derivatives
 from ._problem import Problem, cost_value
@@ -55,27 +56,39 @@ def _moved(problem: Problem, q, v, u, z):
     return integrate(problem.model, q, dq), v + dv, u + du
 
 
-def linear(problem: Problem, q: Array, v: Array, u: Array) -> Dynamics:
-    """The dynamics about states (T+1, …) and controls (T, …), with their gaps."""
+def linear(problem: Problem, q: Array, v: Array, u: Array, gaps: bool = True) -> Dynamics:
+    """The dynamics about states (T+1, …) and controls (T, …).
+
+    Without ``gaps``, the states must be the rollout of the controls, and d is zero.
+    """
 
     def one(k, q, v, u, q_next, v_next):
-        model, nv, dt = problem.model, problem.model.nv, problem.dt
-        tau = problem.torques(problem.time(k), q, v, u)
-        A, B = step_derivatives(model, q, v, tau, dt, integrator=problem.integrator)
-        by_x, by_u = _torque_slopes(problem, k, q, v, u)
-        A, B = A if by_x is None else A + times(B, by_x), times(B, by_u)
-        q1, v1 = step(model, q, v, tau, dt, integrator=problem.integrator)
-        gap = difference(model, q_next, q1)
-
-        def from_next(e):  # the end of the step, relative to the next state of the trajectory
-            return difference(model, q_next, integrate(model, q1, e))
-
-        D = jax.jacfwd(from_next)(jnp.zeros_like(v))
-        A, B = (jnp.concatenate([times(D, X[:nv]), X[nv:]]) for X in (A, B))
-        return Dynamics(A, B, jnp.concatenate([gap, v1 - v_next]))
+        return _linear_step(problem, k, q, v, u, (q_next, v_next) if gaps else None)
 
     k = jnp.arange(problem.steps)
     return jax.vmap(one)(k, q[:-1], v[:-1], u, q[1:], v[1:])
+
+
+@lanes
+def _linear_step(problem: Problem, k, q, v, u, following: tuple[Array, Array] | None) -> Dynamics:
+    """The dynamics of one step. ``following`` is the next state, None if there is no gap."""
+    model, nv, dt = problem.model, problem.model.nv, problem.dt
+    tau = problem.torques(problem.time(k), q, v, u)
+    A, B = step_derivatives(model, q, v, tau, dt, integrator=problem.integrator)
+    by_x, by_u = _torque_slopes(problem, k, q, v, u)
+    A, B = A if by_x is None else A + times(B, by_x), times(B, by_u)
+    if following is None:
+        return Dynamics(A, B, jnp.zeros((2 * nv,), q.dtype))
+    q_next, v_next = following
+    q1, v1 = step(model, q, v, tau, dt, integrator=problem.integrator)
+    gap = difference(model, q_next, q1)
+
+    def from_next(e):  # the end of the step, relative to the next state of the trajectory
+        return difference(model, q_next, integrate(model, q1, e))
+
+    D = jax.jacfwd(from_next)(jnp.zeros_like(v))
+    A, B = (jnp.concatenate([times(D, X[:nv]), X[nv:]]) for X in (A, B))
+    return Dynamics(A, B, jnp.concatenate([gap, v1 - v_next]))
 
 
 def _torque_slopes(problem: Problem, k, q, v, u):
@@ -111,23 +124,37 @@ def quadratic(
     problem: Problem, q: Array, v: Array, u: Array, exact: bool = False
 ) -> tuple[Quadratic, Quadratic]:
     """Quadratic models of the stage costs and of the final cost about a trajectory."""
-    n, model = 2 * problem.model.nv, problem.model
 
     def one(k, q, v, u):
-        def cost(z):
-            return problem.stage(model, problem.time(k), *_moved(problem, q, v, u, z))
+        return _quadratic_stage(problem, k, q, v, u, exact)
 
-        g, H = _expand(cost, n + u.size, q.dtype, exact)
-        g, H = problem.dt * g, problem.dt * H
-        return Quadratic(g[:n], g[n:], H[:n, :n], H[n:, :n], H[n:, n:])
-
-    def last(z):
-        return problem.final(model, *_moved(problem, q[-1], v[-1], u[-1, :0], z)[:2])
-
-    g, H = _expand(last, n, q.dtype, exact)
-    none = jnp.zeros((0,), q.dtype)
-    end = Quadratic(g, none, H, jnp.zeros((0, n), q.dtype), jnp.zeros((0, 0), q.dtype))
+    end = _quadratic_end(problem, q[-1], v[-1], exact)
     return jax.vmap(one)(jnp.arange(problem.steps), q[:-1], v[:-1], u), end
+
+
+@lanes
+def _quadratic_stage(problem: Problem, k, q, v, u, exact: bool) -> Quadratic:
+    """The model of one stage cost."""
+    n = 2 * problem.model.nv
+
+    def cost(z):
+        return problem.stage(problem.model, problem.time(k), *_moved(problem, q, v, u, z))
+
+    g, H = _expand(cost, n + u.size, q.dtype, exact)
+    g, H = problem.dt * g, problem.dt * H
+    return Quadratic(g[:n], g[n:], H[:n, :n], H[n:, :n], H[n:, n:])
+
+
+@lanes
+def _quadratic_end(problem: Problem, q, v, exact: bool) -> Quadratic:
+    """The model of the final cost."""
+    n, none = 2 * problem.model.nv, jnp.zeros((0,), q.dtype)
+
+    def cost(z):
+        return problem.final(problem.model, *_moved(problem, q, v, none, z)[:2])
+
+    g, H = _expand(cost, n, q.dtype, exact)
+    return Quadratic(g, none, H, jnp.zeros((0, n), q.dtype), jnp.zeros((0, 0), q.dtype))
 
 
 def costates(f: Dynamics, l: Quadratic, end: Quadratic) -> Float[Array, "T n"]:
