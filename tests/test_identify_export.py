@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax.io._export import rpy_of_rotation
-from rbd_jax.io._urdf import rotation_of_rpy
+from rbd_jax.spatial.host import rotation_of_rpy, rpy_of_rotation
 
 URDF = """<?xml version="1.0"?>
 <!-- kept -->

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax.io import example_robot, example_robots, load_urdf
+from rbd_jax.io import example_robot, example_robots, load_urdf, read_urdf
 from rbd_jax.io._build import collect_bodies
 from rbd_jax.io._diagnose import diagnose
 from rbd_jax.io._singular import mass_matrix, singular_joints
-from rbd_jax.io._urdf import read_urdf, rotation_of_rpy
 from rbd_jax.model import mimic_map
+from rbd_jax.spatial.host import rotation_of_rpy
 
 EMPTY = {"ur3": "it has no links"}  # a xacro that was expanded to nothing
 SINGULAR = {"romeo": 24, "romeo_laas_small": 2}  # massless fingers and grippers

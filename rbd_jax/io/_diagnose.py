@@ -3,7 +3,8 @@
 import numpy as np
 
 from ..model import LinkSpec, RobotSpec
-from ._build import _Bodies as Bodies
+from ..spatial import host
+from ._build import Bodies
 from ._singular import singular_joints
 
 TOLERANCE = 0.01  # of the triangle inequality: printed inertias are rounded
@@ -27,7 +28,7 @@ def diagnose(spec: RobotSpec, bodies: Bodies) -> dict[str, list[str]]:
             if part.mass == 0 and np.any(part.inertia):
                 text = "links with an inertia but no mass (kept, as Pinocchio does)"
                 found.setdefault(text, []).append(part.name)
-        flaw = _flaw(_central_inertia(P))
+        flaw = _flaw(host.central_inertia(P))
         if flaw:
             names = [x.name for x in parts if _flaw(x.inertia) == flaw]
             found.setdefault(flaw, []).extend(names or [x.name for x in parts[:1]])
@@ -40,13 +41,6 @@ def diagnose(spec: RobotSpec, bodies: Bodies) -> dict[str, list[str]]:
         )
         found[text] = singular
     return found
-
-
-def _central_inertia(P: np.ndarray) -> np.ndarray:
-    """Inertia about the centre of mass of the pseudo-inertia ``P``."""
-    first = P[:3, 3]
-    Sigma = P[:3, :3] - (np.outer(first, first) / P[3, 3] if P[3, 3] > 0 else 0.0)
-    return np.trace(Sigma) * np.eye(3) - Sigma
 
 
 def _flaw(I: np.ndarray) -> str | None:

@@ -10,6 +10,7 @@ import numpy as np
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from ..model import Model
+from ..spatial import host
 from ._build import ROOT_JOINT, build_model
 from ._urdf import children, read_urdf, shorten, warn
 from ._xml import Source, parse_xml, read_source
@@ -137,7 +138,7 @@ class _Writer:
             if self.changed(old, new):
                 origin = _child(element, "origin")
                 origin.set("xyz", _numbers(new[:3, 3]))
-                origin.set("rpy", _numbers(rpy_of_rotation(new[:3, :3])))
+                origin.set("rpy", _numbers(host.rpy_of_rotation(new[:3, :3])))
             if element.get("type") == "fixed":
                 continue
             first, last = self.topology._joint_range(name)
@@ -173,10 +174,8 @@ class _Writer:
 
     @staticmethod
     def _pose(model: Model, leaf: str, row: int) -> np.ndarray:
-        T = np.eye(4)
-        T[:3, :3] = np.asarray(getattr(model, f"{leaf}_R")[row], dtype=float)
-        T[:3, 3] = np.asarray(getattr(model, f"{leaf}_p")[row], dtype=float)
-        return T
+        R, p = (np.asarray(getattr(model, f"{leaf}_{x}")[row], dtype=float) for x in "Rp")
+        return host.pose(R, p)
 
 
 def _child(element, tag: str) -> Any:
@@ -191,10 +190,9 @@ def _child(element, tag: str) -> Any:
 
 
 def _write_inertial(link, I10: np.ndarray) -> None:
-    m, mc = I10[0], I10[1:4]
-    com = mc / m if m > 0 else np.zeros(3)
-    J = I10[np.array([[4, 5, 7], [5, 6, 8], [7, 8, 9]])]
-    J = J - m * (com @ com * np.eye(3) - np.outer(com, com))
+    m = I10[0]
+    com = I10[1:4] / m if m > 0 else np.zeros(3)
+    J = host.central_inertia(host.pseudo_of_ten(I10))
     inertial = _child(link, "inertial")
     origin = _child(inertial, "origin")
     origin.set("xyz", _numbers(com))
@@ -208,13 +206,3 @@ def _write_inertial(link, I10: np.ndarray) -> None:
 
 def _numbers(x: np.ndarray) -> str:
     return " ".join(repr(float(v)) for v in x)
-
-
-def rpy_of_rotation(R: np.ndarray) -> np.ndarray:
-    """Roll, pitch and yaw of ``R = Rz(yaw) Ry(pitch) Rx(roll)`` (rad); yaw 0 where not unique."""
-    across = np.hypot(R[0, 0], R[1, 0])
-    pitch = np.arctan2(-R[2, 0], across)
-    if across < 1e-9:
-        sign = -np.sign(R[2, 0])
-        return np.array([np.arctan2(sign * R[0, 1], R[1, 1]), pitch, 0.0])
-    return np.array([np.arctan2(R[2, 1], R[2, 2]), pitch, np.arctan2(R[1, 0], R[0, 0])])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..model import JointSpec, LinkSpec, MimicSpec, RobotDescriptionWarning, RobotSpec
+from ..spatial.host import rotation_of_rpy
 from ._validate import check_tree
 from ._xml import Source, fail, parse_xml
 
@@ -232,18 +233,6 @@ class _Reader:
 def children(element, tag: str) -> list[Any]:
     """Children with this tag, in the default namespace or none: ``drake:tag`` is another tag."""
     return [x for x in element.iterchildren("{*}" + tag) if x.prefix is None]
-
-
-def rotation_of_rpy(rpy: np.ndarray) -> np.ndarray:
-    """``Rz(yaw) Ry(pitch) Rx(roll)``, URDF's rotation about fixed axes (rad)."""
-    (sr, sp, sy), (cr, cp, cy) = np.sin(rpy), np.cos(rpy)
-    return np.array(
-        [
-            [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
-            [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
-            [-sp, cp * sr, cp * cr],
-        ]
-    )
 
 
 def shorten(names: list[str], count: int = 8) -> str:

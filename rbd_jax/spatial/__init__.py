@@ -7,6 +7,7 @@ Every function works on a single item or, by broadcasting, on leading batch axes
 
 from . import (
     articulated as articulated,
+    host as host,
     inertia as inertia,
     motion as motion,
     se3 as se3,
