@@ -5,9 +5,19 @@ from ._associative import (
     parallel_backward as parallel_backward,
     parallel_forward as parallel_forward,
 )
+from ._augmented import augmented_lagrangian as augmented_lagrangian
 from ._box import box_qp as box_qp
+from ._constrained_solution import ConstrainedSolution as ConstrainedSolution
+from ._constraints import Constraint as Constraint, Rows as Rows
 from ._costs import FrameCost as FrameCost, StateCost as StateCost
 from ._ilqr import ddp as ddp, ilqr as ilqr
+from ._limits import (
+    friction_cone as friction_cone,
+    half_space as half_space,
+    joint_limits as joint_limits,
+    torque_limits as torque_limits,
+    velocity_limits as velocity_limits,
+)
 from ._multiple_shooting import multiple_shooting as multiple_shooting
 from ._problem import Problem as Problem
 from ._progress import print_progress as print_progress

@@ -30,6 +30,10 @@ class Proposal(NamedTuple):
     """… of which so much is taken."""
     definite: Bool[Array, ""]
     """Whether the quadratic model has a minimum."""
+    feasible: Bool[Array, ""] | bool = True
+    """Whether the constraints hold, without which nothing has converged."""
+    infeasible: Bool[Array, ""] | bool = False
+    """Whether to give up, because no point is found at which they hold."""
 
 
 class Options(NamedTuple):
@@ -85,7 +89,8 @@ def descend(
         limit = p.merit - ARMIJO * p.length * p.expected + noise * (1 + jnp.abs(p.merit))
         accepted = p.definite & (p.new_merit <= limit)
         little = p.expected <= o.tol * (1 + jnp.abs(p.merit))
-        converged = p.definite & little & (s.mu <= 1e-4)
+        converged = p.definite & little & (s.mu <= 1e-4) & p.feasible
+        infeasible = ~converged & p.infeasible
         new = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), p.point, s.point)
         less = jnp.where(p.length < 0.2, s.mu, jnp.maximum(0.1 * s.mu, least))
         more = jnp.where(s.newton, s.mu, jnp.maximum(10 * s.mu, 1e-6))
@@ -97,8 +102,9 @@ def descend(
         history = jax.tree.map(lambda h, x: h.at[s.iteration].set(x), s.history, row)
         last = s.iteration + 1 >= o.max_iterations
         result = RESULTS.where(stalled, RESULTS.stalled, RESULTS.max_iterations_reached)
+        result = RESULTS.where(infeasible, RESULTS.infeasible, result)
         result = RESULTS.where(converged, RESULTS.successful, result)
-        done = converged | stalled | last
+        done = converged | stalled | infeasible | last
         newton = accepted & (p.length > 0.9)
         return _State(new, extra, mu, newton, s.iteration + 1, done, result, history)
 

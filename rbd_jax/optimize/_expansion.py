@@ -4,6 +4,7 @@ Letters: x = (δq, δv) along ``integrate(q, δq)`` and ``v + δv``, u the chang
 ``x⁺ = A x + B u + d`` with d the gap to the next state of the trajectory.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -57,13 +58,13 @@ def _moved(problem: Problem, q, v, u, z):
 def linear(problem: Problem, q: Array, v: Array, u: Array) -> Dynamics:
     """The dynamics about states (T+1, …) and controls (T, …), gaps included."""
 
+    own = getattr(problem, "step_derivatives", None)
+    derivatives = partial(_step_derivatives, problem) if own is None else own
+
     def one(k, q, v, u, q_next, v_next):
-        model, nv, dt = problem.model, problem.model.nv, problem.dt
-        tau = problem.torques(problem.time(k), q, v, u)
-        A, B = step_derivatives(model, q, v, tau, dt, integrator=problem.integrator)
-        by_x, by_u = _torque_slopes(problem, k, q, v, u)
-        A, B = A if by_x is None else A + times(B, by_x), times(B, by_u)
-        q1, v1 = step(model, q, v, tau, dt, integrator=problem.integrator)
+        model, nv = problem.model, problem.model.nv
+        A, B = derivatives(k, q, v, u)
+        q1, v1 = problem.step(k, q, v, u)
         gap = difference(model, q_next, q1)
 
         def seen(e):  # from the next state of the trajectory
@@ -75,6 +76,14 @@ def linear(problem: Problem, q: Array, v: Array, u: Array) -> Dynamics:
 
     k = jnp.arange(problem.steps)
     return jax.vmap(one)(k, q[:-1], v[:-1], u, q[1:], v[1:])
+
+
+def _step_derivatives(problem: Problem, k, q, v, u) -> tuple[Array, Array]:
+    """``(A, B)`` of step k of a problem that brings no derivatives of its own."""
+    tau, how = problem.torques(problem.time(k), q, v, u), {"integrator": problem.integrator}
+    A, B = step_derivatives(problem.model, q, v, tau, problem.dt, **how)
+    by_x, by_u = _torque_slopes(problem, k, q, v, u)
+    return A if by_x is None else A + times(B, by_x), times(B, by_u)
 
 
 def _torque_slopes(problem: Problem, k, q, v, u):
@@ -92,33 +101,40 @@ def _torque_slopes(problem: Problem, k, q, v, u):
     return J[:, : 2 * nv], J[:, 2 * nv :]
 
 
-def _expand(function, size: int, dtype, exact: bool):
-    """Gradient and Hessian at zero of a cost; that of residuals by Gauss–Newton unless exact."""
+def _expand(terms, size: int, dtype, exact: bool):
+    """Gradient and Hessian at zero of a sum of costs.
+
+    The Hessian of residuals is that of Gauss and Newton unless ``exact``.
+    """
     zero = jnp.zeros((size,), dtype)
-    if not exact and jax.eval_shape(function, zero).ndim:
-        r, J = function(zero), jax.jacfwd(function)(zero)
-        return times(J.T, r), times(J.T, J)
-    slope = jax.grad(lambda z: number(function(z)))
-    H = jax.jacfwd(slope)(zero)
-    return slope(zero), 0.5 * (H + H.T)
+    g, H = jnp.zeros((size,), dtype), jnp.zeros((size, size), dtype)
+    for i, (_, shape) in enumerate(jax.eval_shape(terms, zero)):
+        weight, value = terms(zero)[i]
+        if shape.ndim and not exact:
+            J = jax.jacfwd(lambda z, i=i: terms(z)[i][1])(zero)
+            more = times(J.T, value), times(J.T, J)
+        else:
+            slope = jax.grad(lambda z, i=i: number(terms(z)[i][1]))
+            more = slope(zero), jax.jacfwd(slope)(zero)
+        g, H = g + weight * more[0], H + weight * more[1]
+    return g, 0.5 * (H + H.T)
 
 
 def quadratic(
     problem: Problem, q: Array, v: Array, u: Array, exact: bool = False
 ) -> tuple[Quadratic, Quadratic]:
     """The stage costs and the final cost about a trajectory."""
-    n, model = 2 * problem.model.nv, problem.model
+    n = 2 * problem.model.nv
 
     def one(k, q, v, u):
-        def cost(z):
-            return problem.stage(model, problem.time(k), *_moved(problem, q, v, u, z))
+        def terms(z):
+            return problem.stage_terms(k, *_moved(problem, q, v, u, z))
 
-        g, H = _expand(cost, n + u.size, q.dtype, exact)
-        g, H = problem.dt * g, problem.dt * H
+        g, H = _expand(terms, n + u.size, q.dtype, exact)
         return Quadratic(g[:n], g[n:], H[:n, :n], H[n:, :n], H[n:, n:])
 
     def last(z):
-        return problem.final(model, *_moved(problem, q[-1], v[-1], u[-1, :0], z)[:2])
+        return problem.final_terms(*_moved(problem, q[-1], v[-1], u[-1, :0], z)[:2])
 
     g, H = _expand(last, n, q.dtype, exact)
     none = jnp.zeros((0,), q.dtype)

@@ -15,6 +15,8 @@ from ..simulate._linearize import step
 from ..simulate._rollout import rollout
 
 Cost = Callable[..., Array]
+Terms = tuple[tuple[Array | float, Array], ...]
+"""Weights and costs, of which each is a number or a vector of residuals."""
 
 
 def _optional(x: Any) -> Array | None:
@@ -147,11 +149,19 @@ class Problem(eqx.Module):
 
     def stage_cost(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Float[Array, ""]:
         """Cost of step k."""
-        return self.dt * number(self.stage(self.model, self.time(k), q, v, u))
+        return total(self.stage_terms(k, q, v, u))
 
     def final_cost(self, q: Array, v: Array) -> Float[Array, ""]:
         """Cost of the last state."""
-        return number(self.final(self.model, q, v))
+        return total(self.final_terms(q, v))
+
+    def stage_terms(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Terms:
+        """The costs of step k with their weights."""
+        return ((self.dt, self.stage(self.model, self.time(k), q, v, u)),)
+
+    def final_terms(self, q: Array, v: Array) -> Terms:
+        """The costs of the last state with their weights."""
+        return ((1.0, self.final(self.model, q, v)),)
 
     def cost(self, q: Float[Array, "N nq"], v: Float[Array, "N nv"], u: Float[Array, "T nu"]):
         """The objective of a trajectory."""
@@ -159,6 +169,11 @@ class Problem(eqx.Module):
         return jnp.sum(jax.vmap(self.stage_cost)(k, q[:-1], v[:-1], u)) + self.final_cost(
             q[-1], v[-1]
         )
+
+
+def total(terms: Terms) -> Float[Array, ""]:
+    """The weighted sum of some costs."""
+    return sum((w * number(x) for w, x in terms[1:]), start=terms[0][0] * number(terms[0][1]))
 
 
 def number(value: Array) -> Float[Array, ""]:

@@ -27,6 +27,11 @@ class RESULTS(eqx.Enumeration):
         "The motion or its cost is not finite, at the first guess or at a later one. Try a smaller "
         "time step or another guess, or a shorter step of the optimiser."
     )
+    infeasible = (
+        "The constraints do not hold although their penalty is at its greatest. Use `throw=False` "
+        "and `solution.explain()` to see which constraint fails, at which step and by how much; "
+        "then relax it, or begin with a guess that is closer to holding it."
+    )
 
 
 class History(NamedTuple):
