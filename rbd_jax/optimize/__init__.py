@@ -18,6 +18,13 @@ from ._limits import (
     torque_limits as torque_limits,
     velocity_limits as velocity_limits,
 )
+from ._mpc import (
+    Closed as Closed,
+    Controller as Controller,
+    Plan as Plan,
+    controller as controller,
+    mpc as mpc,
+)
 from ._multiple_shooting import multiple_shooting as multiple_shooting
 from ._problem import Problem as Problem
 from ._progress import print_progress as print_progress

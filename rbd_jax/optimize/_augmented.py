@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ._constrained_solution import ConstrainedSolution, finished
-from ._constraints import Constraint, Rows, Stack, stack
+from ._constraints import Constraint, Rows, Stack, stack, zeros
 from ._descent import Options, descend, options
 from ._ilqr import _propose
 from ._implicit import frozen
 from ._implicit_constrained import constrained_stationary
-from ._lagrangian import Lagrangian, Multipliers, advance, excess, violation
+from ._lagrangian import Multipliers, Penalties, advance, excess, violation, with_terms
 from ._problem import Problem, explicit
 from ._solution import RESULTS, check, check_one
 
@@ -23,7 +23,7 @@ class Limits(eqx.Module):
 
     feasible: float
     least_tol: float
-    most_penalty: float
+    most_penalty: float | Array
 
 
 def augmented_lagrangian(
@@ -91,8 +91,7 @@ def augmented_lagrangian(
     )
     equal = rows.equality
     if multipliers is None:
-        shapes = (problem.steps, len(equal.stage)), (len(equal.final),)
-        multipliers = Rows(*(jnp.zeros(s, u.dtype) for s in shapes))
+        multipliers = zeros(rows, u.dtype)
     multipliers = Rows(
         check_one(name, problem, "multipliers.stage", multipliers.stage, (len(u), equal.stage.size)),
         check_one(name, problem, "multipliers.final", multipliers.final, (equal.final.size,)),
@@ -125,19 +124,19 @@ def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, o, limits, sec
     far = jnp.full((), jnp.inf, u.dtype)
     first = Multipliers(multipliers, penalty, jnp.asarray(max(1e-3, o.tol), u.dtype), far)
     gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
-    propose = proposer(problem, rows, o, limits, second_order)
+    propose = proposer(problem, rows, limits, second_order)
     start = (path.q, path.v, u, cost), (gains, first)
-    merit = Lagrangian(problem, rows, multipliers, penalty).cost(path.q, path.v, u)
+    merit = with_terms(problem, Penalties(rows, multipliers, penalty)).cost(path.q, path.v, u)
     s = descend(propose, *start, merit, o)
     return s.point, s.extra, s.result, s.iteration, s.history
 
 
-def proposer(problem: Problem, rows: Stack, o: Options, limits: Limits, second_order: bool):
+def proposer(problem: Problem, rows: Stack, limits: Limits, second_order: bool):
     """One step of iLQR on the augmented Lagrangian, and the multipliers after it, for ``descend``."""
 
     def propose(point, extra, mu, newton):
         (q, v, u, _), (_, m) = point, extra
-        merit = Lagrangian(problem, rows, m.rows, m.penalty)
+        merit = with_terms(problem, Penalties(rows, m.rows, m.penalty))
         now = q, v, u, merit.cost(q, v, u)
         p, K = _propose(merit, now, mu, newton if second_order else None)
         c = rows.values(problem, q, v, u)

@@ -147,3 +147,9 @@ def stack(problem: Problem, constraints: Sequence[Constraint], q: Array, v: Arra
         found.append(eqx.tree_at(lambda c: c.function, c, function))
         sizes.append(shape[0] if shape else 1)
     return Stack(tuple(found), tuple(sizes), problem.steps)
+
+
+def zeros(rows: Stack, dtype) -> Rows:
+    """A zero for each row."""
+    stage, final = rows.equality
+    return Rows(jnp.zeros((rows.steps, stage.size), dtype), jnp.zeros(final.shape, dtype))

@@ -9,7 +9,7 @@ from ._constraints import Rows, Stack
 from ._expansion import _moved, costates, curvature, linear, quadratic, times
 from ._ilqr import add_curvature
 from ._implicit import frozen
-from ._lagrangian import Lagrangian
+from ._lagrangian import Weighted, with_terms
 from ._problem import Problem
 from ._riccati import backward, forward
 
@@ -167,24 +167,12 @@ def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
 def _lagrangian_expansion(problem: Problem, rows: Stack, path, u, active: Rows, lam: Rows):
     """Exact expansions of ``J + λᵀ c`` and the Jacobians of the active rows, zero in the others."""
     on = jax.tree.map(lambda a, x: jnp.where(a, x, 0), active, lam)
-    plain = _Linear(problem, rows, on, jnp.ones((), u.dtype))
-    l, end = quadratic(plain, path.q, path.v, u, exact=True)  # pyright: ignore
+    whole = with_terms(problem, Weighted(rows, on))
+    l, end = quadratic(whole, path.q, path.v, u, exact=True)
     C = _jacobians(problem, rows, path.q, path.v, u)
     Cs = jnp.where(active.stage[:, :, None], C[0], 0)
     Ce = jnp.where(active.final[:, None], C[1], 0)
     return l, end, (Cs, Ce)
-
-
-class _Linear(Lagrangian):
-    """The Lagrangian without penalty."""
-
-    def stage_terms(self, k, q, v, u):
-        c = self.stack.stage(self.problem, k, q, v, u)
-        return (*self.problem.stage_terms(k, q, v, u), (1.0, jnp.sum(self.multipliers.stage[k] * c)))
-
-    def final_terms(self, q, v):
-        c = self.stack.final(self.problem, q, v)
-        return (*self.problem.final_terms(q, v), (1.0, jnp.sum(self.multipliers.final * c)))
 
 
 def _jacobians(problem: Problem, rows: Stack, q, v, u) -> tuple[Array, Array]:

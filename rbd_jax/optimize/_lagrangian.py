@@ -1,67 +1,64 @@
-"""The augmented Lagrangian of a constrained problem, which the solvers see as a problem."""
+"""The terms that constraints add to a problem, and how their multipliers are updated."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from ._constraints import Rows, Stack
-from ._problem import Problem, Terms, total
+from ._problem import Problem, Terms
 
 
-class Lagrangian(eqx.Module):
-    """``J + Σ ρ/2 |P(c + λ/ρ)|² − |λ|²/(2ρ)``, where P drops the rows of ``g ≤ 0`` that are negative.
+class Penalties(eqx.Module):
+    """``Σ ρ/2 |P(c + λ/ρ)|² − |λ|²/(2ρ)``, where P drops the rows of ``g ≤ 0`` that are negative.
 
     Source: Nocedal, Wright (2006), (17.36) and (17.55). The terms with c are residuals, whose
-    Hessian is that of Gauss and Newton. Everything else is that of the problem.
+    Hessian is that of Gauss and Newton.
     """
 
-    problem: Problem
     stack: Stack
     multipliers: Rows
     penalty: Float[Array, ""]
     """ρ, the same for all rows."""
 
-    def __getattr__(self, name: str) -> Any:
-        """What the constraints do not change."""
-        if name == "problem":  # while the module is being built
-            raise AttributeError(name)
-        return getattr(self.problem, name)
-
-    def _pushed(self, c: Array, lam: Array, equality) -> Array:
-        shifted = c + lam / self.penalty
-        return jnp.where(jnp.asarray(equality), shifted, jnp.maximum(shifted, 0))
-
-    def stage_terms(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Terms:
-        """The costs of step k and its constraints."""
+    def stage_terms(self, problem: Problem, k, q: Array, v: Array, u: Array) -> Terms:
+        """The constraints of step k."""
         k = jnp.asarray(k)
-        c, lam = self.stack.stage(self.problem, k, q, v, u), self.multipliers.stage[k]
-        row = self._pushed(c, lam, self.stack.equality.stage)
-        return (*self.problem.stage_terms(k, q, v, u), (self.penalty, row))
+        c, lam = self.stack.stage(problem, k, q, v, u), self.multipliers.stage[k]
+        return self._terms(c, lam, self.stack.equality.stage)
 
-    def final_terms(self, q: Array, v: Array) -> Terms:
-        """The costs of the last state and its constraints."""
-        c, lam = self.stack.final(self.problem, q, v), self.multipliers.final
-        row = self._pushed(c, lam, self.stack.equality.final)
-        return (*self.problem.final_terms(q, v), (self.penalty, row))
+    def final_terms(self, problem: Problem, q: Array, v: Array) -> Terms:
+        """The constraints of the last state."""
+        c, lam = self.stack.final(problem, q, v), self.multipliers.final
+        return self._terms(c, lam, self.stack.equality.final)
 
-    def stage_cost(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Float[Array, ""]:
-        """The share of step k."""
-        lam = self.multipliers.stage[jnp.asarray(k)]
-        return total(self.stage_terms(k, q, v, u)) - 0.5 * jnp.sum(lam * lam) / self.penalty
+    def _terms(self, c: Array, lam: Array, equality) -> Terms:
+        pushed = c + lam / self.penalty
+        pushed = jnp.where(jnp.asarray(equality), pushed, jnp.maximum(pushed, 0))
+        return (self.penalty, pushed), (-0.5 / self.penalty, jnp.sum(lam * lam))
 
-    def final_cost(self, q: Array, v: Array) -> Float[Array, ""]:
-        """The share of the last state."""
-        lam = self.multipliers.final
-        return total(self.final_terms(q, v)) - 0.5 * jnp.sum(lam * lam) / self.penalty
 
-    def cost(self, q: Array, v: Array, u: Array) -> Float[Array, ""]:
-        """The augmented Lagrangian of a trajectory."""
-        k = jnp.arange(self.stack.steps)
-        stages = jax.vmap(self.stage_cost)(k, q[:-1], v[:-1], u)
-        return jnp.sum(stages) + self.final_cost(q[-1], v[-1])
+class Weighted(eqx.Module):
+    """``Σ λᵀ c``: what the constraints add to the Lagrangian itself."""
+
+    stack: Stack
+    multipliers: Rows
+
+    def stage_terms(self, problem: Problem, k, q: Array, v: Array, u: Array) -> Terms:
+        """The constraints of step k."""
+        c = self.stack.stage(problem, k, q, v, u)
+        return ((1.0, jnp.sum(self.multipliers.stage[k] * c)),)
+
+    def final_terms(self, problem: Problem, q: Array, v: Array) -> Terms:
+        """The constraints of the last state."""
+        return ((1.0, jnp.sum(self.multipliers.final * self.stack.final(problem, q, v))),)
+
+
+def with_terms(problem: Problem, added: Penalties | Weighted) -> Problem:
+    """The problem with the terms of its constraints among its costs."""
+    return eqx.tree_at(lambda p: p.added, problem, added, is_leaf=lambda x: x is None)
 
 
 class Multipliers(NamedTuple):
@@ -105,7 +102,7 @@ def excess(c: Rows, equality: Rows) -> Rows:
 
 
 def advance(
-    m: Multipliers, c: Rows, equality: Rows, ready: Bool[Array, ""], least: float, most: float
+    m: Multipliers, c: Rows, equality: Rows, ready: Bool[Array, ""], least: float, most: float | Array
 ) -> Multipliers:
     """The multipliers after a step, updated where the inner problem is ``ready``, solved to ``m.tol``.
 
@@ -115,7 +112,7 @@ def advance(
     size = violation(c, m.rows, m.penalty, equality)
     slow = size > 0.25 * m.violation
     new = Multipliers(
-        update(c, m.rows, m.penalty, equality, 10 * most),
+        update(c, m.rows, m.penalty, equality, 100 * most),
         jnp.where(slow, jnp.minimum(10 * m.penalty, most), m.penalty),
         jnp.maximum(0.1 * m.tol, least),
         size,

@@ -21,7 +21,7 @@ class _Between(eqx.Module):
     at_low: tuple[int, ...] = eqx.field(static=True)
     at_high: tuple[int, ...] = eqx.field(static=True)
 
-    def __call__(self, x: Array) -> Float[Array, " l+h"]:
+    def __call__(self, x: Array) -> Float[Array, " r"]:
         below, above = x[np.array(self.at_low, int)], x[np.array(self.at_high, int)]
         return jnp.concatenate([self.low - below, above - self.high])
 

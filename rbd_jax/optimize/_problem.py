@@ -55,6 +55,12 @@ class Problem(eqx.Module):
     """As in :func:`rbd_jax.rollout`, but without memory: what a step does is to follow from the
     state."""
 
+    start: Float[Array, ""] | float = 0.0
+    """Time of the first step (s), which costs and drives see."""
+    added: Any = None
+    """Further terms, ``added.stage_terms(problem, k, q, v, u)`` and ``added.final_terms(problem, q, v)``:
+    solvers put those of the constraints in here."""
+
     def __post_init__(self):
         model = self.model
         if self.steps < 1:
@@ -78,6 +84,7 @@ class Problem(eqx.Module):
                     f"Problem: actuation has shape {B.shape}, expected (nv, nu) with nv = "
                     f"{model.nv} for robot {model.topology.name!r}"
                 )
+        self.start = jnp.asarray(self.start, model.dtype)
         self.lower, self.upper = self._bound("lower"), self._bound("upper")
         low, high = self.bounds()
         crossed = jnp.any(low > high)
@@ -127,7 +134,7 @@ class Problem(eqx.Module):
 
     def time(self, k: int | Int[Array, ""]) -> Float[Array, ""]:
         """The time of step k (s)."""
-        return jnp.asarray(k, self.model.dtype) * self.dt
+        return self.start + jnp.asarray(k, self.model.dtype) * self.dt
 
     def step(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> tuple[Array, Array]:
         """The state after step k."""
@@ -139,13 +146,14 @@ class Problem(eqx.Module):
 
         def policy(t, q, v):
             k = jnp.clip(jnp.round(t / self.dt).astype(jnp.int32), 0, self.steps - 1)
-            return self.torques(t, q, v, u[k])
+            return self.torques(self.time(k), q, v, u[k])
 
         where = {"steps": self.steps, "integrator": self.integrator}
         rows = u if self.actuation is None else policy
         if self.actuation is not None and not callable(self.actuation):
             rows = jnp.matmul(u, self.actuation.T, precision="highest")
-        return rollout(self.model, q0, v0, rows, self.dt, **where, **options)
+        path = rollout(self.model, q0, v0, rows, self.dt, **where, **options)
+        return path._replace(t=self.start + path.t)
 
     def stage_cost(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Float[Array, ""]:
         """Cost of step k."""
@@ -157,11 +165,13 @@ class Problem(eqx.Module):
 
     def stage_terms(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Terms:
         """The costs of step k with their weights."""
-        return ((self.dt, self.stage(self.model, self.time(k), q, v, u)),)
+        own = (self.dt, self.stage(self.model, self.time(k), q, v, u))
+        return (own, *(() if self.added is None else self.added.stage_terms(self, k, q, v, u)))
 
     def final_terms(self, q: Array, v: Array) -> Terms:
         """The costs of the last state with their weights."""
-        return ((1.0, self.final(self.model, q, v)),)
+        own = (1.0, self.final(self.model, q, v))
+        return (own, *(() if self.added is None else self.added.final_terms(self, q, v)))
 
     def cost(self, q: Float[Array, "N nq"], v: Float[Array, "N nv"], u: Float[Array, "T nu"]):
         """The objective of a trajectory."""
