@@ -86,10 +86,15 @@ from .model import (
     velocity_from_rate as velocity_from_rate,
 )
 from .model._mimic import MimicMap as MimicMap, mimic_map as mimic_map
-from .simulate._generalized_alpha import GeneralizedAlpha as GeneralizedAlpha
-from .simulate._integrators import (
+from .simulate import (
+    Episode as Episode,
+    GeneralizedAlpha as GeneralizedAlpha,
+    Tableau as Tableau,
+    Trajectory as Trajectory,
+    munthe_kaas as munthe_kaas,
+    rk4 as rk4,
+    rollout as rollout,
     semi_implicit_euler as semi_implicit_euler,
+    step as step,
+    step_derivatives as step_derivatives,
 )
-from .simulate._linearize import step as step, step_derivatives as step_derivatives
-from .simulate._munthe_kaas import Tableau as Tableau, munthe_kaas as munthe_kaas, rk4 as rk4
-from .simulate._rollout import Episode as Episode, Trajectory as Trajectory, rollout as rollout

@@ -94,7 +94,7 @@ def test_a_linear_problem_agrees_with_a_quadratic_program():
     ends = np.concatenate([0.7 * one, 2.8 * one, 2.6 * one, 2.6 * one])
     u, lam, mu = _qp(H, g, rows, ends, X[-1], np.array([1.25, 0.0]))
     speed, power = lam[:T], lam[T : 2 * T]
-    print(int(s.iterations), "iterations;", (speed > 1e-6).sum(), (power > 1e-6).sum(), "active",
+    print(int(s.steps), "iterations;", (speed > 1e-6).sum(), (power > 1e-6).sum(), "active",
           (lam[2 * T :] > 1e-6).sum(), "at bounds")  # fmt: skip
     for x in (speed, power, lam[2 * T :]):
         assert (x > 1e-4).sum() >= 2
@@ -128,7 +128,7 @@ def test_the_last_feasible_problem_is_bang_bang_and_the_next_infeasible():
     T = 20
     farthest = _response(T)[-1, 0] @ np.where(np.arange(T) < T // 2, 1.0, -1.0)
     s = _rest_to_rest(T)(farthest * jnp.array([0.999, 0.5, 1.05]))
-    print(s.iterations, s.violation.final)
+    print(s.steps, s.violation.final)
     assert (s.result == GOOD).tolist() == [True, True, False]
     assert (s.result == opt.RESULTS.infeasible).tolist() == [False, False, True]
     u = np.asarray(s.u[0, :, 0])
@@ -209,7 +209,7 @@ def test_a_swing_with_limits_agrees_with_slsqp_and_warm_starts():
         ],
         options={"ftol": 1e-14, "maxiter": 500},
     )  # fmt: skip
-    print("SLSQP", found.fun, "here", float(s.cost), int(s.iterations), s.explain())
+    print("SLSQP", found.fun, "here", float(s.cost), int(s.steps), s.explain())
     assert found.success and abs(float(s.cost) - found.fun) < 1e-6 * found.fun
     np.testing.assert_allclose(s.u[:, 0], found.x, atol=1e-3)
     assert int((s.multipliers.stage[:, 0] > 1e-4).sum()) > 3  # both limits are reached
@@ -219,9 +219,9 @@ def test_a_swing_with_limits_agrees_with_slsqp_and_warm_starts():
     again = solve(limits, *lift((s.u, s.multipliers, s.penalty)))
     assert bool((again.result == GOOD).all())
     assert_close(again.u[1], many.u[1], atol=2e-4)
-    print(many.iterations, again.iterations)
-    assert int(again.iterations[0]) <= 3
-    assert int(again.iterations[1]) < 0.7 * int(many.iterations[1])
+    print(many.steps, again.steps)
+    assert int(again.steps[0]) <= 3
+    assert int(again.steps[1]) < 0.7 * int(many.steps[1])
 
 
 def test_derivatives_of_a_constrained_solution():

@@ -14,7 +14,7 @@ from ._show import console, machine, table
 
 
 class Loss(StrEnum):
-    """How errors count."""
+    """The loss of the errors."""
 
     squares = "squares"
     huber = "huber"
@@ -23,38 +23,49 @@ class Loss(StrEnum):
 
 def identify(
     robot: Annotated[str, typer.Argument(help=_robots.HELP)],
-    data: Annotated[Path, typer.Argument(help="q, tau and, if recorded, t, v, a: .npz or .csv.")],
+    data: Annotated[
+        Path, typer.Argument(help="File with q, tau and, if recorded, t, v, a: .npz or .csv.")
+    ],
     floating_base: Annotated[bool, typer.Option(help="Free joint at the root link.")] = False,
     learn: Annotated[
-        str, typer.Option(help="Some of inertia,armature,damping,friction.")
+        str, typer.Option(help="What to learn: some of inertia,armature,damping,friction.")
     ] = "inertia,damping,friction",
     prior: Annotated[
         float, typer.Option(help="Weight of the distance from the nominal inertias.", min=0)
     ] = 1e-3,
-    loss: Annotated[Loss, typer.Option(help="For data with outliers: huber, cauchy.")] = (
-        Loss.squares
-    ),
+    loss: Annotated[
+        Loss, typer.Option(help="Loss of the errors; huber and cauchy are for data with outliers.")
+    ] = (Loss.squares),
     held_out: Annotated[
-        float, typer.Option(help="Last part of the data, kept for validation.", min=0.01, max=0.9)
+        float,
+        typer.Option(
+            help="Fraction of the data, at its end, that is kept for validation.", min=0.01, max=0.9
+        ),
     ] = 0.25,
     window: Annotated[
-        int, typer.Option(help="Samples of the smoothing filter, if v or a are missing.", min=5)
+        int,
+        typer.Option(
+            help="Length of the smoothing filter in samples, if v or a are missing.", min=5
+        ),
     ] = 21,
-    width: Annotated[float, typer.Option(help="Smoothing of dry friction (rad/s, m/s).")] = 1e-2,
+    width: Annotated[
+        float, typer.Option(help="Smoothing width of dry friction (rad/s, m/s).")
+    ] = 1e-2,
     output: Annotated[
-        Path | None, typer.Option(help="The fitted robot; *.urdf or *.npz of its parameters.")
+        Path | None,
+        typer.Option(help="File for the fitted robot, *.urdf, or for its parameters, *.npz."),
     ] = None,
-    report: Annotated[Path, typer.Option(help="Report in Markdown, with a plot beside it.")] = (
-        Path("identify.md")
-    ),
+    report: Annotated[
+        Path, typer.Option(help="File for the report in Markdown. Its plot is saved beside it.")
+    ] = (Path("identify.md")),
 ) -> None:
-    """Fit a robot to recorded data; write the fitted robot and a report with plots.
+    """Fit a robot to recorded data, and write the fitted robot and a report with plots.
 
     Inertias stay physically consistent. The exit code is 1 if the fit does not converge.
     """
     jax.config.update("jax_enable_x64", True)
     from .. import identify as ident
-    from ._report import Findings, write
+    from ._report import ReportData, write
 
     loaded = _robots.load(robot, floating_base, jnp.float64)
     model, out = loaded.model, console()
@@ -85,7 +96,7 @@ def identify(
         if excited.count == base.count and Y.shape[0] * model.nv > base.count:
             closed = ident.least_squares(base, Y, tau)
         errors = jax.jit(lambda m, d: ident.torque_error(m, d, width))
-        found = Findings(
+        found = ReportData(
             robot, str(data), model, fit, base, closed, terms, excited.count, train.shape[0], test,
             np.asarray(errors(model, test)), np.asarray(errors(fit.model, test)),
             np.asarray(jax.jit(lambda m: ident.predicted_torques(m, test, width))(fit.model)),
@@ -101,9 +112,9 @@ def identify(
         np.savez_compressed(output, body_names=np.array(model.body_names), **arrays)
     picture = write(found, report)
     rows = [
-        ("samples", f"{train.shape[0]} to fit, {test.shape[0]} to validate"),
+        ("samples", f"{train.shape[0]} for the fit, {test.shape[0]} for validation"),
         ("converged", f"{'yes' if bool(fit.converged) else 'no'}, {int(fit.steps)} steps"),
-        ("base parameters", f"{base.count} by structure, {excited.count} seen in the data"),
+        ("base parameters", f"{base.count} by structure, {excited.count} determined by the data"),
         ("inertias", "all physical" if found.physical.all() else "NOT all physical"),
         ("torque error, nominal", f"{_norm(found.before):.4g} (held out, rms)"),
         ("torque error, fitted", f"{_norm(found.after):.4g}"),
@@ -121,18 +132,20 @@ def _norm(x: np.ndarray) -> float:
 
 
 def _read(model, path: Path, window: int):
-    """The data, smoothed and differentiated where v or a are missing."""
+    """The data. If v or a are missing, q is smoothed and differentiated."""
     from .. import identify as ident
 
     if path.suffix not in (".npz", ".csv"):
         raise ValueError(f"{path}: data must be .npz or .csv")
     data = ident.load_npz(model, path) if path.suffix == ".npz" else ident.load_csv(model, path)
     if data.tau is None:
-        raise ValueError(f"{path}: holds no torques 'tau'")
+        raise ValueError(f"{path}: contains no torques 'tau'")
     if data.v is not None and data.a is not None:
         return data
     if data.t is None:
-        raise ValueError(f"{path}: holds no accelerations, and no times 't' to differentiate by")
+        raise ValueError(
+            f"{path}: contains no velocities or accelerations, and no times 't' to compute them"
+        )
     lead = data.shape[:-1]
     one = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(lead) :]), data)
     cuts = [jax.tree.map(lambda x, k=k: x[k], one) for k in range(len(one.q))]
@@ -144,7 +157,7 @@ def _read(model, path: Path, window: int):
 
 
 def _start(model, terms: tuple[str, ...]):
-    """A robot that every chart holds: physical inertias, something of every term."""
+    """A robot that every chart contains: physical inertias, and learned terms that are positive."""
     import equinox as eqx
 
     from .. import identify as ident

@@ -10,8 +10,7 @@ from jaxtyping import Array, Float
 from .._check import _check
 from ..derivatives.rules import inverse_dynamics
 from ..model import Model
-from ..simulate._integrators import resolve
-from ..simulate._rollout import rollout
+from ..simulate import resolve_integrator, rollout
 
 
 class Dynamics(eqx.Module):
@@ -100,7 +99,7 @@ class Stepper(eqx.Module):
     method: str | Callable = eqx.field(static=True)
 
     def __check_init__(self):
-        resolve(self.method)
+        resolve_integrator(self.method)
 
     def __call__(self, model: Model, acceleration: Any, t: Array, q: Array, v: Array, dt: Array):
         """``(q, v)`` after the step."""
@@ -110,4 +109,4 @@ class Stepper(eqx.Module):
                 "(t, q, v); give the integrator itself dynamics.driven(tau)"
             )
         driven = self.dynamics.driven(acceleration.tau, acceleration.f_ext)
-        return resolve(self.method)(model, driven, t, q, v, dt)
+        return resolve_integrator(self.method)(model, driven, t, q, v, dt)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..model import Model, difference, integrate
-from ..simulate._rollout import rollout
+from ..simulate import rollout
 from ._chain import Chain, compressed
 from ._linear import WIDTH, friction_torque
 from ._parameters import Parameters

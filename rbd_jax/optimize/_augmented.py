@@ -3,19 +3,19 @@
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..simulate import RESULTS
 from ._constrained_solution import ConstrainedSolution, finished
 from ._constraints import Constraint, Rows, Stack, stack, zeros
-from ._descent import Options, descend, options
+from ._descent import descend, options
 from ._ilqr import _propose
-from ._implicit import frozen
+from ._implicit import without_derivatives
 from ._implicit_constrained import constrained_stationary
 from ._lagrangian import Multipliers, Penalties, advance, excess, violation, with_terms
-from ._problem import Problem, explicit
-from ._solution import RESULTS, check, check_one
+from ._problem import Problem, with_explicit_closures
+from ._solution import checked_argument, checked_arguments
 
 
 class Limits(eqx.Module):
@@ -36,11 +36,11 @@ def augmented_lagrangian(
     multipliers: Rows | None = None,
     penalty: float | Float[Array, ""] | None = None,
     second_order: bool = False,
-    max_iterations: int = 400,
+    max_steps: int = 400,
     tol: float | None = None,
     feasibility: float | None = None,
     max_penalty: float | None = None,
-    regularisation: float = 1e-6,
+    regularization: float = 1e-6,
     throw: bool = True,
     progress: Callable | None = None,
 ) -> ConstrainedSolution:
@@ -62,13 +62,13 @@ def augmented_lagrangian(
             from the sizes of cost and violation at the first guess.
         second_order: exact second derivatives of dynamics, costs and constraints, as
             :func:`ddp`; else Gauss–Newton, as :func:`ilqr`.
-        max_iterations: limit of iterations, inner and outer ones together.
+        max_steps: limit of iterations, inner and outer ones together.
         tol: as in :func:`ilqr`, for the augmented Lagrangian.
         feasibility: greatest violation that counts as none; 1e-6 in float64, 1e-3 in float32 if
             None.
         max_penalty: the greatest penalty; 1e8 in float64, 1e5 in float32 if None. Where it does
             not help any more, the problem is ``infeasible``.
-        regularisation: as in :func:`ilqr`. throw: as in :func:`ilqr`; the error names the
+        regularization: as in :func:`ilqr`. throw: as in :func:`ilqr`; the error names the
             constraint that fails. progress: as in :func:`ilqr`, with the augmented Lagrangian.
 
     Returns:
@@ -80,10 +80,10 @@ def augmented_lagrangian(
         iteration: that of :func:`ilqr` and the derivatives of the constraints.
     """
     name = "augmented_lagrangian"
-    q0, v0, u = check(name, problem, q0, v0, u)
-    problem, rows = explicit(problem, q0, v0), stack(problem, constraints, q0, v0)
+    q0, v0, u = checked_arguments(name, problem, q0, v0, u)
+    problem, rows = with_explicit_closures(problem, q0, v0), stack(problem, constraints, q0, v0)
     double = u.dtype == jnp.float64
-    o = options(u.dtype, max_iterations, tol, regularisation, progress)
+    o = options(u.dtype, max_steps, tol, regularization, progress)
     limits = Limits(
         (1e-6 if double else 1e-3) if feasibility is None else feasibility,
         o.tol,
@@ -93,14 +93,23 @@ def augmented_lagrangian(
     if multipliers is None:
         multipliers = zeros(rows, u.dtype)
     multipliers = Rows(
-        check_one(name, problem, "multipliers.stage", multipliers.stage, (len(u), equal.stage.size)),
-        check_one(name, problem, "multipliers.final", multipliers.final, (equal.final.size,)),
+        checked_argument(
+            name, problem, "multipliers.stage", multipliers.stage, (len(u), equal.stage.size)
+        ),
+        checked_argument(
+            name, problem, "multipliers.final", multipliers.final, (equal.final.size,)
+        ),
     )
     if penalty is not None:
         penalty = jnp.asarray(penalty, u.dtype)
 
-    out = _solve(*frozen((problem, rows, q0, v0, u, multipliers, penalty)), o, limits, second_order)
-    (_, _, found, _), (K, m), result, count, history = frozen(out)
+    out = _solve(
+        *without_derivatives((problem, rows, q0, v0, u, multipliers, penalty)),
+        o,
+        limits,
+        second_order,
+    )
+    (_, _, found, _), (K, m), result, count, history = without_derivatives(out)
     good = result == RESULTS.successful
     u, lam = constrained_stationary(problem, rows, q0, v0, found, m.rows, good)
     path = problem.simulate(q0, v0, u)
@@ -128,17 +137,17 @@ def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, o, limits, sec
     start = (path.q, path.v, u, cost), (gains, first)
     merit = with_terms(problem, Penalties(rows, multipliers, penalty)).cost(path.q, path.v, u)
     s = descend(propose, *start, merit, o)
-    return s.point, s.extra, s.result, s.iteration, s.history
+    return s.point, s.carried, s.result, s.steps, s.history
 
 
 def proposer(problem: Problem, rows: Stack, limits: Limits, second_order: bool):
     """One step of iLQR on the augmented Lagrangian, and the multipliers after it, for ``descend``."""
 
-    def propose(point, extra, mu, newton):
+    def propose(point, extra, mu, exact):
         (q, v, u, _), (_, m) = point, extra
         merit = with_terms(problem, Penalties(rows, m.rows, m.penalty))
         now = q, v, u, merit.cost(q, v, u)
-        p, K = _propose(merit, now, mu, newton if second_order else None)
+        p, K = _propose(merit, now, mu, exact if second_order else None)
         c = rows.values(problem, q, v, u)
         size = violation(c, m.rows, m.penalty, rows.equality)
         solved = p.definite & (mu <= 1e-4) & (p.expected <= m.tol * (1 + jnp.abs(p.merit)))
@@ -151,4 +160,3 @@ def proposer(problem: Problem, rows: Stack, limits: Limits, second_order: bool):
         return (p, (K, new))
 
     return propose
-

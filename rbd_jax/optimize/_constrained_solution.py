@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..simulate import RESULTS, throw_unless_successful
 from ._constraints import Rows
-from ._solution import RESULTS, Solution
+from ._solution import Solution
 
 
 class ConstrainedSolution(Solution):
@@ -66,7 +67,7 @@ def finished(solution: ConstrainedSolution, throw: bool) -> ConstrainedSolution:
             for name in names
         ]
         solution = eqx.branched_error_if(solution, failed, jnp.argmax(worst), texts)
-    return solution.result.error_if(solution, solution.result != RESULTS.successful)
+    return throw_unless_successful(solution, solution.result)
 
 
 def worst(solution: ConstrainedSolution) -> Float[Array, ""]:

@@ -1,7 +1,8 @@
 """Expansions of dynamics and costs about a trajectory, in the tangent space of its states.
 
-Letters: x = (δq, δv) along ``integrate(q, δq)`` and ``v + δv``, u the change of the control,
-``x⁺ = A x + B u + d`` with d the gap to the next state of the trajectory.
+Letters: x = (δq, δv) is the change of the state along ``integrate(q, δq)`` and ``v + δv``, and u is
+the change of the control. In ``x⁺ = A x + B u + d``, d is the gap between the end of the step and
+the next state of the trajectory.
 """
 
 from functools import partial
@@ -15,8 +16,8 @@ from ..derivatives.fdsva import forward_dynamics_derivatives
 from ..derivatives.rules import forward_dynamics
 from ..derivatives.second_order import forward_dynamics_hessian
 from ..model import difference, integrate
-from ..simulate._linearize import step, step_derivatives
-from ._problem import Problem, number
+from ..simulate import step, step_derivatives
+from ._problem import Problem, cost_value
 
 
 class Dynamics(NamedTuple):
@@ -28,7 +29,7 @@ class Dynamics(NamedTuple):
 
 
 class Quadratic(NamedTuple):
-    """``lx·x + lu·u + ½ (x, u)ᵀ L (x, u)``; at the end without u."""
+    """``lx·x + lu·u + ½ (x, u)ᵀ L (x, u)``. The final cost has no u."""
 
     x: Float[Array, "*T n"]
     u: Float[Array, "*T m"]
@@ -38,7 +39,7 @@ class Quadratic(NamedTuple):
 
 
 def times(*factors: Array) -> Array:
-    """The product of matrices and vectors."""
+    """The product of matrices, and of a vector in the last place, in full precision."""
     out = factors[-1]
     for f in reversed(factors[:-1]):
         out = jnp.matmul(f, out, precision="highest")
@@ -56,7 +57,7 @@ def _moved(problem: Problem, q, v, u, z):
 
 
 def linear(problem: Problem, q: Array, v: Array, u: Array) -> Dynamics:
-    """The dynamics about states (T+1, …) and controls (T, …), gaps included."""
+    """The dynamics about states (T+1, …) and controls (T, …), with their gaps."""
 
     own = getattr(problem, "step_derivatives", None)
     derivatives = partial(_step_derivatives, problem) if own is None else own
@@ -67,10 +68,10 @@ def linear(problem: Problem, q: Array, v: Array, u: Array) -> Dynamics:
         q1, v1 = problem.step(k, q, v, u)
         gap = difference(model, q_next, q1)
 
-        def seen(e):  # from the next state of the trajectory
+        def from_next(e):  # the end of the step, relative to the next state of the trajectory
             return difference(model, q_next, integrate(model, q1, e))
 
-        D = jax.jacfwd(seen)(jnp.zeros_like(v))
+        D = jax.jacfwd(from_next)(jnp.zeros_like(v))
         A, B = (jnp.concatenate([times(D, X[:nv]), X[nv:]]) for X in (A, B))
         return Dynamics(A, B, jnp.concatenate([gap, v1 - v_next]))
 
@@ -87,7 +88,7 @@ def _step_derivatives(problem: Problem, k, q, v, u) -> tuple[Array, Array]:
 
 
 def _torque_slopes(problem: Problem, k, q, v, u):
-    """``∂τ/∂x`` (None: zero) and ``∂τ/∂u``."""
+    """``∂τ/∂x`` (None stands for zero) and ``∂τ/∂u``."""
     nv = problem.model.nv
     if problem.actuation is None:
         return None, jnp.eye(nv, dtype=q.dtype)
@@ -114,7 +115,7 @@ def _expand(terms, size: int, dtype, exact: bool):
             J = jax.jacfwd(lambda z, i=i: terms(z)[i][1])(zero)
             more = times(J.T, value), times(J.T, J)
         else:
-            slope = jax.grad(lambda z, i=i: number(terms(z)[i][1]))
+            slope = jax.grad(lambda z, i=i: cost_value(terms(z)[i][1]))
             more = slope(zero), jax.jacfwd(slope)(zero)
         g, H = g + weight * more[0], H + weight * more[1]
     return g, 0.5 * (H + H.T)
@@ -123,7 +124,7 @@ def _expand(terms, size: int, dtype, exact: bool):
 def quadratic(
     problem: Problem, q: Array, v: Array, u: Array, exact: bool = False
 ) -> tuple[Quadratic, Quadratic]:
-    """The stage costs and the final cost about a trajectory."""
+    """Quadratic models of the stage costs and of the final cost about a trajectory."""
     n = 2 * problem.model.nv
 
     def one(k, q, v, u):
@@ -143,7 +144,7 @@ def quadratic(
 
 
 def costates(f: Dynamics, l: Quadratic, end: Quadratic) -> Float[Array, "T n"]:
-    """``λ_{k+1} = ∂J/∂x_{k+1}`` for each step k: the adjoint of the trajectory itself."""
+    """``λ_{k+1} = ∂J/∂x_{k+1}`` for each step k, from the adjoint equation of the trajectory."""
 
     def back(lam, row):
         A, lx = row
@@ -155,19 +156,20 @@ def costates(f: Dynamics, l: Quadratic, end: Quadratic) -> Float[Array, "T n"]:
 def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, "T n"]):
     """``λᵀ`` times the second derivatives of every step: Hessians (T, n+m, n+m) in (x, u).
 
-    Source: for semi-implicit Euler in closed form from :func:`rbd_jax.forward_dynamics_hessian`;
-    for other integrators forward over reverse mode through the step.
+    For semi-implicit Euler they are computed in closed form from
+    :func:`rbd_jax.forward_dynamics_hessian`, for other integrators by forward over reverse mode
+    through the step.
     """
     model, nv = problem.model, problem.model.nv
     closed = problem.integrator == "semi_implicit_euler"
-    of_step = _euler_curvature if closed else _step_curvature
+    step_curvature = _euler_curvature if closed else _autodiff_curvature
 
     def one(k, q, v, u, lam):
         def torques(z):
             return problem.torques(problem.time(k), *_moved(problem, q, v, u, z))
 
         tau = problem.torques(problem.time(k), q, v, u)
-        H = of_step(problem, q, v, tau, lam)
+        H = step_curvature(problem, q, v, tau, lam)
         by_x, by_u = _torque_slopes(problem, k, q, v, u)
         by_x = jnp.zeros((nv, 2 * nv), q.dtype) if by_x is None else by_x
         state = jnp.eye(2 * nv, 2 * nv + u.size, dtype=q.dtype)
@@ -182,8 +184,8 @@ def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, 
     return jax.vmap(one)(jnp.arange(problem.steps), q[:-1], v[:-1], u, lam)
 
 
-def _step_curvature(problem: Problem, q, v, tau, lam):
-    """Of any integrator's step, in (δq, δv, δτ)."""
+def _autodiff_curvature(problem: Problem, q, v, tau, lam):
+    """λᵀ times the second derivatives of a step of any integrator, in (δq, δv, δτ)."""
     model, nv, dt = problem.model, problem.model.nv, problem.dt
     to = step(model, q, v, tau, dt, integrator=problem.integrator)[0]
 
@@ -197,10 +199,11 @@ def _step_curvature(problem: Problem, q, v, tau, lam):
 
 
 def _euler_curvature(problem: Problem, q, v, tau, lam):
-    """Of ``v⁺ = v + dt a, q⁺ = q ⊕ w, w = dt v⁺``, in (δq, δv, δτ).
+    """λᵀ times the second derivatives of a step of semi-implicit Euler, in (δq, δv, δτ).
 
-    With ``φ(δq, w) = (q ⊕ δq ⊕ w) ⊖ q⁺`` and J the derivative of (δq, w),
-    ``Jᵀ ∇²(λ_qᵀ φ) J + ∇²(μᵀ a)`` where ``μ = dt λ_v + dt² ∂φ/∂wᵀ λ_q``.
+    The step is ``v⁺ = v + dt a, q⁺ = q ⊕ w, w = dt v⁺``. With ``φ(δq, w) = (q ⊕ δq ⊕ w) ⊖ q⁺`` and
+    J the derivative of (δq, w), the result is ``Jᵀ ∇²(λ_qᵀ φ) J + ∇²(μᵀ a)``, where
+    ``μ = dt λ_v + dt² ∂φ/∂wᵀ λ_q``.
     """
     model, nv, dt = problem.model, problem.model.nv, problem.dt
     w = dt * (v + dt * forward_dynamics(model, q, v, tau))

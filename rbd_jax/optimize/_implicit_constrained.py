@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 from ._constraints import Rows, Stack
 from ._expansion import _moved, costates, curvature, linear, quadratic, times
 from ._ilqr import add_curvature
-from ._implicit import frozen
+from ._implicit import without_derivatives
 from ._lagrangian import Weighted, with_terms
 from ._problem import Problem
 from ._riccati import backward, forward
@@ -72,7 +72,7 @@ def _jvp(primals, tangents):
         return jnp.where(free, slope, u - at), c
 
     change = jax.jvp(lambda x: condition(x, u, lam), (moving,), (rates,))[1]
-    here = frozen((*parameters, u, lam))
+    here = without_derivatives((*parameters, u, lam))
 
     def matvec(w):  # identity for controls that are held
         x = jnp.where(free, w[0], 0), w[1]
@@ -80,7 +80,10 @@ def _jvp(primals, tangents):
         return jnp.where(free, y[0], w[0]), y[1]
 
     def solve(_, y):
-        inner = jnp.where(free, y[0], 0), jax.tree.map(lambda a, r: jnp.where(a, r, 0), active, y[1])
+        inner = (
+            jnp.where(free, y[0], 0),
+            jax.tree.map(lambda a, r: jnp.where(a, r, 0), active, y[1]),
+        )
         w, mu, fine = _kkt(here, active, free, inner)
         fine = good & fine
         one = lambda move, x, y: jnp.where(  # noqa: E731
@@ -133,7 +136,9 @@ def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
         at_stage, at_end = mu.stage - rho * y[1].stage, mu.final - rho * y[1].final
         push = many(jnp.swapaxes(Cs, 1, 2), at_stage)
         row = l._replace(x=push[:, :n], u=push[:, n:] - y[0])
-        gains = backward(f, row, end._replace(x=times(Ce.T, at_end)), jnp.zeros((), u.dtype), free=free)
+        gains = backward(
+            f, row, end._replace(x=times(Ce.T, at_end)), jnp.zeros((), u.dtype), free=free
+        )
         x, w = forward(f, gains)
         gap = Rows(
             many(Cs, jnp.concatenate([x[:-1], w], 1)) - y[1].stage, times(Ce, x[-1]) - y[1].final
@@ -188,4 +193,3 @@ def _jacobians(problem: Problem, rows: Stack, q, v, u) -> tuple[Array, Array]:
 
     end = jax.jacfwd(last)(jnp.zeros((2 * nv,), q.dtype))
     return jax.vmap(one)(jnp.arange(rows.steps), q[:-1], v[:-1], u), end
-

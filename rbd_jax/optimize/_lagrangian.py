@@ -102,7 +102,12 @@ def excess(c: Rows, equality: Rows) -> Rows:
 
 
 def advance(
-    m: Multipliers, c: Rows, equality: Rows, ready: Bool[Array, ""], least: float, most: float | Array
+    m: Multipliers,
+    c: Rows,
+    equality: Rows,
+    ready: Bool[Array, ""],
+    least: float,
+    most: float | Array,
 ) -> Multipliers:
     """The multipliers after a step, updated where the inner problem is ``ready``, solved to ``m.tol``.
 

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model import difference
+from ..simulate import RESULTS
 from ._augmented import Limits, proposer
 from ._constraints import Constraint, Rows, Stack, stack, zeros
 from ._descent import Options, descend
 from ._expansion import times
 from ._lagrangian import Multipliers, Penalties, excess, with_terms
-from ._problem import Problem, explicit
-from ._solution import RESULTS, check, check_one
+from ._problem import Problem, with_explicit_closures
+from ._solution import checked_argument, checked_arguments
 
 
 class Plan(NamedTuple):
@@ -76,11 +77,11 @@ class Controller(eqx.Module):
     penalty: Float[Array, ""]
     second_order: bool = eqx.field(static=True)
     iterations: int = eqx.field(static=True)
-    regularisation: float = eqx.field(static=True)
+    regularization: float = eqx.field(static=True)
 
     def plan(self, q: Float[Array, " nq"], v: Float[Array, " nv"], u: Float[Array, "T nu"]) -> Plan:
         """A first plan: a simulation of the controls u."""
-        q, v, u = check("Controller.plan", self.problem, q, v, u)
+        q, v, u = checked_arguments("Controller.plan", self.problem, q, v, u)
         u = self.problem.clip(u)
         path = self.problem.simulate(q, v, u)
         K = jnp.zeros((*u.shape, 2 * v.size), u.dtype)
@@ -109,13 +110,13 @@ class Controller(eqx.Module):
         """
         problem = self.problem
         q, v = (
-            check_one("Controller.step", problem, n, x, s)
+            checked_argument("Controller.step", problem, n, x, s)
             for n, x, s in (("q", q, (problem.model.nq,)), ("v", v, (problem.model.nv,)))
         )
         problem = eqx.tree_at(lambda p: p.start, problem, jnp.asarray(t, q.dtype))
         old = shifted(plan) if shift else plan
         path, u = follow(problem, old, q, v)
-        o = Options(self.iterations, -jnp.inf, self.regularisation, None)  # never converged
+        o = Options(self.iterations, -jnp.inf, self.regularization, None)  # never converged
         far = jnp.full((), jnp.inf, q.dtype)  # any step is good enough to update the multipliers
         m = Multipliers(old.multipliers, self.penalty, far, far)
         # the penalty stays as it is
@@ -124,7 +125,7 @@ class Controller(eqx.Module):
         penalties = Penalties(self.rows, old.multipliers, self.penalty)
         merit = with_terms(problem, penalties).cost(*path, u)
         s = descend(propose, (*path, u, merit), (old.K, m), merit, o)
-        (q, v, u, _), (K, m) = s.point, s.extra
+        (q, v, u, _), (K, m) = s.point, s.carried
         lost = s.result == RESULTS.nonfinite
         new = Plan(q, v, u, K, m.rows)
         new = jax.tree.map(lambda a, b: jnp.where(lost, b, a), new, old)
@@ -132,7 +133,7 @@ class Controller(eqx.Module):
         result = RESULTS.where(kept, s.result, RESULTS.successful)
         c = excess(self.rows.values(problem, *new[:3]), self.rows.equality)
         violation = jnp.maximum(*(jnp.max(x, initial=0) for x in c))
-        last = jnp.maximum(s.iteration - 1, 0)
+        last = jnp.maximum(s.steps - 1, 0)
         cost = problem.cost(*new[:3])
         return Predicted(new, cost, violation, s.history.expected[last], result)
 
@@ -144,7 +145,7 @@ def controller(
     iterations: int = 2,
     penalty: float = 100.0,
     second_order: bool = False,
-    regularisation: float = 1e-6,
+    regularization: float = 1e-6,
 ) -> Controller:
     """A model predictive controller of a problem.
 
@@ -153,7 +154,7 @@ def controller(
         constraints: as in :func:`augmented_lagrangian`.
         iterations: at each step, always as many.
         penalty: weight ρ of ``ρ/2 c²``, fixed.
-        second_order: as in :func:`augmented_lagrangian`. regularisation: as in :func:`ilqr`.
+        second_order: as in :func:`augmented_lagrangian`. regularization: as in :func:`ilqr`.
 
     Raises:
         ValueError: for fewer than one iteration, or a constraint of a wrong shape.
@@ -162,9 +163,9 @@ def controller(
         raise ValueError(f"controller: iterations must be at least 1, got {iterations}")
     model, dtype = problem.model, problem.model.dtype
     q, v = jnp.zeros((model.nq,), dtype), jnp.zeros((model.nv,), dtype)
-    problem, rows = explicit(problem, q, v), stack(problem, constraints, q, v)
+    problem, rows = with_explicit_closures(problem, q, v), stack(problem, constraints, q, v)
     weight = jnp.asarray(penalty, dtype)
-    return Controller(problem, rows, weight, second_order, iterations, regularisation)
+    return Controller(problem, rows, weight, second_order, iterations, regularization)
 
 
 def mpc(
