@@ -103,7 +103,7 @@ def test_a_linear_problem_agrees_with_a_quadratic_program():
     # columns: power, then speed; the row of the speed at step 0 does not exist, the last is final
     np.testing.assert_allclose(found.stage[:, 1], power, atol=1e-5)
     np.testing.assert_allclose(found.stage[1:, 0], speed[:-1], atol=1e-5)
-    np.testing.assert_allclose(found.final, [speed[-1], *mu], atol=1e-5)
+    np.testing.assert_allclose(found.final, [speed[-1], *mu], rtol=1e-5, atol=1e-5)
     assert float(found.stage[0, 0]) == 0
 
 
@@ -159,7 +159,7 @@ def swing():
     )
     problem = opt.Problem(model, stage, final, 1.5 / T, T)
 
-    def constraints(x=(1.6, 9.0)):
+    def constraints(x=(1.6, 6.5)):
         return (
             opt.Constraint(lambda m, q, v: v - x[0], "speed", at="states"),
             opt.Constraint(lambda m, t, q, v, u: jnp.abs(u) - x[1], "torque"),
@@ -186,7 +186,7 @@ def test_a_swing_with_limits_agrees_with_slsqp_and_warm_starts():
     from scipy.optimize import minimize
 
     problem, constraints, solve = swing()
-    limits = jnp.array([[1.6, 9.0], [1.6, 8.9]])
+    limits = jnp.array([[1.6, 6.5], [1.6, 6.4]])
     many = solve(limits, *_first(batch=2))
     assert bool((many.result == GOOD).all())
     s = jax.tree.map(lambda x: x[0], many)
@@ -195,7 +195,7 @@ def test_a_swing_with_limits_agrees_with_slsqp_and_warm_starts():
     def values(u):
         def objective(u):
             path = problem.simulate(jnp.zeros(1), jnp.zeros(1), u)
-            g = jnp.concatenate([path.v[1:, 0] - 1.6, jnp.abs(u[:, 0]) - 9.0])
+            g = jnp.concatenate([path.v[1:, 0] - 1.6, jnp.abs(u[:, 0]) - 6.5])
             return problem.cost(path.q, path.v, u), g, jnp.sin(path.q[-1]) - np.sin(2.0)
 
         return objective(u), jax.jacrev(objective)(u)
@@ -209,7 +209,7 @@ def test_a_swing_with_limits_agrees_with_slsqp_and_warm_starts():
         ],
         options={"ftol": 1e-14, "maxiter": 500},
     )  # fmt: skip
-    print("SLSQP", found.fun, "here", float(s.cost), int(s.steps), s.explain())
+    print(jnp.abs(s.u).max(), "SLSQP", found.fun, "here", float(s.cost), int(s.steps), s.explain())
     assert found.success and abs(float(s.cost) - found.fun) < 1e-6 * found.fun
     np.testing.assert_allclose(s.u[:, 0], found.x, atol=1e-3)
     assert int((s.multipliers.stage[:, 0] > 1e-4).sum()) > 3  # both limits are reached
@@ -240,7 +240,7 @@ def test_derivatives_of_a_constrained_solution():
         y = y + jnp.sum(wave[:, None] * s.multipliers.stage) + s.multipliers.final[1]
         return y, s.result == GOOD
 
-    x, h = jnp.array([1.6, 9.0, 1.0]), 1e-4
+    x, h = jnp.array([1.6, 6.5, 1.0]), 1e-4
     points = jnp.concatenate([x[None], x[None] + h * jnp.eye(3), x[None] - h * jnp.eye(3)])
     (y, fine), slopes = jax.jit(jax.vmap(jax.value_and_grad(number, has_aux=True)))(points)
     assert bool(fine.all())
@@ -262,7 +262,7 @@ def test_derivatives_in_forward_mode():
         )  # fmt: skip
         return jnp.sum(jnp.sin(s.u)) + jnp.sum(s.multipliers.stage)
 
-    x = jnp.array([1.6, 9.0])
+    x = jnp.array([1.6, 6.5])
     forward, reverse = jax.jit(lambda x: (jax.jacfwd(number)(x), jax.grad(number)(x)))(x)
     np.testing.assert_allclose(forward, reverse, rtol=1e-7)
 

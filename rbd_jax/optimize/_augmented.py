@@ -10,10 +10,10 @@ from ..simulate import RESULTS
 from ._constrained_solution import ConstrainedSolution, finished
 from ._constraints import Constraint, Rows, Stack, stack, zeros
 from ._descent import descend, options
-from ._ilqr import _propose
 from ._implicit import without_derivatives
 from ._implicit_constrained import constrained_stationary
 from ._lagrangian import Multipliers, Penalties, advance, excess, violation, with_terms
+from ._penalized import penalized_step
 from ._problem import Problem, with_explicit_closures
 from ._solution import checked_argument, checked_arguments
 
@@ -141,14 +141,14 @@ def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, o, limits, sec
 
 
 def proposer(problem: Problem, rows: Stack, limits: Limits, second_order: bool):
-    """One step of iLQR on the augmented Lagrangian, and the multipliers after it, for ``descend``."""
+    """One step of iLQR on the augmented Lagrangian with its multipliers, for ``descend``."""
 
-    def propose(point, extra, mu, exact):
-        (q, v, u, _), (_, m) = point, extra
+    def propose(point, carried, mu, exact):
+        (q, v, u, _), (_, m) = point, carried
         merit = with_terms(problem, Penalties(rows, m.rows, m.penalty))
-        now = q, v, u, merit.cost(q, v, u)
-        p, K = _propose(merit, now, mu, exact if second_order else None)
         c = rows.values(problem, q, v, u)
+        now = q, v, u, merit.cost(q, v, u)
+        p, K = penalized_step(merit, rows, m, c, now, mu, exact if second_order else None)
         size = violation(c, m.rows, m.penalty, rows.equality)
         solved = p.definite & (mu <= 1e-4) & (p.expected <= m.tol * (1 + jnp.abs(p.merit)))
         new = advance(m, c, rows.equality, solved, limits.least_tol, limits.most_penalty)

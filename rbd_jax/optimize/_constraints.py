@@ -118,6 +118,20 @@ class Stack(eqx.Module):
         stage = jax.vmap(one)(jnp.arange(self.steps), q[:-1], v[:-1], u)
         return Rows(stage, self.final(problem, q[-1], v[-1]))
 
+    def jacobians(self, problem: Any, q: Array, v: Array, u: Array) -> Rows:
+        """Of the rows of each step (T, s, n + m) and of the end (f, n), in the tangent spaces."""
+        n = 2 * problem.model.nv
+
+        def one(k, q, v, u):
+            zero = jnp.zeros((n + u.size,), q.dtype)
+            return jax.jacfwd(lambda z: self.stage(problem, k, *problem.moved(q, v, u, z)))(zero)
+
+        def last(z):
+            return self.final(problem, *problem.moved(q[-1], v[-1], u[-1, :0], z)[:2])
+
+        end = jax.jacfwd(last)(jnp.zeros((n,), q.dtype))
+        return Rows(jax.vmap(one)(jnp.arange(self.steps), q[:-1], v[:-1], u), end)
+
 
 def stack(problem: Problem, constraints: Sequence[Constraint], q: Array, v: Array) -> Stack:
     """The constraints of a problem, whose functions hold what they close over as their leaves.

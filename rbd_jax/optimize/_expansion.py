@@ -5,7 +5,6 @@ the change of the control. In ``x⁺ = A x + B u + d``, d is the gap between the
 the next state of the trajectory.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,7 +15,7 @@ from ..derivatives.fdsva import forward_dynamics_derivatives
 from ..derivatives.rules import forward_dynamics
 from ..derivatives.second_order import forward_dynamics_hessian
 from ..model import difference, integrate
-from ..simulate import step, step_derivatives
+from ..simulate import step_derivatives
 from ._problem import Problem, cost_value
 
 
@@ -46,25 +45,11 @@ def times(*factors: Array) -> Array:
     return out
 
 
-def _split(x: Array, nv: int) -> tuple[Array, Array, Array]:
-    return x[:nv], x[nv : 2 * nv], x[2 * nv :]
-
-
-def _moved(problem: Problem, q, v, u, z):
-    """The state and control at the tangent z = (δq, δv, δu)."""
-    dq, dv, du = _split(z, problem.model.nv)
-    return integrate(problem.model, q, dq), v + dv, u + du
-
-
 def linear(problem: Problem, q: Array, v: Array, u: Array) -> Dynamics:
     """The dynamics about states (T+1, …) and controls (T, …), with their gaps."""
 
-    own = getattr(problem, "step_derivatives", None)
-    derivatives = partial(_step_derivatives, problem) if own is None else own
-
-    def one(k, q, v, u, q_next, v_next):
+    def one(A, B, k, q, v, u, q_next, v_next):
         model, nv = problem.model, problem.model.nv
-        A, B = derivatives(k, q, v, u)
         q1, v1 = problem.step(k, q, v, u)
         gap = difference(model, q_next, q1)
 
@@ -75,31 +60,8 @@ def linear(problem: Problem, q: Array, v: Array, u: Array) -> Dynamics:
         A, B = (jnp.concatenate([times(D, X[:nv]), X[nv:]]) for X in (A, B))
         return Dynamics(A, B, jnp.concatenate([gap, v1 - v_next]))
 
-    k = jnp.arange(problem.steps)
-    return jax.vmap(one)(k, q[:-1], v[:-1], u, q[1:], v[1:])
-
-
-def _step_derivatives(problem: Problem, k, q, v, u) -> tuple[Array, Array]:
-    """``(A, B)`` of step k of a problem that brings no derivatives of its own."""
-    tau, how = problem.torques(problem.time(k), q, v, u), {"integrator": problem.integrator}
-    A, B = step_derivatives(problem.model, q, v, tau, problem.dt, **how)
-    by_x, by_u = _torque_slopes(problem, k, q, v, u)
-    return A if by_x is None else A + times(B, by_x), times(B, by_u)
-
-
-def _torque_slopes(problem: Problem, k, q, v, u):
-    """``∂τ/∂x`` (None stands for zero) and ``∂τ/∂u``."""
-    nv = problem.model.nv
-    if problem.actuation is None:
-        return None, jnp.eye(nv, dtype=q.dtype)
-    if not callable(problem.actuation):
-        return None, problem.actuation
-
-    def torques(z):
-        return problem.torques(problem.time(k), *_moved(problem, q, v, u, z))
-
-    J = jax.jacfwd(torques)(jnp.zeros((2 * nv + u.size,), q.dtype))
-    return J[:, : 2 * nv], J[:, 2 * nv :]
+    k, AB = jnp.arange(problem.steps), problem.derivatives(q[:-1], v[:-1], u)
+    return jax.vmap(one)(*AB, k, q[:-1], v[:-1], u, q[1:], v[1:])
 
 
 def _expand(terms, size: int, dtype, exact: bool):
@@ -129,13 +91,13 @@ def quadratic(
 
     def one(k, q, v, u):
         def terms(z):
-            return problem.stage_terms(k, *_moved(problem, q, v, u, z))
+            return problem.stage_terms(k, *problem.moved(q, v, u, z))
 
         g, H = _expand(terms, n + u.size, q.dtype, exact)
         return Quadratic(g[:n], g[n:], H[:n, :n], H[n:, :n], H[n:, n:])
 
     def last(z):
-        return problem.final_terms(*_moved(problem, q[-1], v[-1], u[-1, :0], z)[:2])
+        return problem.final_terms(*problem.moved(q[-1], v[-1], u[-1, :0], z)[:2])
 
     g, H = _expand(last, n, q.dtype, exact)
     none = jnp.zeros((0,), q.dtype)
@@ -161,16 +123,17 @@ def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, 
     through the step.
     """
     model, nv = problem.model, problem.model.nv
-    closed = problem.integrator == "semi_implicit_euler"
-    step_curvature = _euler_curvature if closed else _autodiff_curvature
 
     def one(k, q, v, u, lam):
+        if not problem.free_euler:
+            return _autodiff_curvature(problem, k, q, v, u, lam)
+
         def torques(z):
-            return problem.torques(problem.time(k), *_moved(problem, q, v, u, z))
+            return problem.torques(problem.time(k), *problem.moved(q, v, u, z))
 
         tau = problem.torques(problem.time(k), q, v, u)
-        H = step_curvature(problem, q, v, tau, lam)
-        by_x, by_u = _torque_slopes(problem, k, q, v, u)
+        H = _euler_curvature(problem, q, v, tau, lam)
+        by_x, by_u = problem.torque_slopes(problem.time(k), q, v, u)
         by_x = jnp.zeros((nv, 2 * nv), q.dtype) if by_x is None else by_x
         state = jnp.eye(2 * nv, 2 * nv + u.size, dtype=q.dtype)
         T = jnp.concatenate([state, jnp.concatenate([by_x, by_u], axis=1)])
@@ -184,18 +147,16 @@ def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, 
     return jax.vmap(one)(jnp.arange(problem.steps), q[:-1], v[:-1], u, lam)
 
 
-def _autodiff_curvature(problem: Problem, q, v, tau, lam):
-    """λᵀ times the second derivatives of a step of any integrator, in (δq, δv, δτ)."""
-    model, nv, dt = problem.model, problem.model.nv, problem.dt
-    to = step(model, q, v, tau, dt, integrator=problem.integrator)[0]
+def _autodiff_curvature(problem: Problem, k, q, v, u, lam):
+    """λᵀ times the second derivatives of any step, in (δq, δv, δu)."""
+    to = problem.step(k, q, v, u)[0]
 
     def weighted(z):
-        dq, dv, dtau = _split(z, nv)
-        at = integrate(model, q, dq), v + dv, tau + dtau
-        q1, v1 = step(model, *at, dt, integrator=problem.integrator)
-        return jnp.sum(lam * jnp.concatenate([difference(model, to, q1), v1]))
+        q1, v1 = problem.step(k, *problem.moved(q, v, u, z))
+        return jnp.sum(lam * jnp.concatenate([difference(problem.model, to, q1), v1]))
 
-    return jax.jacfwd(jax.grad(weighted))(jnp.zeros((3 * nv,), q.dtype))
+    H = jax.jacfwd(jax.grad(weighted))(jnp.zeros((2 * v.size + u.size,), q.dtype))
+    return 0.5 * (H + H.T)
 
 
 def _euler_curvature(problem: Problem, q, v, tau, lam):

@@ -135,7 +135,7 @@ def _propose(problem: Problem, point, mu, exact: Array | None):
     gains = backward(f, l, end, mu * size, box)
 
     def search(length):
-        return _roll(problem, q, v, u, length * gains.k, gains.K)
+        return roll(problem, q, v, u, length * gains.k, gains.K)
 
     lengths = step_lengths(q.dtype)
     candidates = jax.vmap(search)(lengths)
@@ -145,7 +145,7 @@ def _propose(problem: Problem, point, mu, exact: Array | None):
     return Proposal((q1, v1, u1, new), cost, new, expected, lengths[i], definite), gains.K
 
 
-def _roll(problem: Problem, q, v, u, k, K):
+def roll(problem: Problem, q, v, u, k, K):
     """The trajectory under the controls ``u + k + K (x ⊖ x_k)``, and its cost."""
     model = problem.model
 

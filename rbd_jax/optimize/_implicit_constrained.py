@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ._constraints import Rows, Stack
-from ._expansion import _moved, costates, curvature, linear, quadratic, times
+from ._expansion import costates, curvature, linear, quadratic, times
 from ._ilqr import add_curvature
 from ._implicit import without_derivatives
 from ._lagrangian import Weighted, with_terms
@@ -29,11 +29,11 @@ def constrained_stationary(
 ) -> tuple[Float[Array, "T nu"], Rows]:
     """Controls and multipliers, a KKT point if ``good``, as a function of problem and constraints.
 
-    The equations are ``∂L/∂u = 0`` for the free controls with ``L = J + λᵀ c``, ``u = bound`` for the
-    others, ``c = 0`` for the active rows (equalities, and inequalities with λ > 0) and ``λ = 0`` for
-    the others. Their matrix is symmetric; :func:`_solve` inverts it by Riccati sweeps. Derivatives
-    are NaN where ``good`` is false or the solve fails, which is where the point is no strict
-    minimum.
+    With ``L = J + λᵀ c``, the equations are ``∂L/∂u = 0`` for the free controls, ``u = bound`` for
+    the others, ``c = 0`` for the active rows (equalities, and inequalities with λ > 0), and
+    ``λ = 0`` for the other rows. Their matrix is symmetric. :func:`_kkt` solves them by Riccati
+    sweeps. Derivatives are NaN if the point is not ``good`` or if the sweeps do not converge,
+    because the point is then no strict minimum.
     """
     return u, multipliers
 
@@ -106,10 +106,10 @@ def any_of(tree) -> Bool[Array, ""]:
 def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
     """``w, μ`` with ``H w + Cᵀ μ = y_u`` and ``C w = y_c``, and whether they solve it.
 
-    Source: method of multipliers on the linear–quadratic problem: each round minimises
+    Source: the method of multipliers on the linear–quadratic problem. Each round minimizes
     ``½ wᵀ H w − y_uᵀ w + μᵀ(C w − y_c) + ρ/2 |C w − y_c|²`` by one Riccati sweep and adds
-    ``ρ (C w − y_c)`` to μ. A Hessian that is definite on the tangent space of the constraints alone is
-    made definite by ρ.
+    ``ρ (C w − y_c)`` to μ. The term with ρ makes a Hessian definite that is definite only in the
+    tangent space of the constraints.
     """
     problem, rows, q0, v0, u, lam = here
     path = problem.simulate(q0, v0, u)
@@ -174,22 +174,7 @@ def _lagrangian_expansion(problem: Problem, rows: Stack, path, u, active: Rows, 
     on = jax.tree.map(lambda a, x: jnp.where(a, x, 0), active, lam)
     whole = with_terms(problem, Weighted(rows, on))
     l, end = quadratic(whole, path.q, path.v, u, exact=True)
-    C = _jacobians(problem, rows, path.q, path.v, u)
+    C = rows.jacobians(problem, path.q, path.v, u)
     Cs = jnp.where(active.stage[:, :, None], C[0], 0)
     Ce = jnp.where(active.final[:, None], C[1], 0)
     return l, end, (Cs, Ce)
-
-
-def _jacobians(problem: Problem, rows: Stack, q, v, u) -> tuple[Array, Array]:
-    """Of the rows of each step (T, s, n + m) and of the last state (f, n), in the tangent space."""
-    nv = problem.model.nv
-
-    def one(k, q, v, u):
-        zero = jnp.zeros((2 * nv + u.size,), q.dtype)
-        return jax.jacfwd(lambda z: rows.stage(problem, k, *_moved(problem, q, v, u, z)))(zero)
-
-    def last(z):
-        return rows.final(problem, *_moved(problem, q[-1], v[-1], u[-1, :0], z)[:2])
-
-    end = jax.jacfwd(last)(jnp.zeros((2 * nv,), q.dtype))
-    return jax.vmap(one)(jnp.arange(rows.steps), q[:-1], v[:-1], u), end

@@ -56,8 +56,8 @@ class Weighted(eqx.Module):
         return ((1.0, jnp.sum(self.multipliers.final * self.stack.final(problem, q, v))),)
 
 
-def with_terms(problem: Problem, added: Penalties | Weighted) -> Problem:
-    """The problem with the terms of its constraints among its costs."""
+def with_terms(problem: Problem, added: Penalties | Weighted | None) -> Problem:
+    """The problem with the terms of its constraints among its costs, or without them."""
     return eqx.tree_at(lambda p: p.added, problem, added, is_leaf=lambda x: x is None)
 
 
@@ -72,7 +72,7 @@ class Multipliers(NamedTuple):
     """The greatest violation at their last update."""
 
 
-def update(c: Rows, rows: Rows, penalty: Array, equality: Rows, limit: float) -> Rows:
+def update(c: Rows, rows: Rows, penalty: Array, equality: Rows, limit: float | Array) -> Rows:
     """``λ + ρ c``, without the negative entries of inequalities (Nocedal, Wright, (17.52))."""
 
     def one(c, lam, equality):
@@ -109,7 +109,7 @@ def advance(
     least: float,
     most: float | Array,
 ) -> Multipliers:
-    """The multipliers after a step, updated where the inner problem is ``ready``, solved to ``m.tol``.
+    """The multipliers after a step. They change if the inner problem is ``ready``.
 
     Source: Birgin, Martínez (2014), Alg. 4.1: the penalty grows tenfold where the violation has not
     fallen to a quarter. ``least`` is the last of the tolerances, ``most`` the greatest penalty.

@@ -81,8 +81,9 @@ class _Cone(eqx.Module):
 
     def __call__(self, *state) -> Array:
         f = self.force(*state)
-        press = jnp.sum(f * self.normal, axis=-1)
-        slide = f - press[..., None] * self.normal
+        normal = jnp.broadcast_to(self.normal, f.shape)
+        press = jnp.sum(f * normal, axis=-1)
+        slide = f - press[..., None] * normal
         size = jnp.sqrt(jnp.sum(slide * slide, axis=-1) + self.smoothing**2)
         return jnp.reshape(size - self.friction * press, (-1,))
 
@@ -123,7 +124,7 @@ def torque_limits(problem: Problem, scale: float = 1.0, name: str = "torque limi
 def half_space(
     model: Model, frame: str, normal, offset: float, point=(0.0, 0.0, 0.0), name: str | None = None
 ) -> Constraint:
-    """``normal · p ≤ offset`` for a point of a frame: the end effector stays on one side of a plane.
+    """``normal · p ≤ offset``: a point of a frame stays on one side of a plane.
 
     Args:
         model: the robot. frame: the frame's name.

@@ -42,8 +42,8 @@ class Predicted(NamedTuple):
     decrease: Float[Array, ""]
     """What the last iteration promised: small where the plan is nearly optimal."""
     result: RESULTS
-    """``nonfinite`` if the plan could not be simulated from the state; its controls are those of the
-    plan before, shifted. ``stalled`` if no step lowered the cost. Else ``successful``."""
+    """``nonfinite`` if the old plan could not be simulated from the state; it is then kept.
+    ``stalled`` if no step lowered the cost. Otherwise ``successful``."""
 
 
 class Closed(NamedTuple):
@@ -62,11 +62,11 @@ class Closed(NamedTuple):
 
 
 class Controller(eqx.Module):
-    """A receding horizon: the problem is solved from each state that is met, ``iterations`` at a time.
+    """A receding horizon: a few solver iterations from each state that the robot reaches.
 
-    Source: Diehl, Bock, Schlöder (2005), real-time iteration, with the warm start by shifting; the
-    plan is carried to the new state by its own feedback. Constraints by an augmented Lagrangian with
-    a fixed penalty, the multipliers updated in each iteration.
+    Source: Diehl, Bock, Schlöder (2005), real-time iteration with the warm start by shifting. The
+    feedback of the plan carries it to the new state. Constraints enter by an augmented Lagrangian
+    with a fixed penalty, and each iteration updates the multipliers.
 
     ``plan`` and ``step`` are pure functions of arrays: jit them, vmap them over robots.
     """
@@ -185,8 +185,8 @@ def mpc(
         q0: initial configuration. v0: initial velocity.
         u: first guess of the controls of the horizon, or a plan.
         steps: number of steps of the closed loop.
-        plant: ``plant(t, q, v, u) -> (q, v)``, the state one time step later; the problem's own step
-            if None. Pushes and a robot unlike its model come in here.
+        plant: ``plant(t, q, v, u) -> (q, v)``, the state one time step later, with pushes or with
+            another model than that of the controller; the problem's own step if None.
         t0: when it begins (s); the costs see the time t0, t0 + dt, …
 
     Returns:

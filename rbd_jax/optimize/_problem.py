@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from ..model import Model
-from ..simulate import resolve_integrator, rollout, step
+from ..model import Model, integrate
+from ..simulate import resolve_integrator, rollout, step, step_derivatives
 
 Cost = Callable[..., Array]
 Terms = tuple[tuple[Array | float, Array], ...]
@@ -55,8 +55,8 @@ class Problem(eqx.Module):
     start: Float[Array, ""] | float = 0.0
     """Time of the first step (s), which costs and drives see."""
     added: Any = None
-    """Further terms, ``added.stage_terms(problem, k, q, v, u)`` and ``added.final_terms(problem, q, v)``:
-    solvers put those of the constraints in here."""
+    """An object whose ``stage_terms(problem, k, q, v, u)`` and ``final_terms(problem, q, v)`` join
+    the costs. Solvers use it for constraints."""
 
     def __post_init__(self):
         model = self.model
@@ -110,6 +110,11 @@ class Problem(eqx.Module):
         """Whether any controls have bounds."""
         return self.lower is not None or self.upper is not None
 
+    @property
+    def free_euler(self) -> bool:
+        """Whether a step is semi-implicit Euler with the free robot's forward dynamics."""
+        return self.integrator == "semi_implicit_euler"
+
     def bounds(self) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
         """Lower and upper bounds of the controls. Missing bounds are infinite."""
         far = jnp.full((self.controls,), jnp.inf, self.model.dtype)
@@ -139,6 +144,43 @@ class Problem(eqx.Module):
         """The state after step k."""
         tau = self.torques(self.time(k), q, v, u)
         return step(self.model, q, v, tau, self.dt, integrator=self.integrator)
+
+    def moved(self, q: Array, v: Array, u: Array, z: Array) -> tuple[Array, Array, Array]:
+        """The state and control at the tangent z = (δq, δv, δu)."""
+        dq, dv, du = jnp.split(z, [self.model.nv, 2 * self.model.nv])
+        return integrate(self.model, q, dq), v + dv, u + du
+
+    def torque_slopes(self, t: Array, q: Array, v: Array, u: Array) -> tuple[Array | None, Array]:
+        """``∂τ/∂x`` (None stands for zero) and ``∂τ/∂u``."""
+        nv = self.model.nv
+        if self.actuation is None:
+            return None, jnp.eye(nv, dtype=q.dtype)
+        if not callable(self.actuation):
+            return None, self.actuation
+
+        def torques(z):
+            return self.torques(t, *self.moved(q, v, u, z))
+
+        J = jax.jacfwd(torques)(jnp.zeros((2 * nv + u.size,), q.dtype))
+        return J[:, : 2 * nv], J[:, 2 * nv :]
+
+    def derivatives(
+        self, q: Float[Array, "T nq"], v: Float[Array, "T nv"], u: Float[Array, "T nu"]
+    ) -> tuple[Float[Array, "T n n"], Float[Array, "T n nu"]]:
+        """``(A, B)`` with ``δx⁺ = A δx + B δu`` of all steps, in the tangent spaces."""
+
+        def one(t, q, v, u):
+            tau, by = self.torques(t, q, v, u), self.torque_slopes(t, q, v, u)
+            A, B = step_derivatives(self.model, q, v, tau, self.dt, integrator=self.integrator)
+            times = lambda a, b: jnp.matmul(a, b, precision="highest")  # noqa: E731
+            return A if by[0] is None else A + times(B, by[0]), times(B, by[1])
+
+        return jax.vmap(one)(jax.vmap(self.time)(jnp.arange(self.steps)), q, v, u)
+
+    def stage_arguments(self, q: Array, v: Array) -> tuple:
+        """Arguments of the stage cost at a state, with zeros for the others."""
+        t, u = jnp.zeros((), q.dtype), jnp.zeros((self.controls,), q.dtype)
+        return self.model, t, q, v, u
 
     def simulate(self, q0: Array, v0: Array, u: Float[Array, "T nu"], **options):
         """The trajectory under the controls u; ``options`` are those of :func:`rbd_jax.rollout`."""
@@ -194,11 +236,10 @@ def cost_value(value: Array) -> Float[Array, ""]:
 
 def with_explicit_closures(problem: Problem, q: Array, v: Array) -> Problem:
     """The same problem, with all arrays that its functions close over as leaves of the problem."""
-    t, u = jnp.zeros((), problem.model.dtype), jnp.zeros((problem.controls,), problem.model.dtype)
+    m, t, *_, u = Problem.stage_arguments(problem, q, v)
     convert = eqx.filter_closure_convert
-    m = problem.model
     parts: dict[str, Any] = {
-        "stage": convert(problem.stage, m, t, q, v, u),
+        "stage": convert(problem.stage, *problem.stage_arguments(q, v)),
         "final": convert(problem.final, m, q, v),
     }
     if callable(problem.actuation):
