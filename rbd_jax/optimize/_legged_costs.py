@@ -107,7 +107,7 @@ class FrictionPyramid(eqx.Module):
 
 
 class ContactForces(eqx.Module):
-    """Contact forces as a function for constraints: ``friction_cone(ContactForces(problem), …)``."""
+    """Contact forces as a function that :func:`friction_cone` takes."""
 
     problem: eqx.Module
     rows: tuple[int, ...] = eqx.field(static=True)
@@ -122,7 +122,7 @@ class ContactForces(eqx.Module):
 def swing_path(
     start: Float[Array, "3"], stride: Float[Array, "3"], height: float, steps: int
 ) -> Float[Array, "steps 3"]:
-    """Positions of a foot at the beginning of each step of a swing, the ground left and met at rest.
+    """Positions of a foot at each step of a swing that leaves and meets the ground at rest.
 
     Along the stride the foot moves as ``s − sin(2πs)/2π``, upwards as ``height sin²(πs)``, with s
     from 0 to 1.
