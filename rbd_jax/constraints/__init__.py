@@ -11,6 +11,10 @@ from ._build import (
     none as none,
     point as point,
 )
+from ._derivatives import (
+    ConstrainedDerivatives as ConstrainedDerivatives,
+    constrained_dynamics_derivatives as constrained_dynamics_derivatives,
+)
 from ._dynamics import (
     ConstrainedMotion as ConstrainedMotion,
     Impact as Impact,

@@ -41,21 +41,28 @@ def jacobian_rows(
     return jnp.where(c.per_row(c.active)[:, None], J, 0)
 
 
+def world_wrenches(
+    c: Constraints, b: motion.Bodies, forces: Float[Array, " m"]
+) -> Float[Array, "n 6"]:
+    """The wrench of each pair on its first body, world axes, at the lever."""
+    index, local = row_index(c), motion.flag(c, "local")
+    F = jnp.zeros((6 * len(c.pairs),), forces.dtype).at[index].set(forces[: len(index)])
+    F, R = F.reshape(-1, 6), motion.sides(c, b)[0].R
+    turned = jnp.concatenate([so3.rotate(R, x) for x in (F[:, :3], F[:, 3:])], axis=-1)
+    return jnp.where(local, turned, F)
+
+
 def transmitted(
     model: Model, c: Constraints, g: ground.Pose, o: Float[Array, "nb 3"], forces: Float[Array, " m"]
 ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
     """Wrenches on the bodies in their frames, and joint torques of the couplings."""
-    zero = jnp.zeros((model.nb, 6), g.p.dtype)
-    index, held = row_index(c), len(row_index(c))
+    zero, held = jnp.zeros((model.nb, 6), g.p.dtype), len(row_index(c))
     coupled = jnp.sum(c.coupling * forces[held:, None], axis=0)
     if not c.pairs:
         return zero, coupled
-    F = jnp.zeros((6 * len(c.pairs),), forces.dtype).at[index].set(forces[:held]).reshape(-1, 6)
-    points, local = motion.flag(c, "point"), motion.flag(c, "local")
     b = motion.bodies_at(g, o, zero, zero)
+    F, points = world_wrenches(c, b, forces), motion.flag(c, "point")
     one, two = motion.sides(c, b)
-    turned = jnp.concatenate([so3.rotate(one.R, x) for x in (F[:, :3], F[:, 3:])], axis=-1)
-    F = jnp.where(local, turned, F)
     total = jnp.zeros((model.nb + 1, 6), g.p.dtype)
     at = motion.levers(points, one, two)
     for sign, r, body in zip((1, -1), at, motion.numbers(c), strict=True):

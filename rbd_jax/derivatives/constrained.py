@@ -120,15 +120,21 @@ def solve_constrained(
     return _constrained(model, q, v, tau, f_ext, law)[:2]
 
 
-@eqx.filter_custom_jvp
-def _constrained(model, q, v, tau, f_ext, law):
-    """Accelerations, forces, and the factors, of which no derivative is taken."""
+def motion_of(model, q, v, tau, f_ext, law: Law):
+    """Accelerations, forces, poses, and the saddle that solves for derivatives."""
     free, _, g, _, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext)
     active = law.active()
     s = saddle(model.topology, solver, law.jacobian(model, q, g), active)
     missing = jnp.where(active, -law.rows(model, q, v, free), 0)
     forces = _times(s.inverse, missing)
-    return free + _times(s.Y, forces), forces, (solver.factor, s.Y, s.inverse, s.null)
+    return free + _times(s.Y, forces), forces, g, s
+
+
+@eqx.filter_custom_jvp
+def _constrained(model, q, v, tau, f_ext, law):
+    """Accelerations, forces, and the factors, of which no derivative is taken."""
+    a, forces, _, s = motion_of(model, q, v, tau, f_ext, law)
+    return a, forces, (s.solver.factor, s.Y, s.inverse, s.null)
 
 
 @_constrained.def_jvp
