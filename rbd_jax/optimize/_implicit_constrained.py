@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from ._constraints import Rows, Stack
@@ -74,33 +75,22 @@ def _jvp(primals, tangents):
     change = jax.jvp(lambda x: condition(x, u, lam), (moving,), (rates,))[1]
     here = without_derivatives((*parameters, u, lam))
 
-    def matvec(w):  # identity for controls that are held
-        x = jnp.where(free, w[0], 0), w[1]
-        y = jax.jvp(lambda *x: condition(moving, *x), (u, lam), x)[1]
-        return jnp.where(free, y[0], w[0]), y[1]
+    minus, unravel = ravel_pytree(jax.tree.map(jnp.negative, change))
+
+    def matvec(w):  # the identity for controls that are held
+        du, mu = unravel(w)
+        y = jax.jvp(lambda *x: condition(moving, *x), (u, lam), (jnp.where(free, du, 0), mu))[1]
+        return ravel_pytree((jnp.where(free, y[0], du), y[1]))[0]
 
     def solve(_, y):
-        inner = (
-            jnp.where(free, y[0], 0),
-            jax.tree.map(lambda a, r: jnp.where(a, r, 0), active, y[1]),
-        )
-        w, mu, fine = _kkt(here, active, free, inner)
-        fine = good & fine
-        one = lambda move, x, y: jnp.where(  # noqa: E731
-            ~fine & jnp.any(y != 0), jnp.nan, jnp.where(move, x, y)
-        )
-        lost = any_of(y) & ~fine
-        out = one(free, w, y[0]), jax.tree.map(one, active, mu, y[1])
-        return jax.tree.map(lambda x: jnp.where(lost, jnp.nan, x), out)
+        (yu, yc), only = unravel(y), lambda on, x: jnp.where(on, x, 0)
+        w, mu, fine = _kkt(here, active, free, (only(free, yu), jax.tree.map(only, active, yc)))
+        w = jnp.where(free, w, yu), jax.tree.map(jnp.where, active, mu, yc)
+        lost = ~(good & fine) & jnp.any(y != 0)
+        return jnp.where(lost, jnp.nan, ravel_pytree(w)[0])
 
-    minus = jax.tree.map(jnp.negative, change)
     moved = jax.lax.custom_linear_solve(matvec, minus, solve, symmetric=True)
-    return (u, lam), moved
-
-
-def any_of(tree) -> Bool[Array, ""]:
-    """Whether any number is not zero."""
-    return jnp.stack([jnp.any(x != 0) for x in jax.tree.leaves(tree)]).any()
+    return (u, lam), unravel(moved)
 
 
 def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
@@ -159,8 +149,8 @@ def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
         mu, _, _, _, k = state
         w, gap, fine = apply(mu, y)
         mu = jax.tree.map(lambda m, g: m + rho * g, mu, gap)
-        tiny = jnp.finfo(u.dtype).tiny
-        left = most(gap) / (most(y[1]) + reach * most(w) + tiny)
+        usual = most(y[1]) + reach * (most(w) + most(y[0]) / size) + jnp.finfo(u.dtype).tiny
+        left = most(gap) / usual
         return mu, w, left, fine, k + 1
 
     far, zero = jnp.full((), jnp.inf, u.dtype), jax.tree.map(jnp.zeros_like, y[1])
