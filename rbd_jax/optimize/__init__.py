@@ -12,6 +12,18 @@ from ._constrained_solution import ConstrainedSolution as ConstrainedSolution
 from ._constraints import Constraint as Constraint, Rows as Rows
 from ._costs import FrameCost as FrameCost, StateCost as StateCost
 from ._ilqr import ddp as ddp, ilqr as ilqr
+from ._legged import LeggedProblem as LeggedProblem
+from ._legged_costs import (
+    CenterOfMass as CenterOfMass,
+    CentroidalMomentum as CentroidalMomentum,
+    ContactForces as ContactForces,
+    CostSum as CostSum,
+    FootSwing as FootSwing,
+    FrictionPyramid as FrictionPyramid,
+    Orientation as Orientation,
+    Table as Table,
+    swing_path as swing_path,
+)
 from ._limits import (
     friction_cone as friction_cone,
     half_space as half_space,
