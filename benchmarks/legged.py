@@ -85,7 +85,7 @@ def main(options) -> None:
 
         def solve(u, task=task):
             t = task._replace(u=u)
-            s = opt.multiple_shooting(*t, **first_guess(t), throw=False, max_steps=200, tol=1e-12)
+            s = opt.multiple_shooting(*t, **first_guess(t), throw=False, max_steps=200, tol=1e-10)
             return s.cost, s.steps, s.result == opt.RESULTS.successful, s.u
 
         one = program("multiple shooting", solve, task.u)
