@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from ..derivatives.fdsva import forward_dynamics_derivatives
 from ..derivatives.rules import forward_dynamics
 from ..derivatives.second_order import forward_dynamics_hessian
+from ..lanes import lanes
 from ..model import difference, integrate
 from ..simulate import step_derivatives
 from ._problem import Problem, cost_value
@@ -45,23 +46,34 @@ def times(*factors: Array) -> Array:
     return out
 
 
-def linear(problem: Problem, q: Array, v: Array, u: Array) -> Dynamics:
-    """The dynamics about states (T+1, …) and controls (T, …), with their gaps."""
+def linear(problem: Problem, q: Array, v: Array, u: Array, gaps: bool = True) -> Dynamics:
+    """The dynamics about states (T+1, …) and controls (T, …).
 
-    def one(A, B, k, q, v, u, q_next, v_next):
-        model, nv = problem.model, problem.model.nv
-        q1, v1 = problem.step(k, q, v, u)
-        gap = difference(model, q_next, q1)
+    Without ``gaps``, the states must be the rollout of the controls, and d is zero.
+    """
+    k, (A, B) = jnp.arange(problem.steps), problem.derivatives(q[:-1], v[:-1], u)
+    if not gaps:
+        return Dynamics(A, B, jnp.zeros(A.shape[:2], q.dtype))
 
-        def from_next(e):  # the end of the step, relative to the next state of the trajectory
-            return difference(model, q_next, integrate(model, q1, e))
+    def one(*row):
+        return _with_gap(problem, *row)
 
-        D = jax.jacfwd(from_next)(jnp.zeros_like(v))
-        A, B = (jnp.concatenate([times(D, X[:nv]), X[nv:]]) for X in (A, B))
-        return Dynamics(A, B, jnp.concatenate([gap, v1 - v_next]))
+    return jax.vmap(one)(A, B, k, q[:-1], v[:-1], u, q[1:], v[1:])
 
-    k, AB = jnp.arange(problem.steps), problem.derivatives(q[:-1], v[:-1], u)
-    return jax.vmap(one)(*AB, k, q[:-1], v[:-1], u, q[1:], v[1:])
+
+@lanes
+def _with_gap(problem: Problem, A, B, k, q, v, u, q_next, v_next) -> Dynamics:
+    """The dynamics of one step, seen from the next state of the trajectory."""
+    model, nv = problem.model, problem.model.nv
+    q1, v1 = problem.step(k, q, v, u)
+    gap = difference(model, q_next, q1)
+
+    def from_next(e):  # the end of the step, relative to the next state of the trajectory
+        return difference(model, q_next, integrate(model, q1, e))
+
+    D = jax.jacfwd(from_next)(jnp.zeros_like(v))
+    A, B = (jnp.concatenate([times(D, X[:nv]), X[nv:]]) for X in (A, B))
+    return Dynamics(A, B, jnp.concatenate([gap, v1 - v_next]))
 
 
 def _expand(terms, size: int, dtype, exact: bool):
@@ -87,22 +99,36 @@ def quadratic(
     problem: Problem, q: Array, v: Array, u: Array, exact: bool = False
 ) -> tuple[Quadratic, Quadratic]:
     """Quadratic models of the stage costs and of the final cost about a trajectory."""
-    n = 2 * problem.model.nv
 
     def one(k, q, v, u):
-        def terms(z):
-            return problem.stage_terms(k, *problem.moved(q, v, u, z))
+        return _quadratic_stage(problem, k, q, v, u, exact)
 
-        g, H = _expand(terms, n + u.size, q.dtype, exact)
-        return Quadratic(g[:n], g[n:], H[:n, :n], H[n:, :n], H[n:, n:])
-
-    def last(z):
-        return problem.final_terms(*problem.moved(q[-1], v[-1], u[-1, :0], z)[:2])
-
-    g, H = _expand(last, n, q.dtype, exact)
-    none = jnp.zeros((0,), q.dtype)
-    end = Quadratic(g, none, H, jnp.zeros((0, n), q.dtype), jnp.zeros((0, 0), q.dtype))
+    end = _quadratic_end(problem, q[-1], v[-1], exact)
     return jax.vmap(one)(jnp.arange(problem.steps), q[:-1], v[:-1], u), end
+
+
+@lanes
+def _quadratic_stage(problem: Problem, k, q, v, u, exact: bool) -> Quadratic:
+    """The model of one stage cost."""
+    n = 2 * problem.model.nv
+
+    def terms(z):
+        return problem.stage_terms(k, *problem.moved(q, v, u, z))
+
+    g, H = _expand(terms, n + u.size, q.dtype, exact)
+    return Quadratic(g[:n], g[n:], H[:n, :n], H[n:, :n], H[n:, n:])
+
+
+@lanes
+def _quadratic_end(problem: Problem, q, v, exact: bool) -> Quadratic:
+    """The model of the final cost."""
+    n, none = 2 * problem.model.nv, jnp.zeros((0,), q.dtype)
+
+    def terms(z):
+        return problem.final_terms(*problem.moved(q, v, none, z)[:2])
+
+    g, H = _expand(terms, n, q.dtype, exact)
+    return Quadratic(g, none, H, jnp.zeros((0, n), q.dtype), jnp.zeros((0, 0), q.dtype))
 
 
 def costates(f: Dynamics, l: Quadratic, end: Quadratic) -> Float[Array, "T n"]:

@@ -104,9 +104,8 @@ def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
     problem, rows, q0, v0, u, lam = here
     path = problem.simulate(q0, v0, u)
     q, v = path.q, path.v
-    f = linear(problem, q, v, u)
+    f = linear(problem, q, v, u, gaps=False)
     n = f.d.shape[-1]
-    f = f._replace(d=jnp.zeros_like(f.d))
     l, end, C = _lagrangian_expansion(problem, rows, path, u, active, lam)
     l = add_curvature(l, curvature(problem, q, v, u, costates(f, l, end)))
     size = jnp.max(jnp.abs(jnp.diagonal(l.uu, axis1=1, axis2=2))) + jnp.max(jnp.abs(end.xx))

@@ -94,8 +94,7 @@ def penalized_step(
     """
     q, v, u, merit = point
     plain = with_terms(problem, None)
-    f = linear(plain, q, v, u)
-    f = f._replace(d=jnp.zeros_like(f.d))
+    f = linear(plain, q, v, u, gaps=False)
     l, end = quadratic(plain, q, v, u)
     if exact is not None:
         l, end = _exact(plain, rows, m, c, (q, v, u), (f, l, end), exact)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
+from ..lanes import lanes
 from ..model import Model, integrate
 from ..simulate import resolve_integrator, rollout, step, step_derivatives
 
@@ -169,13 +170,10 @@ class Problem(eqx.Module):
     ) -> tuple[Float[Array, "T n n"], Float[Array, "T n nu"]]:
         """``(A, B)`` with ``δx⁺ = A δx + B δu`` of all steps, in the tangent spaces."""
 
-        def one(t, q, v, u):
-            tau, by = self.torques(t, q, v, u), self.torque_slopes(t, q, v, u)
-            A, B = step_derivatives(self.model, q, v, tau, self.dt, integrator=self.integrator)
-            times = lambda a, b: jnp.matmul(a, b, precision="highest")  # noqa: E731
-            return A if by[0] is None else A + times(B, by[0]), times(B, by[1])
+        def one(k, q, v, u):
+            return _step_derivatives(self, self.time(k), q, v, u)
 
-        return jax.vmap(one)(jax.vmap(self.time)(jnp.arange(self.steps)), q, v, u)
+        return jax.vmap(one)(jnp.arange(self.steps), q, v, u)
 
     def stage_arguments(self, q: Array, v: Array) -> tuple:
         """Arguments of the stage cost at a state, with zeros for the others."""
@@ -220,6 +218,15 @@ class Problem(eqx.Module):
         return jnp.sum(jax.vmap(self.stage_cost)(k, q[:-1], v[:-1], u)) + self.final_cost(
             q[-1], v[-1]
         )
+
+
+@lanes
+def _step_derivatives(problem: Problem, t: Array, q: Array, v: Array, u: Array):
+    tau, (by_x, by_u) = problem.torques(t, q, v, u), problem.torque_slopes(t, q, v, u)
+    how = {"integrator": problem.integrator}
+    A, B = step_derivatives(problem.model, q, v, tau, problem.dt, **how)
+    times = lambda a, b: jnp.matmul(a, b, precision="highest")  # noqa: E731
+    return A if by_x is None else A + times(B, by_x), times(B, by_u)
 
 
 def total(terms: Terms) -> Float[Array, ""]:
