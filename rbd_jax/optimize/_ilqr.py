@@ -135,7 +135,7 @@ def _propose(problem: Problem, point, mu, exact: Array | None):
     gains = backward(f, l, end, mu * size, box)
 
     def search(length):
-        return _roll(problem, q, v, u, length * gains.k, gains.K)
+        return roll(problem, q, v, u, length * gains.k, gains.K)
 
     lengths = step_lengths(q.dtype)
     candidates = jax.vmap(search)(lengths)
@@ -146,7 +146,7 @@ def _propose(problem: Problem, point, mu, exact: Array | None):
 
 
 @lanes
-def _roll(problem: Problem, q, v, u, k, K):
+def roll(problem: Problem, q, v, u, k, K):
     """The trajectory under the controls ``u + k + K (x ⊖ x_k)``, and its cost."""
     model = problem.model
 
