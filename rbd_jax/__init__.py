@@ -1,6 +1,12 @@
 """rbd_jax: differentiable rigid-body dynamics for JAX. ``import rbd_jax as rbd``."""
 
-from . import optimize as optimize, screw as screw, simulate as simulate, spatial as spatial
+from . import (
+    constraints as constraints,
+    optimize as optimize,
+    screw as screw,
+    simulate as simulate,
+    spatial as spatial,
+)
 from ._version import __version__ as __version__
 from .algorithms.crba import crba as crba, mass_matrix as mass_matrix
 from .algorithms.energy import (
@@ -33,6 +39,15 @@ from .algorithms.regressors import (
 )
 from .algorithms.rnea import rnea as rnea
 from .algorithms.torques import bias_torque as bias_torque, gravity_torque as gravity_torque
+from .constraints import (
+    ConstrainedDerivatives as ConstrainedDerivatives,
+    ConstrainedMotion as ConstrainedMotion,
+    Impact as Impact,
+    constrained_dynamics as constrained_dynamics,
+    constrained_dynamics_derivatives as constrained_dynamics_derivatives,
+    delassus as delassus,
+    impact as impact,
+)
 from .derivatives.coriolis import christoffel as christoffel, coriolis_matrix as coriolis_matrix
 from .derivatives.fdsva import forward_dynamics_derivatives as forward_dynamics_derivatives
 from .derivatives.idsva import inverse_dynamics_derivatives as inverse_dynamics_derivatives
