@@ -2,6 +2,7 @@
 
 from . import optimize as optimize, screw as screw, simulate as simulate, spatial as spatial
 from ._version import __version__ as __version__
+from .algorithms.aba import aba as aba, hybrid_aba as hybrid_aba
 from .algorithms.crba import crba as crba, mass_matrix as mass_matrix
 from .algorithms.energy import (
     center_of_mass as center_of_mass,
@@ -10,7 +11,6 @@ from .algorithms.energy import (
     potential_energy as potential_energy,
     total_mass as total_mass,
 )
-from .algorithms.hybrid import aba as aba
 from .algorithms.jacobians import (
     frame_acceleration as frame_acceleration,
     frame_velocity as frame_velocity,

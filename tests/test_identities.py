@@ -438,7 +438,7 @@ def test_hybrid_dynamics_ignores_what_it_does_not_need(dtype, formulation):
 
     def results(nothing):
         a, tau = jnp.where(given, s.a, nothing), jnp.where(given, nothing, s.tau)
-        every = rbd.hybrid_dynamics, rbd.algorithms.hybrid.hybrid_dynamics
+        every = rbd.hybrid_dynamics, rbd.hybrid_aba
         return [f(m, s.q, s.v, a, tau, prescribed, s.f_ext) for f in every]
 
     with computed_as(formulation):

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import articulated, ground
+from ..algorithms import ground
+from ..algorithms.factor import Factor, product, solve, solve_columns
 from ..model import Topology
 from ._linear import LinearMap
 from .idsva import joint_matrices
@@ -35,7 +36,7 @@ class Solver(NamedTuple):
     S and I have the world's axes about the origins p of the bodies, whose axes are R.
     """
 
-    factor: articulated.Factor | Float[Array, "nv nv"]
+    factor: Factor | Float[Array, "nv nv"]
     """Articulated bodies in body frames, or M⁻¹ with zeros where accelerations are prescribed."""
     R: Float[Array, "nb 3 3"]
     p: Float[Array, "nb 3"]
@@ -72,20 +73,20 @@ class Solver(NamedTuple):
     def _product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``M x`` on the free degrees of freedom, x on the others."""
         S, I = ground.about_root(topology, self.p, self.S, self.I)
-        Mx = articulated.product(topology, S, I, self.armature, self.free * x)
+        Mx = product(topology, S, I, self.armature, self.free * x)
         return self.free * Mx + (1 - self.free) * x
 
 
 def _solve(topology: Topology, s: Solver, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    if isinstance(s.factor, articulated.Factor):
-        return s.free * articulated.solve(topology, s.factor, s.free * b)
+    if isinstance(s.factor, Factor):
+        return s.free * solve(topology, s.factor, s.free * b)
     return jnp.matmul(s.factor, b, precision="highest")
 
 
 def _solve_columns(topology: Topology, s: Solver, B: Array) -> Array:
-    if isinstance(s.factor, articulated.Factor):
+    if isinstance(s.factor, Factor):
         free = s.free[:, None]
-        return free * articulated.solve_columns(topology, s.factor, s.R, s.p, free * B)
+        return free * solve_columns(topology, s.factor, s.R, s.p, free * B)
     return jnp.matmul(s.factor, B, precision="highest")
 
 

@@ -18,9 +18,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms import articulated, formulations, ground
+from ..algorithms import formulations, ground
+from ..algorithms.aba import articulated_dynamics
 from ..algorithms.crba import composite_mass_matrix, crba
-from ..algorithms.hybrid import articulated_dynamics
+from ..algorithms.factor import Factor
 from ..algorithms.rnea import rnea
 from ..algorithms.tree import per_dof
 from ..lanes import lanes
@@ -259,7 +260,7 @@ def mass_matrix_solve(
 def _mass_matrix_inverse(model, q):
     zero = jnp.zeros((model.nv,), model.dtype)
     *_, g, _, solver = accelerations(model, q, zero, zero, zero, None, None)
-    if not isinstance(solver.factor, articulated.Factor):
+    if not isinstance(solver.factor, Factor):
         return solver.factor
     X = solver.columns(model.topology, jnp.eye(model.nv, dtype=model.dtype))
     return 0.5 * (X + X.T)
