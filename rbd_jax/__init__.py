@@ -103,3 +103,4 @@ from .simulate import (
     step as step,
     step_derivatives as step_derivatives,
 )
+from .view import view as view

@@ -263,7 +263,7 @@ def test_rollout():
         run(u[0])
     with pytest.raises(ValueError, match="steps=5 but controls has 4 rows"):
         run(u, steps=5)
-    with pytest.raises(ValueError, match="with a policy, say how many steps"):
+    with pytest.raises(ValueError, match="a policy needs the number of steps"):
         run(lambda t, q, v: v)
     with pytest.raises(ValueError, match="integrator must be one of .*'rk4'.*got 'eulr'"):
         run(u, integrator="eulr")

@@ -14,6 +14,7 @@ from support.helpers import Compiled, assert_close, random_state
 import rbd_jax as rbd
 from rbd_jax import samples
 from rbd_jax.simulate import (
+    INTEGRATORS,
     TABLEAUS,
     FreeBody,
     free_body_at,
@@ -21,7 +22,7 @@ from rbd_jax.simulate import (
     free_body_step,
     momentum_munthe_kaas,
 )
-from rbd_jax.simulate._integrators import INTEGRATORS, with_memory
+from rbd_jax.simulate._integrators import with_memory
 from rbd_jax.spatial import se3, so3
 
 difference = Compiled(rbd).difference
@@ -483,7 +484,7 @@ def test_generalized_alpha_from_a_fresh_start_is_of_order_two():
 
 
 def test_generalized_alpha_refuses_a_radius_above_one():
-    with pytest.raises(ValueError, match="spectral_radius is 1.5, expected 0 … 1"):
+    with pytest.raises(ValueError, match="spectral_radius is 1.5, expected a number from 0 to 1"):
         rbd.GeneralizedAlpha(1.5)
 
 
@@ -491,7 +492,7 @@ def test_generalized_alpha_refuses_a_radius_above_one():
 def test_tableaus_that_are_not_explicit_are_refused(a, b):
     m = samples.pendulum()
     x, h = jnp.zeros(1), jnp.asarray(0.1)
-    with pytest.raises(ValueError, match="an explicit tableau has a row of at most i weights"):
+    with pytest.raises(ValueError, match="the tableau is not explicit"):
         rbd.munthe_kaas(m, lambda t, q, v: v, h, x, x, h, rbd.Tableau(a, b, 2))
 
 

@@ -33,7 +33,7 @@ def make(name, model, seed=0, **options):
     if name == "hamiltonian":
         return shaken(idf.Hamiltonian(model, key, **options))
     parts = {"hybrid": STRUCTURE, "lagrangian": STRUCTURE, "all": idf.PARTS}[name]
-    return shaken(idf.hybrid_model(model, parts, key, rigid=name != "lagrangian", **options))
+    return shaken(idf.learned_dynamics(model, parts, key, rigid=name != "lagrangian", **options))
 
 
 # --- what networks see ----------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def test_energy_does_not_drift():
 
 def test_friction_only_takes_energy():
     model = samples.arm()
-    friction = shaken(idf.hybrid_model(model, ("friction",), jax.random.key(0)), size=1.0).friction
+    friction = shaken(idf.learned_dynamics(model, ("friction",), jax.random.key(0)), size=1.0).friction
     s = random_states(model, 64)
     power = quick_jit(jax.vmap(lambda q, v: v * friction.torque(model, q, v)))(s.q, s.v)
     assert jnp.all(power >= 0) and jnp.max(power) > 0.1
@@ -157,7 +157,7 @@ def test_untrained_is_rigid():
     parts = ("torque", "acceleration", "potential")
     expected = jax.jit(rbd.forward_dynamics)(TREE, s.q, s.v, s.tau, s.f_ext)
     for chosen in ((), parts):
-        dynamics = idf.hybrid_model(TREE, chosen, jax.random.key(0))
+        dynamics = idf.learned_dynamics(TREE, chosen, jax.random.key(0))
         found = jax.jit(lambda d, s: d(s.q, s.v, s.tau, s.f_ext))(dynamics, s)
         assert_close(found, expected, atol=1e-12)
 
@@ -168,7 +168,7 @@ def test_untrained_is_rigid():
 def test_rollouts_steps_and_problems():
     """All ways to simulate agree: learned accelerations in an integrator, and as torques."""
     model = samples.double_pendulum()
-    start = idf.hybrid_model(model, ("torque",), jax.random.key(0), sizes=idf.Sizes(8, 1))
+    start = idf.learned_dynamics(model, ("torque",), jax.random.key(0), sizes=idf.Sizes(8, 1))
     dynamics, s, u = shaken(start), random_state(model), 0.1 * jnp.ones((5, 2))
     cost = opt.StateCost(s.q, jnp.ones(2), jnp.ones(2))
     stage = lambda m, t, q, v, u: jnp.sum(u * u)  # noqa: E731
@@ -193,7 +193,7 @@ def test_rollouts_steps_and_problems():
 def test_implicit_steps(method):
     """They find the same motion, to the order of their steps."""
     model = samples.double_pendulum()
-    start = idf.hybrid_model(model, ("potential",), jax.random.key(0), sizes=idf.Sizes(8, 1))
+    start = idf.learned_dynamics(model, ("potential",), jax.random.key(0), sizes=idf.Sizes(8, 1))
     dynamics, s = shaken(start), random_state(model)
 
     @quick_jit
@@ -219,7 +219,7 @@ def test_implicit_steps(method):
 def test_gradient_through_a_rollout(parts, gradient):
     """With respect to every parameter at once, along a random direction, against differences."""
     model = samples.random_tree(4, kinds=("spherical",))
-    start = idf.hybrid_model(model, parts, jax.random.key(0), sizes=idf.Sizes(8, 1))
+    start = idf.learned_dynamics(model, parts, jax.random.key(0), sizes=idf.Sizes(8, 1))
     dynamics, s = shaken(start), random_states(model, 4)
     loss = idf.RolloutLoss(0.01, jnp.ones(model.nv), jnp.ones(model.nv), gradient=gradient)
     window = idf.Dataset(None, s.q, s.v, None, s.tau)
@@ -265,14 +265,14 @@ def test_errors():
     model, key = samples.double_pendulum(), jax.random.key(0)
     x = jnp.zeros(2)
     with pytest.raises(ValueError, match=r"parts must be of .*got \['torques'\]"):
-        idf.hybrid_model(model, ("torques",), key)
+        idf.learned_dynamics(model, ("torques",), key)
     with pytest.raises(ValueError, match="without rigid bodies, a mass or an acceleration"):
-        idf.hybrid_model(model, ("torque",), key, rigid=False)
+        idf.learned_dynamics(model, ("torque",), key, rigid=False)
     with pytest.raises(ValueError, match="has no degree of freedom"):
-        idf.hybrid_model(
+        idf.learned_dynamics(
             rbd.build_model(rbd.RobotSpec("rock", (rbd.LinkSpec("rock"),), ())), (), key
         )
-    plain = idf.hybrid_model(model, ("acceleration",), key, rigid=False)
+    plain = idf.learned_dynamics(model, ("acceleration",), key, rigid=False)
     with pytest.raises(ValueError, match="have no inverse"):
         plain.inverse(x, x, x)
     for dynamics in (plain, idf.Hamiltonian(model, key)):

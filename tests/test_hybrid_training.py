@@ -63,11 +63,11 @@ def test_the_residual_beats_network_and_rigid_bodies(joints):
         rest = idf.unexplained(model, data)
 
         def residual(key):
-            start = idf.hybrid_model(model, ("torque",), key, scaling=s)
+            start = idf.learned_dynamics(model, ("torque",), key, scaling=s)
             return idf.train(idf.ResidualLoss(s.residual), start, rest, key, steps=1500)[0]
 
         def network(key):
-            start = idf.hybrid_model(model, ("acceleration",), key, scaling=s, rigid=False)
+            start = idf.learned_dynamics(model, ("acceleration",), key, scaling=s, rigid=False)
             return idf.train(idf.AccelerationLoss(s.acceleration), start, data, key, steps=1500)[0]
 
         return eqx.filter_vmap(residual)(keys), eqx.filter_vmap(network)(keys)
@@ -105,14 +105,14 @@ def test_training_through_rollouts(part):
         return idf.train(loss, start, windows, jax.random.key(1), steps=400, batch=32)
 
     key = jax.random.key(0)
-    start = idf.hybrid_model(model, (part,), key, scaling=s)
+    start = idf.learned_dynamics(model, (part,), key, scaling=s)
     dynamics, values = learn(start)
     hybrid, rigid = error(dynamics), error(unlearned(start, lambda d: getattr(d, part)))
     print(f"rollouts: residual {part} {float(hybrid):.4f}, rigid {float(rigid):.4f}")
     assert jnp.mean(values[-10:]) < 0.2 * jnp.mean(values[:10])
     assert hybrid < 0.2 * rigid
     if part == "torque":
-        alone = idf.hybrid_model(model, ("acceleration",), key, scaling=s, rigid=False)
+        alone = idf.learned_dynamics(model, ("acceleration",), key, scaling=s, rigid=False)
         network = error(learn(alone)[0])
         print(f"network {float(network):.4f}")
         assert hybrid < 0.5 * network
@@ -132,7 +132,7 @@ def test_baselines_learn_a_robot(name):
         start = idf.Hamiltonian(model, key, scaling=scaling)
         start = unlearned(start, lambda d: d.friction)
     else:
-        start = idf.hybrid_model(model, ("potential", "mass"), key, scaling=scaling, rigid=False)
+        start = idf.learned_dynamics(model, ("potential", "mass"), key, scaling=scaling, rigid=False)
 
     @jax.jit
     def learn(start):
@@ -156,7 +156,7 @@ def test_training_is_deterministic_and_leaves_the_robot_alone():
     model = samples.pendulum()
     s = random_states(model, 32)
     data = idf.Dataset(None, s.q, s.v, s.a, s.tau)
-    start = idf.hybrid_model(model, ("torque", "friction"), jax.random.key(0))
+    start = idf.learned_dynamics(model, ("torque", "friction"), jax.random.key(0))
 
     @jax.jit
     def learn(key):

@@ -73,7 +73,7 @@ def test_bad_input_is_told_in_one_line(files, tmp_path):
     for args, says in (
         ((path, tmp_path / "x.txt"), "must be .npz or .csv"),
         ((path, data, "--learn", "mass"), "some of inertia"),
-        (("sample:pendulum", data), "do not fit robot"),
+        (("sample:pendulum", data), "are not the joints of robot"),
         ((path, data, "--output", "model.xml"), "choose"),
     ):
         result = run("identify", *args)

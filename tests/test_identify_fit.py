@@ -123,7 +123,7 @@ def test_geometry_and_gravity_from_torques():
     m = robot()
 
     def blocks(m):
-        pose = identify.Pose(m.placement_R[1:2], m.placement_p[1:2], (3, 5))
+        pose = identify.PoseChart(m.placement_R[1:2], m.placement_p[1:2], (3, 5))
         return (
             choose(m, "placement", "j2", pose),
             choose(m, "axis", "j3"),

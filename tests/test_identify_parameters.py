@@ -34,7 +34,7 @@ CENTRED = ("inertia", "placement", "axis", "frame")
 
 def _length(m):
     row = slice(m.joint_names.index("joint2"), m.joint_names.index("joint2") + 1)
-    return identify.Pose(m.placement_R[row], m.placement_p[row], (3, 4, 5))
+    return identify.PoseChart(m.placement_R[row], m.placement_p[row], (3, 4, 5))
 
 
 @cache

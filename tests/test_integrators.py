@@ -21,7 +21,7 @@ from support.helpers import (
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.simulate._integrators import INTEGRATORS
+from rbd_jax.simulate import INTEGRATORS
 
 run = Compiled(rbd)
 ORDERS = {"semi_implicit_euler": 1, "rk4": 4}

@@ -49,8 +49,9 @@ def current() -> Formulation:
     """The formulation of the program that is being traced."""
     name = _forced.get()
     if name is None:
-        cpu = jax.default_backend() == "cpu"
-        name = ("lanes" if enabled() else "xla") if cpu else "accelerator"
+        backend = jax.default_backend()
+        elsewhere = "xla" if backend == "cpu" else "accelerator"
+        name = "lanes" if enabled(backend) else elsewhere
     return FORMULATIONS[name]
 
 

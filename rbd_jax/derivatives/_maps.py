@@ -55,7 +55,7 @@ class Solver(NamedTuple):
         def solve(_, y):
             return _solve_map(topology, frozen, y)
 
-        matvec = partial(self._product, topology)
+        matvec = partial(self.product, topology)
         b = jnp.where(self.free > 0, b, 0)
         return jax.lax.custom_linear_solve(matvec, b, solve, symmetric=True)
 
@@ -66,11 +66,11 @@ class Solver(NamedTuple):
         def solve(_, Y):
             return _solve_columns(topology, frozen, Y)
 
-        matvec = jax.vmap(partial(self._product, topology), in_axes=1, out_axes=1)
+        matvec = jax.vmap(partial(self.product, topology), in_axes=1, out_axes=1)
         B = jnp.where(self.free[:, None] > 0, B, 0)
         return jax.lax.custom_linear_solve(matvec, B, solve, symmetric=True)
 
-    def _product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    def product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``M x`` on the free degrees of freedom, x on the others."""
         S, I = ground.about_root(topology, self.p, self.S, self.I)
         Mx = product(topology, S, I, self.armature, self.free * x)

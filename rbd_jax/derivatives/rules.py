@@ -33,7 +33,7 @@ from .inverse import invert
 from .operator import Residual, residual
 
 
-def _torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
+def torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
     """δτ of all tangents (None: zero), or None if there are none."""
     total = model_torque(model, dmodel, df_ext, q, v, a, g, r)
     if dq is None and dv is None and da is None:
@@ -67,7 +67,7 @@ def _inverse_dynamics_jvp(primals, tangents):
     m = ground.motion(model, g, v, a, f_ext)
     tau = ground.torque(model, g, m, v, a)
     r = residual(model, g, m)
-    return tau, _torque_tangent(model, q, v, a, g, r, dmodel, dq, dv, da, df_ext)
+    return tau, torque_tangent(model, q, v, a, g, r, dmodel, dq, dv, da, df_ext)
 
 
 @checked
@@ -150,7 +150,7 @@ def _dynamics_jvp(primals, tangents):
     acc, torque, g, m, solve = accelerations(model, q, v, a, tau, prescribed, f_ext)
     r = residual(model, g, m)
     dknown = None if da is None or prescribed is None else jnp.where(prescribed, da, 0)
-    change = _torque_tangent(model, q, v, acc, g, r, dmodel, dq, dv, dknown, df_ext)
+    change = torque_tangent(model, q, v, acc, g, r, dmodel, dq, dv, dknown, df_ext)
     change = jnp.zeros_like(v) if change is None else change
     dacc = dfree = solve(model.topology, -change if dtau is None else dtau - change)
     dtorque = jnp.zeros_like(tau) if dtau is None else dtau
@@ -232,7 +232,7 @@ def _invert_jvp(primals, tangents):
 # --- the mass matrix as a linear map ------------------------------------------
 
 
-def _at_rest(model: Model) -> Model:
+def at_rest(model: Model) -> Model:
     """The same robot without gravity and damping."""
     zeros = [jnp.zeros_like(model.gravity), jnp.zeros_like(model.damping)]
     return eqx.tree_at(lambda m: [m.gravity, m.damping], model, zeros)
@@ -244,7 +244,7 @@ def mass_matrix_product(
     model: Model, q: Float[Array, " nq"], a: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
     """``M(q) a`` in O(n), with analytical derivatives (inverse dynamics at rest, Kim Table 2)."""
-    return inverse_dynamics(_at_rest(model), q, jnp.zeros_like(a), a)
+    return inverse_dynamics(at_rest(model), q, jnp.zeros_like(a), a)
 
 
 @checked
@@ -253,7 +253,7 @@ def mass_matrix_solve(
     model: Model, q: Float[Array, " nq"], tau: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
     """``M(q)⁻¹ tau``, with analytical derivatives (forward dynamics at rest, Singh (34))."""
-    return forward_dynamics(_at_rest(model), q, jnp.zeros_like(tau), tau)
+    return forward_dynamics(at_rest(model), q, jnp.zeros_like(tau), tau)
 
 
 @eqx.filter_custom_jvp

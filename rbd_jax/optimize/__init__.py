@@ -1,5 +1,6 @@
-"""Trajectory optimisation: problems, and solvers that use the exact derivatives."""
+"""Trajectory optimization: problems, and solvers that use the exact derivatives."""
 
+from ..simulate import RESULTS as RESULTS
 from . import tasks as tasks
 from ._associative import (
     parallel_backward as parallel_backward,
@@ -13,4 +14,4 @@ from ._problem import Problem as Problem
 from ._progress import print_progress as print_progress
 from ._riccati import Gains as Gains, backward as backward, forward as forward
 from ._single_shooting import single_shooting as single_shooting
-from ._solution import RESULTS as RESULTS, History as History, Solution as Solution
+from ._solution import History as History, Solution as Solution

@@ -1,7 +1,8 @@
 """Expansions of dynamics and costs about a trajectory, in the tangent space of its states.
 
-Letters: x = (δq, δv) along ``integrate(q, δq)`` and ``v + δv``, u the change of the control,
-``x⁺ = A x + B u + d`` with d the gap to the next state of the trajectory.
+Letters: x = (δq, δv) is the change of the state along ``integrate(q, δq)`` and ``v + δv``, and u is
+the change of the control. In ``x⁺ = A x + B u + d``, d is the gap between the end of the step and
+the next state of the trajectory.
 """
 
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from ..derivatives.rules import forward_dynamics
 from ..derivatives.second_order import forward_dynamics_hessian
 from ..model import difference, integrate
 from ..simulate import step, step_derivatives
-from ._problem import Problem, number
+from ._problem import Problem, cost_value
 
 
 class Dynamics(NamedTuple):
@@ -27,7 +28,7 @@ class Dynamics(NamedTuple):
 
 
 class Quadratic(NamedTuple):
-    """``lx·x + lu·u + ½ (x, u)ᵀ L (x, u)``; at the end without u."""
+    """``lx·x + lu·u + ½ (x, u)ᵀ L (x, u)``. The final cost has no u."""
 
     x: Float[Array, "*T n"]
     u: Float[Array, "*T m"]
@@ -37,7 +38,7 @@ class Quadratic(NamedTuple):
 
 
 def times(*factors: Array) -> Array:
-    """The product of matrices and vectors."""
+    """The product of matrices, and of a vector in the last place, in full precision."""
     out = factors[-1]
     for f in reversed(factors[:-1]):
         out = jnp.matmul(f, out, precision="highest")
@@ -55,7 +56,7 @@ def _moved(problem: Problem, q, v, u, z):
 
 
 def linear(problem: Problem, q: Array, v: Array, u: Array) -> Dynamics:
-    """The dynamics about states (T+1, …) and controls (T, …), gaps included."""
+    """The dynamics about states (T+1, …) and controls (T, …), with their gaps."""
 
     def one(k, q, v, u, q_next, v_next):
         model, nv, dt = problem.model, problem.model.nv, problem.dt
@@ -66,10 +67,10 @@ def linear(problem: Problem, q: Array, v: Array, u: Array) -> Dynamics:
         q1, v1 = step(model, q, v, tau, dt, integrator=problem.integrator)
         gap = difference(model, q_next, q1)
 
-        def seen(e):  # from the next state of the trajectory
+        def from_next(e):  # the end of the step, relative to the next state of the trajectory
             return difference(model, q_next, integrate(model, q1, e))
 
-        D = jax.jacfwd(seen)(jnp.zeros_like(v))
+        D = jax.jacfwd(from_next)(jnp.zeros_like(v))
         A, B = (jnp.concatenate([times(D, X[:nv]), X[nv:]]) for X in (A, B))
         return Dynamics(A, B, jnp.concatenate([gap, v1 - v_next]))
 
@@ -78,7 +79,7 @@ def linear(problem: Problem, q: Array, v: Array, u: Array) -> Dynamics:
 
 
 def _torque_slopes(problem: Problem, k, q, v, u):
-    """``∂τ/∂x`` (None: zero) and ``∂τ/∂u``."""
+    """``∂τ/∂x`` (None stands for zero) and ``∂τ/∂u``."""
     nv = problem.model.nv
     if problem.actuation is None:
         return None, jnp.eye(nv, dtype=q.dtype)
@@ -93,12 +94,15 @@ def _torque_slopes(problem: Problem, k, q, v, u):
 
 
 def _expand(function, size: int, dtype, exact: bool):
-    """Gradient and Hessian at zero of a cost; that of residuals by Gauss–Newton unless exact."""
+    """Gradient and Hessian of a cost at zero.
+
+    The Hessian of a cost of residuals is the Gauss–Newton Hessian unless ``exact``.
+    """
     zero = jnp.zeros((size,), dtype)
     if not exact and jax.eval_shape(function, zero).ndim:
         r, J = function(zero), jax.jacfwd(function)(zero)
         return times(J.T, r), times(J.T, J)
-    slope = jax.grad(lambda z: number(function(z)))
+    slope = jax.grad(lambda z: cost_value(function(z)))
     H = jax.jacfwd(slope)(zero)
     return slope(zero), 0.5 * (H + H.T)
 
@@ -106,7 +110,7 @@ def _expand(function, size: int, dtype, exact: bool):
 def quadratic(
     problem: Problem, q: Array, v: Array, u: Array, exact: bool = False
 ) -> tuple[Quadratic, Quadratic]:
-    """The stage costs and the final cost about a trajectory."""
+    """Quadratic models of the stage costs and of the final cost about a trajectory."""
     n, model = 2 * problem.model.nv, problem.model
 
     def one(k, q, v, u):
@@ -127,7 +131,7 @@ def quadratic(
 
 
 def costates(f: Dynamics, l: Quadratic, end: Quadratic) -> Float[Array, "T n"]:
-    """``λ_{k+1} = ∂J/∂x_{k+1}`` for each step k: the adjoint of the trajectory itself."""
+    """``λ_{k+1} = ∂J/∂x_{k+1}`` for each step k, from the adjoint equation of the trajectory."""
 
     def back(lam, row):
         A, lx = row
@@ -139,19 +143,20 @@ def costates(f: Dynamics, l: Quadratic, end: Quadratic) -> Float[Array, "T n"]:
 def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, "T n"]):
     """``λᵀ`` times the second derivatives of every step: Hessians (T, n+m, n+m) in (x, u).
 
-    Source: for semi-implicit Euler in closed form from :func:`rbd_jax.forward_dynamics_hessian`;
-    for other integrators forward over reverse mode through the step.
+    For semi-implicit Euler they are computed in closed form from
+    :func:`rbd_jax.forward_dynamics_hessian`, for other integrators by forward over reverse mode
+    through the step.
     """
     model, nv = problem.model, problem.model.nv
     closed = problem.integrator == "semi_implicit_euler"
-    of_step = _euler_curvature if closed else _step_curvature
+    step_curvature = _euler_curvature if closed else _autodiff_curvature
 
     def one(k, q, v, u, lam):
         def torques(z):
             return problem.torques(problem.time(k), *_moved(problem, q, v, u, z))
 
         tau = problem.torques(problem.time(k), q, v, u)
-        H = of_step(problem, q, v, tau, lam)
+        H = step_curvature(problem, q, v, tau, lam)
         by_x, by_u = _torque_slopes(problem, k, q, v, u)
         by_x = jnp.zeros((nv, 2 * nv), q.dtype) if by_x is None else by_x
         state = jnp.eye(2 * nv, 2 * nv + u.size, dtype=q.dtype)
@@ -166,8 +171,8 @@ def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, 
     return jax.vmap(one)(jnp.arange(problem.steps), q[:-1], v[:-1], u, lam)
 
 
-def _step_curvature(problem: Problem, q, v, tau, lam):
-    """Of any integrator's step, in (δq, δv, δτ)."""
+def _autodiff_curvature(problem: Problem, q, v, tau, lam):
+    """λᵀ times the second derivatives of a step of any integrator, in (δq, δv, δτ)."""
     model, nv, dt = problem.model, problem.model.nv, problem.dt
     to = step(model, q, v, tau, dt, integrator=problem.integrator)[0]
 
@@ -181,10 +186,11 @@ def _step_curvature(problem: Problem, q, v, tau, lam):
 
 
 def _euler_curvature(problem: Problem, q, v, tau, lam):
-    """Of ``v⁺ = v + dt a, q⁺ = q ⊕ w, w = dt v⁺``, in (δq, δv, δτ).
+    """λᵀ times the second derivatives of a step of semi-implicit Euler, in (δq, δv, δτ).
 
-    With ``φ(δq, w) = (q ⊕ δq ⊕ w) ⊖ q⁺`` and J the derivative of (δq, w),
-    ``Jᵀ ∇²(λ_qᵀ φ) J + ∇²(μᵀ a)`` where ``μ = dt λ_v + dt² ∂φ/∂wᵀ λ_q``.
+    The step is ``v⁺ = v + dt a, q⁺ = q ⊕ w, w = dt v⁺``. With ``φ(δq, w) = (q ⊕ δq ⊕ w) ⊖ q⁺`` and
+    J the derivative of (δq, w), the result is ``Jᵀ ∇²(λ_qᵀ φ) J + ∇²(μᵀ a)``, where
+    ``μ = dt λ_v + dt² ∂φ/∂wᵀ λ_q``.
     """
     model, nv, dt = problem.model, problem.model.nv, problem.dt
     w = dt * (v + dt * forward_dynamics(model, q, v, tau))

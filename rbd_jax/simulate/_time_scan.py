@@ -1,12 +1,16 @@
 """Scans over time that differ only in what reverse mode stores.
 
-A step is ``(carry, x) -> (carry, y)``; :func:`march` returns the carries after every step and the
-ys, stacked. With n steps, a carry of c bytes and a step whose residuals take r bytes:
+A step is a function ``(carry, x) -> (carry, y)``. :func:`time_scan` returns the carries after every
+step and the ys, stacked. For n steps, a carry of c bytes and a step whose residuals take r bytes,
+reverse mode stores this many bytes and evaluates the steps this many times:
 
-    full        n r                      one forward evaluation
-    checkpoint  every k: n/k c + k r     two
-                L levels: L n^(1/L) c + r    1 + L
-    adjoint     r, beyond the carries that are returned anyway    two
+    mode                        bytes               evaluations
+    full                        n r                 1
+    checkpoint, every k steps   n/k c + k r         2
+    checkpoint, L levels        L n^(1/L) c + r     1 + L
+    adjoint                     r                   2
+
+The carries that are returned anyway are not counted.
 """
 
 from collections.abc import Callable
@@ -22,8 +26,8 @@ Step = Callable[[Any, Any], tuple[Any, Any]]
 MODES = ("full", "checkpoint", "adjoint")
 
 
-def sizes_of(steps: int, every: int | None, levels: int) -> tuple[int, ...]:
-    """Lengths of the nested checkpointed blocks, long ones first."""
+def block_lengths(steps: int, every: int | None, levels: int) -> tuple[int, ...]:
+    """Lengths of the nested checkpointed blocks, the longest first."""
     if every is not None:
         return (every,)
     base = 1
@@ -32,32 +36,28 @@ def sizes_of(steps: int, every: int | None, levels: int) -> tuple[int, ...]:
     return tuple(base**k for k in reversed(range(levels)))
 
 
-def march(
+def time_scan(
     step: Step, carry: PyTree, xs: PyTree, mode: str, sizes: tuple[int, ...] = (1,)
 ) -> tuple[PyTree, PyTree]:
     """Scan ``step`` over the leading axis of ``xs`` in one of ``MODES``."""
-    if mode == "adjoint":
-        if jax.tree.leaves(xs)[0].shape[0] == 0:
-            mode = "full"  # there is no step to convert
-        else:
-            first = jax.tree.map(lambda x: x[0], xs)
-            return _adjoint((eqx.filter_closure_convert(step, carry, first), carry, xs))
-
-    return _blocks(_keeping(step), carry, xs, sizes if mode == "checkpoint" else ())[1]
+    if mode == "adjoint" and jax.tree.leaves(xs)[0].shape[0] > 0:
+        first = jax.tree.map(lambda x: x[0], xs)
+        return _adjoint((eqx.filter_closure_convert(step, carry, first), carry, xs))
+    return _blocks(_with_carry_output(step), carry, xs, sizes if mode == "checkpoint" else ())[1]
 
 
-def _keeping(step: Step) -> Step:
+def _with_carry_output(step: Step) -> Step:
     """The step that also returns its new carry as an output."""
 
-    def keeping(carry, x):
+    def step_with_output(carry, x):
         carry, y = step(carry, x)
         return carry, (carry, y)
 
-    return keeping
+    return step_with_output
 
 
 def _blocks(step: Step, carry, xs, sizes: tuple[int, ...]):
-    """Nested scans with ``jax.checkpoint`` around every block; a remainder comes last."""
+    """Nested scans with ``jax.checkpoint`` around every block; remaining steps come last."""
     if not sizes:
         return jax.lax.scan(step, carry, xs)
     size, *rest = sizes
@@ -80,13 +80,14 @@ def _blocks(step: Step, carry, xs, sizes: tuple[int, ...]):
 
 @eqx.filter_custom_vjp
 def _adjoint(inputs):
-    """Reverse mode stores the carries alone; each step is linearised again on the way back.
+    """The scan whose reverse mode stores the carries alone and linearizes each step again.
 
-    With ``x⁺ = f(x, θ)`` the adjoint obeys ``λ = (∂f/∂x)ᵀ λ⁺ + ∂J/∂x`` and ``J_θ += (∂f/∂θ)ᵀ λ⁺``:
-    the transpose of the discrete step, so the gradient is that of the other modes to rounding.
+    With ``x⁺ = f(x, θ)`` the adjoint obeys ``λ = (∂f/∂x)ᵀ λ⁺ + ∂J/∂x`` and ``J_θ += (∂f/∂θ)ᵀ λ⁺``.
+    This is the transpose of the discrete step, so the gradient equals the gradient of the other
+    modes up to rounding.
     """
     step, carry, xs = inputs
-    return jax.lax.scan(_keeping(step), carry, xs)[1]
+    return jax.lax.scan(_with_carry_output(step), carry, xs)[1]
 
 
 @_adjoint.def_fwd

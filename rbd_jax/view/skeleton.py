@@ -1,4 +1,4 @@
-"""A robot as sticks, from its kinematics alone, and a camera that looks at them."""
+"""A robot drawn as sticks from its kinematics alone, and the projection of the drawing."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from ..model import Model
 
 
 class Sticks(NamedTuple):
-    """Line segments fixed in bodies: their ends in the body frame, and how thick to draw them."""
+    """Line segments fixed to bodies: body, ends in the body frame, and relative thickness."""
 
     body: np.ndarray
     ends: np.ndarray
@@ -18,7 +18,11 @@ class Sticks(NamedTuple):
 
 
 def sticks(model: Model) -> Sticks:
-    """From every body's origin to its children's, and to the farthest frame of a last body."""
+    """The sticks of a robot.
+
+    They connect the origin of each body with the origins of its children. A body without children
+    gets a stick to its farthest frame.
+    """
     topo = model.topology
     mass, moment = np.asarray(model.inertia[:, 0]), np.asarray(model.inertia[:, 1:4])
     children = {i: np.flatnonzero(np.array(topo.parents) == i) for i in range(model.nb)}
@@ -39,13 +43,13 @@ def sticks(model: Model) -> Sticks:
 
 
 def place(model: Model, parts: Sticks, q) -> np.ndarray:
-    """The ends in the world for a batch of configurations, (batch, sticks, 2, 3)."""
+    """The ends in the world for a batch of configurations, (batch, sticks, 2, 3), in m."""
     R, p = (np.asarray(x) for x in jax.jit(jax.vmap(forward_kinematics, (None, 0)))(model, q))
     return np.einsum("bsij,skj->bski", R[:, parts.body], parts.ends) + p[:, parts.body, None]
 
 
 def project(points: np.ndarray, azimuth: float = 0.3, elevation: float = 0.2):
-    """Parallel projection of world points: picture coordinates (…, 2) and depth (…)."""
+    """Parallel projection of points in the world: picture coordinates (…, 2) and depth (…)."""
     c, s = np.cos(azimuth), np.sin(azimuth)
     right = points[..., 0] * c + points[..., 1] * s
     away = -points[..., 0] * s + points[..., 1] * c
