@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rbd_jax.identify._straight import straight_step
 from support.calls import quick_jit
 from support.helpers import assert_close, cast, central_difference, stack
 from support.recorded import THREE, MuJoCo
@@ -13,7 +14,6 @@ import rbd_jax as rbd
 from rbd_jax import identify
 from rbd_jax.identify import choose
 from rbd_jax.identify._chain import Chain, chain_cost, compressed, solve_chain
-from rbd_jax.identify._straight import straight_step
 
 LOAD = (
     '<robot name="swing"><link name="base"/>'

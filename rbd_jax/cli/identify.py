@@ -13,7 +13,6 @@ import typer
 from . import _robots
 from ._show import console, machine, table
 
-
 _SILENCE = 5.0  # Without a terminal, a line of progress is printed after so many seconds (s).
 
 

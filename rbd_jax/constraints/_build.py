@@ -5,9 +5,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .._check import of_dtype
 from ..algorithms.kinematics import frame_in_body
 from ..model import Model
+from ..model.arguments import of_dtype
 from ..spatial import se3
 from ._set import Constraints, Pair
 

@@ -2,16 +2,15 @@
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._check import checked
 from ..algorithms import ground
-from ..derivatives.constrained import Law, saddle, solve_constrained
+from ..derivatives.constrained import Law, solve_constrained
 from ..derivatives.rules import accelerations, at_rest
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from . import _motion as motion
 from ._jacobian import jacobian_rows, transmitted
 from ._rows import accelerations as acceleration_rows, velocities
@@ -138,9 +137,7 @@ def impact(
 
 @checked
 @lanes
-def delassus(
-    model: Model, q: Float[Array, " nq"], constraints: Constraints
-) -> Float[Array, "m m"]:
+def delassus(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> Float[Array, "m m"]:
     """``J M⁻¹ Jᵀ``, the accelerations that unit forces cause; zero where inactive.
 
     Source: Carpentier, Budhiraja, Mansard, RSS 2021, §III.

@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
 from ..lanes import lanes
 from ..model import Model, Topology
+from ..model.arguments import checked
 from ..spatial import so3
 from . import _motion as motion
 from ._rows import of_pairs, row_index
@@ -53,7 +53,11 @@ def world_wrenches(
 
 
 def transmitted(
-    model: Model, c: Constraints, g: ground.Pose, o: Float[Array, "nb 3"], forces: Float[Array, " m"]
+    model: Model,
+    c: Constraints,
+    g: ground.Pose,
+    o: Float[Array, "nb 3"],
+    forces: Float[Array, " m"],
 ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
     """Wrenches on the bodies in their frames, and joint torques of the couplings."""
     zero, held = jnp.zeros((model.nb, 6), g.p.dtype), len(row_index(c))
