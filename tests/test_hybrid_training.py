@@ -132,7 +132,9 @@ def test_baselines_learn_a_robot(name):
         start = idf.Hamiltonian(model, key, scaling=scaling)
         start = unlearned(start, lambda d: d.friction)
     else:
-        start = idf.learned_dynamics(model, ("potential", "mass"), key, scaling=scaling, rigid=False)
+        start = idf.learned_dynamics(
+            model, ("potential", "mass"), key, scaling=scaling, rigid=False
+        )
 
     @jax.jit
     def learn(start):

@@ -58,11 +58,11 @@ FUNCTIONS = {
         lambda m, prescribed, q, v, a, tau, f: rbd.hybrid_aba(m, q, v, a, tau, prescribed, f),
     ),
     "product": (
-        lambda m, prescribed, q, v, a, tau, f: rbd.mass_matrix_product(m, q, a),
+        lambda m, prescribed, q, v, a, tau, f: rbd.derivatives.mass_matrix_product(m, q, a),
         lambda m, prescribed, q, v, a, tau, f: rbd.rnea(at_rest(m), q, 0 * v, a),
     ),
     "solve": (
-        lambda m, prescribed, q, v, a, tau, f: rbd.mass_matrix_solve(m, q, tau),
+        lambda m, prescribed, q, v, a, tau, f: rbd.derivatives.mass_matrix_solve(m, q, tau),
         lambda m, prescribed, q, v, a, tau, f: rbd.aba(at_rest(m), q, 0 * v, tau),
     ),
 }

@@ -44,7 +44,7 @@ def read_motion(model: Model, trajectory: Any = None) -> Motion:
         model: the robot.
         trajectory: None for the neutral configuration; an array of configurations (nq,), (T, nq)
             or (B, T, nq); anything with ``q`` and, if it moves, ``t`` (a
-            :class:`rbd_jax.Trajectory`, a solution, a mapping), batched or not; or the path of a
+            :class:`rbd_jax.simulate.Trajectory`, a solution, a mapping), batched or not; or the path of a
             ``.npz`` file as the commands ``rbd-jax rollout`` and ``rbd-jax optimize`` write it.
 
     Raises:
