@@ -62,7 +62,7 @@ def test_terms_have_the_torques_of_their_energies():
 
     class Bodies(idf.MassMatrix):
         def momentum(self, model, q, v):
-            return rbd.mass_matrix_product(model, q, v)
+            return rbd.derivatives.mass_matrix_product(model, q, v)
 
         def energy(self, model, q, v):
             return rbd.kinetic_energy(model, q, v)
@@ -180,7 +180,7 @@ def test_rollouts_steps_and_problems():
     def run(dynamics):
         path = dynamics.rollout(s.q, s.v, u, 0.01)
         step = dynamics.integrator("euler")
-        A, B = rbd.step_derivatives(model, s.q, s.v, u[0], 0.01, integrator=step)
+        A, B = rbd.simulate.step_derivatives(model, s.q, s.v, u[0], 0.01, integrator=step)
         slopes = jax.jacfwd(dynamics, (1, 2))(s.q, s.v, u[0])
         return path, problem.simulate(s.q, s.v, u), (A, B), slopes
 

@@ -65,7 +65,7 @@ def _values(m, s):
         Jg=vlasblom.com_jacobians(m, q),
     )
     x["hybrid"] = screw.jacobians(m, q, "hybrid")
-    x["dM_dq"] = rbd.mass_matrix_derivative(m, q)
+    x["dM_dq"] = rbd.derivatives.mass_matrix_derivative(m, q)
     chart = lambda d: screw.jacobians(m, rbd.integrate(m, q, d))  # noqa: E731
     x["dJ_dq"] = jax.jacfwd(chart)(zero)
 

@@ -98,7 +98,7 @@ def test_time_derivative_from_partials(tree):
         return {
             kind: (
                 screw.jacobian_partials(m, q, body, 1, kind) @ v,
-                rbd.jacobian_time_derivative(m, q, v, frame, reference),
+                rbd.algorithms.jacobian_time_derivative(m, q, v, frame, reference),
             )
             for kind, reference in references.items()
         }

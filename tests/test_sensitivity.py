@@ -141,7 +141,7 @@ def test_linearized_dynamics_is_the_rate_of_the_step_derivatives():
     s = random_state(m)
     A, B = quick_jit(screw.linearized_dynamics)(m, s.q, s.v, s.tau, s.f_ext)
     derivatives = quick_jit(
-        partial(rbd.step_derivatives, integrator="rk4"),
+        partial(rbd.simulate.step_derivatives, integrator="rk4"),
     )
     errors = []
     for h in (2e-3, 1e-3):

@@ -121,8 +121,10 @@ def test_kims_tables_along_a_motion_of_all(sprung):
     def both():
         _, dmodel = jax.jvp(moved, (0.0,), (1.0,))
         p = perturbation_of(sprung, s.q, dmodel, rbd.rate_from_velocity(sprung, s.q, u))
-        five = rbd.kim_inverse_dynamics_derivative(sprung, s.q, s.v, s.a, p)
-        seven = rbd.kim_hybrid_dynamics_derivative(sprung, s.q, s.v, s.a, s.tau, given, p)
+        five = rbd.derivatives.kim_inverse_dynamics_derivative(sprung, s.q, s.v, s.a, p)
+        seven = rbd.derivatives.kim_hybrid_dynamics_derivative(
+            sprung, s.q, s.v, s.a, s.tau, given, p
+        )
         differences = central_difference(lambda x: at(x[0]), jnp.zeros(1))
         return (five[0], seven[0], five[1], seven[1]), (*at(0.0), *differences)
 

@@ -312,3 +312,17 @@ def sum_dofs(topology: Topology, x: Float[Array, "nv k"]) -> Float[Array, "nb k"
 def per_dof(topology: Topology, x: Shaped[Array, "nb *k"]) -> Shaped[Array, "nv *k"]:
     """The row of the body that each degree of freedom moves."""
     return take_rows(x, topology.dof_bodies)
+
+
+def at_first_dof(topology: Topology, x: Array, otherwise: Any = 0) -> Shaped[Array, "nv *k"]:
+    """The rows of the bodies at the first degree of freedom of each joint, a value at others."""
+    return _at(topology.first_dofs, per_dof(topology, x), otherwise)
+
+
+def at_last_dof(topology: Topology, x: Array, otherwise: Any = 0) -> Shaped[Array, "nv *k"]:
+    """The rows of the bodies at the last degree of freedom of each joint, a value at others."""
+    return _at(topology.last_dofs, per_dof(topology, x), otherwise)
+
+
+def _at(where: np.ndarray, rows: Array, otherwise: Any) -> Array:
+    return jnp.where(where.reshape(-1, *[1] * (rows.ndim - 1)), rows, otherwise)

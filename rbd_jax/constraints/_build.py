@@ -7,7 +7,6 @@ import numpy as np
 
 from ..algorithms.kinematics import frame_in_body
 from ..model import Model
-from ..model.arguments import of_dtype
 from ..spatial import se3
 from ._set import Constraints, Pair
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def of(f: Callable, *args: Any) -> Any:
+def unless_none(f: Callable, *args: Any) -> Any:
     """``f(*args)`` of a function that is zero if an argument is; None if one is None."""
     return None if any(x is None for x in args) else f(*args)
 

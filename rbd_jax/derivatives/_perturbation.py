@@ -19,7 +19,7 @@ from .operator import Residual, body_operator
 _GEOMETRY = ("placement_R", "placement_p", "axis", "pitch")
 
 
-def given(tangent: Model | None, *names: str) -> dict[str, Array]:
+def nonzero_tangents(tangent: Model | None, *names: str) -> dict[str, Array]:
     """Those of the named leaves' tangents that are not symbolically zero (None)."""
     found = {n: getattr(tangent, n, None) for n in names}
     return {n: t for n, t in found.items() if t is not None}
@@ -42,7 +42,7 @@ def placement_twists(
 
     Source: Kim (61).
     """
-    geometry = given(dmodel, *_GEOMETRY)
+    geometry = nonzero_tangents(dmodel, *_GEOMETRY)
     if not geometry:
         return None
     dR, dp = _jvp_leaves(lambda m: joint_placements(m, q), model, geometry)
@@ -53,7 +53,7 @@ def placement_twists(
 
 def subspace_rates(model: Model, dmodel: Model | None) -> Float[Array, "nv 6"] | None:
     """``∂S`` in the child frames along tangents of model leaves; None if zero."""
-    leaves = given(dmodel, "axis", "pitch")
+    leaves = nonzero_tangents(dmodel, "axis", "pitch")
     return _jvp_leaves(motion_subspace, model, leaves) if leaves else None
 
 
@@ -85,18 +85,18 @@ def model_torque(
         zeta = sum_dofs(topology, dS * v[:, None])
         alpha = sum_dofs(topology, dS * a[:, None])
         total = jnp.sum(dS * rows(r.F), axis=-1)
-    for leaf in given(dmodel, "inertia").values():
+    for leaf in nonzero_tangents(dmodel, "inertia").values():
         dI = inertia.to_parent(T, leaf)
         phi = inertia.apply(dI, r.a) + cross_wrench(r.v, inertia.apply(dI, r.v))
     if df_ext is not None:
         push = wrench_to_parent(T, df_ext)
         phi = -push if phi is None else phi - push
-    for leaf in given(dmodel, "gravity").values():
+    for leaf in nonzero_tangents(dmodel, "gravity").values():
         da0 = jnp.concatenate([jnp.zeros_like(leaf), -leaf])
     if dh is not None or phi is not None or da0 is not None:
         part = body_operator(topology, r, eta, zeta, alpha, phi, da0)
         total = part if total is None else total + part
     for name, rate in (("armature", a), ("damping", v)):
-        for leaf in given(dmodel, name).values():
+        for leaf in nonzero_tangents(dmodel, name).values():
             total = leaf * rate if total is None else total + leaf * rate
     return total

@@ -11,8 +11,8 @@ from ..model import Model
 from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist
-from .idsva import dot
-from .operator import composites, residual
+from .idsva import composites, dot
+from .operator import residual
 
 
 def _at(model: Model, g: ground.Pose, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:

@@ -1,7 +1,7 @@
 """Kim's recursive derivatives of the dynamics along a scalar p: the inputs (64) and Tables 5–7."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +12,15 @@ from ..algorithms.tree import sum_dofs
 from ..lanes import lanes
 from ..model import Model, motion_subspace, velocity_from_rate
 from ..model.arguments import checked
-from ._perturbation import given, placement_twists, subspace_rates
+from ._perturbation import nonzero_tangents, placement_twists, subspace_rates
 
 
 class Perturbation(NamedTuple):
     """How everything that enters the dynamics changes with a scalar p; None is zero.
 
     Source: Kim (61), (64) and the rates of the coordinates; all in the frame of body i. What is
-    None is left out of the recursions, which are the savings of Kim, §3.2: along a velocity, an
-    acceleration or a torque no inertia changes, articulated ones included.
+    None is left out of the recursions. These are the savings of Kim, §3.2: along a velocity, an
+    acceleration or a torque no inertia changes, articulated inertias included.
     """
 
     dh: Float[Array, "nb 6"] | None = None
@@ -47,6 +47,13 @@ class Perturbation(NamedTuple):
     """Change of the viscous damping."""
     dspring: Float[Array, " nv"] | None = None
     """Change of the torque of the joint springs, which Kim's robots do not have."""
+
+
+class ValueAndDerivative(NamedTuple):
+    """What Tables 5 to 7 give together: the dynamics, and their derivative along p."""
+
+    value: Any
+    derivative: Any
 
 
 @checked
@@ -83,7 +90,7 @@ def perturbation_of(
         moved = motion_subspace(model) * velocity_from_rate(model, q, dq)[:, None]
         moved = sum_dofs(model.topology, moved)  # (62)
         dh = moved if dh is None else dh + moved
-    leaf = lambda name: given(dmodel, name).get(name)  # noqa: E731
+    leaf = lambda name: nonzero_tangents(dmodel, name).get(name)  # noqa: E731
     d = Perturbation(
         dh=dh,
         dS=subspace_rates(model, dmodel),
@@ -101,7 +108,7 @@ def perturbation_of(
 
 
 def _spring_rate(model, dmodel, q, dq) -> Float[Array, " nv"] | None:
-    leaves = given(dmodel, "stiffness", "rest")
+    leaves = nonzero_tangents(dmodel, "stiffness", "rest")
     if model.stiffness is None or not (leaves or dq is not None):
         return None
     rates = [leaves.get(n, jnp.zeros_like(getattr(model, n))) for n in ("stiffness", "rest")]

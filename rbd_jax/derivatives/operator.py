@@ -106,33 +106,8 @@ def joint_operator(
     return body_operator(topology, r, *jnp.split(stacked, 3, axis=-1))
 
 
-class Composites(NamedTuple):
-    """Subtree sums at each degree of freedom: 28 numbers, of which F is already in the residual."""
-
-    I: Float[Array, "nv 10"]
-    Gamma: Float[Array, "nv 3 3"]
-    h: Float[Array, "nv 3"]
-
-    def two_B(self, u: Array) -> Array:
-        """``2B^C w`` for twists with angular part u."""
-        return jnp.concatenate([so3.rotate(self.Gamma, u), -2 * so3.cross(self.h, u)], axis=-1)
-
-    def two_B_transposed(self, S: Array) -> Array:
-        """The angular part of ``2B^Cᵀ S``; the linear part is zero."""
-        return so3.rotate_inverse(self.Gamma, S[:, :3]) + 2 * so3.cross(self.h, S[:, 3:])
-
-
-def composites(topology: Topology, r: Residual) -> Composites:
-    """The composites of all subtrees."""
-    h = inertia.apply(r.I, r.v)
-    Gamma = _gamma(r.I, r.v, h).reshape(topology.nb, 9)
-    rows = jnp.concatenate([r.I, Gamma, h[:, 3:]], axis=-1)
-    total = per_dof(topology, subtree_sum(topology.tree, rows))
-    return Composites(total[:, :10], total[:, 10:19].reshape(-1, 3, 3), total[:, 19:])
-
-
-def _gamma(I: Array, v: Array, h: Array) -> Float[Array, "nb 3 3"]:
-    """The block Γ of 2B, see :func:`_two_B`."""
+def coriolis_block(I: Array, v: Array, h: Array) -> Float[Array, "nb 3 3"]:
+    """The block Γ of 2B, see :func:`_two_B`, with ``h = I v``."""
     Ibar, C = inertia.rotational(I), so3.hat(I[..., 1:4])
     W, L = so3.hat(v[..., :3]), so3.hat(v[..., 3:])
     WI, LC = so3.matmul(W, Ibar), so3.matmul(L, C)

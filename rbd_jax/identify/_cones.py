@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..spatial import inertia, so3
+from ..spatial.linear import cholesky, definite, solve_lower
 from ._charts import LogCholesky, Positive, Real
 from ._parameters import Block
-from ._physical import cholesky, definite, solve_lower
 from ._solve import prior_weight
 
 _NEAR = 0.9  # A step goes at most this part of the way to the border.

@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..algorithms.hybrid import aba
+from ..algorithms.aba import aba
 from ..algorithms.rnea import rnea
 from ..derivatives.rules import inverse_dynamics
 from ..model import Model

@@ -23,7 +23,7 @@ def load_urdf(
 
     Body i is moved by joint i; joints are numbered depth first, in document order at each link, so
     find them by name with ``model.q_slice(name)``. Every link is a frame. Meshes are never opened.
-    How the many ambiguities of URDF are read is told by :func:`rbd_jax.read_urdf`.
+    How the many ambiguities of URDF are read is told by :func:`rbd_jax.io.read_urdf`.
 
     Warnings (:class:`rbd_jax.RobotDescriptionWarning`, at most one of each kind) name the links
     whose merged inertia no body can have, the joints that make the mass matrix singular in every
@@ -36,7 +36,7 @@ def load_urdf(
         gravity: gravitational acceleration in the world frame (m/s²).
         mimic: joints that mimic another one are kept as independent degrees of freedom, either
             with a warning that names them ("independent") or without ("ignore"), or refused
-            ("error"). :func:`rbd_jax.mimic_map` gives the constraint.
+            ("error"). :func:`rbd_jax.model.mimic_map` gives the constraint.
 
     Raises:
         RobotDescriptionError: for anything that is not one tree of known joints, with file, line,
@@ -63,6 +63,6 @@ def _judge_mimics(spec: RobotSpec, mimic: Mimic) -> None:
         )
     warn(
         f"robot {spec.name!r}",
-        f"{text}; they are kept as independent degrees of freedom, rbd_jax.mimic_map(model) gives "
-        "the constraint, mimic='ignore' silences this warning",
+        f"{text}; they are kept as independent degrees of freedom. "
+        "rbd_jax.model.mimic_map(model) gives the constraint; mimic='ignore' silences this warning",
     )

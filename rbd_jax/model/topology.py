@@ -211,6 +211,16 @@ class Topology:
         return np.repeat(np.arange(self.nb), np.diff(self.v_starts))
 
     @cached_property
+    def first_dofs(self) -> np.ndarray:
+        """Whether a degree of freedom is the first of its joint, bool (nv,)."""
+        return np.isin(np.arange(self.nv), self.v_starts[:-1])
+
+    @cached_property
+    def last_dofs(self) -> np.ndarray:
+        """Whether a degree of freedom is the last of its joint, bool (nv,)."""
+        return np.isin(np.arange(self.nv), self.v_starts[1:] - 1)
+
+    @cached_property
     def tree(self) -> Tree:
         """The tree of bodies."""
         return Tree(self.parents)

@@ -9,6 +9,7 @@ from . import (
     articulated as articulated,
     host as host,
     inertia as inertia,
+    linear as linear,
     motion as motion,
     se3 as se3,
     so3 as so3,

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._small import cos_theta, cosc, cotc, sinc, sinc3, two_atanc
+from ._series import cos_theta, cosc, cotc, sinc, sinc3, two_atanc
 
 
 def dot(a: Float[Array, "*b n"], b: Float[Array, "*b n"]) -> Float[Array, "*b"]:

@@ -1,8 +1,9 @@
-"""Solving with the mass matrix that articulated bodies have factorised.
+"""The mass matrix as an operator: its product with a vector, and solves with its factor.
 
-Articulated-body dynamics (:mod:`rbd_jax.algorithms.hybrid`) leaves the factor behind. For one
-vector, ``solve`` is Singh's ABA-zero algorithm (34), the rest of Kim's Table 4 at rest, O(n) and
-linear in its input. For many, ``solve_columns`` visits the ancestors of each degree of freedom.
+The articulated-body algorithm (:mod:`rbd_jax.algorithms.aba`) leaves the factor behind. For one
+vector, ``solve`` is Singh's ABA-zero algorithm (34): the rest of Kim's Table 4 at rest, O(n) and
+linear in its input. For many vectors, ``solve_columns`` visits the ancestors of each degree of
+freedom.
 """
 
 from typing import NamedTuple
@@ -40,7 +41,7 @@ class Factor(NamedTuple):
 
 
 def solve(topology: Topology, factor: Factor, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """``M⁻¹ b``; zero out at given degrees of freedom. Source: Singh (34), ``ABA(q, 0, b, 0)``."""
+    """``M⁻¹ b``, zero at prescribed degrees of freedom. Source: Singh (34), ``ABA(q, 0, b, 0)``."""
 
     def up(x, F):
         T, S, U, psi, b = x
