@@ -64,10 +64,11 @@ def perturbation_of(
     dtau: Float[Array, " nv"] | None = None,
     df_ext: Float[Array, "nb 6"] | None = None,
 ) -> Perturbation:
-    """The quantities (64) along tangents of the inputs, those of any model leaf included.
+    """The quantities (64) along tangents of the inputs and of the leaves of the model.
 
     Source: Kim (61), (62) and (64). For a model ``f(p)``, ``jax.jvp(f, (p,), (1.0,))`` gives the
-    model and ``dmodel``, be p a mass, a length, an axis or gravity.
+    model and ``dmodel``; p may be a mass, a length, an axis or gravity. Derivatives are those of
+    autodiff.
 
     Args:
         model: the robot.
@@ -102,7 +103,7 @@ def perturbation_of(
 
 
 def fitting(model: Model, d: Perturbation) -> Perturbation:
-    """The same. Raises ValueError for a shape that does not fit the robot."""
+    """The perturbation itself. Raises ValueError for a shape that does not fit the robot."""
     nb, nv = model.nb, model.nv
     shapes = dict(
         dh=(nb, 6), dS=(nv, 6), dSdot=(nv, 6), dI=(nb, 10), df_ext=(nb, 6), dv=(nv,), da=(nv,),

@@ -84,8 +84,8 @@ def torque_regressor(
 ) -> Float[Array, "nv p"]:
     """``Y(q, v, a)`` with ``τ = Y θ`` for inverse dynamics with dry friction.
 
-    It is :func:`rbd_jax.algorithms.joint_torque_regressor`, and a diagonal block for each of the other terms.
-    Derivatives are those of autodiff. Cost: O(nv · nb).
+    It is :func:`rbd_jax.algorithms.joint_torque_regressor`, and a diagonal block for each of the
+    other terms. Derivatives are those of autodiff. Cost: O(nv · nb).
 
     Source: Müller §6.
     """

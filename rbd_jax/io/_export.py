@@ -118,7 +118,7 @@ class _Writer:
             if new[0] <= 0 and new[1:4].any():
                 raise ValueError(
                     f"export_urdf: body {body!r} has the mass {new[0]} and the first moment "
-                    f"{new[1:4]}; without a mass there is no centre of mass: change model.inertia"
+                    f"{new[1:4]}; without a mass there is no center of mass: change model.inertia"
                 )
             _write_inertial(elements[body], new)
 

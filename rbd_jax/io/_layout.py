@@ -75,7 +75,7 @@ class Layout:
         return len(self.q_places)
 
     def q_to(self, q: Float[Numbers, " nq"]) -> Float[Array, " nq_theirs"]:
-        """Their configuration; quaternions come out normalised."""
+        """Their configuration; quaternions come out normalized."""
         q = _length("q", q, self.nq)
         for ours, _ in self.quats:
             q = _put(q, ours, so3.quat_normalize(q[ours : ours + 4]))

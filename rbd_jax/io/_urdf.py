@@ -43,10 +43,10 @@ def read_urdf(source: Source) -> RobotSpec:
       On planar, floating and ball joints ``<limit>`` is not read at all.
     - ``planar`` moves in the plane normal to its axis (as MuJoCo; Pinocchio ignores the axis).
     - ``floating`` is a free joint, also inside the tree; Bullet's ``spherical`` is a ball.
-    - ``<axis>`` is normalised; 1 0 0 where missing; not read on joints that have no use for it.
+    - ``<axis>`` is normalized; 1 0 0 where missing; not read on joints that have no use for it.
     - ``<inertial>``: none at all means no mass. Without ``<inertia>``, or with components
       missing, those are 0 and a warning names the links (as Pinocchio; MuJoCo refuses). ``rpy``
-      is honoured. No mass with an inertia is kept, as Pinocchio does and MuJoCo does not.
+      is honored. No mass with an inertia is kept, as Pinocchio does and MuJoCo does not.
     - ``<dynamics>``: damping and friction are read, also on planar, floating and ball joints.
       Damping then counts in ``rnea``, ``aba`` and ``bias_torque`` (not so in Pinocchio's RNEA and
       ABA and MuJoCo's ``qfrc_bias``), friction does not.

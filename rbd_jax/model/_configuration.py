@@ -76,7 +76,7 @@ def integrate(model: Model, q: Float[Array, " nq"], dv: Float[Array, " nv"]) -> 
 
     Args:
         model: the robot.
-        q: configuration; quaternions need not be normalised, those returned are.
+        q: configuration; quaternions need not be normalized, those returned are.
         dv: tangent step, the body-fixed twist for a free joint (rad, m).
     """
     return _per_joint(model, "plus", True, ((q, True), (dv, False)))

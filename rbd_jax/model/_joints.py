@@ -26,7 +26,7 @@ def _uniform(key: Array, low: Float[Array, "n k"], high: Float[Array, "n k"]) ->
 class Screw:
     """Revolute, prismatic and helical: motion along ``S = (ρ a, h a)``, ρ = 0 if prismatic.
 
-    ``h`` is the pitch (m/rad; 1 for a prismatic joint) and ``a`` the axis, normalised here, so
+    ``h`` is the pitch (m/rad; 1 for a prismatic joint) and ``a`` the axis, normalized here, so
     that only its direction matters.
     """
 

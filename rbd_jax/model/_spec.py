@@ -35,7 +35,7 @@ def _x_axis() -> np.ndarray:
 
 @dataclass(frozen=True)
 class LinkSpec:
-    """A link: mass (kg), centre of mass (m, link frame), inertia about it (kg m², link axes)."""
+    """A link: mass (kg), center of mass (m, link frame), inertia about it (kg m², link axes)."""
 
     name: str
     mass: float = 0.0

@@ -61,7 +61,7 @@ def identity(like: Float[Array, "*b 3"]) -> Float[Array, "*c 3 3"]:
 
 
 def orthonormalize(R: Float[Array, "*b 3 3"]) -> Float[Array, "*b 3 3"]:
-    """One Newton step ``R (3 − Rᵀ R) / 2`` towards the nearest rotation matrix.
+    """One Newton step ``R (3 − Rᵀ R) / 2`` toward the nearest rotation matrix.
 
     A rotation matrix is its fixed point, and its derivative there drops what is not a rotation:
     a function of ``orthonormalize(R)`` has gradients tangent to SO(3).
