@@ -98,9 +98,8 @@ def _inner(a: list[Array], b: list[Array]) -> Array:
 def rotate(R: Float[Array, "*#b 3 3"], I10: Float[Array, "*#b 10"]) -> Float[Array, "*b 10"]:
     """The same body about the same origin, in the axes of the frame that ``R`` maps to.
 
-    Source: Kim (22), the rotation.
-    Number by number: of the same as products of 3×3 matrices XLA computes parts over and over, and
-    takes five times as long.
+    Source: Kim (22), the rotation. It is written out number by number: as products of 3×3 matrices
+    XLA would compute parts of it over and over, which takes five times as long.
     """
     r = [[R[..., i, j] for j in range(3)] for i in range(3)]
     own = [I10[..., k] for k in range(1, 4)]
@@ -112,7 +111,7 @@ def rotate(R: Float[Array, "*#b 3 3"], I10: Float[Array, "*#b 10"]) -> Float[Arr
 
 
 def translate(p: Float[Array, "*#b 3"], I10: Float[Array, "*#b 10"]) -> Float[Array, "*b 10"]:
-    """The same body about another origin, from which its own lies at ``p`` (m), in the same axes.
+    """The same body about another origin, from which the old one lies at ``p`` (m), in equal axes.
 
     Source: Kim (22), the translation: Steiner's theorem.
     """
