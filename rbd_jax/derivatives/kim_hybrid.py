@@ -87,7 +87,7 @@ def kim_hybrid_dynamics_derivative(
         q: configuration. v: velocity.
         a: accelerations; those of joints that are not prescribed are ignored.
         tau: torques (N m, N); those of prescribed joints are ignored.
-        prescribed: which joints have their acceleration given; data, it may be mapped over.
+        prescribed: which joints have a prescribed acceleration; data, it may be mapped over.
         perturbation: how everything changes with p; ``da`` and ``dtau`` are used where ``a`` and
             ``tau`` are.
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).

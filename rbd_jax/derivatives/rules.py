@@ -33,8 +33,20 @@ from .inverse import invert
 from .operator import Residual, residual
 
 
-def torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
-    """δτ of all tangents (None: zero), or None if there are none."""
+def torque_tangent(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    g: ground.Placed,
+    r: Residual,
+    dmodel: Model | None,
+    dq: Float[Array, " nq"] | None,
+    dv: Float[Array, " nv"] | None,
+    da: Float[Array, " nv"] | None,
+    df_ext: Float[Array, "nb 6"] | None,
+) -> Float[Array, " nv"] | None:
+    """δτ along the tangents of all inputs, of which None are zero; None if all are zero."""
     total = model_torque(model, dmodel, df_ext, q, v, a, g, r)
     if dq is None and dv is None and da is None:
         return total
@@ -134,8 +146,19 @@ def _by_inverse(model, q, v, a, tau, f_ext, prescribed):
     return acc, jnp.where(prescribed, torque, tau), Minv
 
 
-def accelerations(model, q, v, a, tau, prescribed, f_ext):
-    """Accelerations and torques, and what rules need beside them: poses, motion and a solver."""
+def accelerations(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    prescribed: Bool[Array, " nv"] | None,
+    f_ext: Float[Array, "nb 6"] | None,
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"], ground.Placed, ground.Motion, Solver]:
+    """Accelerations and torques, and what rules need beside them: poses, motion and a solver.
+
+    ``prescribed`` is a flag for each degree of freedom, or None for none. Source: Singh (3), (34).
+    """
     acc, torque, factor = _dynamics(model, q, v, a, tau, f_ext, prescribed)
     g = ground.pose(model, q)
     m = ground.motion(model, g, v, acc, f_ext)

@@ -167,8 +167,8 @@ class Bodies:
             for joint in self.joint_names:
                 if joint.startswith(f"{name}:") and self.joint_names.count(joint) > 1:
                     raise RobotDescriptionError(
-                        f"robot {self.spec.name!r}: joint name {joint!r} is also the name of a part of "
-                        f"joint {name!r}; rename one of them"
+                        f"robot {self.spec.name!r}: joint name {joint!r} is also the name of a "
+                        f"part of joint {name!r}; rename one of them"
                     )
         mimics = tuple(
             (j.name, j.mimic.target, j.mimic.multiplier, j.mimic.offset)
