@@ -1,6 +1,7 @@
 """The site: ``sphinx-build -W docs docs/_build``. It needs no network."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -9,6 +10,18 @@ sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from rbd_jax import __version__  # noqa: E402
+
+# Notebooks and tables lie elsewhere in the repository; Sphinx reads what is below this folder.
+for folder, pattern in (("notebooks", "*.ipynb"), ("benchmarks/results", "*.[mp]*")):
+    there = HERE / Path(folder).name
+    there.mkdir(exist_ok=True)
+    new = {path.name: path for path in (HERE.parent / folder).glob(pattern)}
+    for path in there.iterdir():
+        if path.name not in new:
+            path.unlink()
+    for name, path in new.items():
+        if not (there / name).exists() or (there / name).read_bytes() != path.read_bytes():
+            shutil.copyfile(path, there / name)
 
 project, author, copyright = "rbd_jax", "the rbd_jax developers", "the rbd_jax developers"
 release = version = __version__
@@ -35,7 +48,10 @@ autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
-suppress_warnings = ["ref.python"]  # a name such as Pose in a signature may mean several classes
+suppress_warnings = [
+    "ref.python",  # a name such as Pose in a signature may mean several classes
+    "myst.header",  # tables of benchmarks start below the level of a page
+]
 python_maximum_signature_line_length = 88
 add_module_names = False
 

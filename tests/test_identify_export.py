@@ -1,4 +1,4 @@
-"""A fitted robot back in its URDF: read again, by us and by Pinocchio, it is the same robot."""
+"""A fitted robot is written to its URDF. We and Pinocchio read the same robot from it."""
 
 import equinox as eqx
 import jax
@@ -33,7 +33,7 @@ URDF = """<?xml version="1.0"?>
 
 
 def _changed(m, seed=0):
-    """Every parameter that URDF knows, changed."""
+    """A model with changes of every parameter that a URDF can store."""
     rng = np.random.default_rng(seed)
     noise = lambda x, s: x + s * jnp.asarray(rng.normal(size=x.shape))  # noqa: E731
     A = rng.normal(size=(m.nb, 4, 4))
@@ -64,7 +64,7 @@ def test_there_and_back(floating, tmp_path):
     assert 'rpy="0.1 0.2 0.3"' in same and 'xyz="0.3 0 0"' in same
     _same(rbd.load_urdf(same, floating_base=floating), m, 0.0)
     changed = _changed(m)
-    if floating:  # the root joint is no part of the file
+    if floating:  # The root joint is not in the file.
         keep = lambda m: [m.placement_R, m.placement_p, m.axis, m.damping, m.friction]  # noqa: E731
         old, new = keep(m), keep(changed)
         first = [x.at[: (6 if x.ndim == 1 else 1)].set(y[: (6 if x.ndim == 1 else 1)])
@@ -111,7 +111,7 @@ def test_the_own_file_is_taken(which, tmp_path):
 
 
 def test_mass_on_a_frame_that_moved_stays_where_it_was():
-    """The inertia is the body's; a link that goes elsewhere must not take its part along."""
+    """The inertia belongs to the body. A link that moves must not take its part along."""
     m = rbd.load_urdf(URDF)
     tool = m.topology.frame_index("tool")
     moved = eqx.tree_at(lambda m: m.frame_p, m, m.frame_p.at[tool, 2].add(0.3))

@@ -28,6 +28,7 @@ from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from .factor import Factor
 from .gravity import base_acceleration
+from .springs import minus_springs, plus_springs
 from .tree import at_first_dof, at_last_dof, leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
 
@@ -63,7 +64,9 @@ def hybrid_aba(
         ValueError: if a shape does not fit the robot.
     """
     prescribed = per_dof(model.topology, prescribed[:, None])[:, 0]
-    return articulated_dynamics(model, q, v, a, tau, prescribed, f_ext)[:2]
+    tau = minus_springs(model, q, tau)
+    a, tau, _ = articulated_dynamics(model, q, v, a, tau, prescribed, f_ext)
+    return a, plus_springs(model, q, tau)
 
 
 @checked
@@ -80,6 +83,7 @@ def aba(
     Source: Kim, Table 3. Its derivatives are those of autodiff; :func:`rbd_jax.forward_dynamics`
     has an analytical rule. Arguments and frames as in :func:`hybrid_aba`. Cost: O(n).
     """
+    tau = minus_springs(model, q, tau)
     return articulated_dynamics(model, q, v, jnp.zeros_like(v), tau, None, f_ext)[0]
 
 

@@ -9,6 +9,7 @@ from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.motion import wrench_to_parent
 from .kinematics import body_velocities, forward_kinematics
+from .springs import spring_energy
 
 
 @checked
@@ -27,11 +28,12 @@ def kinetic_energy(
 @checked
 @lanes
 def potential_energy(model: Model, q: Float[Array, " nq"]) -> Float[Array, ""]:
-    """``−Σ m gᵀ c``, zero with every center of mass at the world's origin (J).
+    """``−Σ m gᵀ c``, zero with every center of mass at the world's origin, and the springs' (J).
 
     Source: Kim, footnote 6, for the sign of gravity. Derivatives are those of autodiff.
     """
-    return -so3.dot(model.gravity, _first_moment(model, q))
+    energy = -so3.dot(model.gravity, _first_moment(model, q))
+    return energy if model.stiffness is None else energy + spring_energy(model, q)
 
 
 @checked

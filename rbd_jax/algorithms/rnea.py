@@ -9,6 +9,7 @@ from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from .gravity import base_acceleration
+from .springs import plus_springs
 from .tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
 
@@ -21,7 +22,7 @@ def rnea(
     a: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Joint torques of the motion (q, v, a): ``τ = M a + h + armature·a + damping·v``.
+    """Joint torques of the motion (q, v, a): ``τ = M a + h + armature·a + damping·v`` and springs.
 
     Source: Kim, Table 2, with S constant in the child frame (Ṡ = 0) and V̇₀ = (0, −g), and with
     rotor inertia and viscous damping. Letters: T placement in the parent, V twist, F wrench
@@ -64,4 +65,4 @@ def rnea(
 
     F = leaf_to_root(topology.tree, backward, (T, F), jnp.zeros_like(world[0]))
     tau = jnp.sum(S * per_dof(topology, F), axis=-1)
-    return tau + model.armature * a + model.damping * v
+    return plus_springs(model, q, tau + model.armature * a + model.damping * v)

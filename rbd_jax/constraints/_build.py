@@ -7,7 +7,6 @@ import numpy as np
 
 from ..algorithms.kinematics import frame_in_body
 from ..model import Model
-from ..model.arguments import of_dtype
 from ..spatial import se3
 from ._set import Constraints, Pair
 
@@ -150,9 +149,9 @@ def coupling(
                 f"constraints.coupling: joint {joint!r} has {v.stop - v.start} degrees of freedom, "
                 f"expected one; constraints.frame can hold the bodies of others"
             )
-        row = row.at[v.start].set(of_dtype(model, coefficient))
+        row = row.at[v.start].set(jnp.asarray(coefficient, model.dtype))
     names = [name or " ".join(joints)]
-    return _set(model, [], [], names, [(row, of_dtype(model, offset))], **numbers)
+    return _set(model, [], [], names, [(row, jnp.asarray(offset, model.dtype))], **numbers)
 
 
 def lock(
@@ -173,7 +172,7 @@ def _turn_to(axis: np.ndarray) -> np.ndarray:
 def _side(model: Model, frame: str | int | None, R: Any, p: Any) -> tuple[int, se3.Pose]:
     """A body and a pose in it."""
     R, p = jnp.eye(3) if R is None else R, jnp.zeros(3) if p is None else p
-    local = of_dtype(model, R), of_dtype(model, p)
+    local = jnp.asarray(R, model.dtype), jnp.asarray(p, model.dtype)
     if frame is None:
         return -1, local
     body, placement = frame_in_body(model, frame)
@@ -212,7 +211,7 @@ def _set(
         return jnp.stack(values) if values else jnp.zeros((0, *shape), model.dtype)
 
     count = len(pairs) + len(couplings)
-    each = lambda x: jnp.broadcast_to(of_dtype(model, x), (count,))  # noqa: E731
+    each = lambda x: jnp.broadcast_to(jnp.asarray(x, model.dtype), (count,))  # noqa: E731
     shapes = ((3, 3), (3,), (3, 3), (3,))
     columns = zip(*poses, strict=True) if poses else [[]] * 4
     return Constraints(

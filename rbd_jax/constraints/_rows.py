@@ -18,7 +18,7 @@ def row_index(constraints: Constraints) -> np.ndarray:
     return np.array(rows, dtype=int)
 
 
-def of_pairs(constraints: Constraints, six: Float[Array, "n 6"], coupled: Array) -> Array:
+def of_pairs(constraints: Constraints, six: Float[Array, "n 6 *x"], coupled: Array) -> Array:
     """All rows, of the six components of each pair and of the rows of the couplings."""
     held = six.reshape(-1, *six.shape[2:])[row_index(constraints)]
     return held if not constraints.couplings else jnp.concatenate([held, coupled])

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..algorithms.springs import minus_springs, spring_matrix, unsprung
 from ..lanes import lanes
 from ..model import Model
 from ..model.arguments import checked
@@ -70,8 +71,11 @@ def acceleration_with_derivatives(
         raise ValueError(
             f"forward_dynamics_derivatives: method must be 'auto', 'aza' or 'dmm', got {method!r}"
         )
-    a, _, g, m, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext)
+    tau, still = minus_springs(model, q, tau), jnp.zeros_like(v)
+    a, _, g, m, solver = accelerations(unsprung(model), q, v, still, tau, None, f_ext)
     dtau_dq, dtau_dv, _ = torque_matrices(model, residual(model, g, m))
+    if model.stiffness is not None:
+        dtau_dq = dtau_dq + spring_matrix(model, q)
     eye = jnp.eye(model.nv, dtype=dtau_dq.dtype)
     if method == "dmm":
         Minv = solver.columns(model.topology, eye)

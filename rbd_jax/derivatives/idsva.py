@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
+from ..algorithms.springs import spring_matrix
 from ..algorithms.tree import ancestor_matrices, per_dof, subtree_sum
 from ..lanes import lanes
 from ..model import Model, Topology
@@ -64,7 +65,9 @@ def inverse_dynamics_derivatives(
     """
     g = ground.pose(model, q)
     r = residual(model, g, ground.motion(model, g, v, a, f_ext))
-    return torque_matrices(model, r)
+    dq, dv, M = torque_matrices(model, r)
+    dq = dq if model.stiffness is None else dq + spring_matrix(model, q)
+    return InverseDynamicsDerivatives(dq, dv, M)
 
 
 def torque_matrices(model: Model, r: Residual) -> InverseDynamicsDerivatives:

@@ -1,10 +1,13 @@
 """Kim's recursive derivatives of the dynamics along a scalar p: the inputs (64) and Tables 5–7."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..algorithms.springs import spring_torque
 from ..algorithms.tree import sum_dofs
 from ..lanes import lanes
 from ..model import Model, motion_subspace, velocity_from_rate
@@ -42,6 +45,8 @@ class Perturbation(NamedTuple):
     """Change of the rotor inertia."""
     ddamping: Float[Array, " nv"] | None = None
     """Change of the viscous damping."""
+    dspring: Float[Array, " nv"] | None = None
+    """Change of the torque of the joint springs, which Kim's robots do not have."""
 
 
 class ValueAndDerivative(NamedTuple):
@@ -98,8 +103,24 @@ def perturbation_of(
         dgravity=leaf("gravity"),
         darmature=leaf("armature"),
         ddamping=leaf("damping"),
+        dspring=_spring_rate(model, dmodel, q, dq),
     )
     return fitting(model, d)
+
+
+def _spring_rate(
+    model: Model, dmodel: Model | None, q: Float[Array, " nq"], dq: Float[Array, " nq"] | None
+) -> Float[Array, " nv"] | None:
+    leaves = nonzero_tangents(dmodel, "stiffness", "rest")
+    if model.stiffness is None or not (leaves or dq is not None):
+        return None
+    rates = [leaves.get(n, jnp.zeros_like(getattr(model, n))) for n in ("stiffness", "rest")]
+
+    def torque(stiffness, rest, q):
+        return spring_torque(dataclasses.replace(model, stiffness=stiffness, rest=rest), q)
+
+    primals = model.stiffness, model.rest, q
+    return jax.jvp(torque, primals, (*rates, jnp.zeros_like(q) if dq is None else dq))[1]
 
 
 def fitting(model: Model, d: Perturbation) -> Perturbation:
@@ -107,7 +128,7 @@ def fitting(model: Model, d: Perturbation) -> Perturbation:
     nb, nv = model.nb, model.nv
     shapes = dict(
         dh=(nb, 6), dS=(nv, 6), dSdot=(nv, 6), dI=(nb, 10), df_ext=(nb, 6), dv=(nv,), da=(nv,),
-        dtau=(nv,), dgravity=(3,), darmature=(nv,), ddamping=(nv,),
+        dtau=(nv,), dgravity=(3,), darmature=(nv,), ddamping=(nv,), dspring=(nv,),
     )  # fmt: skip
     for name, shape, x in zip(Perturbation._fields, shapes.values(), d, strict=True):
         if x is not None and jnp.shape(x) != shape:

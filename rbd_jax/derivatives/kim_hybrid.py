@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..algorithms.gravity import base_acceleration
+from ..algorithms.springs import minus_springs, plus_springs
 from ..algorithms.tree import (
     at_first_dof,
     at_last_dof,
@@ -111,9 +112,10 @@ def _table7(model, q, v, a, tau, prescribed, perturbation, f_ext):
     d, topology = fitting(model, perturbation), model.topology
     S, flags = motion_subspace(model), prescribed.astype(model.dtype)
     T, dh, eta, deta, I, dI, B, dB = _rows(topology, *_velocities(model, S, q, v, d, f_ext))
-    tau_in = jnp.where(prescribed, 0, tau - model.damping * v)
+    tau_in = jnp.where(prescribed, 0, minus_springs(model, q, tau) - model.damping * v)
     minus = lambda x, y: -x * y  # noqa: E731
     friction = add(unless_none(minus, d.ddamping, v), unless_none(minus, model.damping, d.dv))
+    friction = add(friction, unless_none(jnp.negative, d.dspring))
     dtau_in = unless_none(lambda x: jnp.where(prescribed, 0, x), add(d.dtau, friction))
     inputs = a, d.da, tau_in, dtau_in, model.armature, d.darmature, flags
 
@@ -130,7 +132,7 @@ def _table7(model, q, v, a, tau, prescribed, perturbation, f_ext):
     rows = T, dh, S, d.dS, eta, deta, *factors, *inputs
     values = root_to_leaf(topology.dof_tree, _forward, rows, world)
     _, _, qdd, dqdd, torque, dtorque = values
-    out = jnp.where(prescribed, torque + model.damping * v, tau)
+    out = jnp.where(prescribed, plus_springs(model, q, torque) + model.damping * v, tau)
     dout = add(dtorque, unless_none(jnp.negative, friction))
     return (qdd, out), (dqdd, jnp.where(prescribed, dout, 0 if d.dtau is None else d.dtau))
 

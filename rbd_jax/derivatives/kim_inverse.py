@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms.gravity import base_acceleration
+from ..algorithms.springs import plus_springs
 from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
@@ -99,4 +100,5 @@ def kim_inverse_dynamics_derivative(
     times = lambda x, y: x * y  # noqa: E731
     rotor = unless_none(times, d.darmature, a), unless_none(times, model.armature, d.da)
     friction = unless_none(times, d.ddamping, v), unless_none(times, model.damping, d.dv)
-    return ValueAndDerivative(tau, add(jnp.zeros_like(tau), dtau, *rotor, *friction))
+    dtau = add(jnp.zeros_like(tau), dtau, *rotor, *friction, d.dspring)
+    return ValueAndDerivative(plus_springs(model, q, tau), dtau)

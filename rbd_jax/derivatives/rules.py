@@ -23,6 +23,7 @@ from ..algorithms.aba import articulated_dynamics
 from ..algorithms.crba import composite_mass_matrix, crba
 from ..algorithms.factor import Factor
 from ..algorithms.rnea import rnea
+from ..algorithms.springs import minus_springs, plus_springs, unsprung
 from ..algorithms.tree import per_dof
 from ..lanes import lanes
 from ..model import Model, velocity_from_rate
@@ -111,7 +112,7 @@ def inverse_dynamics(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    return _inverse_dynamics(model, q, v, a, f_ext)
+    return plus_springs(model, q, _inverse_dynamics(unsprung(model), q, v, a, f_ext))
 
 
 # --- forward and hybrid dynamics ----------------------------------------------
@@ -209,7 +210,8 @@ def forward_dynamics(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    return _dynamics(model, q, v, jnp.zeros_like(v), tau, f_ext, None)[0]
+    tau = minus_springs(model, q, tau)
+    return _dynamics(unsprung(model), q, v, jnp.zeros_like(v), tau, f_ext, None)[0]
 
 
 @checked
@@ -244,14 +246,17 @@ def hybrid_dynamics(
         ValueError: if a shape does not fit the robot.
     """
     prescribed = per_dof(model.topology, prescribed[:, None])[:, 0]
-    return _dynamics(model, q, v, a, tau, f_ext, prescribed)[:2]
+    tau = minus_springs(model, q, tau)
+    a, tau, _ = _dynamics(unsprung(model), q, v, a, tau, f_ext, prescribed)
+    return a, plus_springs(model, q, tau)
 
 
 # --- the mass matrix as a linear map ------------------------------------------
 
 
 def at_rest(model: Model) -> Model:
-    """The same robot without gravity and damping."""
+    """The same robot without gravity, damping and springs."""
+    model = unsprung(model)
     zeros = [jnp.zeros_like(model.gravity), jnp.zeros_like(model.damping)]
     return eqx.tree_at(lambda m: [m.gravity, m.damping], model, zeros)
 

@@ -116,8 +116,8 @@ def fit_torques(
         loss: ``"squares"``, or ``"huber"`` or ``"cauchy"`` for data with outliers.
         width: smoothing of dry friction, see :func:`friction_torque`.
         start: first guess of z; the nominal robot's if None.
-        max_steps: limit of the solver's steps. No round starts after so many steps in all rounds
-            together, and none takes more.
+        max_steps: limit of the solver's steps, in all rounds together. If the problem is not
+            convex, the sum is checked between rounds, and each round takes no more than this.
         tol: tolerance of the solver, in standard deviations of z and relative in the cost. None
             stands for 1e-5 in float64 and 1e-3 in float32.
         solver: an ``optimistix`` least-squares solver. If None, the convex program's own solver,

@@ -1,5 +1,6 @@
 """Losses of standardized errors: least squares, and two robust losses for data with outliers."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -42,3 +43,17 @@ def loss_weight(loss: str, r: Float[Array, "*n"]) -> Float[Array, "*n"]:
     if loss == "cauchy":
         return 1 / (1 + (r / _CAUCHY) ** 2)
     return jnp.ones_like(r)
+
+
+def loss_efficiency(loss: str, r: Float[Array, "N n"]) -> Float[Array, " n"]:
+    """The information of one error of each column, relative to that of normal noise; at most 1.
+
+    Source: the asymptotic covariance of M-estimators, Huber, "Robust statistics", 1981, chapter 7:
+    with ψ = ρ', the information is multiplied by ``(mean ψ')² / mean ψ²``.
+    """
+    if loss == "squares":
+        return jnp.ones_like(r[0])
+    psi, slope = jax.jvp(lambda r: r * loss_weight(loss, r), (r,), (jnp.ones_like(r),))
+    square = jnp.mean(psi**2, axis=0)
+    ratio = jnp.mean(slope, axis=0) ** 2 / jnp.where(square > 0, square, 1)
+    return jnp.where(square > 0, jnp.minimum(ratio, 1), 1)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ..model import Model
 from ..simulate import throw_unless_successful
 from ._convex import convex_fit, is_convex, learned_values, linear_residuals
-from ._losses import check_loss, loss_root, loss_weight
+from ._losses import check_loss, loss_efficiency, loss_root, loss_weight
 from ._parameters import Parameters
 from ._solve import (
     Fit,
@@ -96,25 +96,32 @@ def minimize(
     def problem(factor: Array) -> Array:
         return factor if equations is None else equations(factor)
 
-    def residuals(z: Array, given: Array) -> Array:
+    def residuals(z: Array, weighted: Array) -> Array:
         model = learn.model(z)
         if equations is None:
-            r = (errors(model) * given).reshape(-1)
+            r = (errors(model) * weighted).reshape(-1)
         else:
-            r = linear_residuals(learn, given, learned_values(learn, model))
+            r = linear_residuals(learn, weighted, learned_values(learn, model))
         return jnp.concatenate([r, prior_residuals(learn, z, model, weight)])
 
     def again(state):
         z, left, s, distance, steps, k, _ = state
         factor = factors(left, s)
-        given, progress = problem(factor), options.progress
+        weighted, progress = problem(factor), options.progress
         if convex:
             z, more = convex_fit(
-                learn, z, given, 0.5 * weight, max_steps, tol, 0.1 * distance**2, progress
+                learn,
+                z,
+                weighted,
+                0.5 * weight,
+                max_steps - steps,
+                tol,
+                0.1 * distance**2,
+                progress,
             )
         else:
             solver = options.solver
-            z, more = levenberg_marquardt(residuals, z, given, max_steps, tol, solver, progress)
+            z, more = levenberg_marquardt(residuals, z, weighted, max_steps, tol, solver, progress)
         new = errors(learn.model(z))
         distance = jnp.sqrt(jnp.sum((factor * (new - left)) ** 2))
         s = jnp.where(k < noise_rounds, noise(new), s)
@@ -127,11 +134,16 @@ def minimize(
     zero, far = jnp.zeros((), jnp.int32), jnp.full((), jnp.inf, dtype)
     state = z0, left, s, far, zero, zero, jnp.zeros((), bool)
     z, left, s, _, steps, _, _ = jax.lax.while_loop(lambda state: ~state[-1], again, state)
-    given = problem(factors(left, s))
-    r, J = residuals(z, given), jax.jacfwd(residuals)(z, given)
+    weighted = problem(factors(left, s))
+    r, J = residuals(z, weighted), jax.jacfwd(residuals)(z, weighted)
     model = learn.model(z)
     roots = loss_root(loss, left / s[None]), prior_residuals(learn, z, model, weight)
     cost = 0.5 * jnp.sum(jnp.concatenate([x.reshape(-1) for x in roots]) ** 2)
     result = result_of(stationary(J, r), cost, steps, max_steps)
+    if loss != "squares":  # The weights of single errors do not measure their information.
+        freedom = max(left.size - z0.size, 1) / left.size
+        efficiency = freedom * loss_efficiency(loss, left.reshape(-1, left.shape[-1]) / s)
+        weighted = problem(jnp.broadcast_to(jnp.sqrt(efficiency) / s, left.shape))
+        J = jax.jacfwd(residuals)(z, weighted)
     fit = Fit(model, z, covariance_of(J), s, cost, result, steps)
     return throw_unless_successful(fit, result) if options.throw else fit

@@ -35,7 +35,8 @@ class Fit(eqx.Module):
     z: Float[Array, " k"]
     """Coordinates of the fitted robot, see :class:`Parameters`."""
     covariance: Float[Array, "k k"]
-    """Covariance of z to first order. Directions that the data do not show have a huge variance."""
+    """Covariance of z to first order; with robust losses the asymptotic one of M-estimators.
+    Directions that the data do not show have a huge variance."""
     sigma: Float[Array, " n"]
     """Standard deviation of the noise of each joint, as given or as estimated."""
     cost: Float[Array, ""]
@@ -48,7 +49,7 @@ class Fit(eqx.Module):
     """Steps of the solver, in all rounds together."""
 
     @property
-    def converged(self) -> Bool[Array, ""]:
+    def converged(self) -> Bool[Array, "*b"]:
         """Whether ``result`` is ``RESULTS.successful``."""
         return self.result == RESULTS.successful
 

@@ -20,6 +20,7 @@ from ..spatial import host
 from ._validate import check_tree, link_order
 
 ROOT_JOINT = "root_joint"
+_EVERY_DOF = ("damping", "friction", "armature", "stiffness")
 
 
 def build_model(
@@ -73,6 +74,16 @@ def _with_floating_base(spec: RobotSpec, root: str) -> RobotSpec:
         )
     joint = JointSpec(ROOT_JOINT, "free", "", root)
     return replace(spec, joints=(joint, *spec.joints))
+
+
+def _rest(joint: JointSpec) -> np.ndarray:
+    """Where the spring of an elementary joint is at rest."""
+    if joint.rest is not None:
+        return np.asarray(joint.rest, dtype=float)
+    q = np.zeros(NQ[joint.kind])
+    if NQ[joint.kind] > NV[joint.kind]:
+        q[-4] = 1.0
+    return q
 
 
 def _plane_axes(normal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -196,12 +207,15 @@ class Bodies:
             rows = []
             for j in self.joints:
                 x = getattr(j, value)
-                limited = NQ[j.kind] == 1 or value in ("damping", "friction", "armature")
+                limited = NQ[j.kind] == 1 or value in _EVERY_DOF
                 rows += [missing if x is None or not limited else x] * sizes[j.kind]
             return array(rows)
 
         frames = [T for _, T in self.frames.values()]
         screws = [j.axis if NV[j.kind] == 1 else np.zeros(3) for j in self.joints]
+        stiffness, rest = repeat("stiffness", NV), None
+        if any(j.stiffness for j in self.joints):
+            rest = array(np.concatenate([_rest(j) for j in self.joints]))
         return Model(
             placement_R=array([T[:3, :3] for T in self.placements], 3, 3),
             placement_p=array([T[:3, 3] for T in self.placements], 3),
@@ -219,4 +233,6 @@ class Bodies:
             frame_R=array([T[:3, :3] for T in frames], 3, 3),
             frame_p=array([T[:3, 3] for T in frames], 3),
             topology=self._topology(),
+            stiffness=None if rest is None else stiffness,
+            rest=rest,
         )

@@ -101,18 +101,20 @@ def pinocchio(model: Model, pin_model: Any) -> Layout:
     return _layout("Pinocchio", model, joints, linear_first=True)
 
 
-def mujoco(model: Model, mj_model: Any) -> Layout:
+def mujoco(model: Model, mj_model: Any, *, ref: bool = True) -> Layout:
     """The layout of a ``mujoco.MjModel`` of the same robot: ``qpos`` and ``qvel``.
 
-    ``ref`` (``qpos0``) of hinges and slides is taken into account. MuJoCo's ``qfrc_bias`` leaves
+    ``ref`` (``qpos0``) of hinges and slides is taken into account, unless ``ref=False``: the q of a
+    model of :func:`rbd_jax.load_mjcf` is MuJoCo's ``qpos``. MuJoCo's ``qfrc_bias`` leaves
     joint damping out (it is in ``qfrc_passive``); our ``bias_torque`` contains ``damping · v``.
     """
     joints = []
     for i in range(mj_model.njnt):
         kind, q = int(mj_model.jnt_type[i]), int(mj_model.jnt_qposadr[i])
         nq, nv = ((7, 6), (4, 3), (1, 1), (1, 1))[kind]
-        ref = float(mj_model.qpos0[q]) if nq == 1 else 0.0
-        joints.append(_Joint(mj_model.joint(i).name, q, nq, int(mj_model.jnt_dofadr[i]), nv, ref))
+        offset = float(mj_model.qpos0[q]) if ref and nq == 1 else 0.0
+        name = mj_model.joint(i).name or f"joint#{i}"
+        joints.append(_Joint(name, q, nq, int(mj_model.jnt_dofadr[i]), nv, offset))
     return _layout("MuJoCo", model, joints)
 
 

@@ -5,6 +5,7 @@ from ._configuration import (
     chart_velocity as chart_velocity,
     coadjoint as coadjoint,
     difference as difference,
+    displacement as displacement,
     integrate as integrate,
     joint_placements as joint_placements,
     motion_subspace as motion_subspace,

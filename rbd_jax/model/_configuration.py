@@ -99,6 +99,20 @@ def difference(
 
 @checked
 @lanes
+def displacement(
+    model: Model, q0: Float[Array, " nq"], q1: Float[Array, " nq"]
+) -> Float[Array, " nv"]:
+    """How far each joint is from where it is at q0, in its own axes: what a joint spring feels.
+
+    As :func:`difference`, but for the position of a free joint, whose two ends are joined by a
+    straight line: ``R1ᵀ (p1 − p0)`` and not the linear part of a screw. Source: MuJoCo's
+    documentation, XML reference, ``joint/stiffness``.
+    """
+    return _per_joint(model, "displacement", False, ((q0, True), (q1, True)))
+
+
+@checked
+@lanes
 def rate_from_velocity(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, " nq"]:

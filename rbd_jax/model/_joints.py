@@ -56,6 +56,8 @@ class Screw:
         """``q1 ⊖ q0``."""
         return q1 - q0
 
+    displacement = minus
+
     @staticmethod
     def rate(q: Float[Array, "n k"], v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """The rate q̇ of v."""
@@ -116,7 +118,7 @@ class Translation:
 
     plus, minus, rate, velocity = Screw.plus, Screw.minus, Screw.rate, Screw.velocity
     chart_rate, chart_velocity = Screw.chart_rate, Screw.chart_velocity
-    coadjoint = Screw.coadjoint
+    coadjoint, displacement = Screw.coadjoint, Screw.displacement
 
     @staticmethod
     def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 3"]:
@@ -152,6 +154,8 @@ class Spherical:
         """``log(q0⁻¹ ⊗ q1)``, of length at most π."""
         q0, q1 = so3.quat_normalize(q0), so3.quat_normalize(q1)
         return so3.quat_log(so3.quat_multiply(so3.quat_conjugate(q0), q1))
+
+    displacement = minus
 
     @staticmethod
     def rate(q: Float[Array, "n 4"], v: Float[Array, "n 3"]) -> Float[Array, "n 4"]:
@@ -217,6 +221,13 @@ class Free:
         R0 = so3.quat_to_matrix(so3.quat_normalize(q0[:, 3:]))
         step = so3.rotate_inverse(R0, q1[:, :3] - q0[:, :3])
         return jnp.concatenate([w, so3.rotate(so3.left_jacobian_inverse(w), step)], axis=-1)
+
+    @staticmethod
+    def displacement(q0: Float[Array, "n 7"], q1: Float[Array, "n 7"]) -> Float[Array, "n 6"]:
+        """``(log(R0ᵀ R1), R1ᵀ (p1 − p0))``."""
+        R1 = so3.quat_to_matrix(so3.quat_normalize(q1[:, 3:]))
+        p = so3.rotate_inverse(R1, q1[:, :3] - q0[:, :3])
+        return jnp.concatenate([Spherical.minus(q0[:, 3:], q1[:, 3:]), p], axis=-1)
 
     @staticmethod
     def rate(q: Float[Array, "n 7"], v: Float[Array, "n 6"]) -> Float[Array, "n 7"]:

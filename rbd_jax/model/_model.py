@@ -31,11 +31,11 @@ class Model(eqx.Module):
     damping: Float[Array, "*b nv"]
     """Viscous joint damping, a torque ``−damping · v`` (N m s/rad or N s/m)."""
     friction: Float[Array, "*b nv"]
-    """Dry joint friction (N m or N): data that no algorithm of this library adds by itself."""
+    """Dry joint friction (N m or N). It acts in a scene's step only (:mod:`rbd_jax.contact`)."""
     position_lower: Float[Array, "*b nq"]
-    """Lower position limits; −inf where there is none. Not enforced."""
+    """Lower position limits; −inf where there is none. They act in a scene's step only."""
     position_upper: Float[Array, "*b nq"]
-    """Upper position limits; inf where there is none. Not enforced."""
+    """Upper position limits; inf where there is none. They act in a scene's step only."""
     velocity_limit: Float[Array, "*b nv"]
     """Speed limits; inf where there is none. Not enforced."""
     effort_limit: Float[Array, "*b nv"]
@@ -45,6 +45,10 @@ class Model(eqx.Module):
     frame_p: Float[Array, "*b nf 3"]
     """Origins of the frames in their bodies (m)."""
     topology: Topology = eqx.field(static=True)
+    stiffness: Float[Array, "*b nv"] | None = None
+    """Joint springs, a torque ``−stiffness · (q ⊖ rest)`` (N m/rad or N/m); None: no springs."""
+    rest: Float[Array, "*b nq"] | None = None
+    """Where the springs are at rest, laid out as q; None exactly if ``stiffness`` is None."""
 
     @property
     def nq(self) -> int:

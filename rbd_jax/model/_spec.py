@@ -59,7 +59,8 @@ class JointSpec:
     ``(R, p)`` is the joint frame in the parent link's frame at ``q = 0`` (p in m). ``axis`` is in
     the joint frame and is the normal of a planar joint, the first axis of a universal one, whose
     second is ``axis2``. ``pitch`` is in m/rad and matters for helical joints only. Limits are in
-    rad or m, rad/s or m/s, N m or N; ``None`` means that there is none.
+    rad or m, rad/s or m/s, N m or N; ``None`` means that there is none. ``rest`` is where the
+    joint's spring is at rest, as many numbers as the joint has in q; ``None`` is the neutral place.
     """
 
     name: str
@@ -78,6 +79,8 @@ class JointSpec:
     damping: float = 0.0
     friction: float = 0.0
     armature: float = 0.0
+    stiffness: float = 0.0
+    rest: tuple[float, ...] | None = None
     mimic: MimicSpec | None = None
 
 

@@ -112,6 +112,7 @@ _LEAVES = {
     name: leaf
     for name in (
         "inertia", "placement_R", "placement_p", "axis", "pitch", "gravity", "armature", "damping",
+        "stiffness", "rest",
     )
     if (leaf := ArrayArgument.of(Model.__annotations__[name], fleet=True))
 }  # fmt: skip
@@ -123,7 +124,9 @@ def check_leaves(function: str, model: Model) -> None:
     One row for all bodies would otherwise be broadcast without a word.
     """
     for name, leaf in _LEAVES.items():
-        shape, expected = jnp.shape(getattr(model, name)), leaf.expected(model)
+        if (value := getattr(model, name)) is None:
+            continue
+        shape, expected = jnp.shape(value), leaf.expected(model)
         if shape != expected and shape != ():
             problem = f"model.{name} of robot {model.topology.name!r} has shape {shape}"
             if len(shape) > len(expected):

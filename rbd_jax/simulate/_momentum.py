@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms.momentum import kinetic_gradients
+from ..algorithms.springs import unsprung
 from ..derivatives.rules import inverse_dynamics, mass_matrix_solve
 from ..model import Model, chart_rate, chart_velocity, coadjoint, integrate
 from ..model.arguments import checked
@@ -51,7 +52,7 @@ def _momentum_and_drive(
         force = acceleration.force(t, q, v)
     else:
         zeros = jnp.zeros_like(model.gravity), jnp.zeros_like(model.damping)
-        kinetic = eqx.tree_at(lambda m: (m.gravity, m.damping), model, zeros)
+        kinetic = eqx.tree_at(lambda m: (m.gravity, m.damping), unsprung(model), zeros)
         force = inverse_dynamics(kinetic, q, v, acceleration(t, q, v))
     p, slope = kinetic_gradients(model, q, v)
     return p, slope + force - coadjoint(model, v, model.armature * v)
