@@ -169,4 +169,4 @@ LEGGED: dict[str, Callable[..., Task]] = {
     "jump": jump,
     "squat": squat,
 }
-"""Tasks of robots that stand; :func:`multiple_shooting` solves them from a robot that stands still."""
+"""Tasks of robots that stand, for :func:`multiple_shooting` from a robot that stands still."""
