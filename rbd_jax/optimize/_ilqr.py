@@ -155,9 +155,8 @@ def roll(problem: Problem, q, v, u, k, K):
         i, qn, vn, un, k, K = row
         x = jnp.concatenate([difference(model, qn, q), v - vn])
         u = problem.clip(un + k + times(K, x))
-        total = total + problem.stage_cost(i, q, v, u)
-        q1, v1 = problem.step(i, q, v, u)
-        return (q1, v1, total), (q1, v1, u)
+        q1, v1, cost = problem.advance(i, q, v, u)
+        return (q1, v1, total + cost), (q1, v1, u)
 
     start = q[0], v[0], jnp.zeros((), q.dtype)
     rows = jnp.arange(problem.steps), q[:-1], v[:-1], u, k, K
