@@ -6,7 +6,7 @@ search and regularization, so the loop is written here.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,10 @@ class Proposal(NamedTuple):
     """Fraction of the full step that leads to the new point."""
     definite: Bool[Array, ""]
     """Whether the quadratic model has a minimum."""
+    feasible: Bool[Array, ""] | bool = True
+    """Whether the constraints hold, without which nothing has converged."""
+    infeasible: Bool[Array, ""] | bool = False
+    """Whether to give up, because no point is found at which they hold."""
 
 
 class Options(NamedTuple):
@@ -95,7 +99,8 @@ def descend(
         limit = p.merit - ARMIJO * p.length * p.expected + rounding * (1 + jnp.abs(p.merit))
         accepted = p.definite & (p.new_merit <= limit)
         negligible = p.expected <= o.tol * (1 + jnp.abs(p.merit))
-        converged = p.definite & negligible & (s.mu <= 1e-4)
+        converged = p.definite & negligible & (s.mu <= 1e-4) & p.feasible
+        infeasible = ~converged & p.infeasible
         new = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), p.point, s.point)
         lowered = jnp.where(p.length < 0.2, s.mu, jnp.maximum(0.1 * s.mu, least_mu))
         raised = jnp.where(s.exact, s.mu, jnp.maximum(10 * s.mu, 1e-6))
@@ -107,8 +112,9 @@ def descend(
         history = jax.tree.map(lambda h, x: h.at[s.steps].set(x), s.history, row)
         last = s.steps + 1 >= o.max_steps
         result = RESULTS.where(stalled, RESULTS.stalled, RESULTS.max_steps_reached)
+        result = RESULTS.where(infeasible, RESULTS.infeasible, result)
         result = RESULTS.where(converged, RESULTS.successful, result)
-        done = converged | stalled | last
+        done = converged | stalled | infeasible | last
         exact = accepted & (p.length > 0.9)
         return _State(new, carried, mu, exact, s.steps + 1, done, result, history)
 
@@ -119,6 +125,17 @@ def descend(
     mu = jnp.asarray(o.regularization, dtype)
     start = _State(point, carried, mu, no, zero, ~finite, first, History(*[empty] * 4))
     return jax.lax.while_loop(lambda s: ~s.done, body, start)
+
+
+def step_lengths(dtype) -> Float[Array, " L"]:
+    """The step lengths of the line search."""
+    return 0.5 ** jnp.arange(LENGTHS).astype(dtype)
+
+
+def lowest(merits: Float[Array, " L"], candidates: Any) -> tuple[Array, Any]:
+    """Index of the lowest finite merit, and the candidate with this index."""
+    i = jnp.argmin(jnp.where(jnp.isfinite(merits), merits, jnp.inf))
+    return i, jax.tree.map(lambda x: x[i], candidates)
 
 
 def line_search(

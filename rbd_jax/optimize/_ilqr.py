@@ -52,8 +52,8 @@ def ilqr(
     Raises:
         ValueError: for a wrong shape or dtype, or ``max_steps`` below 1.
 
-    Cost of a step: T times :func:`rbd_jax.step_derivatives` plus O(T (n + m)³). The expansions of
-    all stages are computed in parallel.
+    Cost of a step: T times :func:`rbd_jax.simulate.step_derivatives` plus O(T (n + m)³). The
+    expansions of all stages are computed in parallel.
     """
     o = options(problem.model.dtype, max_steps, tol, regularization, progress)
     return _solve("ilqr", problem, q0, v0, u, o, False, throw)
@@ -77,9 +77,9 @@ def ddp(
     quadratically.
 
     Source: as :func:`ilqr`. The second derivatives come from
-    :func:`rbd_jax.forward_dynamics_hessian`. Departure: they are weighted by the costates of the
-    trajectory, which gives the exact Newton step of single shooting (Pantoja 1988), and not by the
-    slope of the value function. So all of them are evaluated in parallel.
+    :func:`rbd_jax.derivatives.forward_dynamics_hessian`. Departure: they are weighted by the
+    costates of the trajectory, which gives the exact Newton step of single shooting (Pantoja 1988),
+    and not by the slope of the value function. So all of them are evaluated in parallel.
     """
     o = options(problem.model.dtype, max_steps, tol, regularization, progress)
     return _solve("ddp", problem, q0, v0, u, o, True, throw)
@@ -144,7 +144,7 @@ def _search(problem: Problem, q, v, u, cost, gains: Gains, definite):
     """The line search along the feedforward controls."""
 
     def attempt(length):
-        *point, new_cost = _roll(problem, q, v, u, length * gains.k, gains.K)
+        *point, new_cost = roll(problem, q, v, u, length * gains.k, gains.K)
         return tuple(point), new_cost
 
     def predicted(length):
@@ -153,7 +153,8 @@ def _search(problem: Problem, q, v, u, cost, gains: Gains, definite):
     return line_search(attempt, cost, predicted, definite)
 
 
-def _roll(problem: Problem, q, v, u, k, K):
+@lanes
+def roll(problem: Problem, q, v, u, k, K):
     """The trajectory under the controls ``u + k + K (x ⊖ x_k)``, and its cost."""
     model = problem.model
 
@@ -162,9 +163,8 @@ def _roll(problem: Problem, q, v, u, k, K):
         i, qn, vn, un, k, K = row
         x = jnp.concatenate([difference(model, qn, q), v - vn])
         u = problem.clip(un + k + times(K, x))
-        total = total + problem.stage_cost(i, q, v, u)
-        q1, v1 = problem.step(i, q, v, u)
-        return (q1, v1, total), (q1, v1, u)
+        q1, v1, cost = problem.advance(i, q, v, u)
+        return (q1, v1, total + cost), (q1, v1, u)
 
     start = q[0], v[0], jnp.zeros((), q.dtype)
     rows = jnp.arange(problem.steps), q[:-1], v[:-1], u, k, K

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._check import checked, of_dtype
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked, of_dtype
 from ._actuated import ActuatedRobot
 from ._integrators import with_memory
 from ._time_scan import MODES, block_lengths, time_scan
