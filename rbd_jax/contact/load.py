@@ -19,7 +19,7 @@ from .contacts import Contacts, Pairs, Shapes
 from .equalities import Couplings, Equalities, Welds
 from .joints import BallLimits, Dry, Joints, Limits, Soft
 from .pairs import Meeting, meetings
-from .problem import Constraints
+from .rows import Constraints
 from .scene import Keyframe, Scene
 from .scene_features import unsupported
 

@@ -19,7 +19,7 @@ from ..model import Model, integrate
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench
 from .dynamics import Solution, accelerations
-from .problem import Theta
+from .rows import Theta
 from .scene import Scene
 
 
