@@ -160,7 +160,7 @@ def test_one_time_step():
     s = bind("rnea", MODEL)
     for f in (
         rbd.step,
-        rbd.step_derivatives,
+        rbd.simulate.step_derivatives,
         lambda m, *x: rbd.rollout(m, *x[:2], x[2][None], x[3]),
     ):
         with pytest.raises(

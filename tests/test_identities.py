@@ -90,15 +90,17 @@ def _facts(m, s, prescribed):
             V=rbd.potential_energy(m, q),
             com=rbd.center_of_mass(m, q),
             momentum=rbd.centroidal_momentum(m, q, v),
-            V_bodies=rbd.body_velocities(m, q, v),
+            V_bodies=rbd.algorithms.body_velocities(m, q, v),
         )
 
     value, change = jax.jvp(moving, (q, v), (rate, x.a_fd))
     for name in value:
         setattr(x, name, value[name])
         setattr(x, "d" + name, change[name])
-    x.A_bodies = rbd.body_accelerations(m, q, v, x.a_fd)
-    x.J_bodies = jax.vmap(lambda e: rbd.body_velocities(m, q, e), out_axes=-1)(jnp.eye(m.nv))
+    x.A_bodies = rbd.algorithms.body_accelerations(m, q, v, x.a_fd)
+    x.J_bodies = jax.vmap(lambda e: rbd.algorithms.body_velocities(m, q, e), out_axes=-1)(
+        jnp.eye(m.nv)
+    )
     x.R, x.p = rbd.forward_kinematics(m, q)
     slope = lambda d: rbd.potential_energy(m, rbd.integrate(m, q, d))  # noqa: E731
     x.V_slope = jax.jacfwd(slope)(zero)
@@ -129,11 +131,11 @@ def _frame_facts(m, s):
     on_path = lambda t: jacobians(rbd.integrate(m, q, t[0] * v))  # noqa: E731
     x.J = jacobians(q)
     x.dJ_numeric = [d[..., 0] for d in central_difference(on_path, jnp.zeros(1))]
-    x.dJ = [rbd.jacobian_time_derivative(m, q, v, frame, r) for r in REFERENCES]
+    x.dJ = [rbd.algorithms.jacobian_time_derivative(m, q, v, frame, r) for r in REFERENCES]
     twists = lambda q, v: [rbd.frame_velocity(m, q, v, frame, r) for r in REFERENCES]  # noqa: E731
     x.twist, x.twist_rate = jax.jvp(twists, (q, v), (rate, a))
-    x.acceleration = [rbd.frame_acceleration(m, q, v, a, frame, r) for r in REFERENCES]
-    x.V_body = rbd.body_velocities(m, q, v)[m.topology.frame_bodies[frame]]
+    x.acceleration = [rbd.algorithms.frame_acceleration(m, q, v, a, frame, r) for r in REFERENCES]
+    x.V_body = rbd.algorithms.body_velocities(m, q, v)[m.topology.frame_bodies[frame]]
     return vars(x)
 
 
@@ -359,7 +361,10 @@ def test_frames_by_name_and_by_number_and_of_the_base():
 
     @jax.jit
     def places(q):
-        of = partial(rbd.frame_placement, fixed, q), partial(rbd.relative_placement, fixed, q)
+        of = (
+            partial(rbd.frame_placement, fixed, q),
+            partial(rbd.algorithms.relative_placement, fixed, q),
+        )
         there, back = of[1]("tool", "base"), of[1]("base", "tool")
         ends = of[0]("base"), of[0]("tool")
         return rbd.jacobian(fixed, q, "base"), ends, there, se3.compose(there, back)
@@ -438,7 +443,7 @@ def test_hybrid_dynamics_ignores_what_it_does_not_need(dtype, formulation):
 
     def results(nothing):
         a, tau = jnp.where(given, s.a, nothing), jnp.where(given, nothing, s.tau)
-        every = rbd.hybrid_dynamics, rbd.algorithms.hybrid.hybrid_dynamics
+        every = rbd.hybrid_dynamics, rbd.hybrid_aba
         return [f(m, s.q, s.v, a, tau, prescribed, s.f_ext) for f in every]
 
     with computed_as(formulation):
@@ -703,7 +708,7 @@ def test_formulations_agree_in_every_algorithm():
         return (
             rbd.rnea(m, s.q, s.v, s.a, s.f_ext),
             rbd.hybrid_dynamics(m, s.q, s.v, s.a, s.tau, p, s.f_ext),
-            rbd.body_accelerations(m, s.q, s.v, s.a),
+            rbd.algorithms.body_accelerations(m, s.q, s.v, s.a),
             rbd.inverse_dynamics(m, s.q, s.v, s.a, s.f_ext),
             rbd.crba(m, s.q),
             rbd.forward_dynamics_derivatives(m, s.q, s.v, s.tau, s.f_ext),
@@ -731,7 +736,7 @@ def test_dynamics_where_loops_are_slow(monkeypatch, limit):
 
     *_, exact = jax.jit(both)(m, s)  # as on a CPU
     loops = run.rnea(m, s.q, s.v, s.a, s.f_ext), run.aba(m, s.q, s.v, s.tau, s.f_ext)
-    monkeypatch.setattr(_tree, "_MASK_LIMIT", limit)
+    monkeypatch.setattr(passes, "_MASK_LIMIT", limit)
     with computed_as("accelerator"):
         lowered = jax.jit(lambda m, s: both(m, s)).lower(m, s)
     assert lowered.as_text().count("stablehlo.while") == 1 < m.nv // inverse._BLOCK

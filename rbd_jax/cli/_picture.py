@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..model import Model
-from ._skeleton import place, project, sticks
+from ..view.skeleton import place, project, sticks
 
 INK, GRID, BLUE, ORANGE, TEAL = "#1b2333", "#d9dee8", "#3462c8", "#e4572e", "#1f9e89"
 
@@ -76,10 +76,9 @@ def _scene(ax, data: PictureData) -> None:
     landed = place(data.model, parts, data.after[-1:])[0]
     height = np.ptp(bodies[0, ..., 2]) + 0.2
     pull = np.zeros((len(phases), 3))
-    if spread < 0.6 * height * len(
-        phases
-    ):  # spread the poses out like a stroboscope on a moving film
-        pull[:, 0] = np.linspace(0, 1, len(phases)) * (0.6 * height * len(phases) - spread)
+    width = 0.6 * height * len(phases)
+    if spread < width:  # spread the poses out like a stroboscope on a moving film
+        pull[:, 0] = np.linspace(0, 1, len(phases)) * (width - spread)
     ground = min(bodies[..., 2].min(), landed[..., 2].min())
     stretch = np.interp(np.arange(n), phases, pull[:, 0])
     _ground(ax, bodies + pull[:, None, None], ground)

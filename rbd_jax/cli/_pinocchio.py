@@ -38,9 +38,8 @@ def agreement(robot: Robot, floating_base: bool, n: int, seed: int) -> list[Chec
 
 
 def _compare(pin, model: Model, other, layout, n: int, seed: int) -> list[Check]:
-    model = eqx.tree_at(
-        lambda m: m.damping, model, jnp.zeros_like(model.damping)
-    )  # Pinocchio has no damping here
+    # Pinocchio's dynamics have no damping
+    model = eqx.tree_at(lambda m: m.damping, model, jnp.zeros_like(model.damping))
     states = random_states(model, n, seed)
 
     @jax.jit

@@ -37,6 +37,10 @@ class Proposal(NamedTuple):
     """Fraction of the full step that leads to the new point."""
     definite: Bool[Array, ""]
     """Whether the quadratic model has a minimum."""
+    feasible: Bool[Array, ""] | bool = True
+    """Whether the constraints hold, without which nothing has converged."""
+    infeasible: Bool[Array, ""] | bool = False
+    """Whether to give up, because no point is found at which they hold."""
 
 
 class Options(NamedTuple):
@@ -93,7 +97,8 @@ def descend(
         limit = p.merit - ARMIJO * p.length * p.expected + rounding * (1 + jnp.abs(p.merit))
         accepted = p.definite & (p.new_merit <= limit)
         negligible = p.expected <= o.tol * (1 + jnp.abs(p.merit))
-        converged = p.definite & negligible & (s.mu <= 1e-4)
+        converged = p.definite & negligible & (s.mu <= 1e-4) & p.feasible
+        infeasible = ~converged & p.infeasible
         new = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), p.point, s.point)
         lowered = jnp.where(p.length < 0.2, s.mu, jnp.maximum(0.1 * s.mu, least_mu))
         raised = jnp.where(s.exact, s.mu, jnp.maximum(10 * s.mu, 1e-6))
@@ -105,8 +110,9 @@ def descend(
         history = jax.tree.map(lambda h, x: h.at[s.steps].set(x), s.history, row)
         last = s.steps + 1 >= o.max_steps
         result = RESULTS.where(stalled, RESULTS.stalled, RESULTS.max_steps_reached)
+        result = RESULTS.where(infeasible, RESULTS.infeasible, result)
         result = RESULTS.where(converged, RESULTS.successful, result)
-        done = converged | stalled | last
+        done = converged | stalled | infeasible | last
         exact = accepted & (p.length > 0.9)
         return _State(new, carried, mu, exact, s.steps + 1, done, result, history)
 

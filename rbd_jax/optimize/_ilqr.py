@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..lanes import lanes
 from ..model import difference
 from ._descent import Options, Proposal, descend, lowest, options, step_lengths
 from ._expansion import Quadratic, costates, curvature, linear, quadratic, times
@@ -52,8 +53,8 @@ def ilqr(
     Raises:
         ValueError: for a wrong shape or dtype, or ``max_steps`` below 1.
 
-    Cost of a step: T times :func:`rbd_jax.step_derivatives` plus O(T (n + m)³). The expansions of
-    all stages are computed in parallel.
+    Cost of a step: T times :func:`rbd_jax.simulate.step_derivatives` plus O(T (n + m)³). The
+    expansions of all stages are computed in parallel.
     """
     o = options(problem.model.dtype, max_steps, tol, regularization, progress)
     return _solve("ilqr", problem, q0, v0, u, o, False, throw)
@@ -77,9 +78,9 @@ def ddp(
     quadratically.
 
     Source: as :func:`ilqr`. The second derivatives come from
-    :func:`rbd_jax.forward_dynamics_hessian`. Departure: they are weighted by the costates of the
-    trajectory, which gives the exact Newton step of single shooting (Pantoja 1988), and not by the
-    slope of the value function. So all of them are evaluated in parallel.
+    :func:`rbd_jax.derivatives.forward_dynamics_hessian`. Departure: they are weighted by the
+    costates of the trajectory, which gives the exact Newton step of single shooting (Pantoja 1988),
+    and not by the slope of the value function. So all of them are evaluated in parallel.
     """
     o = options(problem.model.dtype, max_steps, tol, regularization, progress)
     return _solve("ddp", problem, q0, v0, u, o, True, throw)
@@ -119,8 +120,7 @@ def curvature_scale(l: Quadratic) -> Float[Array, ""]:
 
 def _propose(problem: Problem, point, mu, exact: Array | None):
     q, v, u, cost = point
-    f = linear(problem, q, v, u)
-    f = f._replace(d=jnp.zeros_like(f.d))  # a rollout has no gaps, only rounding errors
+    f = linear(problem, q, v, u, gaps=False)
     l, end = quadratic(problem, q, v, u)
     size = curvature_scale(l)
     if exact is not None:
@@ -135,7 +135,7 @@ def _propose(problem: Problem, point, mu, exact: Array | None):
     gains = backward(f, l, end, mu * size, box)
 
     def search(length):
-        return _roll(problem, q, v, u, length * gains.k, gains.K)
+        return roll(problem, q, v, u, length * gains.k, gains.K)
 
     lengths = step_lengths(q.dtype)
     candidates = jax.vmap(search)(lengths)
@@ -145,7 +145,8 @@ def _propose(problem: Problem, point, mu, exact: Array | None):
     return Proposal((q1, v1, u1, new), cost, new, expected, lengths[i], definite), gains.K
 
 
-def _roll(problem: Problem, q, v, u, k, K):
+@lanes
+def roll(problem: Problem, q, v, u, k, K):
     """The trajectory under the controls ``u + k + K (x ⊖ x_k)``, and its cost."""
     model = problem.model
 

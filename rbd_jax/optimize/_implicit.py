@@ -80,9 +80,9 @@ def _newton(here: tuple, free, y):
     """
     problem, q0, v0, u = here
     path = problem.simulate(q0, v0, u)
-    f = linear(problem, path.q, path.v, u)
+    f = linear(problem, path.q, path.v, u, gaps=False)
     l, end = quadratic(problem, path.q, path.v, u, exact=True)
-    n = f.d.shape[-1]
+    n = end.x.size
     more = curvature(problem, path.q, path.v, u, costates(f, l, end))
     l = l._replace(
         x=jnp.zeros_like(l.x),
@@ -91,6 +91,6 @@ def _newton(here: tuple, free, y):
         ux=l.ux + more[:, n:, :n],
         uu=l.uu + more[:, n:, n:],
     )
-    f, end = f._replace(d=jnp.zeros_like(f.d)), end._replace(x=jnp.zeros_like(end.x))
+    end = end._replace(x=jnp.zeros_like(end.x))
     gains = backward(f, l, end, jnp.zeros((), u.dtype), free=free)
     return forward(f, gains)[1], gains.definite

@@ -9,10 +9,13 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from ..model import Model
-from ..simulate import resolve_integrator, rollout, step
+from ..lanes import lanes
+from ..model import Model, integrate
+from ..simulate import resolve_integrator, rollout, step, step_derivatives
 
 Cost = Callable[..., Array]
+Terms = tuple[tuple[Array | float, Array], ...]
+"""Weights and costs, of which each is a number or a vector of residuals."""
 
 
 def _optional(x: Any) -> Array | None:
@@ -50,6 +53,12 @@ class Problem(eqx.Module):
     integrator: str | Callable = eqx.field(static=True, default="semi_implicit_euler")
     """As in :func:`rbd_jax.rollout`, but without memory: a step depends on the state alone."""
 
+    start: Float[Array, ""] | float = 0.0
+    """Time of the first step (s), which costs and drives see."""
+    added: Any = None
+    """An object whose ``stage_terms(problem, k, q, v, u)`` and ``final_terms(problem, q, v)`` join
+    the costs. Solvers use it for constraints."""
+
     def __post_init__(self):
         model = self.model
         if self.steps < 1:
@@ -75,6 +84,7 @@ class Problem(eqx.Module):
                     f"Problem: actuation has shape {B.shape}, expected (nv, nu) with nv = "
                     f"{model.nv} for robot {model.topology.name!r}"
                 )
+        self.start = jnp.asarray(self.start, model.dtype)
         self.lower, self.upper = self._bound("lower"), self._bound("upper")
         low, high = self.bounds()
         crossed = jnp.any(low > high)
@@ -101,6 +111,11 @@ class Problem(eqx.Module):
         """Whether any controls have bounds."""
         return self.lower is not None or self.upper is not None
 
+    @property
+    def free_euler(self) -> bool:
+        """Whether a step is semi-implicit Euler with the free robot's forward dynamics."""
+        return self.integrator == "semi_implicit_euler"
+
     def bounds(self) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
         """Lower and upper bounds of the controls. Missing bounds are infinite."""
         far = jnp.full((self.controls,), jnp.inf, self.model.dtype)
@@ -124,33 +139,78 @@ class Problem(eqx.Module):
 
     def time(self, k: int | Int[Array, ""]) -> Float[Array, ""]:
         """The time of step k (s)."""
-        return jnp.asarray(k, self.model.dtype) * self.dt
+        return self.start + jnp.asarray(k, self.model.dtype) * self.dt
 
     def step(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> tuple[Array, Array]:
         """The state after step k."""
         tau = self.torques(self.time(k), q, v, u)
         return step(self.model, q, v, tau, self.dt, integrator=self.integrator)
 
+    def moved(self, q: Array, v: Array, u: Array, z: Array) -> tuple[Array, Array, Array]:
+        """The state and control at the tangent z = (δq, δv, δu)."""
+        dq, dv, du = jnp.split(z, [self.model.nv, 2 * self.model.nv])
+        return integrate(self.model, q, dq), v + dv, u + du
+
+    def torque_slopes(self, t: Array, q: Array, v: Array, u: Array) -> tuple[Array | None, Array]:
+        """``∂τ/∂x`` (None stands for zero) and ``∂τ/∂u``."""
+        nv = self.model.nv
+        if self.actuation is None:
+            return None, jnp.eye(nv, dtype=q.dtype)
+        if not callable(self.actuation):
+            return None, self.actuation
+
+        def torques(z):
+            return self.torques(t, *self.moved(q, v, u, z))
+
+        J = jax.jacfwd(torques)(jnp.zeros((2 * nv + u.size,), q.dtype))
+        return J[:, : 2 * nv], J[:, 2 * nv :]
+
+    def derivatives(
+        self, q: Float[Array, "T nq"], v: Float[Array, "T nv"], u: Float[Array, "T nu"]
+    ) -> tuple[Float[Array, "T n n"], Float[Array, "T n nu"]]:
+        """``(A, B)`` with ``δx⁺ = A δx + B δu`` of all steps, in the tangent spaces."""
+
+        def one(k, q, v, u):
+            return _step_derivatives(self, self.time(k), q, v, u)
+
+        return jax.vmap(one)(jnp.arange(self.steps), q, v, u)
+
+    def stage_arguments(self, q: Array, v: Array) -> tuple:
+        """Arguments of the stage cost at a state, with zeros for the others."""
+        t, u = jnp.zeros((), q.dtype), jnp.zeros((self.controls,), q.dtype)
+        return self.model, t, q, v, u
+
     def simulate(self, q0: Array, v0: Array, u: Float[Array, "T nu"], **options):
         """The trajectory under the controls u; ``options`` are those of :func:`rbd_jax.rollout`."""
 
         def policy(t, q, v):
             k = jnp.clip(jnp.round(t / self.dt).astype(jnp.int32), 0, self.steps - 1)
-            return self.torques(t, q, v, u[k])
+            return self.torques(self.time(k), q, v, u[k])
 
         fixed = {"steps": self.steps, "integrator": self.integrator}
         rows = u if self.actuation is None else policy
         if self.actuation is not None and not callable(self.actuation):
             rows = jnp.matmul(u, self.actuation.T, precision="highest")
-        return rollout(self.model, q0, v0, rows, self.dt, **fixed, **options)
+        path = rollout(self.model, q0, v0, rows, self.dt, **fixed, **options)
+        return path._replace(t=self.start + path.t)
 
     def stage_cost(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Float[Array, ""]:
-        """Cost of the stage k, the time step included."""
-        return self.dt * cost_value(self.stage(self.model, self.time(k), q, v, u))
+        """Cost of step k."""
+        return total(self.stage_terms(k, q, v, u))
 
     def final_cost(self, q: Array, v: Array) -> Float[Array, ""]:
         """Cost of the last state."""
-        return cost_value(self.final(self.model, q, v))
+        return total(self.final_terms(q, v))
+
+    def stage_terms(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Terms:
+        """The costs of step k with their weights."""
+        own = (self.dt, self.stage(self.model, self.time(k), q, v, u))
+        return (own, *(() if self.added is None else self.added.stage_terms(self, k, q, v, u)))
+
+    def final_terms(self, q: Array, v: Array) -> Terms:
+        """The costs of the last state with their weights."""
+        own = (1.0, self.final(self.model, q, v))
+        return (own, *(() if self.added is None else self.added.final_terms(self, q, v)))
 
     def cost(self, q: Float[Array, "N nq"], v: Float[Array, "N nv"], u: Float[Array, "T nu"]):
         """The objective at a trajectory."""
@@ -160,6 +220,22 @@ class Problem(eqx.Module):
         )
 
 
+@lanes
+def _step_derivatives(problem: Problem, t: Array, q: Array, v: Array, u: Array):
+    tau, (by_x, by_u) = problem.torques(t, q, v, u), problem.torque_slopes(t, q, v, u)
+    how = {"integrator": problem.integrator}
+    A, B = step_derivatives(problem.model, q, v, tau, problem.dt, **how)
+    times = lambda a, b: jnp.matmul(a, b, precision="highest")  # noqa: E731
+    return A if by_x is None else A + times(B, by_x), times(B, by_u)
+
+
+def total(terms: Terms) -> Float[Array, ""]:
+    """The weighted sum of some costs."""
+    return sum(
+        (w * cost_value(x) for w, x in terms[1:]), start=terms[0][0] * cost_value(terms[0][1])
+    )
+
+
 def cost_value(value: Array) -> Float[Array, ""]:
     """The value of a cost that returned a number, or residuals: half their sum of squares."""
     return value if jnp.ndim(value) == 0 else 0.5 * jnp.sum(value * value)
@@ -167,11 +243,10 @@ def cost_value(value: Array) -> Float[Array, ""]:
 
 def with_explicit_closures(problem: Problem, q: Array, v: Array) -> Problem:
     """The same problem, with all arrays that its functions close over as leaves of the problem."""
-    t, u = jnp.zeros((), problem.model.dtype), jnp.zeros((problem.controls,), problem.model.dtype)
+    m, t, *_, u = Problem.stage_arguments(problem, q, v)
     convert = eqx.filter_closure_convert
-    m = problem.model
     parts: dict[str, Any] = {
-        "stage": convert(problem.stage, m, t, q, v, u),
+        "stage": convert(problem.stage, *problem.stage_arguments(q, v)),
         "final": convert(problem.final, m, q, v),
     }
     if callable(problem.actuation):

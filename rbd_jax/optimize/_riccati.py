@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..lanes import lanes
 from ._box import box_qp, restricted_cholesky, solve_free
 from ._expansion import Dynamics, Quadratic, times
 
@@ -27,6 +28,7 @@ class Gains(NamedTuple):
     """Whether every Quu was positive definite."""
 
 
+@lanes
 def backward(
     f: Dynamics,
     l: Quadratic,
@@ -93,6 +95,7 @@ def backward(
     return Gains(k, K, Vx, Vxx, *state[2:])
 
 
+@lanes
 def forward(f: Dynamics, gains: Gains) -> tuple[Float[Array, "N n"], Float[Array, "T m"]]:
     """The motion of the linear system under its gains, from x = 0.
 

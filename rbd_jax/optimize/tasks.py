@@ -1,7 +1,7 @@
 """Ready problems for first steps, the command line, the notebooks and the tests."""
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,16 +13,9 @@ from ..algorithms.torques import gravity_torque
 from ..io import samples
 from ..model import Model, integrate, neutral
 from ._costs import FrameCost, StateCost
+from ._legged_tasks import jump as jump, pace as pace, squat as squat, trot as trot, walk as walk
 from ._problem import Problem
-
-
-class Task(NamedTuple):
-    """A problem, its initial state, and a first guess of its controls."""
-
-    problem: Problem
-    q0: Float[Array, " nq"]
-    v0: Float[Array, " nv"]
-    u: Float[Array, "T nu"]
+from ._task import Task as Task
 
 
 def _task(problem: Problem, q0: Array, u: Array | None = None) -> Task:
@@ -168,3 +161,12 @@ TASKS: dict[str, Callable[..., Task]] = {
     "reorient": reorient,
     "quadrotor": quadrotor,
 }
+
+LEGGED: dict[str, Callable[..., Task]] = {
+    "walk": walk,
+    "trot": trot,
+    "pace": pace,
+    "jump": jump,
+    "squat": squat,
+}
+"""Tasks of robots that stand. :func:`multiple_shooting` solves them from a robot at rest."""

@@ -1,8 +1,9 @@
 """Time derivatives of all Jacobians in closed form. Source: Müller (8), (16), (27), (30).
 
-Letters: J_ij column of degree of freedom j in the Jacobian of body i, V_j twist of the body of j,
-U = V_i − Ad_{C_ij} V_j the twist of body i beyond that body, in frame i; r_ij = r_j − r_i. The
-screws of a joint are constant in its own body, so all degrees of freedom of a joint are alike.
+Letters: J_ij is the column of degree of freedom j in the Jacobian of body i, V_j the twist of the
+body of j, U = V_i − Ad_{C_ij} V_j the twist of body i relative to that body, in frame i, and r_ij =
+r_j − r_i. The screws of a joint are constant in its own body, so all degrees of freedom of a joint
+are treated alike.
 """
 
 import jax.numpy as jnp
@@ -21,8 +22,8 @@ from .representations import Representation, jacobians, module_of
 Rows = Float[Array, "nb nv 6"]
 
 
-def _beyond(model: Model, C, x: Float[Array, "nb 6"]) -> Rows:
-    """``Ad_{C_ij} x_j`` for a twist of each body, in its own frame, seen from every body i."""
+def _in_all_frames(model: Model, C, x: Float[Array, "nb 6"]) -> Rows:
+    """``Ad_{C_ij} x_j``: the twist of each body, first in its own frame, in the frame of body i."""
     R, r = C
     nb, nv = model.nb, model.nv
     in_world = to_parent(C, x)
@@ -32,15 +33,15 @@ def _beyond(model: Model, C, x: Float[Array, "nb 6"]) -> Rows:
 
 
 def _body_fixed(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Rows, ...]:
-    C = ground.centred_poses(model, q)
+    C = ground.centered_poses(model, q)
     J = so3.transpose(jacobians(model, q, "body_fixed"))
     V, *rest = module_of("jacobian_rates", "body_fixed").motion(model, q, rates)
-    carried = _beyond(model, C, V)
+    carried = _in_all_frames(model, C, V)
     U = V[:, None] - carried
     dJ = cross_twist(J, U)
     if not rest:
         return (dJ,)
-    dU = rest[0][:, None] - _beyond(model, C, rest[0]) - cross_twist(carried, U)
+    dU = rest[0][:, None] - _in_all_frames(model, C, rest[0]) - cross_twist(carried, U)
     return dJ, cross_twist(dJ, U) + cross_twist(J, dU)
 
 
@@ -55,7 +56,7 @@ def _spatial(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Rows, ..
 
 def _hybrid(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Rows, ...]:
     topology = model.topology
-    R, r = ground.centred_poses(model, q)
+    R, r = ground.centered_poses(model, q)
     X = hybrid.joint_screws(model, R)[None]
     V, *rest = hybrid.motion(model, q, rates)
 
@@ -94,15 +95,17 @@ def jacobian_rates(
 ) -> Float[Array, "nb 6 nv"]:
     """``J̇_i`` of all bodies, with ``V̇_i = J_i a + J̇_i v``.
 
+    Derivatives are those of autodiff. Cost: O(n²).
+
     Source: Müller (8) body-fixed, ``[J_ij, U]``; (16) spatial, ``[V_j, J_j]``; (27) hybrid,
     ``(ad_{ṙ_ij} + Ad_{r_ij} ad_{ω_j}) X⁰_j``, where the paper prints r_{i,j−1}. Mixed Jacobians
-    have the angular rows of the first and the linear rows of the last. Cost: O(n²).
+    have the angular rows of body-fixed ones and the linear rows of hybrid ones.
 
     Args:
         model: the robot.
         q: configuration.
         v: velocity.
-        representation: of the twists.
+        representation: representation of the twists.
 
     Raises:
         ValueError: for an unknown representation.
@@ -119,11 +122,14 @@ def jacobian_second_rates(
     a: Float[Array, " nv"],
     representation: Representation = "body_fixed",
 ) -> Float[Array, "nb 6 nv"]:
-    """``J̈_i`` of all bodies, with ``V̈_i = J_i j + 2 J̇_i a + J̈_i v`` for the jerk j of the joints.
+    """``J̈_i`` of all bodies, with ``V̈_i = J_i j + 2 J̇_i a + J̈_i v`` for the jerk j of the
+    joints.
 
-    Source: Müller (30) hybrid; the rate of (16), ``[V̇_j, J_j] + [V_j, [V_j, J_j]]``, spatial; the
-    rate of (8) body-fixed. Arguments and errors as :func:`jacobian_rates`, with the acceleration a.
-    Cost: O(n²).
+    Arguments and errors are those of :func:`jacobian_rates`, with the acceleration a.
+    Derivatives are those of autodiff. Cost: O(n²).
+
+    Source: Müller (30) hybrid; spatial the time derivative of (16),
+    ``[V̇_j, J_j] + [V_j, [V_j, J_j]]``; body-fixed the time derivative of (8).
     """
     module_of("jacobian_second_rates", representation)
     return _columns(model, _RATES[representation](model, q, (v, a))[1])

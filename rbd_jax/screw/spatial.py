@@ -1,9 +1,9 @@
 """Spatial twists: world axes, measured at the world's origin. Source: Müller §2.2, §3.1, §4.2.
 
-Sums along the tree are plain additions here, so there is no recursion left to write. Letters: C
-pose of body i, J instantaneous joint screws, Jv = J q̇ (and Ja, Jj) joint twist, V twist, W wrench
-through the joint. Far from the world's origin single precision suffers; the library's own
-algorithms therefore centre the same formulas on the root body.
+All quantities are in one frame, so that recursions along the tree become plain sums. Letters: C is
+the pose of body i, J the instantaneous joint screws, Jv = J q̇ the joint twist, V the twist and W
+the wrench through the joint. Float32 loses digits far from the world's origin. The library's own
+algorithms therefore use the same formulas relative to the root body.
 """
 
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from .newton_euler import spatial_wrench
 
 
 def joint_screws(model: Model, C: Pose) -> Float[Array, "nv 6"]:
-    """The instantaneous joint screws ``J_j = Ad_{C_j} X_j``, one row a degree of freedom.
+    """The instantaneous joint screws ``J_j = Ad_{C_j} X_j``, one row for each degree of freedom.
 
     Source: Müller (70b), (104).
     """
@@ -52,10 +52,10 @@ def _motion(
 def motion(
     model: Model, q: Float[Array, " nq"], rates: tuple[Float[Array, " nv"], ...]
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛).
+    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛). Cost: O(n).
 
-    Source: Müller (70c), (70d) with ``ad_{V_{i−1}} V_i = ad_{V_i} J_i q̇_i``, and the rate of the
-    latter by (16). Cost: O(n).
+    Source: Müller (70c), (70d) with ``ad_{V_{i−1}} V_i = ad_{V_i} J_i q̇_i``, and the time
+    derivative of the latter by (16).
     """
     J = joint_screws(model, forward_kinematics(model, q))
     return _motion(model, J, rates, None)
@@ -71,9 +71,12 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques of a motion from spatial twists and wrenches (N m, N).
 
-    Source: Müller (70)–(71), with ``ad_V`` for the misprinted ``ad_V̇`` in (71b), applied wrenches
-    deducted as in (77), and V̇₀ = (0, −g). Arguments, armature and damping as
-    :func:`rbd_jax.rnea`. Cost: O(n).
+    Arguments, armature and damping are those of :func:`rbd_jax.rnea`. Derivatives are those of
+    autodiff.
+    Cost: O(n).
+
+    Source: Müller (70)–(71), with ``ad_V`` for the misprinted ``ad_V̇`` in (71b). Applied wrenches
+    are subtracted as in (77), and V̇₀ = (0, −g).
     """
     topology = model.topology
     C = forward_kinematics(model, q)

@@ -31,6 +31,11 @@ class RESULTS(eqx.Enumeration):
         "A number became infinite or NaN, at the first guess or at a later one. Check the first "
         "guess, or try a smaller time step or shorter steps of the solver."
     )
+    infeasible = (
+        "The constraints do not hold although their penalty is at its greatest. Pass "
+        "`throw=False` and call `solution.explain()` to see which constraint fails, at which step "
+        "and by how much. Then relax it, or start from a first guess that is closer to holding it."
+    )
 
 
 def throw_unless_successful(value: Value, result: RESULTS) -> Value:
