@@ -43,15 +43,16 @@ def spec_of(task, robot: str, repeats: int) -> dict:
     parts = {k: {n: getattr(c, n) for n in c.__dataclass_fields__ if getattr(c, n) is not None}
              for k, c in (("stage", state), ("final", problem.final))}  # fmt: skip
     low, high = problem.bounds()
-    contacts = problem.contacts
+    contacts, k = problem.contacts, np.arange(problem.steps + 1)
+    rows = lambda table: table.rows[np.minimum(k, len(table.rows) - 1)]  # noqa: E731
     spec = {
         "urdf": str(rbd.example_robot(file)), "gravity": problem.model.gravity,
         "joints": problem.model.joint_names[free:], "dt": problem.dt, "steps": problem.steps,
         "q0": q0, "u": u, "lower": low, "upper": high, "tol": 1e-9, "max_iterations": 200,
         "repeats": repeats, "feet": contacts.names, "points": contacts.pairs[0].point,
         "gain": contacts.velocity_gain[0], "active": problem.active,
-        "com": center.targets.rows, "com_weight": center.weight,
-        "foot_targets": swing.targets.rows, "foot_weights": swing.weights.rows,
+        "com": rows(center.targets), "com_weight": center.weight,
+        "foot_targets": rows(swing.targets), "foot_weights": rows(swing.weights),
         "friction": friction.friction, "friction_weight": friction.weight, **parts,
     }  # fmt: skip
     plain = lambda x: np.asarray(x).tolist() if eqx.is_array(x) else x  # noqa: E731

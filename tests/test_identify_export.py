@@ -53,8 +53,12 @@ def _changed(m, seed=0):
 
 def _same(a, b, atol=1e-12):
     for name in vars(a):
-        if name != "topology":
-            np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=0, atol=atol)
+        if name == "topology":
+            continue
+        one, other = getattr(a, name), getattr(b, name)
+        assert (one is None) == (other is None), name
+        if one is not None:
+            np.testing.assert_allclose(one, other, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("floating", [False, True])

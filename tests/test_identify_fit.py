@@ -181,7 +181,7 @@ def spoiled(count: int = 200):
 def test_robust_losses_ignore_outliers(loss):
     """All inertias, rotors, damping and friction from data with outliers and a bad start.
 
-    The result is stationary for the loss itself, which is written out here.
+    The result is close to the minimum of the loss itself, which is written out here.
     """
     data, prior = spoiled(), 1e-3
     learn = all_linear(_wrong(robot(), size=0.6))
@@ -210,14 +210,14 @@ def test_robust_losses_ignore_outliers(loss):
             return width**2 * jnp.sum(each) + 0.5 * prior * far
 
         value, slope = jax.value_and_grad(cost)(fit.z)
-        return fit, value, slope * jnp.sqrt(jnp.diagonal(fit.covariance))
+        return fit, value, jnp.sqrt(slope @ fit.covariance @ slope)
 
-    fit, cost, slope = run(data)
+    fit, cost, distance = run(data)
     plain = quick_jit(lambda d: identify.fit_torques(learn, d, prior=prior))(data)
-    print(loss, "steps", int(fit.steps), "noise", fit.sigma, "slope", float(jnp.abs(slope).max()))
+    print(loss, "steps", int(fit.steps), "noise", fit.sigma, "distance", float(distance))
     assert bool(fit.converged) and bool(identify.consistent(fit.model).all())
     np.testing.assert_allclose(fit.cost, cost, rtol=1e-9)
-    assert float(jnp.abs(slope).max()) < 5e-3  # standard deviations
+    assert float(distance) < 1e-3  # in standard deviations
     np.testing.assert_allclose(fit.sigma, SIGMA, rtol=0.5)
     error, without = (np.abs(_base_error(x.model, base)) for x in (fit, plain))
     assert (error < 0.2 * without + 0.01).all() and error.max() < 0.1 * without.max()

@@ -138,7 +138,7 @@ def test_chain_of_states_is_solved_as_a_whole():
             M = np.zeros((part.shape[1], s * B + k + 1))
             M[:, columns] = part[b]
             rows.append(M)
-    M = np.concatenate([*rows, np.pad(chain.common, ((0, 0), (s * B, 0)))])
+    M = np.concatenate([*rows, np.pad(chain.prior, ((0, 0), (s * B, 0)))])
     A, r = M[:, :-1], M[:, -1]
     found = jax.jit(solve_chain)(chain)
     np.testing.assert_allclose(chain_cost(chain), 0.5 * r @ r, rtol=1e-12)

@@ -146,7 +146,7 @@ def test_ellipsoid_around_a_box():
     for factor, inside in ((0.999, True), (1.001, False)):
         J = jnp.diag(corners)[None] * factor
         assert bool(e.contains(inertia.from_com(jnp.ones(1), c, J))[0]) is inside
-    with pytest.raises(ValueError, match="greater"):
+    with pytest.raises(ValueError, match="enlarge"):
         m = samples.chain(2)
         small = identify.Ellipsoid(jnp.zeros((2, 3)), 0.01 * jnp.stack([jnp.eye(3)] * 2))
         choose(m, "inertia", chart=identify.InEllipsoid(small))

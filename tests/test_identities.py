@@ -736,7 +736,7 @@ def test_dynamics_where_loops_are_slow(monkeypatch, limit):
 
     *_, exact = jax.jit(both)(m, s)  # as on a CPU
     loops = run.rnea(m, s.q, s.v, s.a, s.f_ext), run.aba(m, s.q, s.v, s.tau, s.f_ext)
-    monkeypatch.setattr(_tree, "_MASK_LIMIT", limit)
+    monkeypatch.setattr(passes, "_MASK_LIMIT", limit)
     with computed_as("accelerator"):
         lowered = jax.jit(lambda m, s: both(m, s)).lower(m, s)
     assert lowered.as_text().count("stablehlo.while") == 1 < m.nv // inverse._BLOCK

@@ -8,7 +8,6 @@ import pytest
 from support.helpers import assert_close, central_difference, random_state, tangent_difference
 
 import rbd_jax as rbd
-from rbd_jax.algorithms import hybrid
 from rbd_jax.algorithms.springs import spring_torque, unsprung
 from rbd_jax.derivatives.kim import perturbation_of
 from rbd_jax.model import displacement
@@ -33,7 +32,7 @@ def functions(given):
         "forward": (rbd.forward_dynamics, rbd.aba),
         "hybrid": (
             lambda m, q, v, x, f: rbd.hybrid_dynamics(m, q, v, x, x, given, f),
-            lambda m, q, v, x, f: hybrid.hybrid_dynamics(m, q, v, x, x, given, f),
+            lambda m, q, v, x, f: rbd.hybrid_aba(m, q, v, x, x, given, f),
         ),
     }
 
@@ -114,7 +113,7 @@ def test_kims_tables_along_a_motion_of_all(sprung):
         q = rbd.integrate(sprung, s.q, p * u)
         return (
             rbd.rnea(m, q, s.v, s.a),
-            hybrid.hybrid_dynamics(m, q, s.v, s.a, s.tau, given),
+            rbd.hybrid_aba(m, q, s.v, s.a, s.tau, given),
         )
 
     @jax.jit

@@ -3,7 +3,7 @@
 The functions of ``aba``, ``crba`` and ``rnea`` are at the top level, as ``rbd_jax.aba``.
 """
 
-from .aba import HybridDynamics as HybridDynamics, hybrid_aba as hybrid_aba
+from .aba import hybrid_aba as hybrid_aba
 from .jacobians import (
     frame_acceleration as frame_acceleration,
     jacobian_time_derivative as jacobian_time_derivative,

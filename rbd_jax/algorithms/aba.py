@@ -16,7 +16,6 @@ dV   V̇, gravity included                         u    τ − Sᵀ B̂
 """
 
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,13 +32,6 @@ from .springs import minus_springs, plus_springs
 from .tree import at_first_dof, at_last_dof, leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
 
-class HybridDynamics(NamedTuple):
-    """Accelerations and torques of all joints, the prescribed ones among them."""
-
-    a: Float[Array, " nv"]
-    tau: Float[Array, " nv"]
-
-
 @checked
 @lanes
 def hybrid_aba(
@@ -50,7 +42,7 @@ def hybrid_aba(
     tau: Float[Array, " nv"],
     prescribed: Bool[Array, " nb"],
     f_ext: Float[Array, "nb 6"] | None = None,
-) -> HybridDynamics:
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Torques of joints whose acceleration is prescribed, and accelerations of the other joints.
 
     Source: Kim, Table 4. Its derivatives are those of autodiff; :func:`rbd_jax.hybrid_dynamics`
@@ -74,7 +66,7 @@ def hybrid_aba(
     prescribed = per_dof(model.topology, prescribed[:, None])[:, 0]
     tau = minus_springs(model, q, tau)
     a, tau, _ = articulated_dynamics(model, q, v, a, tau, prescribed, f_ext)
-    return HybridDynamics(a, plus_springs(model, q, tau))
+    return a, plus_springs(model, q, tau)
 
 
 @checked

@@ -30,8 +30,8 @@ from .tree import (
 class Factor(NamedTuple):
     """``U = Î S`` and ``Ψ = 1 / (Sᵀ Î S + armature)`` of each degree of freedom.
 
-    Each is in the frame of its body, whose placement in its parent's is T; Ψ = 0 where the
-    acceleration is prescribed.
+    Each is in the frame of its body. T is the placement of that frame in the parent's. Ψ is zero
+    where the acceleration is prescribed.
     """
 
     S: Float[Array, "nv 6"]
@@ -68,16 +68,16 @@ def solve_columns(
     p: Float[Array, "nb 3"],
     B: Float[Array, "nv m"],
 ) -> Float[Array, "nv m"]:
-    """``M⁻¹ B`` for many columns, by the factorisation ``M = Lᵀ Ψ⁻¹ L`` along the branches.
+    """``M⁻¹ B`` for many columns, by the factorization ``M = Lᵀ Ψ⁻¹ L`` along the branches.
 
-    Eliminating i leaves its ancestors j with ``L_ij = Ψ_i U_iᵀ S_j``, S_j measured at body i.
+    Eliminating i leaves ``L_ij = Ψ_i U_iᵀ S_j`` at its ancestors j, with S_j measured at body i.
     Source: Singh, §IV-E, the ABA-zero algorithm for many columns; Featherstone §6.5 for L.
 
     Args:
-        topology: of the robot.
-        factor: in body frames.
-        R: poses of the bodies, world axes.
-        p: their origins.
+        topology: the robot's.
+        factor: the factor, in body frames.
+        R: rotations of the bodies.
+        p: origins of the bodies (m), in the same axes.
         B: columns of generalized forces.
     """
     axes, origin = per_dof(topology, R), per_dof(topology, p)

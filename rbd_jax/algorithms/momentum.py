@@ -18,9 +18,9 @@ def kinetic_gradients(
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """``(∂T/∂v, ∂T/∂q)`` of the kinetic energy, the second along ``integrate(q, ε e_k)``.
 
-    Source: Müller (35) and (79) with momenta of subtrees, ``∂T/∂v = Sᵀ Π`` with the rotors' part
-    added; as a twist ``v_λ × S`` seen from the body is what moving joint k adds (Singh, Algorithm
-    1, line of Ψ̇), ``∂T/∂q = (v_λ × S)ᵀ Π``. At a free root ∂T/∂q is exactly zero. Cost: O(n).
+    Source: Müller (35) and (79), ``∂T/∂v = Sᵀ Π`` with the momenta Π of subtrees, and the part of
+    the rotors. Moving joint k adds the twist ``v_λ × S``, seen from the body (Singh, Algorithm 1,
+    line of Ψ̇), so that ``∂T/∂q = (v_λ × S)ᵀ Π``. At a free root ∂T/∂q is exactly zero. Cost: O(n).
     """
     topology, g = model.topology, ground.pose(model, q)
     Sv = sum_dofs(topology, g.S * v[:, None])
@@ -38,8 +38,8 @@ def spatial_momentum(
 ) -> Float[Array, "6"]:
     """Momentum (angular about the world's origin, linear) in world axes (N m s, N s).
 
-    Source: Müller (35), summed over the bodies. Its rate is the sum of the external wrenches (36):
-    it is what momentum-preserving integrators keep.
+    Source: Müller (35), summed over the bodies. Its rate is the sum of the external wrenches (36).
+    Momentum-preserving integrators keep it. Derivatives are those of autodiff.
     """
     L = inertia.apply(model.inertia, body_velocities(model, q, v))
     return jnp.sum(wrench_to_parent(forward_kinematics(model, q), L), axis=0)

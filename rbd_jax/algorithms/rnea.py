@@ -24,13 +24,14 @@ def rnea(
 ) -> Float[Array, " nv"]:
     """Joint torques of the motion (q, v, a): ``τ = M a + h + armature·a + damping·v`` and springs.
 
-    Source: Kim, Table 2, with S constant in the child frame (Ṡ = 0) and V̇₀ = (0, −g); rotor
-    inertia and viscous damping added. Letters: T placement in the parent, V twist, F wrench
-    through the joint, all of body i in frame i. Raw: derivatives are those of autodiff.
+    Source: Kim, Table 2, with S constant in the child frame (Ṡ = 0) and V̇₀ = (0, −g), and with
+    rotor inertia and viscous damping. Letters: T placement in the parent, V twist, F wrench
+    through the joint, all of body i in frame i. Its derivatives are those of autodiff;
+    :func:`rbd_jax.inverse_dynamics` has an analytical rule.
 
     Args:
         model: the robot.
-        q: configuration (rad, m; quaternions wxyz are normalised inside).
+        q: configuration (rad, m; quaternions wxyz are normalized inside).
         v: velocity (rad/s, m/s; body-fixed twist for a free joint).
         a: acceleration, the time derivative of v.
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).

@@ -20,7 +20,7 @@ def bias_torque(
 ) -> Float[Array, " nv"]:
     """``h = C v + g + damping·v − Jᵀ f_ext`` and springs: the torques for a = 0 (N m, N).
 
-    Source: Kim, Table 2, with q̈ = 0.
+    Source: Kim, Table 2, with q̈ = 0. Derivatives are those of autodiff.
     """
     return rnea(model, q, v, jnp.zeros_like(v), f_ext)
 
@@ -30,7 +30,7 @@ def bias_torque(
 def gravity_torque(model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """``g(q) = ∂V/∂q``: the torques that hold the robot still against gravity (N m, N).
 
-    Source: Kim, Table 2, with q̇ = q̈ = 0.
+    Source: Kim, Table 2, with q̇ = q̈ = 0. Derivatives are those of autodiff.
     """
     zero = jnp.zeros((model.nv,), model.dtype)
     return rnea(unsprung(model), q, zero, zero)

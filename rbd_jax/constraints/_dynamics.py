@@ -40,7 +40,7 @@ class Held(Law):
         """Which rows hold."""
         return self.constraints.per_row(self.constraints.active)
 
-    def jacobian(self, model: Model, q: Array, g: ground.Pose) -> Float[Array, "m nv"]:
+    def jacobian(self, model: Model, q: Array, g: ground.Placed) -> Float[Array, "m nv"]:
         """J, with zeros for rows that do not hold."""
         return jacobian_rows(model, self.constraints, g, motion.ground_origins(model, q))
 
@@ -53,7 +53,7 @@ class Held(Law):
         return velocities(model, self.constraints, q, v)
 
     def transmitted(
-        self, model: Model, q: Array, g: ground.Pose, forces: Array
+        self, model: Model, q: Array, g: ground.Placed, forces: Array
     ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
         """``Jᵀ forces`` as wrenches on the bodies in their frames, and torques."""
         return transmitted(model, self.constraints, g, motion.ground_origins(model, q), forces)

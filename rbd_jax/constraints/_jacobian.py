@@ -24,7 +24,7 @@ def supports(topology: Topology, constraints: Constraints) -> list[tuple[np.ndar
 
 
 def jacobian_rows(
-    model: Model, c: Constraints, g: ground.Pose, o: Float[Array, "nb 3"]
+    model: Model, c: Constraints, g: ground.Placed, o: Float[Array, "nb 3"]
 ) -> Float[Array, "m nv"]:
     """J with zeros for inactive rows, for known poses and ground origins."""
     nv, zero = model.nv, jnp.zeros((model.nb, 6), g.p.dtype)
@@ -55,7 +55,7 @@ def world_wrenches(
 def transmitted(
     model: Model,
     c: Constraints,
-    g: ground.Pose,
+    g: ground.Placed,
     o: Float[Array, "nb 3"],
     forces: Float[Array, " m"],
 ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
@@ -97,8 +97,8 @@ def wrenches(
 ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
     """What constraint forces are for the robot: wrenches on bodies, and torques of couplings.
 
-    The wrenches (n, f) are in body frames, as ``f_ext`` (N m, N); ``Jᵀ forces`` is what they and the
-    torques together do.
+    The wrenches (n, f) are in body frames, as ``f_ext`` (N m, N); ``Jᵀ forces`` is what they and
+    the torques together do.
     """
     check("wrenches", model, constraints)
     g = ground.pose(model, q)

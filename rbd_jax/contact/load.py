@@ -11,9 +11,10 @@ import numpy as np
 
 from ..algorithms.springs import unsprung
 from ..io import convert
-from ..io.mjcf import compile_mjcf, matrix, mujoco, name_of, robot_of
+from ..io.mjcf import compile_mjcf, mujoco, name_of, robot_of
 from ..model import RobotDescriptionError, RobotDescriptionWarning
 from ..spatial import so3
+from ..spatial.host import rotation_of_quat
 from .actuators import BALL, FREE, SCALAR, SITE, Actuators
 from .contacts import Contacts, Pairs, Shapes
 from .equalities import Couplings, Equalities, Welds
@@ -177,7 +178,7 @@ class _Converter:
         R, p = [], []
         for g in used:
             b = int(m.geom_bodyid[g])
-            R.append(self.bodies.R[b] @ matrix(m.geom_quat[g]))
+            R.append(self.bodies.R[b] @ rotation_of_quat(m.geom_quat[g]))
             p.append(self.bodies.p[b] + self.bodies.R[b] @ m.geom_pos[g])
         n, k = len(used), len(met)
         kinds = tuple(self._kind(g) for g in used)

@@ -49,7 +49,7 @@ class Solver(NamedTuple):
     def __call__(self, topology: Topology, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``M⁻¹ b`` on the degrees of freedom solved for, zero on the others.
 
-        The derivative is implicit, ``δx = M⁻¹ (δb − δM x)``: no factorisation is differentiated.
+        The derivative is implicit, ``δx = M⁻¹ (δb − δM x)``; no factorization is differentiated.
         """
         frozen = jax.lax.stop_gradient(self)
 
@@ -61,7 +61,7 @@ class Solver(NamedTuple):
         return jax.lax.custom_linear_solve(matvec, b, solve, symmetric=True)
 
     def columns(self, topology: Topology, B: Float[Array, "nv m"]) -> Float[Array, "nv m"]:
-        """``M⁻¹ B`` for many columns; the derivative as above."""
+        """``M⁻¹ B`` for many columns, with an implicit derivative too."""
         frozen = jax.lax.stop_gradient(self)
 
         def solve(_, Y):

@@ -1,7 +1,8 @@
 """From tangents of the inputs to the perturbations of Kim (64): ∂h, ∂S, ∂I, ∂F_ext of each body.
 
-Placements and motion subspaces depend on q and on few model leaves through small functions that
-work joint by joint; their tangents are taken by autodiff, and the tree is left to the operator.
+Placements and motion subspaces depend on q and on a few model leaves through small functions that
+work joint by joint. Autodiff takes the tangents of these functions, and the operator does the
+recursions over the tree.
 """
 
 import equinox as eqx
@@ -20,7 +21,7 @@ _GEOMETRY = ("placement_R", "placement_p", "axis", "pitch")
 
 
 def nonzero_tangents(tangent: Model | None, *names: str) -> dict[str, Array]:
-    """Those of the named leaves' tangents that are not symbolically zero (None)."""
+    """The tangents of the named leaves that are not symbolically zero (None)."""
     found = {n: getattr(tangent, n, None) for n in names}
     return {n: t for n, t in found.items() if t is not None}
 
@@ -64,7 +65,7 @@ def model_torque(
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
-    g: ground.Pose,
+    g: ground.Placed,
     r: Residual,
 ) -> Float[Array, " nv"] | None:
     """δτ of tangents of model leaves and external wrenches, None if all are zero.

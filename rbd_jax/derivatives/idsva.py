@@ -65,10 +65,9 @@ def inverse_dynamics_derivatives(
     """
     g = ground.pose(model, q)
     r = residual(model, g, ground.motion(model, g, v, a, f_ext))
-    found = torque_matrices(model, r)
-    if model.stiffness is None:
-        return found
-    return found._replace(dtau_dq=found.dtau_dq + spring_matrix(model, q))
+    dq, dv, M = torque_matrices(model, r)
+    dq = dq if model.stiffness is None else dq + spring_matrix(model, q)
+    return InverseDynamicsDerivatives(dq, dv, M)
 
 
 def torque_matrices(model: Model, r: Residual) -> InverseDynamicsDerivatives:

@@ -69,10 +69,11 @@ def perturbation_of(
     dtau: Float[Array, " nv"] | None = None,
     df_ext: Float[Array, "nb 6"] | None = None,
 ) -> Perturbation:
-    """The quantities (64) along tangents of the inputs, those of any model leaf included.
+    """The quantities (64) along tangents of the inputs and of the leaves of the model.
 
     Source: Kim (61), (62) and (64). For a model ``f(p)``, ``jax.jvp(f, (p,), (1.0,))`` gives the
-    model and ``dmodel``, be p a mass, a length, an axis or gravity.
+    model and ``dmodel``; p may be a mass, a length, an axis or gravity. Derivatives are those of
+    autodiff.
 
     Args:
         model: the robot.
@@ -107,7 +108,9 @@ def perturbation_of(
     return fitting(model, d)
 
 
-def _spring_rate(model, dmodel, q, dq) -> Float[Array, " nv"] | None:
+def _spring_rate(
+    model: Model, dmodel: Model | None, q: Float[Array, " nq"], dq: Float[Array, " nq"] | None
+) -> Float[Array, " nv"] | None:
     leaves = nonzero_tangents(dmodel, "stiffness", "rest")
     if model.stiffness is None or not (leaves or dq is not None):
         return None
@@ -121,7 +124,7 @@ def _spring_rate(model, dmodel, q, dq) -> Float[Array, " nv"] | None:
 
 
 def fitting(model: Model, d: Perturbation) -> Perturbation:
-    """The same. Raises ValueError for a shape that does not fit the robot."""
+    """The perturbation itself. Raises ValueError for a shape that does not fit the robot."""
     nb, nv = model.nb, model.nv
     shapes = dict(
         dh=(nb, 6), dS=(nv, 6), dSdot=(nv, 6), dI=(nb, 10), df_ext=(nb, 6), dv=(nv,), da=(nv,),

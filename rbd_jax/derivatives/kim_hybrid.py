@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms.aba import HybridDynamics
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.springs import minus_springs, plus_springs
 from ..algorithms.tree import (
@@ -38,9 +37,9 @@ def kim_forward_dynamics_derivative(
 ) -> ValueAndDerivative:
     """``(q̈, ∂q̈/∂p)``: forward dynamics and its derivative along any scalar p, in body frames.
 
-    Source: Kim, Table 6, which is Table 7 with no prescribed joint; see
+    Source: Kim, Table 6, which is Table 7 without prescribed joints; see
     :func:`kim_hybrid_dynamics_derivative`. The text of Table 6 at hand has a misprint: the first
-    term of ∂V is ``Ad_{T⁻¹} ∂V_λ``, as in Table 7.
+    term of ∂V is ``Ad_{T⁻¹} ∂V_λ``, as in Table 7. Further derivatives are those of autodiff.
 
     Args:
         model: the robot.
@@ -75,20 +74,21 @@ def kim_hybrid_dynamics_derivative(
 
     Source: Kim, Tables 4 and 7 in one pass, with rotor inertia and viscous damping added.
     Joints of several degrees of freedom are eliminated one column of S at a time, as in
-    :mod:`rbd_jax.algorithms.aba`, so that Ψ is a scalar. Terms in what does not change are left
-    out, as in §3.2: along q̇, q̈ and τ the recursion of ∂Î, ∂Ψ and ∂Π vanishes.
+    :mod:`rbd_jax.algorithms.aba`, so that Ψ is a scalar. Terms of quantities that do not change are
+    left out, as in §3.2: along q̇, q̈ and τ the recursion of ∂Î, ∂Ψ and ∂Π vanishes. Further
+    derivatives are those of autodiff.
 
-    Misprints of Table 7 as printed in the text at hand, mended here: the first term of ∂η is
-    ``ad_{∂V} S q̇``; for a prescribed joint ``∂β = ∂B̂ + ∂Î (η + S q̈) + Î (∂η + ∂S q̈ + S ∂q̈)``
-    (the text starts it as ∂Ψ and has it again, out of place, in ∂Ψ of the other joints); ∂Ψ and
-    ∂β of a joint that is not prescribed are those of Table 6.
+    The text of Table 7 at hand has misprints. The first term of ∂η is ``ad_{∂V} S q̇``. For a
+    prescribed joint ``∂β = ∂B̂ + ∂Î (η + S q̈) + Î (∂η + ∂S q̈ + S ∂q̈)``; the text starts this line
+    as ∂Ψ, and repeats it in ∂Ψ of the other joints. For joints that are not prescribed, ∂Ψ and ∂β
+    are as in Table 6.
 
     Args:
         model: the robot.
         q: configuration. v: velocity.
         a: accelerations; those of joints that are not prescribed are ignored.
         tau: torques (N m, N); those of prescribed joints are ignored.
-        prescribed: which joints have their acceleration given; data, it may be mapped over.
+        prescribed: which joints have a prescribed acceleration; data, it may be mapped over.
         perturbation: how everything changes with p; ``da`` and ``dtau`` are used where ``a`` and
             ``tau`` are.
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).
@@ -100,15 +100,14 @@ def kim_hybrid_dynamics_derivative(
         ValueError: if a shape does not fit the robot.
     """
     prescribed = per_dof(model.topology, prescribed[:, None])[:, 0]
-    value, derivative = _table7(model, q, v, a, tau, prescribed, perturbation, f_ext)
-    return ValueAndDerivative(HybridDynamics(*value), HybridDynamics(*derivative))
+    return ValueAndDerivative(*_table7(model, q, v, a, tau, prescribed, perturbation, f_ext))
 
 
 def _table7(model, q, v, a, tau, prescribed, perturbation, f_ext):
     """The three recursions on the tree of degrees of freedom.
 
-    Letters: ``dX`` is ∂X/∂p, Ia and Ba are Î and B̂, U is Î S, A is V̇, w the acceleration that
-    β assumes, ``X_up`` X of the parent seen from the child.
+    Letters as in :mod:`rbd_jax.algorithms.aba`, and: ``dX`` is ∂X/∂p, A is V̇, w is the acceleration
+    that β assumes, ``X_up`` is X of the parent seen from the child.
     """
     d, topology = fitting(model, perturbation), model.topology
     S, flags = motion_subspace(model), prescribed.astype(model.dtype)
@@ -139,7 +138,7 @@ def _table7(model, q, v, a, tau, prescribed, perturbation, f_ext):
 
 
 def _velocities(model, S, q, v, d, f_ext):
-    """First recursion, body by body: ``T, ∂h, η, ∂η, I, ∂I`` and what each body adds to B̂, ∂B̂."""
+    """First recursion, over bodies: ``T, ∂h, η, ∂η, I, ∂I`` and each body's part of B̂ and ∂B̂."""
     topology, I, T = model.topology, model.inertia, joint_placements(model, q)
     twist = lambda S, x: sum_dofs(topology, S * x[:, None])  # noqa: E731
     Sv, dSdot_v = twist(S, v), unless_none(twist, d.dSdot, v)

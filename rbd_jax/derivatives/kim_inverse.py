@@ -29,12 +29,12 @@ def kim_inverse_dynamics_derivative(
 
     Source: Kim, Tables 2 and 5 in one pass, with rotor inertia and viscous damping added. Letters:
     ``dX`` is ∂X/∂p, A is V̇, T placement in the parent, V twist, F wrench through the joint,
-    ``X_up`` is X of the parent seen from the child. Terms in what does not change are left out,
-    as in §3.2.
+    ``X_up`` is X of the parent seen from the child. Terms of quantities that do not change are left
+    out, as in §3.2. Further derivatives are those of autodiff.
 
-    Departures: V̇₀ = (0, −g), where Kim's footnote 6 leaves the sign open, and so ∂V̇₀ = (0, −∂g);
-    Ṡ is zero, ∂Ṡ is not. Kim's definition of S has ``∂T⁻¹`` for ``∂T``, a misprint; Table 5
-    itself is right as it stands.
+    Departures: V̇₀ = (0, −g), where Kim's footnote 6 leaves the sign open, and so ∂V̇₀ = (0, −∂g).
+    Ṡ is zero, but ∂Ṡ need not be. Kim's definition of S has ``∂T⁻¹`` for ``∂T``, a misprint. Table
+    5 itself is right.
 
     Args:
         model: the robot.

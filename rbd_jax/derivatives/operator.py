@@ -5,11 +5,11 @@ robot is, for each body b with parent λ (Kim (64), carried to the ground frame)
 
 - ``eta``:   the twist by which its placement in the parent moves, Kim's ``∂h`` (= S δq);
 - ``zeta``:  the change of its joint twist ``S q̇`` at fixed placement (= S δv);
-- ``alpha``: the same of ``S q̈`` (= S δa);
+- ``alpha``: the change of ``S q̈`` at fixed placement (= S δa);
 - ``phi``:   the change of its own wrench at fixed motion (from inertia and external wrench).
 
-With w and x the changes of twist and acceleration seen from the moving body, x in a form that
-telescopes along the tree, one has (this is Kim's Table 5; with eta = S δq it is Singh, Algorithm 1)
+Let w and x be the changes of twist and acceleration seen from the moving body, x in a form that
+telescopes along the tree. Then Kim's Table 5, which is Singh's Algorithm 1 for eta = S δq, becomes
 
     w = Σ_anc (v_λ × η + ζ)
     x = Σ_anc (a_λ × η + v_λ × (v_λ × η) + (v_b + v_λ) × ζ + α) + δa₀
@@ -30,7 +30,7 @@ from ..spatial.motion import cross_twist, cross_wrench
 
 
 class Residual(NamedTuple):
-    """What the operator needs of a robot in motion, in ground coordinates: O(n) numbers."""
+    """The state of a moving robot that the operator needs, in ground coordinates: O(n) numbers."""
 
     S: Float[Array, "nv 6"]
     I: Float[Array, "nb 10"]
@@ -40,7 +40,7 @@ class Residual(NamedTuple):
     a0: Float[Array, "6"]
 
 
-def residual(model: Model, g: ground.Pose, m: ground.Motion) -> Residual:
+def residual(model: Model, g: ground.Placed, m: ground.Motion) -> Residual:
     """Collect the residual; ``F`` are the wrenches through the joints."""
     return Residual(g.S, g.I, m.v, m.a, m.F, base_acceleration(model))
 
@@ -80,7 +80,7 @@ def body_operator(
     phi: Float[Array, "nb 6"] | None = None,
     da0: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """``δτ`` of perturbations given body by body; linear in them. Source: Kim, Table 5."""
+    """``δτ`` of perturbations of the bodies; linear in them. Source: Kim, Table 5."""
     v_up, a_up = parents(topology, r)
     turned = cross_twist(v_up, eta)
     dx = cross_twist(a_up, eta) + cross_twist(v_up, turned) + cross_twist(r.v + v_up, zeta) + alpha

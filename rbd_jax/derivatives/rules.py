@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..algorithms import formulations, ground
-from ..algorithms.aba import HybridDynamics, articulated_dynamics
+from ..algorithms.aba import articulated_dynamics
 from ..algorithms.crba import composite_mass_matrix, crba
 from ..algorithms.factor import Factor
 from ..algorithms.rnea import rnea
@@ -34,8 +34,20 @@ from .inverse import invert
 from .operator import Residual, residual
 
 
-def torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
-    """δτ of all tangents (None: zero), or None if there are none."""
+def torque_tangent(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    g: ground.Placed,
+    r: Residual,
+    dmodel: Model | None,
+    dq: Float[Array, " nq"] | None,
+    dv: Float[Array, " nv"] | None,
+    da: Float[Array, " nv"] | None,
+    df_ext: Float[Array, "nb 6"] | None,
+) -> Float[Array, " nv"] | None:
+    """δτ along the tangents of all inputs, of which None are zero; None if all are zero."""
     total = model_torque(model, dmodel, df_ext, q, v, a, g, r)
     if dq is None and dv is None and da is None:
         return total
@@ -82,13 +94,14 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques of the motion (q, v, a), with exact analytical derivatives in O(n).
 
-    Source: value: Kim, Table 2 (that of :func:`rbd_jax.rnea`) on a CPU; on an accelerator, where
-    loops are slow, and beside a derivative Singh, Algorithm 1, lines 1–10, in ground coordinates;
-    derivative: Singh, Algorithm 1, in operator form; model leaves and f_ext: Kim, Table 5.
+    Source: the value is that of :func:`rbd_jax.rnea` (Kim, Table 2). On an accelerator, where loops
+    are slow, and beside a derivative, it is computed by Singh, Algorithm 1, lines 1–10, in ground
+    coordinates. The derivative is an analytical rule: Singh, Algorithm 1, in operator form, and
+    Kim, Table 5, for the model's leaves and f_ext.
 
     Args:
-        model: the robot; derivatives with respect to every float leaf are right.
-        q: configuration (rad, m; quaternions wxyz are normalised inside).
+        model: the robot; the rule covers every leaf that the dynamics depends on.
+        q: configuration (rad, m; quaternions wxyz are normalized inside).
         v: velocity (rad/s, m/s; body-fixed twist for a free joint).
         a: acceleration.
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).
@@ -134,8 +147,19 @@ def _by_inverse(model, q, v, a, tau, f_ext, prescribed):
     return acc, jnp.where(prescribed, torque, tau), Minv
 
 
-def accelerations(model, q, v, a, tau, prescribed, f_ext):
-    """Accelerations and torques, and what rules need beside them: poses, motion and a solver."""
+def accelerations(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    prescribed: Bool[Array, " nv"] | None,
+    f_ext: Float[Array, "nb 6"] | None,
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"], ground.Placed, ground.Motion, Solver]:
+    """Accelerations and torques, and what rules need beside them: poses, motion and a solver.
+
+    ``prescribed`` is a flag for each degree of freedom, or None for none. Source: Singh (3), (34).
+    """
     acc, torque, factor = _dynamics(model, q, v, a, tau, f_ext, prescribed)
     g = ground.pose(model, q)
     m = ground.motion(model, g, v, acc, f_ext)
@@ -200,7 +224,7 @@ def hybrid_dynamics(
     tau: Float[Array, " nv"],
     prescribed: Bool[Array, " nb"],
     f_ext: Float[Array, "nb 6"] | None = None,
-) -> HybridDynamics:
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Torques of prescribed joints and accelerations of the others, with analytical derivatives.
 
     Source: the value is that of :func:`rbd_jax.hybrid_aba`, the raw form (Kim, Table 4).
@@ -223,8 +247,8 @@ def hybrid_dynamics(
     """
     prescribed = per_dof(model.topology, prescribed[:, None])[:, 0]
     tau = minus_springs(model, q, tau)
-    a, tau = _dynamics(unsprung(model), q, v, a, tau, f_ext, prescribed)[:2]
-    return HybridDynamics(a, plus_springs(model, q, tau))
+    a, tau, _ = _dynamics(unsprung(model), q, v, a, tau, f_ext, prescribed)
+    return a, plus_springs(model, q, tau)
 
 
 # --- the mass matrix as a linear map ------------------------------------------
@@ -242,7 +266,10 @@ def at_rest(model: Model) -> Model:
 def mass_matrix_product(
     model: Model, q: Float[Array, " nq"], a: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
-    """``M(q) a`` in O(n), with analytical derivatives (inverse dynamics at rest, Kim Table 2)."""
+    """``M(q) a`` in O(n): inverse dynamics at rest, with its analytical derivatives.
+
+    Source: Kim, Table 2.
+    """
     return inverse_dynamics(at_rest(model), q, jnp.zeros_like(a), a)
 
 
@@ -251,7 +278,10 @@ def mass_matrix_product(
 def mass_matrix_solve(
     model: Model, q: Float[Array, " nq"], tau: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
-    """``M(q)⁻¹ tau``, with analytical derivatives (forward dynamics at rest, Singh (34))."""
+    """``M(q)⁻¹ tau``: forward dynamics at rest, with its analytical derivatives.
+
+    Source: Singh (34).
+    """
     return forward_dynamics(at_rest(model), q, jnp.zeros_like(tau), tau)
 
 
@@ -276,8 +306,8 @@ def _mass_matrix_inverse_jvp(primals, tangents):
 @checked
 @lanes
 def mass_matrix_inverse(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
-    """``M(q)⁻¹``, symmetric, with the analytical derivative ``−M⁻¹ δM M⁻¹``.
+    """``M(q)⁻¹``, symmetric, with the analytical rule ``−M⁻¹ δM M⁻¹`` for its derivative.
 
-    Source: Singh, §IV-E: the factor of articulated bodies, applied to unit columns.
+    Source: Singh, §IV-E: the factor of the articulated-body algorithm, applied to unit columns.
     """
     return _mass_matrix_inverse(model, q)

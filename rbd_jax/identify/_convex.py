@@ -4,8 +4,8 @@ As a function of the parameters themselves, the sum of squares is quadratic and 
 is convex. So the best physical robot is found from any start. In the coordinates of charts, the
 parameters that no torque shows would form curved valleys, along which a solver takes small steps.
 This is why the solver is written here: with optimistix's Levenberg-Marquardt in those coordinates,
-a robust fit of an arm of seven joints to 100 samples did not converge in 500 steps and 68 s. Here
-it takes 210 steps and 4 s on the same processor. Letters are those of :mod:`._cones`.
+a robust fit of an arm of seven joints to 100 samples did not converge in 500 steps, which took a
+minute. Here it takes 210 steps and 7 s of processor time. Letters are those of :mod:`._cones`.
 """
 
 import equinox as eqx

@@ -85,8 +85,7 @@ def torque_regressor(
     """``Y(q, v, a)`` with ``τ = Y θ`` for inverse dynamics with dry friction.
 
     It is :func:`rbd_jax.algorithms.joint_torque_regressor`, and a diagonal block for each of the
-    other terms.
-    Derivatives are those of autodiff. Cost: O(nv · nb).
+    other terms. Derivatives are those of autodiff. Cost: O(nv · nb).
 
     Source: Müller §6.
     """

@@ -142,7 +142,7 @@ def minimize(
     result = result_of(stationary(J, r), cost, steps, max_steps)
     if loss != "squares":  # The weights of single errors do not measure their information.
         freedom = max(left.size - z0.size, 1) / left.size
-        efficiency = freedom * loss_efficiency(loss, left.reshape(-1, left.shape[-1]) / s)
+        efficiency = freedom * loss_efficiency(loss, left.reshape(-1, s.size) / s[None])
         weighted = problem(jnp.broadcast_to(jnp.sqrt(efficiency) / s, left.shape))
         J = jax.jacfwd(residuals)(z, weighted)
     fit = Fit(model, z, covariance_of(J), s, cost, result, steps)

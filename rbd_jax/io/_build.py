@@ -1,4 +1,4 @@
-"""From a robot description by name to a model of stacked arrays: the NumPy → JAX border."""
+"""From a robot description by names to a model of stacked arrays: the border of NumPy and JAX."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,9 +32,10 @@ def build_model(
 ) -> Model:
     """Turn a description into a :class:`rbd_jax.Model`.
 
-    Links behind fixed joints are merged into the body that carries them and stay as frames.
-    Cylindrical, universal and planar joints become chains of one-degree-of-freedom joints with
-    massless bodies between, named ``joint:part``; ``model.q_slice(joint)`` still finds the whole.
+    Links behind fixed joints are merged into the body that carries them, and remain as frames.
+    Cylindrical, universal and planar joints become chains of joints of one degree of freedom with
+    massless bodies between them, named ``joint:part``; ``model.q_slice(joint)`` still finds all of
+    them.
 
     Args:
         spec: links and joints by name.
@@ -88,14 +89,15 @@ def _rest(joint: JointSpec) -> np.ndarray:
 def _plane_axes(normal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two unit vectors that make a right-handed frame with ``normal``; x and y for z.
 
-    They are x and y under the shortest rotation of z to the normal, as in MuJoCo's and Drake's
-    URDF readers (the converters rely on it); for −z, where it is not unique, x and −y as theirs.
+    They are x and y under the shortest rotation of z to the normal, as in the URDF readers of
+    MuJoCo and Drake, on which the converters rely. For −z this rotation is not unique; these
+    readers and this one take x and −y.
     """
     x, y, z = normal / np.linalg.norm(normal)
     across = x * x + y * y
     if across < 1e-30:
         return np.array([1.0, 0.0, 0.0]), np.array([0.0, np.copysign(1.0, z), 0.0])
-    a = 1 / (1 + z) if z > 0 else (1 - z) / across  # the same number, accurate near −z too
+    a = 1 / (1 + z) if z > 0 else (1 - z) / across  # equal numbers, the second accurate near −z
     return np.array([1 - x * x * a, -x * y * a, -x]), np.array([-x * y * a, 1 - y * y * a, -y])
 
 
@@ -124,7 +126,7 @@ def elementary_joints(joint: JointSpec) -> list[tuple[str, JointSpec]]:
 
 
 class Bodies:
-    """Collects the stacked arrays while walking the tree depth first."""
+    """The moving bodies of a description, collected while walking its tree depth first."""
 
     def __init__(self, spec: RobotSpec, fixed_root: str | None):
         self.spec = spec
@@ -176,8 +178,8 @@ class Bodies:
             for joint in self.joint_names:
                 if joint.startswith(f"{name}:") and self.joint_names.count(joint) > 1:
                     raise RobotDescriptionError(
-                        f"robot {self.spec.name!r}: joint name {joint!r} is that of a part of the "
-                        f"joint {name!r}; rename one of them"
+                        f"robot {self.spec.name!r}: joint name {joint!r} is also the name of a "
+                        f"part of joint {name!r}; rename one of them"
                     )
         mimics = tuple(
             (j.name, j.mimic.target, j.mimic.multiplier, j.mimic.offset)

@@ -17,9 +17,9 @@ def _folder() -> Path | None:
 
 
 def example_robots() -> dict[str, Path]:
-    """Path of every installed example robot by its short name, the file's name without ``.urdf``.
+    """Paths of the installed example robots by short names, the files' names without ``.urdf``.
 
-    Empty if the package ``example-robot-data`` (a wheel of the ``robots`` extra) is not installed.
+    It is empty if the package ``example-robot-data`` of the extra ``robots`` is not installed.
     """
     folder = _folder()
     paths = sorted(folder.rglob("*.urdf")) if folder else []

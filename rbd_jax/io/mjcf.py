@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..model import JointSpec, LinkSpec, Model, RobotDescriptionError, RobotSpec
+from ..spatial import host
 from ._build import build_model
 
 KINDS = ("free", "spherical", "prismatic", "revolute")
@@ -78,22 +79,6 @@ class Bodies:
     p: np.ndarray
 
 
-def matrix(quat: np.ndarray) -> np.ndarray:
-    """The rotation matrix of a quaternion ``wxyz``."""
-    w, x, y, z = np.asarray(quat, dtype=float) / np.linalg.norm(quat)
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
-
-
-def _turn(axis: np.ndarray, angle: float) -> np.ndarray:
-    return matrix(np.append(np.cos(angle / 2), np.sin(angle / 2) * axis))
-
-
 class _Reader:
     """Walks through the bodies of a compiled model and collects links, joints and frames."""
 
@@ -109,7 +94,7 @@ class _Reader:
         for s in range(mj_model.nsite):
             m, body = self.mj, int(mj_model.site_bodyid[s])
             name = self._free_name(name_of(m, "site", s), "site")
-            self._fix(name, body, _pose(m.site_pos[s], matrix(m.site_quat[s])))
+            self._fix(name, body, host.pose(host.rotation_of_quat(m.site_quat[s]), m.site_pos[s]))
 
     def _free_name(self, name: str, kind: str) -> str:
         name = name if name not in self.taken else f"{kind}:{name}"
@@ -128,9 +113,9 @@ class _Reader:
     def _body(self, b: int) -> None:
         m = self.mj
         parent = int(m.body_parentid[b])
-        T = _pose(m.body_pos[b], matrix(m.body_quat[b]))
+        T = host.pose(host.rotation_of_quat(m.body_quat[b]), m.body_pos[b])
         name = self._free_name(name_of(m, "body", b), "body")
-        R = matrix(m.body_iquat[b])
+        R = host.rotation_of_quat(m.body_iquat[b])
         inertia = R @ np.diag(m.body_inertia[b]) @ R.T
         count = int(m.body_jntnum[b])
         if count == 0:
@@ -144,7 +129,7 @@ class _Reader:
             j = int(m.body_jntadr[b]) + k
             joint = name_of(m, "joint", j)
             free = m.jnt_type[j] == 0
-            T = np.eye(4) if free else T @ _pose(m.jnt_pos[j] - anchor, np.eye(3))
+            T = np.eye(4) if free else T @ host.pose(np.eye(3), m.jnt_pos[j] - anchor)
             anchor = np.zeros(3) if free else np.array(m.jnt_pos[j])
             last = k == count - 1
             child = name if last else self._free_name(f"{name}:{joint}", "body")
@@ -154,7 +139,7 @@ class _Reader:
             self.joints.append(self._joint(j, joint, above, child, T))
             above, T = child, np.eye(4)
         self.link.append(name)
-        self.offset.append(_pose(-anchor, np.eye(3)))
+        self.offset.append(host.pose(np.eye(3), -anchor))
 
     def _joint(self, j: int, name: str, parent: str, child: str, T: np.ndarray) -> JointSpec:
         m = self.mj
@@ -164,8 +149,9 @@ class _Reader:
         axis = np.array(m.jnt_axis[j])
         if nq == 1:
             ref = m.qpos0[q]
-            back = (np.zeros(3), _turn(axis, -ref)) if kind == "revolute" else (-ref * axis, None)
-            T = T @ _pose(back[0], np.eye(3) if back[1] is None else back[1])
+            turned = kind == "revolute"
+            R = host.about(axis, -ref) if turned else np.eye(3)
+            T = T @ host.pose(R, np.zeros(3) if turned else -ref * axis)
         limited = bool(m.jnt_limited[j]) and nq == 1
         effort = max(abs(m.jnt_actfrcrange[j])) if m.jnt_actfrclimited[j] else None
         return JointSpec(
@@ -185,12 +171,6 @@ class _Reader:
             stiffness=float(m.jnt_stiffness[j]),
             rest=tuple(m.qpos_spring[q : q + nq]),
         )
-
-
-def _pose(p: np.ndarray, R: np.ndarray) -> np.ndarray:
-    T = np.eye(4)
-    T[:3, :3], T[:3, 3] = R, p
-    return T
 
 
 def robot_of(mj_model: Any, dtype=None) -> tuple[Model, Bodies]:

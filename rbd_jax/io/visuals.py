@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..model import RobotDescriptionWarning
-from ._urdf import children, rotation_of_rpy, shorten
+from ..spatial.host import rotation_of_rpy
+from ._urdf import children, shorten
 from ._xml import Source, fail, parse_xml
 
 Shape = Literal["box", "cylinder", "capsule", "sphere", "mesh"]

@@ -1,4 +1,4 @@
-"""The robot: its description by name, the shape of its tree, its joints and its parameters."""
+"""The robot: its description by names, the shape of its tree, its joints and its parameters."""
 
 from ._configuration import (
     chart_rate as chart_rate,

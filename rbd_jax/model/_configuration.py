@@ -56,10 +56,11 @@ def motion_subspace(model: Model) -> Float[Array, "nv 6"]:
 
 
 def _per_joint(model: Model, name: str, of_q: bool, args: tuple) -> Array:
-    """Apply a joint-interface function to all joints; ``args`` are (array, is it laid out as q).
+    """Apply a function of the joint kinds to all joints.
 
-    Reverse mode keeps the arguments alone: a rotation's functions take a hundred short steps, and
-    storing each in every step of a rollout costs more than computing them again.
+    ``args`` are pairs of an array and whether it is laid out as q. Reverse mode keeps only these
+    arguments: the functions of a rotation take a hundred short steps, and storing each of them in
+    every step of a rollout costs more than computing them again.
     """
     parts = []
     for group, _, q_index, v_index, _ in _groups(model):
@@ -74,9 +75,11 @@ def _per_joint(model: Model, name: str, of_q: bool, args: tuple) -> Array:
 def integrate(model: Model, q: Float[Array, " nq"], dv: Float[Array, " nv"]) -> Float[Array, " nq"]:
     """``q ⊕ dv``: move along the tangent ``dv`` (a velocity times a time), exactly on the manifold.
 
+    Source: Müller §7, the exponential of each joint's group. Derivatives are those of autodiff.
+
     Args:
         model: the robot.
-        q: configuration; quaternions need not be normalised, those returned are.
+        q: configuration; its quaternions need not be normalized. Returned quaternions are.
         dv: tangent step, the body-fixed twist for a free joint (rad, m).
     """
     return _per_joint(model, "plus", True, ((q, True), (dv, False)))
@@ -87,7 +90,10 @@ def integrate(model: Model, q: Float[Array, " nq"], dv: Float[Array, " nv"]) -> 
 def difference(
     model: Model, q0: Float[Array, " nq"], q1: Float[Array, " nq"]
 ) -> Float[Array, " nv"]:
-    """``q1 ⊖ q0``: the shortest tangent with ``integrate(q0, difference(q0, q1)) = q1``."""
+    """``q1 ⊖ q0``: the shortest tangent with ``integrate(q0, difference(q0, q1)) = q1``.
+
+    Derivatives are those of autodiff.
+    """
     return _per_joint(model, "minus", False, ((q0, True), (q1, True)))
 
 
@@ -110,7 +116,10 @@ def displacement(
 def rate_from_velocity(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, " nq"]:
-    """The time derivative of the coordinates q when the velocity is v."""
+    """The time derivative of the coordinates q when the velocity is v.
+
+    Source: Kim (9)–(10) for a free joint. Derivatives are those of autodiff.
+    """
     return _per_joint(model, "rate", True, ((q, True), (v, False)))
 
 
@@ -119,7 +128,10 @@ def rate_from_velocity(
 def velocity_from_rate(
     model: Model, q: Float[Array, " nq"], dq: Float[Array, " nq"]
 ) -> Float[Array, " nv"]:
-    """The velocity v of an ambient q̇; inverse of :func:`rate_from_velocity` on the manifold."""
+    """The velocity v of an ambient q̇; inverse of :func:`rate_from_velocity` on the manifold.
+
+    Derivatives are those of autodiff.
+    """
     return _per_joint(model, "velocity", False, ((q, True), (dq, True)))
 
 
@@ -142,7 +154,7 @@ def chart_velocity(
 
 
 def coadjoint(model: Model, v: Float[Array, " nv"], p: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """``ad*_v p``: the rate of joint momenta constant in space, seen by the moving joint.
+    """``ad*_v p``: the rate of joint momenta that are constant in space, seen by the moving joint.
 
     Source: Müller (41); zero for joints of one degree of freedom.
     """
@@ -151,7 +163,7 @@ def coadjoint(model: Model, v: Float[Array, " nv"], p: Float[Array, " nv"]) -> F
 
 @checked
 def neutral(model: Model) -> Float[Array, " nq"]:
-    """The configuration with every joint at its origin (unit quaternions); limits are not asked."""
+    """The configuration with every joint at its origin (unit quaternions), whatever the limits."""
     q = np.zeros(model.nq)
     for group, _, q_index, _, _ in _groups(model):
         if group.nq > group.nv:

@@ -15,13 +15,13 @@ class Model(eqx.Module):
     """
 
     placement_R: Float[Array, "*b nb 3 3"]
-    """Joint frame in the parent body's frame at q = 0: rotation; gradients are tangent to SO(3)."""
+    """Rotation of the joint frame in the parent body's frame. Gradients are tangent to SO(3)."""
     placement_p: Float[Array, "*b nb 3"]
-    """Joint frame in the parent body's frame at q = 0: origin (m)."""
+    """Origin of the joint frame in the parent body's frame (m)."""
     axis: Float[Array, "*b nb 3"]
-    """Axis of a screw joint in the joint frame; only its direction matters. Else zero."""
+    """Axis of a screw joint in the joint frame; only its direction matters. Zero for others."""
     pitch: Float[Array, "*b nb"]
-    """Advance of a revolute or helical joint (m/rad). Not used by other kinds."""
+    """Advance of a revolute or helical joint (m/rad). Other kinds do not use it."""
     inertia: Float[Array, "*b nb 10"]
     """Ten inertial parameters in the body frame, see :mod:`rbd_jax.spatial.inertia`."""
     gravity: Float[Array, "*b 3"]
@@ -41,9 +41,9 @@ class Model(eqx.Module):
     effort_limit: Float[Array, "*b nv"]
     """Torque or force limits; inf where there is none. Not enforced."""
     frame_R: Float[Array, "*b nf 3 3"]
-    """Frames in their body's frame: rotation."""
+    """Rotations of the frames in their bodies."""
     frame_p: Float[Array, "*b nf 3"]
-    """Frames in their body's frame: origin (m)."""
+    """Origins of the frames in their bodies (m)."""
     topology: Topology = eqx.field(static=True)
     stiffness: Float[Array, "*b nv"] | None = None
     """Joint springs, a torque ``−stiffness · (q ⊖ rest)`` (N m/rad or N/m); None: no springs."""
@@ -72,7 +72,7 @@ class Model(eqx.Module):
 
     @property
     def joint_names(self) -> tuple[str, ...]:
-        """Names of the joints, one a body."""
+        """Names of the joints, one for each body."""
         return self.topology.joint_names
 
     @property

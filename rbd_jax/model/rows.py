@@ -7,7 +7,7 @@ from jaxtyping import Array
 
 
 def take_rows(x: Array, index: np.ndarray) -> Array:
-    """``x[index]`` for a static index, a slice or nothing at all where that is enough."""
+    """``x[index]`` for a static index; a slice of x, or x itself, where that is enough."""
     flat = index.reshape(-1)
     n = len(flat)
     if n and np.array_equal(flat, np.arange(flat[0], flat[0] + n)):
@@ -17,7 +17,7 @@ def take_rows(x: Array, index: np.ndarray) -> Array:
 
 
 def merge_rows(parts: list[tuple[np.ndarray, Array]], like: Array) -> Array:
-    """Put rows computed per group back in order: the inverse of :func:`take_rows`."""
+    """Put the rows of several groups back in order: the inverse of :func:`take_rows`."""
     if not parts:
         return like
     index = np.concatenate([i.reshape(-1) for i, _ in parts])

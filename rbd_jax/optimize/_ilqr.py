@@ -79,8 +79,8 @@ def ddp(
 
     Source: as :func:`ilqr`. The second derivatives come from
     :func:`rbd_jax.derivatives.forward_dynamics_hessian`. Departure: they are weighted by the
-    costates of the trajectory, which gives the exact Newton step of single shooting (Pantoja 1988), and not by the
-    slope of the value function. So all of them are evaluated in parallel.
+    costates of the trajectory, which gives the exact Newton step of single shooting (Pantoja 1988),
+    and not by the slope of the value function. So all of them are evaluated in parallel.
     """
     o = options(problem.model.dtype, max_steps, tol, regularization, progress)
     return _solve("ddp", problem, q0, v0, u, o, True, throw)
@@ -155,9 +155,8 @@ def roll(problem: Problem, q, v, u, k, K):
         i, qn, vn, un, k, K = row
         x = jnp.concatenate([difference(model, qn, q), v - vn])
         u = problem.clip(un + k + times(K, x))
-        total = total + problem.stage_cost(i, q, v, u)
-        q1, v1 = problem.step(i, q, v, u)
-        return (q1, v1, total), (q1, v1, u)
+        q1, v1, cost = problem.advance(i, q, v, u)
+        return (q1, v1, total + cost), (q1, v1, u)
 
     start = q[0], v[0], jnp.zeros((), q.dtype)
     rows = jnp.arange(problem.steps), q[:-1], v[:-1], u, k, K

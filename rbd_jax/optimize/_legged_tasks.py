@@ -158,7 +158,7 @@ def gait(
     ))  # fmt: skip
     goal = q0.at[:3].add(array(forward))
     final = StateCost(goal, array(np.full(model.nv, 5.0)), array(np.full(model.nv, 1.0)))
-    guess = {tuple(a): standing_torques(model, q0, contacts, a) for a in {tuple(a) for a in active}}
+    guess = {tuple(a): standing_torques(model, q0, contacts, a) for a in np.unique(active, axis=0)}
     u = array(np.stack([guess[tuple(a)] for a in active]))
     B, limit = array(np.eye(model.nv)[:, 6:]), model.effort_limit[6:]
     problem = LeggedProblem(

@@ -13,28 +13,12 @@ import numpy as np
 
 from ..io import build_model
 from ..model import JointSpec, LinkSpec, Model, RobotDescriptionError, RobotSpec
+from ..spatial.host import adjoint, hat, inverse, pose
 
 _TOLERANCE = 1e-6  # It accepts numbers that were rounded to float32.
 # Random axes in float32 and float64, up to 100 m away, need at most 0.4 of this.
 _ROUNDINGS = 4
 Rows = Sequence[Any] | np.ndarray
-
-
-def adjoint(C: np.ndarray) -> np.ndarray:
-    """``Ad_C`` of a homogeneous matrix. Rows of screws become ``X @ adjoint(C).T``. (95)."""
-    R, r = C[:3, :3], C[:3, 3]
-    return np.block([[R, np.zeros((3, 3))], [_hat(r) @ R, R]])
-
-
-def _hat(r: np.ndarray) -> np.ndarray:
-    x, y, z = r
-    return np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=float)
-
-
-def _pose(R: np.ndarray, p: np.ndarray) -> np.ndarray:
-    C = np.eye(4)
-    C[:3, :3], C[:3, 3] = R, p
-    return C
 
 
 def _matrices(name: str, C: Any, n: int, size: int = 4) -> np.ndarray:
@@ -72,10 +56,6 @@ def _parents(n: int, parents: Sequence[int] | None) -> list[int]:
     if any(not -1 <= p < i for i, p in enumerate(up)):
         raise RobotDescriptionError(f"parents {up}: every parent must come before its children")
     return up
-
-
-def _inverse(C: np.ndarray) -> np.ndarray:
-    return _pose(C[:3, :3].T, -C[:3, :3].T @ C[:3, 3])
 
 
 def _screws(X: Rows, poses: np.ndarray | None = None) -> tuple[list[np.ndarray], float]:
@@ -126,13 +106,13 @@ def _joint_of_screws(
         w, v = w / turning, v / turning
         pitch = float(w @ v)
         kind = "revolute" if abs(pitch) < rounding else "helical"
-        return {"kind": kind, "axis": w, "pitch": pitch}, _pose(np.eye(3), np.cross(w, v))
+        return {"kind": kind, "axis": w, "pitch": pitch}, pose(np.eye(3), np.cross(w, v))
     if len(X) == 3 and np.abs(w).max() < _TOLERANCE:
-        kind, D = "translation", _pose(v.T, np.zeros(3))
+        kind, D = "translation", pose(v.T, np.zeros(3))
     elif len(X) == 3:
-        kind, D = "spherical", _pose(w.T, center)
+        kind, D = "spherical", pose(w.T, center)
     elif len(X) == 6:
-        kind, D = "free", _pose(w[:3].T, 0.5 * np.cross(w[:3], v[:3]).sum(axis=0))
+        kind, D = "free", pose(w[:3].T, 0.5 * np.cross(w[:3], v[:3]).sum(axis=0))
     else:
         fail(f"it must have 1, 3 or 6 rows, got {len(X)}; model other joints as chains of these")
     R, S = D[:3, :3], {"translation": np.eye(6)[3:], "spherical": np.eye(6)[:3]}
@@ -150,12 +130,12 @@ def _link(name: str, M: np.ndarray) -> LinkSpec:
     md = np.array([M[2, 4], M[0, 5], M[1, 3]])
     d = md / m if m else md
     Theta = 0.5 * (M[:3, :3] + M[:3, :3].T)
-    shape = np.block([[Theta, m * _hat(d)], [-m * _hat(d), m * np.eye(3)]])
+    shape = np.block([[Theta, m * hat(d)], [-m * hat(d), m * np.eye(3)]])
     if np.abs(M - shape).max() > _TOLERANCE * (1 + np.abs(M).max()):
         raise RobotDescriptionError(
             f"inertia of {name!r} does not have the form [[Θ, m d×], [−m d×, m 1]] of Müller (40)"
         )
-    return LinkSpec(name, m, d, Theta + m * _hat(d) @ _hat(d))
+    return LinkSpec(name, m, d, Theta + m * hat(d) @ hat(d))
 
 
 def from_body_screws(
@@ -224,7 +204,7 @@ def _from_rows(
         parent = "base" if p < 0 else f"body{p + 1}"
         link = _link(f"link{i + 1}", inertia[i])
         links += [LinkSpec(f"body{i + 1}"), link]
-        frames.append(_inverse(D))  # the BFR in the body frame on the joint's axis
+        frames.append(inverse(D))  # the BFR in the body frame on the joint's axis
         extra: dict[str, Any] = joint_data[i] if joint_data else {}
         joints += [
             JointSpec(f"joint{i + 1}", parent=parent, child=f"body{i + 1}", R=place[:3, :3],
@@ -267,7 +247,7 @@ def from_spatial_screws(
     n = len(Y)
     home = _matrices("A", np.tile(np.eye(4), (n, 1, 1)) if A is None else A, n)
     up = _parents(n, parents)
-    back = [_inverse(a) for a in home]
+    back = [inverse(a) for a in home]
     rows, rounding = _screws(Y, home)
     X = [y @ adjoint(b).T for y, b in zip(rows, back, strict=True)]
     B = [a if p < 0 else back[p] @ a for a, p in zip(home, up, strict=True)]
@@ -301,5 +281,5 @@ def from_joint_screws(
     above, below = _matrices("S_parent", S_parent, n), _matrices("S_child", S_child, n)
     rows, rounding = _screws(Z, below)
     X = [z @ adjoint(s).T for z, s in zip(rows, below, strict=True)]
-    B = [s @ _inverse(c) for s, c in zip(above, below, strict=True)]
+    B = [s @ inverse(c) for s, c in zip(above, below, strict=True)]
     return _from_rows(X, rounding, B, inertia, parents, **options)

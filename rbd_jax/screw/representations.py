@@ -105,7 +105,7 @@ def jacobians(
         J = spatial.joint_screws(model, forward_kinematics(model, q))[None]
         J = jnp.broadcast_to(J, (model.nb, model.nv, 6))
     else:
-        R, r = ground.centred_poses(model, q)  # Only relative positions matter.
+        R, r = ground.centered_poses(model, q)  # Only relative positions matter.
         J = spatial.joint_screws(model, (R, r))[None]
         if representation == "hybrid":
             J = shift(-r[:, None], J)

@@ -69,7 +69,7 @@ def system_factors(
         C = se3.compose(forward_kinematics(model, q), se3.inverse(home))
         blocks = jnp.broadcast_to(Ad_matrix(C)[None], (nb, nb, 6, 6))
         return _dense(jnp.where(moves, blocks, 0)), _screw_matrix(model, X)
-    R, r = ground.centred_poses(model, q)
+    R, r = ground.centered_poses(model, q)
     if representation == "hybrid":
         X = hybrid.joint_screws(model, R)
         d = r[None] - r[:, None]

@@ -74,8 +74,8 @@ def momentum_munthe_kaas(
     side is the external wrench alone. So the momentum of a free robot is a linear invariant, and
     every Runge–Kutta method keeps linear invariants. Without gravity and external wrenches the
     momentum :func:`rbd_jax.algorithms.spatial_momentum` changes by rounding only, for any step
-    length. Under gravity the linear momentum is exact. Energy is kept to the order of the tableau. Derivatives
-    are those of autodiff through the step, with the analytical rules of the dynamics.
+    length. Under gravity the linear momentum is exact. Energy is kept to the order of the tableau.
+    Derivatives are those of autodiff through the step, with the analytical rules of the dynamics.
 
     Source: Müller (36), (79) and §7.
 

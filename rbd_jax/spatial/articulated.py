@@ -1,6 +1,6 @@
 """Articulated-body inertias ``[[A, B], [Bᵀ, C]]`` as three 3×3 blocks ``(A, B, C)``.
 
-Unlike the inertia of a rigid body, ``C`` is no multiple of the identity: a hinged body resists a
+Unlike the mass of a rigid body, ``C`` is not a multiple of the identity: a hinged body resists a
 push in one direction more than in another. Source: Kim (42).
 """
 

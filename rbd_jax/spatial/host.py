@@ -45,6 +45,18 @@ def about(axis: np.ndarray, angle: float) -> np.ndarray:
     return np.eye(3) + np.sin(angle) * K + (1 - np.cos(angle)) * K @ K
 
 
+def rotation_of_quat(quat: np.ndarray) -> np.ndarray:
+    """The rotation matrix of a quaternion ``wxyz``, which need not be normalized."""
+    w, x, y, z = np.asarray(quat, dtype=float) / np.linalg.norm(quat)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
 def rotation_of_rpy(rpy: np.ndarray) -> np.ndarray:
     """``Rz(yaw) Ry(pitch) Rx(roll)``, URDF's rotation about fixed axes (rad)."""
     (sr, sp, sy), (cr, cp, cy) = np.sin(rpy), np.cos(rpy)

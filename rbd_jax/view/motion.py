@@ -45,7 +45,8 @@ def read_motion(model: Model, trajectory: Any = None) -> Motion:
         trajectory: None for the neutral configuration; an array of configurations (nq,), (T, nq)
             or (B, T, nq); anything with ``q`` and, if it moves, ``t`` (a
             :class:`rbd_jax.simulate.Trajectory`, a solution, a mapping), batched or not; or the
-            path of a ``.npz`` file as the commands ``rbd-jax rollout`` and ``rbd-jax optimize`` write it.
+            path of a ``.npz`` file as the commands ``rbd-jax rollout`` and ``rbd-jax optimize``
+            write it.
 
     Raises:
         ValueError: if the configurations are not those of this robot, are not finite, or the
