@@ -20,6 +20,7 @@ COMMANDS = {
     "memory": "peak memory and time of the gradient of a rollout, with and without the rules",
     "single": "one call for one state: what the settings of JAX's runtime are worth",
     "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
+    "legged": "trot, walk, jump of HyQ, squat of Talos: multiple shooting against Crocoddyl",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
     "formulations": "formulations, frames, factorizations, sizes of batches: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",

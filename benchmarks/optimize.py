@@ -1,4 +1,4 @@
-"""Trajectory optimisation: iLQR against Crocoddyl, and two ways to run a Riccati sweep."""
+"""Trajectory optimization: iLQR against Crocoddyl, and two ways to run a Riccati sweep."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ TASKS = {
     "reach": (rbd.optimize.tasks.reach, ("ur5", "panda"), 60),
     "reorient": (rbd.optimize.tasks.reorient, ("hyq",), 40),
 }
-LIMITS = {"max_iterations": 200, "tol": 1e-12}
+LIMITS = {"max_steps": 200, "tol": 1e-12}
 
 
 def task_of(name: str, robot: str, steps: int):
@@ -94,7 +94,7 @@ def _solvers(task, batch: int) -> tuple[Program, Program, float, int, int]:
 
     def solve(q0, task):
         s = opt.ilqr(task.problem, q0, task.v0, task.u, throw=False, **LIMITS)
-        return s.cost, s.iterations, s.result == opt.RESULTS.successful
+        return s.cost, s.steps, s.result == opt.RESULTS.successful
 
     m = task.problem.model
     noise = 0.02 * jax.random.normal(jax.random.key(0), (batch, m.nv), m.dtype)

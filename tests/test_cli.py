@@ -81,13 +81,16 @@ def test_check_fails_on_a_singular_robot(tmp_path):
 
 def test_demo_of_a_robot_without_moving_joints():
     result = run("demo", "--robot", "sample:chain:0")
-    assert result.exit_code != 0 and "no moving joints: nothing to simulate" in result.output
+    assert (
+        result.exit_code != 0
+        and "no moving joints, so there is nothing to simulate" in result.output
+    )
 
 
 def test_check_of_a_robot_without_moving_joints():
     result = run("check", "sample:chain:0")
     assert result.exit_code == 0, result.output
-    assert "no moving joints: nothing to check" in result.output
+    assert "no moving joints, so there is nothing to check" in result.output
 
 
 @pytest.mark.parametrize(
@@ -129,7 +132,7 @@ def test_demo(tmp_path, precision):
                  "--iterations", 1, "--output", picture, precision)  # fmt: skip
     assert result.exit_code == 0, result.output
     assert picture.read_bytes()[:4] == b"\x89PNG"
-    for text in ("forward dynamics a second", "central differences", "compile s", "pass"):
+    for text in ("forward dynamics per second", "central differences", "compile time (s)", "pass"):
         assert text in result.output
 
 
@@ -162,7 +165,8 @@ def test_extras_are_missed_in_one_line():
 def test_the_library_does_not_import_the_extras():
     code = (
         "import sys, rbd_jax\n"
-        "extras = {'typer', 'rich', 'matplotlib', 'pinocchio', 'mujoco', 'optax'}\n"
+        "extras = {'typer', 'rich', 'matplotlib', 'pinocchio', 'mujoco', 'optax', 'viser'}\n"
+        "extras |= {'trimesh', 'websockets'}\n"
         "extras &= set(sys.modules)\n"
         "assert not extras, extras"
     )
@@ -199,9 +203,23 @@ def test_optimize_saves_the_solution(tmp_path):
     assert saved["q"].shape == (41, 2) and saved["u"].shape == (40, 1)
     assert np.isfinite(saved["history_cost"]).all()
     assert picture.read_bytes()[:4] == b"\x89PNG"
-    result = run("optimize", "cart-pole", "--steps", 40, "--max-iterations", 1, "--output", out)
+    result = run("optimize", "cart-pole", "--steps", 40, "--max-steps", 1, "--output", out)
     assert result.exit_code == 1
-    assert "not converged. The maximum number of iterations" in result.output
+    assert "not converged. The maximum number of steps" in result.output
+
+
+def test_view_writes_a_page(urdf, tmp_path):
+    pytest.importorskip("viser")
+    import numpy as np
+
+    path, page = tmp_path / "swing.npz", tmp_path / "swing.html"
+    np.savez(path, t=np.linspace(0, 1, 3), q=np.zeros((5, 3, 1)), joint_names=["hinge"])
+    result = run("view", urdf, path, "--robots", 2, "--html", page, "--port", 18090)
+    assert result.exit_code == 0, result.output
+    assert "__VISER_EMBED_DATA__" in page.read_text()
+    result = run("view", "sample:double_pendulum", path, "--html", page)
+    assert result.exit_code == 2
+    assert "joints hinge…, but this robot has shoulder, elbow" in " ".join(result.output.split())
 
 
 @pytest.mark.slow
@@ -244,8 +262,8 @@ def test_optimize_takes_a_sample_that_always_floats(monkeypatch):
     [
         (("optimize", "reorient", "--robot", "sample:arm"), "sample 'arm' has no floating base"),
         (("optimize", "reach", "--robot", "sample:quadruped"), "robot 'quadruped' floats"),
-        (("optimize", "juggle"), "no task 'juggle'; there are: cart-pole"),
-        (("optimize", "cart-pole", "--robot", "talos"), "has a robot of its own"),
+        (("optimize", "juggle"), "no task 'juggle'; the tasks are: cart-pole"),
+        (("optimize", "cart-pole", "--robot", "talos"), "has its own robot"),
         (("optimize", "cart-pole", "--output", "no/such/file.npz"), "no folder no/such"),
         (("rollout", "sample:pendulum", "--stride", 7), "the stride 7 does not divide the 1000"),
         (("rollout", "sample:pendulum", "--integrator", "x"), "integrator must be one of"),

@@ -9,7 +9,7 @@ from support.helpers import assert_close, jit, quaternion_slices, random_state, 
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.simulate import Driven, VectorField, adaptive_rollout
+from rbd_jax.simulate import RESULTS, ControlledRobot, VectorField, adaptive_rollout
 
 diffrax = pytest.importorskip("diffrax")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -38,7 +38,7 @@ def test_agrees_with_rk4_and_stays_on_the_manifold():
 
     def smooth(m, acceleration, t, q, v, dt):  # the same field, in steps of fourth order
         a = lambda t, q, v: rbd.forward_dynamics(m, q, v, _policy(t, q, v))  # noqa: E731
-        return rbd.rk4(m, a, t, q, v, dt)
+        return rbd.simulate.rk4(m, a, t, q, v, dt)
 
     nothing = jnp.zeros((2000, model.nv))
     exact = quick_jit(
@@ -52,7 +52,7 @@ def test_agrees_with_rk4_and_stays_on_the_manifold():
 def test_the_field_is_tangent_and_pulls_quaternions_to_unit_length():
     model = samples.random_tree(4, kinds=("free", "spherical"))
     s = random_state(model)
-    field = quick_jit(lambda q: VectorField()(jnp.zeros(()), (q, s.v), Driven(model)))
+    field = quick_jit(lambda q: VectorField()(jnp.zeros(()), (q, s.v), ControlledRobot(model)))
     dq, dv = field(s.q)
     assert_close(dq, jit(rbd.rate_from_velocity)(model, s.q, s.v))
     assert_close(dv, jit(rbd.aba)(model, s.q, s.v, jnp.zeros(model.nv)), atol=1e-10)
@@ -76,7 +76,8 @@ def test_an_event_ends_the_motion_where_it_happens():
             root_finder=finder,
         )
     )(q)  # fmt: skip
-    assert bool(path.event_mask)
+    assert bool(path.event_mask) and bool(path.result == RESULTS.successful)
+    assert int(path.steps) == int(path.stats["num_steps"]) > 3
     assert bool(jnp.isinf(path.q[-1, 0])) and bool(jnp.isfinite(path.q[:2]).all())
     assert 0.9 < float(path.q[1, 0]) < 1.0
     _, q, v = path.end
@@ -104,6 +105,20 @@ def test_gradient_with_respect_to_state_and_robot_equals_differences():
     numeric = (many(x[None] + h * eye) - many(x[None] - h * eye)) / (2 * h)
     assert_close(g, numeric, atol=1e-5 * float(jnp.abs(g).max()))
     assert float(jnp.abs(g).min()) > 1e-6
+
+
+def test_the_result_says_how_the_integration_ended():
+    model = samples.pendulum()
+    one, ts = jnp.ones(1), jnp.linspace(0.0, 1.0, 2)
+
+    @quick_jit
+    def run(scale):  # steps that are rejected however short they are, if scale is infinite
+        push = lambda t, q, v: jnp.where(t > 0.5, scale, 0.0) * one  # noqa: E731
+        path = adaptive_rollout(model, one, one, push, ts, max_steps=100, throw=False)
+        return path.result == RESULTS.successful, path.result == RESULTS.max_steps_reached
+
+    assert [bool(x) for x in run(1.0)] == [True, False]
+    assert [bool(x) for x in run(jnp.inf)] == [False, True]
 
 
 def test_says_what_is_missing(monkeypatch):

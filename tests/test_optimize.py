@@ -19,7 +19,7 @@ SOLVERS = {
     "ddp": opt.ddp,
     "multiple_shooting": opt.multiple_shooting,
     "associative": partial(opt.multiple_shooting, riccati="associative"),
-    "single_shooting": partial(opt.single_shooting, max_iterations=3000),
+    "single_shooting": partial(opt.single_shooting, max_steps=3000),
 }
 
 FAST = ("ilqr",)  # the others compile longer
@@ -82,12 +82,12 @@ def test_solvers_agree_with_slsqp(reference, name):
     cost, u = reference
     s = compiled(name)(swing())
     assert bool(s.result == opt.RESULTS.successful)
-    print(name, int(s.iterations), "iterations", float(s.cost), cost)
+    print(name, int(s.steps), "steps", float(s.cost), cost)
     assert abs(float(s.cost) - cost) < (1e-6 if name == "single_shooting" else 1e-8) * cost
     # gradients under 1e-5 leave that much in controls whose curvature is dt w² = 5e-4
     np.testing.assert_allclose(s.u, u, atol=2e-2 if name == "single_shooting" else 1e-3)
     assert s.q.shape == (T + 1, 1) and s.K.shape == (T, 1, 2)
-    n = int(s.iterations)
+    n = int(s.steps)
     history = np.asarray(s.history.cost)
     assert np.isfinite(history[:n]).all() and np.isnan(history[n:]).all()
     if name == "single_shooting":  # the last point met, which is stationary, not the cheapest
@@ -100,7 +100,7 @@ def test_solvers_agree_with_slsqp(reference, name):
 @pytest.fixture(scope="module")
 def cart_pole():
     task = tasks.cart_pole(steps=60)
-    return task, jax.jit(lambda t: opt.ilqr(*t, max_iterations=300))(task)
+    return task, jax.jit(lambda t: opt.ilqr(*t, max_steps=300))(task)
 
 
 def _assert_slsqp_agrees(task, s):
@@ -108,7 +108,7 @@ def _assert_slsqp_agrees(task, s):
     limit = float(task.problem.upper.max())
     noise = 1e-3 * limit * jax.random.normal(jax.random.key(0), s.u.shape)
     cost, u = slsqp(task, task.problem.clip(s.u + noise))
-    print("ilqr", float(s.cost), int(s.iterations), "slsqp", cost)
+    print("ilqr", float(s.cost), int(s.steps), "slsqp", cost)
     assert abs(float(s.cost) - cost) < 1e-6 * cost
     np.testing.assert_allclose(s.u, u, atol=2e-2 * limit)
 
@@ -123,7 +123,7 @@ def test_cart_pole_swings_up_within_its_bounds_as_slsqp_would(cart_pole):
 @pytest.mark.slow
 def test_double_pendulum_swings_up_as_slsqp_would():
     task = tasks.double_pendulum(steps=60)
-    s = jax.jit(lambda t: opt.ddp(*t, tol=1e-12, max_iterations=400))(task)
+    s = jax.jit(lambda t: opt.ddp(*t, tol=1e-12, max_steps=400))(task)
     assert float(jnp.abs(s.q[-1] - jnp.array([jnp.pi, 0])).max()) < 0.05
     assert (jnp.abs(s.u).max(0) == task.problem.upper).all()
     _assert_slsqp_agrees(task, s)
@@ -153,7 +153,7 @@ def test_feedback_gains_keep_to_the_solution(cart_pole):
 def test_ddp_converges_quadratically():
     task = swing()
     s = jax.jit(lambda t: opt.ddp(*t, tol=1e-15))(task)
-    e = np.asarray(s.history.expected)[: int(s.iterations)]
+    e = np.asarray(s.history.expected)[: int(s.steps)]
     print(e)
     fast = [b / a for a, b in zip(e, e[1:], strict=False) if a < 1e-2 and b > 1e-14]
     assert min(fast) < 1e-4
@@ -258,7 +258,7 @@ def test_derivatives_of_what_is_no_solution_are_nan():
         def solve(weight):
             p = eqx.tree_at(lambda p: p.final.q_weight, task.problem, weight[None])
             u = jnp.where(good, s_good, jnp.cos(jnp.arange(T))[:, None])
-            s = opt.ilqr(p, task.q0, task.v0, u, max_iterations=3, throw=False)
+            s = opt.ilqr(p, task.q0, task.v0, u, max_steps=3, throw=False)
             return s.cost + jnp.sum(s.q), s.result == opt.RESULTS.successful
 
         _, push, fine = jax.linearize(solve, scale, has_aux=True)
@@ -284,7 +284,7 @@ def test_a_batch_of_256_swing_ups_from_random_starts():
     v0 = 0.5 * jax.random.normal(jax.random.key(1), (256, 2))
 
     def one(q, v):
-        s = opt.ilqr(task.problem, q, v, task.u, max_iterations=300, throw=False)
+        s = opt.ilqr(task.problem, q, v, task.u, max_steps=300, throw=False)
         return s.q[-1], s.u, s.result == opt.RESULTS.successful
 
     end, u, good = jax.jit(jax.vmap(one))(q0, v0)
@@ -297,16 +297,16 @@ def test_a_batch_of_256_swing_ups_from_random_starts():
 def test_results_say_how_it_ended_and_throw(capsys):
     task = swing()
     s = compiled("ilqr")(task._replace(u=jnp.nan * task.u))
-    assert bool(s.result == opt.RESULTS.nonfinite) and int(s.iterations) == 0
+    assert bool(s.result == opt.RESULTS.nonfinite) and int(s.steps) == 0
     seen = []
-    few = {"max_iterations": 2, "progress": lambda *x: seen.append([float(y) for y in x])}
+    few = {"max_steps": 2, "progress": lambda *x: seen.append([float(y) for y in x])}
 
     @jax.jit
     def solve(u):
         return opt.ilqr(*task._replace(u=u), throw=False, **few)
 
     s = solve(task.u)
-    assert bool(s.result == opt.RESULTS.max_iterations_reached) and int(s.iterations) == 2
+    assert bool(s.result == opt.RESULTS.max_steps_reached) and int(s.steps) == 2
     assert bool(jnp.isfinite(s.u).all())
     jax.effects_barrier()
     assert sorted(x[0] for x in seen) == [1, 2]
@@ -317,8 +317,8 @@ def test_results_say_how_it_ended_and_throw(capsys):
 
 @pytest.mark.slow
 def test_solvers_throw():
-    with pytest.raises(RuntimeError, match="maximum number of iterations was reached"):
-        jax.block_until_ready(opt.ilqr(*swing(), max_iterations=2).u)
+    with pytest.raises(RuntimeError, match="maximum number of steps was reached"):
+        jax.block_until_ready(opt.ilqr(*swing(), max_steps=2).u)
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from support.helpers import assert_close, random_state
 import rbd_jax as rbd
 from rbd_jax import optimize as opt
 from rbd_jax.optimize import _expansion as expansion
-from rbd_jax.optimize._solution import check
-from rbd_jax.simulate._integrators import INTEGRATORS
+from rbd_jax.optimize._solution import checked_arguments
+from rbd_jax.simulate import INTEGRATORS
 
 
 def _random_problem(integrator="semi_implicit_euler"):
@@ -211,7 +211,7 @@ def test_riccati_sweeps_solve_the_linear_quadratic_problem(T):
 def test_problems_say_what_is_wrong():
     model = rbd.samples.pendulum()
     cost = lambda *a: jnp.zeros(())  # noqa: E731
-    with pytest.raises(ValueError, match="say how many controls: nu="):
+    with pytest.raises(ValueError, match="pass the number of controls: nu="):
         opt.Problem(model, cost, cost, 0.1, 5, lambda m, t, q, v, u: u)
     for options, says in (
         ({"steps": 0}, "steps must be at least 1, got 0"),
@@ -220,7 +220,7 @@ def test_problems_say_what_is_wrong():
         ({"lower": jnp.ones(2)}, r"lower has shape \(2,\), expected \(1,\)"),
         ({"lower": 1, "upper": [0.5]}, "lower .* exceeds upper"),
         ({"integrator": "generalized_alpha"}, "'generalized_alpha' has a memory"),
-        ({"integrator": rbd.GeneralizedAlpha()}, "has a memory"),
+        ({"integrator": rbd.simulate.GeneralizedAlpha()}, "has a memory"),
         ({"integrator": "magic"}, "integrator must be one of"),
     ):
         with pytest.raises(ValueError, match=says):
@@ -236,13 +236,13 @@ def test_problems_say_what_is_wrong():
             plain(problem, one[None], one, u)
         with pytest.raises(ValueError, match=rf"{solver.__name__}: u is float32.*robot float64"):
             plain(problem, one, one, u.astype(jnp.float32))
-    with pytest.raises(ValueError, match="max_iterations must be at least 1"):
-        opt.ilqr(problem, one, one, u, max_iterations=0)
+    with pytest.raises(ValueError, match="max_steps must be at least 1"):
+        opt.ilqr(problem, one, one, u, max_steps=0)
     plain = inspect.unwrap(opt.multiple_shooting)
     with pytest.raises(ValueError, match=r"v has shape \(5, 1\), expected \(6, 1\)"):
         plain(problem, one, one, u, q=jnp.zeros((6, 1)), v=u)
     whole, end = opt.StateCost(one, one, one, one), opt.StateCost(one, one, one)
-    for wrong, says in (({"final": whole}, "leave u_weight away"), ({"stage": end}, "needs u_w")):
+    for wrong, says in (({"final": whole}, "leave u_weight out"), ({"stage": end}, "needs u_w")):
         problem = opt.Problem(**{"model": model, "stage": whole, "final": end, "dt": 0.1,
                                  "steps": 5, **wrong})  # fmt: skip
         with pytest.raises(ValueError, match=f"StateCost: .*{says}"):
@@ -262,7 +262,7 @@ def test_problems_take_numbers_of_any_kind():
     ):
         assert x.dtype == jnp.float32
         np.testing.assert_allclose(x, want, rtol=1e-7)
-    q, v, u = check("ilqr", p, [0, 0], np.zeros(2, np.float32), [[1.0, 2.0]] * 3)
+    q, v, u = checked_arguments("ilqr", p, [0, 0], np.zeros(2, np.float32), [[1.0, 2.0]] * 3)
     assert {x.dtype for x in (q, v, u)} == {jnp.dtype("float32")} and u.shape == (3, 2)
     assert p.step(0, q, v, u[0])[0].dtype == jnp.float32
     assert (
@@ -275,7 +275,7 @@ TAKEN = [n for n, f in INTEGRATORS.items() if not hasattr(f, "advance")]
 
 def _single(*state):
     """A method with memory, begun anew in each step."""
-    return rbd.GeneralizedAlpha()(*state)
+    return rbd.simulate.GeneralizedAlpha()(*state)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rbd_jax.optimize import tasks
 
 
 def _solve(task, solver=opt.ilqr, **options):
-    s = jax.jit(lambda t: solver(*t, max_iterations=400, **options))(task)
+    s = jax.jit(lambda t: solver(*t, max_steps=400, **options))(task)
     p = task.problem
     low, high = p.bounds()
     assert bool((s.u >= low[None]).all() and (s.u <= high[None]).all())
@@ -22,7 +22,7 @@ def _solve(task, solver=opt.ilqr, **options):
     how = {"integrator": p.integrator}
     path = jax.jit(lambda u: rbd.rollout(p.model, task.q0, task.v0, u, p.dt, **how))(torques)
     assert_close(path.q, s.q, atol=1e-9)
-    print(p.model.topology.name, int(s.iterations), "iterations, cost", float(s.cost))
+    print(p.model.topology.name, int(s.steps), "steps, cost", float(s.cost))
     return s
 
 

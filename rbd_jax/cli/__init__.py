@@ -1,17 +1,17 @@
-"""The command line, ``rbd-jax --help``. Needs the extra ``cli``."""
+"""The command line ``rbd-jax``. It needs the extra ``cli``."""
 
 import importlib.util
 import sys
 
-_NEEDS = ("typer", "rich", "matplotlib")
+_NEEDS = ("typer", "rich", "matplotlib", "optax")
 
 
 def main() -> None:
-    """Entry point of the ``rbd-jax`` command; says in one line what to install if it cannot run."""
+    """Entry point of the ``rbd-jax`` command. If a package is missing, it says what to install."""
     missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
     if missing:
         names = ", ".join(missing)
-        sys.exit(f'rbd-jax: {names} not installed; run: pip install "rbd-jax[cli]"')
+        sys.exit(f'rbd-jax: {names} not installed. Run: pip install "rbd-jax[cli]"')
     from ._app import app
 
     app()

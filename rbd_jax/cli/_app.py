@@ -1,4 +1,4 @@
-"""The typer application: its commands and what they share."""
+"""The typer application with all commands."""
 
 import typer
 
@@ -8,12 +8,13 @@ from .identify import identify
 from .info import info
 from .optimize import optimize
 from .rollout import rollout
+from .view import view
 
 app = typer.Typer(
-    help="rbd_jax, differentiable rigid-body dynamics for JAX, from the command line.",
+    help="rbd_jax: differentiable rigid-body dynamics for JAX.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, info, check, rollout, optimize, identify):
+for command in (demo, info, check, rollout, optimize, identify, view):
     app.command()(command)

@@ -13,13 +13,13 @@ import rbd_jax as rbd
 from ..model import Model
 from ._show import Check
 
-forward_dynamics = getattr(rbd, "forward_dynamics", rbd.aba)
-inverse_dynamics = getattr(rbd, "inverse_dynamics", rbd.rnea)
+forward_dynamics = rbd.forward_dynamics
+inverse_dynamics = rbd.inverse_dynamics
 EPS = float(np.finfo(np.float64).eps)
 
 
 class State(NamedTuple):
-    """What the identities are evaluated at; ``tau`` is the torque of the motion (q, v, a)."""
+    """A state at which identities are evaluated; ``tau`` is the torque of the motion (q, v, a)."""
 
     q: Array
     v: Array
@@ -29,7 +29,7 @@ class State(NamedTuple):
 
 @eqx.filter_jit
 def random_states(model: Model, n: int, seed: int) -> State:
-    """States with a leading axis: configurations within the limits, v and a normal."""
+    """``n`` random states: configurations within the limits, v and a normally distributed."""
 
     def one(key):
         kq, kv, ka = jax.random.split(key, 3)
@@ -41,9 +41,10 @@ def random_states(model: Model, n: int, seed: int) -> State:
 
 
 def error(actual, expected, scale=None) -> float:
-    """Largest difference relative to the largest number expected (or ``scale``), a row at a time.
+    """Greatest relative difference of all rows.
 
-    NaN if there is a NaN.
+    In each row, the greatest difference is divided by the greatest expected number, or by the
+    greatest entry of ``scale``. The result is NaN if any difference is NaN.
     """
     x, y = (np.asarray(z, dtype=np.float64) for z in (actual, expected))
     x, y = x.reshape(len(x), -1), y.reshape(len(y), -1)
@@ -52,7 +53,7 @@ def error(actual, expected, scale=None) -> float:
 
 
 def identities(model: Model, n: int, seed: int) -> list[Check]:
-    """All identities, at ``n`` random states."""
+    """Check all identities at ``n`` random states."""
     state = random_states(model, n, seed)
     checks, condition = _mass_matrix(model, state)
     return [*checks, *_dynamics(model, state, condition), *_energy(model, state), gradient(model)]
@@ -68,7 +69,7 @@ def _mass_matrix(model: Model, state: State) -> tuple[list[Check], float]:
         Check("M = Mᵀ", error(M, M.swapaxes(1, 2)), 1e-12),
         Check("M is positive definite", -lowest, 0.0, f"lowest eigenvalue, scaled: {lowest:.2g}"),
         Check("condition number of M", condition, None),
-        Check("… scaled to a unit diagonal", after, None),
+        Check("condition number of M with its diagonal scaled to 1", after, None),
     ], after
 
 
@@ -88,7 +89,7 @@ def _dynamics(model: Model, state: State, condition: float) -> list[Check]:
     return [
         Check("M a + h = ID(a)", error(sum_, state.tau, size), 1e-10),
         Check("ID(FD(τ)) = τ", error(tau, state.tau, size), 1e-10),
-        Check("FD(ID(a)) = a", error(a, state.a), limit, "limit grows with the condition"),
+        Check("FD(ID(a)) = a", error(a, state.a), limit, "limit grows with the condition number"),
     ]
 
 
@@ -108,17 +109,17 @@ def _energy(model: Model, state: State) -> list[Check]:
 
     half, T, gradient, g, power, terms = evaluate(model, state)
     weight = np.abs(g).max(1) + float(rbd.total_mass(model)) * 1e-3
-    given = sum(np.sum(x, axis=1) for x in terms)
+    expected_power = sum(np.sum(x, axis=1) for x in terms)
     size = sum(np.sum(np.abs(x), axis=1) for x in terms)
     return [
         Check("½ vᵀ M v = kinetic energy", error(half, T), 1e-11),
         Check("gravity torque = ∂V/∂q", error(g, gradient, weight), 1e-11),
-        Check("Ė = τᵀv − damping", error(power, given, size), 1e-10, "power balance"),
+        Check("Ė = τᵀv − damping", error(power, expected_power, size), 1e-10, "power balance"),
     ]
 
 
 def gradient(model: Model, seed: int = 1, h: float = 1e-4) -> Check:
-    """Reverse mode through forward dynamics against a difference of fourth order."""
+    """Compare reverse mode through forward dynamics with a difference of fourth order."""
     s = jax.tree.map(lambda x: x[0], random_states(model, 1, seed))
 
     def f(x):
@@ -136,11 +137,11 @@ def gradient(model: Model, seed: int = 1, h: float = 1e-4) -> Check:
     exact = sum(float(jnp.sum(g * d)) for g, d in zip(exact, along, strict=True))
     difference = central(eqx.filter_jit(jax.vmap(f)), at, along, h)
     value = abs(exact - difference) / max(abs(difference), 1e-12)
-    return Check("∂FD/∂(q, v, τ, masses)", value, 1e-6, "reverse mode, central differences")
+    return Check("∂FD/∂(q, v, τ, masses)", value, 1e-6, "reverse mode against central differences")
 
 
 def central(batched, at, along, h: float) -> float:
-    """Derivative of a batched scalar function along a direction, fourth order in ``h``."""
+    """Derivative of a batched scalar function in a direction, by a difference of fourth order."""
     steps = h * np.array([1.0, -1.0, 2.0, -2.0])
     rows = jax.tree.map(lambda x, d: jnp.stack([x + e * d for e in steps]), at, along)
     return float(np.asarray(batched(rows)) @ np.array([8.0, -8.0, -1.0, 1.0]) / (12 * h))

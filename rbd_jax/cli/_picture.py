@@ -1,4 +1,4 @@
-"""The demo's picture: the flight, the fan of the batch, what is conserved, and the gradients."""
+"""The picture of the demo: the motion, the batch, the conserved quantities and the gradients."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..model import Model
-from ._skeleton import place, project, sticks
+from ..view.skeleton import place, project, sticks
 
 INK, GRID, BLUE, ORANGE, TEAL = "#1b2333", "#d9dee8", "#3462c8", "#e4572e", "#1f9e89"
 
 
-class Story(NamedTuple):
+class PictureData(NamedTuple):
     """Everything the picture shows, as NumPy arrays."""
 
     model: Model
@@ -19,28 +19,28 @@ class Story(NamedTuple):
     facts: str
     t: np.ndarray
     before: np.ndarray
-    """q of the flight before the gradient steps, (T+1, nq)."""
+    """q of the motion before the gradient steps, (T+1, nq)."""
     after: np.ndarray
-    """… and after them."""
+    """q of the motion after the gradient steps, (T+1, nq)."""
     costs: list[float]
     paths: np.ndarray
-    """Position of one point for each robot of the batch, (B, T+1, 3)."""
+    """Path of one point of each robot of the batch, (B, T+1, 3)."""
     fan: np.ndarray
-    """One number over time for each robot of the batch, (B, T+1)."""
+    """One curve for each robot of the batch, (B, T+1)."""
     fan_label: str
     fan_lines: tuple[np.ndarray, np.ndarray]
     drifts: dict[str, np.ndarray]
-    """Relative drift of what physics conserves, (B, K) each …"""
+    """Relative errors of the conserved quantities, (B, K) each."""
     drift_t: np.ndarray
-    """… at these times, (K,)."""
+    """Times of the relative errors, (K,)."""
     du: np.ndarray
     """Gradient with respect to the torques, (T, nv)."""
     dmass: np.ndarray
-    """Change of the cost when a body grows by 1 % in mass, (nb,)."""
+    """Change of the cost if the mass of a body grows by 1 %, (nb,)."""
 
 
-def save(story: Story, path: Path) -> None:
-    """Draw the story and write it as a PNG."""
+def save(data: PictureData, path: Path) -> None:
+    """Draw the picture and save it as a PNG."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -57,33 +57,32 @@ def save(story: Story, path: Path) -> None:
         rows = figure.add_gridspec(2, 1, height_ratios=(1.75, 1), hspace=0.1,
                                    left=0.045, right=0.985, top=0.915, bottom=0.065)  # fmt: skip
         columns = rows[1].subgridspec(1, 5, wspace=0.26, width_ratios=(1, 1, 1.25, 0.3, 1))
-        _scene(figure.add_subplot(rows[0]), story)
+        _scene(figure.add_subplot(rows[0]), data)
         panels = (_fan, _drift, _torques, _masses)
         for k, draw in enumerate(panels):
-            draw(figure.add_subplot(columns[k if k < 3 else 4]), story)
-        figure.text(0.03, 0.966, story.title, fontsize=19, fontweight="bold")
-        figure.text(0.03, 0.939, story.facts, fontsize=11, color="#59627a")
+            draw(figure.add_subplot(columns[k if k < 3 else 4]), data)
+        figure.text(0.03, 0.966, data.title, fontsize=19, fontweight="bold")
+        figure.text(0.03, 0.939, data.facts, fontsize=11, color="#59627a")
         figure.savefig(path)
         plt.close(figure)
 
 
-def _scene(ax, story: Story) -> None:
-    parts = sticks(story.model)
-    n = len(story.t)
+def _scene(ax, data: PictureData) -> None:
+    parts = sticks(data.model)
+    n = len(data.t)
     phases = np.linspace(0, n - 1, 8).astype(int)
-    spread = np.ptp(story.before[:, 0]) if story.model.topology.kinds[0] == "free" else 0.0
-    bodies = place(story.model, parts, story.before[phases])
-    landed = place(story.model, parts, story.after[-1:])[0]
+    spread = np.ptp(data.before[:, 0]) if data.model.topology.kinds[0] == "free" else 0.0
+    bodies = place(data.model, parts, data.before[phases])
+    landed = place(data.model, parts, data.after[-1:])[0]
     height = np.ptp(bodies[0, ..., 2]) + 0.2
     pull = np.zeros((len(phases), 3))
-    if spread < 0.6 * height * len(
-        phases
-    ):  # spread the phases out, as a stroboscope on a moving film does
-        pull[:, 0] = np.linspace(0, 1, len(phases)) * (0.6 * height * len(phases) - spread)
+    width = 0.6 * height * len(phases)
+    if spread < width:  # spread the poses out like a stroboscope on a moving film
+        pull[:, 0] = np.linspace(0, 1, len(phases)) * (width - spread)
     ground = min(bodies[..., 2].min(), landed[..., 2].min())
     stretch = np.interp(np.arange(n), phases, pull[:, 0])
     _ground(ax, bodies + pull[:, None, None], ground)
-    paths = story.paths.copy()
+    paths = data.paths.copy()
     paths[..., 0] += stretch
     _curves(ax, project(paths)[0], BLUE, 0.07, 0.8)
     widest = 17.0
@@ -97,10 +96,10 @@ def _scene(ax, story: Story) -> None:
     _sticks(ax, parts, landed + pull[-1], ORANGE, 1.0, 0.8 * widest)
     for k in range(len(phases)):
         x = project(bodies[k].mean((0, 1)) * [1, 1, 0] + [0, 0, ground] + pull[k])[0]
-        ax.annotate(f"{story.t[phases[k]]:.2f} s", x, (0, -22), textcoords="offset points",
+        ax.annotate(f"{data.t[phases[k]]:.2f} s", x, (0, -22), textcoords="offset points",
                     ha="center", fontsize=9, color="#59627a")  # fmt: skip
     end = project(landed + pull[-1])[0].reshape(-1, 2)
-    ax.annotate(f"after {len(story.costs) - 1} gradient\nsteps on the torques",
+    ax.annotate(f"after {len(data.costs) - 1} gradient\nsteps on the torques",
                 (end[:, 0].max(), end[:, 1].max()), (14, 2), textcoords="offset points",
                 color=ORANGE, fontsize=10, fontweight="bold", va="center")  # fmt: skip
     ax.set_aspect("equal")
@@ -126,7 +125,7 @@ def _ground(ax, points: np.ndarray, z: float) -> None:
 
 
 def _sticks(ax, parts, points: np.ndarray, color, alpha: float, widest: float) -> None:
-    """Sticks from far to near, each with a white rim; the far ones paler."""
+    """Draw sticks from far to near, each with a white rim. Far sticks are paler."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgb
 
@@ -155,27 +154,27 @@ def _curves(ax, lines: np.ndarray, color, alpha: float, width: float) -> None:
     ax.add_collection(LineCollection(list(lines), colors=[color], alpha=alpha, linewidths=width))
 
 
-def _fan(ax, s: Story) -> None:
+def _fan(ax, s: PictureData) -> None:
     lines = np.stack([np.broadcast_to(s.t, s.fan.shape), s.fan], axis=-1)
     _curves(ax, lines, BLUE, max(0.04, min(0.5, 20 / len(lines))), 0.8)
     ax.plot(s.t, s.fan_lines[0], color=INK, lw=1.8, label="before")
-    ax.plot(s.t, s.fan_lines[1], color=ORANGE, lw=1.8, label="optimised")
-    ax.set(title=f"{len(s.fan)} robots of different mass", xlabel="time s", ylabel=s.fan_label)
+    ax.plot(s.t, s.fan_lines[1], color=ORANGE, lw=1.8, label="optimized")
+    ax.set(title=f"{len(s.fan)} robots with different masses", xlabel="time s", ylabel=s.fan_label)
     ax.autoscale_view()
     ax.legend(frameon=False, loc="upper left")
 
 
-def _drift(ax, s: Story) -> None:
+def _drift(ax, s: PictureData) -> None:
     for (name, x), color in zip(s.drifts.items(), (BLUE, TEAL, ORANGE), strict=False):
         x = np.maximum(np.abs(x), 1e-17)
         low, middle, high = np.quantile(x, (0.05, 0.5, 0.95), axis=0)
         ax.fill_between(s.drift_t, low, high, color=color, alpha=0.18, lw=0)
         ax.semilogy(s.drift_t, middle, color=color, lw=1.6, label=name)
-    ax.set(title="what physics conserves", xlabel="time s", ylabel="relative drift, 5–95 %")
+    ax.set(title="conserved quantities", xlabel="time s", ylabel="relative error, 5–95 %")
     ax.legend(frameon=False, loc="lower right", fontsize=9)
 
 
-def _torques(ax, s: Story) -> None:
+def _torques(ax, s: PictureData) -> None:
     moved = np.flatnonzero(np.abs(s.du).max(0) > 0)
     g = s.du[:, moved].T if len(moved) else s.du.T
     top = np.quantile(np.abs(g), 0.995) or 1.0
@@ -186,12 +185,12 @@ def _torques(ax, s: Story) -> None:
     ax.set(title=f"∂ cost / ∂ torque: {g.size:,} numbers", xlabel="time s", ylabel="motor")
 
 
-def _masses(ax, s: Story) -> None:
+def _masses(ax, s: PictureData) -> None:
     top = np.argsort(-np.abs(s.dmass))[:10][::-1]
     ax.barh(range(len(top)), s.dmass[top], color=[ORANGE if x > 0 else BLUE for x in s.dmass[top]])
     ax.set_yticks(range(len(top)), [s.model.body_names[i] for i in top], fontsize=8)
     ax.axvline(0, color="#8a93a6", lw=0.8)
-    ax.set(title="∂ cost / ∂ mass of a body", xlabel="change for 1 % more mass")
+    ax.set(title="∂ cost / ∂ mass of a body", xlabel="change of the cost for 1 % more mass")
     ax.ticklabel_format(axis="x", style="sci", scilimits=(-2, 3))
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)

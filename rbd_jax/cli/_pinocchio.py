@@ -1,4 +1,4 @@
-"""Agreement with Pinocchio, when it is installed: the same URDF read and computed by both."""
+"""Comparison with Pinocchio, if it is installed: both libraries read the same URDF."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,9 +19,12 @@ NAME = "agreement with Pinocchio"
 
 
 def agreement(robot: Robot, floating_base: bool, n: int, seed: int) -> list[Check]:
-    """RNEA, CRBA and ABA of both libraries at random states; one line saying why if skipped."""
+    """Compare RNEA, CRBA and ABA of both libraries at random states.
+
+    If the comparison is not possible, the only check says why.
+    """
     if robot.path is None:
-        return [Check(NAME, None, None, "skipped: a sample has no URDF")]
+        return [Check(NAME, None, None, "skipped: a sample robot has no URDF")]
     if find_spec("pinocchio") is None:
         return [Check(NAME, None, None, "skipped: not installed (pip install pin)")]
     pin = import_module("pinocchio")
@@ -35,7 +38,8 @@ def agreement(robot: Robot, floating_base: bool, n: int, seed: int) -> list[Chec
 
 
 def _compare(pin, model: Model, other, layout, n: int, seed: int) -> list[Check]:
-    model = eqx.tree_at(lambda m: m.damping, model, jnp.zeros_like(model.damping))  # not in theirs
+    # Pinocchio's dynamics have no damping
+    model = eqx.tree_at(lambda m: m.damping, model, jnp.zeros_like(model.damping))
     states = random_states(model, n, seed)
 
     @jax.jit

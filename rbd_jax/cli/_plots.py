@@ -1,12 +1,12 @@
-"""Plots of motions and of optimised trajectories."""
+"""Plots of motions and of optimized trajectories."""
 
 from pathlib import Path
 
 import numpy as np
 
 from ..model import Model
+from ..view.skeleton import place, project, sticks
 from ._picture import BLUE, INK, ORANGE, TEAL
-from ._skeleton import place, project, sticks
 
 
 def _figure(columns: int):
@@ -22,13 +22,13 @@ def _figure(columns: int):
 
 
 def _joints(model: Model) -> list[tuple[str, int]]:
-    """Joints of one coordinate, and where it is in q."""
+    """The names of all joints with one coordinate, and its index in q."""
     slices = [(n, model.q_slice(n)) for n in model.joint_names]
     return [(n, s.start) for n, s in slices if s.stop - s.start == 1]
 
 
 def _strobe(ax, model: Model, q: np.ndarray, count: int = 8) -> None:
-    """The robot as sticks at some moments, from light to dark."""
+    """Draw the robot as sticks at ``count`` times, from light to dark."""
     parts = sticks(model)
     shown = q[np.linspace(0, len(q) - 1, count).astype(int)]
     ends = project(place(model, parts, shown))[0]
@@ -39,12 +39,12 @@ def _strobe(ax, model: Model, q: np.ndarray, count: int = 8) -> None:
             ax.plot(*segment.T, color=color, alpha=max(alpha, 0.4 if k == 0 else 0.0),
                     lw=1 + 3 * weight, solid_capstyle="round")  # fmt: skip
     ax.set_aspect("equal", adjustable="datalim")
-    ax.set(xticks=[], yticks=[], title="motion (start orange)")
+    ax.set(xticks=[], yticks=[], title="motion (start in orange)")
     ax.spines[["left", "bottom"]].set_visible(False)
 
 
 def motions(model: Model, t: np.ndarray, q: np.ndarray, v: np.ndarray, path: Path) -> None:
-    """Sticks of the first motion, its joints, and the speed of all motions."""
+    """Plot the first motion as sticks, its joints, and the speeds of all motions."""
     plt, figure, (scene, joints, speed) = _figure(3)
     _strobe(scene, model, q[0])
     for name, k in _joints(model)[:12]:
@@ -59,7 +59,7 @@ def motions(model: Model, t: np.ndarray, q: np.ndarray, v: np.ndarray, path: Pat
 
 
 def solution(problem, s, title: str, path: Path) -> None:
-    """Sticks, joints, controls within their bounds, and the cost over the iterations."""
+    """Plot the motion as sticks, the joints, the controls and the cost after each step."""
     plt, figure, (scene, joints, controls, costs) = _figure(4)
     t, q, u = (np.asarray(x) for x in (s.t, s.q, s.u))
     model = problem.model
@@ -75,10 +75,10 @@ def solution(problem, s, title: str, path: Path) -> None:
         if np.isfinite(b) and abs(b) < 2 * np.abs(u).max():
             controls.axhline(b, color=INK, lw=0.7, ls=":")
     controls.set(title="controls (bounds dotted)", xlabel="time s")
-    n = int(s.iterations)
+    n = int(s.steps)
     cost = np.asarray(s.history.cost)[:n]
     costs.semilogy(np.arange(n), cost, color=BLUE, lw=1.5)
-    costs.set(title="cost", xlabel="iteration")
+    costs.set(title="cost", xlabel="step of the solver")
     figure.suptitle(title, fontweight="bold", color=INK)
     figure.savefig(path, dpi=120)
     plt.close(figure)

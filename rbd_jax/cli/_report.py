@@ -1,4 +1,4 @@
-"""The report of an identification: tables in Markdown, plots in one PNG."""
+"""The report of an identification: tables in Markdown and one PNG with plots."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,8 +12,8 @@ from ._plots import _figure
 from ._show import machine
 
 
-class Findings(NamedTuple):
-    """What there is to report."""
+class ReportData(NamedTuple):
+    """Everything that the report shows."""
 
     robot: str
     data: str
@@ -21,7 +21,7 @@ class Findings(NamedTuple):
     fit: Any
     base: Any
     closed: Any
-    """The unconstrained estimate of base parameters, None if the data do not show all."""
+    """The unconstrained estimate of the base parameters; None if the data do not determine all."""
     terms: tuple[str, ...]
     excited: int
     samples: int
@@ -29,9 +29,11 @@ class Findings(NamedTuple):
     before: np.ndarray
     """Torque error of the nominal robot on held-out data, (nv,)."""
     after: np.ndarray
+    """Torque error of the fitted robot on held-out data, (nv,)."""
     torques: np.ndarray
-    """Predicted by the fit on held-out data."""
+    """Torques that the fitted robot predicts on held-out data."""
     physical: np.ndarray
+    """Whether the inertia of each body is physically consistent, (nb,)."""
 
 
 def _dof_names(model: Model) -> list[str]:
@@ -43,37 +45,37 @@ def _dof_names(model: Model) -> list[str]:
     return names
 
 
-def _base_values(f: Findings) -> tuple[np.ndarray, np.ndarray]:
+def _base_values(f: ReportData) -> tuple[np.ndarray, np.ndarray]:
     """Base parameters of the nominal and of the fitted robot."""
     nominal, fitted = (f.base.B @ x for x in _values(f))
     return nominal, fitted
 
 
-def _values(f: Findings) -> tuple[np.ndarray, np.ndarray]:
+def _values(f: ReportData) -> tuple[np.ndarray, np.ndarray]:
     nominal, fitted = (np.asarray(linear_parameters(m, f.terms)) for m in (f.nominal, f.fit.model))
     return nominal, fitted
 
 
-def write(f: Findings, path: Path) -> Path:
-    """Write the report and its picture; returns the picture's path."""
+def write(f: ReportData, path: Path) -> Path:
+    """Write the report and its picture, and return the path of the picture."""
     picture = path.with_suffix(".png")
     _draw(f, picture)
     lines = [
         f"# Identification of {f.nominal.topology.name}",
         "",
-        f"Robot `{f.robot}`, data `{f.data}`: {f.samples} samples to fit, {f.test.shape[0]} held "
-        f"out. Learnt: {', '.join(f.terms)}. {machine()}.",
+        f"Robot `{f.robot}`, data `{f.data}`: {f.samples} samples for the fit, {f.test.shape[0]} "
+        f"held out. Learned: {', '.join(f.terms)}. {machine()}.",
         "",
         f"- The fit {'converged' if bool(f.fit.converged) else '**did not converge**'} in "
         f"{int(f.fit.steps)} steps.",
-        f"- {f.base.count} base parameters by structure, {f.excited} seen in the data.",
-        f"- Inertias: {'all physically consistent' if f.physical.all() else 'not all physical'}.",
+        f"- {f.base.count} base parameters by structure, {f.excited} determined by the data.",
+        f"- Inertias: {'all' if f.physical.all() else '**not all**'} physically consistent.",
         "",
         f"![plots]({picture.name})",
         "",
         "## Torque error on held-out data (rms; N m, N)",
         "",
-        "| joint | nominal | fitted | noise estimated in the fit |",
+        "| joint | nominal | fitted | noise of the fit |",
         "|---|---|---|---|",
     ]
     for name, *x in zip(_dof_names(f.nominal), f.before, f.after, f.fit.sigma, strict=True):
@@ -101,7 +103,7 @@ def write(f: Findings, path: Path) -> Path:
     return picture
 
 
-def _draw(f: Findings, path: Path) -> None:
+def _draw(f: ReportData, path: Path) -> None:
     plt, figure, (torques, bars, base) = _figure(3)
     joint = int(np.argmax(f.before))
     measured = np.asarray(f.test.tau)[:, joint]
@@ -128,7 +130,9 @@ def _draw(f: Findings, path: Path) -> None:
         base.plot((fitted - free) / scale, "o", ms=3, color=ORANGE, label="fitted, physical")
         base.plot((nominal - free) / scale, "o", ms=3, color=BLUE, label="nominal")
         base.set_yscale("symlog", linthresh=3)
-        base.set(title="base parameters less the unconstrained ones", ylabel="in deviations")
+        base.set(
+            title="base parameters minus the unconstrained estimate", ylabel="standard deviations"
+        )
         base.legend(frameon=False, fontsize=8)
     else:
         base.plot(nominal, "o", ms=3, color=BLUE, label="nominal")

@@ -1,4 +1,4 @@
-"""What the demo simulates: a robot thrown into a somersault, or an arm that swings and returns."""
+"""The motion of the demo: a robot is thrown into a somersault, or an arm swings and returns."""
 
 import re
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import rbd_jax as rbd
 from ..model import Model
 
 DT = 0.005
-SPEED = 18.0  # of the joints' control, rad/s
+SPEED = 18.0  # bandwidth of the joint controllers, rad/s
 POSTURES = {  # joint name pattern: (stretched, tucked), rad
     r"arm_left_1_": (-0.2, -0.3), r"arm_right_1_": (0.2, 0.3),
     r"arm_left_2_": (2.3, 0.9), r"arm_right_2_": (-2.3, -0.9),
@@ -27,27 +27,30 @@ POSTURES = {  # joint name pattern: (stretched, tucked), rad
 
 
 class Scenario(NamedTuple):
-    """A robot, a start, a motion for its joints and the gain of the law that follows it."""
+    """A robot, its initial state, a motion of its joints, and the controller that follows it."""
 
     model: Model
     q0: Float[Array, " nq"]
     v0: Float[Array, " nv"]
     move: Float[Array, " nv"]
-    """From the stretched posture to the tucked one, a tangent."""
+    """Tangent from the stretched posture to the tucked posture."""
     inertia: Float[Array, " nv"]
-    """What each motor moves when the others hold still: the gain of the law."""
+    """Inertia that each motor moves while the other joints are locked: the controller's gain."""
     driven: Float[Array, " nv"]
-    """1 where a motor is, 0 for the floating base."""
+    """1 for a degree of freedom with a motor, 0 for the floating base."""
     duration: Float[Array, ""]
 
     @property
     def floating(self) -> bool:
-        """Whether the robot flies."""
+        """Whether the robot has a floating base."""
         return self.model.topology.kinds[0] == "free"
 
 
 def prepare(model: Model, steps: int) -> Scenario:
-    """Posture, gains and throw for any robot; known names get a posture worth looking at."""
+    """Postures, gains and initial velocity for any robot.
+
+    Joints whose names are in ``POSTURES`` get the postures listed there.
+    """
     floating = model.topology.kinds[0] == "free"
     driven = np.ones(model.nv)
     driven[: 6 if floating else 0] = 0.0
@@ -55,21 +58,25 @@ def prepare(model: Model, steps: int) -> Scenario:
     move = np.asarray(rbd.difference(model, q0, tucked)) * driven
     M = np.asarray(rbd.crba(model, q0), dtype=np.float64)
     M_motors = np.diag(M) * driven
-    rotor = driven * (0.15 * M_motors + 0.01 * M_motors.max())  # geared rotors, not in URDFs
+    # the inertia of geared rotors, which URDF files do not contain
+    rotor = driven * (0.15 * M_motors + 0.01 * M_motors.max())
     model = eqx.tree_at(
         lambda m: (m.armature, m.damping),
         model,
         (model.armature + jnp.asarray(rotor, model.dtype), 0.0 * model.damping),
     )
     inertia = np.diag(M) + rotor
-    still = jnp.zeros((model.nv,), model.dtype)
+    zero = jnp.zeros((model.nv,), model.dtype)
     arrays = (jnp.asarray(x, model.dtype) for x in (move, inertia, driven, steps * DT))
-    s = Scenario(model, q0, still, *arrays)
+    s = Scenario(model, q0, zero, *arrays)
     return _throw(s) if floating else s
 
 
 def _postures(model: Model):
-    """The configurations stretched and tucked; for unknown names both are middling."""
+    """The stretched and the tucked configuration.
+
+    A robot whose joint names are not in ``POSTURES`` gets moderate joint angles.
+    """
     q = np.asarray(rbd.neutral(model), dtype=np.float64)
     low, high = np.asarray(model.position_lower), np.asarray(model.position_upper)
     stretched, tucked = q.copy(), q.copy()
@@ -86,9 +93,9 @@ def _postures(model: Model):
 
 
 def _throw(s: Scenario) -> Scenario:
-    """Throw so that the robot comes down after ``duration`` having nearly turned once.
+    """Initial velocity with which the robot lands after ``duration`` and has nearly turned once.
 
-    The pitch rate follows from the conserved angular momentum: ∫ L / I(t) dt is the angle turned.
+    The pitch rate follows from the conserved angular momentum L. The robot turns by ∫ L / I(t) dt.
     """
     model, T = s.model, s.duration
     pitch = jnp.zeros((model.nv,), model.dtype).at[1].set(1.0)
@@ -111,7 +118,10 @@ def _throw(s: Scenario) -> Scenario:
 
 
 def phase(s: Scenario, t):
-    """How far tucked (0 … 1 … 0) at time t, and its rate (1/s); smooth steps of fifth order."""
+    """How far the robot is tucked at time t, from 0 to 1 and back, and the rate (1/s).
+
+    The transitions are polynomials of fifth order.
+    """
 
     def step(a, b):
         x = jnp.clip((t / s.duration - a) / (b - a), 0.0, 1.0)
@@ -122,23 +132,23 @@ def phase(s: Scenario, t):
     return up - down, up_rate - down_rate
 
 
-def rollout(s: Scenario, q0, v0, u: Float[Array, "T nv"]) -> rbd.Trajectory:
-    """Follow the motion with a PD law plus the torques ``u``; the base is left to physics."""
+def rollout(s: Scenario, q0, v0, u: Float[Array, "T nv"]) -> rbd.simulate.Trajectory:
+    """Simulate the robot under a PD controller that follows the motion, plus the torques ``u``."""
     model = s.model
 
     def policy(t, q, v):
         k = jnp.round(t / DT).astype(jnp.int32)
         amount, rate = phase(s, t)
         target = rbd.integrate(model, s.q0, amount * s.move)
-        behind = rbd.difference(model, q, target)
-        wanted = SPEED**2 * behind + 2 * SPEED * (rate * s.move - v)
-        return s.driven * (s.inertia * wanted + u[k])
+        error = rbd.difference(model, q, target)
+        a = SPEED**2 * error + 2 * SPEED * (rate * s.move - v)
+        return s.driven * (s.inertia * a + u[k])
 
     return rbd.rollout(model, q0, v0, policy, DT, steps=u.shape[0], integrator=midpoint)
 
 
 def midpoint(model: Model, acceleration, t, q, v, dt):
-    """A step of the midpoint rule on the manifold: order 2, two evaluations, compiled once."""
+    """A step of the midpoint rule on the manifold, of order 2. The dynamics are compiled once."""
 
     def stage(at, h):
         a = acceleration(t, *at)
@@ -148,19 +158,23 @@ def midpoint(model: Model, acceleration, t, q, v, dt):
 
 
 def tip(model: Model, q: Float[Array, " nq"]) -> Float[Array, "3"]:
-    """Centre of mass of the body farthest from the root, counted in joints, in the world (m)."""
+    """Center of mass, in the world (m), of the body that is most joints away from the root."""
     last = int(np.argmax(model.topology.tree.depths))
     R, p = rbd.forward_kinematics(model, q)
     mass, moment = model.inertia[last, 0], model.inertia[last, 1:4]
     return p[last] + jnp.sum(R[last] * moment[None], axis=1) / mass
 
 
-def cost(s: Scenario, u: Float[Array, "T nv"]) -> tuple[Float[Array, ""], rbd.Trajectory]:
-    """How far from upright a thrown robot lands, or how far an arm's tip ends from a target."""
+def cost(s: Scenario, u: Float[Array, "T nv"]) -> tuple[Float[Array, ""], rbd.simulate.Trajectory]:
+    """Error at the end, plus a small cost of the torques.
+
+    For a thrown robot the error is its distance from upright, for an arm the distance of its tip
+    from a target.
+    """
     traj = rollout(s, s.q0, s.v0, u)
     if s.floating:
         R = rbd.forward_kinematics(s.model, traj.q[-1])[0]
-        miss = 1.5 - 0.5 * jnp.trace(R[0])  # 1 − cos of the angle from upright
+        miss = 1.5 - 0.5 * jnp.trace(R[0])  # 1 − cos of the angle between the base and upright
     else:
         target = tip(s.model, s.q0) + 0.1
         miss = jnp.sum((tip(s.model, traj.q[-1]) - target) ** 2)
@@ -168,7 +182,7 @@ def cost(s: Scenario, u: Float[Array, "T nv"]) -> tuple[Float[Array, ""], rbd.Tr
 
 
 def scatter(s: Scenario, batch: int, key) -> tuple[Array, Array, Array]:
-    """``batch`` robots that differ in the mass of every body, with throws that differ."""
+    """Inertias and initial states of ``batch`` robots with different masses and velocities."""
     model = s.model
     a, b, c = jax.random.split(key, 3)
     grow = jnp.exp(0.08 * jax.random.normal(a, (batch, model.nb, 1), model.dtype))
@@ -182,14 +196,16 @@ def scatter(s: Scenario, batch: int, key) -> tuple[Array, Array, Array]:
     return masses, jnp.broadcast_to(s.q0, (batch, model.nq)), v0
 
 
-DRIFTS = ("energy less the motors' work", "linear momentum", "angular momentum")
-HEADLINES = ("angle turned  °", "distance of the tip from its start  m")
+DRIFTS = ("energy minus work of the motors", "linear momentum", "angular momentum")
+HEADLINES = ("rotation (°)", "distance of the tip from its start (m)")
 
 
-def drifts(model: Model, traj: rbd.Trajectory, points: int = 20) -> tuple[Array, ...]:
-    """What stays zero: energy less work; momenta less their start and gravity's part, relative.
+def drifts(model: Model, traj: rbd.simulate.Trajectory, points: int = 20) -> tuple[Array, ...]:
+    """Relative errors of the conserved quantities.
 
-    At ``points`` times after the start, one after the other to keep the batch's memory small.
+    These are the energy minus the work of the motors, and the linear and angular momentum minus
+    their initial values and the part of gravity. They are computed at ``points`` times, one after
+    the other, which keeps the memory of a batch small.
     """
     at = sampled(traj.tau.shape[0], points)
 
@@ -201,23 +217,23 @@ def drifts(model: Model, traj: rbd.Trajectory, points: int = 20) -> tuple[Array,
     T, V, h = jax.lax.map(one, jnp.asarray([0, *at]))
     power = jnp.sum(traj.tau * 0.5 * (traj.v[1:] + traj.v[:-1]), axis=-1)
     work = DT * jnp.cumsum(power)[at - 1]
-    lost = (T + V - (T + V)[0])[1:] - work
-    lost = lost / (jnp.max(T) + jnp.finfo(T.dtype).tiny)
+    energy = (T + V - (T + V)[0])[1:] - work
+    energy = energy / (jnp.max(T) + jnp.finfo(T.dtype).tiny)
     if model.topology.kinds[0] != "free":
-        return (lost,)
+        return (energy,)
     fall = rbd.total_mass(model) * model.gravity[None] * traj.t[at][:, None]
     size = lambda x: jnp.sqrt(jnp.sum(x * x, axis=-1))  # noqa: E731
     linear = size(h[1:, 3:] - h[:1, 3:] - fall) / size(h[0, 3:])
-    return lost, linear, size(h[1:, :3] - h[:1, :3]) / size(h[0, :3])
+    return energy, linear, size(h[1:, :3] - h[:1, :3]) / size(h[0, :3])
 
 
 def sampled(steps: int, points: int = 20) -> np.ndarray:
-    """The steps after which :func:`drifts` looks."""
+    """The steps after which :func:`drifts` computes the errors."""
     return np.unique(np.linspace(1, steps, points).astype(int))
 
 
 def landmark(s: Scenario, q: Float[Array, " nq"]) -> Float[Array, "3"]:
-    """The point whose path is drawn: centre of mass of a flyer, tip of an arm."""
+    """The point whose path is drawn: the center of mass of a floating robot, the tip of an arm."""
     if s.floating:
         return rbd.center_of_mass(s.model, q)
     return tip(s.model, q)
@@ -229,12 +245,12 @@ def _landmarks(s: Scenario, q: Float[Array, "B T nq"]):
 
 
 def landmarks(s: Scenario, q: np.ndarray) -> np.ndarray:
-    """The drawn point of a batch of trajectories, (B, T+1, 3)."""
+    """The paths of :func:`landmark` for a batch of trajectories, (B, T+1, 3)."""
     return np.asarray(_landmarks(s, jnp.asarray(q)))
 
 
 def headline(s: Scenario, q: np.ndarray) -> np.ndarray:
-    """One number over time for the fan: the angle turned (°), or the tip's distance (m)."""
+    """One curve for each robot: its rotation (°), or the distance of its tip from the start (m)."""
     if s.floating:
         w, y = q[..., 3], q[..., 5]
         return np.degrees(np.unwrap(2 * np.arctan2(y, w), axis=1))

@@ -1,4 +1,4 @@
-"""The console and the tables that the commands share."""
+"""The console, the tables and the progress displays of the commands."""
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from .._version import __version__
+from .. import __version__
 
 
 class Check(NamedTuple):
-    """One verified statement: passes if ``value <= limit``; a limit of None only informs."""
+    """A check that passes if ``value <= limit``. With a limit of None it only informs."""
 
     name: str
     value: float | None
@@ -24,18 +24,18 @@ class Check(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether it holds; NaN does not."""
+        """Whether the check passes. It does not if the value is NaN."""
         return self.limit is None or (self.value is not None and self.value <= self.limit)
 
 
 def console() -> Console:
-    """A console wide enough for the tables when the output is a file."""
+    """A console. If the output is a file, it is wide enough for the tables."""
     plain = Console()
     return plain if plain.is_terminal else Console(width=150)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence], left: int = 1) -> Table:
-    """A rich table: the first ``left`` columns to the left, the others to the right."""
+    """A rich table. The first ``left`` columns are aligned to the left, the others to the right."""
     out = Table(title=title, title_justify="left", title_style="bold", header_style="bold cyan")
     for i, column in enumerate(columns):
         out.add_column(column, justify="left" if i < left else "right", overflow="fold")
@@ -45,7 +45,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence], left: in
 
 
 def check_table(title: str, checks: Sequence[Check]) -> Table:
-    """Checks with pass or fail and their numbers."""
+    """A table of checks with their values, limits and verdicts."""
 
     def row(c: Check):
         value = "" if c.value is None else f"{c.value:.2g}"
@@ -60,12 +60,12 @@ def check_table(title: str, checks: Sequence[Check]) -> Table:
 
 
 def numbers(x, digits: int = 3) -> str:
-    """A short vector: ``0.1 0 −2``."""
+    """The text of a short vector, for example ``0.1 0 -2``."""
     return " ".join(f"{v:.{digits}g}" for v in np.atleast_1d(np.asarray(x)) + 0.0)
 
 
 def machine() -> str:
-    """Versions and device in one line."""
+    """The versions and the device, in one line."""
     device = jax.devices()[0]
     kind = platform.machine() if device.platform == "cpu" else device.device_kind
     return f"rbd_jax {__version__}, jax {jax.__version__}, {device.platform} ({kind})"
@@ -73,7 +73,7 @@ def machine() -> str:
 
 @contextmanager
 def progress_bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar with the time that is left; gives the function that moves it on."""
+    """A progress bar with the remaining time; yields the function that advances it."""
     with Progress(console=console()) as bar:
         task = bar.add_task(text, total=total)
         yield lambda n: bar.advance(task, n)
@@ -81,6 +81,6 @@ def progress_bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def live_line(out: Console, text: str) -> Iterator[Callable[[str], None]]:
-    """A spinner with a line that may be changed from a compiled program."""
+    """A spinner with one line of text; yields the function that changes the text."""
     with out.status(text) as status:
         yield lambda line: status.update(line)

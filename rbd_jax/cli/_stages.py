@@ -1,4 +1,4 @@
-"""The demo's stages: each does one thing, keeps what the picture needs, returns a line to print."""
+"""The stages of the demo. Each one stores what the picture needs and returns a line to print."""
 
 import time
 from collections.abc import Callable
@@ -9,24 +9,25 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import rbd_jax as rbd
 
 from . import _scenario as scenario
 from ._identities import central, error, forward_dynamics, inverse_dynamics, random_states
-from ._picture import Story, save
+from ._picture import PictureData, save
 from ._pinocchio import agreement
 from ._robots import Robot
 from ._show import Check, machine
 
 
 def cast(tree, dtype: str):
-    """Every floating-point array of a tree in another precision."""
+    """The same tree with every floating-point array in another precision."""
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
 
 
 def timed(f: Callable, *args, repeats: int = 1):
-    """Outputs of a jitted function, its compile time and its best run time, both in seconds."""
+    """The outputs of a function, its compile time and its best run time (s)."""
     start = time.perf_counter()
     compiled = jax.jit(f).lower(*args).compile()
     compile_time = time.perf_counter() - start
@@ -40,7 +41,7 @@ def timed(f: Callable, *args, repeats: int = 1):
 
 
 class Stages:
-    """Runs the demo; the results of one stage are attributes that the next ones read."""
+    """The demo. A stage stores its results in attributes that later stages read."""
 
     def __init__(self, robot: Robot, batch: int, steps: int, dtype: str, iterations: int):
         self.robot, self.batch, self.dtype, self.iterations = robot, batch, dtype, iterations
@@ -50,19 +51,19 @@ class Stages:
         self.throughput: list[tuple[str, str, str, str]] = []
 
     def all(self) -> list[tuple[str, Callable[[], str]]]:
-        """The stages in order, with what each does."""
+        """The stages in order, each with a text that says what it does."""
         B, T = self.batch, len(self.u)
         return [
-            (f"{B} rollouts of {T} steps, each robot with masses of its own", self.simulate),
+            (f"{B} rollouts of {T} steps, each with different masses", self.simulate),
             ("gradient of one rollout with respect to torques and model", self.differentiate),
             ("gradient against central differences", self.check_gradient),
-            (f"{self.iterations} gradient steps on the torques", self.optimise),
-            ("dynamics of the batch, one by one", self.time_functions),
-            ("Pinocchio on the same URDF", self.compare),
+            (f"{self.iterations} gradient steps on the torques", self.optimize),
+            ("timing of each function on the batch", self.time_functions),
+            ("comparison with Pinocchio on the same URDF", self.compare),
         ]
 
     def simulate(self) -> str:
-        """The batch: throws and masses differ, one compiled program."""
+        """Simulate the batch, in which initial velocities and masses differ, by one program."""
         s, u = cast((self.s, self.u), self.dtype)
 
         def batch(s, inertia, q0, v0, u):
@@ -85,10 +86,10 @@ class Stages:
             Check(f"{n} over the rollout", x, 0.02, f"median drift, dt {1e3 * scenario.DT:g} ms")
             for n, x in worst.items()
         ]
-        return f"{seconds:.2f} s, {evaluations / seconds:,.0f} forward dynamics a second"
+        return f"{seconds:.2f} s, {evaluations / seconds:,.0f} forward dynamics per second"
 
     def differentiate(self) -> str:
-        """Reverse mode through one flight: torques and every leaf of the model at once."""
+        """Reverse mode through one rollout, for the torques and every leaf of the model at once."""
 
         def cost(u, model, s):
             return scenario.cost(s._replace(model=model), u)
@@ -107,7 +108,7 @@ class Stages:
         return f"{self.u.size + leaves:,} derivatives in {1e3 * seconds:.0f} ms"
 
     def check_gradient(self) -> str:
-        """Along random directions of the torques, the masses and the lengths of the links."""
+        """Compare the gradient in random directions of torques, masses and lengths of links."""
         s, rng = self.s, np.random.default_rng(0)
         names = "torques", "masses", "link lengths"
 
@@ -137,14 +138,14 @@ class Stages:
             self.checks.append(Check(f"∂ cost / ∂ {name}", value, 1e-5, "central differences"))
         return ", ".join(f"{n} {c.value:.0e}" for n, c in zip(names, self.checks[-3:], strict=True))
 
-    def optimise(self) -> str:
-        """Adam on the torques; the model's gradient comes along and is left aside."""
-        u, m, w = self.u, jnp.zeros_like(self.u), jnp.zeros_like(self.u)
+    def optimize(self) -> str:
+        """Take gradient steps on the torques by Adam, scaled by the inertia that a motor moves."""
+        adam, length = optax.scale_by_adam(0.9, 0.99, 1e-12), 0.0075 * scenario.SPEED**2
+        u, memory = self.u, adam.init(self.u)
         g, self.after, best = self.du, self.before, self.costs[0]
-        for k in range(1, self.iterations + 1):
-            m, w = 0.9 * m + 0.1 * g, 0.99 * w + 0.01 * g * g
-            move = (m / (1 - 0.9**k)) / (jnp.sqrt(w / (1 - 0.99**k)) + 1e-12)
-            u = u - 0.0075 * scenario.SPEED**2 * self.s.inertia[None] * move
+        for _ in range(self.iterations):
+            direction, memory = adam.update(g, memory)
+            u = u - length * self.s.inertia[None] * jnp.asarray(direction)
             (J, traj), (g, _) = self.slope(u, self.s.model, self.s)
             self.costs.append(float(J))
             if J <= best:
@@ -152,19 +153,17 @@ class Stages:
         return f"cost {self.costs[0]:.4f} → {best:.2e}"
 
     def time_functions(self) -> str:
-        """Inverse and forward dynamics and their derivatives on random states of the batch."""
+        """Time inverse and forward dynamics and their derivatives on random states."""
         model = cast(self.s.model, self.dtype)
         states = random_states(model, self.batch, 1)
         calls = {
             "inverse dynamics": (inverse_dynamics, 2),
             "forward dynamics": (forward_dynamics, 3),
             "mass matrix (CRBA)": (lambda m, q, *_: rbd.crba(m, q), 2),
-            "FD derivatives": (getattr(rbd, "forward_dynamics_derivatives", None), 3),
+            "FD derivatives": (rbd.forward_dynamics_derivatives, 3),
         }
         a = None
         for name, (f, last) in calls.items():
-            if f is None:
-                continue
             args = model, states.q, states.v, states[last]
             out, compile_time, seconds = timed(jax.vmap(f, (None, 0, 0, 0)), *args, repeats=5)
             a = out if name == "forward dynamics" else a
@@ -175,7 +174,7 @@ class Stages:
         return f"{len(self.throughput) - 2} functions, best of 5"
 
     def compare(self) -> str:
-        """RNEA, CRBA and ABA against Pinocchio if it is there."""
+        """Compare RNEA, CRBA and ABA with Pinocchio, if it is installed."""
         floating = self.s.floating
         found = agreement(self.robot, floating and self.robot.path is not None, 8, 0)
         self.checks += found
@@ -186,19 +185,17 @@ class Stages:
         self.throughput.append((name, f"{rate:,.0f}", f"{each:.2f}", f"{compile_time:.1f}"))
 
     def draw(self, path: Path, name: str) -> None:
-        """Save the picture."""
+        """Draw the picture and save it."""
         s, model = self.s, self.s.model
         points = scenario.landmarks(s, self.q)
         shown = [np.asarray(x.q) for x in (self.before, self.after)]
         fan = scenario.headline(s, np.stack([*self.q, *shown]))
         rate = self.throughput[0][1]
-        story = Story(
+        data = PictureData(
             model=model,
-            title=f"rbd_jax: {name}, {model.nv} degrees of freedom, {self.batch} flights at once"
-            if s.floating
-            else f"rbd_jax: {name}, {model.nv} degrees of freedom, {self.batch} swings at once",
-            facts=f"{rate} forward dynamics a second ({self.dtype}, compile time apart).  "
-            f"Gradients against central differences to {self._worst():.0e}.  {machine()}",
+            title=f"rbd_jax: {name}, {model.nv} degrees of freedom, {self.batch} rollouts at once",
+            facts=f"{rate} forward dynamics per second ({self.dtype}, without compile time).  "
+            f"Gradients agree with central differences to {self._worst():.0e}.  {machine()}",
             t=np.asarray(self.before.t),
             before=shown[0],
             after=shown[1],
@@ -212,7 +209,7 @@ class Stages:
             du=np.asarray(self.du),
             dmass=0.01 * np.asarray(jnp.sum(self.dmodel.inertia * model.inertia, axis=1)),
         )
-        save(story, path)
+        save(data, path)
 
     def _worst(self) -> float:
         return max(c.value or 0.0 for c in self.checks if c.name.startswith("∂ cost"))

@@ -1,4 +1,4 @@
-"""``rbd-jax check``: does the physics of a robot hold together?"""
+"""``rbd-jax check``: check the identities of rigid-body dynamics on a robot."""
 
 from typing import Annotated
 
@@ -15,7 +15,11 @@ def check(
     states: Annotated[int, typer.Option(help="Number of random states.", min=1)] = 16,
     seed: Annotated[int, typer.Option(help="Seed of the random states.")] = 0,
 ) -> None:
-    """Verify the identities of rigid-body dynamics on a robot at random states, in float64."""
+    """Check the identities of rigid-body dynamics on a robot at random states, in float64.
+
+    If Pinocchio is installed, its results on the same URDF are compared too. The exit code is 1 if
+    a check fails.
+    """
     jax.config.update("jax_enable_x64", True)
     from ._identities import identities
     from ._pinocchio import agreement
@@ -25,7 +29,10 @@ def check(
     for text in loaded.warnings:
         out.print(f"[yellow]warning:[/] {text}", highlight=False)
     if model.nv == 0:
-        out.print(f"{model.topology.name} has no moving joints: nothing to check", highlight=False)
+        out.print(
+            f"{model.topology.name} has no moving joints, so there is nothing to check",
+            highlight=False,
+        )
         return
     with out.status("compiling and evaluating the identities …"):
         checks = identities(model, states, seed)

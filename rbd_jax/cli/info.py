@@ -1,4 +1,4 @@
-"""``rbd-jax info``: what a robot consists of."""
+"""``rbd-jax info``: the bodies, joints and totals of a robot."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ def info(
     robot: Annotated[str, typer.Argument(help=_robots.HELP)],
     floating_base: Annotated[bool, typer.Option(help="Free joint at the root link.")] = False,
 ) -> None:
-    """Tables of a robot's bodies and joints, its totals and what is odd about it."""
+    """Print tables of a robot's bodies, joints and totals, and the warnings of its description."""
     jax.config.update("jax_enable_x64", True)
     loaded = _robots.load(robot, floating_base)
     model, out = loaded.model, console()
@@ -73,5 +73,5 @@ def _totals(model: Model):
     yield "nq, nv", f"{model.nq}, {model.nv}"
     yield "depth of the tree", int(topo.tree.depths.max()) + 1 if model.nb else 0
     yield "mass", f"{float(total_mass(model)):.5g} kg"
-    yield "centre of mass at q = neutral", f"{numbers(center_of_mass(model, neutral(model)))} m"
-    yield "joints that mimic another", len(topo.mimics)
+    yield "center of mass at q = neutral", f"{numbers(center_of_mass(model, neutral(model)))} m"
+    yield "mimic joints", len(topo.mimics)

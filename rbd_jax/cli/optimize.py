@@ -1,4 +1,4 @@
-"""``rbd-jax optimize``: solve one of the ready tasks of trajectory optimisation."""
+"""``rbd-jax optimize``: solve one of the ready tasks of trajectory optimization."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -26,45 +26,53 @@ def optimize(
     task: Annotated[
         str, typer.Argument(help="cart-pole, double-pendulum, reach, reorient or quadrotor.")
     ],
-    solver: Annotated[Solver, typer.Option(help="How.")] = Solver.ilqr,
+    solver: Annotated[Solver, typer.Option(help="The solver.")] = Solver.ilqr,
     robot: Annotated[
-        str | None, typer.Option(help="For reach and reorient. " + _robots.HELP)
+        str | None, typer.Option(help="Robot for the tasks reach and reorient. " + _robots.HELP)
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Time steps of the horizon.", min=2)] = None,
-    max_iterations: Annotated[int, typer.Option(help="Limit of iterations.", min=1)] = 300,
-    tol: Annotated[float | None, typer.Option(help="Relative tolerance of the cost.")] = None,
-    output: Annotated[Path, typer.Option(help="t, q, v, u, K, history.")] = Path("optimize.npz"),
-    picture: Annotated[Path | None, typer.Option(help="Plot, a PNG. None by default.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Number of time steps of the horizon.", min=2)
+    ] = None,
+    max_steps: Annotated[int, typer.Option(help="Limit of steps of the solver.", min=1)] = 300,
+    tol: Annotated[
+        float | None, typer.Option(help="Tolerance of the solver, relative to the cost.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="File for t, q, v, u, K and the history.")] = Path(
+        "optimize.npz"
+    ),
+    picture: Annotated[
+        Path | None, typer.Option(help="File for a plot, a PNG. No plot by default.")
+    ] = None,
 ) -> None:
-    """Optimise a trajectory, showing the progress, and save it as NumPy arrays.
+    """Optimize a trajectory, show the progress, and save the trajectory as NumPy arrays.
 
-    The exit code is 1 if the solver does not converge; what it found is saved all the same.
+    The exit code is 1 if the solver does not converge. What it found so far is saved anyway.
     """
     jax.config.update("jax_enable_x64", True)
-    from .. import optimize as optimisers
+    from .. import optimize as solvers
     from ..optimize.tasks import TASKS
 
     output, picture = _robots.results(output, picture)
     if task not in TASKS:
-        _robots.fail(f"no task {task!r}; there are: {', '.join(TASKS)}")
+        _robots.fail(f"no task {task!r}; the tasks are: {', '.join(TASKS)}")
     options: dict[str, Any] = {} if steps is None else {"steps": steps}
     if robot is not None:
         if task not in ("reach", "reorient"):
-            _robots.fail(f"task {task!r} has a robot of its own; leave --robot away")
+            _robots.fail(f"task {task!r} has its own robot; leave --robot out")
         options["model"] = _robots.load(robot, task == "reorient", jnp.float64).model
     try:
         problem, q0, v0, u = TASKS[task](**options)
     except ValueError as error:
         _robots.fail(str(error))
     out = console()
-    method = getattr(optimisers, solver.name)
+    method = getattr(solvers, solver.name)
     with live_line(out, f"{task}: compiling …") as show:
 
-        def progress(iteration, cost, expected, *_):
-            show(f"{task}: iteration {int(iteration)}, cost {float(cost):.6g}")
+        def progress(number, cost, expected, *_):
+            show(f"{task}: step {int(number)}, cost {float(cost):.6g}")
 
         def solve(problem, q0, v0, u):
-            limits = {"max_iterations": max_iterations, "tol": tol}
+            limits = {"max_steps": max_steps, "tol": tol}
             return method(problem, q0, v0, u, throw=False, progress=progress, **limits)
 
         try:
@@ -72,16 +80,19 @@ def optimize(
         except (ImportError, ValueError) as error:
             _robots.fail(str(error))
         jax.effects_barrier()
-    n = int(s.iterations)
+    n = int(s.steps)
     history = {f"history_{k}": np.asarray(x)[:n] for k, x in s.history._asdict().items()}
     arrays = {k: np.asarray(getattr(s, k)) for k in ("t", "q", "v", "u", "K", "cost")}
     everything: dict[str, Any] = arrays | history
     np.savez_compressed(output, **everything)
-    good = bool(s.result == optimisers.RESULTS.successful)
+    successful = bool(s.result == solvers.RESULTS.successful)
     rows = [
         ("robot", f"{problem.model.topology.name}, nv {problem.model.nv}"),
-        ("controls, steps", f"{problem.controls}, {problem.steps} of {float(problem.dt):.3g} s"),
-        ("converged", f"{'yes' if good else 'no'}, {n} iterations"),
+        (
+            "controls, time steps",
+            f"{problem.controls}, {problem.steps} of {float(problem.dt):.3g} s",
+        ),
+        ("converged", f"{'yes' if successful else 'no'}, {n} steps"),
         ("cost", f"{float(s.history.cost[0]):.6g} → {float(s.cost):.8g}"),
         ("last configuration", numbers(s.q[-1])),
         ("greatest control", numbers(jnp.max(jnp.abs(s.u), axis=0))),
@@ -91,9 +102,9 @@ def optimize(
     if picture is not None:
         from ._plots import solution
 
-        solution(problem, s, f"{task}, {solver.value}: {n} iterations", picture)
+        solution(problem, s, f"{task}, {solver.value}: {n} steps", picture)
         out.print(f"[green]✔[/] {picture}", highlight=False)
     out.print(machine(), style="dim", highlight=False)
-    if not good:
-        code = optimisers.RESULTS[s.result]
-        _robots.fail(f"not converged. {code}", 1)
+    if not successful:
+        message = solvers.RESULTS[s.result]
+        _robots.fail(f"not converged. {message}", 1)

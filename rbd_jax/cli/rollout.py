@@ -1,4 +1,4 @@
-"""``rbd-jax rollout``: simulate a batch of motions of a robot, save and draw them."""
+"""``rbd-jax rollout``: simulate a batch of motions of a robot, and save and draw them."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +11,7 @@ import typer
 
 import rbd_jax as rbd
 
-from ..simulate._integrators import resolve
+from ..simulate import resolve_integrator
 from . import _robots
 from ._show import console, machine, progress_bar
 
@@ -27,24 +27,34 @@ class Controls(StrEnum):
 def rollout(
     robot: Annotated[str, typer.Argument(help=_robots.HELP)],
     floating_base: Annotated[bool, typer.Option(help="Free joint at the root link.")] = False,
-    batch: Annotated[int, typer.Option(help="Motions simulated at once.", min=1)] = 16,
-    steps: Annotated[int, typer.Option(help="Time steps.", min=1)] = 1000,
+    batch: Annotated[
+        int, typer.Option(help="Number of motions that are simulated at once.", min=1)
+    ] = 16,
+    steps: Annotated[int, typer.Option(help="Number of time steps.", min=1)] = 1000,
     dt: Annotated[float, typer.Option(help="Time step (s).", min=1e-9)] = 2e-3,
-    stride: Annotated[int, typer.Option(help="Save every so many states.", min=1)] = 10,
+    stride: Annotated[int, typer.Option(help="Save every N-th state.", min=1)] = 10,
     integrator: Annotated[
-        str, typer.Option(help="semi_implicit_euler, rk4, …")
+        str, typer.Option(help="Name of the integrator: semi_implicit_euler, rk4, …")
     ] = "semi_implicit_euler",
     controls: Annotated[
         Controls,
-        typer.Option(help="Torques: none; damp: slow the joints; hold: keep the first posture."),
+        typer.Option(
+            help="Torques: none; damp: slow the joints down; hold: keep the first posture."
+        ),
     ] = Controls.none,
-    speed: Annotated[float, typer.Option(help="Deviation of the first velocities.", min=0)] = 0.1,
-    seed: Annotated[int, typer.Option(help="Seed of the first states.")] = 0,
-    float32: Annotated[bool, typer.Option("--float32/--float64", help="Precision.")] = False,
-    output: Annotated[Path, typer.Option(help="Results: t, q, v, tau.")] = Path("rollout.npz"),
-    picture: Annotated[Path | None, typer.Option(help="Plot, a PNG. None by default.")] = None,
+    speed: Annotated[
+        float, typer.Option(help="Standard deviation of the initial velocities.", min=0)
+    ] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of the random initial states.")] = 0,
+    float32: Annotated[
+        bool, typer.Option("--float32/--float64", help="Precision of the simulation.")
+    ] = False,
+    output: Annotated[Path, typer.Option(help="File for t, q, v and tau.")] = Path("rollout.npz"),
+    picture: Annotated[
+        Path | None, typer.Option(help="File for a plot, a PNG. No plot by default.")
+    ] = None,
 ) -> None:
-    """Simulate random motions of a robot at once and save them as NumPy arrays."""
+    """Simulate a batch of random motions of a robot and save them as NumPy arrays."""
     jax.config.update("jax_enable_x64", not float32)
     output, picture = _robots.results(output, picture)
     if steps % stride:
@@ -63,7 +73,9 @@ def rollout(
     bad = int((~np.isfinite(q).all(axis=(1, 2))).sum())
     out.print(f"[green]✔[/] {output}: q {q.shape}, v {v.shape}, tau {tau.shape}", highlight=False)
     if bad:
-        out.print(f"[yellow]warning:[/] {bad} of {batch} motions are not finite: smaller --dt?")
+        out.print(
+            f"[yellow]warning:[/] {bad} of {batch} motions are not finite; try a smaller --dt"
+        )
     if picture is not None:
         from ._plots import motions
 
@@ -73,14 +85,14 @@ def rollout(
 
 
 def _simulate(model, batch, steps, dt, stride, integrator, controls, speed, seed):
-    """In pieces, so that there is progress to show; the program is compiled once."""
+    """Simulate in pieces, to show the progress. One compiled program runs all pieces."""
     keys = jax.random.split(jax.random.key(seed), 2 * batch)
     q = jax.vmap(lambda k: rbd.random_configuration(model, k))(keys[:batch])
     v = speed * jax.vmap(lambda k: jax.random.normal(k, (model.nv,), model.dtype))(keys[batch:])
     M = jax.vmap(lambda q: jnp.diagonal(rbd.crba(model, q)))(q)
     driven = jnp.asarray(np.array(model.topology.kinds)[model.topology.dof_bodies] != "free")
-    # an integrator with memory would forget it between two pieces
-    most = 1 if hasattr(resolve(integrator), "advance") else 20
+    # an integrator with memory would lose its memory between two pieces
+    most = 1 if hasattr(resolve_integrator(integrator), "advance") else 20
     pieces = next(n for n in range(min(most, steps // stride), 0, -1) if steps // stride % n == 0)
     piece = steps // pieces
 

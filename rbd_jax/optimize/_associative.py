@@ -1,4 +1,4 @@
-"""The backward and forward passes as associative scans: O(log T) deep instead of O(T)."""
+"""The backward and forward passes as associative scans, of depth O(log T) instead of O(T)."""
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,16 @@ Element = tuple[Array, Array, Array, Array, Array]
 def parallel_backward(
     f: Dynamics, l: Quadratic, end: Quadratic, mu: Float[Array, ""] | float = 0.0
 ) -> Gains:
-    """The result of :func:`backward` without bounds, all steps at once.
+    """The result of :func:`backward` without bounds, for all steps at once.
+
+    ``l.uu`` must be positive definite. Derivatives are those of autodiff.
 
     Source: Särkkä, García-Fernández (2023), Temporal parallelization of dynamic programming and
     linear quadratic control, (36)–(41). Departures: the cross term ``ux`` is removed by
-    ``u = −R⁻¹(S x + r) + ũ``; μ joins the costs of the controls, so the cost to go is that of the
-    regularised problem. Needs ``l.uu`` positive definite.
+    ``u = −R⁻¹(S x + r) + ũ``. The regularization μ is added to the costs of the controls, so the
+    cost to go belongs to the regularized problem.
 
-    Cost: O(T n³) in work, a few times that of :func:`backward`; O(log T) in depth.
+    Cost: the work is O(T n³), a few times the work of :func:`backward`; the depth is O(log T).
     """
     T, m = l.u.shape
     R = l.uu + mu * jnp.eye(m, dtype=l.uu.dtype)[None]
@@ -55,7 +57,10 @@ def parallel_backward(
 
 
 def _combine(later: Element, earlier: Element) -> Element:
-    """The conditional value function over two stretches, (39)–(41); a reverse scan swaps them."""
+    """The conditional value function of two adjacent intervals, (39)–(41).
+
+    A reverse scan passes the later interval first.
+    """
     A1, b1, C1, eta1, J1 = earlier
     A2, b2, C2, eta2, J2 = later
     eye = jnp.eye(A1.shape[0], dtype=A1.dtype)
@@ -72,7 +77,10 @@ def _combine(later: Element, earlier: Element) -> Element:
 
 
 def parallel_forward(f: Dynamics, gains: Gains) -> tuple[Float[Array, "N n"], Float[Array, "T m"]]:
-    """The motion of the linear system under its gains from x = 0, by composing affine maps."""
+    """The motion of the linear system under its gains from x = 0, by composing affine maps.
+
+    Derivatives are those of autodiff.
+    """
     many = jax.vmap(times)
     maps = f.A + many(f.B, gains.K), f.d + many(f.B, gains.k)
 

@@ -1,4 +1,7 @@
-"""Quadratic programs in a box: the control limits of DDP."""
+"""Quadratic programs with bounds on the unknowns, for the control limits of DDP.
+
+Projected Newton is written here because optax and optimistix have no solver for this problem.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -7,12 +10,13 @@ from jaxtyping import Array, Bool, Float
 from ._expansion import times
 
 
-def restrict(
+def restricted_cholesky(
     H: Float[Array, "m m"], free: Bool[Array, " m"]
 ) -> tuple[Float[Array, "m m"], Bool[Array, ""]]:
-    """Cholesky factor of H with the rows and columns that are not free made those of the identity.
+    """Cholesky factor of H, with the identity in the rows and columns that are not free.
 
-    Also whether it is positive definite; if not, the factor is that of the identity.
+    The second result says whether this matrix is positive definite. If it is not, the factor is
+    the identity.
     """
     both = free[:, None] & free[None, :]
     eye = jnp.eye(H.shape[0], dtype=H.dtype)
@@ -22,7 +26,7 @@ def restrict(
 
 
 def solve_free(L: Array, free: Array, b: Float[Array, "m *r"]) -> Float[Array, "m *r"]:
-    """``H⁻¹ b`` among the free coordinates, zero in the others."""
+    """``H⁻¹ b`` restricted to the free coordinates, and zero in the others."""
     mask = free.reshape(-1, *[1] * (b.ndim - 1))
     columns = jnp.where(mask, b, 0).reshape(b.shape[0], -1)
     y = jax.scipy.linalg.solve_triangular(L, columns, lower=True)
@@ -35,15 +39,23 @@ def box_qp(
     g: Float[Array, " m"],
     low: Float[Array, " m"],
     high: Float[Array, " m"],
-    iterations: int = 30,
+    max_steps: int = 30,
 ) -> tuple[Float[Array, " m"], Bool[Array, " m"]]:
-    """Minimise ``½ xᵀ H x + gᵀ x`` within ``low ≤ x ≤ high`` for a positive definite H.
+    """Minimize ``½ xᵀ H x + gᵀ x`` within ``low ≤ x ≤ high`` for a positive definite H.
 
-    Source: projected Newton (Bertsekas 1982), as in Tassa, Mansard, Todorov (2014), Alg. 1; here
-    all step lengths of the line search are tried at once.
+    The loop has no reverse mode. Solvers that use it are differentiated by the implicit function
+    theorem.
+
+    Source: projected Newton (Bertsekas 1982), as in Tassa, Mansard, Todorov (2014), Alg. 1.
+    Departure: all step lengths of the line search are tried at once.
+
+    Args:
+        H: symmetric positive definite matrix. g: linear term.
+        low: lower bounds. high: upper bounds.
+        max_steps: limit of Newton steps.
 
     Returns:
-        The minimiser, and which coordinates are free, not held at a bound.
+        The minimizer, and which coordinates are free, that is, not held at a bound.
     """
     lengths = 0.5 ** jnp.arange(12.0, dtype=H.dtype)
     small = 100 * jnp.finfo(H.dtype).eps
@@ -54,15 +66,15 @@ def box_qp(
     def value(x):
         return jnp.sum(x * (0.5 * times(H, x) + g))
 
-    def go_on(state):
+    def unfinished(state):
         _, _, done, k = state
-        return ~done & (k < iterations)
+        return ~done & (k < max_steps)
 
     def body(state):
         x, _, _, k = state
         slope = times(H, x) + g
         free = ~held(x, slope)
-        L, _ = restrict(H, free)
+        L, _ = restricted_cholesky(H, free)
         d = -solve_free(L, free, slope)
         tries = jnp.clip(x[None] + lengths[:, None] * d[None], low[None], high[None])
         values = jax.vmap(value)(tries)
@@ -74,5 +86,5 @@ def box_qp(
 
     x = jnp.clip(jnp.zeros_like(g), low, high)
     start = x, jnp.ones(g.shape, bool), jnp.zeros((), bool), jnp.zeros((), jnp.int32)
-    x = jax.lax.while_loop(go_on, body, start)[0]
+    x = jax.lax.while_loop(unfinished, body, start)[0]
     return x, ~held(x, times(H, x) + g)

@@ -1,4 +1,4 @@
-"""Costs that most problems are made of, as residuals on the manifold."""
+"""The costs that most problems use, as residuals on the manifold."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,9 +10,9 @@ from ..spatial import so3
 
 
 class StateCost(eqx.Module):
-    """``½ |w ∘ (x ⊖ x_target)|²`` of the state, and of the controls in a stage cost.
+    """``½ |w ∘ (x ⊖ x_target)|²`` of the state, and in a stage cost also of the controls.
 
-    Weights are those of residuals: a weight w costs ``½ w² error²``.
+    Weights multiply residuals, so a weight w costs ``½ w² error²``.
     """
 
     q: Float[Array, " nq"]
@@ -29,10 +29,10 @@ class StateCost(eqx.Module):
     def __call__(self, model: Model, *state) -> Float[Array, " r"]:
         """Residuals at ``(t, q, v, u)``, or at ``(q, v)`` without weights of controls."""
         if (len(state) == 2) != (self.u_weight is None):
-            where = "a final cost sees no controls: leave u_weight away"
+            problem = "a final cost has no controls; leave u_weight out"
             if self.u_weight is None:
-                where = "a stage cost needs u_weight, the weights of the controls"
-            raise ValueError(f"StateCost: {where}")
+                problem = "a stage cost needs u_weight, the weights of the controls"
+            raise ValueError(f"StateCost: {problem}")
         q, v = state if self.u_weight is None else state[1:3]
         parts = [self.q_weight * difference(model, self.q, q), self.v_weight * v]
         if self.u_weight is not None:
@@ -41,7 +41,7 @@ class StateCost(eqx.Module):
 
 
 class FrameCost(eqx.Module):
-    """``½ |w_p (p − p_target)|² + ½ |w_R log(R_targetᵀ R)|²`` of a frame at the end."""
+    """``½ |w_p (p − p_target)|² + ½ |w_R log(R_targetᵀ R)|²`` of a frame, as a final cost."""
 
     p: Float[Array, "3"]
     """Target position in the world (m)."""

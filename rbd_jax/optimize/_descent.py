@@ -1,4 +1,9 @@
-"""The loop that iLQR, DDP and multiple shooting share: propose, accept or regularise, stop."""
+"""The loop that iLQR, DDP and multiple shooting share.
+
+Each step proposes a new point, accepts it or raises the regularization, and decides whether to
+stop. optax and optimistix have no loop that takes such a model of the problem, with its own line
+search and regularization, so the loop is written here.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,116 +12,125 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ..simulate import RESULTS
 from ._progress import Progress, report
-from ._solution import RESULTS, History
+from ._solution import History
 
 LENGTHS = 10
-"""Step lengths tried at once: 1, ½, ¼ …"""
+"""Number of step lengths that are tried at once: 1, ½, ¼ …"""
 ARMIJO = 1e-4
-"""Part of the promised decrease that a step has to bring."""
+"""Part of the expected decrease that a step has to reach."""
 
 
 class Proposal(NamedTuple):
-    """What one expansion about a point leads to."""
+    """A new point, from an expansion about the old one."""
 
     point: PyTree
+    """The new point."""
     merit: Float[Array, ""]
-    """Of the old point …"""
+    """Merit of the old point."""
     new_merit: Float[Array, ""]
-    """… and of the new one."""
+    """Merit of the new point."""
     expected: Float[Array, ""]
-    """Decrease promised for the full step …"""
+    """Decrease of the merit that the quadratic model predicts for the full step."""
     length: Float[Array, ""]
-    """… of which so much is taken."""
+    """Fraction of the full step that leads to the new point."""
     definite: Bool[Array, ""]
     """Whether the quadratic model has a minimum."""
+    feasible: Bool[Array, ""] | bool = True
+    """Whether the constraints hold, without which nothing has converged."""
+    infeasible: Bool[Array, ""] | bool = False
+    """Whether to give up, because no point is found at which they hold."""
 
 
 class Options(NamedTuple):
-    """Of the loop."""
+    """Options of the loop."""
 
-    max_iterations: int
+    max_steps: int
     tol: float
-    regularisation: float
+    regularization: float
     progress: Progress | None
 
 
 class _State(NamedTuple):
     point: PyTree
-    extra: PyTree
+    carried: PyTree
     mu: Float[Array, ""]
-    newton: Bool[Array, ""]
+    exact: Bool[Array, ""]
     """Whether the next model takes the exact second derivatives."""
-    iteration: Int[Array, ""]
+    steps: Int[Array, ""]
     done: Bool[Array, ""]
     result: RESULTS
     history: History
 
 
-def options(dtype, max_iterations: int, tol: float | None, regularisation: float, progress):
-    """Options with the tolerance that a dtype affords."""
-    if max_iterations < 1:
-        raise ValueError(f"max_iterations must be at least 1, got {max_iterations}")
+def options(dtype, max_steps: int, tol: float | None, regularization: float, progress) -> Options:
+    """Checked options; the default tolerance depends on the precision."""
+    if max_steps < 1:
+        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
     if tol is None:
         tol = 1e-9 if dtype == jnp.float64 else 1e-5
-    return Options(max_iterations, tol, regularisation, progress)
+    return Options(max_steps, tol, regularization, progress)
 
 
 def descend(
     propose: Callable[[PyTree, PyTree, Array, Array], tuple[Proposal, PyTree]],
     point: PyTree,
-    extra: PyTree,
+    carried: PyTree,
     merit: Float[Array, ""],
     o: Options,
 ) -> _State:
-    """Iterate ``propose(point, extra, mu, newton)`` until no step promises anything.
+    """Repeat ``propose(point, carried, mu, exact)`` until the expected decrease is negligible.
 
-    The regularisation μ, relative to the scale that ``propose`` gives it, is divided by 10 after a
-    long step and multiplied by 10 after none (Levenberg–Marquardt). Exact second
-    derivatives (``newton``) are asked for after a full step, and not after one that failed: far
-    from a minimum they make the model indefinite, and Gauss–Newton is the better guide.
+    ``propose`` returns a proposal and the new value of ``carried``. The regularization μ is divided
+    by 10 after an accepted step that is not short, and multiplied by 10 after a rejected one
+    (Levenberg–Marquardt). ``propose`` scales μ itself. ``exact`` asks for exact second derivatives.
+    It is true after a full step and false after a rejected one, because far from a minimum the
+    exact derivatives make the model indefinite, and the Gauss–Newton model is the better one there.
     """
     dtype = merit.dtype
-    least, most = 1e-14 if dtype == jnp.float64 else 1e-9, 1e10
-    noise = 10 * jnp.finfo(dtype).eps
+    least_mu, greatest_mu = 1e-14 if dtype == jnp.float64 else 1e-9, 1e10
+    rounding = 10 * jnp.finfo(dtype).eps
 
     def body(s: _State) -> _State:
-        p, extra = propose(s.point, s.extra, s.mu, s.newton)
-        limit = p.merit - ARMIJO * p.length * p.expected + noise * (1 + jnp.abs(p.merit))
+        p, carried = propose(s.point, s.carried, s.mu, s.exact)
+        limit = p.merit - ARMIJO * p.length * p.expected + rounding * (1 + jnp.abs(p.merit))
         accepted = p.definite & (p.new_merit <= limit)
-        little = p.expected <= o.tol * (1 + jnp.abs(p.merit))
-        converged = p.definite & little & (s.mu <= 1e-4)
+        negligible = p.expected <= o.tol * (1 + jnp.abs(p.merit))
+        converged = p.definite & negligible & (s.mu <= 1e-4) & p.feasible
+        infeasible = ~converged & p.infeasible
         new = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), p.point, s.point)
-        less = jnp.where(p.length < 0.2, s.mu, jnp.maximum(0.1 * s.mu, least))
-        more = jnp.where(s.newton, s.mu, jnp.maximum(10 * s.mu, 1e-6))
-        mu = jnp.where(accepted, less, more)
-        stalled = ~converged & (mu > most)
+        lowered = jnp.where(p.length < 0.2, s.mu, jnp.maximum(0.1 * s.mu, least_mu))
+        raised = jnp.where(s.exact, s.mu, jnp.maximum(10 * s.mu, 1e-6))
+        mu = jnp.where(accepted, lowered, raised)
+        stalled = ~converged & (mu > greatest_mu)
         length = jnp.where(accepted, p.length, 0)
         row = History(p.merit, p.expected, length, s.mu)
-        report(o.progress, s.iteration + 1, *row)
-        history = jax.tree.map(lambda h, x: h.at[s.iteration].set(x), s.history, row)
-        last = s.iteration + 1 >= o.max_iterations
-        result = RESULTS.where(stalled, RESULTS.stalled, RESULTS.max_iterations_reached)
+        report(o.progress, s.steps + 1, *row)
+        history = jax.tree.map(lambda h, x: h.at[s.steps].set(x), s.history, row)
+        last = s.steps + 1 >= o.max_steps
+        result = RESULTS.where(stalled, RESULTS.stalled, RESULTS.max_steps_reached)
+        result = RESULTS.where(infeasible, RESULTS.infeasible, result)
         result = RESULTS.where(converged, RESULTS.successful, result)
-        done = converged | stalled | last
-        newton = accepted & (p.length > 0.9)
-        return _State(new, extra, mu, newton, s.iteration + 1, done, result, history)
+        done = converged | stalled | infeasible | last
+        exact = accepted & (p.length > 0.9)
+        return _State(new, carried, mu, exact, s.steps + 1, done, result, history)
 
-    empty = jnp.full((o.max_iterations,), jnp.nan, dtype)
-    fine = jnp.isfinite(merit)
-    first = RESULTS.where(fine, RESULTS.max_iterations_reached, RESULTS.nonfinite)
-    zero = jnp.zeros((), jnp.int32)
-    mu = jnp.asarray(o.regularisation, dtype)
-    start = _State(point, extra, mu, jnp.zeros((), bool), zero, ~fine, first, History(*[empty] * 4))
+    empty = jnp.full((o.max_steps,), jnp.nan, dtype)
+    finite = jnp.isfinite(merit)
+    first = RESULTS.where(finite, RESULTS.max_steps_reached, RESULTS.nonfinite)
+    zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
+    mu = jnp.asarray(o.regularization, dtype)
+    start = _State(point, carried, mu, no, zero, ~finite, first, History(*[empty] * 4))
     return jax.lax.while_loop(lambda s: ~s.done, body, start)
 
 
-def lengths(dtype) -> Float[Array, " L"]:
-    """The step lengths of a line search."""
+def step_lengths(dtype) -> Float[Array, " L"]:
+    """The step lengths of the line search."""
     return 0.5 ** jnp.arange(LENGTHS).astype(dtype)
 
 
-def best(merits: Float[Array, " L"], tries: Any) -> tuple[Array, Any]:
-    """Index of the lowest merit, NaN being the highest, and the try that has it."""
+def lowest(merits: Float[Array, " L"], candidates: Any) -> tuple[Array, Any]:
+    """Index of the lowest finite merit, and the candidate with this index."""
     i = jnp.argmin(jnp.where(jnp.isfinite(merits), merits, jnp.inf))
-    return i, jax.tree.map(lambda x: x[i], tries)
+    return i, jax.tree.map(lambda x: x[i], candidates)

@@ -1,7 +1,8 @@
 """Expansions of dynamics and costs about a trajectory, in the tangent space of its states.
 
-Letters: x = (δq, δv) along ``integrate(q, δq)`` and ``v + δv``, u the change of the control,
-``x⁺ = A x + B u + d`` with d the gap to the next state of the trajectory.
+Letters: x = (δq, δv) is the change of the state along ``integrate(q, δq)`` and ``v + δv``, and u is
+the change of the control. In ``x⁺ = A x + B u + d``, d is the gap between the end of the step and
+the next state of the trajectory.
 """
 
 from typing import NamedTuple
@@ -13,9 +14,10 @@ from jaxtyping import Array, Float
 from ..derivatives.fdsva import forward_dynamics_derivatives
 from ..derivatives.rules import forward_dynamics
 from ..derivatives.second_order import forward_dynamics_hessian
+from ..lanes import lanes
 from ..model import difference, integrate
-from ..simulate._linearize import step, step_derivatives
-from ._problem import Problem, number
+from ..simulate import step_derivatives
+from ._problem import Problem, cost_value
 
 
 class Dynamics(NamedTuple):
@@ -27,7 +29,7 @@ class Dynamics(NamedTuple):
 
 
 class Quadratic(NamedTuple):
-    """``lx·x + lu·u + ½ (x, u)ᵀ L (x, u)``; at the end without u."""
+    """``lx·x + lu·u + ½ (x, u)ᵀ L (x, u)``. The final cost has no u."""
 
     x: Float[Array, "*T n"]
     u: Float[Array, "*T m"]
@@ -37,97 +39,106 @@ class Quadratic(NamedTuple):
 
 
 def times(*factors: Array) -> Array:
-    """The product of matrices and vectors."""
+    """The product of matrices, and of a vector in the last place, in full precision."""
     out = factors[-1]
     for f in reversed(factors[:-1]):
         out = jnp.matmul(f, out, precision="highest")
     return out
 
 
-def _split(x: Array, nv: int) -> tuple[Array, Array, Array]:
-    return x[:nv], x[nv : 2 * nv], x[2 * nv :]
+def linear(problem: Problem, q: Array, v: Array, u: Array, gaps: bool = True) -> Dynamics:
+    """The dynamics about states (T+1, …) and controls (T, …).
+
+    Without ``gaps``, the states must be the rollout of the controls, and d is zero.
+    """
+    k, (A, B) = jnp.arange(problem.steps), problem.derivatives(q[:-1], v[:-1], u)
+    if not gaps:
+        return Dynamics(A, B, jnp.zeros(A.shape[:2], q.dtype))
+
+    def one(*row):
+        return _with_gap(problem, *row)
+
+    return jax.vmap(one)(A, B, k, q[:-1], v[:-1], u, q[1:], v[1:])
 
 
-def _moved(problem: Problem, q, v, u, z):
-    """The state and control at the tangent z = (δq, δv, δu)."""
-    dq, dv, du = _split(z, problem.model.nv)
-    return integrate(problem.model, q, dq), v + dv, u + du
+@lanes
+def _with_gap(problem: Problem, A, B, k, q, v, u, q_next, v_next) -> Dynamics:
+    """The dynamics of one step, seen from the next state of the trajectory."""
+    model, nv = problem.model, problem.model.nv
+    q1, v1 = problem.step(k, q, v, u)
+    gap = difference(model, q_next, q1)
+
+    def from_next(e):  # the end of the step, relative to the next state of the trajectory
+        return difference(model, q_next, integrate(model, q1, e))
+
+    D = jax.jacfwd(from_next)(jnp.zeros_like(v))
+    A, B = (jnp.concatenate([times(D, X[:nv]), X[nv:]]) for X in (A, B))
+    return Dynamics(A, B, jnp.concatenate([gap, v1 - v_next]))
 
 
-def linear(problem: Problem, q: Array, v: Array, u: Array) -> Dynamics:
-    """The dynamics about states (T+1, …) and controls (T, …), gaps included."""
+def _expand(terms, size: int, dtype, exact: bool):
+    """Gradient and Hessian at zero of a sum of costs.
 
-    def one(k, q, v, u, q_next, v_next):
-        model, nv, dt = problem.model, problem.model.nv, problem.dt
-        tau = problem.torques(problem.time(k), q, v, u)
-        A, B = step_derivatives(model, q, v, tau, dt, integrator=problem.integrator)
-        by_x, by_u = _torque_slopes(problem, k, q, v, u)
-        A, B = A if by_x is None else A + times(B, by_x), times(B, by_u)
-        q1, v1 = step(model, q, v, tau, dt, integrator=problem.integrator)
-        gap = difference(model, q_next, q1)
-
-        def seen(e):  # from the next state of the trajectory
-            return difference(model, q_next, integrate(model, q1, e))
-
-        D = jax.jacfwd(seen)(jnp.zeros_like(v))
-        A, B = (jnp.concatenate([times(D, X[:nv]), X[nv:]]) for X in (A, B))
-        return Dynamics(A, B, jnp.concatenate([gap, v1 - v_next]))
-
-    k = jnp.arange(problem.steps)
-    return jax.vmap(one)(k, q[:-1], v[:-1], u, q[1:], v[1:])
-
-
-def _torque_slopes(problem: Problem, k, q, v, u):
-    """``∂τ/∂x`` (None: zero) and ``∂τ/∂u``."""
-    nv = problem.model.nv
-    if problem.actuation is None:
-        return None, jnp.eye(nv, dtype=q.dtype)
-    if not callable(problem.actuation):
-        return None, problem.actuation
-
-    def torques(z):
-        return problem.torques(problem.time(k), *_moved(problem, q, v, u, z))
-
-    J = jax.jacfwd(torques)(jnp.zeros((2 * nv + u.size,), q.dtype))
-    return J[:, : 2 * nv], J[:, 2 * nv :]
-
-
-def _expand(function, size: int, dtype, exact: bool):
-    """Gradient and Hessian at zero of a cost; that of residuals by Gauss–Newton unless exact."""
+    The Hessian of residuals is that of Gauss and Newton unless ``exact``.
+    """
     zero = jnp.zeros((size,), dtype)
-    if not exact and jax.eval_shape(function, zero).ndim:
-        r, J = function(zero), jax.jacfwd(function)(zero)
-        return times(J.T, r), times(J.T, J)
-    slope = jax.grad(lambda z: number(function(z)))
-    H = jax.jacfwd(slope)(zero)
-    return slope(zero), 0.5 * (H + H.T)
+    g, H = jnp.zeros((size,), dtype), jnp.zeros((size, size), dtype)
+    for i, (_, shape) in enumerate(jax.eval_shape(terms, zero)):
+        weight, value = terms(zero)[i]
+        if shape.ndim and not exact:
+            J = jax.jacfwd(lambda z, i=i: terms(z)[i][1])(zero)
+            more = times(J.T, value), times(J.T, J)
+        else:
+            slope = jax.grad(lambda z, i=i: cost_value(terms(z)[i][1]))
+            more = slope(zero), jax.jacfwd(slope)(zero)
+        g, H = g + weight * more[0], H + weight * more[1]
+    return g, 0.5 * (H + H.T)
 
 
 def quadratic(
     problem: Problem, q: Array, v: Array, u: Array, exact: bool = False
 ) -> tuple[Quadratic, Quadratic]:
-    """The stage costs and the final cost about a trajectory."""
-    n, model = 2 * problem.model.nv, problem.model
+    """Quadratic models of the stage costs and of the final cost about a trajectory."""
+    own = None if exact else problem.stage_models(q[:-1], v[:-1], u)
 
     def one(k, q, v, u):
-        def cost(z):
-            return problem.stage(model, problem.time(k), *_moved(problem, q, v, u, z))
+        return _quadratic_stage(problem, k, q, v, u, exact)
 
-        g, H = _expand(cost, n + u.size, q.dtype, exact)
-        g, H = problem.dt * g, problem.dt * H
-        return Quadratic(g[:n], g[n:], H[:n, :n], H[n:, :n], H[n:, n:])
-
-    def last(z):
-        return problem.final(model, *_moved(problem, q[-1], v[-1], u[-1, :0], z)[:2])
-
-    g, H = _expand(last, n, q.dtype, exact)
-    none = jnp.zeros((0,), q.dtype)
-    end = Quadratic(g, none, H, jnp.zeros((0, n), q.dtype), jnp.zeros((0, 0), q.dtype))
+    end = _quadratic_end(problem, q[-1], v[-1], exact)
+    if own is not None:
+        return jax.vmap(lambda g, H: _blocks(g, H, 2 * problem.model.nv))(*own), end
     return jax.vmap(one)(jnp.arange(problem.steps), q[:-1], v[:-1], u), end
 
 
+@lanes
+def _quadratic_stage(problem: Problem, k, q, v, u, exact: bool) -> Quadratic:
+    """The model of one stage cost."""
+    n = 2 * problem.model.nv
+
+    def terms(z):
+        return problem.stage_terms(k, *problem.moved(q, v, u, z))
+
+    return _blocks(*_expand(terms, n + u.size, q.dtype, exact), n)
+
+
+def _blocks(g: Array, H: Array, n: int) -> Quadratic:
+    return Quadratic(g[:n], g[n:], H[:n, :n], H[n:, :n], H[n:, n:])
+
+
+@lanes
+def _quadratic_end(problem: Problem, q, v, exact: bool) -> Quadratic:
+    """The model of the final cost."""
+    n, none = 2 * problem.model.nv, jnp.zeros((0,), q.dtype)
+
+    def terms(z):
+        return problem.final_terms(*problem.moved(q, v, none, z)[:2])
+
+    g, H = _expand(terms, n, q.dtype, exact)
+    return Quadratic(g, none, H, jnp.zeros((0, n), q.dtype), jnp.zeros((0, 0), q.dtype))
+
+
 def costates(f: Dynamics, l: Quadratic, end: Quadratic) -> Float[Array, "T n"]:
-    """``λ_{k+1} = ∂J/∂x_{k+1}`` for each step k: the adjoint of the trajectory itself."""
+    """``λ_{k+1} = ∂J/∂x_{k+1}`` for each step k, from the adjoint equation of the trajectory."""
 
     def back(lam, row):
         A, lx = row
@@ -139,20 +150,22 @@ def costates(f: Dynamics, l: Quadratic, end: Quadratic) -> Float[Array, "T n"]:
 def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, "T n"]):
     """``λᵀ`` times the second derivatives of every step: Hessians (T, n+m, n+m) in (x, u).
 
-    Source: for semi-implicit Euler in closed form from :func:`rbd_jax.forward_dynamics_hessian`;
-    for other integrators forward over reverse mode through the step.
+    For semi-implicit Euler they are computed in closed form from
+    :func:`rbd_jax.derivatives.forward_dynamics_hessian`, for other integrators by forward over
+    reverse mode through the step.
     """
     model, nv = problem.model, problem.model.nv
-    closed = problem.integrator == "semi_implicit_euler"
-    of_step = _euler_curvature if closed else _step_curvature
 
     def one(k, q, v, u, lam):
+        if not problem.free_euler:
+            return _autodiff_curvature(problem, k, q, v, u, lam)
+
         def torques(z):
-            return problem.torques(problem.time(k), *_moved(problem, q, v, u, z))
+            return problem.torques(problem.time(k), *problem.moved(q, v, u, z))
 
         tau = problem.torques(problem.time(k), q, v, u)
-        H = of_step(problem, q, v, tau, lam)
-        by_x, by_u = _torque_slopes(problem, k, q, v, u)
+        H = _euler_curvature(problem, q, v, tau, lam)
+        by_x, by_u = problem.torque_slopes(problem.time(k), q, v, u)
         by_x = jnp.zeros((nv, 2 * nv), q.dtype) if by_x is None else by_x
         state = jnp.eye(2 * nv, 2 * nv + u.size, dtype=q.dtype)
         T = jnp.concatenate([state, jnp.concatenate([by_x, by_u], axis=1)])
@@ -166,25 +179,24 @@ def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, 
     return jax.vmap(one)(jnp.arange(problem.steps), q[:-1], v[:-1], u, lam)
 
 
-def _step_curvature(problem: Problem, q, v, tau, lam):
-    """Of any integrator's step, in (δq, δv, δτ)."""
-    model, nv, dt = problem.model, problem.model.nv, problem.dt
-    to = step(model, q, v, tau, dt, integrator=problem.integrator)[0]
+def _autodiff_curvature(problem: Problem, k, q, v, u, lam):
+    """λᵀ times the second derivatives of any step, in (δq, δv, δu)."""
+    to = problem.step(k, q, v, u)[0]
 
     def weighted(z):
-        dq, dv, dtau = _split(z, nv)
-        at = integrate(model, q, dq), v + dv, tau + dtau
-        q1, v1 = step(model, *at, dt, integrator=problem.integrator)
-        return jnp.sum(lam * jnp.concatenate([difference(model, to, q1), v1]))
+        q1, v1 = problem.step(k, *problem.moved(q, v, u, z))
+        return jnp.sum(lam * jnp.concatenate([difference(problem.model, to, q1), v1]))
 
-    return jax.jacfwd(jax.grad(weighted))(jnp.zeros((3 * nv,), q.dtype))
+    H = jax.jacfwd(jax.grad(weighted))(jnp.zeros((2 * v.size + u.size,), q.dtype))
+    return 0.5 * (H + H.T)
 
 
 def _euler_curvature(problem: Problem, q, v, tau, lam):
-    """Of ``v⁺ = v + dt a, q⁺ = q ⊕ w, w = dt v⁺``, in (δq, δv, δτ).
+    """λᵀ times the second derivatives of a step of semi-implicit Euler, in (δq, δv, δτ).
 
-    With ``φ(δq, w) = (q ⊕ δq ⊕ w) ⊖ q⁺`` and J the derivative of (δq, w),
-    ``Jᵀ ∇²(λ_qᵀ φ) J + ∇²(μᵀ a)`` where ``μ = dt λ_v + dt² ∂φ/∂wᵀ λ_q``.
+    The step is ``v⁺ = v + dt a, q⁺ = q ⊕ w, w = dt v⁺``. With ``φ(δq, w) = (q ⊕ δq ⊕ w) ⊖ q⁺`` and
+    J the derivative of (δq, w), the result is ``Jᵀ ∇²(λ_qᵀ φ) J + ∇²(μᵀ a)``, where
+    ``μ = dt λ_v + dt² ∂φ/∂wᵀ λ_q``.
     """
     model, nv, dt = problem.model, problem.model.nv, problem.dt
     w = dt * (v + dt * forward_dynamics(model, q, v, tau))

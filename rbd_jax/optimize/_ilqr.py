@@ -1,4 +1,4 @@
-"""Iterative LQR and differential dynamic programming, with control limits, on the manifold."""
+"""Iterative LQR and differential dynamic programming with control limits, on the manifold."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..lanes import lanes
 from ..model import difference
-from ._descent import Options, Proposal, best, descend, lengths, options
+from ._descent import Options, Proposal, descend, lowest, options, step_lengths
 from ._expansion import Quadratic, costates, curvature, linear, quadratic, times
-from ._problem import Problem, explicit
+from ._problem import Problem, with_explicit_closures
 from ._riccati import backward
-from ._solution import Outcome, Solution, check, solved
+from ._solution import Found, Solution, checked_arguments, solution_of
 
 
 def ilqr(
@@ -20,39 +21,42 @@ def ilqr(
     v0: Float[Array, " nv"],
     u: Float[Array, "T nu"],
     *,
-    max_iterations: int = 200,
+    max_steps: int = 200,
     tol: float | None = None,
-    regularisation: float = 1e-6,
+    regularization: float = 1e-6,
     throw: bool = True,
     progress: Callable | None = None,
 ) -> Solution:
     """Iterative LQR: DDP without the second derivatives of the dynamics (Gauss–Newton).
 
     Source: Tassa, Erez, Todorov (2012); control limits: Tassa, Mansard, Todorov (2014). Departures:
-    all step lengths are tried at once; states and their errors live on the manifold, in the
-    tangent space of each.
+    all step lengths are tried at once. States are points of the manifold, and the errors of a state
+    are in its tangent space.
 
     Args:
-        problem: what to minimise.
+        problem: what to minimize.
         q0: initial configuration. v0: initial velocity.
         u: first guess of the controls.
-        max_iterations: limit of iterations.
-        tol: stop when a full step promises to lower the cost by less than ``tol (1 + |cost|)``;
-            1e-9 in float64 and 1e-5 in float32 if None.
-        regularisation: first Levenberg–Marquardt parameter, relative to the scale of Quu.
-        throw: raise a runtime error if it does not converge; else say so in ``solution.result``,
-            and the derivatives of what was found are NaN.
-        progress: called each iteration with its number, cost, expected decrease, step and
-            regularisation, e.g. :func:`print_progress`.
+        max_steps: limit of steps. A step is one expansion with its line search.
+        tol: the solver stops when the expected decrease of the cost by a full step is less than
+            ``tol (1 + |cost|)``. None means 1e-9 in float64 and 1e-5 in float32.
+        regularization: first Levenberg–Marquardt parameter, relative to the scale of Quu.
+        throw: raise a RuntimeError if the solver does not converge. Otherwise ``result`` of the
+            solution says how it ended, and the derivatives of an unsuccessful solution are NaN.
+        progress: a function that is called after each step with its number, the cost, the expected
+            decrease, the step length and the regularization, for example :func:`print_progress`.
 
     Returns:
-        The solution, differentiable with respect to the problem and the initial state.
+        The solution. Its derivatives with respect to the problem and the initial state follow from
+        the implicit function theorem, see :class:`Solution`.
 
     Raises:
-        ValueError: for a wrong shape or dtype. Cost of an iteration: T times that of
-        :func:`rbd_jax.step_derivatives`, plus (n + m)³; expansions are parallel in time.
+        ValueError: for a wrong shape or dtype, or ``max_steps`` below 1.
+
+    Cost of a step: T times :func:`rbd_jax.simulate.step_derivatives` plus O(T (n + m)³). The
+    expansions of all stages are computed in parallel.
     """
-    o = options(problem.model.dtype, max_iterations, tol, regularisation, progress)
+    o = options(problem.model.dtype, max_steps, tol, regularization, progress)
     return _solve("ilqr", problem, q0, v0, u, o, False, throw)
 
 
@@ -62,40 +66,43 @@ def ddp(
     v0: Float[Array, " nv"],
     u: Float[Array, "T nu"],
     *,
-    max_iterations: int = 200,
+    max_steps: int = 200,
     tol: float | None = None,
-    regularisation: float = 1e-6,
+    regularization: float = 1e-6,
     throw: bool = True,
     progress: Callable | None = None,
 ) -> Solution:
     """Differential dynamic programming: exact second derivatives of dynamics and costs.
 
-    Source: as :func:`ilqr`; second-order terms from :func:`rbd_jax.forward_dynamics_hessian`,
-    weighted by the costates of the trajectory (Pantoja 1988: the exact Newton step of single
-    shooting) instead of by the slope of the value function, so that all of them are evaluated in
-    parallel. Converges quadratically. Arguments and result as :func:`ilqr`.
+    The arguments, the result and its derivatives are those of :func:`ilqr`. DDP converges
+    quadratically.
+
+    Source: as :func:`ilqr`. The second derivatives come from
+    :func:`rbd_jax.derivatives.forward_dynamics_hessian`. Departure: they are weighted by the
+    costates of the trajectory, which gives the exact Newton step of single shooting (Pantoja 1988),
+    and not by the slope of the value function. So all of them are evaluated in parallel.
     """
-    o = options(problem.model.dtype, max_iterations, tol, regularisation, progress)
+    o = options(problem.model.dtype, max_steps, tol, regularization, progress)
     return _solve("ddp", problem, q0, v0, u, o, True, throw)
 
 
 def _solve(name, problem, q0, v0, u, o: Options, second_order: bool, throw: bool) -> Solution:
-    q0, v0, u = check(name, problem, q0, v0, u)
+    q0, v0, u = checked_arguments(name, problem, q0, v0, u)
 
-    def solve(problem, q0, v0, u) -> Outcome:
+    def solve(problem, q0, v0, u) -> Found:
         u = problem.clip(u)
         path = problem.simulate(q0, v0, u)
         cost = problem.cost(path.q, path.v, u)
         point = path.q, path.v, u, cost
         gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
 
-        def propose(point, _, mu, newton):
-            return _propose(problem, point, mu, newton if second_order else None)
+        def propose(point, _, mu, exact):
+            return _propose(problem, point, mu, exact if second_order else None)
 
         s = descend(propose, point, gains, cost, o)
-        return Outcome(s.point[2], s.extra, s.result, s.iteration, s.history)
+        return Found(s.point[2], s.carried, s.result, s.steps, s.history)
 
-    return solved(solve, explicit(problem, q0, v0), q0, v0, u, throw)
+    return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)
 
 
 def add_curvature(l: Quadratic, H: Array) -> Quadratic:
@@ -105,23 +112,22 @@ def add_curvature(l: Quadratic, H: Array) -> Quadratic:
     return l._replace(xx=xx, ux=ux, uu=uu)
 
 
-def scale(l: Quadratic) -> Float[Array, ""]:
-    """Mean curvature of the costs in the controls, the unit of μ; 1 if there is none."""
+def curvature_scale(l: Quadratic) -> Float[Array, ""]:
+    """Mean curvature of the costs in the controls, the unit of μ. It is 1 if there is none."""
     size = jnp.mean(jnp.abs(jnp.diagonal(l.uu, axis1=1, axis2=2)))
     return jnp.where(size > 0, size, 1)
 
 
-def _propose(problem: Problem, point, mu, newton: Array | None):
+def _propose(problem: Problem, point, mu, exact: Array | None):
     q, v, u, cost = point
-    f = linear(problem, q, v, u)
-    f = f._replace(d=jnp.zeros_like(f.d))  # of a trajectory: rounding
+    f = linear(problem, q, v, u, gaps=False)
     l, end = quadratic(problem, q, v, u)
-    size = scale(l)
-    if newton is not None:
-        exact, last = quadratic(problem, q, v, u, exact=True)
-        exact = add_curvature(exact, curvature(problem, q, v, u, costates(f, l, end)))
-        choose = lambda a, b: jnp.where(newton, a, b)  # noqa: E731
-        l, end = jax.tree.map(choose, (exact, last), (l, end))
+    size = curvature_scale(l)
+    if exact is not None:
+        l_exact, end_exact = quadratic(problem, q, v, u, exact=True)
+        l_exact = add_curvature(l_exact, curvature(problem, q, v, u, costates(f, l, end)))
+        choose = lambda a, b: jnp.where(exact, a, b)  # noqa: E731
+        l, end = jax.tree.map(choose, (l_exact, end_exact), (l, end))
     box = None
     if problem.bounded:
         low, high = problem.bounds()
@@ -129,18 +135,19 @@ def _propose(problem: Problem, point, mu, newton: Array | None):
     gains = backward(f, l, end, mu * size, box)
 
     def search(length):
-        return _roll(problem, q, v, u, length * gains.k, gains.K)
+        return roll(problem, q, v, u, length * gains.k, gains.K)
 
-    steps = lengths(q.dtype)
-    tries = jax.vmap(search)(steps)
-    i, (q1, v1, u1, new) = best(tries[3], tries)
+    lengths = step_lengths(q.dtype)
+    candidates = jax.vmap(search)(lengths)
+    i, (q1, v1, u1, new) = lowest(candidates[3], candidates)
     expected = -(gains.slope + gains.bend)
-    fine = gains.definite & jnp.isfinite(expected)
-    return Proposal((q1, v1, u1, new), cost, new, expected, steps[i], fine), gains.K
+    definite = gains.definite & jnp.isfinite(expected)
+    return Proposal((q1, v1, u1, new), cost, new, expected, lengths[i], definite), gains.K
 
 
-def _roll(problem: Problem, q, v, u, k, K):
-    """The trajectory under ``u + k + K (x ⊖ x_k)`` and its cost."""
+@lanes
+def roll(problem: Problem, q, v, u, k, K):
+    """The trajectory under the controls ``u + k + K (x ⊖ x_k)``, and its cost."""
     model = problem.model
 
     def step(state, row):
@@ -148,9 +155,8 @@ def _roll(problem: Problem, q, v, u, k, K):
         i, qn, vn, un, k, K = row
         x = jnp.concatenate([difference(model, qn, q), v - vn])
         u = problem.clip(un + k + times(K, x))
-        total = total + problem.stage_cost(i, q, v, u)
-        q1, v1 = problem.step(i, q, v, u)
-        return (q1, v1, total), (q1, v1, u)
+        q1, v1, cost = problem.advance(i, q, v, u)
+        return (q1, v1, total + cost), (q1, v1, u)
 
     start = q[0], v[0], jnp.zeros((), q.dtype)
     rows = jnp.arange(problem.steps), q[:-1], v[:-1], u, k, K

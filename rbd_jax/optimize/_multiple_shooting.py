@@ -1,4 +1,4 @@
-"""Multiple shooting: states are unknowns too, and the gaps between the steps close on the way."""
+"""Multiple shooting: the states are unknowns too, and the solver closes the gaps between them."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -7,14 +7,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..lanes import lanes
 from ..model import difference, integrate
 from ._associative import parallel_backward, parallel_forward
-from ._descent import Proposal, best, descend, lengths, options
+from ._descent import Proposal, descend, lowest, options, step_lengths
 from ._expansion import linear, quadratic
-from ._ilqr import scale
-from ._problem import Problem, explicit
+from ._ilqr import curvature_scale
+from ._problem import Problem, with_explicit_closures
 from ._riccati import backward, forward
-from ._solution import Outcome, Solution, check, check_one, solved
+from ._solution import Found, Solution, checked_argument, checked_arguments, solution_of
 
 
 def multiple_shooting(
@@ -26,59 +27,63 @@ def multiple_shooting(
     q: Float[Array, "N nq"] | None = None,
     v: Float[Array, "N nv"] | None = None,
     riccati: Literal["sequential", "associative"] = "sequential",
-    max_iterations: int = 200,
+    max_steps: int = 200,
     tol: float | None = None,
-    regularisation: float = 1e-6,
+    regularization: float = 1e-6,
     throw: bool = True,
     progress: Callable | None = None,
 ) -> Solution:
     """Sequential quadratic programming on states and controls, with a Gauss–Newton Hessian.
 
-    Every step of the horizon is a shooting interval. The quadratic program is solved by a Riccati
-    sweep through ``x⁺ = A x + B u + d`` with the gaps d; an ℓ₁ merit function accepts steps. Only
-    that sweep is sequential in time, and with ``riccati="associative"`` nothing is.
+    Every step of the horizon is a shooting interval. A Riccati sweep through ``x⁺ = A x + B u + d``
+    with the gaps d solves the quadratic program, and an ℓ₁ merit function decides whether a step is
+    accepted. Only the sweep is sequential in time. With ``riccati="associative"`` nothing is.
 
     Source: Bock, Plitt (1984); Giftthaler et al. (2018), Gauss–Newton multiple shooting; merit
-    function and its penalty: Nocedal, Wright (2006), (18.36).
+    function: Nocedal, Wright (2006), (18.36), with a penalty for each gap, updated as by Powell
+    (1978), (3.8): one that fits the largest multiplier would make steps short.
 
     Args:
-        problem: what to minimise.
+        problem: what to minimize.
         q0: initial configuration. v0: initial velocity.
         u: first guess of the controls.
         q: first guess of the configurations; a rollout of u if None.
-        v: first guess of the velocities, along with q.
-        riccati: how the sweep runs. ``"associative"`` pays on a parallel device for long horizons
-            of small robots; it takes no bounds.
-        max_iterations: limit of iterations.
-        tol: as in :func:`ilqr`; gaps count with their penalty.
-        regularisation: as in :func:`ilqr`.
+        v: first guess of the velocities; give both q and v, or neither.
+        riccati: how the sweep runs. ``"associative"`` is faster on a parallel device for long
+            horizons of small robots. It does not work with bounds.
+        max_steps: limit of steps.
+        tol: as in :func:`ilqr`, but for the merit, which adds the penalty of the gaps to the cost.
+        regularization: as in :func:`ilqr`.
         throw: as in :func:`ilqr`. progress: as in :func:`ilqr`.
 
     Returns:
-        The solution; its states are those of its controls, so that no gap is left.
+        The solution. Its states are the rollout of its controls, so it has no gaps. Its derivatives
+        follow from the implicit function theorem, see :class:`Solution`.
 
     Raises:
         ValueError: for a wrong shape or dtype, or an unknown ``riccati``.
     """
-    q0, v0, u = check("multiple_shooting", problem, q0, v0, u)
+    q0, v0, u = checked_arguments("multiple_shooting", problem, q0, v0, u)
     if riccati not in ("sequential", "associative"):
         raise ValueError(
             f"multiple_shooting: riccati must be 'sequential' or 'associative', got {riccati!r}"
         )
     if riccati == "associative" and problem.bounded:
-        raise ValueError("multiple_shooting: riccati='associative' takes no bounds")
+        raise ValueError(
+            "multiple_shooting: riccati='associative' takes no bounds; use 'sequential'"
+        )
     if (q is None) != (v is None):
         raise ValueError("multiple_shooting: give guesses of both q and v, or of neither")
     if q is not None:
         shapes = ((problem.steps + 1, x.size) for x in (q0, v0))
         q, v = (
-            check_one("multiple_shooting", problem, name, x, shape)
+            checked_argument("multiple_shooting", problem, name, x, shape)
             for name, x, shape in zip("qv", (q, v), shapes, strict=True)
         )
-    o = options(u.dtype, max_iterations, tol, regularisation, progress)
+    o = options(u.dtype, max_steps, tol, regularization, progress)
     guess = q, v
 
-    def solve(problem, q0, v0, u) -> Outcome:
+    def solve(problem, q0, v0, u) -> Found:
         u, (q, v) = problem.clip(u), guess
         if q is None or v is None:
             path = problem.simulate(q0, v0, u)
@@ -86,37 +91,42 @@ def multiple_shooting(
         q, v = (jnp.concatenate([x0[None], x[1:]]) for x0, x in ((q0, q), (v0, v)))
         q, v = jax.lax.stop_gradient((q, v))
         merit, gaps = _merit(problem, q, v, u)
-        nu = jnp.ones((), u.dtype)
+        penalty = jnp.ones_like(gaps)
         gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
-        start = (q, v, u, merit, gaps), (gains, nu)
+        start = (q, v, u, merit, gaps), (gains, penalty)
 
-        def propose(point, extra, mu, _):
-            return _propose(problem, point, extra[1], mu, riccati)
+        def propose(point, carried, mu, _):
+            return _propose(problem, point, carried[1], mu, riccati)
 
-        s = descend(propose, *start, merit + nu * gaps, o)
-        return Outcome(s.point[2], s.extra[0], s.result, s.iteration, s.history)
+        s = descend(propose, *start, merit + jnp.sum(gaps), o)
+        return Found(s.point[2], s.carried[0], s.result, s.steps, s.history)
 
-    return solved(solve, explicit(problem, q0, v0), q0, v0, u, throw)
+    return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)
 
 
 def _merit(problem: Problem, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
-    """The objective, and the sum of the absolute gaps."""
+    """The objective, and the absolute gaps (T, n)."""
 
-    def gap(k, q, v, u, q_next, v_next):
-        q1, v1 = problem.step(k, q, v, u)
-        turn = jnp.sum(jnp.abs(difference(problem.model, q_next, q1)))
-        return turn + jnp.sum(jnp.abs(v1 - v_next))
+    def one(*row):
+        return _cost_and_gap(problem, *row)
 
     k = jnp.arange(problem.steps)
-    gaps = jax.vmap(gap)(k, q[:-1], v[:-1], u, q[1:], v[1:])
-    return problem.cost(q, v, u), jnp.sum(gaps)
+    costs, gaps = jax.vmap(one)(k, q[:-1], v[:-1], u, q[1:], v[1:])
+    return jnp.sum(costs) + problem.final_cost(q[-1], v[-1]), gaps
 
 
-def _propose(problem: Problem, point, nu, mu, riccati: str):
+@lanes
+def _cost_and_gap(problem: Problem, k, q, v, u, q_next, v_next) -> tuple[Array, Array]:
+    q1, v1, cost = problem.advance(k, q, v, u)
+    gap = jnp.concatenate([difference(problem.model, q_next, q1), v1 - v_next])
+    return cost, jnp.abs(gap)
+
+
+def _propose(problem: Problem, point, penalty, mu, riccati: str):
     q, v, u, cost, gaps = point
     f = linear(problem, q, v, u)
     l, end = quadratic(problem, q, v, u)
-    mu = mu * scale(l)
+    mu = mu * curvature_scale(l)
     if riccati == "associative":
         gains = parallel_backward(f, l, end, mu)
         dx, du = parallel_forward(f, gains)
@@ -128,10 +138,12 @@ def _propose(problem: Problem, point, nu, mu, riccati: str):
         gains = backward(f, l, end, mu, box)
         dx, du = forward(f, gains)
     multipliers = gains.Vx + jnp.sum(gains.Vxx * dx[1:, None, :], axis=-1)
-    nu = jnp.maximum(nu, 1.5 * jnp.max(jnp.abs(multipliers), initial=0))
-    # the multiplier of the penalty may only grow, so both merits are taken with the new one
+    size = jnp.abs(multipliers)
+    penalty = jnp.maximum(1.1 * size, 0.5 * (penalty + size))
+    # the penalties have changed, so the merits of both points are computed with the new ones
     slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
-    expected = nu * gaps - slope
+    closed = lambda gaps: jnp.sum(penalty * gaps, axis=(-2, -1))  # noqa: E731
+    expected = closed(gaps) - slope
 
     def search(length):
         nv = problem.model.nv
@@ -139,9 +151,10 @@ def _propose(problem: Problem, point, nu, mu, riccati: str):
         v1, u1 = v + length * dx[:, nv:], problem.clip(u + length * du)
         return q1, v1, u1, *_merit(problem, q1, v1, u1)
 
-    steps = lengths(q.dtype)
-    tries = jax.vmap(search)(steps)
-    i, new = best(tries[3] + nu * tries[4], tries)
-    fine = gains.definite & jnp.isfinite(expected)
-    old, now = cost + nu * gaps, new[3] + nu * new[4]
-    return Proposal(new, old, now, expected, steps[i], fine), (gains.K, nu)
+    lengths = step_lengths(q.dtype)
+    candidates = jax.vmap(search)(lengths)
+    i, new = lowest(candidates[3] + jax.vmap(closed)(candidates[4]), candidates)
+    definite = gains.definite & jnp.isfinite(expected)
+    merit, new_merit = cost + closed(gaps), new[3] + closed(new[4])
+    proposal = Proposal(new, merit, new_merit, expected, lengths[i], definite)
+    return proposal, (gains.K, penalty)

@@ -1,4 +1,4 @@
-"""What is to be optimised: dynamics, costs, bounds."""
+"""The problem that the solvers optimize: dynamics, costs and bounds."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -9,12 +9,13 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from ..model import Model
-from ..simulate._integrators import resolve
-from ..simulate._linearize import step
-from ..simulate._rollout import rollout
+from ..lanes import lanes
+from ..model import Model, integrate
+from ..simulate import resolve_integrator, rollout, step, step_derivatives
 
 Cost = Callable[..., Array]
+Terms = tuple[tuple[Array | float, Array], ...]
+"""Weights and costs, of which each is a number or a vector of residuals."""
 
 
 def _optional(x: Any) -> Array | None:
@@ -22,53 +23,60 @@ def _optional(x: Any) -> Array | None:
 
 
 class Problem(eqx.Module):
-    """Minimise ``Σ_k dt · stage(model, t_k, q_k, v_k, u_k) + final(model, q_T, v_T)``.
+    """Minimize ``Σ_k dt · stage(model, t_k, q_k, v_k, u_k) + final(model, q_T, v_T)``.
 
-    The motion is that of :func:`rbd_jax.rollout`: ``dt``-long steps, the torques held in each. A
-    cost returns a number, or a vector of residuals r that stands for ``½ rᵀ r`` (of which
-    iLQR and multiple shooting take the Gauss–Newton Hessian). Every array in here, be it in the
-    model or in a cost that is an equinox module, is a parameter by which solutions are
-    differentiated, and may be mapped over.
+    The motion is a :func:`rbd_jax.rollout` with steps of length ``dt`` in which the torques are
+    held. A cost returns a number, or a vector of residuals r, which stands for the cost ``½ rᵀ r``.
+    iLQR and multiple shooting take the Gauss–Newton Hessian of residuals. Solutions are
+    differentiable with respect to every array of the problem, for example arrays of the model or of
+    a cost that is an equinox module. ``jax.vmap`` can map over the same arrays.
     """
 
     model: Model
     stage: Cost
-    """``stage(model, t, q, v, u)``: cost a second (or residuals)."""
+    """``stage(model, t, q, v, u)``: cost per second, or residuals."""
     final: Cost
-    """``final(model, q, v)``: cost of the last state (or residuals)."""
+    """``final(model, q, v)``: cost of the last state, or residuals."""
     dt: Float[Array, ""] = eqx.field(converter=jnp.asarray)
-    """Time step (s); like the bounds and the matrix, put into the dtype of the model."""
+    """Time step (s). Like the bounds and the actuation matrix, it gets the dtype of the model."""
     steps: int = eqx.field(static=True)
     """Number of steps T."""
     actuation: Any = None
-    """How controls drive the joints: a matrix (nv, nu), a function ``(model, t, q, v, u) -> tau``,
-    or None, where u is the torques themselves."""
+    """How the controls drive the joints: a matrix (nv, nu), or a function
+    ``(model, t, q, v, u) -> tau``, or None if the controls are the torques."""
     lower: Float[Array, " nu"] | None = eqx.field(converter=_optional, default=None)
-    """Least controls, or one number for all of them."""
+    """Lower bounds of the controls, or one number for all of them."""
     upper: Float[Array, " nu"] | None = eqx.field(converter=_optional, default=None)
-    """Greatest controls."""
+    """Upper bounds of the controls, or one number for all of them."""
     nu: int = eqx.field(static=True, default=0)
-    """Number of controls; only needed if ``actuation`` is a function."""
+    """Number of controls. It is only needed if ``actuation`` is a function."""
     integrator: str | Callable = eqx.field(static=True, default="semi_implicit_euler")
-    """As in :func:`rbd_jax.rollout`, but without memory: what a step does is to follow from the
-    state."""
+    """As in :func:`rbd_jax.rollout`, but without memory: a step depends on the state alone."""
+
+    start: Float[Array, ""] | float = 0.0
+    """Time of the first step (s), which costs and drives see."""
+    added: Any = None
+    """An object whose ``stage_terms(problem, k, q, v, u)`` and ``final_terms(problem, q, v)`` join
+    the costs. Solvers use it for constraints."""
 
     def __post_init__(self):
         model = self.model
         if self.steps < 1:
             raise ValueError(f"Problem: steps must be at least 1, got {self.steps}")
-        if hasattr(resolve(self.integrator), "advance"):
+        if hasattr(resolve_integrator(self.integrator), "advance"):
             raise ValueError(
                 f"Problem: integrator {self.integrator!r} has a memory besides the state, which an "
-                "optimiser does not see; take another one, or its single step as a function: "
-                "lambda *state: integrator(*state)"
+                "optimizer cannot handle; choose another integrator, or pass a single step of it "
+                "as a function: lambda *state: integrator(*state)"
             )
         self.dt = jnp.asarray(self.dt, model.dtype)
         if self.dt.shape != ():
             raise ValueError(f"Problem: dt has shape {self.dt.shape}, expected one number")
         if callable(self.actuation):
             if self.nu < 1:
-                raise ValueError("Problem: actuation is a function, so say how many controls: nu=…")
+                raise ValueError(
+                    "Problem: actuation is a function, so pass the number of controls: nu=…"
+                )
         elif self.actuation is not None:
             self.actuation = B = jnp.asarray(self.actuation, model.dtype)
             if B.ndim != 2 or B.shape[0] != model.nv:
@@ -76,6 +84,7 @@ class Problem(eqx.Module):
                     f"Problem: actuation has shape {B.shape}, expected (nv, nu) with nv = "
                     f"{model.nv} for robot {model.topology.name!r}"
                 )
+        self.start = jnp.asarray(self.start, model.dtype)
         self.lower, self.upper = self._bound("lower"), self._bound("upper")
         low, high = self.bounds()
         crossed = jnp.any(low > high)
@@ -99,24 +108,29 @@ class Problem(eqx.Module):
 
     @property
     def bounded(self) -> bool:
-        """Whether controls have bounds."""
+        """Whether any controls have bounds."""
         return self.lower is not None or self.upper is not None
 
+    @property
+    def free_euler(self) -> bool:
+        """Whether a step is semi-implicit Euler with the free robot's forward dynamics."""
+        return self.integrator == "semi_implicit_euler"
+
     def bounds(self) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
-        """Lower and upper bounds, infinite where there are none."""
+        """Lower and upper bounds of the controls. Missing bounds are infinite."""
         far = jnp.full((self.controls,), jnp.inf, self.model.dtype)
         low = -far if self.lower is None else self.lower
         return low, far if self.upper is None else self.upper
 
     def clip(self, u: Float[Array, "*T nu"]) -> Float[Array, "*T nu"]:
-        """Controls put within their bounds."""
+        """The controls, clipped to their bounds."""
         if not self.bounded:
             return u
         low, high = (jnp.broadcast_to(x, u.shape) for x in self.bounds())
         return jnp.clip(u, low, high)
 
     def torques(self, t: Array, q: Array, v: Array, u: Array) -> Float[Array, " nv"]:
-        """Joint torques (N m, N) of the controls u."""
+        """Joint torques (N m, N) that the controls u produce."""
         if self.actuation is None:
             return u
         if callable(self.actuation):
@@ -125,54 +139,124 @@ class Problem(eqx.Module):
 
     def time(self, k: int | Int[Array, ""]) -> Float[Array, ""]:
         """The time of step k (s)."""
-        return jnp.asarray(k, self.model.dtype) * self.dt
+        return self.start + jnp.asarray(k, self.model.dtype) * self.dt
 
     def step(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> tuple[Array, Array]:
         """The state after step k."""
         tau = self.torques(self.time(k), q, v, u)
         return step(self.model, q, v, tau, self.dt, integrator=self.integrator)
 
+    def moved(self, q: Array, v: Array, u: Array, z: Array) -> tuple[Array, Array, Array]:
+        """The state and control at the tangent z = (δq, δv, δu)."""
+        dq, dv, du = jnp.split(z, [self.model.nv, 2 * self.model.nv])
+        return integrate(self.model, q, dq), v + dv, u + du
+
+    def torque_slopes(self, t: Array, q: Array, v: Array, u: Array) -> tuple[Array | None, Array]:
+        """``∂τ/∂x`` (None stands for zero) and ``∂τ/∂u``."""
+        nv = self.model.nv
+        if self.actuation is None:
+            return None, jnp.eye(nv, dtype=q.dtype)
+        if not callable(self.actuation):
+            return None, self.actuation
+
+        def torques(z):
+            return self.torques(t, *self.moved(q, v, u, z))
+
+        J = jax.jacfwd(torques)(jnp.zeros((2 * nv + u.size,), q.dtype))
+        return J[:, : 2 * nv], J[:, 2 * nv :]
+
+    def derivatives(
+        self, q: Float[Array, "T nq"], v: Float[Array, "T nv"], u: Float[Array, "T nu"]
+    ) -> tuple[Float[Array, "T n n"], Float[Array, "T n nu"]]:
+        """``(A, B)`` with ``δx⁺ = A δx + B δu`` of all steps, in the tangent spaces."""
+
+        def one(k, q, v, u):
+            return _step_derivatives(self, self.time(k), q, v, u)
+
+        return jax.vmap(one)(jnp.arange(self.steps), q, v, u)
+
+    def advance(
+        self, k: int | Int[Array, ""], q: Array, v: Array, u: Array
+    ) -> tuple[Array, Array, Float[Array, ""]]:
+        """The state after step k, and the cost of the step."""
+        return *self.step(k, q, v, u), self.stage_cost(k, q, v, u)
+
+    def stage_models(self, q: Array, v: Array, u: Array) -> tuple[Array, Array] | None:
+        """Gradients and Gauss–Newton Hessians of all stage costs; None to have them by autodiff."""
+        return None
+
+    def stage_arguments(self, q: Array, v: Array) -> tuple:
+        """Arguments of the stage cost at a state, with zeros for the others."""
+        t, u = jnp.zeros((), q.dtype), jnp.zeros((self.controls,), q.dtype)
+        return self.model, t, q, v, u
+
     def simulate(self, q0: Array, v0: Array, u: Float[Array, "T nu"], **options):
-        """The trajectory of the controls u; ``options`` as in :func:`rbd_jax.rollout`."""
+        """The trajectory under the controls u; ``options`` are those of :func:`rbd_jax.rollout`."""
 
         def policy(t, q, v):
             k = jnp.clip(jnp.round(t / self.dt).astype(jnp.int32), 0, self.steps - 1)
-            return self.torques(t, q, v, u[k])
+            return self.torques(self.time(k), q, v, u[k])
 
-        where = {"steps": self.steps, "integrator": self.integrator}
+        fixed = {"steps": self.steps, "integrator": self.integrator}
         rows = u if self.actuation is None else policy
         if self.actuation is not None and not callable(self.actuation):
             rows = jnp.matmul(u, self.actuation.T, precision="highest")
-        return rollout(self.model, q0, v0, rows, self.dt, **where, **options)
+        path = rollout(self.model, q0, v0, rows, self.dt, **fixed, **options)
+        return path._replace(t=self.start + path.t)
 
     def stage_cost(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Float[Array, ""]:
         """Cost of step k."""
-        return self.dt * number(self.stage(self.model, self.time(k), q, v, u))
+        return total(self.stage_terms(k, q, v, u))
 
     def final_cost(self, q: Array, v: Array) -> Float[Array, ""]:
         """Cost of the last state."""
-        return number(self.final(self.model, q, v))
+        return total(self.final_terms(q, v))
+
+    def stage_terms(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Terms:
+        """The costs of step k with their weights."""
+        own = (self.dt, self.stage(self.model, self.time(k), q, v, u))
+        return (own, *(() if self.added is None else self.added.stage_terms(self, k, q, v, u)))
+
+    def final_terms(self, q: Array, v: Array) -> Terms:
+        """The costs of the last state with their weights."""
+        own = (1.0, self.final(self.model, q, v))
+        return (own, *(() if self.added is None else self.added.final_terms(self, q, v)))
 
     def cost(self, q: Float[Array, "N nq"], v: Float[Array, "N nv"], u: Float[Array, "T nu"]):
-        """The objective of a trajectory."""
+        """The objective at a trajectory."""
         k = jnp.arange(self.steps)
         return jnp.sum(jax.vmap(self.stage_cost)(k, q[:-1], v[:-1], u)) + self.final_cost(
             q[-1], v[-1]
         )
 
 
-def number(value: Array) -> Float[Array, ""]:
-    """A cost as a number: itself, or half the sum of squares of residuals."""
+@lanes
+def _step_derivatives(problem: Problem, t: Array, q: Array, v: Array, u: Array):
+    tau, (by_x, by_u) = problem.torques(t, q, v, u), problem.torque_slopes(t, q, v, u)
+    how = {"integrator": problem.integrator}
+    A, B = step_derivatives(problem.model, q, v, tau, problem.dt, **how)
+    times = lambda a, b: jnp.matmul(a, b, precision="highest")  # noqa: E731
+    return A if by_x is None else A + times(B, by_x), times(B, by_u)
+
+
+def total(terms: Terms) -> Float[Array, ""]:
+    """The weighted sum of some costs."""
+    return sum(
+        (w * cost_value(x) for w, x in terms[1:]), start=terms[0][0] * cost_value(terms[0][1])
+    )
+
+
+def cost_value(value: Array) -> Float[Array, ""]:
+    """The value of a cost that returned a number, or residuals: half their sum of squares."""
     return value if jnp.ndim(value) == 0 else 0.5 * jnp.sum(value * value)
 
 
-def explicit(problem: Problem, q: Array, v: Array) -> Problem:
-    """The same problem whose functions hold everything they close over as their own leaves."""
-    t, u = jnp.zeros((), problem.model.dtype), jnp.zeros((problem.controls,), problem.model.dtype)
+def with_explicit_closures(problem: Problem, q: Array, v: Array) -> Problem:
+    """The same problem, with all arrays that its functions close over as leaves of the problem."""
+    m, t, *_, u = Problem.stage_arguments(problem, q, v)
     convert = eqx.filter_closure_convert
-    m = problem.model
     parts: dict[str, Any] = {
-        "stage": convert(problem.stage, m, t, q, v, u),
+        "stage": convert(problem.stage, *problem.stage_arguments(q, v)),
         "final": convert(problem.final, m, q, v),
     }
     if callable(problem.actuation):

@@ -1,4 +1,4 @@
-"""Progress displays: any function of an iteration's numbers."""
+"""Display of the progress of a solver."""
 
 from collections.abc import Callable
 from typing import SupportsFloat
@@ -7,25 +7,28 @@ import jax
 from jaxtyping import Array
 
 Progress = Callable[..., None]
-"""Called with iteration, cost, expected decrease, step and regularisation, NumPy scalars."""
+"""A function of step number, cost, expected decrease, step length and regularization.
+
+The arguments are NumPy scalars.
+"""
 
 
 def print_progress(
-    iteration: SupportsFloat,
+    number: SupportsFloat,
     cost: SupportsFloat,
     expected: SupportsFloat,
-    step: SupportsFloat,
-    regularisation: SupportsFloat,
+    length: SupportsFloat,
+    regularization: SupportsFloat,
 ) -> None:
-    """One line an iteration on the standard output."""
+    """Print one line for each step to the standard output."""
     print(
-        f"{float(iteration):5.0f}  cost {float(cost):14.8g}  expected {float(expected):9.2e}  "
-        f"step {float(step):7.2g}  regularisation {float(regularisation):8.1e}",
+        f"{float(number):5.0f}  cost {float(cost):14.8g}  expected {float(expected):9.2e}  "
+        f"length {float(length):7.2g}  regularization {float(regularization):8.1e}",
         flush=True,
     )
 
 
 def report(progress: Progress | None, *numbers: Array) -> None:
-    """Call ``progress`` from a compiled program."""
+    """Call ``progress`` from a compiled program, unless it is None."""
     if progress is not None:
         jax.debug.callback(progress, *numbers)

@@ -1,4 +1,4 @@
-"""The backward pass: feedforward k, feedback K and the value function, step by step."""
+"""The Riccati sweep: feedforward k, feedback K and the value function, step by step."""
 
 from typing import NamedTuple
 
@@ -6,27 +6,29 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._box import box_qp, restrict, solve_free
+from ..lanes import lanes
+from ._box import box_qp, restricted_cholesky, solve_free
 from ._expansion import Dynamics, Quadratic, times
 
 
 class Gains(NamedTuple):
-    """``u = k + K x``, and what it promises."""
+    """The control law ``u = k + K x``, the cost to go and the predicted change of the cost."""
 
     k: Float[Array, "T m"]
     K: Float[Array, "T m n"]
     Vx: Float[Array, "T n"]
-    """Slope of the cost to go after each step …"""
+    """Gradient of the cost to go after each step."""
     Vxx: Float[Array, "T n n"]
-    """… and its Hessian."""
+    """Hessian of the cost to go after each step."""
     slope: Float[Array, ""]
-    """First-order change of the cost for a full step, negative."""
+    """First-order change of the cost for a full step. It is negative."""
     bend: Float[Array, ""]
-    """Second-order change."""
+    """Second-order change of the cost for a full step."""
     definite: Bool[Array, ""]
     """Whether every Quu was positive definite."""
 
 
+@lanes
 def backward(
     f: Dynamics,
     l: Quadratic,
@@ -37,16 +39,21 @@ def backward(
 ) -> Gains:
     """Dynamic programming through ``x⁺ = A x + B u + d`` with quadratic costs.
 
-    Source: Tassa, Erez, Todorov (2012), (5)–(11), with ``μ`` added to the diagonal of Quu; the gap
-    d shifts the slope, ``Vx + Vxx d`` (Mastalli et al. 2020, (15)).
+    Derivatives are those of autodiff; with a ``box`` there is no reverse mode.
+
+    Source: Tassa, Erez, Todorov (2012), (5)–(11), with ``μ`` added to the diagonal of Quu. The gap
+    d shifts the gradient to ``Vx + Vxx d`` (Mastalli et al. 2020, (15)).
 
     Args:
-        f: dynamics. l: stage costs; second-order terms of the dynamics are added to them.
+        f: dynamics. l: stage costs, with the second-order terms of the dynamics added if wanted.
         end: final cost.
-        mu: regularisation.
-        box: least and greatest u of each step; k then solves the quadratic program in the box and
-            controls held at a bound have no feedback (Tassa, Mansard, Todorov 2014).
-        free: instead, which controls may move.
+        mu: regularization.
+        box: lower and upper bounds of u in each step. Then k solves the quadratic program with
+            these bounds, and controls at a bound have no feedback (Tassa, Mansard, Todorov 2014).
+        free: instead of ``box``, which controls may change.
+
+    Returns:
+        The gains. ``definite`` says whether they are valid.
 
     Cost: O(T (n + m)³), sequential in T.
     """
@@ -54,23 +61,23 @@ def backward(
 
     def step(state, row):
         Vx, Vxx, slope, bend, definite = state
-        (A, B, d), c, where = row
+        (A, B, d), c, limits = row
         shifted = Vx + times(Vxx, d)
         Qx, Qu = c.x + times(A.T, shifted), c.u + times(B.T, shifted)
         VA = times(Vxx, A)
         Qxx, Qux, Quu = c.xx + times(A.T, VA), c.ux + times(B.T, VA), c.uu + times(B.T, Vxx, B)
         H = Quu + mu * jnp.eye(m, dtype=Quu.dtype)
-        whole, fine = restrict(H, jnp.ones((m,), bool))
+        L_all, definite_here = restricted_cholesky(H, jnp.ones((m,), bool))
         if box is not None:
-            safe = jnp.where(fine, H, jnp.eye(m, dtype=H.dtype))
-            k, moving = box_qp(safe, Qu, *where)
-            L, _ = restrict(H, moving)
+            safe = jnp.where(definite_here, H, jnp.eye(m, dtype=H.dtype))
+            k, moving = box_qp(safe, Qu, *limits)
+            L, _ = restricted_cholesky(H, moving)
         elif free is not None:
-            moving = where
-            L, fine = restrict(H, moving)
+            moving = limits
+            L, definite_here = restricted_cholesky(H, moving)
             k = -solve_free(L, moving, Qu)
         else:
-            moving, L = jnp.ones((m,), bool), whole
+            moving, L = jnp.ones((m,), bool), L_all
             k = -solve_free(L, moving, Qu)
         K = -solve_free(L, moving, Qux)
         slope, bend = slope + jnp.sum(k * Qu), bend + 0.5 * jnp.sum(k * times(Quu, k))
@@ -78,7 +85,7 @@ def backward(
         cross = times(K.T, Qux)
         new_xx = Qxx + times(K.T, Quu, K) + cross + cross.T
         new_xx = 0.5 * (new_xx + new_xx.T)
-        return (new_x, new_xx, slope, bend, definite & fine), (k, K, Vx, Vxx)
+        return (new_x, new_xx, slope, bend, definite & definite_here), (k, K, Vx, Vxx)
 
     zero = jnp.zeros((), l.u.dtype)
     start = end.x, end.xx, zero, zero, jnp.ones((), bool)
@@ -88,8 +95,12 @@ def backward(
     return Gains(k, K, Vx, Vxx, *state[2:])
 
 
+@lanes
 def forward(f: Dynamics, gains: Gains) -> tuple[Float[Array, "N n"], Float[Array, "T m"]]:
-    """The motion of the linear system under its gains, from x = 0."""
+    """The motion of the linear system under its gains, from x = 0.
+
+    Derivatives are those of autodiff.
+    """
 
     def step(x, row):
         (A, B, d), k, K = row

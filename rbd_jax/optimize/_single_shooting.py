@@ -1,4 +1,4 @@
-"""Single shooting: any optax optimiser on the controls, gradients through the rollout."""
+"""Single shooting: any optax optimizer on the controls, with gradients through the rollout."""
 
 import importlib
 from collections.abc import Callable
@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..simulate import RESULTS
 from ._descent import options
-from ._problem import Problem, explicit
+from ._problem import Problem, with_explicit_closures
 from ._progress import report
-from ._solution import RESULTS, History, Outcome, Solution, check, solved
+from ._solution import Found, History, Solution, checked_arguments, solution_of
 
 
 def _optax() -> Any:
@@ -29,42 +30,43 @@ def single_shooting(
     *,
     optimizer: Any = None,
     gradient: Literal["full", "checkpoint", "adjoint"] = "adjoint",
-    max_iterations: int = 1000,
+    max_steps: int = 1000,
     tol: float | None = None,
     throw: bool = True,
     progress: Callable | None = None,
 ) -> Solution:
-    """First-order descent on the controls; bounds are kept by projection.
+    """First-order descent on the controls. Projection keeps them within their bounds.
 
     Args:
-        problem: what to minimise.
+        problem: what to minimize.
         q0: initial configuration. v0: initial velocity.
         u: first guess of the controls.
-        optimizer: an optax ``GradientTransformation``; L-BFGS without bounds, Adam with them if
-            None.
+        optimizer: an optax ``GradientTransformation``. None means L-BFGS without bounds, and Adam
+            with bounds.
         gradient: gradient mode of the rollout, see :func:`rbd_jax.rollout`.
-        max_iterations: limit of iterations.
-        tol: stop when the gradient, projected onto the bounds, is less than
-            ``tol (1 + |cost|)`` in each entry; 1e-5 in float64 and 1e-3 in float32 if None.
+        max_steps: limit of steps of the optimizer.
+        tol: the solver stops when each entry of the gradient, projected onto the bounds, is less
+            than ``tol (1 + |cost|)``. None means 1e-5 in float64 and 1e-3 in float32.
         throw: as in :func:`ilqr`. progress: as in :func:`ilqr`.
 
     Returns:
-        The stationary controls if it converges, else the cheapest met. The history's ``expected``
-        is the greatest projected gradient.
+        The stationary controls if the solver converges, otherwise the controls with the lowest
+        cost. ``expected`` in the history is the greatest entry of the projected gradient. The
+        derivatives follow from the implicit function theorem, see :class:`Solution`.
 
     Raises:
         ImportError: without optax. ValueError: for a wrong shape or dtype.
     """
     optax = _optax()
-    q0, v0, u = check("single_shooting", problem, q0, v0, u)
+    q0, v0, u = checked_arguments("single_shooting", problem, q0, v0, u)
     if tol is None:
         tol = 1e-5 if u.dtype == jnp.float64 else 1e-3
-    o = options(u.dtype, max_iterations, tol, 0.0, progress)
+    o = options(u.dtype, max_steps, tol, 0.0, progress)
     if optimizer is None:
         optimizer = optax.adam(0.05) if problem.bounded else optax.lbfgs()
     optimizer = optax.with_extra_args_support(optimizer)
 
-    def solve(problem, q0, v0, u) -> Outcome:
+    def solve(problem, q0, v0, u) -> Found:
         def objective(u):
             path = problem.simulate(q0, v0, u, gradient=gradient)
             return problem.cost(path.q, path.v, u)
@@ -72,34 +74,34 @@ def single_shooting(
         evaluate = jax.value_and_grad(objective)
 
         def body(s):
-            u, memory, least, k, _, _, history = s
+            u, memory, best, k, _, _, history = s
             cost, slope = evaluate(u)
             size = jnp.max(jnp.abs(u - problem.clip(u - slope)), initial=0)
             converged = size <= tol * (1 + jnp.abs(cost))
-            # optimisers are not written for the strict settings that a user may have
+            # optax does not work under the strict promotion settings that a user may have
             with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
                 step, memory = optimizer.update(
                     slope, memory, u, value=cost, grad=slope, value_fn=objective
                 )
-            keep = converged | (cost < least[1])  # a stationary point, else the cheapest
-            least = jax.tree.map(lambda a, b: jnp.where(keep, a, b), (u, cost), least)
+            better = converged | (cost < best[1])
+            best = jax.tree.map(lambda a, b: jnp.where(better, a, b), (u, cost), best)
             row = History(cost, size, jnp.ones_like(cost), jnp.zeros_like(cost))
             report(o.progress, k + 1, *row)
             history = jax.tree.map(lambda h, x: h.at[k].set(x), history, row)
-            result = RESULTS.where(converged, RESULTS.successful, RESULTS.max_iterations_reached)
-            lost = ~jnp.isfinite(cost)
-            result = RESULTS.where(lost, RESULTS.nonfinite, result)
-            done = converged | lost | (k + 1 >= max_iterations)
-            return problem.clip(u + step), memory, least, k + 1, done, result, history
+            result = RESULTS.where(converged, RESULTS.successful, RESULTS.max_steps_reached)
+            nonfinite = ~jnp.isfinite(cost)
+            result = RESULTS.where(nonfinite, RESULTS.nonfinite, result)
+            done = converged | nonfinite | (k + 1 >= max_steps)
+            return problem.clip(u + step), memory, best, k + 1, done, result, history
 
         u = problem.clip(u)
-        empty = jnp.full((max_iterations,), jnp.nan, u.dtype)
-        far = jnp.full((), jnp.inf, u.dtype)
-        first = RESULTS.max_iterations_reached, History(*[empty] * 4)
+        empty = jnp.full((max_steps,), jnp.nan, u.dtype)
+        infinite = jnp.full((), jnp.inf, u.dtype)
+        first = RESULTS.max_steps_reached, History(*[empty] * 4)
         zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
-        start = u, optimizer.init(u), (u, far), zero, no, *first
+        start = u, optimizer.init(u), (u, infinite), zero, no, *first
         _, _, (u, _), k, _, result, history = jax.lax.while_loop(lambda s: ~s[4], body, start)
         K = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
-        return Outcome(u, K, result, k, history)
+        return Found(u, K, result, k, history)
 
-    return solved(solve, explicit(problem, q0, v0), q0, v0, u, throw)
+    return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)

@@ -1,7 +1,7 @@
-"""Ready problems, for the command line, the notebook, the tests and first steps."""
+"""Ready problems for first steps, the command line, the notebooks and the tests."""
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,16 +13,17 @@ from ..algorithms.torques import gravity_torque
 from ..io import samples
 from ..model import Model, integrate, neutral
 from ._costs import FrameCost, StateCost
+from ._legged_tasks import (
+    FEET as FEET,
+    STANCES as STANCES,
+    jump as jump,
+    pace as pace,
+    squat as squat,
+    trot as trot,
+    walk as walk,
+)
 from ._problem import Problem
-
-
-class Task(NamedTuple):
-    """A problem, where it starts, and a first guess of its controls."""
-
-    problem: Problem
-    q0: Float[Array, " nq"]
-    v0: Float[Array, " nv"]
-    u: Float[Array, "T nu"]
+from ._task import Task as Task
 
 
 def _task(problem: Problem, q0: Array, u: Array | None = None) -> Task:
@@ -66,21 +67,23 @@ def double_pendulum(steps: int = 120, dtype=None) -> Task:
 def reach(
     model: Model | None = None, frame: str | None = None, q0=None, steps: int = 60, dtype=None
 ) -> Task:
-    """Bring the tool of an arm to a pose within 0.9 s, at rest, within its torque limits.
+    """Bring the tool of an arm to rest at a pose in 0.9 s, within the torque limits.
 
     Args:
         model: the arm, :func:`rbd_jax.samples.arm` if None.
-        frame: its tool, the last frame if None.
-        q0: where it starts; bent joints, 0.5 rad this way and that, if None.
-        steps: of 15 ms.
-        dtype: of the sample.
+        frame: name of the tool's frame, the last frame if None.
+        q0: initial configuration. None means joints bent by 0.5 rad in alternating directions.
+        steps: number of time steps of 15 ms.
+        dtype: precision of the sample.
 
     Raises:
-        ValueError: for a robot with a floating base, which no torque holds in its place.
+        ValueError: for a robot with a floating base, which no torque can hold in its place.
     """
     model = _robot(model, samples.arm, dtype)
     if "free" in model.topology.kinds:
-        raise ValueError(f"reach: robot {model.topology.name!r} floats; take one on a fixed base")
+        raise ValueError(
+            f"reach: robot {model.topology.name!r} floats; take a robot on a fixed base"
+        )
     frame = model.frame_names[-1] if frame is None else frame
     bend = 0.5 * np.cos(np.pi * np.arange(model.nv))
     if q0 is None:
@@ -103,9 +106,9 @@ def reorient(model: Model | None = None, steps: int = 50, angle: float = 0.6, dt
 
     Args:
         model: a robot on a free joint, :func:`rbd_jax.samples.quadruped` if None.
-        steps: of 12 ms.
-        angle: about the pitch axis (rad).
-        dtype: of the sample.
+        steps: number of time steps of 12 ms.
+        angle: rotation about the pitch axis (rad).
+        dtype: precision of the sample.
 
     Raises:
         ValueError: for a robot without a free joint at its root.
@@ -126,19 +129,19 @@ def reorient(model: Model | None = None, steps: int = 50, angle: float = 0.6, dt
     B = jnp.eye(nv, dtype=model.dtype)[:, 6:]
     limit = jnp.minimum(model.effort_limit[6:], 80.0)
     stage, final = StateCost(q0, 0 * run, run, u), StateCost(goal, heavy, rest)
-    # left and right bend alike, front and hind unlike: symmetric guesses would stay symmetric
+    # the guess must not be symmetric, because a symmetric guess stays symmetric
     guess = jnp.asarray(3.0 * np.sin(1.0 + np.arange(nu)), model.dtype)
-    # RK4: the error of an Euler step of 12 ms in the angular momentum would turn the robot as well
+    # RK4, because an Euler step of 12 ms has an error in the angular momentum that turns the robot
     problem = Problem(model, stage, final, dt, steps, B, -limit, limit, integrator="rk4")
     return _task(problem, q0, guess)
 
 
 def rotors(model: Model) -> Float[Array, "nv 4"]:
-    """How the thrusts of the four rotors of a quadrotor drive its free joint (N m, N)."""
+    """The actuation matrix of a quadrotor: generalized forces for 1 N of thrust of each rotor."""
     columns = []
     for i in range(4):
         x, y, _ = np.asarray(model.frame_p[model.topology.frame_index(f"rotor{i}")])
-        drag = 0.02 * (-1) ** i  # torque of a propeller about its axis, for 1 N of thrust
+        drag = 0.02 * (-1) ** i  # torque of a propeller about its axis for 1 N of thrust
         columns.append([y, -x, drag, 0, 0, 1, *[0] * (model.nv - 6)])
     return jnp.asarray(np.transpose(columns), model.dtype)
 
@@ -166,3 +169,12 @@ TASKS: dict[str, Callable[..., Task]] = {
     "reorient": reorient,
     "quadrotor": quadrotor,
 }
+
+LEGGED: dict[str, Callable[..., Task]] = {
+    "walk": walk,
+    "trot": trot,
+    "pace": pace,
+    "jump": jump,
+    "squat": squat,
+}
+"""Tasks of robots that stand, for :func:`multiple_shooting` from a robot that stands still."""

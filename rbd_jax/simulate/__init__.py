@@ -1,8 +1,9 @@
-"""Integrators on the configuration manifold, rollouts, and the bridge to diffrax."""
+"""Simulation: integrators on the configuration manifold, rollouts, and the bridge to diffrax."""
 
-from ._diffrax import (
+from ._actuated import ActuatedRobot as ActuatedRobot
+from ._adaptive import (
     AdaptiveTrajectory as AdaptiveTrajectory,
-    Driven as Driven,
+    ControlledRobot as ControlledRobot,
     VectorField as VectorField,
     adaptive_rollout as adaptive_rollout,
 )
@@ -14,6 +15,23 @@ from ._free_body import (
     free_body_twist as free_body_twist,
 )
 from ._generalized_alpha import GeneralizedAlpha as GeneralizedAlpha
-from ._integrators import implicit_damping as implicit_damping
+from ._integrators import (
+    INTEGRATORS as INTEGRATORS,
+    implicit_damping as implicit_damping,
+    resolve_integrator as resolve_integrator,
+    semi_implicit_euler as semi_implicit_euler,
+)
+from ._linearize import step as step, step_derivatives as step_derivatives
 from ._momentum import momentum_munthe_kaas as momentum_munthe_kaas, variational as variational
-from ._munthe_kaas import TABLEAUS as TABLEAUS, Tableau as Tableau
+from ._munthe_kaas import (
+    TABLEAUS as TABLEAUS,
+    Acceleration as Acceleration,
+    Tableau as Tableau,
+    munthe_kaas as munthe_kaas,
+    rk4 as rk4,
+)
+from ._rollout import Episode as Episode, Trajectory as Trajectory, rollout as rollout
+from .outcome import (
+    RESULTS as RESULTS,
+    throw_unless_successful as throw_unless_successful,
+)

@@ -1,4 +1,7 @@
-"""A free body in absolute coordinates, from its spatial momentum balance. Source: Müller (36)."""
+"""A free body in absolute coordinates, from the balance of its spatial momentum.
+
+Source: Müller (36).
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,17 +21,23 @@ class FreeBody(NamedTuple):
     R: Float[Array, "3 3"]
     p: Float[Array, "3"]
     momentum: Float[Array, "6"]
-    """Angular about the world's origin, linear; in world axes (N m s, N s)."""
+    """Angular momentum about the world's origin and linear momentum, in world axes (N m s, N s)."""
 
 
 def free_body_twist(I10: Float[Array, "10"], body: FreeBody) -> Float[Array, "6"]:
-    """The body-fixed twist ``(ω, v)`` of a momentum (rad/s, m/s). Source: Müller (35)."""
+    """The body-fixed twist ``(ω, v)`` that belongs to the momentum (rad/s, m/s).
+
+    Derivatives are those of autodiff. Source: Müller (35).
+    """
     Pi = wrench_to_child((body.R, body.p), body.momentum)
     return jnp.linalg.solve(inertia.matrix(I10), Pi)
 
 
 def free_body_at(I10: Float[Array, "10"], pose: se3.Pose, V: Float[Array, "6"]) -> FreeBody:
-    """The state of a body that moves with the body-fixed twist V. Source: Müller (35)."""
+    """The state of a body at ``pose`` that moves with the body-fixed twist V (rad/s, m/s).
+
+    Derivatives are those of autodiff. Source: Müller (35).
+    """
     return FreeBody(*pose, wrench_to_parent(pose, inertia.apply(I10, V)))
 
 
@@ -42,9 +51,11 @@ def free_body_step(
 ) -> FreeBody:
     """One Munthe-Kaas step of ``Π̇ = W`` (36) with ``Ċ = C V̂``, ``V = M⁻¹ Ad*_C Π`` (35), (88).
 
-    Source: Müller (36), (88)–(89). The balance is linear in the spatial momentum: without a
-    wrench it does not change by a single bit, and a wrench that depends on time alone is
-    integrated by quadrature.
+    The balance is linear in the spatial momentum. So without a wrench the momentum does not change
+    by a single bit, and a wrench that depends on time alone is integrated by quadrature.
+    Derivatives are those of autodiff.
+
+    Source: Müller (36), (88)–(89).
 
     Args:
         I10: ten inertial parameters in the body frame.
@@ -52,21 +63,24 @@ def free_body_step(
         wrench: ``(t, body) -> (n, f)`` about the world's origin in world axes (N m, N).
         t: time at the start of the step (s).
         tableau: the Runge–Kutta method.
+
+    Returns:
+        The state after the step.
     """
     h = jnp.asarray(dt, body.p.dtype)
-    still = jnp.zeros_like(body.momentum)
+    zero = jnp.zeros_like(body.momentum)
 
     def moved(u, dPi):
         R, p = se3.compose((body.R, body.p), se3.exp(u))
         return FreeBody(R, p, body.momentum + dPi)
 
     def rate(c, x):
-        at = moved(*x)
-        V = free_body_twist(I10, at)
+        stage = moved(*x)
+        V = free_body_twist(I10, stage)
         du = jnp.sum(se3.right_jacobian_inverse(x[0]) * V[None], axis=-1)
-        return du, still if wrench is None else wrench(t + c, at)
+        return du, zero if wrench is None else wrench(t + c, stage)
 
-    u, dPi = increment(tableau, rate, (still, still), h)
+    u, dPi = increment(tableau, rate, (zero, zero), h)
     end = moved(u, dPi)
     return end._replace(R=so3.orthonormalize(end.R))
 
@@ -79,7 +93,10 @@ def free_body_path(
     wrench: Callable[[Array, FreeBody], Float[Array, "6"]] | None = None,
     tableau: Tableau = RK4,
 ) -> FreeBody:
-    """The states after 0, 1, … steps, stacked. Arguments as :func:`free_body_step`."""
+    """The states after 0, 1, …, ``steps`` steps of :func:`free_body_step`, stacked.
+
+    The other arguments and the derivatives are those of :func:`free_body_step`.
+    """
     h = jnp.asarray(dt, body.p.dtype)
 
     def advance(body, k):

@@ -24,19 +24,24 @@ class GeneralizedAlpha:
         (1 − α_m) â⁺ + α_m â = (1 − α_f) v̇⁺ + α_f v̇,      v̇ = acceleration(t, q, v),
         v⁺ = v + h ((1 − γ) â + γ â⁺),   q⁺ = q ⊕ h (v + h ((½ − β) â + β â⁺)).
 
-    A method with memory: â is carried from step to step, as its lead over v̇, so that torques may
-    jump between steps. Pass it as ``integrator=`` to :func:`rbd_jax.rollout`; called as a
-    function it takes one step from a consistent start. Newton's method uses the analytical
-    derivatives of the dynamics, derivatives of a step are implicit.
+    The method has a memory: the difference ``â − v̇``, here called the lead, is carried from step to
+    step. Because â itself is not carried, torques may jump between steps. Pass the method as
+    ``integrator=`` to :func:`rbd_jax.rollout`. Called as a function, it takes one step from a
+    consistent start. Newton's method uses the analytical derivatives of the dynamics, and the
+    derivatives of a step follow from the implicit function theorem.
     """
 
     spectral_radius: float = 0.8
-    """What is left of an infinitely fast oscillation after a step: 1 keeps, 0 kills it at once."""
+    """Factor by which one step scales an infinitely fast oscillation.
+
+    1 keeps the oscillation, and 0 removes it in one step.
+    """
 
     def __post_init__(self):
         if not 0.0 <= self.spectral_radius <= 1.0:
             raise ValueError(
-                f"GeneralizedAlpha: spectral_radius is {self.spectral_radius}, expected 0 … 1"
+                f"GeneralizedAlpha: spectral_radius is {self.spectral_radius}, expected a number "
+                "from 0 to 1"
             )
 
     @property
@@ -50,7 +55,7 @@ class GeneralizedAlpha:
     def start(
         self, model: Model, acceleration: Acceleration, t: Array, q: Array, v: Array, dt: Array
     ) -> Float[Array, " nv"]:
-        """The lead ``â − v̇ = (α_m − α_f) h v̈`` of a motion that is just beginning."""
+        """The lead ``â − v̇ = (α_m − α_f) h v̈`` at the start of a motion."""
         alpha_m, alpha_f, _, _ = self.parameters
         a = acceleration(t, q, v)
         rates = jnp.ones_like(t), rate_from_velocity(model, q, v), a
@@ -67,13 +72,13 @@ class GeneralizedAlpha:
         dt: Array,
         memory: Float[Array, " nv"],
     ) -> tuple[State, Float[Array, " nv"]]:
-        """One step from (q, v) and the lead of â: the new state and lead."""
+        """One step from (q, v) and the lead; returns the new state and the new lead."""
         alpha_m, alpha_f, beta, gamma = self.parameters
         a = acceleration(t, q, v)
         lead = a + memory
 
         def move(x):
-            """The end of the step and â⁺ for v̇⁺ = x."""
+            """The state at the end of the step and â⁺, if v̇⁺ = x."""
             new = ((1 - alpha_f) * x + alpha_f * a - alpha_m * lead) / (1 - alpha_m)
             mean = v + dt * ((0.5 - beta) * lead + beta * new)
             q1 = integrate(model, q, dt * mean)
@@ -90,6 +95,6 @@ class GeneralizedAlpha:
     def __call__(
         self, model: Model, acceleration: Acceleration, t: Array, q: Array, v: Array, dt: Array
     ) -> State:
-        """One step from a consistent start, of order 2 as well."""
+        """One step from a consistent start. It is of order 2 as well."""
         memory = self.start(model, acceleration, t, q, v, dt)
         return self.advance(model, acceleration, t, q, v, dt, memory)[0]

@@ -1,8 +1,9 @@
 """One step of time integration on the configuration manifold, and the integrators by name.
 
-A state is ``(q, v)``. A step is ``step(model, acceleration, t, q, v, dt) -> (q, v)`` with
-``acceleration(t, q, v) -> a`` (rad/s², m/s²; body-fixed for a free joint). A method with memory
-is a step that also has ``start(model, acceleration, t, q, v, dt) -> memory`` and
+A state is ``(q, v)``. A step is a function ``step(model, acceleration, t, q, v, dt) -> (q, v)``
+with ``acceleration(t, q, v) -> a`` (rad/s², m/s²; body-fixed for a free joint). A method with
+memory is such a function that also has the methods
+``start(model, acceleration, t, q, v, dt) -> memory`` and
 ``advance(model, acceleration, t, q, v, dt, memory) -> ((q, v), memory)``.
 """
 
@@ -13,9 +14,9 @@ from functools import partial
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..model import Model, integrate
-from ._actuated import Actuated
+from ..model.arguments import checked
+from ._actuated import ActuatedRobot
 from ._generalized_alpha import GeneralizedAlpha
 from ._momentum import momentum_munthe_kaas, variational
 from ._munthe_kaas import TABLEAUS, Acceleration, munthe_kaas
@@ -30,7 +31,11 @@ def semi_implicit_euler(
     v: Float[Array, " nv"],
     dt: Float[Array, ""],
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """``v⁺ = v + a dt``, ``q⁺ = q ⊕ v⁺ dt``: order 1, one evaluation a step."""
+    """``v⁺ = v + a dt``, ``q⁺ = q ⊕ v⁺ dt``: order 1, one evaluation of the accelerations.
+
+    Derivatives are those of autodiff through the step; accelerations of the library bring their
+    analytical rules.
+    """
     v = v + dt * acceleration(t, q, v)
     return integrate(model, q, dt * v), v
 
@@ -46,23 +51,28 @@ def implicit_damping(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """Semi-implicit Euler with the joint damping D of the model taken at the end of the step.
 
-    ``(M + dt D) a = τ − h − D v``, ``v⁺ = v + a dt``, ``q⁺ = q ⊕ v⁺ dt``: order 1, the cost of the
-    explicit step, since ``dt D`` enters like an armature. Explicit steps explode where
-    ``dt D M⁻¹ > 2``, as in the fingers of real robots; this one does not.
+    ``(M + dt D) a = τ − h − D v``, ``v⁺ = v + a dt``, ``q⁺ = q ⊕ v⁺ dt``. The method has order 1
+    and costs as much as the explicit step, because ``dt D`` is added like an armature. Explicit
+    steps are unstable where ``dt D M⁻¹ > 2``, as in the fingers of real robots; this step is
+    stable there. Derivatives are those of autodiff through the step, with the analytical rules of
+    the accelerations.
 
-    Source: MuJoCo's documentation, "Numerical integration", whose Euler step it is.
+    Source: the Euler step of MuJoCo (MuJoCo's documentation, "Numerical integration").
 
     Raises:
-        TypeError: unless the accelerations are those of a :func:`rbd_jax.rollout` or
-            :func:`rbd_jax.step`, which know their damping.
+        TypeError: if the accelerations are not those of :func:`rbd_jax.rollout` or
+            :func:`rbd_jax.step`. Other functions do not tell their damping.
     """
-    if not isinstance(acceleration, Actuated):
-        raise TypeError("implicit_damping: a step of rollout or step only, whose forces are known")
-    heavier = _heavier(acceleration.model, dt)
-    return semi_implicit_euler(model, replace(acceleration, model=heavier), t, q, v, dt)
+    if not isinstance(acceleration, ActuatedRobot):
+        raise TypeError(
+            "implicit_damping works inside rollout and step only, where the damping of the "
+            f"accelerations is known; got a {type(acceleration).__name__}"
+        )
+    damped = _with_damping_as_armature(acceleration.model, dt)
+    return semi_implicit_euler(model, replace(acceleration, model=damped), t, q, v, dt)
 
 
-def _heavier(model: Model, dt: Array) -> Model:
+def _with_damping_as_armature(model: Model, dt: Array) -> Model:
     return eqx.tree_at(lambda m: m.armature, model, model.armature + dt * model.damping)
 
 
@@ -76,16 +86,23 @@ INTEGRATORS: dict[str, Callable] = {
 }
 
 
-def accelerated_once(integrator: str | Callable, model: Model, dt: Array) -> Model | None:
-    """The robot whose acceleration a step takes, if it is semi-implicit Euler with that robot's."""
-    step = resolve(integrator)
+def euler_robot(integrator: str | Callable, model: Model, dt: Array) -> Model | None:
+    """The robot whose accelerations make the integrator a step of semi-implicit Euler.
+
+    None if the integrator is not a step of semi-implicit Euler.
+    """
+    step = resolve_integrator(integrator)
     if step is implicit_damping:
-        return _heavier(model, dt)
+        return _with_damping_as_armature(model, dt)
     return model if step is semi_implicit_euler else None
 
 
-def resolve(integrator: str | Callable) -> Callable:
-    """The step function of a name, or the function itself."""
+def resolve_integrator(integrator: str | Callable) -> Callable:
+    """The step function with this name; a function is returned as it is.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
     if callable(integrator):
         return integrator
     if integrator not in INTEGRATORS:
@@ -94,8 +111,11 @@ def resolve(integrator: str | Callable) -> Callable:
 
 
 def with_memory(integrator: str | Callable) -> tuple[Callable, Callable]:
-    """``(start, advance)`` of any integrator; the memory of a plain step is empty."""
-    step = resolve(integrator)
+    """The functions ``(start, advance)`` of any integrator.
+
+    An integrator without memory gets an empty memory.
+    """
+    step = resolve_integrator(integrator)
     if hasattr(step, "advance"):
         return step.start, step.advance
     return lambda *_: (), lambda *state: (step(*state[:-1]), ())

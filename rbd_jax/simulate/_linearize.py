@@ -1,4 +1,4 @@
-"""The derivatives of one integration step, as trajectory optimisers need them."""
+"""One integration step and its derivatives, as trajectory optimizers need them."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..derivatives.fdsva import acceleration_with_derivatives
 from ..lanes import lanes
 from ..model import Model, rate_from_velocity, velocity_from_rate
-from ._actuated import Actuated
-from ._integrators import accelerated_once, resolve, semi_implicit_euler
+from ..model.arguments import checked
+from ._actuated import ActuatedRobot
+from ._integrators import euler_robot, resolve_integrator, semi_implicit_euler
 
 
 @checked
@@ -26,9 +26,13 @@ def step(
     integrator: str | Callable = "semi_implicit_euler",
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """One step of ``dt`` seconds with the torques ``tau`` held. See :func:`rbd_jax.rollout`."""
+    """The state after one step of ``dt`` seconds in which the torques ``tau`` are held.
+
+    The arguments are those of :func:`rbd_jax.rollout`. Derivatives are those of autodiff through
+    the integrator, with the analytical rules of the dynamics.
+    """
     t, dt = jnp.zeros((), q.dtype), jnp.asarray(dt, q.dtype)
-    return resolve(integrator)(model, Actuated(model, tau, f_ext), t, q, v, dt)
+    return resolve_integrator(integrator)(model, ActuatedRobot(model, tau, f_ext), t, q, v, dt)
 
 
 @checked
@@ -46,21 +50,24 @@ def step_derivatives(
     """``(A, B)`` with ``δx⁺ = A δx + B δτ`` for one step of any integrator, in the tangent space.
 
     ``x = (q, v)``; δq is along ``integrate(q, δq)`` and δq⁺ along ``integrate(q⁺, δq⁺)``. The
-    accelerations inside contribute their explicit Jacobians (Singh (5)), assembled once for each
-    evaluation; the chain rule through the integrator is forward mode. A tangent of q enters and
-    leaves as a rate of the coordinates, which at a point is all that ``integrate`` and
-    ``difference`` do to it.
+    derivatives of the accelerations are analytical (Singh (5)), and forward mode applies the chain
+    rule through the integrator. A tangent of q enters and leaves as a rate of the coordinates,
+    because at a point the derivative of ``integrate`` and ``difference`` is just this conversion.
 
-    The step stands alone: ``"generalized_alpha"``, which remembers accelerations between steps,
-    starts from those of ``tau`` here, so products of its (A, B) are not a rollout's derivatives.
+    The step is differentiated alone. ``"generalized_alpha"`` carries accelerations from step to
+    step in a rollout, but here it starts from the accelerations under ``tau``. So products of its
+    (A, B) are not the derivatives of a rollout.
+
+    Returns:
+        A in (2 nv, 2 nv) and B in (2 nv, nv).
     """
     t, dt = jnp.zeros((), q.dtype), jnp.asarray(dt, q.dtype)
     dq, dv, dtau = jnp.split(jnp.eye(3 * model.nv, dtype=q.dtype), 3, axis=1)
-    robot = accelerated_once(integrator, model, dt)
+    robot = euler_robot(integrator, model, dt)
 
     def actuated(q, v, tau):
-        acceleration = Actuated(model, tau, f_ext)
-        return resolve(integrator)(model, acceleration, t, q, v, dt)
+        acceleration = ActuatedRobot(model, tau, f_ext)
+        return resolve_integrator(integrator)(model, acceleration, t, q, v, dt)
 
     def accelerated(q, v, a):
         return semi_implicit_euler(model, lambda *_: a, t, q, v, dt)

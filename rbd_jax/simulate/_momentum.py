@@ -1,8 +1,9 @@
 """Steps in momentum form: explicit Runge–Kutta and a variational midpoint rule.
 
-A configuration moves as ``q ⊕ u``. Letters: w velocity, p = ∂T/∂v momentum, G = ∂T/∂q + F with
-the applied forces F (gravity, torques and all that the accelerations stand for), ``J_r(u)`` the
-map of :func:`chart_velocity` and ``J_l(u) = J_r(−u)``; ``J_l J_r⁻¹`` is Ad of the joint's motion.
+A configuration moves as ``q ⊕ u``. Letters: w is a velocity and p = ∂T/∂v a momentum.
+G = ∂T/∂q + F, where F are the applied forces: gravity, torques and every other force that the
+accelerations result from. ``J_r(u)`` is the map of :func:`chart_velocity`, ``J_l(u) = J_r(−u)``,
+and ``J_l J_r⁻¹`` is Ad of the joint's motion.
 """
 
 from functools import partial
@@ -12,10 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.momentum import kinetic_gradients
+from ..algorithms.springs import unsprung
 from ..derivatives.rules import inverse_dynamics, mass_matrix_solve
 from ..model import Model, chart_rate, chart_velocity, coadjoint, integrate
+from ..model.arguments import checked
 from ._munthe_kaas import RK4, Acceleration, Tableau, increment
 from ._newton import newton
 
@@ -27,8 +29,11 @@ def _transposed(function, model: Model, u: Array, p: Array) -> Float[Array, " nv
     return jax.linear_transpose(lambda x: function(model, u, x), p)(p)[0]
 
 
-def _carried(model: Model, u: Array, p: Array) -> Float[Array, " nv"]:
-    """``Ad*_u p = (J_l J_r⁻¹)ᵀ p``: a momentum before the motion u, seen after it."""
+def _transported(model: Model, u: Array, p: Array) -> Float[Array, " nv"]:
+    """``Ad*_u p = (J_l J_r⁻¹)ᵀ p``.
+
+    A momentum before the motion u, expressed in the axes after the motion.
+    """
     return _transposed(chart_rate, model, u, _transposed(chart_velocity, model, -u, p))
 
 
@@ -37,16 +42,17 @@ def _momentum_and_drive(
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """``(p, G)`` at a state: the momentum obeys ``ṗ = ad*_v p + G``.
 
-    The forces F are those that give the accelerations, ``M a + C v``; a function that knows its
-    forces, as that of a rollout, is asked for them. A rotor inertia of this library is constant
-    along each degree of freedom, also where a joint has several: its share of ``ad*_v p`` is no
-    part of the motion.
+    The forces ``F = M a + C v`` follow from the accelerations. An acceleration function with a
+    method ``force``, such as the one of a rollout, returns them directly. The rotor inertia
+    (armature) of this library is constant along each degree of freedom, also in joints with several
+    degrees of freedom. Its part of ``ad*_v p`` does not occur in the equations of motion and is
+    subtracted.
     """
     if hasattr(acceleration, "force"):
         force = acceleration.force(t, q, v)
     else:
         zeros = jnp.zeros_like(model.gravity), jnp.zeros_like(model.damping)
-        kinetic = eqx.tree_at(lambda m: (m.gravity, m.damping), model, zeros)
+        kinetic = eqx.tree_at(lambda m: (m.gravity, m.damping), unsprung(model), zeros)
         force = inverse_dynamics(kinetic, q, v, acceleration(t, q, v))
     p, slope = kinetic_gradients(model, q, v)
     return p, slope + force - coadjoint(model, v, model.armature * v)
@@ -64,11 +70,14 @@ def momentum_munthe_kaas(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """One explicit Runge–Kutta step of the momenta, exact in the momentum of a free robot.
 
-    Source: Müller (36), (79) and §7: momenta μ that are spatial in each joint obey
-    ``μ̇ = Ad*(∂T/∂q + F)``, which at a free root is the external wrench alone. A linear invariant,
-    so any Runge–Kutta method keeps it: without gravity and external wrenches the momentum
-    :func:`rbd_jax.spatial_momentum` changes by rounding only, at any step, and under gravity the
-    linear momentum is exact. Energy is kept to the order of the tableau.
+    Momenta μ that are spatial in each joint obey ``μ̇ = Ad*(∂T/∂q + F)``. At a free root the right
+    side is the external wrench alone. So the momentum of a free robot is a linear invariant, and
+    every Runge–Kutta method keeps linear invariants. Without gravity and external wrenches the
+    momentum :func:`rbd_jax.algorithms.spatial_momentum` changes by rounding only, for any step
+    length. Under gravity the linear momentum is exact. Energy is kept to the order of the tableau.
+    Derivatives are those of autodiff through the step, with the analytical rules of the dynamics.
+
+    Source: Müller (36), (79) and §7.
 
     Args:
         model: the robot.
@@ -82,12 +91,12 @@ def momentum_munthe_kaas(
 
     def state(u, dmu):
         at = integrate(model, q, u)
-        return at, mass_matrix_solve(model, at, _carried(model, u, p0 + dmu))
+        return at, mass_matrix_solve(model, at, _transported(model, u, p0 + dmu))
 
     def rate(c, x):
         at, w = state(*x)
         _, G = _momentum_and_drive(model, acceleration, t + c, at, w)
-        return chart_rate(model, x[0], w), _carried(model, -x[0], G)
+        return chart_rate(model, x[0], w), _transported(model, -x[0], G)
 
     return state(*increment(tableau, rate, (v, v), dt))
 
@@ -110,12 +119,14 @@ def variational(
         p  = J_l(u)⁻ᵀ (M u/h − ½ h J_l(u/2)ᵀ G)        which is solved for u,
         p⁺ = J_r(u)⁻ᵀ (M u/h + ½ h J_r(u/2)ᵀ G),       M and G at q ⊕ u/2.
 
-    Noether's theorem holds for the discrete motion: the momentum of a free robot is kept to
-    rounding (under gravity, its horizontal linear and vertical angular part), and the energy of a
-    conservative robot does not drift, at any step for which Newton's
-    method converges; NaN where it does not.
+    Noether's theorem holds for the discrete motion. The momentum of a free robot is kept up to
+    rounding (under gravity: its horizontal linear and its vertical angular part), and the energy of
+    a conservative robot does not drift. This holds for every step length for which Newton's method
+    converges; otherwise the state becomes NaN. Derivatives follow from the implicit function
+    theorem, with the analytical rules of the dynamics.
 
-    Arguments as :func:`rbd_jax.munthe_kaas`; the accelerations are asked for at ``t + dt/2``.
+    The arguments are those of :func:`rbd_jax.simulate.munthe_kaas`. The accelerations are evaluated
+    at ``t + dt/2``.
     """
     p0, _ = kinetic_gradients(model, q, v)
 

@@ -1,4 +1,4 @@
-"""Runge–Kutta methods on the configuration manifold, by their tableaus. Source: Müller §7."""
+"""Explicit Runge–Kutta methods on the configuration manifold. Source: Müller §7."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..model import Model, chart_rate, integrate
+from ..model.arguments import checked
 
 Acceleration = Callable[[Array, Array, Array], Array]
 
 
 class Tableau(NamedTuple):
-    """An explicit Runge–Kutta method: stage weights a (one row a stage), weights b, its order.
+    """An explicit Runge–Kutta method: weights a of the stages (a row each), weights b, and order.
 
     The nodes c are the sums of the rows of a.
     """
@@ -37,19 +37,20 @@ TABLEAUS = {"euler": EULER, "midpoint": MIDPOINT, "heun": HEUN, "kutta3": KUTTA3
 def increment(tableau: Tableau, rate: Callable[[Array, Any], Any], like: Any, dt: Array) -> Any:
     """``h Σ b_i k_i`` with ``k_i = rate(c_i h, h Σ_j a_ij k_j)``: one step from zero.
 
-    The stages are one loop, so that a large ``rate`` is compiled once.
+    The stages are a loop, so a large ``rate`` is compiled only once.
 
     Args:
         tableau: the method.
-        rate: ``(time since the start of the step, increment so far) -> rate``; a pytree.
-        like: a pytree of the increment's structure and shapes.
+        rate: ``(time since the start of the step, increment so far) -> rate``, a pytree.
+        like: a pytree with the structure and the shapes of the increment.
         dt: length of the step h.
     """
     stages = len(tableau.b)
     if len(tableau.a) != stages or any(len(row) > i for i, row in enumerate(tableau.a)):
         raise ValueError(
-            f"an explicit tableau has a row of at most i weights for stage i = 0, 1, …, got a = "
-            f"{tableau.a} for {stages} stages; implicit: 'variational', GeneralizedAlpha"
+            "the tableau is not explicit: row i = 0, 1, … of a may have at most i weights, and "
+            f"there must be a row for each of the {stages} weights in b; got a = {tableau.a}. "
+            "Implicit integrators are 'variational' and GeneralizedAlpha"
         )
     table = np.array([[*row, *[0.0] * (stages - len(row))] for row in tableau.a])
     a, b = (jnp.asarray(x, dt.dtype) for x in (table, np.array(tableau.b)))
@@ -80,9 +81,12 @@ def munthe_kaas(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """One step of an explicit Runge–Kutta method in the chart ``u ↦ q ⊕ u``.
 
-    Source: Müller §7, (89) (Munthe-Kaas): the chart coordinates u start at zero in every step and
-    obey ``u̇ = dexp⁻¹_{−u} v``, exact for SO(3) and SE(3), so that the order of the tableau is kept
-    on the manifold for every joint kind and quaternions keep their length.
+    The chart coordinates u start at zero in every step and obey ``u̇ = dexp⁻¹_{−u} v``, which is
+    exact for SO(3) and SE(3). So the tableau keeps its order on the manifold for every kind of
+    joint, and quaternions keep their length. Derivatives are those of autodiff through the step;
+    accelerations of the library bring their analytical rules.
+
+    Source: Müller §7, (89) (Munthe-Kaas).
 
     Args:
         model: the robot.
@@ -91,6 +95,12 @@ def munthe_kaas(
         q: configuration. v: velocity.
         dt: length of the step (s).
         tableau: the method.
+
+    Returns:
+        Configuration and velocity after the step.
+
+    Raises:
+        ValueError: if the tableau is not explicit.
     """
 
     def rate(c, x):
@@ -113,6 +123,9 @@ def rk4(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """The classical Runge–Kutta scheme on the manifold: order 4, four evaluations.
 
-    Source: Müller §7; :func:`rbd_jax.munthe_kaas` with the tableau ``RK4``.
+    It is :func:`rbd_jax.simulate.munthe_kaas` with the tableau ``RK4``, and has the same
+    derivatives.
+
+    Source: Müller §7.
     """
     return munthe_kaas(model, acceleration, t, q, v, dt, RK4)

@@ -1,4 +1,4 @@
-"""The equation that an implicit step solves: Newton's method, differentiated implicitly."""
+"""Newton's method for the equation of an implicit step, differentiated implicitly."""
 
 from collections.abc import Callable
 
@@ -6,16 +6,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-ITERATIONS = 12  # never reached at steps that resolve the motion: two or three are enough
+MAX_STEPS = 12
+"""Limit of Newton's steps. Two or three suffice if the time step resolves the motion."""
 
 
 def newton(residual: Callable[[Array], Array], guess: Float[Array, " n"]) -> Float[Array, " n"]:
     """The root of ``residual`` near ``guess``, a velocity or an acceleration (rad, m, s).
 
-    Iterates until the correction is so small that the next one, its square, is below rounding.
-    The Jacobian is assembled by forward mode: with accelerations inside, from their analytical
-    rule. Derivatives of the root are implicit (``δx = −J⁻¹ δr``), in both modes and of any order;
-    no iteration is differentiated. NaN if the iteration does not converge: the step is too long.
+    The iteration ends when the correction is so small that the next one, which is about its square,
+    is below rounding. Forward mode assembles the Jacobian, with the analytical rules of the
+    accelerations. The derivatives of the root follow from the implicit function theorem,
+    ``δx = −J⁻¹ δr``, in forward and reverse mode and of any order. The result is NaN if the
+    iteration does not converge, which means that the time step is too long.
     """
     if guess.size == 0:
         return guess
@@ -24,7 +26,7 @@ def newton(residual: Callable[[Array], Array], guess: Float[Array, " n"]) -> Flo
     def solve(f, x):
         def unfinished(state):
             k, x, size = state
-            return (k < ITERATIONS) & (size > tolerance * (1 + jnp.max(jnp.abs(x))))
+            return (k < MAX_STEPS) & (size > tolerance * (1 + jnp.max(jnp.abs(x))))
 
         def correct(state):
             k, x, _ = state

@@ -1,4 +1,4 @@
-"""Rollouts: the state trajectory under controls or a policy, one scan over time."""
+"""Rollouts: the trajectory of the state under given torques or a policy."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple, cast
@@ -7,18 +7,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._check import checked, of_dtype
 from ..lanes import lanes
 from ..model import Model
-from ._actuated import Actuated
+from ..model.arguments import checked, of_dtype
+from ._actuated import ActuatedRobot
 from ._integrators import with_memory
-from ._march import MODES, march, sizes_of
+from ._time_scan import MODES, block_lengths, time_scan
 
 
 class Trajectory(NamedTuple):
-    """States after 0, 1, …, T steps and the torques applied in each step.
+    """States after 0, 1, …, T steps, and the torques of each step.
 
-    With a stride s only every s-th state is kept, with the torques of the step that begins there.
+    With a stride s, only every s-th state is kept, together with the torques of the step that
+    begins there.
     """
 
     t: Float[Array, " T+1"]
@@ -26,18 +27,18 @@ class Trajectory(NamedTuple):
     v: Float[Array, "T+1 nv"]
     tau: Float[Array, "T nv"]
     observations: PyTree = None
-    """What ``observe`` returns at the states that are kept."""
+    """The values of ``observe`` at the kept states, or None."""
 
 
 class Episode(NamedTuple):
-    """A trajectory that may end early: from its end on the state stands still, torques are zero."""
+    """A trajectory that may end early. After its end the state is constant and torques are zero."""
 
     t: Float[Array, " T+1"]
     q: Float[Array, "T+1 nq"]
     v: Float[Array, "T+1 nv"]
     tau: Float[Array, "T nv"]
     alive: Bool[Array, " T+1"]
-    """False from the first state on at which ``stop`` holds."""
+    """False from the first state at which ``stop`` holds."""
     observations: PyTree = None
 
 
@@ -64,46 +65,51 @@ def rollout(
 ) -> Trajectory | Episode:
     """Simulate from (q0, v0) with a fixed time step.
 
+    Derivatives are those of autodiff through the steps, with the analytical rules of the dynamics.
+
     Args:
         model: the robot.
         q0: initial configuration.
         v0: initial velocity.
-        controls: torques held over each step, one row a step (N m, N); or a policy
-            ``controls(t, q, v) -> tau``, evaluated at the start of each step: any function, or an
-            equinox module whose parameters are then differentiable.
+        controls: torques (N m, N), one row for each step, held during the step. Or a policy
+            ``controls(t, q, v) -> tau``, evaluated at the start of each step. A policy is any
+            function, or an equinox module; the parameters of a module are differentiable.
         dt: time step (s).
-        steps: number of steps; needed with a policy, else the number of rows of ``controls``.
-        integrator: ``"semi_implicit_euler"`` (order 1); ``"implicit_damping"`` (the same for
-            any joint damping, however strong); ``"euler"``, ``"midpoint"``, ``"heun"``,
+        steps: number of steps. It is required with a policy; otherwise it is the number of rows of
+            ``controls``.
+        integrator: ``"semi_implicit_euler"`` (order 1); ``"implicit_damping"`` (the same, but
+            stable for any joint damping); ``"euler"``, ``"midpoint"``, ``"heun"``,
             ``"kutta3"`` or ``"rk4"`` (Munthe-Kaas, orders 1 to 4); ``"momentum_rk4"`` or
             ``"variational"`` (exact in the momentum of a free robot, orders 4 and 2);
-            ``"generalized_alpha"`` (stiff robots, order 2); or a step function
+            ``"generalized_alpha"`` (for stiff robots, order 2); or a step function
             ``(model, acceleration, t, q, v, dt) -> (q, v)``.
         f_ext: constant external wrench (n, f) on each body, in its frame.
-        substeps: integration steps of ``dt / substeps`` in each step, under the same torques.
-        stride: keep every so many states; has to divide the number of steps.
+        substeps: number of integration steps of length ``dt / substeps`` in each step. The torques
+            stay the same during a step.
+        stride: with a stride s, every s-th state is kept. It must divide the number of steps.
         stop: ``stop(t, q, v) -> bool`` ends the trajectory at the first state where it holds. The
-            result is then an :class:`Episode`. In a batch, samples that have ended idle.
-        observe: ``observe(t, q, v) -> pytree of arrays``, evaluated at the states that are kept
-            and stacked in the result's ``observations``.
-        key: a random key; the policy is then called as ``controls(t, q, v, key)``, with a key of
-            its own at each step.
-        gradient: what reverse mode stores. ``"full"``: everything. ``"checkpoint"``: some states,
-            between which it computes again. ``"adjoint"``: the states alone, sweeping back with the
-            transpose of each step; no forward mode. All three give the same gradients, with
-            respect to everything.
-        checkpoint_every: for ``"checkpoint"``: store a state every so many steps, in one level;
-            with a stride, rounded down to a multiple of it (at least one stride).
-        checkpoint_levels: else nest so many levels: memory grows as T^(1/levels), and each level
-            costs one more forward evaluation.
+            result is then an :class:`Episode`. In a batch, a sample that has ended stays at its
+            last state.
+        observe: ``observe(t, q, v) -> pytree of arrays``, evaluated at the kept states. The values
+            are stacked in ``observations`` of the result.
+        key: a random key. With a key, the policy is called as ``controls(t, q, v, key)``, and gets
+            a different key in each step.
+        gradient: what reverse mode stores. ``"full"`` stores everything. ``"checkpoint"`` stores
+            some states and computes the steps between them again. ``"adjoint"`` stores the states
+            alone and applies the transpose of each step on the way back; it has no forward mode.
+            All three give the same gradients with respect to all inputs.
+        checkpoint_every: for ``"checkpoint"``: the number of steps between two stored states. With
+            a stride it is rounded down to a multiple of the stride, but not below one stride.
+        checkpoint_levels: for ``"checkpoint"`` without ``checkpoint_every``: the number of nested
+            levels. Memory grows as T^(1/levels), and each level costs one more forward evaluation.
 
     Returns:
-        The trajectory, the initial state included.
+        The trajectory, with the initial state as its first state.
 
     Raises:
         ValueError: for a wrong shape, an unknown integrator or gradient mode, a missing or negative
-            ``steps``, a stride that does not divide them, or a policy or ``stop`` that returns
-            anything but nv torques or one boolean.
+            ``steps``, a stride that does not divide ``steps``, a policy that does not return nv
+            torques, or a ``stop`` that does not return one boolean.
     """
     steps, rows = _controls(model, controls, steps)
     options = {"substeps": substeps, "stride": stride, "checkpoint_levels": checkpoint_levels}
@@ -144,7 +150,7 @@ def rollout(
     def advance(state, x):
         k, row = x
         now = state[:3]
-        if stop is not None:  # a sample that has ended computes on its start, where all is well
+        if stop is not None:  # an ended sample computes at its start, where numbers are finite
             now = jax.tree.map(lambda x, x0: jnp.where(state[3] > 0, x, x0), now, start[:3])
             row = None if row is None else jnp.where(state[3] > 0, row, 0)
         tau = torques(k, row, *now[:2])
@@ -152,13 +158,13 @@ def rollout(
         def substep(now, j):
             q, v, memory = now
             t = time(k) + j.astype(q0.dtype) * h
-            qv, memory = method(model, Actuated(model, tau, f_ext), t, q, v, h, memory)
+            qv, memory = method(model, ActuatedRobot(model, tau, f_ext), t, q, v, h, memory)
             return (*qv, memory), None
 
         if substeps == 1:
             new = substep(now, jnp.zeros((), k.dtype))[0]
         else:
-            new = last(march(substep, now, jnp.arange(substeps), within)[0])
+            new = last(time_scan(substep, now, jnp.arange(substeps), within)[0])
         if stop is None:
             return new, tau
         alive = state[3]
@@ -166,35 +172,35 @@ def rollout(
         ended = jnp.where(stop(time(k + 1), *new[:2]), 0, alive)
         return (*new, ended.astype(q0.dtype)), jnp.where(alive > 0, tau, 0)
 
-    def stretch(state, xs):  # from one state that is kept to the next
-        states, tau = march(advance, state, xs, within)
+    def advance_to_kept(state, xs):  # from one kept state to the next
+        states, tau = time_scan(advance, state, xs, within)
         return last(states), tau[0]
 
-    def first(t, q, v):  # accelerations under the torques at the start
+    def initial_acceleration(t, q, v):  # under the torques of the first step
         row = None if rows is None else rows[0] if steps else jnp.zeros_like(v0)
-        return Actuated(model, torques(jnp.zeros((), k.dtype), row, q0, v0), f_ext)(t, q, v)
+        return ActuatedRobot(model, torques(jnp.zeros((), k.dtype), row, q0, v0), f_ext)(t, q, v)
 
     k = jnp.arange(steps)
-    start = (q0, v0, begin(model, first, jnp.zeros_like(dt), q0, v0, h))
+    start = (q0, v0, begin(model, initial_acceleration, jnp.zeros_like(dt), q0, v0, h))
     if stop is not None:
         start += (jnp.where(stop(jnp.zeros_like(dt), q0, v0), 0.0, 1.0).astype(q0.dtype),)
     saved, xs = steps // stride, (k, rows)
     if stride > 1:
         xs = jax.tree.map(lambda x: x.reshape(saved, stride, *x.shape[1:]), xs)
     every = None if checkpoint_every is None else max(1, checkpoint_every // stride)
-    sizes = sizes_of(saved, every, checkpoint_levels)
-    states, tau = march(advance if stride == 1 else stretch, start, xs, gradient, sizes)
+    sizes = block_lengths(saved, every, checkpoint_levels)
+    states, tau = time_scan(advance if stride == 1 else advance_to_kept, start, xs, gradient, sizes)
     q, v, _, *alive = jax.tree.map(lambda x0, x: jnp.concatenate([x0[None], x]), start, states)
     t = stride * jnp.arange(saved + 1).astype(q0.dtype) * dt
-    seen = None
+    observations = None
     if observe is not None and gradient == "full":
-        seen = jax.vmap(observe)(t, q, v)
-    elif observe is not None:  # one state at a time, nothing of its inside stored
-        again = jax.checkpoint(observe, prevent_cse=False)
-        seen = jax.lax.map(lambda x: again(*x), (t, q, v))
+        observations = jax.vmap(observe)(t, q, v)
+    elif observe is not None:  # one state at a time, and reverse mode stores no residuals
+        recomputed = jax.checkpoint(observe, prevent_cse=False)
+        observations = jax.lax.map(lambda x: recomputed(*x), (t, q, v))
     if alive:
-        return Episode(t, q, v, tau, alive[0] > 0, seen)
-    return Trajectory(t, q, v, tau, seen)
+        return Episode(t, q, v, tau, alive[0] > 0, observations)
+    return Trajectory(t, q, v, tau, observations)
 
 
 def last(tree: PyTree) -> PyTree:
@@ -203,19 +209,24 @@ def last(tree: PyTree) -> PyTree:
 
 
 def _check_stop(stop: Callable, t: Array, q: Array, v: Array) -> None:
-    """A number would be cast to a boolean, rows would end the samples of nobody: neither passes."""
-    found = jax.eval_shape(stop, t, q, v)
-    if getattr(found, "shape", None) != () or found.dtype != jnp.bool_:
-        raise ValueError(f"rollout: stop has to return one boolean, as in q[0] > 1; got {found}")
+    """Raise ValueError if ``stop`` does not return one boolean.
+
+    Otherwise a float would be cast to a boolean in silence, and an array would end nothing.
+    """
+    returned = jax.eval_shape(stop, t, q, v)
+    if getattr(returned, "shape", None) != () or returned.dtype != jnp.bool_:
+        raise ValueError(
+            f"rollout: stop has to return one boolean, as in q[0] > 1; it returned {returned}"
+        )
 
 
 def _controls(model: Model, controls, steps: int | None):
-    """The number of steps, and the rows of torques unless a policy gives them."""
+    """The number of steps, and the rows of torques, or None for a policy."""
     if steps is not None and steps < 0:
         raise ValueError(f"rollout: steps must be at least 0, got {steps}")
     if callable(controls):
         if steps is None:
-            raise ValueError("rollout: with a policy, say how many steps to take: steps=…")
+            raise ValueError("rollout: a policy needs the number of steps; pass steps=…")
         return steps, None
     rows = jnp.asarray(controls)
     if rows.ndim != 2 or rows.shape[1] != model.nv:

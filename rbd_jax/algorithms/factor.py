@@ -1,0 +1,103 @@
+"""The mass matrix as an operator: its product with a vector, and solves with its factor.
+
+The articulated-body algorithm (:mod:`rbd_jax.algorithms.aba`) leaves the factor behind. For one
+vector, ``solve`` is Singh's ABA-zero algorithm (34): the rest of Kim's Table 4 at rest, O(n) and
+linear in its input. For many vectors, ``solve_columns`` visits the ancestors of each degree of
+freedom.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..model import Topology
+from ..spatial import inertia
+from ..spatial.motion import shift, to_child, turn, wrench_to_parent
+from ..spatial.se3 import Pose
+from .tree import (
+    ancestor_rows,
+    ancestor_sum,
+    leaf_to_root,
+    per_dof,
+    root_to_leaf,
+    solve_along_branches,
+    subtree_sum,
+    sum_dofs,
+)
+
+
+class Factor(NamedTuple):
+    """``U = Î S`` and ``Ψ = 1 / (Sᵀ Î S + armature)`` of each degree of freedom.
+
+    Each is in the frame of its body. T is the placement of that frame in the parent's. Ψ is zero
+    where the acceleration is prescribed.
+    """
+
+    S: Float[Array, "nv 6"]
+    U: Float[Array, "nv 6"]
+    psi: Float[Array, " nv"]
+    T: Pose
+
+
+def solve(topology: Topology, factor: Factor, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """``M⁻¹ b``, zero at prescribed degrees of freedom. Source: Singh (34), ``ABA(q, 0, b, 0)``."""
+
+    def up(x, F):
+        T, S, U, psi, b = x
+        u = b - jnp.sum(S * F)
+        return wrench_to_parent(T, F + U * (psi * u)), u
+
+    rows = factor.T, factor.S, factor.U, factor.psi
+    zero = jnp.zeros((6,), b.dtype)
+    u = leaf_to_root(topology.dof_tree, up, (*rows, b), zero)
+
+    def down(above, x):
+        T, S, U, psi, u = x
+        A = to_child(T, above[0])
+        a = psi * (u - jnp.sum(U * A))
+        return A + S * a, a
+
+    return root_to_leaf(topology.dof_tree, down, (*rows, u), (zero, zero[0]))[1]
+
+
+def solve_columns(
+    topology: Topology,
+    factor: Factor,
+    R: Float[Array, "nb 3 3"],
+    p: Float[Array, "nb 3"],
+    B: Float[Array, "nv m"],
+) -> Float[Array, "nv m"]:
+    """``M⁻¹ B`` for many columns, by the factorization ``M = Lᵀ Ψ⁻¹ L`` along the branches.
+
+    Eliminating i leaves ``L_ij = Ψ_i U_iᵀ S_j`` at its ancestors j, with S_j measured at body i.
+    Source: Singh, §IV-E, the ABA-zero algorithm for many columns; Featherstone §6.5 for L.
+
+    Args:
+        topology: the robot's.
+        factor: the factor, in body frames.
+        R: rotations of the bodies.
+        p: origins of the bodies (m), in the same axes.
+        B: columns of generalized forces.
+    """
+    axes, origin = per_dof(topology, R), per_dof(topology, p)
+    rows = origin, turn(axes, factor.S), turn(axes, factor.psi[:, None] * factor.U)
+
+    def entry(i, j):
+        return jnp.sum(i[2] * shift(j[0] - i[0], j[1]))
+
+    L = ancestor_rows(topology.dof_tree, entry, rows)
+    return solve_along_branches(topology.dof_tree, L, factor.psi, B)
+
+
+def product(
+    topology: Topology,
+    S: Float[Array, "nv 6"],
+    I: Float[Array, "nb 10"],
+    armature: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+) -> Float[Array, " nv"]:
+    """``M a``: inverse dynamics at rest. Source: Singh, Algorithm 1, lines 3–10 with v = g = 0."""
+    A = ancestor_sum(topology.tree, sum_dofs(topology, S * a[:, None]))
+    F = subtree_sum(topology.tree, inertia.apply(I, A))
+    return jnp.sum(S * per_dof(topology, F), axis=-1) + armature * a

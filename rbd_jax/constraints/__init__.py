@@ -1,0 +1,27 @@
+"""Bilateral constraints: what is held where, the motion under it, and impacts.
+
+``rbd.constraints.point(model, "foot")`` makes a set of one constraint; sets are added with ``+``.
+"""
+
+from ._build import (
+    coupling as coupling,
+    frame as frame,
+    hinge as hinge,
+    lock as lock,
+    none as none,
+    point as point,
+)
+from ._derivatives import (
+    ConstrainedDerivatives as ConstrainedDerivatives,
+    constrained_dynamics_derivatives as constrained_dynamics_derivatives,
+)
+from ._dynamics import (
+    ConstrainedMotion as ConstrainedMotion,
+    Impact as Impact,
+    constrained_dynamics as constrained_dynamics,
+    delassus as delassus,
+    impact as impact,
+)
+from ._jacobian import jacobian as jacobian, wrenches as wrenches
+from ._rows import bias as bias, residual as residual, velocity as velocity
+from ._set import Constraints as Constraints, Pair as Pair, check as check, join as join

@@ -1,0 +1,99 @@
+"""Explicit derivatives of dynamics under constraints."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..algorithms import ground
+from ..algorithms.gravity import base_acceleration
+from ..derivatives.constrained import motion_of
+from ..derivatives.idsva import torque_matrices
+from ..derivatives.operator import residual
+from ..lanes import lanes
+from ..model import Model
+from ..model.arguments import checked
+from . import _blocks as blocks, _motion as motion
+from ._dynamics import Held
+from ._jacobian import transmitted, world_wrenches
+from ._set import Constraints, check
+
+
+class ConstrainedDerivatives(NamedTuple):
+    """Derivatives of accelerations a and constraint forces f, in the tangent space."""
+
+    da_dq: Float[Array, "nv nv"]
+    da_dv: Float[Array, "nv nv"]
+    da_dtau: Float[Array, "nv nv"]
+    df_dq: Float[Array, "m nv"]
+    df_dv: Float[Array, "m nv"]
+    df_dtau: Float[Array, "m nv"]
+
+
+@checked
+@lanes
+def constrained_dynamics_derivatives(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    constraints: Constraints,
+    f_ext: Float[Array, "nb 6"] | None = None,
+) -> ConstrainedDerivatives:
+    """All first derivatives of :func:`rbd_jax.constrained_dynamics`, as matrices.
+
+    Source: ``[M Jᵀ; J 0] [∂a; −∂λ] = −[∂(ID − Jᵀ λ); ∂(J a + γ)]`` with ∂ID by Singh, Algorithm 1;
+    Budhiraja et al., Humanoids 2018. Column k is along ``integrate(q, ε e_k)``.
+
+    Arguments and errors as :func:`rbd_jax.constrained_dynamics`.
+
+    Returns:
+        ``(da_dq, da_dv, da_dtau, df_dq, df_dv, df_dtau)``. Cost: O(n² (d + m)), d the depth of the
+        tree.
+    """
+    check("constrained_dynamics_derivatives", model, constraints)
+    return with_motion(model, q, v, tau, constraints, f_ext)[1]
+
+
+def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):
+    """``(a, forces)`` and all derivatives."""
+    c, topology = constraints, model.topology
+    law = Held(c)
+    a, forces, g, s = motion_of(model, q, v, tau, f_ext, law)
+    o = motion.ground_origins(model, q)
+    W, _ = transmitted(model, c, g, o, forces)
+    m = ground.motion(model, g, v, a, W if f_ext is None else W + f_ext)
+    A = m.a - base_acceleration(model)[None]
+    b = motion.bodies_at(g, o, m.v, A)
+    C_q, C_v = blocks.law_blocks(model, c, b, blocks.screws(topology, g, m.v, A))
+    T_q, T_v, _ = torque_matrices(model, residual(model, g, m))
+    if c.pairs:
+        F = world_wrenches(c, b, forces)
+        turning = blocks.force_block(model, c, b, g.S, F)
+        T_q = T_q if turning is None else T_q - turning
+    active = law.active()[:, None]
+    nv = model.nv
+    right = jnp.concatenate([-T_q, -T_v, jnp.eye(nv, dtype=T_q.dtype)], axis=1)
+    C = jnp.where(active, jnp.concatenate([C_q, C_v, jnp.zeros_like(C_v)], axis=1), 0)
+    X = s.solver.columns(topology, right)
+    forced = _times(s.inverse, -C - _times(s.J, X))
+    X = X + _times(s.Y, forced)
+
+    def least_norm(df_dq):
+        z = _times(s.Y, _times(s.inverse, forces))
+        V = motion.twists(model, g, z)
+        at = motion.bodies_at(g, o, V, jnp.zeros_like(V))
+        x = blocks.screws(topology, g, V, jnp.zeros_like(V))
+        change = jnp.where(active, blocks.velocity_block(model, c, at, x), 0)
+        return df_dq + _times(s.null, change)
+
+    dq, dv, dtau = jnp.split(X, 3, axis=1)
+    fq, fv, ftau = jnp.split(forced, 3, axis=1)
+    deficient = jnp.any(jnp.diagonal(s.null) > 0)
+    fq = jax.lax.cond(deficient, least_norm, lambda x: x, fq)
+    return (a, forces), ConstrainedDerivatives(dq, dv, 0.5 * (dtau + dtau.T), fq, fv, ftau)
+
+
+def _times(A: Array, B: Array) -> Array:
+    return jnp.matmul(A, B, precision="highest")

@@ -1,0 +1,150 @@
+"""Accelerations under constraints, impacts, and the Delassus matrix."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..algorithms import ground
+from ..derivatives.constrained import Law, solve_constrained
+from ..derivatives.rules import accelerations, at_rest
+from ..lanes import lanes
+from ..model import Model
+from ..model.arguments import checked
+from . import _motion as motion
+from ._jacobian import jacobian_rows, transmitted
+from ._rows import accelerations as acceleration_rows, velocities
+from ._set import Constraints, check
+
+
+class ConstrainedMotion(NamedTuple):
+    """Accelerations (rad/s², m/s²) and constraint forces (N m, N), one a row of the set."""
+
+    a: Float[Array, " nv"]
+    forces: Float[Array, " m"]
+
+
+class Impact(NamedTuple):
+    """Velocities after an impact (rad/s, m/s) and impulses (N m s, N s), one a row of the set."""
+
+    v: Float[Array, " nv"]
+    impulses: Float[Array, " m"]
+
+
+class Held(Law):
+    """The law of constraints that hold: ``J a + J̇ v + K_d ċ + K_p c = 0``."""
+
+    constraints: Constraints
+
+    def active(self) -> Bool[Array, " m"]:
+        """Which rows hold."""
+        return self.constraints.per_row(self.constraints.active)
+
+    def jacobian(self, model: Model, q: Array, g: ground.Placed) -> Float[Array, "m nv"]:
+        """J, with zeros for rows that do not hold."""
+        return jacobian_rows(model, self.constraints, g, motion.ground_origins(model, q))
+
+    def rows(self, model: Model, q: Array, v: Array, a: Array) -> Float[Array, " m"]:
+        """The left side of the law."""
+        return acceleration_rows(model, self.constraints, q, v, a)
+
+    def velocity(self, model: Model, q: Array, v: Array) -> Float[Array, " m"]:
+        """``J v``."""
+        return velocities(model, self.constraints, q, v)
+
+    def transmitted(
+        self, model: Model, q: Array, g: ground.Placed, forces: Array
+    ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
+        """``Jᵀ forces`` as wrenches on the bodies in their frames, and torques."""
+        return transmitted(model, self.constraints, g, motion.ground_origins(model, q), forces)
+
+
+class Struck(Held):
+    """The law of an impact: ``J (v⁺ − v) + (1 + e) J v = 0``; a stands for v⁺ − v."""
+
+    before: Float[Array, " nv"]
+
+    def rows(self, model: Model, q: Array, v: Array, a: Array) -> Float[Array, " m"]:
+        """The left side of the law; the velocity of the robot at rest, v, is not used."""
+        after = velocities(model, self.constraints, q, a + self.before)
+        before = velocities(model, self.constraints, q, self.before)
+        return after + self.constraints.per_row(self.constraints.restitution) * before
+
+
+@checked
+@lanes
+def constrained_dynamics(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    constraints: Constraints,
+    f_ext: Float[Array, "nb 6"] | None = None,
+) -> ConstrainedMotion:
+    """Accelerations and constraint forces under torques, with exact analytical derivatives.
+
+    Source: Featherstone, Rigid Body Dynamics Algorithms, ch. 8: ``M a + h = τ + Jᵀ λ`` and
+    ``J a + J̇ v + K_d ċ + K_p c = 0``; rank-deficient sets as in Carpentier, Budhiraja, Mansard,
+    RSS 2021. Derivatives, with respect to everything, are implicit.
+
+    Forces of dependent rows have the least norm. Rows that contradict each other are met in the
+    sense of least squares, and derivatives then hold the violation fixed. Forces of inactive
+    constraints are zero.
+
+    Args:
+        model: the robot.
+        q: configuration (rad, m; quaternions wxyz are normalised inside).
+        v: velocity; it need not satisfy the constraints.
+        tau: torques (N m, N).
+        constraints: see :mod:`rbd_jax.constraints`.
+        f_ext: external wrench (n, f) on each body, in its frame (N m, N).
+
+    Returns:
+        ``(a, forces)``; a force acts on the first body of a constraint, its opposite on the second.
+
+    Raises:
+        ValueError: if a shape does not fit the robot.
+    """
+    check("constrained_dynamics", model, constraints)
+    return ConstrainedMotion(*solve_constrained(model, q, v, tau, f_ext, Held(constraints)))
+
+
+@checked
+@lanes
+def impact(
+    model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], constraints: Constraints
+) -> Impact:
+    """Velocities after, and impulses of, an impact with all active constraints at once.
+
+    Source: ``M (v⁺ − v) = Jᵀ Λ`` and ``J v⁺ = −e J v``, Featherstone, ch. 11, with the restitution
+    e of each constraint. Derivatives are implicit, as those of :func:`constrained_dynamics`.
+
+    Args:
+        model: the robot.
+        q: configuration.
+        v: velocity before the impact.
+        constraints: those that strike; a foot that sticks has the restitution 0.
+
+    Returns:
+        ``(v, impulses)``: velocity after the impact, and impulses (N m s, N s).
+    """
+    check("impact", model, constraints)
+    still = jnp.zeros_like(v)
+    law = Struck(constraints, v)
+    change, impulses = solve_constrained(at_rest(model), q, still, still, None, law)
+    return Impact(v + change, impulses)
+
+
+@checked
+@lanes
+def delassus(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> Float[Array, "m m"]:
+    """``J M⁻¹ Jᵀ``, the accelerations that unit forces cause; zero where inactive.
+
+    Source: Carpentier, Budhiraja, Mansard, RSS 2021, §III.
+    """
+    check("delassus", model, constraints)
+    zero = jnp.zeros((model.nv,), model.dtype)
+    *_, g, _, solver = accelerations(model, q, zero, zero, zero, None, None)
+    J = jacobian_rows(model, constraints, g, motion.ground_origins(model, q))
+    G = jnp.matmul(J, solver.columns(model.topology, J.T), precision="highest")
+    return 0.5 * (G + G.T)

@@ -1,0 +1,106 @@
+"""The Jacobian of a set of constraints, and the wrenches on the bodies that its forces are."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..algorithms import ground
+from ..lanes import lanes
+from ..model import Model, Topology
+from ..model.arguments import checked
+from ..spatial import so3
+from . import _motion as motion
+from ._rows import of_pairs, row_index
+from ._set import Constraints, check
+
+
+def supports(topology: Topology, constraints: Constraints) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For both sides: each pair with each degree of freedom that moves its body."""
+    found = []
+    for index in motion.numbers(constraints):
+        above = topology.tree.ancestor_mask[index][:, topology.dof_bodies] & (index >= 0)[:, None]
+        found.append(np.nonzero(above))
+    return found
+
+
+def jacobian_rows(
+    model: Model, c: Constraints, g: ground.Placed, o: Float[Array, "nb 3"]
+) -> Float[Array, "m nv"]:
+    """J with zeros for inactive rows, for known poses and ground origins."""
+    nv, zero = model.nv, jnp.zeros((model.nb, 6), g.p.dtype)
+    six = jnp.zeros((len(c.pairs), nv, 6), g.p.dtype)
+    if c.pairs:
+        points, local = motion.flag(c, "point"), motion.flag(c, "local")
+        one, two = motion.sides(c, motion.bodies_at(g, o, zero, zero))
+        at = motion.levers(points, one, two)
+        for sign, r, (k, j) in zip((1, -1), at, supports(model.topology, c), strict=True):
+            columns = motion.turn_back(local[k], one.R[k], motion.twist_at(g.S[j], r[k]))
+            part = jnp.zeros_like(six).at[k, j].set(columns)
+            six = six + part if sign > 0 else six - part
+    J = of_pairs(c, jnp.swapaxes(six, 1, 2), c.coupling)
+    return jnp.where(c.per_row(c.active)[:, None], J, 0)
+
+
+def world_wrenches(
+    c: Constraints, b: motion.Bodies, forces: Float[Array, " m"]
+) -> Float[Array, "n 6"]:
+    """The wrench of each pair on its first body, world axes, at the lever."""
+    index, local = row_index(c), motion.flag(c, "local")
+    F = jnp.zeros((6 * len(c.pairs),), forces.dtype).at[index].set(forces[: len(index)])
+    F, R = F.reshape(-1, 6), motion.sides(c, b)[0].R
+    turned = jnp.concatenate([so3.rotate(R, x) for x in (F[:, :3], F[:, 3:])], axis=-1)
+    return jnp.where(local, turned, F)
+
+
+def transmitted(
+    model: Model,
+    c: Constraints,
+    g: ground.Placed,
+    o: Float[Array, "nb 3"],
+    forces: Float[Array, " m"],
+) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
+    """Wrenches on the bodies in their frames, and joint torques of the couplings."""
+    zero, held = jnp.zeros((model.nb, 6), g.p.dtype), len(row_index(c))
+    coupled = jnp.sum(c.coupling * forces[held:, None], axis=0)
+    if not c.pairs:
+        return zero, coupled
+    b = motion.bodies_at(g, o, zero, zero)
+    F, points = world_wrenches(c, b, forces), motion.flag(c, "point")
+    one, two = motion.sides(c, b)
+    total = jnp.zeros((model.nb + 1, 6), g.p.dtype)
+    at = motion.levers(points, one, two)
+    for sign, r, body in zip((1, -1), at, motion.numbers(c), strict=True):
+        n = F[:, :3] + so3.cross(r - b.p[body], F[:, 3:])
+        own = jnp.concatenate([so3.rotate_inverse(b.R[body], x) for x in (n, F[:, 3:])], axis=-1)
+        total = total.at[np.where(body < 0, model.nb, body)].add(sign * own)
+    return total[:-1], coupled
+
+
+@checked
+@lanes
+def jacobian(
+    model: Model, q: Float[Array, " nq"], constraints: Constraints
+) -> Float[Array, "m nv"]:
+    """J with ``J v`` the relative velocities of all rows, zero where inactive.
+
+    Source: Müller (103)–(105), for the frames of each pair; Featherstone, ch. 8.
+    """
+    check("jacobian", model, constraints)
+    g = ground.pose(model, q)
+    return jacobian_rows(model, constraints, g, motion.ground_origins(model, q))
+
+
+@checked
+@lanes
+def wrenches(
+    model: Model, q: Float[Array, " nq"], constraints: Constraints, forces: Float[Array, " m"]
+) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
+    """What constraint forces are for the robot: wrenches on bodies, and torques of couplings.
+
+    The wrenches (n, f) are in body frames, as ``f_ext`` (N m, N); ``Jᵀ forces`` is what they and
+    the torques together do.
+    """
+    check("wrenches", model, constraints)
+    g = ground.pose(model, q)
+    active = jnp.where(constraints.per_row(constraints.active), forces, 0)
+    return transmitted(model, constraints, g, motion.ground_origins(model, q), active)

@@ -1,0 +1,1 @@
+"""Robots on the ground: MuJoCo's scenes, actuators, soft constraints and frictional contact."""

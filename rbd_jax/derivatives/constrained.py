@@ -1,0 +1,182 @@
+"""The rule of dynamics under constraints: accelerations and forces, and their implicit derivative.
+
+With inverse dynamics ID, constraint Jacobian J and a law for the accelerations, a robot solves
+
+    ID(q, v, a) − τ − Jᵀ λ = 0,        J a + γ = 0        (Featherstone, ch. 8)
+
+so that its tangents obey, at fixed (a, λ) on the right,
+
+    [ M  Jᵀ ] [  δa ]   [ δτ − δ(ID − Jᵀ λ) ]
+    [ J  0  ] [ −δλ ] = [ −δ(J a + γ)       ]
+
+The first line on the right is the operator of inverse dynamics with λ as wrenches on the bodies,
+the second one the tangent of a function of positions, velocities and accelerations; the factors of
+the value solve it. What is tied is told by a :class:`Law`; nothing here knows points or frames.
+
+Where rows of J depend on each other, ``λ = G⁺ b`` is the force of least norm: with ``N`` the
+projector on the null space of ``Jᵀ``, ``N λ = 0``, and with any z for which ``λ = J z``,
+``N δλ = N δJ z``. That is added to δλ. Where rows contradict each other the accelerations violate
+them least in the metric of M, and the violation is held fixed by derivatives.
+"""
+
+import abc
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..algorithms import ground
+from ..model import Model
+from ._maps import Solver
+from .operator import residual
+from .rules import accelerations, torque_tangent
+from .semidefinite import pseudoinverse
+
+
+class Law(eqx.Module):
+    """Constraints on accelerations, as the rule needs them; m rows."""
+
+    @abc.abstractmethod
+    def active(self) -> Bool[Array, " m"]:
+        """Which rows hold."""
+
+    @abc.abstractmethod
+    def jacobian(self, model: Model, q: Array, g: ground.Placed) -> Float[Array, "m nv"]:
+        """J, with zeros for rows that do not hold."""
+
+    @abc.abstractmethod
+    def rows(self, model: Model, q: Array, v: Array, a: Array) -> Float[Array, " m"]:
+        """``J a + γ``, which is zero for rows that hold."""
+
+    @abc.abstractmethod
+    def velocity(self, model: Model, q: Array, v: Array) -> Float[Array, " m"]:
+        """``J v``."""
+
+    @abc.abstractmethod
+    def transmitted(
+        self, model: Model, q: Array, g: ground.Placed, forces: Array
+    ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
+        """``Jᵀ forces`` as wrenches on the bodies in their frames, and torques."""
+
+
+class Saddle(NamedTuple):
+    """The matrix ``[M Jᵀ; J 0]`` and what solves with it."""
+
+    solver: Solver
+    J: Float[Array, "m nv"]
+    Y: Float[Array, "nv m"]
+    """``M⁻¹ Jᵀ``."""
+    inverse: Float[Array, "m m"]
+    """Pseudoinverse of the Delassus matrix ``G = J M⁻¹ Jᵀ``."""
+    null: Float[Array, "m m"]
+    """Projector on the null space of G."""
+
+    def __call__(self, topology, torque: Array, rows: Array) -> tuple[Array, Array]:
+        """``(x, y)`` with ``M x − Jᵀ y = torque`` and ``J x = rows``.
+
+        The derivative is implicit, as that of ``Solver``: no factorization is differentiated.
+        """
+        frozen = jax.lax.stop_gradient(self)
+
+        def solve(_, b):
+            x = frozen.solver(topology, b[0])
+            y = _times(frozen.inverse, b[1] - _times(frozen.J, x))
+            return x + _times(frozen.Y, y), -y
+
+        def product(xy):
+            x, y = xy
+            return self.solver.product(topology, x) + _times(self.J.T, y), _times(self.J, x)
+
+        x, y = jax.lax.custom_linear_solve(product, (torque, rows), solve, symmetric=True)
+        return x, -y
+
+
+def _times(A: Array, x: Array) -> Array:
+    return jnp.matmul(A, x, precision="highest")
+
+
+def saddle(topology, solver: Solver, J: Float[Array, "m nv"], active: Bool[Array, " m"]) -> Saddle:
+    """Factorize: ``M⁻¹ Jᵀ`` column by column, and the Delassus matrix."""
+    Y = solver.columns(topology, J.T)
+    G = _times(J, Y)
+    return Saddle(solver, J, Y, *pseudoinverse(0.5 * (G + G.T), active))
+
+
+def solve_constrained(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None,
+    law: Law,
+) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
+    """Accelerations and constraint forces, with analytical derivatives.
+
+    Source: Featherstone, Rigid Body Dynamics Algorithms, ch. 8; Carpentier, Budhiraja, Mansard,
+    RSS 2021. Cost: O(n) for forward dynamics, O(n d) a column of ``M⁻¹ Jᵀ``, O(m³).
+    """
+    return _constrained(model, q, v, tau, f_ext, law)[:2]
+
+
+def motion_of(model, q, v, tau, f_ext, law: Law):
+    """Accelerations, forces, poses, and the saddle that solves for derivatives."""
+    free, _, g, _, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext)
+    active = law.active()
+    s = saddle(model.topology, solver, law.jacobian(model, q, g), active)
+    missing = jnp.where(active, -law.rows(model, q, v, free), 0)
+    forces = _times(s.inverse, missing)
+    return free + _times(s.Y, forces), forces, g, s
+
+
+@eqx.filter_custom_jvp
+def _constrained(model, q, v, tau, f_ext, law):
+    """Accelerations, forces, and the factors, of which no derivative is taken."""
+    a, forces, _, s = motion_of(model, q, v, tau, f_ext, law)
+    return a, forces, (s.solver.factor, s.Y, s.inverse, s.null)
+
+
+@_constrained.def_jvp
+def _constrained_jvp(primals, tangents):
+    model, q, v, tau, f_ext, law = primals
+    dmodel, dq, dv, dtau, df_ext, dlaw = tangents
+    a, forces, kept = _constrained(*primals)
+    g = ground.pose(model, q)
+    factor, Y, inverse, null = jax.lax.stop_gradient(kept)
+    ones = jnp.ones_like(v)
+    solver = Solver(factor, g.R, g.p, g.S_own, g.I_own, model.armature, ones)
+    s = Saddle(solver, law.jacobian(model, q, g), Y, inverse, null)
+    W, torque = law.transmitted(model, q, g, forces)
+    pushed = W if f_ext is None else W + f_ext
+    m = ground.motion(model, g, v, a, pushed)
+    r = residual(model, g, m)
+    z = _times(Y, _times(inverse, forces))
+    dW, dtorque, drows, dnull = _law_tangents(primals, tangents, a, forces, z)
+    dpush = dW if df_ext is None else df_ext if dW is None else dW + df_ext
+    change = torque_tangent(model, q, v, a, g, r, dmodel, dq, dv, None, dpush)
+    right = jnp.zeros_like(v)
+    for sign, part in ((1, dtau), (-1, change), (1, dtorque)):
+        right = right if part is None else right + sign * part
+    active = law.active()
+    rows = jnp.zeros_like(forces) if drows is None else jnp.where(active, -drows, 0)
+    da, dforces = s(model.topology, right, rows)
+    if dnull is not None:
+        dforces = dforces + _times(null, jnp.where(active, dnull, 0))
+    return (a, forces, kept), (da, dforces, jax.tree.map(jnp.zeros_like, kept))
+
+
+def _law_tangents(primals, tangents, a, forces, z):
+    """Tangents at fixed a, forces and z of the wrenches, the torques, the law's rows, and J z."""
+    model, q, v, _, _, law = primals
+    dmodel, dq, dv, _, _, dlaw = tangents
+    moved = jax.tree.leaves((dmodel, dq, dv, dlaw))
+    if not moved:
+        return None, None, None, None
+
+    def told(model, q, v, law):
+        g = ground.pose(model, q)
+        W, torque = law.transmitted(model, q, g, forces)
+        return W, torque, law.rows(model, q, v, a), law.velocity(model, q, z)
+
+    return eqx.filter_jvp(told, (model, q, v, law), (dmodel, dq, dv, dlaw))[1]

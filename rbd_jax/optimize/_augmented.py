@@ -1,0 +1,162 @@
+"""Constrained trajectory optimisation: an augmented Lagrangian around iLQR and DDP."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..simulate import RESULTS
+from ._constrained_solution import ConstrainedSolution, finished
+from ._constraints import Constraint, Rows, Stack, stack, zeros
+from ._descent import descend, options
+from ._implicit import without_derivatives
+from ._implicit_constrained import constrained_stationary
+from ._lagrangian import Multipliers, Penalties, advance, excess, violation, with_terms
+from ._penalized import penalized_step
+from ._problem import Problem, with_explicit_closures
+from ._solution import checked_argument, checked_arguments
+
+
+class Limits(eqx.Module):
+    """Of the outer loop."""
+
+    feasible: float
+    least_tol: float
+    most_penalty: float | Array
+
+
+def augmented_lagrangian(
+    problem: Problem,
+    q0: Float[Array, " nq"],
+    v0: Float[Array, " nv"],
+    u: Float[Array, "T nu"],
+    constraints: Sequence[Constraint],
+    *,
+    multipliers: Rows | None = None,
+    penalty: float | Float[Array, ""] | None = None,
+    second_order: bool = False,
+    max_steps: int = 400,
+    tol: float | None = None,
+    feasibility: float | None = None,
+    max_penalty: float | None = None,
+    regularization: float = 1e-6,
+    throw: bool = True,
+    progress: Callable | None = None,
+) -> ConstrainedSolution:
+    """Minimise under constraints on states and controls: iLQR or DDP on the augmented Lagrangian.
+
+    Source: Howell, Jackson, Manchester (2019), ALTRO, Alg. 2; rules for the penalty and the
+    tolerances: Birgin, Martínez (2014), Alg. 4.1. Departures: one penalty for all rows; inner and
+    outer iterations are one loop, so that a batch does not wait for its slowest sample; bounds of
+    the controls stay in the backward pass and are never violated.
+
+    Args:
+        problem: what to minimise.
+        q0: initial configuration. v0: initial velocity.
+        u: first guess of the controls.
+        constraints: what has to hold, see :class:`Constraint`; :func:`joint_limits` and others are
+            ready. Rows of one size, 1 say, are best: the penalty is the same for all.
+        multipliers: first guess, ``solution.multipliers`` of a problem alike; zeros if None.
+        penalty: first weight ρ of ``ρ/2 c²``, ``solution.penalty`` of a problem alike; if None,
+            from the sizes of cost and violation at the first guess.
+        second_order: exact second derivatives of dynamics, costs and constraints, as
+            :func:`ddp`; else Gauss–Newton, as :func:`ilqr`.
+        max_steps: limit of iterations, inner and outer ones together.
+        tol: as in :func:`ilqr`, for the augmented Lagrangian.
+        feasibility: greatest violation that counts as none; 1e-6 in float64, 1e-3 in float32 if
+            None.
+        max_penalty: the greatest penalty; 1e8 in float64, 1e5 in float32 if None. Where it does
+            not help any more, the problem is ``infeasible``.
+        regularization: as in :func:`ilqr`. throw: as in :func:`ilqr`; the error names the
+            constraint that fails. progress: as in :func:`ilqr`, with the augmented Lagrangian.
+
+    Returns:
+        The solution with its multipliers, differentiable as that of :func:`ilqr` is, provided that
+        the gradients of the active constraints are independent and no multiplier of them is zero.
+
+    Raises:
+        ValueError: for a wrong shape or dtype, or two constraints of one name. Cost of an
+        iteration: that of :func:`ilqr` and the derivatives of the constraints.
+    """
+    name = "augmented_lagrangian"
+    q0, v0, u = checked_arguments(name, problem, q0, v0, u)
+    problem, rows = with_explicit_closures(problem, q0, v0), stack(problem, constraints, q0, v0)
+    double = u.dtype == jnp.float64
+    o = options(u.dtype, max_steps, tol, regularization, progress)
+    limits = Limits(
+        (1e-6 if double else 1e-3) if feasibility is None else feasibility,
+        o.tol,
+        (1e8 if double else 1e5) if max_penalty is None else max_penalty,
+    )
+    equal = rows.equality
+    if multipliers is None:
+        multipliers = zeros(rows, u.dtype)
+    multipliers = Rows(
+        checked_argument(
+            name, problem, "multipliers.stage", multipliers.stage, (len(u), equal.stage.size)
+        ),
+        checked_argument(
+            name, problem, "multipliers.final", multipliers.final, (equal.final.size,)
+        ),
+    )
+    if penalty is not None:
+        penalty = jnp.asarray(penalty, u.dtype)
+
+    out = _solve(
+        *without_derivatives((problem, rows, q0, v0, u, multipliers, penalty)),
+        o,
+        limits,
+        second_order,
+    )
+    (_, _, found, _), (K, m), result, count, history = without_derivatives(out)
+    good = result == RESULTS.successful
+    u, lam = constrained_stationary(problem, rows, q0, v0, found, m.rows, good)
+    path = problem.simulate(q0, v0, u)
+    c = rows.values(problem, path.q, path.v, u)
+    solution = ConstrainedSolution(
+        path.t, path.q, path.v, u, K, problem.cost(path.q, path.v, u), result, count, history,
+        lam, m.penalty, excess(c, equal), rows.names,
+    )  # fmt: skip
+    return finished(solution, throw)
+
+
+def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, o, limits, second_order):
+    """The last point, the gains with the multipliers, how it ended, iterations, history."""
+    u = problem.clip(u)
+    path = problem.simulate(q0, v0, u)
+    cost, c = problem.cost(path.q, path.v, u), rows.values(problem, path.q, path.v, u)
+    if penalty is None:
+        size = sum(jnp.sum(x * x) for x in excess(c, rows.equality))
+        guess = 10 * jnp.maximum(1, jnp.abs(cost)) / jnp.maximum(1, 0.5 * size)
+        penalty = jnp.clip(guess, 1e-2, jnp.minimum(1e4, limits.most_penalty))
+    far = jnp.full((), jnp.inf, u.dtype)
+    first = Multipliers(multipliers, penalty, jnp.asarray(max(1e-3, o.tol), u.dtype), far)
+    gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
+    propose = proposer(problem, rows, limits, second_order)
+    start = (path.q, path.v, u, cost), (gains, first)
+    merit = with_terms(problem, Penalties(rows, multipliers, penalty)).cost(path.q, path.v, u)
+    s = descend(propose, *start, merit, o)
+    return s.point, s.carried, s.result, s.steps, s.history
+
+
+def proposer(problem: Problem, rows: Stack, limits: Limits, second_order: bool):
+    """One step of iLQR on the augmented Lagrangian with its multipliers, for ``descend``."""
+
+    def propose(point, carried, mu, exact):
+        (q, v, u, _), (_, m) = point, carried
+        merit = with_terms(problem, Penalties(rows, m.rows, m.penalty))
+        c = rows.values(problem, q, v, u)
+        now = q, v, u, merit.cost(q, v, u)
+        p, K = penalized_step(merit, rows, m, c, now, mu, exact if second_order else None)
+        size = violation(c, m.rows, m.penalty, rows.equality)
+        solved = p.definite & (mu <= 1e-4) & (p.expected <= m.tol * (1 + jnp.abs(p.merit)))
+        new = advance(m, c, rows.equality, solved, limits.least_tol, limits.most_penalty)
+        feasible = size <= limits.feasible
+        # at the greatest penalty, to the last tolerance, and no better than at the last update
+        last = (m.penalty >= limits.most_penalty) & (m.tol <= limits.least_tol)
+        lost = solved & last & ~feasible & (size > 0.5 * m.violation)
+        p = p._replace(feasible=feasible, infeasible=lost)
+        return (p, (K, new))
+
+    return propose

@@ -1,0 +1,256 @@
+"""Motion with contacts on a given schedule: which feet hold in which step, impacts in between."""
+
+from typing import Any, NamedTuple, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float, Int
+
+from ..constraints import (
+    Constraints,
+    constrained_dynamics,
+    constrained_dynamics_derivatives,
+    impact,
+)
+from ..lanes import lanes
+from ..model import integrate, rate_from_velocity, velocity_from_rate
+from ..simulate import Trajectory
+from ._problem import Problem, Terms, total
+
+
+class LeggedProblem(Problem):
+    """A :class:`Problem` whose robot stands on contacts that a schedule switches on and off.
+
+    In step k the contacts ``active[k]`` hold. Those that hold in step k and not in step k − 1 land
+    at the beginning of step k: there the velocity jumps so that no active contact moves. A step is
+    semi-implicit Euler with the accelerations of :func:`rbd_jax.constrained_dynamics`.
+
+    Source: Budhiraja, Carpentier, Mastalli, Mansard (2018), Differential dynamic programming for
+    multi-phase rigid contact dynamics.
+
+    The stage cost is ``stage(model, t, q, v, u, forces)``, with the velocity after the landing and
+    the contact forces (N m, N), one number a row of ``contacts``, zero where they do not hold.
+    Solvers, constraints and derivatives are those of other problems.
+    """
+
+    contacts: Constraints | None = None
+    """All contacts, with their Baumgarte gains; ``active`` of the set itself is not used."""
+    active: Bool[Array, "S c"] | None = None
+    """Which contacts hold in the steps that begin at 0, dt, 2 dt …; the last row holds for ever."""
+    landings: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    """Steps at which a contact may land; found in ``active`` if None. If that is traced, or if
+    the start time is not zero, every step may be one, which costs time and changes no number."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.contacts is None or self.active is None:
+            raise ValueError("LeggedProblem: it needs contacts and their schedule, active")
+        if self.integrator != "semi_implicit_euler":
+            raise ValueError(
+                f"LeggedProblem: integrator must be 'semi_implicit_euler', got {self.integrator!r}"
+            )
+        wanted = len(self.contacts.names)
+        if self.active.ndim != 2 or self.active.shape[1] != wanted or not len(self.active):
+            raise ValueError(
+                f"LeggedProblem: active has shape {self.active.shape}, expected (steps, {wanted}), "
+                f"one column for each of the contacts {self.contacts.names}"
+            )
+        if self.landings is None:
+            if isinstance(self.active, Tracer) or isinstance(self.start, Tracer):
+                self.landings = tuple(range(self.steps))
+            else:
+                first = round(float(self.start / self.dt))
+                rows = np.minimum(first + np.arange(-1, self.steps), len(self.active) - 1)
+                on = np.asarray(self.active)[np.maximum(rows, 0)]
+                self.landings = tuple(np.flatnonzero((on[1:] & ~on[:-1]).any(1)).tolist())
+
+    @property
+    def free_euler(self) -> bool:
+        """False: the contacts hold the robot."""
+        return False
+
+    def phase(self, t: Array) -> tuple[Constraints, Bool[Array, " c"]]:
+        """The contacts of the step that begins at time t, and which of them land."""
+        active, contacts = cast(Array, self.active), cast(Constraints, self.contacts)
+        k = jnp.round(t / self.dt).astype(jnp.int32)
+        at = lambda k: active[jnp.clip(k, 0, len(active) - 1)]  # noqa: E731
+        now = at(k)
+        return contacts.with_active(now), now & ~at(k - 1)
+
+    def landed(self, t: Array, q: Array, v: Array) -> Float[Array, " nv"]:
+        """The velocity at time t, after the landing of a contact if there is one."""
+        if not self.landings:
+            return v
+        contacts, lands = self.phase(t)
+
+        def hit(v):
+            return impact(self.model, q, v, contacts).v
+
+        return jax.lax.cond(jnp.any(lands), hit, lambda v: v, v)
+
+    def forces(self, t: Array, q: Array, v: Array, u: Array) -> Float[Array, " m"]:
+        """Contact forces (N m, N) in the step that begins at time t."""
+        return self._motion(t, q, v, u).forces
+
+    def _motion(self, t: Array, q: Array, v: Array, u: Array, land: bool = True) -> "_Motion":
+        v = self.landed(t, q, v) if land else v
+        tau = self.torques(t, q, v, u)
+        return _Motion(v, *constrained_dynamics(self.model, q, v, tau, self.phase(t)[0]))
+
+    def step(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> tuple[Array, Array]:
+        """The state after step k."""
+        return self._after(self._motion(self.time(k), q, v, u), q)
+
+    def advance(
+        self, k: int | Int[Array, ""], q: Array, v: Array, u: Array
+    ) -> tuple[Array, Array, Float[Array, ""]]:
+        """The state after step k, and the cost of the step."""
+        motion = self._motion(self.time(k), q, v, u)
+        return *self._after(motion, q), total(self._terms(motion, k, q, v, u))
+
+    def _after(self, motion: "_Motion", q: Array) -> tuple[Array, Array]:
+        v = motion.v + self.dt * motion.a
+        return integrate(self.model, q, self.dt * v), v
+
+    def simulate(self, q0: Array, v0: Array, u: Float[Array, "T nu"], **options: Any):
+        """The trajectory of the controls u."""
+        if options.get("gradient", "full") != "full":
+            raise ValueError("LeggedProblem: single shooting needs gradient='full'")
+
+        def body(state, row):
+            k, u = row
+            new = self.step(k, *state, u)
+            return new, (*new, self.torques(self.time(k), *state, u))
+
+        k = jnp.arange(self.steps)
+        _, (q, v, tau) = jax.lax.scan(body, (q0, v0), (k, u))
+        q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
+        t = self.start + jnp.arange(self.steps + 1).astype(q.dtype) * self.dt
+        return Trajectory(t, q, v, tau)
+
+    def stage_terms(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Terms:
+        """The costs of step k with their weights."""
+        return self._terms(self._motion(self.time(k), q, v, u), k, q, v, u)
+
+    def _terms(self, motion: "_Motion", k, q: Array, v: Array, u: Array) -> Terms:
+        t = self.time(k)
+        own = (self.dt, self.stage(self.model, t, q, motion.v, u, motion.forces))
+        return (own, *(() if self.added is None else self.added.stage_terms(self, k, q, v, u)))
+
+    def stage_arguments(self, q: Array, v: Array) -> tuple:
+        """What the stage cost is called with, for its shapes."""
+        rows = jnp.zeros((cast(Constraints, self.contacts).size,), q.dtype)
+        return (*super().stage_arguments(q, v), rows)
+
+    def derivatives(self, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
+        """``(A, B)`` of all steps about states (T, …) and controls (T, …)."""
+        after, jumps = self._landings(q, v)
+        one = lambda k, q, v, u: step_derivatives(self, self.time(k), q, v, u)  # noqa: E731
+        A, B = jax.vmap(one)(jnp.arange(self.steps), q, after, u)
+        at = np.array(self.landings, int)
+        return (A.at[at].set(_times(A[at], jumps)) if len(at) else A), B
+
+    def stage_models(self, q: Array, v: Array, u: Array) -> tuple[Array, Array] | None:
+        """Gradients and Gauss–Newton Hessians of all stage costs, if they are residuals alone.
+
+        The forces move as their explicit derivatives say, and the landings change the velocity.
+        """
+        one = lambda k, q, v, u: stage_model(self, self.time(k), q, v, u)  # noqa: E731
+        shape = jax.eval_shape(self.stage, *self.stage_arguments(q[0], v[0])).shape
+        if self.added is not None or not shape:
+            return None
+        after, jumps = self._landings(q, v)
+        g, H = jax.vmap(one)(jnp.arange(self.steps), q, after, u)
+        if len(at := np.array(self.landings, int)):
+            nu = u.shape[1]
+            L = jnp.pad(jumps, ((0, 0), (0, nu), (0, nu)))
+            L = L + jnp.diag(jnp.eye(L.shape[1], dtype=q.dtype)[-nu:].sum(0))[None]
+            LT = jnp.swapaxes(L, 1, 2)
+            g = g.at[at].set(_times(LT, g[at][..., None])[..., 0])
+            H = H.at[at].set(_times(LT, _times(H[at], L)))
+        return g, H
+
+    def _landings(self, q: Array, v: Array) -> tuple[Array, Array | None]:
+        """Velocities after the landings, and ``∂(q, v)/∂(q, v)`` of those steps that have one."""
+        at = np.array(self.landings, int)
+        if not len(at):
+            return v, None
+        t = jax.vmap(self.time)(jnp.arange(self.steps))[at]
+        one = lambda t, q, v: (self.landed(t, q, v), landing_derivatives(self, t, q, v))  # noqa: E731
+        after, jumps = jax.vmap(one)(t, q[at], v[at])
+        return v.at[at].set(after), jumps
+
+
+class _Motion(NamedTuple):
+    """Velocity after the landing, accelerations and contact forces."""
+
+    v: Float[Array, " nv"]
+    a: Float[Array, " nv"]
+    forces: Float[Array, " m"]
+
+
+def _times(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision="highest")
+
+
+@lanes
+def landing_derivatives(problem: LeggedProblem, t, q, v) -> Float[Array, "n n"]:
+    """``∂(q, v)/∂(q, v)`` of a landing, in the tangent space."""
+    nv = problem.model.nv
+
+    def at(z):
+        return problem.landed(t, integrate(problem.model, q, z[:nv]), v + z[nv:])
+
+    eye = jnp.eye(2 * nv, dtype=q.dtype)
+    return eye.at[nv:].set(jax.jacfwd(at)(jnp.zeros((2 * nv,), q.dtype)))
+
+
+def _slopes(problem: LeggedProblem, t, q, v, u):
+    """``∂a/∂(x, u)`` and ``∂forces/∂(x, u)`` after the landing."""
+    tau = problem.torques(t, q, v, u)
+    d = constrained_dynamics_derivatives(problem.model, q, v, tau, problem.phase(t)[0])
+    by_x, by_u = problem.torque_slopes(t, q, v, u)
+
+    def chain(by_q, by_v, by_tau):
+        x = jnp.concatenate([by_q, by_v], axis=1)
+        x = x if by_x is None else x + _times(by_tau, by_x)
+        return jnp.concatenate([x, _times(by_tau, by_u)], axis=1)
+
+    return chain(*d[:3]), chain(*d[3:])
+
+
+@lanes
+def step_derivatives(problem: LeggedProblem, t, q, v, u) -> tuple[Array, Array]:
+    """``(A, B)`` of one step after the landing."""
+    model, dt, n = problem.model, problem.dt, 2 * problem.model.nv
+    a, da = problem._motion(t, q, v, u, land=False).a, _slopes(problem, t, q, v, u)[0]
+    dq, dv = jnp.split(jnp.eye(n, da.shape[1], dtype=q.dtype), 2)
+
+    def advance(q, v, a):
+        v = v + dt * a
+        return integrate(model, q, dt * v), v
+
+    def push(dq, dv, da):
+        rates = rate_from_velocity(model, q, dq), dv, da
+        (q1, _), (rate, dv1) = jax.jvp(advance, (q, v, a), rates)
+        return jnp.concatenate([velocity_from_rate(model, q1, rate), dv1])
+
+    AB = jax.vmap(push, in_axes=1, out_axes=1)(dq, dv, da)
+    return AB[:, :n], AB[:, n:]
+
+
+@lanes
+def stage_model(problem: LeggedProblem, t, q, v, u) -> tuple[Array, Array]:
+    """Gradient and Gauss–Newton Hessian of a stage cost of residuals after the landing."""
+    forces, slope = problem._motion(t, q, v, u, land=False).forces, _slopes(problem, t, q, v, u)[1]
+
+    def residuals(z):
+        moved = forces + jnp.sum(slope * z[None], axis=-1)
+        return problem.stage(problem.model, t, *problem.moved(q, v, u, z), moved)
+
+    zero = jnp.zeros((2 * v.size + u.size,), q.dtype)
+    r, J = residuals(zero), jax.jacfwd(residuals)(zero)
+    return problem.dt * _times(J.T, r), problem.dt * _times(J.T, J)

@@ -1,0 +1,243 @@
+"""Model predictive control: a few iterations a step, the plan shifted in between."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..model import difference
+from ..simulate import RESULTS
+from ._augmented import Limits, proposer
+from ._constraints import Constraint, Rows, Stack, stack, zeros
+from ._descent import Options, descend
+from ._expansion import times
+from ._lagrangian import Multipliers, Penalties, excess, with_terms
+from ._problem import Problem, with_explicit_closures
+from ._solution import checked_argument, checked_arguments
+
+
+class Plan(NamedTuple):
+    """What the controller remembers between two steps."""
+
+    q: Float[Array, "N nq"]
+    v: Float[Array, "N nv"]
+    u: Float[Array, "T nu"]
+    K: Float[Array, "T nu n"]
+    """Feedback ``u + K (q ⊖ q_k, v − v_k)`` about the plan."""
+    multipliers: Rows
+
+
+class Predicted(NamedTuple):
+    """One step of the controller."""
+
+    plan: Plan
+    """Whose first control is to be applied."""
+    cost: Float[Array, ""]
+    """Of the plan."""
+    violation: Float[Array, ""]
+    """The greatest violation of a constraint in the plan."""
+    decrease: Float[Array, ""]
+    """What the last iteration promised: small where the plan is nearly optimal."""
+    result: RESULTS
+    """``nonfinite`` if the old plan could not be simulated from the state; it is then kept.
+    ``stalled`` if no step lowered the cost. Otherwise ``successful``."""
+
+
+class Closed(NamedTuple):
+    """A closed loop: states after 0, 1, …, N steps and what the controller did at each."""
+
+    t: Float[Array, " N+1"]
+    q: Float[Array, "N+1 nq"]
+    v: Float[Array, "N+1 nv"]
+    u: Float[Array, "N nu"]
+    cost: Float[Array, " N"]
+    violation: Float[Array, " N"]
+    decrease: Float[Array, " N"]
+    result: RESULTS
+    plan: Plan
+    """The last one."""
+
+
+class Controller(eqx.Module):
+    """A receding horizon: a few solver iterations from each state that the robot reaches.
+
+    Source: Diehl, Bock, Schlöder (2005), real-time iteration with the warm start by shifting. The
+    feedback of the plan carries it to the new state. Constraints enter by an augmented Lagrangian
+    with a fixed penalty, and each iteration updates the multipliers.
+
+    ``plan`` and ``step`` are pure functions of arrays: jit them, vmap them over robots.
+    """
+
+    problem: Problem
+    """Over one horizon; its times begin at ``start``."""
+    rows: Stack
+    penalty: Float[Array, ""]
+    second_order: bool = eqx.field(static=True)
+    iterations: int = eqx.field(static=True)
+    regularization: float = eqx.field(static=True)
+
+    def plan(self, q: Float[Array, " nq"], v: Float[Array, " nv"], u: Float[Array, "T nu"]) -> Plan:
+        """A first plan: a simulation of the controls u."""
+        q, v, u = checked_arguments("Controller.plan", self.problem, q, v, u)
+        u = self.problem.clip(u)
+        path = self.problem.simulate(q, v, u)
+        K = jnp.zeros((*u.shape, 2 * v.size), u.dtype)
+        return Plan(path.q, path.v, u, K, zeros(self.rows, u.dtype))
+
+    def step(
+        self,
+        plan: Plan,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        *,
+        t: float | Float[Array, ""] = 0.0,
+        shift: bool = True,
+    ) -> Predicted:
+        """The next plan, from the state (q, v) at time t (s).
+
+        Args:
+            plan: the one before.
+            q: configuration. v: velocity.
+            t: what the costs see as the time of the first step.
+            shift: whether one time step has passed since ``plan`` was made.
+
+        Returns:
+            The plan, whose ``u[0]`` is to be applied now. Cost: ``iterations`` times that of an
+            iteration of :func:`ilqr`.
+        """
+        problem = self.problem
+        q, v = (
+            checked_argument("Controller.step", problem, n, x, s)
+            for n, x, s in (("q", q, (problem.model.nq,)), ("v", v, (problem.model.nv,)))
+        )
+        problem = eqx.tree_at(lambda p: p.start, problem, jnp.asarray(t, q.dtype))
+        old = shifted(plan) if shift else plan
+        path, u = follow(problem, old, q, v)
+        o = Options(self.iterations, -jnp.inf, self.regularization, None)  # never converged
+        far = jnp.full((), jnp.inf, q.dtype)  # any step is good enough to update the multipliers
+        m = Multipliers(old.multipliers, self.penalty, far, far)
+        # the penalty stays as it is
+        limits = Limits(0.0, 0.0, self.penalty)
+        propose = proposer(problem, self.rows, limits, self.second_order)
+        penalties = Penalties(self.rows, old.multipliers, self.penalty)
+        merit = with_terms(problem, penalties).cost(*path, u)
+        s = descend(propose, (*path, u, merit), (old.K, m), merit, o)
+        (q, v, u, _), (K, m) = s.point, s.carried
+        lost = s.result == RESULTS.nonfinite
+        new = Plan(q, v, u, K, m.rows)
+        new = jax.tree.map(lambda a, b: jnp.where(lost, b, a), new, old)
+        kept = lost | (s.result == RESULTS.stalled)
+        result = RESULTS.where(kept, s.result, RESULTS.successful)
+        c = excess(self.rows.values(problem, *new[:3]), self.rows.equality)
+        violation = jnp.maximum(*(jnp.max(x, initial=0) for x in c))
+        last = jnp.maximum(s.steps - 1, 0)
+        cost = problem.cost(*new[:3])
+        return Predicted(new, cost, violation, s.history.expected[last], result)
+
+
+def controller(
+    problem: Problem,
+    constraints: Sequence[Constraint] = (),
+    *,
+    iterations: int = 2,
+    penalty: float = 100.0,
+    second_order: bool = False,
+    regularization: float = 1e-6,
+) -> Controller:
+    """A model predictive controller of a problem.
+
+    Args:
+        problem: what to minimise over the horizon.
+        constraints: as in :func:`augmented_lagrangian`.
+        iterations: at each step, always as many.
+        penalty: weight ρ of ``ρ/2 c²``, fixed.
+        second_order: as in :func:`augmented_lagrangian`. regularization: as in :func:`ilqr`.
+
+    Raises:
+        ValueError: for fewer than one iteration, or a constraint of a wrong shape.
+    """
+    if iterations < 1:
+        raise ValueError(f"controller: iterations must be at least 1, got {iterations}")
+    model, dtype = problem.model, problem.model.dtype
+    q, v = jnp.zeros((model.nq,), dtype), jnp.zeros((model.nv,), dtype)
+    problem, rows = with_explicit_closures(problem, q, v), stack(problem, constraints, q, v)
+    weight = jnp.asarray(penalty, dtype)
+    return Controller(problem, rows, weight, second_order, iterations, regularization)
+
+
+def mpc(
+    control: Controller,
+    q0: Float[Array, " nq"],
+    v0: Float[Array, " nv"],
+    u: Float[Array, "T nu"] | Plan,
+    steps: int,
+    *,
+    plant: Callable[..., Any] | None = None,
+    t0: float | Float[Array, ""] = 0.0,
+) -> Closed:
+    """The closed loop of a controller and a robot, as one compiled scan.
+
+    Args:
+        control: made by :func:`controller`.
+        q0: initial configuration. v0: initial velocity.
+        u: first guess of the controls of the horizon, or a plan.
+        steps: number of steps of the closed loop.
+        plant: ``plant(t, q, v, u) -> (q, v)``, the state one time step later, with pushes or with
+            another model than that of the controller; the problem's own step if None.
+        t0: when it begins (s); the costs see the time t0, t0 + dt, …
+
+    Returns:
+        The closed loop. May be mapped over starts, plants and problems.
+    """
+    problem = control.problem
+    plan = u if isinstance(u, Plan) else control.plan(q0, v0, u)
+    t0 = jnp.asarray(t0, problem.model.dtype)
+
+    def follow_model(t, q, v, u):
+        at = eqx.tree_at(lambda p: p.start, problem, t)
+        return at.step(jnp.asarray(0), q, v, u)
+
+    move = follow_model if plant is None else plant
+
+    def body(state, k):
+        plan, q, v = state
+        t = t0 + k.astype(t0.dtype) * problem.dt
+        # the first plan was made for the first state; any other for the state before
+        now = control.step(plan, q, v, t=t, shift=False)
+        u = now.plan.u[0]
+        q1, v1 = move(t, q, v, u)
+        row = q1, v1, u, now.cost, now.violation, now.decrease, now.result
+        return (shifted(now.plan), q1, v1), row
+
+    k = jnp.arange(steps)
+    (plan, _, _), (q, v, u, *rest) = jax.lax.scan(body, (plan, q0, v0), k)
+    q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
+    t = t0 + jnp.arange(steps + 1).astype(t0.dtype) * problem.dt
+    return Closed(t, q, v, u, *rest, plan)
+
+
+def shifted(plan: Plan) -> Plan:
+    """The plan one step later, its last step repeated."""
+    on = lambda x: jnp.concatenate([x[1:], x[-1:]])  # noqa: E731
+    rows = Rows(on(plan.multipliers.stage), plan.multipliers.final)
+    return Plan(on(plan.q), on(plan.v), on(plan.u), on(plan.K), rows)
+
+
+def follow(problem: Problem, plan: Plan, q: Array, v: Array):
+    """Where the plan leads from the state (q, v) under its feedback: states and controls."""
+    model = problem.model
+
+    def step(state, row):
+        q, v = state
+        k, qn, vn, u, K = row
+        e = jnp.concatenate([difference(model, qn, q), v - vn])
+        u = problem.clip(u + times(K, e))
+        new = problem.step(k, q, v, u)
+        return new, (*new, u)
+
+    rows = jnp.arange(problem.steps), plan.q[:-1], plan.v[:-1], plan.u, plan.K
+    _, (q1, v1, u) = jax.lax.scan(step, (q, v), rows)
+    return (jnp.concatenate([q[None], q1]), jnp.concatenate([v[None], v1])), u

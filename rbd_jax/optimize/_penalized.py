@@ -1,0 +1,160 @@
+"""A step of iLQR on the augmented Lagrangian: the penalized linear–quadratic problem."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ._constraints import Rows, Stack
+from ._descent import Proposal, lowest, step_lengths
+from ._expansion import Quadratic, costates, curvature, linear, quadratic, times
+from ._ilqr import add_curvature, curvature_scale, roll
+from ._lagrangian import Multipliers, Weighted, update, with_terms
+from ._problem import Problem
+from ._riccati import Gains, backward, forward
+
+ROUNDS = 10
+"""Greatest number of changes of the active rows in one step."""
+
+
+class Penalty(eqx.Module):
+    """``ρ/2 |P(r + C z)|²`` about a trajectory, with ``r = c + λ/ρ``."""
+
+    r: Rows
+    C: Rows
+    rho: Float[Array, ""]
+    rows: Stack
+
+    def at(self, x: Array, u: Array) -> Rows:
+        """``r + C z`` at the states x (T + 1, n) and controls u."""
+        z = jnp.concatenate([x[:-1], u], axis=1)
+        return Rows(
+            self.r.stage + _many(self.C.stage, z), self.r.final + times(self.C.final, x[-1])
+        )
+
+    def active(self, value: Rows) -> Rows:
+        """Rows that are penalized."""
+        sign = zip(value, self.rows.equality, strict=True)
+        return Rows(*((x > 0) | jnp.broadcast_to(jnp.array(e), x.shape) for x, e in sign))
+
+    def value(self, x: Array, u: Array) -> Float[Array, ""]:
+        """The penalty at z = (x, u)."""
+        value = self.at(x, u)
+        on = jax.tree.map(lambda a, y: jnp.where(a, y, 0), self.active(value), value)
+        return 0.5 * self.rho * (jnp.sum(on.stage**2) + jnp.sum(on.final**2))
+
+    def add(self, l: Quadratic, end: Quadratic, active: Rows) -> tuple[Quadratic, Quadratic]:
+        """The costs with the penalty of the active rows alone."""
+        n = l.x.shape[-1]
+        C = jnp.where(active.stage[..., None], self.C.stage, 0)
+        E = jnp.where(active.final[..., None], self.C.final, 0)
+        g = self.rho * _many(jnp.swapaxes(C, 1, 2), self.r.stage)
+        H = self.rho * jnp.matmul(jnp.swapaxes(C, 1, 2), C, precision="highest")
+        l = l._replace(x=l.x + g[:, :n], u=l.u + g[:, n:])
+        end = end._replace(
+            x=end.x + self.rho * times(E.T, self.r.final), xx=end.xx + self.rho * times(E.T, E)
+        )
+        return add_curvature(l, H), end
+
+
+def _many(A: Array, x: Array) -> Array:
+    return jnp.sum(A * x[:, None, :], axis=-1)
+
+
+class _Round(NamedTuple):
+    active: Rows
+    gains: Gains
+    value: Float[Array, ""]
+    settled: Bool[Array, ""]
+    count: Array
+
+
+def penalized_step(
+    problem: Problem,
+    rows: Stack,
+    m: Multipliers,
+    c: Rows,
+    point: tuple[Array, Array, Array, Array],
+    mu: Float[Array, ""],
+    exact: Bool[Array, ""] | None,
+) -> tuple[Proposal, Array]:
+    """A new point and its feedback.
+
+    The model of the augmented Lagrangian keeps the kinks of the penalty. A semismooth Newton method
+    minimizes it: Riccati sweeps with the rows that the sweep before made active, until they do not
+    change. A step with the rows that are active now would run far past the kinks of the others.
+
+    Args:
+        problem: with the penalties among its costs.
+        rows: the constraints. m: their multipliers. c: their values.
+        point: q, v, u and the augmented Lagrangian.
+        mu: regularization. exact: as in :func:`ddp`; None for Gauss–Newton.
+    """
+    q, v, u, merit = point
+    plain = with_terms(problem, None)
+    f = linear(plain, q, v, u, gaps=False)
+    l, end = quadratic(plain, q, v, u)
+    if exact is not None:
+        l, end = _exact(plain, rows, m, c, (q, v, u), (f, l, end), exact)
+    r = jax.tree.map(lambda c, x: c + x / m.penalty, c, m.rows)
+    penalty = Penalty(r, rows.jacobians(plain, q, v, u), m.penalty, rows)
+    first = penalty.active(r)
+    mu = mu * curvature_scale(penalty.add(l, end, first)[0])
+    box = None
+    if problem.bounded:
+        low, high = problem.bounds()
+        box = low[None] - u, high[None] - u
+
+    def sweep(active: Rows) -> tuple[Gains, Array, Rows]:
+        gains = backward(f, *penalty.add(l, end, active), mu, box)
+        x, du = forward(f, gains)
+        du = du if box is None else jnp.clip(du, *box)
+        change = _value(l, end, x, du) + penalty.value(x, du) - penalty.value(0 * x, 0 * du)
+        return gains, change, penalty.active(penalty.at(x, du))
+
+    def go_on(s: _Round) -> Array:
+        return ~s.settled & (s.count < ROUNDS)
+
+    def body(s: _Round) -> _Round:
+        gains, value, active = sweep(s.active)
+        better = value < s.value
+        gains = jax.tree.map(lambda a, b: jnp.where(better, a, b), gains, s.gains)
+        same = jax.tree.map(lambda a, b: jnp.all(a == b), active, s.active)
+        value = jnp.where(better, value, s.value)
+        return _Round(active, gains, value, same.stage & same.final, s.count + 1)
+
+    gains, value, active = sweep(first)
+    same = jax.tree.map(lambda a, b: jnp.all(a == b), active, first)
+    start = _Round(active, gains, value, same.stage & same.final, jnp.ones((), jnp.int32))
+    s = jax.lax.while_loop(go_on, body, start)
+
+    def search(length):
+        return roll(problem, q, v, u, length * s.gains.k, s.gains.K)
+
+    lengths = step_lengths(q.dtype)
+    candidates = jax.vmap(search)(lengths)
+    i, (q1, v1, u1, new) = lowest(candidates[3], candidates)
+    definite = s.gains.definite & jnp.isfinite(s.value)
+    return Proposal((q1, v1, u1, new), merit, new, -s.value, lengths[i], definite), s.gains.K
+
+
+def _value(l: Quadratic, end: Quadratic, x: Array, u: Array) -> Float[Array, ""]:
+    """The costs of the linear–quadratic problem."""
+    slope = jnp.sum(l.x * x[:-1]) + jnp.sum(l.u * u) + jnp.sum(end.x * x[-1])
+    bend = jnp.sum(x[:-1] * (_many(l.xx, x[:-1]))) + jnp.sum(u * _many(l.uu, u))
+    cross = jnp.sum(u * _many(l.ux, x[:-1]))
+    return slope + 0.5 * (bend + jnp.sum(x[-1] * times(end.xx, x[-1]))) + cross
+
+
+def _exact(problem, rows: Stack, m: Multipliers, c: Rows, point, model, exact):
+    """The costs with second derivatives of dynamics and constraints where ``exact``."""
+    (q, v, u), (f, l, end) = point, model
+    lam = update(c, m.rows, m.penalty, rows.equality, jnp.inf)
+    curved, last = quadratic(with_terms(problem, Weighted(rows, lam)), q, v, u, exact=True)
+    curved = add_curvature(curved, curvature(problem, q, v, u, costates(f, curved, last)))
+    # the slopes of the rows are in the penalty
+    curved, last = curved._replace(x=l.x, u=l.u), last._replace(x=end.x)
+    choose = lambda a, b: jnp.where(exact, a, b)  # noqa: E731
+    return jax.tree.map(choose, (curved, last), (l, end))
