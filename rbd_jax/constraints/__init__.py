@@ -23,6 +23,7 @@ from ._dynamics import (
     impact as impact,
 )
 from ._jacobian import jacobian as jacobian, wrenches as wrenches
+from ._projection import State as State, project as project
 from ._rows import (
     anchored as anchored,
     bias as bias,

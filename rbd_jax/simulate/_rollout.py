@@ -8,9 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._check import checked, of_dtype
+from ..constraints import Constraints
 from ..lanes import lanes
 from ..model import Model
 from ._actuated import Actuated
+from ._held import Switching
 from ._integrators import with_memory
 from ._march import MODES, march, sizes_of
 
@@ -53,6 +55,9 @@ def rollout(
     steps: int | None = None,
     integrator: str | Callable = "semi_implicit_euler",
     f_ext: Float[Array, "nb 6"] | None = None,
+    constraints: Constraints | None = None,
+    active: Bool[Array, "T c"] | Callable[..., Array] | None = None,
+    project: bool = False,
     substeps: int = 1,
     stride: int = 1,
     stop: Callable[[Array, Array, Array], Array] | None = None,
@@ -80,6 +85,12 @@ def rollout(
             ``"generalized_alpha"`` (stiff robots, order 2); or a step function
             ``(model, acceleration, t, q, v, dt) -> (q, v)``.
         f_ext: constant external wrench (n, f) on each body, in its frame.
+        constraints: bilateral constraints that hold, see :mod:`rbd_jax.constraints`.
+        active: which of them hold in each step, one row a step; or a guard
+            ``active(t, q, v, before) -> bool (c,)`` that is asked at the start of each step.
+            Constraints that come to hold do so with an impact, which takes their restitution.
+        project: move the state back onto the constraints after each step
+            (:func:`rbd_jax.constraints.project`); otherwise their gains keep the drift bounded.
         substeps: integration steps of ``dt / substeps`` in each step, under the same torques.
         stride: keep every so many states; has to divide the number of steps.
         stop: ``stop(t, q, v) -> bool`` ends the trajectory at the first state where it holds. The
@@ -120,6 +131,7 @@ def rollout(
             f"{gradient!r}"
         )
     begin, method = with_memory(integrator)
+    held = Switching(model, constraints, active, project, steps)
     dt = jnp.asarray(dt, q0.dtype)
     if stop is not None:
         _check_stop(stop, dt, q0, v0)
@@ -142,23 +154,25 @@ def rollout(
         return of_dtype(model, tau)
 
     def advance(state, x):
-        k, row = x
+        k, row, scheduled = x
         now = state[:3]
         if stop is not None:  # a sample that has ended computes on its start, where all is well
             now = jax.tree.map(lambda x, x0: jnp.where(state[3] > 0, x, x0), now, start[:3])
             row = None if row is None else jnp.where(state[3] > 0, row, 0)
-        tau = torques(k, row, *now[:2])
+        (q, v), mask = held.begin(time(k), *now[:2], now[2][1], scheduled)
+        now, tau, c = (q, v, now[2][0]), torques(k, row, q, v), held.set(mask)
 
         def substep(now, j):
             q, v, memory = now
             t = time(k) + j.astype(q0.dtype) * h
-            qv, memory = method(model, Actuated(model, tau, f_ext), t, q, v, h, memory)
-            return (*qv, memory), None
+            qv, memory = method(model, Actuated(model, tau, f_ext, c), t, q, v, h, memory)
+            return (*held.end(*qv, c), memory), None
 
         if substeps == 1:
             new = substep(now, jnp.zeros((), k.dtype))[0]
         else:
             new = last(march(substep, now, jnp.arange(substeps), within)[0])
+        new = (*new[:2], (new[2], mask))
         if stop is None:
             return new, tau
         alive = state[3]
@@ -172,13 +186,14 @@ def rollout(
 
     def first(t, q, v):  # accelerations under the torques at the start
         row = None if rows is None else rows[0] if steps else jnp.zeros_like(v0)
-        return Actuated(model, torques(jnp.zeros((), k.dtype), row, q0, v0), f_ext)(t, q, v)
+        tau = torques(jnp.zeros((), k.dtype), row, q0, v0)
+        return Actuated(model, tau, f_ext, held.set(held.start))(t, q, v)
 
     k = jnp.arange(steps)
-    start = (q0, v0, begin(model, first, jnp.zeros_like(dt), q0, v0, h))
+    start = (q0, v0, (begin(model, first, jnp.zeros_like(dt), q0, v0, h), held.start))
     if stop is not None:
         start += (jnp.where(stop(jnp.zeros_like(dt), q0, v0), 0.0, 1.0).astype(q0.dtype),)
-    saved, xs = steps // stride, (k, rows)
+    saved, xs = steps // stride, (k, rows, held.rows)
     if stride > 1:
         xs = jax.tree.map(lambda x: x.reshape(saved, stride, *x.shape[1:]), xs)
     every = None if checkpoint_every is None else max(1, checkpoint_every // stride)
