@@ -79,6 +79,27 @@ def test_a_batch_is_its_samples():
     assert_close(s.q[1, :61], one.q, atol=1e-8)  # its push is zero
 
 
+def test_a_loop_is_its_steps_with_the_plan_shifted_in_between():
+    problem, control = balance()
+    q0, v0, zero = jnp.array([0.1, np.pi - 0.2]), jnp.zeros(2), jnp.zeros((T, 1))
+
+    @jax.jit
+    def run():
+        def again(_, state):
+            plan, q, v, t = state
+            plan = control.step(plan, q, v, t=t).plan
+            return plan, *problem.step(0, q, v, plan.u[0]), t + problem.dt
+
+        first = control.step(control.plan(q0, v0, zero), q0, v0, shift=False).plan
+        state = first, *problem.step(0, q0, v0, first.u[0]), problem.dt
+        plan, *_ = jax.lax.fori_loop(0, 2, again, state)
+        return plan, opt.mpc(control, q0, v0, zero, 3)
+
+    plan, s = run()
+    assert_close(s.u[2], plan.u[0], atol=1e-8)
+    assert_close(s.plan.u[:-1], plan.u[1:], atol=1e-8)
+
+
 def test_on_a_linear_problem_it_is_the_linear_regulator():
     """With the value function of the infinite horizon at its end, from the Riccati equation."""
     from scipy.linalg import solve_discrete_are
