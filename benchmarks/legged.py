@@ -6,7 +6,6 @@ from pathlib import Path
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import rbd_jax as rbd
@@ -68,13 +67,6 @@ def crocoddyl(python: str, spec: dict) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def first_guess(task):
-    """The robot stands still at each step."""
-    problem, q0, v0, _ = task
-    return {"q": jnp.tile(q0[None], (problem.steps + 1, 1)),
-            "v": jnp.zeros((problem.steps + 1, v0.size), v0.dtype)}  # fmt: skip
-
-
 def main(options) -> None:
     """Each task, solved by both."""
     report = Report("legged", options, ABOUT)
@@ -86,7 +78,9 @@ def main(options) -> None:
 
         def solve(u, task=task):
             t = task._replace(u=u)
-            s = opt.multiple_shooting(*t, **first_guess(t), throw=False, max_steps=200, tol=1e-10)
+            s = opt.multiple_shooting(
+                *t, **opt.tasks.standing_guess(t), throw=False, max_steps=200, tol=1e-10
+            )
             return s.cost, s.steps, s.result == opt.RESULTS.successful, s.u
 
         one = program("multiple shooting", solve, task.u)

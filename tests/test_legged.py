@@ -144,12 +144,6 @@ def test_a_swing_begins_and_ends_at_rest_on_the_ground():
     assert abs(p[:, 2].max() - 0.1) < 1e-9 and (p[:, 2] >= 0).all()
 
 
-def _still(task):
-    problem, q0, v0, _ = task
-    return {"q": jnp.tile(q0[None], (problem.steps + 1, 1)),
-            "v": jnp.zeros((problem.steps + 1, v0.size))}  # fmt: skip
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["trot", "jump"])
 def test_a_quadruped_from_a_guess_that_stands_still(name):
@@ -158,7 +152,7 @@ def test_a_quadruped_from_a_guess_that_stands_still(name):
 
     @jax.jit
     def run(task):
-        s = opt.multiple_shooting(*task, **_still(task), max_steps=100, throw=False)
+        s = opt.multiple_shooting(*task, **tasks.standing_guess(task), max_steps=100, throw=False)
         feet = lambda q: jnp.stack([rbd.frame_placement(model, q, f)[1] for f in tasks.FEET])  # noqa: E731
         return s, jax.vmap(feet)(s.q), jax.vmap(problem.forces)(s.t[:-1], s.q[:-1], s.v[:-1], s.u)
 

@@ -103,25 +103,22 @@ def augmented_lagrangian(
     if penalty is not None:
         penalty = jnp.asarray(penalty, u.dtype)
 
-    out = _solve(
-        *without_derivatives((problem, rows, q0, v0, u, multipliers, penalty)),
-        o,
-        limits,
-        second_order,
-    )
+    inputs = without_derivatives((problem, rows, q0, v0, u, multipliers, penalty))
+    out = _solve(*inputs, o=o, limits=limits, second_order=second_order)
     (_, _, found, _), (K, m), result, count, history = without_derivatives(out)
     good = result == RESULTS.successful
     u, lam = constrained_stationary(problem, rows, q0, v0, found, m.rows, good)
     path = problem.simulate(q0, v0, u)
     c = rows.values(problem, path.q, path.v, u)
     solution = ConstrainedSolution(
-        path.t, path.q, path.v, u, K, problem.cost(path.q, path.v, u), result, count, history,
-        lam, m.penalty, excess(c, equal), rows.names,
+        t=path.t, q=path.q, v=path.v, u=u, K=K, cost=problem.cost(path.q, path.v, u),
+        result=result, steps=count, history=history, multipliers=lam, penalty=m.penalty,
+        violation=excess(c, equal), names=rows.names,
     )  # fmt: skip
     return finished(solution, throw)
 
 
-def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, o, limits, second_order):
+def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, *, o, limits, second_order):
     """The last point, the gains with the multipliers, how it ended, iterations, history."""
     u = problem.clip(u)
     path = problem.simulate(q0, v0, u)

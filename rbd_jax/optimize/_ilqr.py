@@ -153,7 +153,6 @@ def _search(problem: Problem, q, v, u, cost, gains: Gains, definite):
     return line_search(attempt, cost, predicted, definite)
 
 
-@lanes
 def roll(problem: Problem, q, v, u, k, K):
     """The trajectory under the controls ``u + k + K (x ⊖ x_k)``, and its cost."""
     model = problem.model

@@ -98,7 +98,8 @@ class LeggedProblem(Problem):
     def _motion(self, t: Array, q: Array, v: Array, u: Array, land: bool = True) -> "_Motion":
         v = self.landed(t, q, v) if land else v
         tau = self.torques(t, q, v, u)
-        return _Motion(v, *constrained_dynamics(self.model, q, v, tau, self.phase(t)[0]))
+        a, forces = constrained_dynamics(self.model, q, v, tau, self.phase(t)[0])
+        return _Motion(v, a, forces)
 
     def step(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> tuple[Array, Array]:
         """The state after step k."""
@@ -121,9 +122,9 @@ class LeggedProblem(Problem):
             raise ValueError("LeggedProblem: single shooting needs gradient='full'")
 
         def body(state, row):
-            k, u = row
-            new = self.step(k, *state, u)
-            return new, (*new, self.torques(self.time(k), *state, u))
+            (q, v), (k, u) = state, row
+            new = self.step(k, q, v, u)
+            return new, (*new, self.torques(self.time(k), q, v, u))
 
         k = jnp.arange(self.steps)
         _, (q, v, tau) = jax.lax.scan(body, (q0, v0), (k, u))
@@ -151,7 +152,7 @@ class LeggedProblem(Problem):
         one = lambda k, q, v, u: step_derivatives(self, self.time(k), q, v, u)  # noqa: E731
         A, B = jax.vmap(one)(jnp.arange(self.steps), q, after, u)
         at = np.array(self.landings, int)
-        return (A.at[at].set(_times(A[at], jumps)) if len(at) else A), B
+        return A if jumps is None else A.at[at].set(_times(A[at], jumps)), B
 
     def stage_models(self, q: Array, v: Array, u: Array) -> tuple[Array, Array] | None:
         """Gradients and Gauss–Newton Hessians of all stage costs, if they are residuals alone.
@@ -164,8 +165,8 @@ class LeggedProblem(Problem):
             return None
         after, jumps = self._landings(q, v)
         g, H = jax.vmap(one)(jnp.arange(self.steps), q, after, u)
-        if len(at := np.array(self.landings, int)):
-            nu = u.shape[1]
+        if jumps is not None:
+            at, nu = np.array(self.landings, int), u.shape[1]
             L = jnp.pad(jumps, ((0, 0), (0, nu), (0, nu)))
             L = L + jnp.diag(jnp.eye(L.shape[1], dtype=q.dtype)[-nu:].sum(0))[None]
             LT = jnp.swapaxes(L, 1, 2)

@@ -168,6 +168,12 @@ def gait(
     return Task(problem, q0, jnp.zeros((model.nv,), model.dtype), u)
 
 
+def standing_guess(task: Task) -> dict[str, Array]:
+    """First guesses of the states for :func:`multiple_shooting`: it stands still."""
+    rows = (task.problem.steps + 1, 1)
+    return {"q": jnp.tile(task.q0, rows), "v": jnp.tile(task.v0, rows)}
+
+
 def _quadruped(model: Model | None, q0, dtype) -> tuple[Model, Array]:
     model = samples.quadruped(dtype=dtype) if model is None else model
     if q0 is None:

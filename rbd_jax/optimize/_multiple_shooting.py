@@ -149,12 +149,13 @@ def _propose(problem: Problem, point, penalty, mu, riccati: str):
         nv = problem.model.nv
         q1 = jax.vmap(lambda q, d: integrate(problem.model, q, d))(q, length * dx[:, :nv])
         v1, u1 = v + length * dx[:, nv:], problem.clip(u + length * du)
-        return q1, v1, u1, *_merit(problem, q1, v1, u1)
+        new_cost, new_gaps = _merit(problem, q1, v1, u1)
+        return (q1, v1, u1, new_cost, new_gaps), new_cost + closed(new_gaps)
 
-    lengths = step_lengths(q.dtype)
-    candidates = jax.vmap(search)(lengths)
-    i, new = lowest(candidates[3] + jax.vmap(closed)(candidates[4]), candidates)
+    def predicted(length):  # the gaps shrink in proportion, and half the slope is lost by curvature
+        return length * (closed(gaps) - (1 - 0.5 * length) * slope)
+
+    merit = cost + closed(gaps)
     definite = gains.definite & jnp.isfinite(expected)
-    merit, new_merit = cost + closed(gaps), new[3] + closed(new[4])
-    proposal = Proposal(new, merit, new_merit, expected, lengths[i], definite)
-    return proposal, (gains.K, penalty)
+    new, new_merit, length = line_search(attempt, merit, predicted, definite)
+    return Proposal(new, merit, new_merit, expected, length, definite), (gains.K, penalty)
