@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ..lanes import lanes
 from ..model import difference, integrate
 from ._associative import parallel_backward, parallel_forward
-from ._descent import Proposal, descend, lowest, options, step_lengths
+from ._descent import Proposal, descend, line_search, options
 from ._expansion import linear, quadratic
 from ._ilqr import curvature_scale
 from ._problem import Problem, with_explicit_closures
