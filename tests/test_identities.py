@@ -739,7 +739,7 @@ def test_dynamics_where_loops_are_slow(monkeypatch, limit):
     monkeypatch.setattr(passes, "_MASK_LIMIT", limit)
     with computed_as("accelerator"):
         lowered = jax.jit(lambda m, s: both(m, s)).lower(m, s)
-    assert lowered.as_text().count("stablehlo.while") == 1 < m.nv // inverse._BLOCK
+    assert lowered.as_text().count("stablehlo.while") == 1  # over blocks of M
     tau, acceleration, rate = lowered.compile()(m, s)
     close(tau, loops[0])
     close(acceleration, loops[1])

@@ -51,6 +51,7 @@ class Switching:
             return (q, v), mask
         before = mask > 0
         now = scheduled if self.guard is None else self.guard(t, q, v, before)
+        assert now is not None  # a schedule without a guard has a row for every step
         if jnp.shape(now) != before.shape or now.dtype != jnp.bool_:
             raise ValueError(
                 f"rollout: active has to return booleans of shape {before.shape}, got "

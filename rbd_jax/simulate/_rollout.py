@@ -181,14 +181,14 @@ def rollout(
         if stop is not None:  # an ended sample computes at its start, where numbers are finite
             now = jax.tree.map(lambda x, x0: jnp.where(state[3] > 0, x, x0), now, start[:3])
             row = None if row is None else jnp.where(state[3] > 0, row, 0)
-        (q, v), mask = held.begin(time(k), *now[:2], now[2][1], scheduled)
+        (q, v), mask = held.begin(time(k), now[0], now[1], now[2][1], scheduled)
         now, tau, c = (q, v, now[2][0]), torques(k, row, q, v), held.set(mask)
 
         def substep(now, j):
             q, v, memory = now
             t = time(k) + j.astype(q0.dtype) * h
             qv, memory = method(model, actuated(tau, c), t, q, v, h, memory)
-            return (*held.end(*qv, c), memory), None
+            return (*held.end(qv[0], qv[1], c), memory), None
 
         if substeps == 1:
             new = substep(now, jnp.zeros((), k.dtype))[0]
