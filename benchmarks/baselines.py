@@ -17,7 +17,7 @@ from rbd_jax.algorithms.gravity import base_acceleration
 from rbd_jax.algorithms.tree import leaf_to_root, root_to_leaf
 from rbd_jax.derivatives.kim import perturbation_of
 from rbd_jax.derivatives.kim_inverse import kim_inverse_dynamics_derivative
-from rbd_jax.derivatives.operator import _gamma
+from rbd_jax.derivatives.operator import coriolis_block
 from rbd_jax.model import joint_placements, motion_subspace
 from rbd_jax.spatial import inertia, so3
 from rbd_jax.spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
@@ -86,7 +86,7 @@ def idsva_body(model, q, v, a):
     dPsi = cross_twist(V_up, S)  # = Ṡ for one dof
     ddPsi = cross_twist(A_up, S) + cross_twist(V_up, dPsi)
     h = inertia.apply(I, V)
-    own = I, _gamma(I, V, h), h[:, 3:], inertia.apply(I, A) + cross_wrench(V, h)
+    own = I, coriolis_block(I, V, h), h[:, 3:], inertia.apply(I, A) + cross_wrench(V, h)
 
     def backward(x, below):
         T, own, S, dPsi, ddPsi, unit = x

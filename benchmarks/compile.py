@@ -51,8 +51,8 @@ FIRST_ORDER = {  # label -> (function, arguments, whether to differentiate it)
 }
 OTHERS = {
     "mass_matrix_inverse": (rbd.mass_matrix_inverse, "q", True),
-    "mass_matrix_product": (rbd.mass_matrix_product, "q a", True),
-    "mass_matrix_solve": (rbd.mass_matrix_solve, "q tau", True),
+    "mass_matrix_product": (rbd.derivatives.mass_matrix_product, "q a", True),
+    "mass_matrix_solve": (rbd.derivatives.mass_matrix_solve, "q tau", True),
     "bias_torque": (rbd.bias_torque, "q v", True),
     "gravity_torque": (rbd.gravity_torque, "q", True),
     "coriolis_matrix": (rbd.coriolis_matrix, "q v", True),
@@ -66,14 +66,14 @@ OTHERS = {
     "integrate": (rbd.integrate, "q dv", True),
     "difference": (rbd.difference, "q q1", True),
     "step": (rbd.step, "q v tau dt", True),
-    "step_derivatives": (rbd.step_derivatives, "q v tau dt", False),
-    "mass_matrix_derivative": (rbd.mass_matrix_derivative, "q", False),
-    "inverse_dynamics_hessian": (rbd.inverse_dynamics_hessian, "q v a lam", False),
-    "forward_dynamics_hessian": (rbd.forward_dynamics_hessian, "q v tau lam", False),
+    "step_derivatives": (rbd.simulate.step_derivatives, "q v tau dt", False),
+    "mass_matrix_derivative": (rbd.derivatives.mass_matrix_derivative, "q", False),
+    "inverse_dynamics_hessian": (rbd.derivatives.inverse_dynamics_hessian, "q v a lam", False),
+    "forward_dynamics_hessian": (rbd.derivatives.forward_dynamics_hessian, "q v tau lam", False),
     "inverse_dynamics_second_derivatives": (
-        rbd.inverse_dynamics_second_derivatives, "q v a", False),
+        rbd.derivatives.inverse_dynamics_second_derivatives, "q v a", False),
     "forward_dynamics_second_derivatives": (
-        rbd.forward_dynamics_second_derivatives, "q v tau", False),
+        rbd.derivatives.forward_dynamics_second_derivatives, "q v tau", False),
 }  # fmt: skip
 
 

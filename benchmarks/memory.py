@@ -22,7 +22,7 @@ ABOUT = (
 
 def _checkpointed(model, acceleration, t, q, v, dt):
     def step(t, q, v):
-        return rbd.semi_implicit_euler(model, acceleration, t, q, v, dt)
+        return rbd.simulate.semi_implicit_euler(model, acceleration, t, q, v, dt)
 
     return jax.checkpoint(step)(t, q, v)
 
@@ -71,7 +71,7 @@ VARIANTS = {
         {"gradient": "checkpoint", "checkpoint_levels": 3},
     ),
     "rule, adjoint": (_ruled_rollout, {"gradient": "adjoint"}),
-    "autodiff": (_plain_rollout, rbd.semi_implicit_euler),
+    "autodiff": (_plain_rollout, rbd.simulate.semi_implicit_euler),
     "autodiff, checkpointed": (_plain_rollout, _checkpointed),
 }
 

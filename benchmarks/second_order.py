@@ -49,17 +49,17 @@ def _mass_matrix(m, q):
 
 
 def _mass_matrix_analytic(m, q):
-    return (rbd.mass_matrix_derivative(m, q),)
+    return (rbd.derivatives.mass_matrix_derivative(m, q),)
 
 
 CASES = {  # label -> (analytic, raw, ruled or None, arguments)
-    "ID tensors": (rbd.inverse_dynamics_second_derivatives, _tensors(rbd.rnea),
+    "ID tensors": (rbd.derivatives.inverse_dynamics_second_derivatives, _tensors(rbd.rnea),
                    _tensors(rbd.inverse_dynamics), "q v a"),
-    "FD tensors": (rbd.forward_dynamics_second_derivatives, _tensors(rbd.aba),
+    "FD tensors": (rbd.derivatives.forward_dynamics_second_derivatives, _tensors(rbd.aba),
                    _tensors(rbd.forward_dynamics), "q v tau"),
-    "ID contracted": (rbd.inverse_dynamics_hessian, _contracted(rbd.rnea),
+    "ID contracted": (rbd.derivatives.inverse_dynamics_hessian, _contracted(rbd.rnea),
                       _contracted(rbd.inverse_dynamics), "q v a lam"),
-    "FD contracted": (rbd.forward_dynamics_hessian, _contracted(rbd.aba),
+    "FD contracted": (rbd.derivatives.forward_dynamics_hessian, _contracted(rbd.aba),
                       _contracted(rbd.forward_dynamics), "q v tau lam"),
     "∂M/∂q": (_mass_matrix_analytic, _mass_matrix, None, "q"),
 }  # fmt: skip

@@ -1,13 +1,27 @@
-"""rbd_jax: differentiable rigid-body dynamics for JAX. ``import rbd_jax as rbd``."""
+"""rbd_jax: differentiable rigid-body dynamics for JAX. ``import rbd_jax as rbd``.
+
+What is needed first stands here. Everything else is in the rooms: ``rbd.spatial``, ``rbd.model``,
+``rbd.io``, ``rbd.algorithms``, ``rbd.derivatives``, ``rbd.constraints``, ``rbd.contact``,
+``rbd.screw``, ``rbd.simulate``, ``rbd.optimize`` and ``rbd.identify``.
+"""
+
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import (
+    algorithms as algorithms,
     constraints as constraints,
+    contact as contact,
+    derivatives as derivatives,
+    io as io,
+    model as model,
     optimize as optimize,
     screw as screw,
     simulate as simulate,
     spatial as spatial,
 )
 from ._version import __version__ as __version__
+from .algorithms.aba import aba as aba, hybrid_aba as hybrid_aba
 from .algorithms.crba import crba as crba, mass_matrix as mass_matrix
 from .algorithms.energy import (
     center_of_mass as center_of_mass,
@@ -16,83 +30,45 @@ from .algorithms.energy import (
     potential_energy as potential_energy,
     total_mass as total_mass,
 )
-from .algorithms.hybrid import aba as aba
-from .algorithms.jacobians import (
-    frame_acceleration as frame_acceleration,
-    frame_velocity as frame_velocity,
-    jacobian as jacobian,
-    jacobian_time_derivative as jacobian_time_derivative,
-    relative_placement as relative_placement,
-)
+from .algorithms.jacobians import frame_velocity as frame_velocity, jacobian as jacobian
 from .algorithms.kinematics import (
-    body_accelerations as body_accelerations,
-    body_velocities as body_velocities,
     forward_kinematics as forward_kinematics,
     frame_placement as frame_placement,
-)
-from .algorithms.momentum import spatial_momentum as spatial_momentum
-from .algorithms.regressors import (
-    joint_torque_regressor as joint_torque_regressor,
-    kinetic_energy_regressor as kinetic_energy_regressor,
-    momentum_regressor as momentum_regressor,
-    potential_energy_regressor as potential_energy_regressor,
 )
 from .algorithms.rnea import rnea as rnea
 from .algorithms.torques import bias_torque as bias_torque, gravity_torque as gravity_torque
 from .constraints import (
-    ConstrainedDerivatives as ConstrainedDerivatives,
-    ConstrainedMotion as ConstrainedMotion,
-    Impact as Impact,
     constrained_dynamics as constrained_dynamics,
     constrained_dynamics_derivatives as constrained_dynamics_derivatives,
-    delassus as delassus,
     impact as impact,
 )
+from .contact import load_mjcf as load_mjcf
 from .derivatives.coriolis import christoffel as christoffel, coriolis_matrix as coriolis_matrix
 from .derivatives.fdsva import forward_dynamics_derivatives as forward_dynamics_derivatives
 from .derivatives.idsva import inverse_dynamics_derivatives as inverse_dynamics_derivatives
-from .derivatives.kim import Perturbation as Perturbation, perturbation_of as perturbation_of
-from .derivatives.kim_hybrid import (
-    kim_forward_dynamics_derivative as kim_forward_dynamics_derivative,
-    kim_hybrid_dynamics_derivative as kim_hybrid_dynamics_derivative,
-)
-from .derivatives.kim_inverse import (
-    kim_inverse_dynamics_derivative as kim_inverse_dynamics_derivative,
-)
 from .derivatives.rules import (
     forward_dynamics as forward_dynamics,
     hybrid_dynamics as hybrid_dynamics,
     inverse_dynamics as inverse_dynamics,
     mass_matrix_inverse as mass_matrix_inverse,
-    mass_matrix_product as mass_matrix_product,
-    mass_matrix_solve as mass_matrix_solve,
 )
-from .derivatives.second_order import (
-    Hessian as Hessian,
-    SecondDerivatives as SecondDerivatives,
-    forward_dynamics_hessian as forward_dynamics_hessian,
-    forward_dynamics_second_derivatives as forward_dynamics_second_derivatives,
-    inverse_dynamics_hessian as inverse_dynamics_hessian,
-    inverse_dynamics_second_derivatives as inverse_dynamics_second_derivatives,
-    mass_matrix_derivative as mass_matrix_derivative,
+from .io import (
+    build_model as build_model,
+    convert as convert,
+    example_robot as example_robot,
+    example_robots as example_robots,
+    export_urdf as export_urdf,
+    load_urdf as load_urdf,
+    samples as samples,
 )
-from .io import convert as convert, samples as samples
-from .io._build import build_model as build_model
-from .io._export import export_urdf as export_urdf
-from .io._layout import Layout as Layout
-from .io._load import load_urdf as load_urdf
-from .io._robots import example_robot as example_robot, example_robots as example_robots
-from .io._urdf import read_urdf as read_urdf
 from .lanes import lanes as lanes
 from .model import (
     JointSpec as JointSpec,
     LinkSpec as LinkSpec,
-    MimicSpec as MimicSpec,
     Model as Model,
     RobotDescriptionError as RobotDescriptionError,
     RobotDescriptionWarning as RobotDescriptionWarning,
     RobotSpec as RobotSpec,
-    Topology as Topology,
     difference as difference,
     integrate as integrate,
     neutral as neutral,
@@ -100,16 +76,15 @@ from .model import (
     rate_from_velocity as rate_from_velocity,
     velocity_from_rate as velocity_from_rate,
 )
-from .model._mimic import MimicMap as MimicMap, mimic_map as mimic_map
-from .simulate import (
-    Episode as Episode,
-    GeneralizedAlpha as GeneralizedAlpha,
-    Tableau as Tableau,
-    Trajectory as Trajectory,
-    munthe_kaas as munthe_kaas,
-    rk4 as rk4,
-    rollout as rollout,
-    semi_implicit_euler as semi_implicit_euler,
-    step as step,
-    step_derivatives as step_derivatives,
-)
+from .simulate import rollout as rollout, step as step
+from .view import view as view
+
+if _TYPE_CHECKING:
+    from . import identify as identify
+
+
+def __getattr__(name: str):
+    """``rbd.identify`` is imported when it is first used: it needs packages of an extra."""
+    if name == "identify":
+        return _importlib.import_module(".identify", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

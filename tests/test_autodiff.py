@@ -36,10 +36,8 @@ ALGORITHMS = {
     "rnea": lambda m, s: rbd.rnea(m, s.q, s.v, s.a, s.f_ext),
     "aba": lambda m, s: rbd.aba(m, s.q, s.v, s.tau, s.f_ext),
     "crba": lambda m, s: rbd.crba(m, s.q),
-    "hybrid": lambda m, s: rbd.hybrid_dynamics(
-        m, s.q, s.v, s.a, s.tau, _prescribed(m), s.f_ext
-    ),
-}  # fmt: skip
+    "hybrid": lambda m, s: rbd.hybrid_aba(m, s.q, s.v, s.a, s.tau, _prescribed(m), s.f_ext),
+}
 
 
 @cache

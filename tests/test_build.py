@@ -12,8 +12,7 @@ from support.helpers import KINDS, assert_close, jit
 
 import rbd_jax as rbd
 from rbd_jax import JointSpec, LinkSpec, RobotDescriptionError, RobotSpec, build_model
-from rbd_jax.model import joint_placements
-from rbd_jax.model._spec import ELEMENTARY
+from rbd_jax.model import ELEMENTARY, joint_placements
 from rbd_jax.spatial import inertia
 
 samples = rbd.samples

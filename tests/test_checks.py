@@ -9,20 +9,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array, Float
 from support.calls import bind, public_functions
 from support.helpers import cast
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax._check import _SHAPES
+from rbd_jax.model.arguments import array_arguments, checked
 
 MODEL = samples.random_tree(3, kinds=("free", "revolute"))  # nq, nv, nb differ
 FUNCTIONS = public_functions()
 ARGUMENTS = [
     (name, argument)
     for name, f in sorted(FUNCTIONS.items())
-    for argument in inspect.signature(f).parameters
-    if _SHAPES.get(argument)
+    for argument, array in array_arguments(f).items()
+    if array.dims and all(d in ("nq", "nv", "nb") or isinstance(d, int) for d in array.dims)
 ]
 ids = [f"{f}-{a}" for f, a in ARGUMENTS]
 every_argument = pytest.mark.parametrize("function, argument", ARGUMENTS, ids=ids)
@@ -37,8 +38,8 @@ def _call(function, **changes):
     return FUNCTIONS[function](MODEL, **{**bind(function, MODEL), **changes})
 
 
-def _dims(argument):
-    names = _SHAPES[argument]
+def _dims(function, argument):
+    names = array_arguments(FUNCTIONS[function])[argument].dims
     shape = tuple(getattr(MODEL, d) if isinstance(d, str) else d for d in names)
     text = "(" + ", ".join(map(str, names)) + ("," if len(names) == 1 else "") + ")"
     return shape, text
@@ -52,7 +53,7 @@ def test_the_table_covers_the_dynamics():
 
 @every_argument
 def test_wrong_length(function, argument):
-    shape, text = _dims(argument)
+    shape, text = _dims(function, argument)
     wrong = (shape[0] + 1, *shape[1:])
     dtype = bool if argument == "prescribed" else float
     message = f"{last(function)}: {argument} has shape {wrong}, expected {text} = {shape} for robot"
@@ -62,7 +63,7 @@ def test_wrong_length(function, argument):
 
 @every_argument
 def test_a_batch_is_told_about_vmap(function, argument):
-    shape, _ = _dims(argument)
+    shape, _ = _dims(function, argument)
     dtype = bool if argument == "prescribed" else float
     message = (
         f"{last(function)}: {argument} has shape {(3, *shape)}.*; functions take one sample, use "
@@ -74,7 +75,7 @@ def test_a_batch_is_told_about_vmap(function, argument):
 
 @every_argument
 def test_wrong_dtype(function, argument):
-    shape, _ = _dims(argument)
+    shape, _ = _dims(function, argument)
     if argument == "prescribed":
         message, value = "prescribed must be bool, got float64", jnp.zeros(shape)
     else:
@@ -86,7 +87,7 @@ def test_wrong_dtype(function, argument):
 
 @every_argument
 def test_errors_come_under_jit_too(function, argument):
-    shape, _ = _dims(argument)
+    shape, _ = _dims(function, argument)
     dtype = bool if argument == "prescribed" else float
     with pytest.raises(ValueError, match=f"^{last(function)}: {argument} has shape"):
         jax.eval_shape(
@@ -116,11 +117,34 @@ def test_missing_and_unknown_arguments(function):
 @every_argument
 def test_what_is_no_array(function, argument):
     parameter = inspect.signature(FUNCTIONS[function]).parameters[argument]
-    shape, text = _dims(argument)
-    for value in [[0.0] * shape[0], *([None] if parameter.default is not None else [])]:
+    shape, text = _dims(function, argument)
+    for value in [[0.0] * shape[0], *([None] if parameter.default is parameter.empty else [])]:
         message = f"{last(function)}: {argument} must be an array of shape {text} = {shape}, got "
         with pytest.raises(TypeError, match=re.escape(message + type(value).__name__) + ".*as"):
             _call(function, **{argument: value})
+
+
+def test_annotations_say_what_is_checked():
+    """Sizes that the robot does not decide are counted, not compared."""
+
+    @checked
+    def f(model, x: Float[Array, "k nv"], y: Float[Array, "4 *n"], n: Float[Array, ""] | float):
+        return x, y, n
+
+    shaped = jnp.ones((5, MODEL.nv)), jnp.ones((4, 2, 3)), 2
+    x, y, n = f(MODEL, *shaped)
+    assert x is shaped[0] and y is shaped[1] and n.dtype == MODEL.dtype and n == 2
+    with pytest.raises(
+        ValueError, match=r"f: x has shape \(5, 6\), expected \(k, nv\) = \(k, 7\) "
+    ):
+        f(MODEL, shaped[0][:, 1:], *shaped[1:])
+    with pytest.raises(ValueError, match=r"f: x has shape \(2, 5, 7\), .*use jax.vmap"):
+        f(MODEL, jnp.stack([shaped[0]] * 2), *shaped[1:])
+    with pytest.raises(TypeError, match="f: y must be an array, got list; use jnp.asarray"):
+        f(MODEL, shaped[0], [1.0], 2)
+    with pytest.raises(TypeError, match="f: n must be a number, got NoneType"):
+        f(MODEL, *shaped[:2], None)
+    assert f(MODEL, shaped[0].astype("float32"), *shaped[1:])[0].dtype == MODEL.dtype
 
 
 @pytest.mark.parametrize("leaf", ["inertia", "axis", "gravity", "damping"])
@@ -136,7 +160,7 @@ def test_one_time_step():
     s = bind("rnea", MODEL)
     for f in (
         rbd.step,
-        rbd.step_derivatives,
+        rbd.simulate.step_derivatives,
         lambda m, *x: rbd.rollout(m, *x[:2], x[2][None], x[3]),
     ):
         with pytest.raises(
@@ -186,8 +210,8 @@ def test_unknown_frame_names_the_nearest(function):
     near = [n for n in MODEL.frame_names if n.startswith("link")][0]
     with pytest.raises(KeyError, match=f"has no frame 'lnk0'; nearest.*{near}"):
         _call(function, frame="lnk0")
-    for wrong in (len(MODEL.frame_names), -len(MODEL.frame_names) - 1):
-        with pytest.raises(IndexError):
+    for wrong in (len(MODEL.frame_names), -1, -len(MODEL.frame_names) - 1):
+        with pytest.raises(IndexError, match=f"has no frame number {wrong}: its .* numbered from"):
             _call(function, frame=wrong)
 
 

@@ -165,7 +165,8 @@ def test_extras_are_missed_in_one_line():
 def test_the_library_does_not_import_the_extras():
     code = (
         "import sys, rbd_jax\n"
-        "extras = {'typer', 'rich', 'matplotlib', 'pinocchio', 'mujoco', 'optax'}\n"
+        "extras = {'typer', 'rich', 'matplotlib', 'pinocchio', 'mujoco', 'optax', 'viser'}\n"
+        "extras |= {'trimesh', 'websockets'}\n"
         "extras &= set(sys.modules)\n"
         "assert not extras, extras"
     )
@@ -205,6 +206,20 @@ def test_optimize_saves_the_solution(tmp_path):
     result = run("optimize", "cart-pole", "--steps", 40, "--max-steps", 1, "--output", out)
     assert result.exit_code == 1
     assert "not converged. The maximum number of steps" in result.output
+
+
+def test_view_writes_a_page(urdf, tmp_path):
+    pytest.importorskip("viser")
+    import numpy as np
+
+    path, page = tmp_path / "swing.npz", tmp_path / "swing.html"
+    np.savez(path, t=np.linspace(0, 1, 3), q=np.zeros((5, 3, 1)), joint_names=["hinge"])
+    result = run("view", urdf, path, "--robots", 2, "--html", page, "--port", 18090)
+    assert result.exit_code == 0, result.output
+    assert "__VISER_EMBED_DATA__" in page.read_text()
+    result = run("view", "sample:double_pendulum", path, "--html", page)
+    assert result.exit_code == 2
+    assert "joints hinge…, but this robot has shoulder, elbow" in " ".join(result.output.split())
 
 
 @pytest.mark.slow

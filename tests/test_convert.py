@@ -11,9 +11,7 @@ import pytest
 from support.helpers import jit
 
 import rbd_jax as rbd
-from rbd_jax.io import convert
-from rbd_jax.io._load import load_urdf
-from rbd_jax.io._robots import example_robots
+from rbd_jax.io import convert, example_robots, load_urdf
 
 pin = pytest.importorskip("pinocchio")
 

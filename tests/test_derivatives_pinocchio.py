@@ -10,7 +10,7 @@ from support.helpers import random_states
 from test_pinocchio import TOL, _ill_conditioned, _load, _singular, error, pin
 
 import rbd_jax as rbd
-from rbd_jax.io._robots import example_robots
+from rbd_jax.io import example_robots
 
 pytestmark = pytest.mark.filterwarnings("ignore::rbd_jax.RobotDescriptionWarning")
 

@@ -38,7 +38,7 @@ def test_agrees_with_rk4_and_stays_on_the_manifold():
 
     def smooth(m, acceleration, t, q, v, dt):  # the same field, in steps of fourth order
         a = lambda t, q, v: rbd.forward_dynamics(m, q, v, _policy(t, q, v))  # noqa: E731
-        return rbd.rk4(m, a, t, q, v, dt)
+        return rbd.simulate.rk4(m, a, t, q, v, dt)
 
     nothing = jnp.zeros((2000, model.nv))
     exact = quick_jit(

@@ -12,8 +12,7 @@ from support.helpers import cast, random_states
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.io._load import load_urdf
-from rbd_jax.io._robots import example_robots
+from rbd_jax.io import example_robots, load_urdf
 
 pytestmark = pytest.mark.filterwarnings("ignore::rbd_jax.RobotDescriptionWarning")
 

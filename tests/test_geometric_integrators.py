@@ -119,7 +119,7 @@ def test_momentum_form_takes_other_tableaus(name):
     free = _without(m, "gravity", "damping", "armature")
     n = jnp.asarray(3)
     moved = _runner(method)(free, 0 * s.tau, s.q, s.v, jnp.asarray(0.15), n)
-    before, after = (rbd.spatial_momentum(free, *x) for x in ((s.q, s.v), moved))
+    before, after = (rbd.algorithms.spatial_momentum(free, *x) for x in ((s.q, s.v), moved))
     assert_close(after, before, atol=1e-13 * float(jnp.abs(before).max()))
 
 
@@ -179,7 +179,9 @@ def test_free_body_under_a_wrench_is_the_robot_of_one_free_body():
     other = run(q0, v0)
     assert_close(path.p, other.q[:, :3], atol=1e-9)
     assert_close(path.R[-1], so3.quat_to_matrix(other.q[-1, 3:]), atol=1e-9)
-    assert_close(path.momentum[-1], rbd.spatial_momentum(m, other.q[-1], other.v[-1]), atol=1e-8)
+    assert_close(
+        path.momentum[-1], rbd.algorithms.spatial_momentum(m, other.q[-1], other.v[-1]), atol=1e-8
+    )
     fallen = body.momentum[3:] + BODY[0] * g
     assert_close(path.momentum[-1, 3:], fallen, atol=1e-12)
 
@@ -257,7 +259,7 @@ def _flight(method: str, gravity: bool, n: int = 60):
 
     def run(q, v, u):
         path = rbd.rollout(m, q, v, u, 0.02, integrator=method)
-        return path.t, jax.vmap(partial(rbd.spatial_momentum, m))(path.q, path.v)
+        return path.t, jax.vmap(partial(rbd.algorithms.spatial_momentum, m))(path.q, path.v)
 
     t, momentum = quick_jit(run)(s.q, s.v, u)
     return m, np.asarray(t), np.asarray(momentum)
@@ -341,7 +343,7 @@ def test_heavy_top_against_a_reference_of_high_precision(method, bounds):
     errors = [float(jnp.abs(x).max()) for x in (difference(m, q, path.q[-1]), v - path.v[-1])]
     energy = jax.vmap(lambda q, v: rbd.kinetic_energy(m, q, v) + rbd.potential_energy(m, q))
     E = np.asarray(quick_jit(energy)(path.q, path.v))
-    momentum = quick_jit(jax.vmap(partial(rbd.spatial_momentum, m)))
+    momentum = quick_jit(jax.vmap(partial(rbd.algorithms.spatial_momentum, m)))
     vertical = momentum(path.q, path.v)[:, 2]
     swing = [float(np.abs(x - x[0]).max() / abs(x[0])) for x in (E, np.asarray(vertical))]
     print(method, "errors of q and v", errors, "energy and vertical momentum", swing)
@@ -458,7 +460,7 @@ def _stiff(method):
 @pytest.mark.parametrize("radius", [0.0, 0.5, 0.9])
 def test_generalized_alpha_damps_what_it_cannot_resolve(radius):
     """Per step by the chosen spectral radius, where the step is 100 periods of the oscillation."""
-    size = _stiff(rbd.GeneralizedAlpha(radius))
+    size = _stiff(rbd.simulate.GeneralizedAlpha(radius))
     if radius == 0.0:
         assert size[-1] < 1e-12
     else:  # amplitudes of a repeated root: k rᵏ
@@ -469,7 +471,7 @@ def test_generalized_alpha_damps_what_it_cannot_resolve(radius):
 
 def _fresh(model, *state):
     """A plain step function: the method begins anew each time."""
-    return rbd.GeneralizedAlpha(0.5)(model, *state)
+    return rbd.simulate.GeneralizedAlpha(0.5)(model, *state)
 
 
 def test_generalized_alpha_from_a_fresh_start_is_of_order_two():
@@ -485,7 +487,7 @@ def test_generalized_alpha_from_a_fresh_start_is_of_order_two():
 
 def test_generalized_alpha_refuses_a_radius_above_one():
     with pytest.raises(ValueError, match="spectral_radius is 1.5, expected a number from 0 to 1"):
-        rbd.GeneralizedAlpha(1.5)
+        rbd.simulate.GeneralizedAlpha(1.5)
 
 
 @pytest.mark.parametrize("a, b", [(((0.5,),), (1.0,)), (((),), (0.5, 0.5))])
@@ -493,7 +495,7 @@ def test_tableaus_that_are_not_explicit_are_refused(a, b):
     m = samples.pendulum()
     x, h = jnp.zeros(1), jnp.asarray(0.1)
     with pytest.raises(ValueError, match="the tableau is not explicit"):
-        rbd.munthe_kaas(m, lambda t, q, v: v, h, x, x, h, rbd.Tableau(a, b, 2))
+        rbd.simulate.munthe_kaas(m, lambda t, q, v: v, h, x, x, h, rbd.simulate.Tableau(a, b, 2))
 
 
 def test_a_step_too_long_for_newtons_method_is_nan():

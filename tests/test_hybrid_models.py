@@ -1,4 +1,4 @@
-"""Learned terms beside rigid bodies: energy, passivity, gradients, uses."""
+"""Learned terms added to rigid bodies: energy, passivity, gradients, and uses."""
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ TREE = samples.random_tree(0)  # one joint of every kind
 
 
 def shaken(dynamics, seed=1, size=0.3):
-    """With all trained arrays moved at random, since most terms start at zero."""
+    """All trained arrays are changed at random, because most terms start at zero."""
     rng = np.random.default_rng(seed)
     moving, fixed = eqx.partition(dynamics, idf.trainable(dynamics))
     step = lambda x: (size * rng.normal(size=x.shape)).astype(x.dtype)  # noqa: E731
@@ -33,14 +33,14 @@ def make(name, model, seed=0, **options):
     if name == "hamiltonian":
         return shaken(idf.Hamiltonian(model, key, **options))
     parts = {"hybrid": STRUCTURE, "lagrangian": STRUCTURE, "all": idf.PARTS}[name]
-    return shaken(idf.hybrid_model(model, parts, key, rigid=name != "lagrangian", **options))
+    return shaken(idf.learned_dynamics(model, parts, key, rigid=name != "lagrangian", **options))
 
 
 # --- what networks see ----------------------------------------------------------------------------
 
 
 def test_features_are_those_of_the_configuration():
-    """A turn of a joint and the length and sign of a quaternion change nothing; motions do."""
+    """Full turns and the length and sign of quaternions change nothing. Motions change features."""
     q = random_state(TREE).q
     same, turns = q, TREE.topology.q_starts[TREE.topology.bodies_of("revolute")]
     same = same.at[turns].add(2 * jnp.pi)
@@ -48,7 +48,7 @@ def test_features_are_those_of_the_configuration():
         same = same.at[s].multiply(-1.7)
     f = jax.jit(lambda q: idf.features(TREE, q))
     assert_close(f(same), f(q), atol=1e-14)
-    # an immersion: every direction of motion is seen
+    # The features form an immersion: every direction of motion changes them.
     seen = lambda d: idf.features(TREE, rbd.integrate(TREE, q, d))  # noqa: E731
     J = quick_jit(jax.jacfwd(seen))(jnp.zeros(TREE.nv))
     assert jnp.linalg.svd(J, compute_uv=False).min() > 0.05
@@ -58,11 +58,11 @@ def test_features_are_those_of_the_configuration():
 
 
 def test_terms_have_the_torques_of_their_energies():
-    """With the energies of rigid bodies in their place: the bodies' own Coriolis and gravity."""
+    """With the energies of rigid bodies, the torques are their Coriolis and gravity torques."""
 
     class Bodies(idf.MassMatrix):
         def momentum(self, model, q, v):
-            return rbd.mass_matrix_product(model, q, v)
+            return rbd.derivatives.mass_matrix_product(model, q, v)
 
         def energy(self, model, q, v):
             return rbd.kinetic_energy(model, q, v)
@@ -89,7 +89,7 @@ def test_terms_have_the_torques_of_their_energies():
     "name", ["hybrid", "hamiltonian", pytest.param("lagrangian", marks=pytest.mark.slow)]
 )
 def test_power_is_the_rate_of_energy(name):
-    """``dE/dt = v · (τ − f_θ)`` to rounding, friction takes; inverse undoes forward dynamics."""
+    """``dE/dt = v · (τ − f_θ)`` up to rounding, friction dissipates, inverse and forward agree."""
     model = undamped(TREE)
     dynamics = make(name, model)
 
@@ -113,7 +113,7 @@ def test_power_is_the_rate_of_energy(name):
 
 
 def test_energy_does_not_drift():
-    """Over a second the learned robot, friction left out, keeps its energy to the step's order."""
+    """Without friction, a learned robot keeps its energy to the order of the integrator."""
     model = samples.double_pendulum()
     dynamics = eqx.tree_at(lambda d: d.friction, make("hybrid", model), None)
     q0, v0 = jnp.array([1.0, -0.5]), jnp.array([0.5, 1.0])
@@ -128,13 +128,15 @@ def test_energy_does_not_drift():
         return jnp.max(jnp.abs(E - E[0]), where=first, initial=0), jnp.max(T) - jnp.min(T)
 
     (a, b, c), moved = drift(jnp.array([0.04, 0.02, 0.01]))
-    assert moved.min() > 0.1  # energy is exchanged
+    assert moved.min() > 0.1  # kinetic and potential energy are exchanged
     assert c < 1e-4 and a / b > 12 and b / c > 12
 
 
 def test_friction_only_takes_energy():
     model = samples.arm()
-    friction = shaken(idf.hybrid_model(model, ("friction",), jax.random.key(0)), size=1.0).friction
+    friction = shaken(
+        idf.learned_dynamics(model, ("friction",), jax.random.key(0)), size=1.0
+    ).friction
     s = random_states(model, 64)
     power = quick_jit(jax.vmap(lambda q, v: v * friction.torque(model, q, v)))(s.q, s.v)
     assert jnp.all(power >= 0) and jnp.max(power) > 0.1
@@ -152,12 +154,12 @@ def test_mass_is_positive():
 
 
 def test_untrained_is_rigid():
-    """Without parts, and with parts that start at zero."""
+    """Dynamics without learned parts, and with parts that start at zero, are the rigid bodies'."""
     s = random_state(TREE)
     parts = ("torque", "acceleration", "potential")
     expected = jax.jit(rbd.forward_dynamics)(TREE, s.q, s.v, s.tau, s.f_ext)
     for chosen in ((), parts):
-        dynamics = idf.hybrid_model(TREE, chosen, jax.random.key(0))
+        dynamics = idf.learned_dynamics(TREE, chosen, jax.random.key(0))
         found = jax.jit(lambda d, s: d(s.q, s.v, s.tau, s.f_ext))(dynamics, s)
         assert_close(found, expected, atol=1e-12)
 
@@ -166,9 +168,9 @@ def test_untrained_is_rigid():
 
 
 def test_rollouts_steps_and_problems():
-    """All ways to simulate agree: learned accelerations in an integrator, and as torques."""
+    """Learned accelerations in an integrator and learned torques give the same motion."""
     model = samples.double_pendulum()
-    start = idf.hybrid_model(model, ("torque",), jax.random.key(0), sizes=idf.Sizes(8, 1))
+    start = idf.learned_dynamics(model, ("torque",), jax.random.key(0), sizes=idf.Sizes(8, 1))
     dynamics, s, u = shaken(start), random_state(model), 0.1 * jnp.ones((5, 2))
     cost = opt.StateCost(s.q, jnp.ones(2), jnp.ones(2))
     stage = lambda m, t, q, v, u: jnp.sum(u * u)  # noqa: E731
@@ -178,7 +180,7 @@ def test_rollouts_steps_and_problems():
     def run(dynamics):
         path = dynamics.rollout(s.q, s.v, u, 0.01)
         step = dynamics.integrator("euler")
-        A, B = rbd.step_derivatives(model, s.q, s.v, u[0], 0.01, integrator=step)
+        A, B = rbd.simulate.step_derivatives(model, s.q, s.v, u[0], 0.01, integrator=step)
         slopes = jax.jacfwd(dynamics, (1, 2))(s.q, s.v, u[0])
         return path, problem.simulate(s.q, s.v, u), (A, B), slopes
 
@@ -191,9 +193,9 @@ def test_rollouts_steps_and_problems():
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["generalized_alpha", "variational"])
 def test_implicit_steps(method):
-    """They find the same motion, to the order of their steps."""
+    """Implicit integrators find the same motion, to their order."""
     model = samples.double_pendulum()
-    start = idf.hybrid_model(model, ("potential",), jax.random.key(0), sizes=idf.Sizes(8, 1))
+    start = idf.learned_dynamics(model, ("potential",), jax.random.key(0), sizes=idf.Sizes(8, 1))
     dynamics, s = shaken(start), random_state(model)
 
     @quick_jit
@@ -217,9 +219,9 @@ def test_implicit_steps(method):
     ],
 )
 def test_gradient_through_a_rollout(parts, gradient):
-    """With respect to every parameter at once, along a random direction, against differences."""
+    """The derivative along a random direction of all parameters agrees with differences."""
     model = samples.random_tree(4, kinds=("spherical",))
-    start = idf.hybrid_model(model, parts, jax.random.key(0), sizes=idf.Sizes(8, 1))
+    start = idf.learned_dynamics(model, parts, jax.random.key(0), sizes=idf.Sizes(8, 1))
     dynamics, s = shaken(start), random_states(model, 4)
     loss = idf.RolloutLoss(0.01, jnp.ones(model.nv), jnp.ones(model.nv), gradient=gradient)
     window = idf.Dataset(None, s.q, s.v, None, s.tau)
@@ -241,11 +243,11 @@ def test_gradient_through_a_rollout(parts, gradient):
     exact = sum(float(jnp.sum(a * b)) for a, b in pairs)
     assert abs(exact - numeric) < 1e-8 * abs(numeric)
     still = sum(float(jnp.abs(a).max()) == 0 for a, _ in pairs)
-    assert still == ("potential" in parts)  # only a constant of the energy has no effect
+    assert still == ("potential" in parts)  # Only the constant of the potential has no effect.
 
 
 def test_float32_and_precision():
-    """Nothing leaves float32, and every product states its precision."""
+    """All results stay in float32, and every matrix product states its precision."""
     model = samples.double_pendulum(dtype=jnp.float32)
     single, s = make("all", model), random_state(model)
     for dynamics in (single, make("hamiltonian", model)):
@@ -265,25 +267,29 @@ def test_errors():
     model, key = samples.double_pendulum(), jax.random.key(0)
     x = jnp.zeros(2)
     with pytest.raises(ValueError, match=r"parts must be of .*got \['torques'\]"):
-        idf.hybrid_model(model, ("torques",), key)
-    with pytest.raises(ValueError, match="without rigid bodies, a mass or an acceleration"):
-        idf.hybrid_model(model, ("torque",), key, rigid=False)
+        idf.learned_dynamics(model, ("torques",), key)
+    with pytest.raises(ValueError, match="without rigid bodies, a learned mass or acceleration"):
+        idf.learned_dynamics(model, ("torque",), key, rigid=False)
     with pytest.raises(ValueError, match="has no degree of freedom"):
-        idf.hybrid_model(
+        idf.learned_dynamics(
             rbd.build_model(rbd.RobotSpec("rock", (rbd.LinkSpec("rock"),), ())), (), key
         )
-    plain = idf.hybrid_model(model, ("acceleration",), key, rigid=False)
-    with pytest.raises(ValueError, match="have no inverse"):
+    plain = idf.learned_dynamics(model, ("acceleration",), key, rigid=False)
+    with pytest.raises(ValueError, match="has no inverse"):
         plain.inverse(x, x, x)
     for dynamics in (plain, idf.Hamiltonian(model, key)):
-        with pytest.raises(ValueError, match="f_ext acts on rigid bodies, and there are none"):
+        with pytest.raises(
+            ValueError, match="f_ext acts on rigid bodies, but these dynamics have none"
+        ):
             dynamics(x, x, x, jnp.zeros((2, 6)))
-    with pytest.raises(ValueError, match=r"Hybrid: v has shape \(3,\), expected \(nv,\) = \(2,\)"):
+    with pytest.raises(
+        ValueError, match=r"LearnedDynamics: v has shape \(3,\), expected \(nv,\) = \(2,\)"
+    ):
         plain(x, jnp.zeros(3), x)
     with pytest.raises(ValueError, match="integrator must be one of .*got 'rk5'"):
         plain.integrator("rk5")
     step = plain.integrator("rk4")
-    with pytest.raises(TypeError, match="needs the torques of a rollout"):
+    with pytest.raises(TypeError, match="needs the torques of rbd_jax.rollout"):
         step(model, lambda t, q, v: v, jnp.zeros(()), x, x, jnp.ones(()))
     with pytest.raises(ValueError, match=r"unexplained: the data have no \['a', 'tau'\]"):
         idf.unexplained(model, idf.Dataset(None, x[None], x[None]))

@@ -1,4 +1,4 @@
-"""Training: the residual of rigid bodies beats both rigid bodies and networks alone."""
+"""Training: rigid bodies with a learned residual beat rigid bodies alone and networks alone."""
 
 from functools import cache
 
@@ -16,7 +16,7 @@ from rbd_jax import identify as idf, samples
 
 @cache
 def recording(joints):
-    """Model, training data as measured, held-out data as they are."""
+    """The model, training data with measurement noise, and held-out data without noise."""
     model, friction = driven.arm(joints)
     _, train = driven.record(model, friction, 0, 12 if joints == 2 else 24, 200)
     clean, _ = driven.record(model, friction, 1, 4, 200)
@@ -24,14 +24,14 @@ def recording(joints):
 
 
 def acceleration_error(dynamics, data):
-    """Root mean square, each joint relative to its own accelerations."""
+    """Root mean square error, for each joint relative to its own accelerations."""
     s = data.samples()
     a = jax.vmap(dynamics)(s.q, s.v, s.tau)
     return jnp.sqrt(jnp.mean(((a - s.a) / jnp.std(s.a, axis=0)[None]) ** 2))
 
 
 def rollout_error(dynamics, data):
-    """Root mean square of q after simulating windows of 0.25 s (rad)."""
+    """Root mean square error of q in simulated windows of 0.25 s (rad)."""
     one = jnp.ones(dynamics.model.nv)
     loss = idf.RolloutLoss(driven.DT, one, one, integrator="rk4")
     windows = eqx.tree_at(lambda d: d.t, data, None).windows(50)
@@ -40,7 +40,7 @@ def rollout_error(dynamics, data):
 
 
 def unlearned(dynamics, part):
-    """The rigid bodies alone, in the form of learned dynamics: their torques times zero."""
+    """The rigid bodies alone, as learned dynamics whose learned torques are multiplied by zero."""
     where = lambda d: part(d).scaling.residual  # noqa: E731
     return eqx.tree_at(where, dynamics, jnp.zeros_like(where(dynamics)))
 
@@ -52,7 +52,7 @@ def errors(dynamics, data):
 @pytest.mark.slow
 @pytest.mark.parametrize("joints", [2, 7])
 def test_the_residual_beats_network_and_rigid_bodies(joints):
-    """On held-out motions with Stribeck friction: each of an ensemble of networks."""
+    """Every member of an ensemble does so on held-out motions with Stribeck friction."""
     model, train, held_out = recording(joints)
     data = train.samples()
     keys = jax.random.split(jax.random.key(0), 2)
@@ -63,11 +63,11 @@ def test_the_residual_beats_network_and_rigid_bodies(joints):
         rest = idf.unexplained(model, data)
 
         def residual(key):
-            start = idf.hybrid_model(model, ("torque",), key, scaling=s)
+            start = idf.learned_dynamics(model, ("torque",), key, scaling=s)
             return idf.train(idf.ResidualLoss(s.residual), start, rest, key, steps=1500)[0]
 
         def network(key):
-            start = idf.hybrid_model(model, ("acceleration",), key, scaling=s, rigid=False)
+            start = idf.learned_dynamics(model, ("acceleration",), key, scaling=s, rigid=False)
             return idf.train(idf.AccelerationLoss(s.acceleration), start, data, key, steps=1500)[0]
 
         return eqx.filter_vmap(residual)(keys), eqx.filter_vmap(network)(keys)
@@ -86,7 +86,7 @@ def test_the_residual_beats_network_and_rigid_bodies(joints):
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["torque", "friction"])
 def test_training_through_rollouts(part):
-    """From states and torques alone the residual beats network and rigid bodies, too."""
+    """The residual also wins if only states and torques are recorded."""
     model, train, held_out = recording(2)
     s = idf.scaling_of(model, train)
     sizes = (jnp.std(x, axis=(0, 1)) for x in (train.q, train.v))
@@ -105,14 +105,14 @@ def test_training_through_rollouts(part):
         return idf.train(loss, start, windows, jax.random.key(1), steps=400, batch=32)
 
     key = jax.random.key(0)
-    start = idf.hybrid_model(model, (part,), key, scaling=s)
+    start = idf.learned_dynamics(model, (part,), key, scaling=s)
     dynamics, values = learn(start)
     hybrid, rigid = error(dynamics), error(unlearned(start, lambda d: getattr(d, part)))
     print(f"rollouts: residual {part} {float(hybrid):.4f}, rigid {float(rigid):.4f}")
     assert jnp.mean(values[-10:]) < 0.2 * jnp.mean(values[:10])
     assert hybrid < 0.2 * rigid
     if part == "torque":
-        alone = idf.hybrid_model(model, ("acceleration",), key, scaling=s, rigid=False)
+        alone = idf.learned_dynamics(model, ("acceleration",), key, scaling=s, rigid=False)
         network = error(learn(alone)[0])
         print(f"network {float(network):.4f}")
         assert hybrid < 0.5 * network
@@ -122,7 +122,7 @@ def test_training_through_rollouts(part):
     "name", ["hamiltonian", pytest.param("lagrangian", marks=pytest.mark.slow)]
 )
 def test_baselines_learn_a_robot(name):
-    """From samples of a pendulum that nothing damps; their energy is then the pendulum's."""
+    """Samples of an undamped pendulum suffice, and the learned energy is the pendulum's."""
     model = samples.pendulum(mass=2.0, length=0.7)
     s = random_states(model, 200)
     tau = jax.jit(jax.vmap(lambda q, v, a: rbd.rnea(model, q, v, a)))(s.q, s.v, s.a)
@@ -132,7 +132,9 @@ def test_baselines_learn_a_robot(name):
         start = idf.Hamiltonian(model, key, scaling=scaling)
         start = unlearned(start, lambda d: d.friction)
     else:
-        start = idf.hybrid_model(model, ("potential", "mass"), key, scaling=scaling, rigid=False)
+        start = idf.learned_dynamics(
+            model, ("potential", "mass"), key, scaling=scaling, rigid=False
+        )
 
     @jax.jit
     def learn(start):
@@ -156,7 +158,7 @@ def test_training_is_deterministic_and_leaves_the_robot_alone():
     model = samples.pendulum()
     s = random_states(model, 32)
     data = idf.Dataset(None, s.q, s.v, s.a, s.tau)
-    start = idf.hybrid_model(model, ("torque", "friction"), jax.random.key(0))
+    start = idf.learned_dynamics(model, ("torque", "friction"), jax.random.key(0))
 
     @jax.jit
     def learn(key):

@@ -1,4 +1,4 @@
-"""Base parameters: by structure against Pinocchio's regressors, recovered from noisy torques."""
+"""Base parameters from structure, against Pinocchio's regressors, and from noisy torques."""
 
 from functools import cache
 
@@ -21,7 +21,7 @@ REGRESS = quick_jit(identify.regression, static_argnames=("terms", "width"))
 def _robot(name: str) -> rbd.Model:
     if name not in rbd.example_robots():
         pytest.skip("no example robots")
-    floating = name.startswith("hyq")  # its root link has an inertia that MuJoCo refuses: exported
+    floating = name.startswith("hyq")  # MuJoCo refuses the inertia of its root link
     m = rbd.load_urdf(rbd.example_robot(name), floating_base=floating, dtype=jnp.float64)
     driven = jnp.asarray(np.array(m.topology.kinds)[m.topology.dof_bodies] != "free")
     where = lambda m: [m.inertia, m.armature, m.damping]  # noqa: E731
@@ -32,7 +32,7 @@ def _robot(name: str) -> rbd.Model:
 
 @cache
 def _recorded(name: str):
-    """States that excite everything, and Y of them."""
+    """States that excite all parameters, and their regressors Y."""
     m = _robot(name)
     s = random_states(m, 400, 5)
     data = dataset(s.q, s.v, s.a, jnp.zeros_like(s.tau))
@@ -76,7 +76,7 @@ def test_structure_tells_what_singular_values_of_pinocchio_do(name):
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
 def test_structure_of_every_joint_kind_with_rotors(seed):
-    """Against singular values of our own regressor, which other tests hold to Pinocchio's."""
+    """The oracle is the singular values of our regressor, which is tested against Pinocchio's."""
     m = samples.random_tree(seed)
     s = random_states(m, 40, 1)
     base = identify.base_parameters(m)
@@ -87,7 +87,7 @@ def test_structure_of_every_joint_kind_with_rotors(seed):
 
 
 def test_verdicts_of_a_pendulum():
-    """What a textbook says: a hinge shows its moment of inertia, and m c across the axis."""
+    """As in textbooks, a hinge shows the moment of inertia, and m c across the axis."""
     m = samples.pendulum()
     base = identify.base_parameters(m, ("inertia", "armature"))
     seen = dict(zip(base.names, base.verdicts(), strict=True))
@@ -129,7 +129,7 @@ def _chi_square_bounds(r: int) -> tuple[float, float]:
 @pytest.mark.parametrize("maker", ["pinocchio", "mujoco"])
 @pytest.mark.parametrize("name", ["panda", "hyq_no_sensors"])
 def test_base_parameters_are_within_their_confidence_intervals(name, maker):
-    """Of a seven-dof arm with its gripper and of a quadruped, also their rotors and damping."""
+    """For an arm of seven joints with a gripper, and for a quadruped, with rotors and damping."""
     m, s, Y, base = _recorded(name)
     source = rbd.export_urdf(m, rbd.example_robot(name))
     if maker == "pinocchio":

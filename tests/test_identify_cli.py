@@ -1,4 +1,4 @@
-"""``rbd-jax identify``: from a URDF and a recording to a better URDF and a report."""
+"""``rbd-jax identify`` makes a better URDF and a report from a URDF and a recording."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ pytest.importorskip("typer")
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """The robot as it is written, and data of one with more mass and damping."""
+    """A URDF, and data of a robot with more mass and damping."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "robot.urdf"
     path.write_text(THREE.replace('friction="0.4"', 'friction="0"'))
@@ -38,7 +38,7 @@ def test_fitted_robot_and_report(files, tmp_path):
     fitted = rbd.load_urdf(tmp_path / "identified.urdf")
     np.testing.assert_allclose(fitted.damping, true.damping, atol=0.02)
     s = random_states(true, 30, 7)
-    tau = pinocchio_torques(true, path.read_text(), s.q, s.v, s.a)  # the nominal robot's
+    tau = pinocchio_torques(true, path.read_text(), s.q, s.v, s.a)  # torques of the nominal robot
     truth = jax.jit(jax.vmap(rbd.rnea, (None, 0, 0, 0)))(true, s.q, s.v, s.a)
     ours = jax.jit(jax.vmap(rbd.rnea, (None, 0, 0, 0)))(fitted, s.q, s.v, s.a)
     assert float(jnp.abs(ours - truth).max()) < 0.05 < float(jnp.abs(tau - truth).max())
@@ -54,7 +54,9 @@ def test_external_wrenches_pass_the_filter(tmp_path):
     m = rbd.samples.double_pendulum(dtype=jnp.float64)
     t = jnp.linspace(0, 1, 31)
     q, ramp = jnp.stack([t, t**2], 1), jnp.linspace(1, 2, 31)[:, None, None]
-    f_ext = ramp * jnp.arange(12.0).reshape(1, 2, 6)  # which the filter leaves as it is
+    f_ext = ramp * jnp.arange(12.0).reshape(
+        1, 2, 6
+    )  # linear in time, so the filter does not change it
     two = [jnp.stack([x, -x]) for x in (q, jnp.zeros((31, 2)), f_ext)]
     data = identify.Dataset(jnp.stack([t, t]), two[0], tau=two[1], f_ext=two[2])
     identify.save_npz(m, data, tmp_path / "data.npz")
@@ -64,7 +66,9 @@ def test_external_wrenches_pass_the_filter(tmp_path):
     rough = identify.Dataset(t, q, tau=f_ext[:, :, 3] ** 9, f_ext=f_ext**9)
     identify.save_npz(m, rough, tmp_path / "rough.npz")
     read = _read(m, tmp_path / "rough.npz", 11)
-    np.testing.assert_allclose(read.f_ext[..., 3], read.tau, rtol=1e-9)  # the filter of torques
+    np.testing.assert_allclose(
+        read.f_ext[..., 3], read.tau, rtol=1e-9
+    )  # the same filter as for torques
 
 
 def test_bad_input_is_told_in_one_line(files, tmp_path):
@@ -73,7 +77,7 @@ def test_bad_input_is_told_in_one_line(files, tmp_path):
     for args, says in (
         ((path, tmp_path / "x.txt"), "must be .npz or .csv"),
         ((path, data, "--learn", "mass"), "some of inertia"),
-        (("sample:pendulum", data), "do not fit robot"),
+        (("sample:pendulum", data), "are not the joints of robot"),
         ((path, data, "--output", "model.xml"), "choose"),
     ):
         result = run("identify", *args)

@@ -1,4 +1,4 @@
-"""The data container: files, cuts, and derivatives of recorded motions on the manifold."""
+"""The data container: files, windows, and derivatives of recorded motions on the manifold."""
 
 from functools import partial
 
@@ -79,7 +79,7 @@ def test_cuts():
 
 @jax.jit
 def _tumble(m, t):
-    """A motion of every joint with known derivatives: constant body acceleration, from rest."""
+    """A motion of every joint from rest with constant acceleration and known derivatives."""
     a = jnp.cos(1.0 + jnp.arange(float(m.nv)))
     along = lambda t: rbd.integrate(m, rbd.neutral(m), 0.5 * t**2 * a)  # noqa: E731
     return jax.vmap(along)(t), t[:, None] * a[None], jnp.broadcast_to(a, (len(t), m.nv))
@@ -87,7 +87,7 @@ def _tumble(m, t):
 
 @pytest.mark.parametrize("name", ["floating_tree", "only_spherical"])
 def test_derivatives_are_exact_on_the_manifold(name):
-    """The bodies turn by more than a revolution; a chart of quaternion numbers would not do."""
+    """The bodies turn more than once, so polynomials of quaternion components would fail."""
     from support import helpers
 
     m = helpers.model(name)

@@ -1,4 +1,4 @@
-"""A fitted robot back in its URDF: read again, by us and by Pinocchio, it is the same robot."""
+"""A fitted robot is written to its URDF. We and Pinocchio read the same robot from it."""
 
 import equinox as eqx
 import jax
@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax.io._export import rpy_of_rotation
-from rbd_jax.io._urdf import rotation_of_rpy
+from rbd_jax.spatial.host import rotation_of_rpy, rpy_of_rotation
 
 URDF = """<?xml version="1.0"?>
 <!-- kept -->
@@ -34,7 +33,7 @@ URDF = """<?xml version="1.0"?>
 
 
 def _changed(m, seed=0):
-    """Every parameter that URDF knows, changed."""
+    """A model with changes of every parameter that a URDF can store."""
     rng = np.random.default_rng(seed)
     noise = lambda x, s: x + s * jnp.asarray(rng.normal(size=x.shape))  # noqa: E731
     A = rng.normal(size=(m.nb, 4, 4))
@@ -54,8 +53,12 @@ def _changed(m, seed=0):
 
 def _same(a, b, atol=1e-12):
     for name in vars(a):
-        if name != "topology":
-            np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=0, atol=atol)
+        if name == "topology":
+            continue
+        one, other = getattr(a, name), getattr(b, name)
+        assert (one is None) == (other is None), name
+        if one is not None:
+            np.testing.assert_allclose(one, other, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("floating", [False, True])
@@ -65,7 +68,7 @@ def test_there_and_back(floating, tmp_path):
     assert 'rpy="0.1 0.2 0.3"' in same and 'xyz="0.3 0 0"' in same
     _same(rbd.load_urdf(same, floating_base=floating), m, 0.0)
     changed = _changed(m)
-    if floating:  # the root joint is no part of the file
+    if floating:  # The root joint is not in the file.
         keep = lambda m: [m.placement_R, m.placement_p, m.axis, m.damping, m.friction]  # noqa: E731
         old, new = keep(m), keep(changed)
         first = [x.at[: (6 if x.ndim == 1 else 1)].set(y[: (6 if x.ndim == 1 else 1)])
@@ -112,7 +115,7 @@ def test_the_own_file_is_taken(which, tmp_path):
 
 
 def test_mass_on_a_frame_that_moved_stays_where_it_was():
-    """The inertia is the body's; a link that goes elsewhere must not take its part along."""
+    """The inertia belongs to the body. A link that moves must not take its part along."""
     m = rbd.load_urdf(URDF)
     tool = m.topology.frame_index("tool")
     moved = eqx.tree_at(lambda m: m.frame_p, m, m.frame_p.at[tool, 2].add(0.3))

@@ -1,4 +1,4 @@
-"""Fits to simulated motions of MuJoCo, and motions that are made for identification."""
+"""Fits to motions that MuJoCo simulated, and exciting motions for identification."""
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ import rbd_jax as rbd
 from rbd_jax import identify
 from rbd_jax.identify import choose
 from rbd_jax.identify._chain import Chain, chain_cost, compressed, solve_chain
-from rbd_jax.identify._straight import straight_step
+from rbd_jax.identify._shooting import linear_step
 
 LOAD = (
     '<robot name="swing"><link name="base"/>'
@@ -28,7 +28,7 @@ DT, NOISE, EVERY = 0.02, 2e-3, 12
 
 @pytest.fixture(scope="module")
 def swing():
-    """A load on two joints without dry friction: the robot, its motion in MuJoCo, the torques."""
+    """Two joints with a load and without dry friction: the robot, its motion in MuJoCo, torques."""
     m = eqx.tree_at(lambda m: m.friction, rbd.load_urdf(LOAD), jnp.zeros(2))
     t = DT * np.arange(121)
     tau = np.stack([2 * np.sin(3 * t), 1.5 * np.cos(5 * t)], axis=1)
@@ -37,7 +37,7 @@ def swing():
 
 
 def _far(m, seed: int):
-    """Another load, half or one and a half times as heavy, and dampers up to ten times wrong."""
+    """A start with 0.5 or 1.5 times the load, and with damping that is wrong by up to ten times."""
     rng = np.random.default_rng(seed)
     block = choose(m, "inertia", "two")
     far = jax.jit(lambda m, z: block.put(m, z))(m, jnp.asarray(0.4 * rng.normal(size=10)))
@@ -51,7 +51,7 @@ def _unknown(m):
 
 @pytest.mark.slow
 def test_trajectories_of_mujoco_by_multiple_shooting(swing):
-    """Noisy positions alone, far starts: damping, a load, and states, all at once, each time."""
+    """Noisy positions and far starts give damping, a load and the states, every time."""
     m, t, q, v, tau = swing
     rng = np.random.default_rng(0)
     measured = jnp.asarray(q + NOISE * rng.normal(size=(2, *q.shape)))
@@ -72,13 +72,13 @@ def test_trajectories_of_mujoco_by_multiple_shooting(swing):
     error = jnp.log(fit.model.damping / m.damping[None])
     print("damping", fit.model.damping, "deviation", deviation, "steps", fit.steps)
     assert bool((jnp.abs(error) < 4.5 * deviation).all()) and float(deviation.max()) < 0.1
-    # two starts have each recording; what they end at is the same, but for what the start tells
+    # Each recording has two starts. Both give the same result, up to the weak prior at each start.
     np.testing.assert_allclose(fit.model.damping[:2], fit.model.damping[2:], rtol=1e-3)
-    # the states found are closer to the truth than the measured ones, and the speeds are right
+    # The fitted states are closer to the truth than the measured ones, and velocities are right.
     miss = np.asarray(q0) - q[:-1:EVERY]
     assert np.sqrt((miss**2).mean()) < 0.4 * NOISE
     assert np.abs(np.asarray(v0) - v[:-1:EVERY]).max() < 0.05
-    # one motion: the windows meet, and from the first state alone it is MuJoCo's
+    # The windows join to one motion. Simulated from its first state, it is MuJoCo's motion.
     again = quick_jit(jax.vmap(lambda m, q, v: identify.simulated(m, q, v, tau, DT)[0]))
     whole, before = (np.asarray(again(robot, q0[:, 0], v0[:, 0])) for robot in (fit.model, starts))
     np.testing.assert_allclose(whole[:, :-1:EVERY], q0, atol=1e-2 * NOISE)
@@ -88,7 +88,7 @@ def test_trajectories_of_mujoco_by_multiple_shooting(swing):
 
 @pytest.mark.slow
 def test_trajectories_in_single_precision_and_with_speeds(swing):
-    """Windows on their own, as they share no sample, in float32; speeds are measured too."""
+    """Separate windows, which share no sample, in float32, with measured velocities."""
     m, t, q, v, tau = swing
     rng = np.random.default_rng(1)
     data = identify.Dataset(
@@ -118,7 +118,7 @@ def test_trajectories_in_single_precision_and_with_speeds(swing):
 
 
 def test_chain_of_states_is_solved_as_a_whole():
-    """Against dense least squares; the third state is tied to no next one."""
+    """The oracle is dense least squares. The third state has no next one."""
     rng, (B, m, s, k) = np.random.default_rng(0), (5, 7, 2, 3)
     chain = Chain(
         jnp.asarray(rng.normal(size=(B, m, s + k + 1))),
@@ -130,15 +130,15 @@ def test_chain_of_states_is_solved_as_a_whole():
         at = [*range(s * b, s * (b + 1))]
         end = [*range(s * B, s * B + k + 1)]
         for part, columns in (
-            (chain.own, at + end),
-            (chain.links, at + [s * b + s, s * b + 3] + end),
+            (chain.measurements, at + end),
+            (chain.continuity, at + [s * b + s, s * b + 3] + end),
         ):
-            if b == B - 1 and part is chain.links:
+            if b == B - 1 and part is chain.continuity:
                 continue
             M = np.zeros((part.shape[1], s * B + k + 1))
             M[:, columns] = part[b]
             rows.append(M)
-    M = np.concatenate([*rows, np.pad(chain.common, ((0, 0), (s * B, 0)))])
+    M = np.concatenate([*rows, np.pad(chain.prior, ((0, 0), (s * B, 0)))])
     A, r = M[:, :-1], M[:, -1]
     found = jax.jit(solve_chain)(chain)
     np.testing.assert_allclose(chain_cost(chain), 0.5 * r @ r, rtol=1e-12)
@@ -151,11 +151,11 @@ def test_chain_of_states_is_solved_as_a_whole():
     assert_close(again.z, found.z, atol=1e-12)
 
 
-def test_straight_steps_stay_within_what_bodies_can_be():
+def test_linear_steps_stay_within_what_bodies_can_be():
     m = rbd.load_urdf(LOAD)
     learn, size = _unknown(m), jnp.array([0.1, 100.0])
     dz = jnp.cos(jnp.arange(12.0))
-    z, a = jax.jit(jax.vmap(lambda s: straight_step(learn, learn.start, s * dz)))(size)
+    z, a = jax.jit(jax.vmap(lambda s: linear_step(learn, learn.start, s * dz)))(size)
 
     def look(z):
         new = jax.vmap(learn.model)(z)
@@ -199,7 +199,7 @@ def test_excitation_moves_consistently_within_limits(motion):
 
 
 def test_optimal_excitation_tells_more(motion):
-    """Of what was asked for: the determinant; and so, here, of the worst base parameter too."""
+    """The determinant grows, and here the worst base parameter becomes more certain too."""
     m, first, best, history = motion
     assert float(history.max()) > float(history[0]) + 5
     base = identify.base_parameters(m)

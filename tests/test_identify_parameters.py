@@ -1,4 +1,4 @@
-"""Charts of parameters: there and back, physical everywhere, gradients against differences."""
+"""Charts of parameters: inverse maps, physical consistency, gradients against differences."""
 
 from functools import cache
 
@@ -29,12 +29,12 @@ SETS = {
         choose(m, "gravity", chart=identify.Direction),
     ),
 }
-CENTRED = ("inertia", "placement", "axis", "frame")
+CENTERED = ("inertia", "placement", "axis", "frame")
 
 
 def _length(m):
     row = slice(m.joint_names.index("joint2"), m.joint_names.index("joint2") + 1)
-    return identify.Pose(m.placement_R[row], m.placement_p[row], (3, 4, 5))
+    return identify.PoseChart(m.placement_R[row], m.placement_p[row], (3, 4, 5))
 
 
 @cache
@@ -62,8 +62,8 @@ def test_there_and_back(name):
         assert_close(again, other, atol=1e-12)
     assert_close(round_trip(learn.start)[1], m, atol=1e-13)
     if name == "all":
-        centred = np.array([n.split(":")[0] in CENTRED for n in learn.names])
-        np.testing.assert_allclose(np.asarray(learn.start)[centred], 0, atol=1e-12)
+        centered = np.array([n.split(":")[0] in CENTERED for n in learn.names])
+        np.testing.assert_allclose(np.asarray(learn.start)[centered], 0, atol=1e-12)
     for leaf in ("position_lower", "velocity_limit", "effort_limit"):
         np.testing.assert_array_equal(getattr(other, leaf), getattr(m, leaf))
     moved = jax.tree.map(
@@ -76,9 +76,10 @@ def test_there_and_back(name):
     "name", [pytest.param(n, marks=pytest.mark.slow) if n == "all" else n for n in SETS]
 )
 def test_gradients(name):
-    """By the rules through the charts, both modes, at the nominal robot and elsewhere.
+    """Gradients through charts and rules, in both modes, at the nominal robot and elsewhere.
 
-    Of torques with friction, and of the pose of the last frame: what every parameter changes.
+    The outputs are torques with friction and the pose of the last frame, which all parameters
+    change.
     """
     m = _robot()
     learn, s = identify.Parameters(m, *SETS[name](m)), random_state(m)
@@ -95,7 +96,7 @@ def test_gradients(name):
     for z in (learn.start, learn.start + shift):
         (forward, reverse), difference = (way(z) for way in ways), by_difference(z)
         size = jnp.abs(difference).max(axis=0)
-        # turning the joint of a free body, or a frame, in place may change nothing that is asked
+        # A rotation of a free body's joint, or of a frame, may not change any output.
         assert float((size > 1e-4).mean()) > 0.9
         scale = jnp.maximum(size, 1e-2)[None]
         np.testing.assert_allclose(forward / scale, difference / scale, rtol=0, atol=1e-8)
@@ -103,7 +104,7 @@ def test_gradients(name):
 
 
 def test_every_point_is_physical():
-    """Far from the start as well: coordinates of size 3, in ranges of many orders of magnitude."""
+    """Coordinates of size 3 give values over many orders of magnitude, all of them physical."""
     m = _robot()
     plain = choose(m, "inertia")
     bounded = choose(m, "inertia", "link2", identify.InEllipsoid(BALL))
@@ -120,19 +121,19 @@ def test_every_point_is_physical():
         return scaled, inertia.inertia_com(other.inertia), within, other.inertia[row]
 
     scaled, J, within, outside = jax.vmap(look)(jax.random.split(jax.random.key(0), 500))
-    # by numpy: two batched calls of LAPACK in one program can wait for each other (jaxlib 0.10.2)
+    # NumPy is an independent oracle for the factors of small matrices.
     least = jnp.asarray(np.linalg.eigvalsh(scaled)[..., 0])
     J = jnp.asarray(np.linalg.eigvalsh(J))
     triangle = J[..., 0] + J[..., 1] - J[..., 2]
     assert float(least.min()) > -1e-14 and float(jnp.median(least)) > 1e-6
     assert float(triangle.min()) > -1e-9 * float(triangle.max())
     ball = jax.tree.map(lambda x: jnp.broadcast_to(x, (500, *x.shape[1:])), BALL)
-    P = ball.seen(within)
+    P = ball.to_unit_ball(within)
     slack = P[:, 3, 3] - P[:, 0, 0] - P[:, 1, 1] - P[:, 2, 2]
     assert float((slack / P[:, 3, 3]).min()) > -1e-12
     com = within[:, 1:4] / within[:, :1]
     assert float(jnp.linalg.norm(com - BALL.center, axis=-1).max()) < 1.5
-    assert not bool(ball.holds(outside).all())
+    assert not bool(ball.contains(outside).all())
 
 
 def test_ellipsoid_around_a_box():
@@ -140,12 +141,12 @@ def test_ellipsoid_around_a_box():
     e = identify.Ellipsoid.around_box(lower, upper)
     size, c = (upper - lower)[0], 0.5 * (lower + upper)
     full = inertia.from_com(jnp.ones(1), c, jnp.diag(jnp.sum(size**2) - size**2)[None] / 12)
-    assert bool(e.holds(full)[0])
-    corners = (jnp.sum(size**2) - size**2) / 4  # the mass in the eight corners
+    assert bool(e.contains(full)[0])
+    corners = (jnp.sum(size**2) - size**2) / 4  # all mass in the eight corners
     for factor, inside in ((0.999, True), (1.001, False)):
         J = jnp.diag(corners)[None] * factor
-        assert bool(e.holds(inertia.from_com(jnp.ones(1), c, J))[0]) is inside
-    with pytest.raises(ValueError, match="greater"):
+        assert bool(e.contains(inertia.from_com(jnp.ones(1), c, J))[0]) is inside
+    with pytest.raises(ValueError, match="enlarge"):
         m = samples.chain(2)
         small = identify.Ellipsoid(jnp.zeros((2, 3)), 0.01 * jnp.stack([jnp.eye(3)] * 2))
         choose(m, "inertia", chart=identify.InEllipsoid(small))

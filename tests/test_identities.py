@@ -90,15 +90,17 @@ def _facts(m, s, prescribed):
             V=rbd.potential_energy(m, q),
             com=rbd.center_of_mass(m, q),
             momentum=rbd.centroidal_momentum(m, q, v),
-            V_bodies=rbd.body_velocities(m, q, v),
+            V_bodies=rbd.algorithms.body_velocities(m, q, v),
         )
 
     value, change = jax.jvp(moving, (q, v), (rate, x.a_fd))
     for name in value:
         setattr(x, name, value[name])
         setattr(x, "d" + name, change[name])
-    x.A_bodies = rbd.body_accelerations(m, q, v, x.a_fd)
-    x.J_bodies = jax.vmap(lambda e: rbd.body_velocities(m, q, e), out_axes=-1)(jnp.eye(m.nv))
+    x.A_bodies = rbd.algorithms.body_accelerations(m, q, v, x.a_fd)
+    x.J_bodies = jax.vmap(lambda e: rbd.algorithms.body_velocities(m, q, e), out_axes=-1)(
+        jnp.eye(m.nv)
+    )
     x.R, x.p = rbd.forward_kinematics(m, q)
     slope = lambda d: rbd.potential_energy(m, rbd.integrate(m, q, d))  # noqa: E731
     x.V_slope = jax.jacfwd(slope)(zero)
@@ -129,11 +131,11 @@ def _frame_facts(m, s):
     on_path = lambda t: jacobians(rbd.integrate(m, q, t[0] * v))  # noqa: E731
     x.J = jacobians(q)
     x.dJ_numeric = [d[..., 0] for d in central_difference(on_path, jnp.zeros(1))]
-    x.dJ = [rbd.jacobian_time_derivative(m, q, v, frame, r) for r in REFERENCES]
+    x.dJ = [rbd.algorithms.jacobian_time_derivative(m, q, v, frame, r) for r in REFERENCES]
     twists = lambda q, v: [rbd.frame_velocity(m, q, v, frame, r) for r in REFERENCES]  # noqa: E731
     x.twist, x.twist_rate = jax.jvp(twists, (q, v), (rate, a))
-    x.acceleration = [rbd.frame_acceleration(m, q, v, a, frame, r) for r in REFERENCES]
-    x.V_body = rbd.body_velocities(m, q, v)[m.topology.frame_bodies[frame]]
+    x.acceleration = [rbd.algorithms.frame_acceleration(m, q, v, a, frame, r) for r in REFERENCES]
+    x.V_body = rbd.algorithms.body_velocities(m, q, v)[m.topology.frame_bodies[frame]]
     return vars(x)
 
 
@@ -359,7 +361,10 @@ def test_frames_by_name_and_by_number_and_of_the_base():
 
     @jax.jit
     def places(q):
-        of = partial(rbd.frame_placement, fixed, q), partial(rbd.relative_placement, fixed, q)
+        of = (
+            partial(rbd.frame_placement, fixed, q),
+            partial(rbd.algorithms.relative_placement, fixed, q),
+        )
         there, back = of[1]("tool", "base"), of[1]("base", "tool")
         ends = of[0]("base"), of[0]("tool")
         return rbd.jacobian(fixed, q, "base"), ends, there, se3.compose(there, back)
@@ -434,11 +439,11 @@ def test_hybrid_dynamics_ignores_what_it_does_not_need(dtype, formulation):
     m = cast(samples.random_tree(2, n=4), dtype)
     s = cast(random_state(m), dtype)
     prescribed = jnp.arange(m.nb) % 2 == 0
-    given = passes.of_bodies(m.topology, prescribed[:, None])[:, 0]
+    given = passes.per_dof(m.topology, prescribed[:, None])[:, 0]
 
     def results(nothing):
         a, tau = jnp.where(given, s.a, nothing), jnp.where(given, nothing, s.tau)
-        every = rbd.hybrid_dynamics, rbd.algorithms.hybrid.hybrid_dynamics
+        every = rbd.hybrid_dynamics, rbd.hybrid_aba
         return [f(m, s.q, s.v, a, tau, prescribed, s.f_ext) for f in every]
 
     with computed_as(formulation):
@@ -541,21 +546,21 @@ def test_a_turned_world_changes_nothing():
 # --- passes over the tree, in every formulation -----------------------------------------------
 
 
-def _random_parents(seed: int, n: int, reach: int) -> rbd.model._topology.Tree:
+def _random_parents(seed: int, n: int, reach: int) -> rbd.model.topology.Tree:
     """Nodes numbered parents first, several of them roots."""
     rng = np.random.default_rng(seed)
     parents = [-1] + [int(rng.integers(max(-1, i - reach), i)) for i in range(1, n)]
-    return rbd.model._topology.Tree(tuple(parents))
+    return rbd.model.topology.Tree(tuple(parents))
 
 
 TREES = {
     "bushy": _random_parents(0, 17, 17),
     "lean": _random_parents(1, 17, 3),
     "large": _random_parents(2, 200, 9),  # above the limit of the dense mask
-    "chain": rbd.model._topology.Tree(tuple(range(-1, 8))),
-    "roots": rbd.model._topology.Tree((-1, -1, -1)),
-    "one": rbd.model._topology.Tree((-1,)),
-    "none": rbd.model._topology.Tree(()),
+    "chain": rbd.model.topology.Tree(tuple(range(-1, 8))),
+    "roots": rbd.model.topology.Tree((-1, -1, -1)),
+    "one": rbd.model.topology.Tree((-1,)),
+    "none": rbd.model.topology.Tree(()),
 }
 
 
@@ -664,11 +669,11 @@ def test_sums_over_degrees_of_freedom_are_the_loops():
     topology = robot("random_tree0").topology
     x = jax.random.normal(jax.random.key(0), (topology.nv, 6))
     y = jax.random.normal(jax.random.key(1), (topology.nb, 6))
-    bodies = [b for b, k in enumerate(topology.kinds) for _ in range(rbd.model._topology.NV[k])]
+    bodies = [b for b, k in enumerate(topology.kinds) for _ in range(rbd.model.topology.NV[k])]
     sums = np.zeros((topology.nb, 6))
     np.add.at(sums, bodies, np.asarray(x))
     assert_close(passes.sum_dofs(topology, x), sums, atol=1e-15)
-    assert_close(passes.of_bodies(topology, y), y[np.array(bodies)], atol=0)
+    assert_close(passes.per_dof(topology, y), y[np.array(bodies)], atol=0)
 
 
 @pytest.mark.parametrize("formulation", ["lanes", "accelerator"])
@@ -703,7 +708,7 @@ def test_formulations_agree_in_every_algorithm():
         return (
             rbd.rnea(m, s.q, s.v, s.a, s.f_ext),
             rbd.hybrid_dynamics(m, s.q, s.v, s.a, s.tau, p, s.f_ext),
-            rbd.body_accelerations(m, s.q, s.v, s.a),
+            rbd.algorithms.body_accelerations(m, s.q, s.v, s.a),
             rbd.inverse_dynamics(m, s.q, s.v, s.a, s.f_ext),
             rbd.crba(m, s.q),
             rbd.forward_dynamics_derivatives(m, s.q, s.v, s.tau, s.f_ext),
@@ -731,7 +736,7 @@ def test_dynamics_where_loops_are_slow(monkeypatch, limit):
 
     *_, exact = jax.jit(both)(m, s)  # as on a CPU
     loops = run.rnea(m, s.q, s.v, s.a, s.f_ext), run.aba(m, s.q, s.v, s.tau, s.f_ext)
-    monkeypatch.setattr(_tree, "_MASK_LIMIT", limit)
+    monkeypatch.setattr(passes, "_MASK_LIMIT", limit)
     with computed_as("accelerator"):
         lowered = jax.jit(lambda m, s: both(m, s)).lower(m, s)
     assert lowered.as_text().count("stablehlo.while") == 1 < m.nv // inverse._BLOCK

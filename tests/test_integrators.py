@@ -25,7 +25,7 @@ from rbd_jax.simulate import INTEGRATORS
 
 run = Compiled(rbd)
 ORDERS = {"semi_implicit_euler": 1, "rk4": 4}
-METHODS = {"semi_implicit_euler": rbd.semi_implicit_euler, "rk4": rbd.rk4}
+METHODS = {"semi_implicit_euler": rbd.simulate.semi_implicit_euler, "rk4": rbd.simulate.rk4}
 ROBOTS = {
     "free": lambda: samples.random_tree(1, kinds=("free",)),
     "spherical": lambda: samples.random_tree(2, kinds=("spherical", "spherical")),
@@ -235,7 +235,9 @@ def test_step_derivatives_equal_differences_on_the_manifold(name, method):
         near, far = (
             jnp.concatenate([move(q[k + 1], q[k]), v[k] - v[k + 1]], axis=1) for k in (0, 2)
         )
-        blocks = rbd.step_derivatives(m, s.q, s.v, s.tau, dt, integrator=method, f_ext=s.f_ext)
+        blocks = rbd.simulate.step_derivatives(
+            m, s.q, s.v, s.tau, dt, integrator=method, f_ext=s.f_ext
+        )
         return jnp.concatenate(blocks, axis=1), (8 * near - far).T / (12 * h)
 
     found, expected = (np.asarray(x) for x in both(m, s))

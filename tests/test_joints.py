@@ -25,8 +25,7 @@ from support.helpers import (
 
 import rbd_jax as rbd
 from rbd_jax import JointSpec, LinkSpec, RobotSpec
-from rbd_jax.model import joint_placements, motion_subspace
-from rbd_jax.model._spec import ELEMENTARY
+from rbd_jax.model import ELEMENTARY, joint_placements, motion_subspace
 from rbd_jax.spatial import se3, so3
 
 EPS = np.finfo(float).eps

@@ -11,8 +11,7 @@ from support.helpers import assert_close, cast, jit, model
 from support.inputs import STATE, assert_relative, directions, inputs, with_leaves
 
 import rbd_jax as rbd
-from rbd_jax.algorithms import hybrid
-from rbd_jax.algorithms.tree import of_bodies
+from rbd_jax.algorithms.tree import per_dof
 from rbd_jax.derivatives.kim import Perturbation, perturbation_of
 from rbd_jax.derivatives.kim_hybrid import (
     kim_forward_dynamics_derivative,
@@ -26,27 +25,27 @@ LONG = ("quadruped", "only_spherical", "only_free", "only_helical", "only_planar
 ROBOTS = ["random_tree", *(pytest.param(n, marks=pytest.mark.slow) for n in LONG)]
 
 
-def raw(model, given, x):
+def raw(model, prescribed, x):
     m = with_leaves(model, x)
     q, v, a, tau, f = (x[n] for n in STATE)
     return (
         rbd.rnea(m, q, v, a, f),
         rbd.aba(m, q, v, tau, f),
-        hybrid.hybrid_dynamics(m, q, v, a, tau, given, f),
+        rbd.hybrid_aba(m, q, v, a, tau, prescribed, f),
     )
 
 
-def ruled(model, given, x):
+def ruled(model, prescribed, x):
     m = with_leaves(model, x)
     q, v, a, tau, f = (x[n] for n in STATE)
     return (
         rbd.inverse_dynamics(m, q, v, a, f),
         rbd.forward_dynamics(m, q, v, tau, f),
-        rbd.hybrid_dynamics(m, q, v, a, tau, given, f),
+        rbd.hybrid_dynamics(m, q, v, a, tau, prescribed, f),
     )
 
 
-def tables(model, given, x, d):
+def tables(model, prescribed, x, d):
     """Values and derivatives by Tables 5, 6 and 7."""
     q, v, a, tau, f = (x[n] for n in STATE)
     model, dmodel = jax.jvp(partial(with_leaves, model), (x,), (d,))
@@ -54,39 +53,39 @@ def tables(model, given, x, d):
     p = perturbation_of(model, q, dmodel, d["q"], **rates)
     t5 = kim_inverse_dynamics_derivative(model, q, v, a, p, f)
     t6 = kim_forward_dynamics_derivative(model, q, v, tau, p, f)
-    t7 = kim_hybrid_dynamics_derivative(model, q, v, a, tau, given, p, f)
+    t7 = kim_hybrid_dynamics_derivative(model, q, v, a, tau, prescribed, p, f)
     return (t5[0], t6[0], t7[0]), (t5[1], t6[1], t7[1])
 
 
 @quick_jit
-def by_tables(model, given, x, ds):
-    return jax.vmap(lambda d: tables(model, given, x, d))(ds)
+def by_tables(model, prescribed, x, ds):
+    return jax.vmap(lambda d: tables(model, prescribed, x, d))(ds)
 
 
 @partial(quick_jit, static_argnums=0)
-def by_autodiff(f, model, given, x, ds):
-    return jax.vmap(lambda d: jax.jvp(partial(f, model, given), (x,), (d,)))(ds)
+def by_autodiff(f, model, prescribed, x, ds):
+    return jax.vmap(lambda d: jax.jvp(partial(f, model, prescribed), (x,), (d,)))(ds)
 
 
 def case(name, dtype=None):
     m = model(name, dtype)
-    given = jax.random.bernoulli(jax.random.key(3), 0.4, (m.nb,))
+    prescribed = jax.random.bernoulli(jax.random.key(3), 0.4, (m.nb,))
     x = inputs(m)
-    return jit(with_leaves)(m, x), given, x
+    return jit(with_leaves)(m, x), prescribed, x
 
 
 @pytest.mark.parametrize("name", ROBOTS)
 def test_tables_against_autodiff_and_rules(name):
-    m, given, x = case(name)
+    m, prescribed, x = case(name)
     ds = directions(x)
-    found = by_tables(m, given, x, ds)
-    assert_relative(found, by_autodiff(raw, m, given, x, ds), 1e-10)
-    assert_relative(found, by_autodiff(ruled, m, given, x, ds), 1e-9)
+    found = by_tables(m, prescribed, x, ds)
+    assert_relative(found, by_autodiff(raw, m, prescribed, x, ds), 1e-10)
+    assert_relative(found, by_autodiff(ruled, m, prescribed, x, ds), 1e-9)
 
 
 def test_single_precision():
-    m, given, x = case("random_tree")
-    everything = m, given, x, directions(x)
+    m, prescribed, x = case("random_tree")
+    everything = m, prescribed, x, directions(x)
     found = by_tables(*cast(everything, jnp.float32))
     assert all(y.dtype == jnp.float32 for y in jax.tree.leaves(found))
     assert_relative(cast(found, jnp.float64), by_tables(*everything), 2e-4)
@@ -185,7 +184,7 @@ def test_every_quantity_of_64():
 
 def test_what_does_not_change_may_be_left_out():
     """Kim, §3.2: any quantity alone, and those of q, q̇, q̈ and τ, as with zeros for the others."""
-    m, given, x = case("random_tree")
+    m, prescribed, x = case("random_tree")
     q, v, a, tau, f = (x[n] for n in STATE)
     full = random_perturbation(m)
     zeros = jax.tree.map(jnp.zeros_like, full)
@@ -193,7 +192,7 @@ def test_what_does_not_change_may_be_left_out():
 
     def all_tables(p):
         t5 = kim_inverse_dynamics_derivative(m, q, v, a, p, f)
-        return t5, kim_hybrid_dynamics_derivative(m, q, v, a, tau, given, p, f)
+        return t5, kim_hybrid_dynamics_derivative(m, q, v, a, tau, prescribed, p, f)
 
     filled = quick_jit(all_tables)
     for names in cases:
@@ -204,19 +203,19 @@ def test_what_does_not_change_may_be_left_out():
 
 def test_table7_inverts_table5():
     """Hybrid dynamics, then inverse dynamics at its accelerations: the same torques and rates."""
-    m, given, x = case("random_tree")
+    m, prescribed, x = case("random_tree")
     p = random_perturbation(m)
 
     @quick_jit
-    def both(m, x, p, given):
+    def both(m, x, p, prescribed):
         q, v, a, tau, f = (x[n] for n in STATE)
-        (a1, tau1), (da1, dtau1) = kim_hybrid_dynamics_derivative(m, q, v, a, tau, given, p, f)
+        (a1, tau1), (da1, dtau1) = kim_hybrid_dynamics_derivative(m, q, v, a, tau, prescribed, p, f)
         back = kim_inverse_dynamics_derivative(m, q, v, a1, p._replace(da=da1), f)
-        dof = of_bodies(m.topology, given[:, None])[:, 0]
+        dof = per_dof(m.topology, prescribed[:, None])[:, 0]
         kept = jnp.where(dof, a1 - a, tau1 - tau), jnp.where(dof, da1 - p.da, dtau1 - p.dtau)
         return back, (tau1, dtau1), kept
 
-    cases = jnp.stack([given, ~given, given | True, given & False])
+    cases = jnp.stack([prescribed, ~prescribed, prescribed | True, prescribed & False])
     back, result, kept = jax.vmap(both, in_axes=(None, None, None, 0))(m, x, p, cases)
     assert_relative(back, result, 1e-11)
     assert_close(kept, jax.tree.map(jnp.zeros_like, kept))
@@ -240,11 +239,13 @@ def test_a_length_is_one_pass():
 
 
 def test_nothing_changes():
-    m, given, x = case("quadruped")
+    m, prescribed, x = case("quadruped")
     q, v, a, tau, f = (x[n] for n in STATE)
     nothing = perturbation_of(m, q)
     assert all(y is None for y in nothing)
-    _, (da, dtau) = quick_jit(kim_hybrid_dynamics_derivative)(m, q, v, a, tau, given, nothing, f)
+    _, (da, dtau) = quick_jit(kim_hybrid_dynamics_derivative)(
+        m, q, v, a, tau, prescribed, nothing, f
+    )
     assert_close((da, dtau), (jnp.zeros(m.nv), jnp.zeros(m.nv)), atol=0)
 
 

@@ -239,7 +239,7 @@ def test_problems_say_what_is_wrong():
         ({"lower": jnp.ones(2)}, r"lower has shape \(2,\), expected \(1,\)"),
         ({"lower": 1, "upper": [0.5]}, "lower .* exceeds upper"),
         ({"integrator": "generalized_alpha"}, "'generalized_alpha' has a memory"),
-        ({"integrator": rbd.GeneralizedAlpha()}, "has a memory"),
+        ({"integrator": rbd.simulate.GeneralizedAlpha()}, "has a memory"),
         ({"integrator": "magic"}, "integrator must be one of"),
     ):
         with pytest.raises(ValueError, match=says):
@@ -294,7 +294,7 @@ TAKEN = [n for n, f in INTEGRATORS.items() if not hasattr(f, "advance")]
 
 def _single(*state):
     """A method with memory, begun anew in each step."""
-    return rbd.GeneralizedAlpha()(*state)
+    return rbd.simulate.GeneralizedAlpha()(*state)
 
 
 @pytest.mark.parametrize(

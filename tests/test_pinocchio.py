@@ -12,9 +12,7 @@ from support.calls import deepest_frame, quick_jit
 from support.helpers import random_states
 
 import rbd_jax as rbd
-from rbd_jax.io import convert
-from rbd_jax.io._load import load_urdf
-from rbd_jax.io._robots import example_robots
+from rbd_jax.io import convert, example_robots, load_urdf
 
 pin = pytest.importorskip("pinocchio")
 pytestmark = pytest.mark.filterwarnings("ignore::rbd_jax.RobotDescriptionWarning")
@@ -102,7 +100,7 @@ def _one(layout, m, s, prescribed):
     rate = rbd.rate_from_velocity(m, q, v)
     for r in REFERENCES:
         J = rbd.jacobian(m, q, frame, r)
-        dJ = rbd.jacobian_time_derivative(m, q, v, frame, r)
+        dJ = rbd.algorithms.jacobian_time_derivative(m, q, v, frame, r)
         turning = jax.jvp(lambda q, J=J: layout.jacobian_to(q, J), (q,), (rate,))[1]
         x[f"J_{r}"] = layout.jacobian_to(q, J)
         x[f"dJ_{r}"] = layout.jacobian_to(q, dJ) + turning

@@ -12,9 +12,7 @@ from support.helpers import random_states
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.io import convert
-from rbd_jax.io._load import load_urdf
-from rbd_jax.io._robots import example_robots
+from rbd_jax.io import convert, example_robots, load_urdf
 
 pytestmark = pytest.mark.filterwarnings("ignore::rbd_jax.RobotDescriptionWarning")
 ROBOTS = {
@@ -25,10 +23,10 @@ ROBOTS = {
 
 def _all(m, s):
     return {
-        "torque": rbd.joint_torque_regressor(m, s.q, s.v, s.a),
-        "momentum": rbd.momentum_regressor(m, s.q, s.v),
-        "kinetic": rbd.kinetic_energy_regressor(m, s.q, s.v),
-        "potential": rbd.potential_energy_regressor(m, s.q),
+        "torque": rbd.algorithms.joint_torque_regressor(m, s.q, s.v, s.a),
+        "momentum": rbd.algorithms.momentum_regressor(m, s.q, s.v),
+        "kinetic": rbd.algorithms.kinetic_energy_regressor(m, s.q, s.v),
+        "potential": rbd.algorithms.potential_energy_regressor(m, s.q),
     }
 
 
@@ -36,7 +34,7 @@ def _values(m, s):
     armature, damping = m.armature, m.damping
     return {
         "torque": rbd.inverse_dynamics(m, s.q, s.v, s.a) - armature * s.a - damping * s.v,
-        "momentum": rbd.mass_matrix_product(m, s.q, s.v) - armature * s.v,
+        "momentum": rbd.derivatives.mass_matrix_product(m, s.q, s.v) - armature * s.v,
         "kinetic": rbd.kinetic_energy(m, s.q, s.v) - 0.5 * jnp.sum(armature * s.v**2),
         "potential": rbd.potential_energy(m, s.q),
     }
@@ -82,7 +80,9 @@ def test_identification_of_a_payload_from_torques():
     loaded = eqx.tree_at(lambda m: m.inertia, m, m.inertia.at[-1].add(load))
     s = random_states(m, 20)
     inverse = quick_jit(jax.vmap(rbd.inverse_dynamics, in_axes=(None, 0, 0, 0)))
-    Y = quick_jit(jax.vmap(rbd.joint_torque_regressor, in_axes=(None, 0, 0, 0)))(m, *s[:3])
+    Y = quick_jit(jax.vmap(rbd.algorithms.joint_torque_regressor, in_axes=(None, 0, 0, 0)))(
+        m, *s[:3]
+    )
     extra = inverse(loaded, *s[:3]) - inverse(m, *s[:3])
     found = np.linalg.lstsq(np.asarray(Y[..., -10:].reshape(-1, 10)), np.asarray(extra).ravel())[0]
     np.testing.assert_allclose(found, load, rtol=0, atol=1e-11)

@@ -246,7 +246,7 @@ def test_a_batch_in_which_some_end_early():
         return ends, rbd.rollout(model, q, v, push, 0.02, steps=20)
 
     ends, free = run(q, v)
-    assert isinstance(ends, rbd.Episode)
+    assert isinstance(ends, rbd.simulate.Episode)
     over = np.maximum.accumulate(np.asarray(free.q[..., 0]) > 0.3, axis=1)
     np.testing.assert_array_equal(ends.alive, ~over)
     assert ends.alive[0, 5] and not ends.alive[1, -1] and not ends.alive[2, 0]

@@ -23,7 +23,6 @@ from support.inputs import (
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.algorithms import hybrid
 
 BATCH = 2
 
@@ -40,56 +39,56 @@ def at_rest(m):
     return eqx.tree_at(lambda m: [m.gravity, m.damping], m, [0 * m.gravity, 0 * m.damping])
 
 
-# (rule, raw) of (model, given, q, v, a, tau, f_ext)
+# (rule, raw) of (model, prescribed, q, v, a, tau, f_ext)
 FUNCTIONS = {
     "inverse": (
-        lambda m, given, q, v, a, tau, f: rbd.inverse_dynamics(m, q, v, a, f),
-        lambda m, given, q, v, a, tau, f: rbd.rnea(m, q, v, a, f),
+        lambda m, prescribed, q, v, a, tau, f: rbd.inverse_dynamics(m, q, v, a, f),
+        lambda m, prescribed, q, v, a, tau, f: rbd.rnea(m, q, v, a, f),
     ),
     "forward": (
-        lambda m, given, q, v, a, tau, f: rbd.forward_dynamics(m, q, v, tau, f),
-        lambda m, given, q, v, a, tau, f: rbd.aba(m, q, v, tau, f),
+        lambda m, prescribed, q, v, a, tau, f: rbd.forward_dynamics(m, q, v, tau, f),
+        lambda m, prescribed, q, v, a, tau, f: rbd.aba(m, q, v, tau, f),
     ),
     "hybrid": (
-        lambda m, given, q, v, a, tau, f: rbd.hybrid_dynamics(m, q, v, a, tau, given, f),
-        lambda m, given, q, v, a, tau, f: hybrid.hybrid_dynamics(m, q, v, a, tau, given, f),
+        lambda m, prescribed, q, v, a, tau, f: rbd.hybrid_dynamics(m, q, v, a, tau, prescribed, f),
+        lambda m, prescribed, q, v, a, tau, f: rbd.hybrid_aba(m, q, v, a, tau, prescribed, f),
     ),
     "hybrid, small": (
-        lambda m, given, q, v, a, tau, f: rbd.hybrid_dynamics(m, q, v, a, tau, given, f),
-        lambda m, given, q, v, a, tau, f: hybrid.hybrid_dynamics(m, q, v, a, tau, given, f),
+        lambda m, prescribed, q, v, a, tau, f: rbd.hybrid_dynamics(m, q, v, a, tau, prescribed, f),
+        lambda m, prescribed, q, v, a, tau, f: rbd.hybrid_aba(m, q, v, a, tau, prescribed, f),
     ),
     "product": (
-        lambda m, given, q, v, a, tau, f: rbd.mass_matrix_product(m, q, a),
-        lambda m, given, q, v, a, tau, f: rbd.rnea(at_rest(m), q, 0 * v, a),
+        lambda m, prescribed, q, v, a, tau, f: rbd.derivatives.mass_matrix_product(m, q, a),
+        lambda m, prescribed, q, v, a, tau, f: rbd.rnea(at_rest(m), q, 0 * v, a),
     ),
     "solve": (
-        lambda m, given, q, v, a, tau, f: rbd.mass_matrix_solve(m, q, tau),
-        lambda m, given, q, v, a, tau, f: rbd.aba(at_rest(m), q, 0 * v, tau),
+        lambda m, prescribed, q, v, a, tau, f: rbd.derivatives.mass_matrix_solve(m, q, tau),
+        lambda m, prescribed, q, v, a, tau, f: rbd.aba(at_rest(m), q, 0 * v, tau),
     ),
 }
 RULES = {name: rule for name, (rule, _) in FUNCTIONS.items()}
 RAW = {name: raw for name, (_, raw) in FUNCTIONS.items()}
 
 
-def of_inputs(function, model, given, x):
-    return function(with_leaves(model, x), given, *(x[n] for n in STATE))
+def of_inputs(function, model, prescribed, x):
+    return function(with_leaves(model, x), prescribed, *(x[n] for n in STATE))
 
 
 def dot(x, y):
     return sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True))
 
 
-def first_order(function, model, given, x, ds, ct, _):
+def first_order(function, model, prescribed, x, ds, ct, _):
     """Value, jvp along every direction, vjp."""
-    f = jax.jit(partial(of_inputs, function, model, given))  # traced once
+    f = jax.jit(partial(of_inputs, function, model, prescribed))  # traced once
     value, pull = jax.vjp(f, x)
     jvps = jax.vmap(lambda d: jax.jvp(f, (x,), (d,))[1])(ds)
     return value, jvps, pull(ct)[0]
 
 
-def second_order(function, model, given, x, ds, ct, w):
+def second_order(function, model, prescribed, x, ds, ct, w):
     """jvp of vjp along every direction, vjp of vjp."""
-    f = jax.jit(partial(of_inputs, function, model, given))  # traced once
+    f = jax.jit(partial(of_inputs, function, model, prescribed))  # traced once
     gradient = jax.grad(lambda x: dot(f(x), ct))
     forward_reverse = jax.vmap(lambda d: jax.jvp(gradient, (x,), (d,))[1])(ds)
     return forward_reverse, jax.grad(lambda x: dot(gradient(x), w))(x)
@@ -118,14 +117,14 @@ def batch(name):
     x = inputs(m)
     heavy = inputs(m, 1) | {"inertia": 1.3 * x["inertia"]}
     xs = stack([x, heavy, *singular_inputs(m)])
-    given = jax.random.bernoulli(jax.random.key(3), 0.4, (len(xs["q"]), m.nb))
-    return m, given, xs, directions(x), random_like((x["a"], x["tau"]), 2), random_like(x, 4)
+    prescribed = jax.random.bernoulli(jax.random.key(3), 0.4, (len(xs["q"]), m.nb))
+    return m, prescribed, xs, directions(x), random_like((x["a"], x["tau"]), 2), random_like(x, 4)
 
 
 @partial(quick_jit, static_argnums=(0, 1))
-def _many(what, function, model, given, xs, *fixed):
+def _many(what, function, model, prescribed, xs, *fixed):
     return jax.vmap(partial(what, function, model), in_axes=(0, 0, None, None, None))(
-        given, xs, *fixed
+        prescribed, xs, *fixed
     )
 
 
@@ -133,11 +132,11 @@ def _many(what, function, model, given, xs, *fixed):
 BY_INVERSE = FUNCTIONS["hybrid, small"]
 
 
-def many(what, function, model, given, xs, ds, ct, w):
+def many(what, function, model, prescribed, xs, ds, ct, w):
     """``what`` of all robots and states at once; ``ct`` is for two outputs or for one."""
     one = function not in FUNCTIONS["hybrid"] + FUNCTIONS["hybrid, small"]
     with computed_as("accelerator") if function in BY_INVERSE else nullcontext():
-        return _many(what, function, model, given, xs, ds, ct[0] if one else ct, w)
+        return _many(what, function, model, prescribed, xs, ds, ct[0] if one else ct, w)
 
 
 @cache
@@ -341,11 +340,11 @@ def names_of_equations(jaxpr) -> list[str]:
 @pytest.mark.parametrize("function", ["inverse", "forward", "hybrid"])
 def test_zero_tangents_cost_nothing(function):
     """Differentiating by some inputs leaves out the work of the others."""
-    m, given, x = robot("small"), jnp.zeros(robot("small").nb, bool), inputs(robot("small"))
+    m, prescribed, x = robot("small"), jnp.zeros(robot("small").nb, bool), inputs(robot("small"))
 
     def program(*names):
         part = {n: x[n] for n in names}
-        f = lambda part: of_inputs(RULES[function], m, given, x | part)  # noqa: E731
+        f = lambda part: of_inputs(RULES[function], m, prescribed, x | part)  # noqa: E731
         return jax.make_jaxpr(lambda part, d: jax.jvp(f, (part,), (d,)))(part, part)
 
     size = {k: equations(program(*k).jaxpr) for k in [(), ("q",), ("q", "v"), ("gravity",),

@@ -17,7 +17,7 @@ REPRESENTATIONS = screw.REPRESENTATIONS
 
 
 def _values(m, s):
-    """Everything under test, and its oracles, at one state."""
+    """All functions under test and their oracles at one state."""
     q, v, a = s.q, s.v, s.a
     rate = rbd.rate_from_velocity(m, q, v)
     zero = jnp.zeros_like(v)
@@ -65,22 +65,22 @@ def _values(m, s):
         Jg=vlasblom.com_jacobians(m, q),
     )
     x["hybrid"] = screw.jacobians(m, q, "hybrid")
-    x["dM_dq"] = rbd.mass_matrix_derivative(m, q)
+    x["dM_dq"] = rbd.derivatives.mass_matrix_derivative(m, q)
     chart = lambda d: screw.jacobians(m, rbd.integrate(m, q, d))  # noqa: E731
     x["dJ_dq"] = jax.jacfwd(chart)(zero)
 
-    def centres(d):
+    def centers(d):
         R, p = rbd.forward_kinematics(m, rbd.integrate(m, q, d))
         c = rbd.spatial.inertia.com(m.inertia)
         return rbd.spatial.so3.rotate(R, c) + p
 
-    x["dc_dq"] = jax.jacfwd(centres)(zero)
+    x["dc_dq"] = jax.jacfwd(centers)(zero)
     return x
 
 
 @pytest.fixture(scope="module")
 def case():
-    """A tree of all sorts of joints, its state and everything under test."""
+    """A tree with joints of many kinds, its state, and all values under test."""
     m = rbd.samples.random_tree(1, kinds=KINDS)
     m = eqx.tree_at(lambda m: m.gravity, m, jnp.array([1.3, -3.1, -8.7]))
     s = random_state(m, 3)
@@ -100,7 +100,7 @@ def test_projection_and_component_equations_are_rnea(case):
 
 
 def test_lagrange_equations(case):
-    """(81), (84); the notes §11: Ṁ − 2C of (84) is passive and not antisymmetric."""
+    """(81), (84). By the notes §11, Ṁ − 2C of (84) is passive but not antisymmetric."""
     m, s, x = case
     close(x["M_lagrange"], x["M"])
     close(x["C_lagrange"] @ s.v, x["h"])
@@ -110,7 +110,7 @@ def test_lagrange_equations(case):
 
 
 def test_passivity_properties(case):
-    """The notes §11, for the C of Christoffel's symbols."""
+    """The notes §11, for the C of the Christoffel symbols."""
     m, s, x = case
     close(x["M"], x["M"].T)
     assert np.linalg.eigvalsh(x["M"]).min() > 0
@@ -181,7 +181,7 @@ def test_vlasblom(case):
     close(w["C"], x["C"])
     close(w["G"], -x["g"])
     close(w["Ja"], x["dc_dq"])
-    # (2.9), (2.13): the angular rows are those in world axes, whatever the point
+    # (2.9), (2.13): the angular rows are in world axes and do not depend on the point.
     close(w["Jg"], np.concatenate([x["hybrid"][:, :3], x["dc_dq"]], axis=1))
 
 
@@ -213,7 +213,7 @@ def test_pinocchio_has_the_same_quantities():
 
 
 def test_a_robot_that_cannot_move_and_single_precision():
-    """Shapes and dtypes, traced only."""
+    """Shapes and dtypes, by tracing only."""
     rock = rbd.build_model(rbd.RobotSpec("rock", (rbd.LinkSpec("base", 1.0),), ()))
     for m in (rock, rbd.samples.random_tree(5, kinds=("free", "helical"))):
         m = jax.tree.map(lambda x: x.astype(jnp.float32), m)

@@ -21,7 +21,7 @@ def tree():
 
 @pytest.mark.parametrize("kind", screw.REPRESENTATIONS)
 def test_rates_of_jacobians(tree, kind):
-    """The first two, and the accelerations and jerks that they give."""
+    """The first and second rates, and the accelerations and jerks that follow from them."""
     m, s = tree
     jerk = jnp.cos(jnp.arange(1.0, m.nv + 1))
 

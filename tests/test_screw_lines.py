@@ -18,7 +18,7 @@ def _lines(n: int):
 
 
 def test_screws_of_lines_and_back():
-    """The point that comes back is the one next to the origin; a translation has none."""
+    """The point that is returned is the closest one to the origin. A translation has none."""
     (e, p), h = _lines(6), jnp.array([0.0, 0.3, -2.0, 1e-3, jnp.inf, jnp.inf])
     X = screw.screw_of_line(3 * e, p, h)
     assert_close(X[4:], jnp.concatenate([0 * e, e], axis=1)[4:])
@@ -34,7 +34,7 @@ def test_screws_of_lines_and_back():
 
 
 def test_a_screw_is_the_motion_about_its_line():
-    """exp turns about the axis, whose points advance by the pitch; models are built from it."""
+    """exp rotates about the axis and moves its points by the pitch. Models can be built from it."""
     (e, p), h, angle = _lines(1), 0.2, 0.7
     X = screw.screw_of_line(e, p, h)[0]
     T = se3.exp(angle * X)
@@ -48,7 +48,7 @@ def test_a_screw_is_the_motion_about_its_line():
 
 
 def test_reciprocal_product():
-    """Invariant; the power of a wrench on a twist; zero for lines that meet or are parallel."""
+    """It is invariant, gives the power, and is zero for lines that meet or are parallel."""
     (e, p), xi = _lines(4), jnp.asarray(RNG.normal(size=(4, 6)))
     T, V, F = se3.exp(xi), *jnp.asarray(RNG.normal(size=(2, 4, 6)))
     product = screw.reciprocal_product(V, F)

@@ -1,4 +1,4 @@
-"""Equations of the papers as they are printed, and as they are right, on chains of skew axes."""
+"""Equations of the papers in printed and in corrected form, on chains of skew axes."""
 
 import inspect
 
@@ -47,7 +47,7 @@ def chain():
 
 
 def test_hybrid_accelerations(chain):
-    """Müller (72)–(74) hold but for (73), whose term in V_{i−1} has ṙ_{i−1}, not ṙ_{i,i−1}."""
+    """Müller (72) and (74) hold. The term in V_{i−1} of (73) needs ṙ_{i−1}, not ṙ_{i,i−1}."""
     m, s, (_, r, V, dV, X, _) = chain
     gaps = {72: 0.0, "73": 0.0, "73 printed": 0.0, 74: 0.0}
     for i, p in enumerate(m.topology.parents):
@@ -70,7 +70,7 @@ def test_hybrid_accelerations(chain):
 
 
 def test_hybrid_accelerations_by_each_recursion():
-    """(72), (73) corrected, (74): the same numbers on a tree of all sorts of joints."""
+    """(72), the corrected (73), and (74) agree on a tree with joints of many kinds."""
     m = rbd.samples.random_tree(1, kinds=("free", "revolute", "spherical", "helical", "prismatic"))
     s = random_state(m, 1)
 
@@ -83,12 +83,12 @@ def test_hybrid_accelerations_by_each_recursion():
     forms, expected = quick_jit(run)(m, s)
     for form in forms:
         assert_close(form, expected, atol=1e-11)
-    with pytest.raises(ValueError, match="equation is 75, expected 72, 73 or 74"):
+    with pytest.raises(ValueError, match="equation must be 72, 73 or 74, got 75"):
         inspect.unwrap(screw.hybrid_accelerations)(m, s.q, s.v, s.a, 75)
 
 
 def test_joint_acceleration_of_remark_3(chain):
-    """Its first term is V̇_i, which is printed without the dot."""
+    """The first term is V̇_i, which is printed without the dot."""
     m, s, (R, r, V, dV, _, X) = chain
     V, dV, wrong = V["body_fixed"], dV["body_fixed"], 0.0
     for i, p in enumerate(m.topology.parents):
@@ -110,7 +110,7 @@ def _bodies():
 
 
 def test_inertia_in_other_axes():
-    """(64) takes R_{j,k}, from axes k to axes j; with R_{k,j}, as printed, energy is not kept."""
+    """(64) needs R_{j,k}, from axes k to axes j. With R_{k,j}, as printed, the energy changes."""
     (Cj, Ck), I10 = _bodies()
     M = np.array(inertia.matrix(jnp.asarray(I10)))  # of frame j
     R_jk = Cj[:3, :3].T @ Ck[:3, :3]
@@ -122,7 +122,7 @@ def test_inertia_in_other_axes():
 
 
 def test_inertia_of_binet_in_another_frame():
-    """Before (87): not symmetric as printed; with Ad⁻¹ symmetric, but no inertia of Binet."""
+    """The form before (87) is not symmetric. With Ad⁻¹ it is, but it is not Binet's inertia."""
     (C, _), I10 = _bodies()
     R, d = C[:3, :3], C[:3, 3]
     m = I10[0]
@@ -164,7 +164,7 @@ def test_rates_of_hybrid_jacobians(chain):
 
 
 def test_torque_of_the_second_link(skew):  # noqa: F811
-    """The notes §10.3: two terms stand at the wrong products of velocities, one lacks × z₂."""
+    """In the notes §10.3 two terms belong to other products of velocities, and one lacks × z₂."""
     _, M12, A1, A2, (_, G2) = skew
     q = np.array([0.4, -0.9])
     T12 = M12 @ np.array(se3.matrix(se3.exp(jnp.asarray(A2 * q[1]))))
@@ -172,7 +172,7 @@ def test_torque_of_the_second_link(skew):  # noqa: F811
     z1, b1, z2, b2, I2, m2 = A1[:3], A1[3:], A2[:3], A2[3:], G2[:3, :3], G2[5, 5]
     a, cross = R @ z1, np.cross
     force = cross(a, cross(p, a)) + R @ cross(z1, b1)
-    # coefficients of θ̇1², θ̇1 θ̇2, θ̇2²; the force at θ̇1 θ̇2 is 2 m₂ R z1 × b2, at right angles to b2
+    # Coefficients of θ̇1², θ̇1 θ̇2, θ̇2². The force at θ̇1 θ̇2 is 2 m₂ R z1 × b2, normal to b2.
     right = [
         z2 @ cross(a, I2 @ a) + m2 * b2 @ force,
         z2 @ (cross(a, I2 @ z2) + cross(z2, I2 @ a) + I2 @ cross(a, z2)),
@@ -189,7 +189,7 @@ def test_torque_of_the_second_link(skew):  # noqa: F811
 
 
 def test_velocity_that_the_adjoint_comes_from():
-    """The notes §3.1: Ṫ T⁻¹ is the spatial twist; the body velocity is T⁻¹ Ṫ (appendix)."""
+    """In the notes §3.1, Ṫ T⁻¹ is the spatial twist. The body velocity is T⁻¹ Ṫ (appendix)."""
     xi, V = RNG.normal(size=(2, 6))
     T = np.array(se3.matrix(se3.exp(jnp.asarray(xi))))
     V_hat = np.block([[hat(V[:3]), V[3:, None]], [np.zeros((1, 4))]])

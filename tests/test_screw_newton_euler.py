@@ -1,4 +1,4 @@
-"""The Newton–Euler equations of one body: all are the rate of spatial momentum. Müller §3."""
+"""All Newton–Euler equations of a body are the rate of the spatial momentum. Müller §3."""
 
 import jax
 import jax.numpy as jnp
@@ -51,12 +51,12 @@ def _rates(C, V, dV, M):
 
 
 def _in_frames(C, V, dV, M):
-    """The wrench measured in a frame j and resolved in k, by (60) and (63), and as it must be."""
+    """The wrench at a frame j in the axes of k, by (60) and (63), and its right value."""
     Cj, Vj, dVj = jax.tree.map(lambda x: jnp.roll(x, 1, axis=0), (C, V, dV))
     Ck, Vk = jax.tree.map(lambda x: jnp.roll(x, 2, axis=0), (C, V))
     W = motion.wrench_to_parent(C, screw.body_fixed_wrench(M, V, dV))
 
-    def seen(C, V, Cj, Vj, Rk):
+    def at_frame(C, V, Cj, Vj, Rk):
         """Twist and inertia of the body at the origin of j in the axes of k; velocity of j."""
         turn = so3.matmul(so3.transpose(Rk), Cj[0])
         U = _turn(turn, motion.to_child(Cj, motion.to_parent(C, V)))
@@ -68,7 +68,7 @@ def _in_frames(C, V, dV, M):
     for k, V_k in ((Cj, Vj), (Ck, Vk)):  # k = j is equation (60)
         x = C, V, Cj, Vj, k[0]
         dx = _velocity(C, V), dV, _velocity(Cj, Vj), dVj, _velocity(k, V_k)[0]
-        (U, M_jk, v_j), (dU, _, _) = jax.jvp(seen, x, dx)
+        (U, M_jk, v_j), (dU, _, _) = jax.jvp(at_frame, x, dx)
         frame = jnp.concatenate([V_k[:, :3], v_j], axis=-1)
         turn = so3.matmul(so3.transpose(k[0]), Cj[0])
         expected = _turn(turn, motion.wrench_to_child(Cj, W))

@@ -1,4 +1,4 @@
-"""The two-link robot of the notes §8–§10: expanded by hand, and the planar one of the textbooks."""
+"""The two-link robot of the notes §8–§10, expanded by hand, and the planar one of textbooks."""
 
 import jax
 import jax.numpy as jnp
@@ -20,18 +20,18 @@ def _inertia(theta: np.ndarray, m: float) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def planar():
-    """Links of 0.5 and 0.4 m about z in the x-y plane, gravity along −y, frames at the centres."""
-    lengths, centres, masses, about = (0.5, 0.4), (0.2, 0.15), (2.0, 1.5), (0.03, 0.02)
+    """Links of 0.5 m and 0.4 m in the x-y plane, gravity along −y, frames at centers of mass."""
+    lengths, centers, masses, about = (0.5, 0.4), (0.2, 0.15), (2.0, 1.5), (0.03, 0.02)
     home = [np.eye(4) for _ in range(2)]
-    home[0][0, 3], home[1][0, 3] = centres[0], lengths[0] - centres[0] + centres[1]
+    home[0][0, 3], home[1][0, 3] = centers[0], lengths[0] - centers[0] + centers[1]
     S = np.array([[0, 0, 1, 0, 0, 0], [0, 0, 1, 0, -lengths[0], 0]], dtype=float).T
     G = [_inertia(np.diag([0.1, 0.1, I]), m) for I, m in zip(about, masses, strict=True)]
     m = screw.from_modern_robotics(home, G, S, gravity=(0.0, -9.81, 0.0))
-    return m, (lengths, centres, masses, about)
+    return m, (lengths, centers, masses, about)
 
 
 def test_planar_robot_is_that_of_the_textbooks(planar):
-    """§8, §11: M, C with Christoffel's symbols, and g of the planar two-link robot."""
+    """§8, §11: M, C by Christoffel symbols, and g of the planar two-link robot."""
     m, ((l1, _), (c1, c2), (m1, m2), (I1, I2)) = planar
     q, v, a = STATE
     h = m2 * l1 * c2
@@ -89,8 +89,8 @@ def se3_of(T: np.ndarray):
 def _expanded(skew, q):
     """Coefficients of θ̇1², θ̇1 θ̇2, θ̇2² in (τ1, τ2) for θ̈ = 0: the notes §10.1–§10.4, corrected.
 
-    §10.1 lacks I₂ twice and the term I₂ ω̇₂ with ω̇₂ = θ̇1 θ̇2 R z1 × z2, which §9.1 says is zero;
-    §10.2 has R z1 for R b1 in a row; §10.4 has the child's wrench in its own axes.
+    §10.1 lacks I₂ twice, and the term I₂ ω̇₂ with ω̇₂ = θ̇1 θ̇2 R z1 × z2, which is zero in §9.1. §10.2
+    has R z1 in place of R b1 in one row. §10.4 has the child's wrench in the child's own axes.
     """
     _, M12, (A1, A2), (G1, G2) = skew[0], skew[1], skew[2:4], skew[4]
     T12 = M12 @ np.array(se3.matrix(se3.exp(jnp.asarray(A2 * q[1]))))
@@ -114,7 +114,7 @@ def _expanded(skew, q):
 
 
 def test_velocity_terms_of_the_expansion(skew):
-    """§9, §10: the torques for θ̈ = 0 are quadratic, with Christoffel's symbols as coefficients."""
+    """§9, §10: the torques for θ̈ = 0 are quadratic with the Christoffel symbols."""
     m, (q, v, _) = skew[0], STATE
     expanded = _expanded(skew, q)
 
@@ -126,16 +126,16 @@ def test_velocity_terms_of_the_expansion(skew):
     assert_close(tau, expanded @ np.array([v[0] ** 2, v[0] * v[1], v[1] ** 2]), atol=1e-11)
     symbols = np.stack([Gamma[:, 0, 0], Gamma[:, 0, 1] + Gamma[:, 1, 0], Gamma[:, 1, 1]], axis=1)
     assert_close(symbols, expanded, atol=1e-11)
-    # M does not depend on θ1, nor M22 on θ2: four terms vanish and two belong together
+    # M does not depend on θ1, and M22 not on θ2. So four terms are zero, and two are equal.
     zero = [expanded[0, 0], *expanded[1, 1:], expanded[0, 1] + 2 * expanded[1, 0]]
     np.testing.assert_allclose(zero, 0, atol=1e-11)
     assert np.abs([*expanded[0, 1:], expanded[1, 0]]).min() > 1e-3
 
 
 def test_vanishing_terms(skew):
-    """§8.3, §10.5: a link that turns alone takes ``(ω1 × I1 ω1, m1 ω1 × v1)``, but no torque.
+    """§8.3, §10.5: a link that turns alone needs ``(ω1 × I1 ω1, m1 ω1 × v1)``, but no torque.
 
-    Both halves vanish by themselves: z1 · (ω1 × I1 ω1) = 0 and b1 · (ω1 × v1) = 0.
+    Both parts are zero: z1 · (ω1 × I1 ω1) = 0 and b1 · (ω1 × v1) = 0.
     """
     _, _, A1, _, G = skew
     one = screw.from_body_screws([A1], [np.eye(4)], G[:1], gravity=(0.0, 0.0, 0.0))

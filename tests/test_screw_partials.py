@@ -23,7 +23,7 @@ def tree():
 
 
 def _by_autodiff(m, q, body, kind, order):
-    """Derivatives along successive steps: the first index is that of the first step."""
+    """Derivatives along successive steps. The first index belongs to the first step."""
 
     def along(f):
         return lambda q: jax.jacfwd(lambda d: f(rbd.integrate(m, q, d)))(jnp.zeros(m.nv))
@@ -31,13 +31,13 @@ def _by_autodiff(m, q, body, kind, order):
     f = lambda q: screw.jacobians(m, q, kind)[body]  # noqa: E731
     for _ in range(order):
         f = along(f)
-    # the outermost derivative, of the first step, comes last
+    # The outermost derivative is that of the first step, and it is the last axis.
     return jnp.moveaxis(f(q), list(range(2, 2 + order)), list(range(1 + order, 1, -1)))
 
 
 @pytest.mark.parametrize("kind", screw.REPRESENTATIONS)
 def test_first_partials(tree, kind):
-    """(5), (15), (24)–(25), and the mixed ones."""
+    """(5), (15), (24)–(25), and the mixed partials."""
     m, q, body = tree
     assert m.topology.tree.depths[body] >= 2
 
@@ -51,7 +51,7 @@ def test_first_partials(tree, kind):
 
 @pytest.mark.parametrize("kind", screw.REPRESENTATIONS)
 def test_second_partials(tree, kind):
-    """(12), (20), and hybrid ones; they commute between joints and not within a spherical one."""
+    """(12), (20) and hybrid. They commute between joints, but not within a spherical joint."""
     m, q, body = tree
 
     @quick_jit
@@ -72,7 +72,7 @@ def test_second_partials(tree, kind):
     + ["spatial", "hybrid"],
 )
 def test_third_partials(kind):
-    """(14), (23), by their nested brackets for one chain; hybrid and mixed ones from these."""
+    """(14), (23) by nested brackets for one chain. Hybrid and mixed partials follow from these."""
     m = rbd.samples.random_tree(2, kinds=("revolute", "helical", "spherical"))
     q, body = random_state(m).q, int(np.argmax(m.topology.tree.depths))
 
@@ -98,7 +98,7 @@ def test_time_derivative_from_partials(tree):
         return {
             kind: (
                 screw.jacobian_partials(m, q, body, 1, kind) @ v,
-                rbd.jacobian_time_derivative(m, q, v, frame, reference),
+                rbd.algorithms.jacobian_time_derivative(m, q, v, frame, reference),
             )
             for kind, reference in references.items()
         }
@@ -110,8 +110,8 @@ def test_time_derivative_from_partials(tree):
 def test_refused_orders_and_bodies(tree):
     m, q, _ = tree
     plain = inspect.unwrap(screw.jacobian_partials)
-    with pytest.raises(ValueError, match="order is 0, expected 1 or more"):
+    with pytest.raises(ValueError, match="order must be at least 1, got 0"):
         plain(m, q, 0, 0, "spatial")
     for body in (5, -1, -5):
-        with pytest.raises(IndexError, match=f"has the bodies 0 to 4, no body {body}"):
+        with pytest.raises(IndexError, match=f"within 0 and 4 .*got {body}"):
             plain(m, q, body)

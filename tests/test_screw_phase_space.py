@@ -17,7 +17,7 @@ def _tree():
 
 
 def test_rates_are_those_of_forward_dynamics():
-    """Π̇ is the derivative of the momenta along the motion that the torques make."""
+    """Π̇ is the derivative of the momenta along the motion under the torques."""
     m = _tree()
     s = random_state(m, 3)
 

@@ -1,4 +1,4 @@
-"""Models from screws alone: all forms of the product of exponentials are the same robot."""
+"""Models from screws alone: all forms of the product of exponentials give the same robot."""
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ from support.helpers import assert_close, model, random_state
 
 import rbd_jax as rbd
 from rbd_jax import screw
-from rbd_jax.spatial import inertia, se3
+from rbd_jax.spatial import host, inertia, se3
 
 RNG = np.random.default_rng(4)
 _placed = jax.jit(lambda xi: se3.matrix(se3.exp(xi)))
@@ -28,12 +28,12 @@ def _inertias(n: int) -> np.ndarray:
 
 
 def _screws(kinds: tuple[str, ...]) -> list[np.ndarray]:
-    """Joint screws in general position: axes that miss the origin of the frame."""
+    """Joint screws in general position. Their axes do not pass through the frame's origin."""
     rows = []
     for kind in kinds:
         e, p = RNG.normal(size=(2, 3))
         e /= np.linalg.norm(e)
-        Ad = screw.build.adjoint(_poses(1)[0])
+        Ad = host.adjoint(_poses(1)[0])
         one = {
             "revolute": np.r_[e, np.cross(p, e)],
             "helical": np.r_[e, np.cross(p, e) + 0.2 * e],
@@ -53,7 +53,7 @@ FRAMES = [f"link{i + 1}" for i in range(len(KINDS))]
 
 @pytest.fixture(scope="module")
 def tree():
-    """A tree of every elementary joint, given by X and B; the arguments and the model."""
+    """A tree with every elementary joint, from X and B: the arguments and the model."""
     n = len(KINDS)
     X, B, M = _screws(KINDS), _poses(n), _inertias(n)
     return (X, B, M), screw.from_body_screws(X, B, M, PARENTS)
@@ -72,7 +72,7 @@ def _all_screws(m):
 
 @pytest.fixture(scope="module")
 def screws(tree):
-    """What ``_all_screws`` gives, as a function of the model and for the tree."""
+    """The function ``_all_screws``, compiled, and its values for the tree."""
     run = quick_jit(_all_screws)
     of = lambda m: jax.tree.map(np.array, run(m))  # noqa: E731
     return of, of(tree[1])
@@ -93,7 +93,7 @@ def test_screws_come_back(tree, screws):
     for i, p in enumerate(PARENTS):
         home[i] = B[i] if p < 0 else home[p] @ B[i]
     assert_close(A, home)
-    Ad = [screw.build.adjoint(C) for C in home]
+    Ad = [host.adjoint(C) for C in home]
     assert_close(Y, np.concatenate([np.atleast_2d(x) @ T.T for x, T in zip(X, Ad, strict=True)]))
     assert_close(got_M, M, rtol=1e-12)
 
@@ -109,8 +109,8 @@ def test_all_ways_of_modelling_give_the_same_robot(tree, screws):
     rows = lambda X: [X[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]  # noqa: E731
     of, (_, Y, Z, _, home, above, below, _) = screws
     assert_close(above @ np.linalg.inv(below), B)
-    # §4.4: no body frames at all; the inertias of the assembled robot in the world frame
-    Ad = [screw.build.adjoint(np.linalg.inv(C)) for C in home]
+    # §4.4: without body frames; inertias are in the world frame at q = 0.
+    Ad = [host.adjoint(np.linalg.inv(C)) for C in home]
     in_world = np.array([T.T @ G @ T for T, G in zip(Ad, M, strict=True)])
     plain = screw.from_spatial_screws(rows(Y), in_world, parents=PARENTS)
     X, _, _, B0, *_ = of(plain)
@@ -127,15 +127,15 @@ def test_all_ways_of_modelling_give_the_same_robot(tree, screws):
 
 @pytest.mark.parametrize("name", ["random_tree", "arm", "only_universal"])
 def test_product_of_exponentials_is_forward_kinematics(name):
-    """(92), (93), by body frames and by frames of choice."""
+    """(92), (93), with body frames and with selected frames."""
     m = model(name)
-    carriers = sorted(set(m.topology.frame_bodies) - {-1})  # all but those inside a joint
-    assert (len(carriers) < m.nb) == bool(m.topology.composites)
+    with_frames = sorted(set(m.topology.frame_bodies) - {-1})  # without the bodies inside a joint
+    assert (len(with_frames) < m.nb) == bool(m.topology.composites)
     # frames that are not the body frames
     turns, moves = RNG.normal(size=(2, len(m.frame_names), 3))
     moved = np.array(_placed(np.concatenate([turns, moves], axis=1)))
     m = eqx.tree_at(lambda m: (m.frame_R, m.frame_p), m, (moved[:, :3, :3], moved[:, :3, 3]))
-    last = [max(i for i, b in enumerate(m.topology.frame_bodies) if b == k) for k in carriers]
+    last = [max(i for i, b in enumerate(m.topology.frame_bodies) if b == k) for k in with_frames]
     q = random_state(m).q
 
     @quick_jit
@@ -143,7 +143,7 @@ def test_product_of_exponentials_is_forward_kinematics(name):
         placed = [rbd.frame_placement(m, q, f) for f in last]
         C = rbd.forward_kinematics(m, q)
         R, p = (jnp.stack(x) for x in zip(*placed, strict=True))
-        rows = np.array(carriers)
+        rows = np.array(with_frames)
         return (
             C,
             (C[0].at[rows].set(R), C[1].at[rows].set(p)),
@@ -183,7 +183,7 @@ def test_modern_robotics_there_and_back():
 
 
 def test_any_chain_in_the_format_of_modern_robotics():
-    """Frames at the centres of mass: the inertias are block diagonal (the notes §6.1)."""
+    """With frames at the centers of mass, inertias are block diagonal (the notes §6.1)."""
     m = model("arm")
     M, G, S = quick_jit(lambda m: screw.to_modern_robotics(m, tool="tool"))(m)
     assert M.shape == (8, 4, 4) and float(np.abs(G[:, :3, 3:]).max()) < 1e-12
@@ -236,20 +236,20 @@ def test_rounded_axes_stay_revolute(dtype, distance):
     (np.float64, 100.0, 1e-9), (np.float64, 0.5, -1e-12),
 ])  # fmt: skip
 def test_small_pitches_stay_helical(dtype, distance, pitch):
-    """A lead of half a millimeter is no rounding in float32, one of a nanometer none in float64."""
+    """Leads of half a millimeter in float32 and of a nanometer in float64 are not rounding."""
     Y, A = (x.astype(dtype) for x in _skew(20, distance, pitch))
     m = screw.from_spatial_screws(Y, _inertias(20), A)
     assert set(m.topology.kinds) == {"helical"}
-    # what rounding of the numbers given changes
+    # the effect of rounding the given numbers
     allowed = 4 * np.finfo(dtype).eps * (1 + distance)
     assert_close(m.pitch, np.full(20, pitch), atol=allowed)
 
 
 def test_far_ball_joints_in_single_precision():
-    """A ball joint 100 m away is one in float32 too."""
+    """A ball joint that is 100 m away is recognized in float32."""
     A = _poses(1)
     A[0, :3, 3] *= 100 / np.linalg.norm(A[0, :3, 3])
-    Y = np.eye(6)[:3] @ screw.build.adjoint(A[0]).T
+    Y = np.eye(6)[:3] @ host.adjoint(A[0]).T
     m = screw.from_spatial_screws([Y.astype(np.float32)], _inertias(1), A.astype(np.float32))
     assert m.topology.kinds == ("spherical",)
 
@@ -265,38 +265,38 @@ def test_joint_data_and_options_reach_the_model():
 def test_errors_say_what_to_do():
     X, B, M = _screws(("revolute", "spherical")), _poses(2), _inertias(2)
     fail = lambda match: pytest.raises(ValueError, match=match)  # noqa: E731
-    with fail(r"'joint1': a rotation needs \|ω\| = 1, got 2; rescale"):
+    with fail(r"'joint1': a rotation must have \|ω\| = 1, got 2; rescale"):
         screw.from_body_screws([2 * X[0], X[1]], B, M)
-    with fail(r"a translation needs \|v\| = 1"):
+    with fail(r"a translation must have \|v\| = 1"):
         screw.from_body_screws([[0, 0, 0, 0, 0, 2.0], X[1]], B, M)
-    with fail("needs 1, 3 or 6 rows, got 2"):
+    with fail("it must have 1, 3 or 6 rows, got 2"):
         screw.from_body_screws([X[0], X[1][:2]], B, M)
-    with fail("3 rows are not those of a spherical joint"):
+    with fail("3 rows are not a spherical joint"):
         screw.from_body_screws([X[0], X[1][::-1]], B, M)
-    with fail(r"inertia of 'link2' is not of the form"):
+    with fail(r"inertia of 'link2' does not have the form"):
         screw.from_body_screws(X, B, [M[0], M[1] + np.diag([0.0, 0, 0, 1, 0, 0])])
-    with fail("parents .* must come before"):
+    with fail("parents .*: every parent must come before"):
         screw.from_body_screws(X, B, M, [1, -1])
-    with fail("B: needs 2 finite matrices 4 × 4, one a body, got shape"):
+    with fail("B must be 2 finite matrices 4 × 4, one for each body; got shape"):
         screw.from_body_screws(X, B[:1], M)
-    with fail("A: needs 2 finite matrices"):
+    with fail("A must be 2 finite matrices"):
         screw.from_spatial_screws(X, M, B[:1])
     for bad in (np.diag([2.0, 2, 2, 1]), np.diag([1.0, 1, -1, 1]), np.ones((4, 4))):
-        with fail("B: number 1 is no rigid motion"):
+        with fail("B: matrix 1 is not a rigid motion"):
             screw.from_body_screws(X, [B[0], bad], M)
-        with fail("tool: number 0 is no rigid motion"):
+        with fail("tool: matrix 0 is not a rigid motion"):
             screw.from_body_screws(X, B, M, tool=bad)
-        with fail("S_child: number 0 is no rigid motion"):
+        with fail("S_child: matrix 0 is not a rigid motion"):
             screw.from_joint_screws(X, B, [bad, B[1]], M)
-    with fail("S_parent: needs 2 finite matrices"):
+    with fail("S_parent must be 2 finite matrices"):
         screw.from_joint_screws(X, B[:1], B, M)
-    with fail("inertia: needs 2 finite matrices 6 × 6"):
+    with fail("inertia must be 2 finite matrices 6 × 6"):
         screw.from_body_screws(X, B, np.zeros((2, 3, 3)))
     with fail("link 'link2' has mass -1.0"):
         screw.from_body_screws(X, B, [M[0], np.diag([1.0, 1, 1, -1, -1, -1])])
-    with fail("parents has 1 entries for 2 screws"):
+    with fail("parents has 1 entries, but there are screws of 2 joints"):
         screw.from_spatial_screws(X, M, B, [-1])
-    with fail("parents .* must come before"):
+    with fail("parents .*: every parent must come before"):
         screw.from_spatial_screws(X, M, B, [1, -1])
     with fail("joint_data has 1 entries for 2 screws"):
         screw.from_body_screws(X, B, M, joint_data=[{}])
@@ -305,5 +305,5 @@ def test_errors_say_what_to_do():
     with fail("needs n = 1 matrices"):
         screw.from_modern_robotics(B, M, X[0][:, None])
     m = screw.from_body_screws(X, B, M)
-    with fail(r"frames must be one on each of the 2 bodies that carry a frame.*\[0, 0\]"):
+    with fail(r"frames must name one frame on each of the 2 bodies with frames.*\[0, 0\]"):
         screw.body_screws(m, ["link1", "link1"])

@@ -25,7 +25,7 @@ robots = pytest.mark.parametrize("name", NAMES)
 
 @cache
 def robot(name: str) -> rbd.Model:
-    """A sample under a gravity that no axis is aligned with."""
+    """A sample robot with gravity that is not aligned with any axis."""
     return eqx.tree_at(lambda m: m.gravity, model(name), jnp.array([1.3, -3.1, -8.7]))
 
 
@@ -33,7 +33,7 @@ PAIRS = {"body_fixed": "local", "spatial": "world", "hybrid": "local_world_align
 
 
 def _body_frames(m: rbd.Model) -> list[int]:
-    """The frames of the first and the last body that have one of their own name."""
+    """The frames of the first and the last body that have a frame of their own name."""
     frames = [m.frame_names.index(n) for n in m.body_names if n in m.frame_names]
     return [frames[0], frames[-1]]
 
@@ -49,7 +49,7 @@ def _twist_of(C, dC, kind: str):
 
 
 def _all_of(m, s, j):
-    """Values at a state of motion, and their rates along it."""
+    """Values at a state of motion, and their time derivatives."""
 
     def moving(q, v, a):
         values = {}
@@ -101,7 +101,7 @@ def test_body_fixed_twists_are_those_of_the_poses(name):
 @every
 @robots
 def test_jacobians_and_rates(name, kind):
-    """(101)–(102): V = J q̇; accelerations and jerks are the rates of what comes before."""
+    """(101)–(102): V = J q̇. Accelerations are rates of twists, and jerks of accelerations."""
     _, s, x, dx, *_ = facts(name)
     x, dx = x[kind], dx[kind]
     assert_close(np.einsum("sbcn,sn->sbc", x["J"], s.v), x["V"], atol=1e-11)
@@ -124,7 +124,7 @@ def test_explicit_sums_are_the_recursions(name, kind):
 @every
 @robots
 def test_conversions_of_twists(name, kind):
-    """(98)–(100), from each representation to each other."""
+    """(98)–(100), between all pairs of representations."""
     x = facts(name)[2]
     for target in KINDS:
         assert_close(x[kind]["to"][target], x[target]["V"], atol=1e-11)
@@ -176,7 +176,7 @@ def _shapes(m: rbd.Model, kind: str) -> None:
 @every
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_shapes_and_dtypes(kind, dtype):
-    """Also of a robot that cannot move and of one body; traced only, in both precisions."""
+    """Also for a robot that cannot move and for one body, by tracing, in both precisions."""
     one = rbd.samples.random_tree(5, kinds=("free",))
     for m in (robot("random_tree"), one, _still()):
         _shapes(cast(m, dtype), kind)
@@ -184,7 +184,7 @@ def test_shapes_and_dtypes(kind, dtype):
 
 @pytest.mark.slow
 def test_derivatives_of_the_recursions_are_those_of_rnea():
-    """Gradients by state and model agree, at zero velocity and at unnormalised quaternions too."""
+    """Gradients by state and model agree, also at zero velocity and unnormalized quaternions."""
     m = rbd.samples.random_tree(2, kinds=("revolute", "spherical"))
     s = random_state(m)
     still = s._replace(v=jnp.zeros_like(s.v), q=1.1 * s.q)

@@ -31,8 +31,8 @@ def _close(x, y, tolerance=1e-11):
 def test_second_derivatives_equal_twice_differentiated_raw_algorithm(case, which):
     model, q, v, u, lam, f_ext = case
     raw = {"inverse": rbd.rnea, "forward": rbd.aba}[which]
-    tensors = getattr(rbd, f"{which}_dynamics_second_derivatives")
-    contracted = getattr(rbd, f"{which}_dynamics_hessian")
+    tensors = getattr(rbd.derivatives, f"{which}_dynamics_second_derivatives")
+    contracted = getattr(rbd.derivatives, f"{which}_dynamics_hessian")
 
     @jax.jit
     def run(model, q, v, u):
@@ -70,7 +70,9 @@ def test_mass_matrix_derivative_equals_autodiff(case):
         def chart(d):
             return rbd.crba(model, rbd.integrate(model, q, d))
 
-        return rbd.mass_matrix_derivative(model, q), jax.jacfwd(chart)(jnp.zeros_like(v))
+        return rbd.derivatives.mass_matrix_derivative(model, q), jax.jacfwd(chart)(
+            jnp.zeros_like(v)
+        )
 
     _close(*run(model, q))
 
@@ -130,7 +132,7 @@ def test_explicit_derivatives_can_be_differentiated(case, which):
 
     def explicit(m, q, v, tau):
         if which == "step":
-            blocks = rbd.step_derivatives(m, q, v, tau, dt, f_ext=f_ext)
+            blocks = rbd.simulate.step_derivatives(m, q, v, tau, dt, f_ext=f_ext)
         else:
             blocks = rbd.forward_dynamics_derivatives(m, q, v, tau, f_ext, method=which)
         return jnp.concatenate(blocks, axis=1)
@@ -165,7 +167,7 @@ def test_explicit_derivatives_can_be_differentiated(case, which):
 def test_float32_and_zero_dof_models():
     model = helpers.cast(rbd.samples.arm(), jnp.float32)
     q = jnp.linspace(0, 1, 7, dtype=jnp.float32)
-    for x in jax.jit(rbd.inverse_dynamics_second_derivatives)(model, q, q, q):
+    for x in jax.jit(rbd.derivatives.inverse_dynamics_second_derivatives)(model, q, q, q):
         assert x.dtype == jnp.float32
         assert bool(jnp.isfinite(x).all())
     base = rbd.LinkSpec("base", 1.0)
@@ -173,7 +175,7 @@ def test_float32_and_zero_dof_models():
     none = jnp.zeros((0,))
     found = jax.jit(
         lambda m, x: (
-            rbd.mass_matrix_derivative(m, x),
+            rbd.derivatives.mass_matrix_derivative(m, x),
             rbd.coriolis_matrix(m, x, x),
             rbd.forward_dynamics_derivatives(m, x, x, x)[2],
         )

@@ -20,8 +20,8 @@ import rbd_jax as rbd
 from rbd_jax import samples
 from rbd_jax.algorithms import ground
 from rbd_jax.algorithms.gravity import base_acceleration
-from rbd_jax.algorithms.tree import of_bodies
-from rbd_jax.model._topology import NV
+from rbd_jax.algorithms.tree import per_dof
+from rbd_jax.model.topology import NV
 from rbd_jax.spatial import inertia
 from rbd_jax.spatial.motion import cross_twist, cross_wrench
 
@@ -48,7 +48,7 @@ def left_sides(m, s, f, u):
         return {
             "J1": S,
             "J2": cross_wrench(vb, f),
-            "J3": jnp.sum(S * of_bodies(m.topology, f), axis=-1, keepdims=True),
+            "J3": jnp.sum(S * per_dof(m.topology, f), axis=-1, keepdims=True),
             "J4": inertia.apply(I, u),
             "J5": inertia.apply(I, vb),
             "J6": xi,
@@ -71,10 +71,10 @@ def right_sides(m, s, f, u):
     def above(x):
         """The row of the parent λ(j), zero for the world."""
         rows = jnp.concatenate([x, jnp.zeros_like(x[:1])])[topology.tree.parent_rows]
-        return of_bodies(topology, rows)[None]
+        return per_dof(topology, rows)[None]
 
     v_up, xi_up, gamma_up = above(v), above(xi), above(gamma)
-    vj, Sj, Si, fi = of_bodies(topology, v)[None], S[None], S[:, None], of_bodies(topology, f)
+    vj, Sj, Si, fi = per_dof(topology, v)[None], S[None], S[:, None], per_dof(topology, f)
     dS, dPsi = cross_twist(vj, Sj), cross_twist(v_up, Sj)  # Algorithm 1, lines 5 and 6
     I, v, xi, gamma, f, u, fi = (x[:, None] for x in (I, v, xi, gamma, f, u, fi))
     return {

@@ -12,7 +12,7 @@ from scipy.spatial.transform import Rotation
 from support.helpers import Compiled, assert_close, cast, central_difference, jit
 
 from rbd_jax import spatial
-from rbd_jax.spatial import _small
+from rbd_jax.spatial import _series as scalar_series
 
 so3, se3, motion, inertia = map(
     Compiled, (spatial.so3, spatial.se3, spatial.motion, spatial.inertia)
@@ -20,7 +20,7 @@ so3, se3, motion, inertia = map(
 
 EPS = np.finfo(float).eps
 SMALL = (0.0, 1e-12, 1e-9, 1e-8, 1e-6, 1e-4, 1e-3)
-# 0.4027 and 1 are where the functions of _small switch; π/2 and 2π/3 are ties in quat_from_matrix
+# 0.4027 and 1 are where the functions of _series switch; π/2 and 2π/3 are ties in quat_from_matrix
 MIDDLE = (0.1, 0.4027, 0.403, 1 - 1e-9, 1.0, 1 + 1e-9, pi / 2, 2.0, 2 * pi / 3, 3.0)
 NEAR_PI = (pi - 1e-3, pi - 1e-6, pi - 1e-9)
 ANGLES = (*SMALL, *MIDDLE, *NEAR_PI, pi)
@@ -132,7 +132,7 @@ SMALL_FUNCTIONS = {
 
 @pytest.mark.parametrize("name", SMALL_FUNCTIONS)
 def test_small_functions_and_two_derivatives_are_exact(name):
-    f = getattr(_small, name)
+    f = getattr(scalar_series, name)
     xs = np.array([t * t for t in ANGLES])
     expected = np.array([SMALL_FUNCTIONS[name](x) for x in xs]).T
     forms = [f, jax.grad(f), jax.grad(jax.grad(f))], [f, jax.jacfwd(f), jax.jacfwd(jax.jacfwd(f))]

@@ -32,7 +32,7 @@ def _motion(name):
 
 
 def _nested(m, q, v, rates, f_ext, order):
-    """``dᵏτ/dtᵏ``: each derivative is one along ``(q̇, v̇, …)``; plain autodiff of raw RNEA."""
+    """``dᵏτ/dtᵏ`` by plain autodiff of raw RNEA. Each derivative is along ``(q̇, v̇, …)``."""
 
     def along(f):
         def rate(q, *motion):
@@ -122,9 +122,9 @@ def test_wrong_arguments():
         screw.inverse_dynamics_rates(m, s.q, s.v, rates, representation="spatial")
     ball = samples.random_tree(0, kinds=("spherical",))
     x = jnp.zeros(3)
-    with pytest.raises(ValueError, match="a spring needs joints whose q has the length of v"):
+    with pytest.raises(ValueError, match="springs act on joints without quaternions"):
         screw.series_elastic_feedforward(ball, rbd.neutral(ball), x, jnp.zeros((3, 3)), x, x)
-    plain = inspect.unwrap(screw.series_elastic_feedforward)  # else the annotations come first
+    plain = inspect.unwrap(screw.series_elastic_feedforward)  # without the check of annotations
     with pytest.raises(
         ValueError, match=r"rates has shape \(2, 2\), expected \(3, nv\) = \(3, 2\)"
     ):
@@ -132,7 +132,7 @@ def test_wrong_arguments():
 
 
 def test_series_elastic_arm_follows_its_flat_output():
-    """Motors driven by the feedforward alone move the links along the planned motion."""
+    """Motors under the feedforward alone move the links along the planned motion."""
     m = samples.chain(3)
     K, B = jnp.array([300.0, 250.0, 120.0]), jnp.array([0.1, 0.08, 0.05])
     planned = lambda t: 0.5 * jnp.sin(jnp.array([1.0, 1.7, 2.3]) * t + jnp.array([0.2, 0.5, 1.0]))  # noqa: E731
@@ -175,7 +175,7 @@ def test_series_elastic_arm_follows_its_flat_output():
 
 
 def test_series_elastic_feedback_makes_deviations_linear():
-    """Each joint's error obeys its own equation of fourth order, whatever the others do."""
+    """Each joint's error obeys its own equation of fourth order, independent of the others."""
     m = samples.chain(3)
     K, B = jnp.array([300.0, 250.0, 120.0]), jnp.array([0.1, 0.08, 0.05])
     poles = jnp.array([8.0, 10.0, 12.0])  # (s + pole)⁴
@@ -230,7 +230,7 @@ def test_series_elastic_feedback_refuses_what_it_cannot_do():
     ball, x = samples.random_tree(0, kinds=("spherical",)), jnp.zeros(3)
     plain = inspect.unwrap(screw.series_elastic_feedback)
     five, four = jnp.zeros((5, 3)), jnp.zeros((4, 1))
-    with pytest.raises(ValueError, match="feedback: a spring needs joints whose q has the length"):
+    with pytest.raises(ValueError, match="feedback: springs act on joints without quaternions"):
         plain(ball, rbd.neutral(ball), x, x, x, five, four, x, x)
     with pytest.raises(ValueError, match=r"reference has shape \(4, 3\), expected \(5, nv\)"):
         plain(samples.chain(3), x, x, x, x, five[:4], four, x, x)

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
+from rbd_jax.io import example_robot, example_robots, load_urdf, read_urdf
 from rbd_jax.io._build import collect_bodies
 from rbd_jax.io._diagnose import diagnose
-from rbd_jax.io._load import load_urdf
-from rbd_jax.io._robots import example_robot, example_robots
 from rbd_jax.io._singular import mass_matrix, singular_joints
-from rbd_jax.io._urdf import read_urdf, rotation_of_rpy
-from rbd_jax.model._mimic import mimic_map
+from rbd_jax.model import mimic_map
+from rbd_jax.spatial.host import rotation_of_rpy
 
 EMPTY = {"ur3": "it has no links"}  # a xacro that was expanded to nothing
 SINGULAR = {"romeo": 24, "romeo_laas_small": 2}  # massless fingers and grippers
@@ -74,7 +73,7 @@ def test_reads_what_is_written():
     assert (j["j2"].lower, j["j2"].effort, j["j2"].velocity) == (None, 5, None)
     assert (j["j3"].lower, j["j3"].upper) == (0, 1)  # the specification's default
     np.testing.assert_array_equal(j["j3"].axis, [1, 0, 0])
-    assert j["j3"].mimic == rbd.MimicSpec("j1", -2.0, 0.1)
+    assert j["j3"].mimic == rbd.model.MimicSpec("j1", -2.0, 0.1)
 
 
 def test_rpy_turns_about_fixed_axes():
@@ -104,8 +103,14 @@ def test_example_robots():
         return
     assert len(ROBOTS) >= 69
     assert example_robot("hyq_no_sensors").is_file()
-    with pytest.raises(FileNotFoundError, match="no example robot 'no'; there are: "):
-        example_robot("no")
+    assert example_robot("talos") == ROBOTS["talos_full_v2"]
+    assert example_robot("hyq") == ROBOTS["hyq_no_sensors"]
+    assert example_robot("panda") == ROBOTS["panda"]
+    assert example_robot("talos_le").stem == "talos_left_arm"
+    with pytest.raises(KeyError, match="no example robot 'tallos'; nearest .*talos"):
+        example_robot("tallos")
+    with pytest.raises(KeyError, match="no example robot ''; nearest or first"):
+        example_robot("")
     for name, reason in EMPTY.items():
         with pytest.raises(rbd.RobotDescriptionError, match=reason):
             load_urdf(ROBOTS[name])
@@ -173,7 +178,9 @@ def _chain(*mimics, kinds=("revolute",) * 4):
 
 def test_mimic_chain():
     """j1 follows j2, which comes later and follows j3."""
-    model = _chain(("j1", rbd.MimicSpec("j2", 2.0, 0.1)), ("j2", rbd.MimicSpec("j3", -3.0, 0.2)))
+    model = _chain(
+        ("j1", rbd.model.MimicSpec("j2", 2.0, 0.1)), ("j2", rbd.model.MimicSpec("j3", -3.0, 0.2))
+    )
     constraint = mimic_map(model)
     assert constraint.joint_names == ("j0", "j3")
     q = constraint.expand_q(jnp.array([0.5, 1.0]))
@@ -193,7 +200,7 @@ def test_mimic_chain():
     ],
 )
 def test_mimic_errors(target, kinds, message):
-    rules = [("j1", rbd.MimicSpec(target)), ("j2", rbd.MimicSpec("j1"))]
+    rules = [("j1", rbd.model.MimicSpec(target)), ("j2", rbd.model.MimicSpec("j1"))]
     model = _chain(*rules[: 2 if target == "j2" else 1], kinds=(*("revolute",) * 3, kinds))
     with pytest.raises(rbd.RobotDescriptionError, match=message):
         mimic_map(model)

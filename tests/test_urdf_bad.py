@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax.io._load import load_urdf
+from rbd_jax.io import load_urdf
 from rbd_jax.io._urdf import read_urdf
 
 INERTIAL = (

@@ -5,13 +5,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model, Topology
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import shift
 from . import ground
-from .tree import ancestor_matrices, of_bodies, subtree_sum_about
+from .tree import ancestor_matrices, per_dof, subtree_sum_about
 
 
 @checked
@@ -19,9 +19,9 @@ from .tree import ancestor_matrices, of_bodies, subtree_sum_about
 def crba(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """The mass matrix M(q), symmetric, with the armature on its diagonal (kg m², kg m, kg).
 
-    Source: Singh, Algorithm 1, line 13: ``t1 = I^C S`` and ``M = t1ᵀ S`` on ancestors, with the
-    world's axes about the origin of each body. Cost: O(n d). Raw: derivatives are those of
-    autodiff.
+    Source: Singh, Algorithm 1, line 13: ``t1 = I^C S``, and ``M_ij = t1_iᵀ S_j`` for every j at or
+    above i. Here all are in the world's axes about the origin of body i. Cost: O(n d). Its
+    derivatives are those of autodiff.
     """
     g = ground.pose(model, q)
     return composite_mass_matrix(model.topology, g.p, g.S_own, g.I_own, model.armature)
@@ -42,19 +42,19 @@ def composite_mass_matrix(
     I: Float[Array, "nb 10"],
     armature: Float[Array, " nv"],
 ) -> Float[Array, "nv nv"]:
-    """``M_ij = t1_iᵀ S_j`` for j at or above i, mirrored, of S and I about the bodies' origins p.
+    """``M_ij = t1_iᵀ S_j`` for j at or above i, and mirrored. S and I are about the origins p.
 
-    They stay there, and S_j is measured at the origin of body i: about the root a finger's inertia
-    would be a small difference of large numbers, and M⁻¹ in single precision right to three or
-    four digits instead of six or seven.
+    S_j is measured at the origin of body i. About the root, the inertia of a finger would be a
+    small difference of large numbers, and M⁻¹ in single precision would have three or four correct
+    digits instead of six or seven.
     """
-    IC = of_bodies(topology, subtree_sum_about(topology.tree, inertia.translate, p, I))
+    IC = per_dof(topology, subtree_sum_about(topology.tree, inertia.translate, p, I))
 
     def entry(i: _Row, j: _Row):
         M = jnp.sum(i.t1 * shift(j.p - i.p, j.S))
         return ((M, M),)
 
-    rows = _Row(of_bodies(topology, p), S, inertia.apply(IC, S))
+    rows = _Row(per_dof(topology, p), S, inertia.apply(IC, S))
     (M,) = ancestor_matrices(topology.dof_tree.ancestor_mask, entry, rows)
     return M + jnp.diag(armature)
 

@@ -1,14 +1,15 @@
-"""Energies, centre of mass and momentum of the whole robot. Source: Kim (15), (23)."""
+"""Energies, center of mass and momentum of the whole robot. Source: Kim (15), (23)."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.motion import wrench_to_parent
 from .kinematics import body_velocities, forward_kinematics
+from .springs import spring_energy
 
 
 @checked
@@ -16,7 +17,10 @@ from .kinematics import body_velocities, forward_kinematics
 def kinetic_energy(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, ""]:
-    """``½ Σ Vᵀ I V`` plus that of the rotors: ``½ vᵀ M v`` (J). Source: Kim (15)."""
+    """``½ vᵀ M v``, the kinetic energy of bodies and rotors (J). Derivatives are those of autodiff.
+
+    Source: Kim (15), ``½ Σ Vᵀ I V``.
+    """
     V = body_velocities(model, q, v)
     return 0.5 * (jnp.sum(V * inertia.apply(model.inertia, V)) + jnp.sum(model.armature * v * v))
 
@@ -24,21 +28,28 @@ def kinetic_energy(
 @checked
 @lanes
 def potential_energy(model: Model, q: Float[Array, " nq"]) -> Float[Array, ""]:
-    """``−Σ m gᵀ c``, zero with every centre of mass at the world's origin (J)."""
-    return -so3.dot(model.gravity, _first_moment(model, q))
+    """``−Σ m gᵀ c``, zero with every center of mass at the world's origin, and the springs' (J).
+
+    Source: Kim, footnote 6, for the sign of gravity. Derivatives are those of autodiff.
+    """
+    energy = -so3.dot(model.gravity, _first_moment(model, q))
+    return energy if model.stiffness is None else energy + spring_energy(model, q)
 
 
 @checked
 @lanes
 def total_mass(model: Model) -> Float[Array, ""]:
-    """Mass of all moving bodies (kg)."""
+    """Mass of all moving bodies (kg). Derivatives are those of autodiff."""
     return jnp.sum(inertia.mass(model.inertia))
 
 
 @checked
 @lanes
 def center_of_mass(model: Model, q: Float[Array, " nq"]) -> Float[Array, "3"]:
-    """Centre of mass of all moving bodies in the world frame (m); NaN for a massless robot."""
+    """Center of mass of all moving bodies in the world frame (m); NaN for a massless robot.
+
+    Derivatives are those of autodiff.
+    """
     return _first_moment(model, q) / total_mass(model)
 
 
@@ -53,9 +64,10 @@ def _first_moment(model: Model, q: Array) -> Float[Array, "3"]:
 def centroidal_momentum(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "6"]:
-    """Momentum (angular about the centre of mass, linear) in world axes (N m s, N s).
+    """Momentum (angular about the center of mass, linear) in world axes (N m s, N s).
 
-    Source: Kim (23)–(24), momenta of the bodies summed at the centre of mass.
+    Source: Kim (23)–(24), momenta of the bodies summed at the center of mass. Derivatives are those
+    of autodiff.
     """
     R, p = forward_kinematics(model, q)
     L = inertia.apply(model.inertia, body_velocities(model, q, v))

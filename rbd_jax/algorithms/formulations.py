@@ -1,7 +1,7 @@
-"""Which form of an algorithm is taken where: one table, and nothing else decides by speed.
+"""Which form of an algorithm runs where. This table alone decides by speed.
 
-All forms give the same results but for rounding. The numbers behind each row are those of
-``python -m benchmarks formulations`` and ``kernels``, in ``benchmarks/results``.
+All forms give the same results up to rounding. The benchmarks ``python -m benchmarks formulations``
+and ``kernels`` measure each row; their numbers are in ``benchmarks/results``.
 """
 
 from collections.abc import Iterator
@@ -18,27 +18,27 @@ class Formulation(NamedTuple):
     """How passes over a tree are done, and how the mass matrix is inverted."""
 
     recursions: Literal["bodies", "levels"]
-    """Passes from root to leaves and back: a body at a time, or all bodies of a depth at once."""
+    """Passes from the root to the leaves and back: one body at a time, or one depth at a time."""
     products: Literal["bodies", "doubling"]
-    """Associative products along each branch: a body at a time, or by pointer doubling."""
+    """Associative products along each branch: one body at a time, or by pointer doubling."""
     sums: Literal["bodies", "doubling", "mask"]
-    """Sums over ancestors or subtrees; ``"mask"``: a product with the 0/1 matrix of ancestors."""
+    """Sums over ancestors or subtrees; ``"mask"`` is a product with the 0/1 matrix of ancestors."""
     pairs: Literal["ancestors", "mask"]
-    """Matrices that couple a node with its ancestors: only such pairs, or all pairs and a mask."""
+    """Matrices that couple a node with its ancestors: such pairs alone, or all pairs and a mask."""
     inverse: int
     """The largest number of degrees of freedom for which M⁻¹ gives forward dynamics."""
     depth: int
-    """The same of degrees of freedom in a row; M⁻¹ of longer chains loses digits."""
+    """The same for degrees of freedom in a row: M⁻¹ of longer chains loses digits."""
     columns: int
-    """Columns of a matrix that are solved for at once, at most: few stay in cache and registers."""
+    """The most columns of a matrix that are solved for at once: few stay in cache and registers."""
 
 
 FORMULATIONS = {
-    # compiled to lanes, a recursion is the least work and the most accurate form
+    # compiled to lanes, recursions are the least work and the most accurate form
     "lanes": Formulation("bodies", "bodies", "bodies", "ancestors", 0, 0, 16),
     # XLA on a CPU: a short loop is cheap, many small operations in it are not
     "xla": Formulation("bodies", "bodies", "mask", "mask", 24, 12, 1024),
-    # a step of a loop is some ten kernels of an accelerator; counted, not measured
+    # one step of a loop is about ten kernels of an accelerator; counted, not measured
     "accelerator": Formulation("levels", "doubling", "mask", "mask", 64, 24, 1024),
 }
 
@@ -49,8 +49,9 @@ def current() -> Formulation:
     """The formulation of the program that is being traced."""
     name = _forced.get()
     if name is None:
-        cpu = jax.default_backend() == "cpu"
-        name = ("lanes" if enabled() else "xla") if cpu else "accelerator"
+        backend = jax.default_backend()
+        elsewhere = "xla" if backend == "cpu" else "accelerator"
+        name = "lanes" if enabled(backend) else elsewhere
     return FORMULATIONS[name]
 
 

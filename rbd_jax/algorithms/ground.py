@@ -1,9 +1,9 @@
-"""All spatial quantities of a robot in ground coordinates, centred on the root body.
+"""All spatial quantities of a robot in ground coordinates, centered on the root body.
 
-Ground coordinates make sums along the tree plain additions (Singh, §IV; Müller, spatial twists).
-Their axes are the world's; the origin is the origin of the root body of each tree (in the world,
-for a body hinged to it, the placement of that body), so that single precision does not suffer
-far from the world's origin. Dynamics does not depend on the choice.
+In ground coordinates, sums along the tree are plain additions (Singh, §IV; Müller, spatial
+twists). Their axes are the world's. Their origin is the origin of the root body of each tree, so
+that single precision does not suffer far from the world's origin. Dynamics does not depend on this
+choice.
 """
 
 from typing import NamedTuple
@@ -15,13 +15,13 @@ from ..model import Model, Topology, joint_placements, motion_subspace
 from ..spatial import inertia, se3, so3
 from ..spatial.motion import cross_twist, shift, turn, wrench_to_parent
 from .gravity import base_acceleration
-from .tree import ancestor_product, ancestor_sum, of_bodies, subtree_sum, sum_dofs
+from .tree import ancestor_product, ancestor_sum, per_dof, subtree_sum, sum_dofs
 
 
-class Pose(NamedTuple):
-    """Where everything is: body poses, motion subspaces and inertias, in ground coordinates.
+class Placed(NamedTuple):
+    """A robot at a configuration: poses, motion subspaces and inertias, in ground coordinates.
 
-    ``S_own``, ``I_own``: the same with the world's axes about the origin of each body (Müller's
+    ``S_own`` and ``I_own`` have the same axes but are about the origin of each body (Müller's
     hybrid form), where light links far from the root lose no digits.
     """
 
@@ -34,11 +34,11 @@ class Pose(NamedTuple):
 
 
 class Motion(NamedTuple):
-    """How it moves and what that takes, in ground coordinates.
+    """Velocities, accelerations and wrenches of a moving robot, in ground coordinates.
 
-    ``v``, ``a``: twist and acceleration (gravity included) of each body; ``f``: wrench that the
-    body takes, external wrench deducted; ``F``: the same for its whole subtree, the wrench
-    through its joint.
+    ``v`` and ``a`` are the twist and the acceleration (gravity included) of each body. ``f`` is the
+    wrench that accelerates the body, less the external wrench. ``F`` is the sum of f over the
+    subtree, the wrench through the body's joint.
     """
 
     v: Float[Array, "nb 6"]
@@ -47,7 +47,7 @@ class Motion(NamedTuple):
     F: Float[Array, "nb 6"]
 
 
-def centred_poses(model: Model, q: Float[Array, " nq"]) -> se3.Pose:
+def centered_poses(model: Model, q: Float[Array, " nq"]) -> se3.Pose:
     """Body poses with world axes and the origin at the root body of each tree."""
     tree = model.topology.tree
     R, p = joint_placements(model, q)
@@ -55,18 +55,18 @@ def centred_poses(model: Model, q: Float[Array, " nq"]) -> se3.Pose:
     return ancestor_product(tree, se3.compose, (R, p), se3.identity(p.dtype))
 
 
-def pose(model: Model, q: Float[Array, " nq"]) -> Pose:
-    """Poses, S and inertias in ground coordinates."""
-    R, p = centred_poses(model, q)
+def pose(model: Model, q: Float[Array, " nq"]) -> Placed:
+    """Poses, motion subspaces and inertias in ground coordinates."""
+    R, p = centered_poses(model, q)
     return at_pose(model, R, p)
 
 
-def at_pose(model: Model, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"]) -> Pose:
-    """S and inertias in ground coordinates for given centred poses."""
+def at_pose(model: Model, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"]) -> Placed:
+    """The same for known poses in ground coordinates."""
     topology = model.topology
-    S_own = turn(of_bodies(topology, R), motion_subspace(model))
+    S_own = turn(per_dof(topology, R), motion_subspace(model))
     I_own = inertia.rotate(R, model.inertia)
-    return Pose(R, p, *about_root(topology, p, S_own, I_own), S_own, I_own)
+    return Placed(R, p, *about_root(topology, p, S_own, I_own), S_own, I_own)
 
 
 def about_root(
@@ -75,13 +75,13 @@ def about_root(
     S_own: Float[Array, "nv 6"],
     I_own: Float[Array, "nb 10"],
 ) -> tuple[Float[Array, "nv 6"], Float[Array, "nb 10"]]:
-    """S and I in ground coordinates of those about the origins p of the bodies."""
-    return shift(of_bodies(topology, p), S_own), inertia.translate(p, I_own)
+    """S and I in ground coordinates, from S and I about the origins p of the bodies."""
+    return shift(per_dof(topology, p), S_own), inertia.translate(p, I_own)
 
 
 def motion(
     model: Model,
-    g: Pose,
+    g: Placed,
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None,
@@ -98,11 +98,11 @@ def motion(
     return Motion(vb, ab, f, subtree_sum(topology.tree, f))
 
 
-def _body_wrenches(model: Model, g: Pose, v: Array, a: Array) -> Float[Array, "nb 6"]:
+def _body_wrenches(model: Model, g: Placed, v: Array, a: Array) -> Float[Array, "nb 6"]:
     """``I a + v ×* I v`` of every body, from its inertia in its own frame.
 
     Source: Müller (53), the Newton–Euler equations in hybrid form, shifted to the ground's origin.
-    They cost less than taking ten inertial parameters of every body to ground coordinates first.
+    This costs less than first taking the ten inertial parameters of every body to the ground.
     """
     m, mc, J = model.inertia[:, :1], model.inertia[:, 1:4], inertia.rotational(model.inertia)
     w, dw = v[:, :3], a[:, :3]
@@ -116,7 +116,7 @@ def _body_wrenches(model: Model, g: Pose, v: Array, a: Array) -> Float[Array, "n
     return jnp.concatenate([n, f], axis=-1)
 
 
-def torque(model: Model, g: Pose, m: Motion, v: Array, a: Array) -> Float[Array, " nv"]:
+def torque(model: Model, g: Placed, m: Motion, v: Array, a: Array) -> Float[Array, " nv"]:
     """``τ = Sᵀ F`` with rotor inertia and damping."""
-    tau = jnp.sum(g.S * of_bodies(model.topology, m.F), axis=-1)
+    tau = jnp.sum(g.S * per_dof(model.topology, m.F), axis=-1)
     return tau + model.armature * a + model.damping * v

@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model, motion_subspace, rate_from_velocity
+from ..model.arguments import checked
 from ..spatial import se3, so3
 from ..spatial.motion import to_parent
 from .kinematics import forward_kinematics, frame_in_body
-from .tree import of_bodies
+from .tree import per_dof
 
 Reference = Literal["local", "world", "local_world_aligned"]
 _REFERENCES = ("local", "world", "local_world_aligned")
@@ -29,18 +29,20 @@ _REFERENCES = ("local", "world", "local_world_aligned")
 def jacobian(
     model: Model, q: Float[Array, " nq"], frame: str | int, reference: Reference = "local"
 ) -> Float[Array, "6 nv"]:
-    """The geometric Jacobian J of a frame: twist ``(ω, v) = J v`` in the given reference.
+    """The geometric Jacobian J of a frame: twist ``(ω, v) = J v`` in one of three references.
 
-    Source: Müller (103) body-fixed, (104) spatial, (105) hybrid; columns are ``Ad S``.
+    Source: Müller (103) body-fixed, (104) spatial, (105) hybrid; the columns are ``Ad S``.
+    Derivatives are those of autodiff.
 
     Args:
         model: the robot.
         q: configuration.
-        frame: name (or number) of a frame.
+        frame: name of a frame, or its number in ``model.frame_names``.
         reference: ``"local"``, ``"world"`` or ``"local_world_aligned"``, see the module.
 
     Raises:
-        KeyError: for an unknown frame. ValueError: for an unknown reference.
+        KeyError: for an unknown frame name. IndexError: for a number that no frame has.
+        ValueError: for an unknown reference.
     """
     if reference not in _REFERENCES:
         raise ValueError(f"jacobian: reference must be one of {_REFERENCES}, got {reference!r}")
@@ -51,13 +53,13 @@ def jacobian(
     R, p = forward_kinematics(model, q)
     R_wf, p_wf = se3.compose((R[body], p[body]), local)
     origin = jnp.zeros_like(p_wf) if reference == "world" else p_wf
-    T = of_bodies(topology, R), of_bodies(topology, p - origin[None])
+    T = per_dof(topology, R), per_dof(topology, p - origin[None])
     J = to_parent(T, motion_subspace(model))
     if reference == "local":
         J = jnp.concatenate(
             [so3.rotate_inverse(R_wf[None], x) for x in (J[:, :3], J[:, 3:])], axis=-1
         )
-    moves = of_bodies(topology, jnp.asarray(topology.tree.ancestor_mask[body])[:, None])
+    moves = per_dof(topology, jnp.asarray(topology.tree.ancestor_mask[body])[:, None])
     return jnp.where(moves, J, 0).T
 
 
@@ -72,7 +74,8 @@ def jacobian_time_derivative(
 ) -> Float[Array, "6 nv"]:
     """``J̇``, the rate of the components of :func:`jacobian` along the motion ``v``.
 
-    Arguments and errors as :func:`jacobian`; computed as one forward-mode derivative.
+    Source: one forward-mode derivative of Müller (103)–(105). Arguments and errors are those of
+    :func:`jacobian`. Derivatives are those of autodiff.
     """
     rate = rate_from_velocity(model, q, v)
     return jax.jvp(lambda x: jacobian(model, x, frame, reference), (q,), (rate,))[1]
@@ -87,7 +90,10 @@ def frame_velocity(
     frame: str | int,
     reference: Reference = "local",
 ) -> Float[Array, "6"]:
-    """Twist ``(ω, v)`` of a frame in the given reference (rad/s, m/s). See :func:`jacobian`."""
+    """Twist ``(ω, v) = J v`` of a frame in a reference (rad/s, m/s).
+
+    Source, arguments and errors are those of :func:`jacobian`. Derivatives are those of autodiff.
+    """
     return jnp.sum(jacobian(model, q, frame, reference) * v[None], axis=-1)
 
 
@@ -103,8 +109,9 @@ def frame_acceleration(
 ) -> Float[Array, "6"]:
     """``J a + J̇ v``, the rate of the components of :func:`frame_velocity` (rad/s², m/s²).
 
-    In ``"local"`` and ``"world"`` this is the spatial acceleration; in
-    ``"local_world_aligned"`` its linear part is the acceleration of the frame's origin.
+    In ``"local"`` and ``"world"`` this is the spatial acceleration. In
+    ``"local_world_aligned"`` its linear part is the acceleration of the frame's origin. Source,
+    arguments and errors are those of :func:`jacobian`. Derivatives are those of autodiff.
     """
     J = jacobian(model, q, frame, reference)
     dJ = jacobian_time_derivative(model, q, v, frame, reference)
@@ -116,7 +123,10 @@ def frame_acceleration(
 def relative_placement(
     model: Model, q: Float[Array, " nq"], frame: str | int, base: str | int
 ) -> se3.Pose:
-    """Pose of ``frame`` in ``base``, both frames of the robot (p in m)."""
+    """Pose of ``frame`` in ``base``, both frames of the robot (p in m).
+
+    Source: Kim (34). Derivatives are those of autodiff.
+    """
     R, p = forward_kinematics(model, q)
     poses = []
     for name in (base, frame):

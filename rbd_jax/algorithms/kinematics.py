@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import se3, so3
 from ..spatial.motion import cross_twist, to_child
 from .tree import ancestor_product, root_to_leaf, sum_dofs
@@ -18,11 +18,11 @@ def forward_kinematics(
 ) -> tuple[Float[Array, "nb 3 3"], Float[Array, "nb 3"]]:
     """Poses ``(R_wb, p_wb)`` of all bodies in the world frame (p in m).
 
-    Source: Kim (34), the product of placements along each chain.
+    Source: Kim (34), the product of placements along each chain. Derivatives are those of autodiff.
 
     Args:
         model: the robot.
-        q: configuration (rad, m; quaternions wxyz are normalised inside).
+        q: configuration (rad, m; quaternions wxyz are normalized inside).
     """
     one = se3.identity(q.dtype)
     return ancestor_product(model.topology.tree, se3.compose, joint_placements(model, q), one)
@@ -33,7 +33,10 @@ def forward_kinematics(
 def body_velocities(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nb 6"]:
-    """Twists (ω, v) of all bodies, each in its own frame (rad/s, m/s). Source: Kim (36)."""
+    """Twists (ω, v) of all bodies, each in its own frame (rad/s, m/s).
+
+    Source: Kim (36). Derivatives are those of autodiff.
+    """
 
     def step(parent, x):
         T, Sv = x
@@ -52,6 +55,7 @@ def body_accelerations(
     """Spatial accelerations V̇ of all bodies, each in its own frame, without gravity.
 
     Source: Kim (40), the component-wise rate of the twist in the body frame (rad/s², m/s²).
+    Derivatives are those of autodiff.
     """
 
     def step(parent, x):
@@ -71,8 +75,9 @@ def frame_in_body(model: Model, frame: str | int) -> tuple[int, se3.Pose]:
 
     Raises:
         KeyError: for an unknown frame name, with the nearest known ones.
+        IndexError: for a number that no frame has.
     """
-    index = model.topology.frame_index(frame) if isinstance(frame, str) else frame
+    index = model.topology.frame_index(frame)
     R = so3.orthonormalize(model.frame_R[index])
     return model.topology.frame_bodies[index], (R, model.frame_p[index])
 
@@ -84,13 +89,15 @@ def frame_placement(
 ) -> tuple[Float[Array, "3 3"], Float[Array, "3"]]:
     """Pose ``(R_wf, p_wf)`` of a frame in the world (p in m).
 
+    Source: Kim (34). Derivatives are those of autodiff.
+
     Args:
         model: the robot.
         q: configuration.
-        frame: name (or number in ``model.frame_names``) of a link's frame.
+        frame: name of a link's frame, or its number in ``model.frame_names``.
 
     Raises:
-        KeyError: for an unknown frame name.
+        KeyError: for an unknown frame name. IndexError: for a number that no frame has.
     """
     body, local = frame_in_body(model, frame)
     if body < 0:

@@ -3,14 +3,14 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, wrench_to_parent
 from . import ground
 from .kinematics import body_velocities, forward_kinematics
-from .tree import ancestor_sum, of_bodies, subtree_sum, sum_dofs
+from .tree import ancestor_sum, per_dof, subtree_sum, sum_dofs
 
 
 def kinetic_gradients(
@@ -18,16 +18,16 @@ def kinetic_gradients(
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """``(∂T/∂v, ∂T/∂q)`` of the kinetic energy, the second along ``integrate(q, ε e_k)``.
 
-    Source: Müller (35) and (79) with momenta of subtrees, ``∂T/∂v = Sᵀ Π`` with the rotors' part
-    added; as a twist ``v_λ × S`` seen from the body is what moving joint k adds (Singh, Algorithm
-    1, line of Ψ̇), ``∂T/∂q = (v_λ × S)ᵀ Π``. At a free root ∂T/∂q is exactly zero. Cost: O(n).
+    Source: Müller (35) and (79), ``∂T/∂v = Sᵀ Π`` with the momenta Π of subtrees, and the part of
+    the rotors. Moving joint k adds the twist ``v_λ × S``, seen from the body (Singh, Algorithm 1,
+    line of Ψ̇), so that ``∂T/∂q = (v_λ × S)ᵀ Π``. At a free root ∂T/∂q is exactly zero. Cost: O(n).
     """
     topology, g = model.topology, ground.pose(model, q)
     Sv = sum_dofs(topology, g.S * v[:, None])
     V = ancestor_sum(topology.tree, Sv)
-    Pi = of_bodies(topology, subtree_sum(topology.tree, inertia.apply(g.I, V)))
+    Pi = per_dof(topology, subtree_sum(topology.tree, inertia.apply(g.I, V)))
     V_up = jnp.concatenate([V, jnp.zeros_like(V[:1])])[topology.tree.parent_rows]
-    slope = cross_twist(of_bodies(topology, V_up), g.S)
+    slope = cross_twist(per_dof(topology, V_up), g.S)
     return jnp.sum(g.S * Pi, axis=-1) + model.armature * v, jnp.sum(slope * Pi, axis=-1)
 
 
@@ -38,8 +38,8 @@ def spatial_momentum(
 ) -> Float[Array, "6"]:
     """Momentum (angular about the world's origin, linear) in world axes (N m s, N s).
 
-    Source: Müller (35), summed over the bodies. Its rate is the sum of the external wrenches (36):
-    it is what momentum-preserving integrators keep.
+    Source: Müller (35), summed over the bodies. Its rate is the sum of the external wrenches (36).
+    Momentum-preserving integrators keep it. Derivatives are those of autodiff.
     """
     L = inertia.apply(model.inertia, body_velocities(model, q, v))
     return jnp.sum(wrench_to_parent(forward_kinematics(model, q), L), axis=0)

@@ -1,18 +1,19 @@
 """Linearity in the dynamic parameters: torques, momenta and energies as ``Y π``.
 
-``π = model.inertia.reshape(-1)``: p = 10 nb numbers, ten a body in the order of
-:mod:`rbd_jax.spatial.inertia`, bodies in the order of the model. Rotor inertia and damping are no
-part of π; their torques are ``armature · a + damping · v``, linear already.
-Source: Müller §6; the columns of a body are carried to the joints above it by their screws.
+``π = model.inertia.reshape(-1)`` holds p = 10 nb numbers: ten for each body in the order of
+:mod:`rbd_jax.spatial.inertia`, and the bodies in the order of the model. Rotor inertia and damping
+are not part of π. Their torques are ``armature · a + damping · v``, which is linear already.
+Derivatives are those of autodiff.
+Source: Müller §6. The columns of a body are carried to the joints above it by their screws.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, to_child, wrench_to_parent
 from . import ground
@@ -25,7 +26,7 @@ def _columns(V: Float[Array, "nb 6"]) -> Float[Array, "nb 10 6"]:
 
 
 def _through_joints(
-    model: Model, g: ground.Pose, columns: Float[Array, "nb 10 6"]
+    model: Model, g: ground.Placed, columns: Float[Array, "nb 10 6"]
 ) -> Float[Array, "nv p"]:
     """``S_kᵀ`` times the columns of all bodies that degree of freedom k moves."""
     topology = model.topology
@@ -66,8 +67,8 @@ def momentum_regressor(
 ) -> Float[Array, "nv p"]:
     """``Y(q, v)`` with ``M v = Y π + armature · v``, the momenta ∂T/∂v of the joints.
 
-    Source: Müller §6 and (79). For identification without accelerations: the momentum changes by
-    the integral of ``τ + ∂T/∂q − g``. Cost: O(nv · nb).
+    Source: Müller §6 and (79). It serves identification without accelerations: the momentum changes
+    by the integral of ``τ + ∂T/∂q − g``. Cost: O(nv · nb).
     """
     return _through_joints(model, ground.pose(model, q), _columns(body_velocities(model, q, v)))
 

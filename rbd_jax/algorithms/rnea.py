@@ -3,13 +3,14 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from .gravity import base_acceleration
-from .tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from .springs import plus_springs
+from .tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
 
 @checked
@@ -21,15 +22,16 @@ def rnea(
     a: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Joint torques of the motion (q, v, a): ``τ = M a + h + armature·a + damping·v``.
+    """Joint torques of the motion (q, v, a): ``τ = M a + h + armature·a + damping·v`` and springs.
 
-    Source: Kim, Table 2, with S constant in the child frame (Ṡ = 0) and V̇₀ = (0, −g); rotor
-    inertia and viscous damping added. Letters: T placement in the parent, V twist, F wrench
-    through the joint, all of body i in frame i. Raw: derivatives are those of autodiff.
+    Source: Kim, Table 2, with S constant in the child frame (Ṡ = 0) and V̇₀ = (0, −g), and with
+    rotor inertia and viscous damping. Letters: T placement in the parent, V twist, F wrench
+    through the joint, all of body i in frame i. Its derivatives are those of autodiff;
+    :func:`rbd_jax.inverse_dynamics` has an analytical rule.
 
     Args:
         model: the robot.
-        q: configuration (rad, m; quaternions wxyz are normalised inside).
+        q: configuration (rad, m; quaternions wxyz are normalized inside).
         v: velocity (rad/s, m/s; body-fixed twist for a free joint).
         a: acceleration, the time derivative of v.
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).
@@ -62,5 +64,5 @@ def rnea(
         return wrench_to_parent(T, F), F
 
     F = leaf_to_root(topology.tree, backward, (T, F), jnp.zeros_like(world[0]))
-    tau = jnp.sum(S * of_bodies(topology, F), axis=-1)
-    return tau + model.armature * a + model.damping * v
+    tau = jnp.sum(S * per_dof(topology, F), axis=-1)
+    return plus_springs(model, q, tau + model.armature * a + model.damping * v)

@@ -3,10 +3,11 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from .rnea import rnea
+from .springs import unsprung
 
 
 @checked
@@ -17,9 +18,9 @@ def bias_torque(
     v: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """``h = C v + g + damping·v − Jᵀ f_ext``: the torques of the motion with a = 0 (N m, N).
+    """``h = C v + g + damping·v − Jᵀ f_ext`` and springs: the torques for a = 0 (N m, N).
 
-    Source: Kim, Table 2, with q̈ = 0.
+    Source: Kim, Table 2, with q̈ = 0. Derivatives are those of autodiff.
     """
     return rnea(model, q, v, jnp.zeros_like(v), f_ext)
 
@@ -29,7 +30,7 @@ def bias_torque(
 def gravity_torque(model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """``g(q) = ∂V/∂q``: the torques that hold the robot still against gravity (N m, N).
 
-    Source: Kim, Table 2, with q̇ = q̈ = 0.
+    Source: Kim, Table 2, with q̇ = q̈ = 0. Derivatives are those of autodiff.
     """
     zero = jnp.zeros((model.nv,), model.dtype)
-    return rnea(model, q, zero, zero)
+    return rnea(unsprung(model), q, zero, zero)

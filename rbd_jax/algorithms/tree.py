@@ -8,9 +8,10 @@ An algorithm says what happens at one node; how the nodes are visited is decided
 - ``"doubling"`` (products, sums): log₂(depth) rounds over all nodes at once, without a loop.
 - ``"mask"`` (sums): one product with the 0/1 matrix of ancestors.
 
-Values are pytrees with a leading axis of one row a node; inside, they travel as one flat array,
-since XLA:CPU is slow at loops that carry many small ones. A loop over bodies carries the values
-of those few nodes alone that still wait for a child (``Slots``): a batch of them stays in cache.
+Values are pytrees with a leading axis of one row for each node. Inside they are packed into one
+flat array, because XLA on CPUs is slow at loops that carry many small arrays. A loop over bodies
+carries only the values of nodes that still wait for a child (``Slots``), so that a batch of them
+stays in cache.
 """
 
 import math
@@ -22,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from ..model._model import _merge, _rows
-from ..model._topology import Topology, Tree
+from ..model import Topology, Tree
+from ..model.rows import merge_rows, take_rows
 from . import formulations
 
 _MASK_LIMIT = 128  # above this many nodes a dense ancestor mask costs more than it saves
@@ -56,7 +57,7 @@ def root_to_leaf(tree: Tree, step: Callable, x: Any, world: Any) -> Any:
     Args:
         tree: the nodes.
         step: ``(parent_value, x_i) -> value_i``, unbatched; the same pytree structure in and out.
-        x: inputs, leading axis of one row a node.
+        x: inputs, with a leading axis of one row for each node.
         world: the value above the roots.
     """
     value = _Flat(world, 0)
@@ -100,7 +101,7 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any) -> Any:
     Args:
         tree: the nodes.
         step: ``(x_i, sum_over_children) -> (message_i, out_i)``, unbatched.
-        x: inputs, leading axis of one row a node.
+        x: inputs, with a leading axis of one row for each node.
         zero: the sum at a leaf; the structure of a message.
 
     Returns:
@@ -149,8 +150,8 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any) -> Any:
 def ancestor_product(tree: Tree, operation: Callable, x: Any, one: Any) -> Any:
     """``x_root ∘ … ∘ x_parent ∘ x_i`` for every node, for an associative ``operation`` on rows.
 
-    One body after the other, or by pointer doubling: after round k each node holds the product
-    over its 2ᵏ nearest ancestors. ``one`` is the neutral value of a row.
+    It is computed one body after the other, or by pointer doubling: after round k each node holds
+    the product over its 2ᵏ nearest ancestors. ``one`` is the neutral value of a row.
     """
     if formulations.current().products == "bodies":
         return root_to_leaf(tree, operation, x, one)
@@ -208,10 +209,11 @@ def subtree_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
 def subtree_sum_about(
     tree: Tree, translate: Callable, p: Float[Array, "n 3"], x: Float[Array, "n k"]
 ) -> Float[Array, "n k"]:
-    """Sum over each node and its descendants of what is taken about a point ``p`` of each.
+    """Sum over each node and its descendants of moments, each about a point ``p`` of its node.
 
-    ``translate(r, x)``: what is taken about one point, about another from which that lies at r.
-    Unlike sums about one point for all, these are small differences of large numbers nowhere.
+    ``translate(r, x)`` takes the moment x about one point to another point, from which the first
+    one lies at r. Sums about one common point would be small differences of large numbers; these
+    are not.
     """
     if formulations.current().products == "doubling":
         for up in tree.jumps:
@@ -266,8 +268,8 @@ def solve_along_branches(
 ) -> Float[Array, "n m"]:
     """``(Lᵀ Ψ⁻¹ L)⁻¹ B`` for a unit matrix L whose other entries couple nodes with ancestors.
 
-    Source: Featherstone, Rigid Body Dynamics Algorithms, §6.5 (branch-induced sparsity): nothing
-    fills in, so that a column costs two multiplications a pair.
+    Source: Featherstone, Rigid Body Dynamics Algorithms, §6.5 (branch-induced sparsity): no zero of
+    L is filled in, so that a column costs two multiplications for each pair.
     """
     i, j = tree.pairs
     if len(i) == 0 or B.size == 0:
@@ -304,11 +306,25 @@ def sum_dofs(topology: Topology, x: Float[Array, "nv k"]) -> Float[Array, "nb k"
     parts = []
     for w in np.unique(widths):
         bodies = np.flatnonzero(widths == w)
-        rows = _rows(x, topology.v_starts[bodies][:, None] + np.arange(w))
+        rows = take_rows(x, topology.v_starts[bodies][:, None] + np.arange(w))
         parts.append((bodies, rows[:, 0] if w == 1 else rows.sum(axis=1)))
-    return _merge(parts, x)
+    return merge_rows(parts, x)
 
 
-def of_bodies(topology: Topology, x: Shaped[Array, "nb *k"]) -> Shaped[Array, "nv *k"]:
-    """The row of the body that each degree of freedom moves."""
-    return _rows(x, topology.dof_bodies)
+def per_dof(topology: Topology, x: Shaped[Array, "nb *k"]) -> Shaped[Array, "nv *k"]:
+    """The row of its body for each degree of freedom: rows of bodies are repeated."""
+    return take_rows(x, topology.dof_bodies)
+
+
+def at_first_dof(topology: Topology, x: Array, otherwise: Any = 0) -> Shaped[Array, "nv *k"]:
+    """The rows of the bodies at the first degree of freedom of each joint, a value at others."""
+    return _at(topology.first_dofs, per_dof(topology, x), otherwise)
+
+
+def at_last_dof(topology: Topology, x: Array, otherwise: Any = 0) -> Shaped[Array, "nv *k"]:
+    """The rows of the bodies at the last degree of freedom of each joint, a value at others."""
+    return _at(topology.last_dofs, per_dof(topology, x), otherwise)
+
+
+def _at(where: np.ndarray, rows: Array, otherwise: Any) -> Array:
+    return jnp.where(where.reshape(-1, *[1] * (rows.ndim - 1)), rows, otherwise)

@@ -8,6 +8,7 @@ from .identify import identify
 from .info import info
 from .optimize import optimize
 from .rollout import rollout
+from .view import view
 
 app = typer.Typer(
     help="rbd_jax: differentiable rigid-body dynamics for JAX.",
@@ -15,5 +16,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, info, check, rollout, optimize, identify):
+for command in (demo, info, check, rollout, optimize, identify, view):
     app.command()(command)

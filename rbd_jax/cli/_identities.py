@@ -13,8 +13,8 @@ import rbd_jax as rbd
 from ..model import Model
 from ._show import Check
 
-forward_dynamics = getattr(rbd, "forward_dynamics", rbd.aba)
-inverse_dynamics = getattr(rbd, "inverse_dynamics", rbd.rnea)
+forward_dynamics = rbd.forward_dynamics
+inverse_dynamics = rbd.inverse_dynamics
 EPS = float(np.finfo(np.float64).eps)
 
 

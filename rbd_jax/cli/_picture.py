@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..model import Model
-from ._skeleton import place, project, sticks
+from ..view.skeleton import place, project, sticks
 
 INK, GRID, BLUE, ORANGE, TEAL = "#1b2333", "#d9dee8", "#3462c8", "#e4572e", "#1f9e89"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from ..model import Model
+from ..view.skeleton import place, project, sticks
 from ._picture import BLUE, INK, ORANGE, TEAL
-from ._skeleton import place, project, sticks
 
 
 def _figure(columns: int):

@@ -1,6 +1,5 @@
 """A robot by what the user typed: a file, ``sample:NAME``, or an example robot's name."""
 
-import difflib
 import inspect
 import warnings
 from itertools import takewhile
@@ -9,16 +8,13 @@ from typing import NamedTuple, NoReturn
 
 import typer
 
-from .. import samples
-from ..io._load import load_urdf
-from ..io._robots import example_robots
+from ..io import example_robot, example_robots, load_urdf, samples
 from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
 
 SAMPLES = (
     "pendulum", "double_pendulum", "cart_pole", "chain", "tree", "random_tree", "quadruped", "arm",
     "quadrotor_arm",
 )  # fmt: skip
-FAVOURITES = {"talos": "talos_full_v2", "hyq": "hyq_no_sensors"}
 HELP = "A URDF file, the name of an example robot (talos, panda …), or sample:NAME[:N]."
 
 
@@ -95,23 +91,20 @@ def _find(robot: str) -> Path:
         return path
     if path.suffix or len(path.parts) > 1 and robot not in example_robots():
         fail(f"no file {robot}")
-    found = find_example(robot)
-    if found is None:
-        names = list(example_robots())
-        if not names:
-            fail(f'no file {robot}, and no example robots: run pip install "rbd-jax[robots]"')
-        close = difflib.get_close_matches(robot, names, n=4, cutoff=0.3) or names
-        fail(f"no robot {robot!r}; example robots: {', '.join(close)}; or a file; or sample:NAME")
-    return found
+    try:
+        return example_robot(robot)
+    except FileNotFoundError:
+        fail(f'no file {robot}, and no example robots: run pip install "rbd-jax[robots]"')
+    except KeyError as error:
+        fail(f"{error.args[0]}; or give a file, or sample:NAME")
 
 
-def find_example(robot: str) -> Path | None:
-    """The example robot of this name, or the first whose name starts with it."""
-    robots = example_robots()
-    name = FAVOURITES.get(robot, robot)
-    if name not in robots:
-        name = next((n for n in sorted(robots, key=len) if n.startswith(robot)), name)
-    return robots.get(name)
+def is_example(robot: str) -> bool:
+    """Whether there is an example robot of this name."""
+    try:
+        return example_robot(robot).is_file()
+    except (FileNotFoundError, KeyError):
+        return False
 
 
 def writable(*paths: Path | None) -> None:

@@ -132,7 +132,7 @@ def phase(s: Scenario, t):
     return up - down, up_rate - down_rate
 
 
-def rollout(s: Scenario, q0, v0, u: Float[Array, "T nv"]) -> rbd.Trajectory:
+def rollout(s: Scenario, q0, v0, u: Float[Array, "T nv"]) -> rbd.simulate.Trajectory:
     """Simulate the robot under a PD controller that follows the motion, plus the torques ``u``."""
     model = s.model
 
@@ -165,7 +165,7 @@ def tip(model: Model, q: Float[Array, " nq"]) -> Float[Array, "3"]:
     return p[last] + jnp.sum(R[last] * moment[None], axis=1) / mass
 
 
-def cost(s: Scenario, u: Float[Array, "T nv"]) -> tuple[Float[Array, ""], rbd.Trajectory]:
+def cost(s: Scenario, u: Float[Array, "T nv"]) -> tuple[Float[Array, ""], rbd.simulate.Trajectory]:
     """Error at the end, plus a small cost of the torques.
 
     For a thrown robot the error is its distance from upright, for an arm the distance of its tip
@@ -200,7 +200,7 @@ DRIFTS = ("energy minus work of the motors", "linear momentum", "angular momentu
 HEADLINES = ("rotation (°)", "distance of the tip from its start (m)")
 
 
-def drifts(model: Model, traj: rbd.Trajectory, points: int = 20) -> tuple[Array, ...]:
+def drifts(model: Model, traj: rbd.simulate.Trajectory, points: int = 20) -> tuple[Array, ...]:
     """Relative errors of the conserved quantities.
 
     These are the energy minus the work of the motors, and the linear and angular momentum minus

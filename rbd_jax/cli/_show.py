@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from .._version import __version__
+from .. import __version__
 
 
 class Check(NamedTuple):

@@ -160,12 +160,10 @@ class Stages:
             "inverse dynamics": (inverse_dynamics, 2),
             "forward dynamics": (forward_dynamics, 3),
             "mass matrix (CRBA)": (lambda m, q, *_: rbd.crba(m, q), 2),
-            "FD derivatives": (getattr(rbd, "forward_dynamics_derivatives", None), 3),
+            "FD derivatives": (rbd.forward_dynamics_derivatives, 3),
         }
         a = None
         for name, (f, last) in calls.items():
-            if f is None:
-                continue
             args = model, states.q, states.v, states[last]
             out, compile_time, seconds = timed(jax.vmap(f, (None, 0, 0, 0)), *args, repeats=5)
             a = out if name == "forward dynamics" else a

@@ -64,7 +64,7 @@ def demo(
 
 def _choose(robot: str | None) -> tuple[_robots.Robot, str]:
     """The chosen robot and its name. The default is Talos, then HyQ, then the sample quadruped."""
-    names = [robot] if robot else [n for n in ("talos", "hyq") if _robots.find_example(n)]
+    names = [robot] if robot else [n for n in ("talos", "hyq") if _robots.is_example(n)]
     name = names[0] if names else "sample:quadruped"
     if not _robots.can_float(name):
         return _robots.load(name), name

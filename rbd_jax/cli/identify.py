@@ -1,5 +1,6 @@
 """``rbd-jax identify``: a robot's parameters from recorded motion and torques."""
 
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,8 @@ import typer
 
 from . import _robots
 from ._show import console, machine, table
+
+_SILENCE = 5.0  # Without a terminal, a line of progress is printed after so many seconds (s).
 
 
 class Loss(StrEnum):
@@ -58,6 +61,9 @@ def identify(
     report: Annotated[
         Path, typer.Option(help="File for the report in Markdown. Its plot is saved beside it.")
     ] = (Path("identify.md")),
+    max_steps: Annotated[
+        int, typer.Option(help="Limit of the solver's steps, in all rounds together.", min=1)
+    ] = 500,
 ) -> None:
     """Fit a robot to recorded data, and write the fitted robot and a report with plots.
 
@@ -65,6 +71,7 @@ def identify(
     """
     jax.config.update("jax_enable_x64", True)
     from .. import identify as ident
+    from ..simulate import RESULTS
     from ._report import ReportData, write
 
     loaded = _robots.load(robot, floating_base, jnp.float64)
@@ -86,9 +93,14 @@ def identify(
         _robots.fail(str(error))
     start = _start(model, terms)
     parameters = ident.Parameters(start, *(ident.choose(start, t) for t in terms))
-    with out.status("compiling and fitting …"):
-        options = {"prior": prior, "loss": loss.value, "width": width}
+    with out.status("compiling the fit …") as status:
+        options: dict[str, Any] = {
+            "prior": prior, "loss": loss.value, "width": width, "max_steps": max_steps,
+            "throw": False, "progress": _progress(out, status),
+        }  # fmt: skip
         fit = jax.jit(lambda d: ident.fit_torques(parameters, d, **options))(train)
+        jax.block_until_ready(fit.z)
+        status.update("compiling and evaluating the errors …")
         base = ident.base_parameters(model, terms)
         Y, tau = jax.jit(lambda d: ident.regression(start, d, terms, width))(train)
         excited = ident.numerical_base_parameters(np.asarray(Y), base.names, 1e-7)
@@ -103,7 +115,7 @@ def identify(
             np.asarray(ident.consistent(fit.model)),
         )  # fmt: skip
     if loaded.path is not None and output.suffix == ".urdf":
-        from ..io._export import export_urdf
+        from ..io import export_urdf
 
         export_urdf(fit.model, loaded.path, output)
     else:
@@ -124,7 +136,23 @@ def identify(
         out.print(f"[green]✔[/] {path}", highlight=False)
     out.print(machine(), style="dim", highlight=False)
     if not bool(fit.converged):
-        _robots.fail("the fit has not converged: try --prior 1e-2, or more data", 1)
+        message = RESULTS[fit.result]
+        _robots.fail(f"not converged. {message} Also try --max-steps, --prior or more data.", 1)
+
+
+def _progress(out, status):
+    """Show the step and the cost of the fit: in the status line, or else on a line at times."""
+    last = time.monotonic()
+
+    def progress(step, cost) -> None:
+        nonlocal last
+        text = f"fitting: step {int(step)} of this round, cost {float(cost):.6g}"
+        status.update(text)
+        if not out.is_terminal and time.monotonic() - last > _SILENCE:
+            last = time.monotonic()
+            out.print(text, style="dim", highlight=False)
+
+    return progress
 
 
 def _norm(x: np.ndarray) -> float:

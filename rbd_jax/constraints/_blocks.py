@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
-from ..algorithms.tree import of_bodies
+from ..algorithms.tree import per_dof
 from ..model import Model, Topology
 from ..spatial import so3
 from ..spatial.motion import cross_twist
@@ -37,13 +37,13 @@ class Screws(NamedTuple):
     dS: Float[Array, "nv 6"]
 
 
-def screws(topology: Topology, g: ground.Pose, V: Array, A: Array) -> Screws:
+def screws(topology: Topology, g: ground.Placed, V: Array, A: Array) -> Screws:
     """The screws of a motion."""
     above = topology.tree.parent_rows[topology.dof_bodies]
     V_up, A_up = (jnp.concatenate([x, jnp.zeros_like(x[:1])])[above] for x in (V, A))
     dPsi = cross_twist(V_up, g.S)
     ddPsi = cross_twist(A_up, g.S) + cross_twist(V_up, dPsi)
-    return Screws(g.S, dPsi, ddPsi, cross_twist(of_bodies(topology, V), g.S) + dPsi)
+    return Screws(g.S, dPsi, ddPsi, cross_twist(per_dof(topology, V), g.S) + dPsi)
 
 
 def _picked(side: Side, k: np.ndarray) -> Side:

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
 from ..algorithms.gravity import base_acceleration
 from ..derivatives.constrained import motion_of
@@ -14,6 +13,7 @@ from ..derivatives.idsva import torque_matrices
 from ..derivatives.operator import residual
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from . import _blocks as blocks, _motion as motion
 from ._dynamics import Held
 from ._jacobian import transmitted, world_wrenches

@@ -2,16 +2,15 @@
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._check import checked
 from ..algorithms import ground
-from ..derivatives.constrained import Law, saddle, solve_constrained
+from ..derivatives.constrained import Law, solve_constrained
 from ..derivatives.rules import accelerations, at_rest
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from . import _motion as motion
 from ._jacobian import jacobian_rows, transmitted
 from ._rows import accelerations as acceleration_rows, velocities
@@ -41,7 +40,7 @@ class Held(Law):
         """Which rows hold."""
         return self.constraints.per_row(self.constraints.active)
 
-    def jacobian(self, model: Model, q: Array, g: ground.Pose) -> Float[Array, "m nv"]:
+    def jacobian(self, model: Model, q: Array, g: ground.Placed) -> Float[Array, "m nv"]:
         """J, with zeros for rows that do not hold."""
         return jacobian_rows(model, self.constraints, g, motion.ground_origins(model, q))
 
@@ -54,7 +53,7 @@ class Held(Law):
         return velocities(model, self.constraints, q, v)
 
     def transmitted(
-        self, model: Model, q: Array, g: ground.Pose, forces: Array
+        self, model: Model, q: Array, g: ground.Placed, forces: Array
     ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
         """``Jᵀ forces`` as wrenches on the bodies in their frames, and torques."""
         return transmitted(model, self.constraints, g, motion.ground_origins(model, q), forces)
@@ -138,9 +137,7 @@ def impact(
 
 @checked
 @lanes
-def delassus(
-    model: Model, q: Float[Array, " nq"], constraints: Constraints
-) -> Float[Array, "m m"]:
+def delassus(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> Float[Array, "m m"]:
     """``J M⁻¹ Jᵀ``, the accelerations that unit forces cause; zero where inactive.
 
     Source: Carpentier, Budhiraja, Mansard, RSS 2021, §III.

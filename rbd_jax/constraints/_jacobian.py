@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
 from ..lanes import lanes
 from ..model import Model, Topology
+from ..model.arguments import checked
 from ..spatial import so3
 from . import _motion as motion
 from ._rows import of_pairs, row_index
@@ -24,7 +24,7 @@ def supports(topology: Topology, constraints: Constraints) -> list[tuple[np.ndar
 
 
 def jacobian_rows(
-    model: Model, c: Constraints, g: ground.Pose, o: Float[Array, "nb 3"]
+    model: Model, c: Constraints, g: ground.Placed, o: Float[Array, "nb 3"]
 ) -> Float[Array, "m nv"]:
     """J with zeros for inactive rows, for known poses and ground origins."""
     nv, zero = model.nv, jnp.zeros((model.nb, 6), g.p.dtype)
@@ -53,7 +53,11 @@ def world_wrenches(
 
 
 def transmitted(
-    model: Model, c: Constraints, g: ground.Pose, o: Float[Array, "nb 3"], forces: Float[Array, " m"]
+    model: Model,
+    c: Constraints,
+    g: ground.Placed,
+    o: Float[Array, "nb 3"],
+    forces: Float[Array, " m"],
 ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
     """Wrenches on the bodies in their frames, and joint torques of the couplings."""
     zero, held = jnp.zeros((model.nb, 6), g.p.dtype), len(row_index(c))
@@ -93,8 +97,8 @@ def wrenches(
 ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
     """What constraint forces are for the robot: wrenches on bodies, and torques of couplings.
 
-    The wrenches (n, f) are in body frames, as ``f_ext`` (N m, N); ``Jᵀ forces`` is what they and the
-    torques together do.
+    The wrenches (n, f) are in body frames, as ``f_ext`` (N m, N); ``Jᵀ forces`` is what they and
+    the torques together do.
     """
     check("wrenches", model, constraints)
     g = ground.pose(model, q)

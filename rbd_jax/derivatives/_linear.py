@@ -1,13 +1,13 @@
-"""Linear maps that are applied in O(n) to one vector, and to many at once.
+"""Linear maps that are applied in O(n) to one vector, and to many vectors at once.
 
-Every mode is fast:
+A map is a JAX primitive, so that each transformation takes the cheapest way:
 
-- one vector, or the transpose on one vector: the operator;
-- ``vmap`` over vectors alone, which is what ``jacfwd`` and ``jacrev`` do: what does not depend on
-  the vector, as a matrix, is made once;
-- ``vmap`` over robots or states: the operator on a batch, still a primitive, so that a later
-  ``vmap`` over vectors alone assembles;
-- differentiating again: linear in the vector, plain autodiff through the residual.
+- One vector, or the transpose on one vector, takes the operator.
+- ``vmap`` over vectors alone is what ``jacfwd`` and ``jacrev`` do. It assembles the matrix once.
+- ``vmap`` over robots or states takes the operator on a batch. The result is still a primitive, so
+  that a later ``vmap`` over vectors alone assembles too.
+- Differentiating again uses that the map is linear in the vector, and plain autodiff through the
+  residual.
 """
 
 from collections.abc import Callable
@@ -29,9 +29,8 @@ class LinearMap:
     Args:
         name: of the JAX primitive.
         operator: ``(topology, residual, x) -> y``, linear in the vector x of ``size(topology)``.
-        many: ``(topology, residual, X, transposed) -> Y``, the same for the rows of X, sharing
-            what they can.
-        size: length of x.
+        many: ``(topology, residual, X, transposed) -> Y``, the same for all rows of X at once.
+        size: ``topology -> length of x``.
         symmetric: whether A is symmetric; its operator is then its own transpose.
     """
 
@@ -42,7 +41,7 @@ class LinearMap:
         self._symmetric = symmetric
         self._primitive = Primitive(name)
         self._primitive.def_impl(self._impl)
-        # lanes compile it as what it is made of
+        # lanes compile the operations of the operator in its place
         self._primitive.expand = self._impl  # type: ignore[attr-defined]
         self._primitive.def_abstract_eval(self._abstract)
         ad.primitive_jvps[self._primitive] = self._jvp

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import articulated, ground
+from ..algorithms import ground
+from ..algorithms.factor import Factor, product, solve, solve_columns
 from ..model import Topology
 from ._linear import LinearMap
 from .idsva import joint_matrices
@@ -30,24 +31,25 @@ torque_map = LinearMap(
 
 
 class Solver(NamedTuple):
-    """The mass matrix of the degrees of freedom that are free, and what it was factorised into.
+    """The mass matrix of the degrees of freedom that are not prescribed, and its factor.
 
     S and I have the world's axes about the origins p of the bodies, whose axes are R.
     """
 
-    factor: articulated.Factor | Float[Array, "nv nv"]
+    factor: Factor | Float[Array, "nv nv"]
     """Articulated bodies in body frames, or M⁻¹ with zeros where accelerations are prescribed."""
     R: Float[Array, "nb 3 3"]
     p: Float[Array, "nb 3"]
     S: Float[Array, "nv 6"]
     I: Float[Array, "nb 10"]
     armature: Float[Array, " nv"]
-    free: Float[Array, " nv"]
+    solved: Float[Array, " nv"]
+    """1 where the acceleration is solved for, 0 where it is prescribed."""
 
     def __call__(self, topology: Topology, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
-        """``M⁻¹ b`` on the free degrees of freedom, zero on the others.
+        """``M⁻¹ b`` on the degrees of freedom solved for, zero on the others.
 
-        The derivative is implicit, ``δx = M⁻¹ (δb − δM x)``: no factorisation is differentiated.
+        The derivative is implicit, ``δx = M⁻¹ (δb − δM x)``; no factorization is differentiated.
         """
         frozen = jax.lax.stop_gradient(self)
 
@@ -55,37 +57,37 @@ class Solver(NamedTuple):
             return _solve_map(topology, frozen, y)
 
         matvec = partial(self.product, topology)
-        b = jnp.where(self.free > 0, b, 0)
+        b = jnp.where(self.solved > 0, b, 0)
         return jax.lax.custom_linear_solve(matvec, b, solve, symmetric=True)
 
     def columns(self, topology: Topology, B: Float[Array, "nv m"]) -> Float[Array, "nv m"]:
-        """``M⁻¹ B`` for many columns; the derivative as above."""
+        """``M⁻¹ B`` for many columns, with an implicit derivative too."""
         frozen = jax.lax.stop_gradient(self)
 
         def solve(_, Y):
             return _solve_columns(topology, frozen, Y)
 
         matvec = jax.vmap(partial(self.product, topology), in_axes=1, out_axes=1)
-        B = jnp.where(self.free[:, None] > 0, B, 0)
+        B = jnp.where(self.solved[:, None] > 0, B, 0)
         return jax.lax.custom_linear_solve(matvec, B, solve, symmetric=True)
 
     def product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
-        """``M x`` on the free degrees of freedom, x on the others."""
+        """``M x`` on the degrees of freedom solved for, x on the others."""
         S, I = ground.about_root(topology, self.p, self.S, self.I)
-        Mx = articulated.product(topology, S, I, self.armature, self.free * x)
-        return self.free * Mx + (1 - self.free) * x
+        Mx = product(topology, S, I, self.armature, self.solved * x)
+        return self.solved * Mx + (1 - self.solved) * x
 
 
 def _solve(topology: Topology, s: Solver, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    if isinstance(s.factor, articulated.Factor):
-        return s.free * articulated.solve(topology, s.factor, s.free * b)
+    if isinstance(s.factor, Factor):
+        return s.solved * solve(topology, s.factor, s.solved * b)
     return jnp.matmul(s.factor, b, precision="highest")
 
 
 def _solve_columns(topology: Topology, s: Solver, B: Array) -> Array:
-    if isinstance(s.factor, articulated.Factor):
-        free = s.free[:, None]
-        return free * articulated.solve_columns(topology, s.factor, s.R, s.p, free * B)
+    if isinstance(s.factor, Factor):
+        solved = s.solved[:, None]
+        return solved * solve_columns(topology, s.factor, s.R, s.p, solved * B)
     return jnp.matmul(s.factor, B, precision="highest")
 
 

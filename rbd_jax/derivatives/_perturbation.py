@@ -1,7 +1,8 @@
 """From tangents of the inputs to the perturbations of Kim (64): ∂h, ∂S, ∂I, ∂F_ext of each body.
 
-Placements and motion subspaces depend on q and on few model leaves through small functions that
-work joint by joint; their tangents are taken by autodiff, and the tree is left to the operator.
+Placements and motion subspaces depend on q and on a few model leaves through small functions that
+work joint by joint. Autodiff takes the tangents of these functions, and the operator does the
+recursions over the tree.
 """
 
 import equinox as eqx
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
-from ..algorithms.tree import of_bodies, sum_dofs
+from ..algorithms.tree import per_dof, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, to_parent, wrench_to_parent
@@ -19,8 +20,8 @@ from .operator import Residual, body_operator
 _GEOMETRY = ("placement_R", "placement_p", "axis", "pitch")
 
 
-def given(tangent: Model | None, *names: str) -> dict[str, Array]:
-    """Those of the named leaves' tangents that are not symbolically zero (None)."""
+def nonzero_tangents(tangent: Model | None, *names: str) -> dict[str, Array]:
+    """The tangents of the named leaves that are not symbolically zero (None)."""
     found = {n: getattr(tangent, n, None) for n in names}
     return {n: t for n, t in found.items() if t is not None}
 
@@ -42,7 +43,7 @@ def placement_twists(
 
     Source: Kim (61).
     """
-    geometry = given(dmodel, *_GEOMETRY)
+    geometry = nonzero_tangents(dmodel, *_GEOMETRY)
     if not geometry:
         return None
     dR, dp = _jvp_leaves(lambda m: joint_placements(m, q), model, geometry)
@@ -53,7 +54,7 @@ def placement_twists(
 
 def subspace_rates(model: Model, dmodel: Model | None) -> Float[Array, "nv 6"] | None:
     """``∂S`` in the child frames along tangents of model leaves; None if zero."""
-    leaves = given(dmodel, "axis", "pitch")
+    leaves = nonzero_tangents(dmodel, "axis", "pitch")
     return _jvp_leaves(motion_subspace, model, leaves) if leaves else None
 
 
@@ -64,7 +65,7 @@ def model_torque(
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
-    g: ground.Pose,
+    g: ground.Placed,
     r: Residual,
 ) -> Float[Array, " nv"] | None:
     """δτ of tangents of model leaves and external wrenches, None if all are zero.
@@ -72,7 +73,7 @@ def model_torque(
     Source: Kim, Table 5 with the quantities (64).
     """
     topology, T = model.topology, (g.R, g.p)
-    rows = lambda x: of_bodies(topology, x)  # noqa: E731
+    rows = lambda x: per_dof(topology, x)  # noqa: E731
     total = None
     zero = jnp.zeros_like(r.v)
     eta, zeta, alpha, phi, da0 = zero, zero, zero, None, None
@@ -85,18 +86,18 @@ def model_torque(
         zeta = sum_dofs(topology, dS * v[:, None])
         alpha = sum_dofs(topology, dS * a[:, None])
         total = jnp.sum(dS * rows(r.F), axis=-1)
-    for leaf in given(dmodel, "inertia").values():
+    for leaf in nonzero_tangents(dmodel, "inertia").values():
         dI = inertia.to_parent(T, leaf)
         phi = inertia.apply(dI, r.a) + cross_wrench(r.v, inertia.apply(dI, r.v))
     if df_ext is not None:
         push = wrench_to_parent(T, df_ext)
         phi = -push if phi is None else phi - push
-    for leaf in given(dmodel, "gravity").values():
+    for leaf in nonzero_tangents(dmodel, "gravity").values():
         da0 = jnp.concatenate([jnp.zeros_like(leaf), -leaf])
     if dh is not None or phi is not None or da0 is not None:
         part = body_operator(topology, r, eta, zeta, alpha, phi, da0)
         total = part if total is None else total + part
     for name, rate in (("armature", a), ("damping", v)):
-        for leaf in given(dmodel, name).values():
+        for leaf in nonzero_tangents(dmodel, name).values():
             total = leaf * rate if total is None else total + leaf * rate
     return total

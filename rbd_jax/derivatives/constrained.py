@@ -43,7 +43,7 @@ class Law(eqx.Module):
         """Which rows hold."""
 
     @abc.abstractmethod
-    def jacobian(self, model: Model, q: Array, g: ground.Pose) -> Float[Array, "m nv"]:
+    def jacobian(self, model: Model, q: Array, g: ground.Placed) -> Float[Array, "m nv"]:
         """J, with zeros for rows that do not hold."""
 
     @abc.abstractmethod
@@ -56,7 +56,7 @@ class Law(eqx.Module):
 
     @abc.abstractmethod
     def transmitted(
-        self, model: Model, q: Array, g: ground.Pose, forces: Array
+        self, model: Model, q: Array, g: ground.Placed, forces: Array
     ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
         """``Jᵀ forces`` as wrenches on the bodies in their frames, and torques."""
 
@@ -76,7 +76,7 @@ class Saddle(NamedTuple):
     def __call__(self, topology, torque: Array, rows: Array) -> tuple[Array, Array]:
         """``(x, y)`` with ``M x − Jᵀ y = torque`` and ``J x = rows``.
 
-        The derivative is implicit, as that of ``Solver``: no factorisation is differentiated.
+        The derivative is implicit, as that of ``Solver``: no factorization is differentiated.
         """
         frozen = jax.lax.stop_gradient(self)
 
@@ -98,7 +98,7 @@ def _times(A: Array, x: Array) -> Array:
 
 
 def saddle(topology, solver: Solver, J: Float[Array, "m nv"], active: Bool[Array, " m"]) -> Saddle:
-    """Factorise: ``M⁻¹ Jᵀ`` column by column, and the Delassus matrix."""
+    """Factorize: ``M⁻¹ Jᵀ`` column by column, and the Delassus matrix."""
     Y = solver.columns(topology, J.T)
     G = _times(J, Y)
     return Saddle(solver, J, Y, *pseudoinverse(0.5 * (G + G.T), active))

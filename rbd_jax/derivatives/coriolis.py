@@ -4,22 +4,25 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
-from ..algorithms.tree import ancestor_matrices, of_bodies
+from ..algorithms.tree import ancestor_matrices, per_dof
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist
-from .idsva import dot
-from .operator import composites, residual
+from .idsva import composites, dot
+from .operator import residual
 
 
-def _at(model: Model, g: ground.Pose, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
-    """``C_ij = ½ 2B^Cᵀ S_i · S_j + I^C S_i · Ṡ_j`` for j at or above i, ``S_jᵀ (B S + I Ṡ)_i``."""
+def _at(model: Model, g: ground.Placed, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
+    """C by Singh, Algorithm 1, for j at or above i.
+
+    ``C_ij = B^Cᵀ S_i · S_j + I^C S_i · Ṡ_j`` and ``C_ji = S_jᵀ (B^C S + I^C Ṡ)_i``.
+    """
     topology, S = model.topology, g.S
     r = residual(model, g, ground.motion(model, g, v, jnp.zeros_like(v), None))
-    dS = cross_twist(of_bodies(topology, r.v), S)
+    dS = cross_twist(per_dof(topology, r.v), S)
     C = composites(topology, r)
     below = 0.5 * C.two_B(S[:, :3]) + inertia.apply(C.I, dS)
     rows = S, dS, inertia.apply(C.I, S), 0.5 * C.two_B_transposed(S), below
@@ -37,9 +40,9 @@ def coriolis_matrix(
 ) -> Float[Array, "nv nv"]:
     """``C(q, v)`` with ``C v`` the Coriolis torques and ``Ṁ − 2C`` antisymmetric.
 
-    Source: Singh (28) for the matrix B of a body, which makes ``İ − 2B`` antisymmetric; the
-    composites and pairs are those of Algorithm 1. It equals ``Σ_k Γ_ijk v_k`` (Vlasblom (1.16)).
-    Damping is not part of it. Cost: O(n²).
+    Source: Singh (28) for the matrix B of a body, which makes ``İ − 2B`` antisymmetric, with the
+    composites and pairs of Algorithm 1. It equals ``Σ_k Γ_ijk v_k`` (Vlasblom (1.16)). Damping is
+    not part of it. Derivatives are those of autodiff. Cost: O(n²).
     """
     return _at(model, ground.pose(model, q), v)
 
@@ -49,11 +52,11 @@ def coriolis_matrix(
 def christoffel(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """The symbols Γ of the second index convention ``C_ij = Σ_k Γ_ijk v_k``.
 
-    Source: Singh (28): the matrix of :func:`coriolis_matrix` is linear in v, so Γ is that matrix at
-    unit velocities, with the poses and inertias computed once. The symbols are those of Vlasblom
+    Source: Singh (28). The matrix of :func:`coriolis_matrix` is linear in v, so Γ is this matrix at
+    unit velocities, with the poses and inertias computed once. The symbols agree with Vlasblom
     (1.15); the closed forms of Müller (86)–(87) are in :mod:`rbd_jax.screw`. For joints of several
-    degrees of freedom v is not the rate of coordinates, and Γ_ijk then differs from Γ_ikj by their
-    structure constants. Cost: O(n³).
+    degrees of freedom v is not the rate of coordinates, and Γ_ijk then differs from Γ_ikj by
+    structure constants. Derivatives are those of autodiff. Cost: O(n³).
     """
     g = ground.pose(model, q)
     eye = jnp.eye(model.nv, dtype=g.S.dtype)

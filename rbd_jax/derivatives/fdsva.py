@@ -1,18 +1,27 @@
 """Explicit derivatives of forward dynamics. Source: Singh (5) and §IV-E (FDSVA)."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
+from ..algorithms.springs import minus_springs, spring_matrix, unsprung
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import checked
 from .idsva import torque_matrices
 from .operator import residual
 from .rules import accelerations
 
 Method = Literal["auto", "aza", "dmm"]
+
+
+class ForwardDynamicsDerivatives(NamedTuple):
+    """Derivatives of the accelerations a; the one along τ is the inverse of the mass matrix."""
+
+    da_dq: Float[Array, "nv nv"]
+    da_dv: Float[Array, "nv nv"]
+    Minv: Float[Array, "nv nv"]
 
 
 @checked
@@ -25,18 +34,19 @@ def forward_dynamics_derivatives(
     f_ext: Float[Array, "nb 6"] | None = None,
     *,
     method: Method = "auto",
-) -> tuple[Float[Array, "nv nv"], Float[Array, "nv nv"], Float[Array, "nv nv"]]:
+) -> ForwardDynamicsDerivatives:
     """``(∂a/∂q, ∂a/∂v, M⁻¹)`` in the tangent space: column k is along ``integrate(q, ε e_k)``.
 
-    Source: Singh (5), ``∂FD = −M⁻¹ ∂ID`` at the acceleration of ``tau``.
+    Source: Singh (5), ``∂FD = −M⁻¹ ∂ID`` at the acceleration of ``tau``. The result's own
+    derivatives are those of autodiff.
 
     Args:
         model: the robot.
         q: configuration. v: velocity. tau: torques (N m, N).
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).
-        method: how to multiply by M⁻¹: ``"aza"`` solves for every column with the factor that
-            forward dynamics leaves behind, ``"dmm"`` makes the inverse matrix and multiplies by it,
-            which loses digits on long chains; ``"auto"`` takes the first.
+        method: how to multiply by M⁻¹. ``"aza"`` solves for every column with the factor that
+            forward dynamics leaves behind. ``"dmm"`` makes the inverse matrix and multiplies by
+            it, which loses digits on long chains. ``"auto"`` takes the first.
 
     Returns:
         Derivatives of :func:`rbd_jax.forward_dynamics`; ``∂a/∂τ = M⁻¹``. Cost: O(n² d), d the depth
@@ -48,19 +58,29 @@ def forward_dynamics_derivatives(
     return acceleration_with_derivatives(model, q, v, tau, f_ext, method)[1]
 
 
-def acceleration_with_derivatives(model, q, v, tau, f_ext, method: Method = "auto"):
-    """``a`` and ``(∂a/∂q, ∂a/∂v, M⁻¹)``, see :func:`forward_dynamics_derivatives`."""
+def acceleration_with_derivatives(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None,
+    method: Method = "auto",
+) -> tuple[Float[Array, " nv"], ForwardDynamicsDerivatives]:
+    """The accelerations and their :func:`forward_dynamics_derivatives`. Source: Singh, §IV-E."""
     if method not in ("auto", "aza", "dmm"):
         raise ValueError(
             f"forward_dynamics_derivatives: method must be 'auto', 'aza' or 'dmm', got {method!r}"
         )
-    a, _, g, m, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext)
-    dq, dv = torque_matrices(model, residual(model, g, m))[:2]
-    eye = jnp.eye(model.nv, dtype=dq.dtype)
+    tau, still = minus_springs(model, q, tau), jnp.zeros_like(v)
+    a, _, g, m, solver = accelerations(unsprung(model), q, v, still, tau, None, f_ext)
+    dtau_dq, dtau_dv, _ = torque_matrices(model, residual(model, g, m))
+    if model.stiffness is not None:
+        dtau_dq = dtau_dq + spring_matrix(model, q)
+    eye = jnp.eye(model.nv, dtype=dtau_dq.dtype)
     if method == "dmm":
         Minv = solver.columns(model.topology, eye)
-        by_q, by_v = (jnp.matmul(Minv, -x, precision="highest") for x in (dq, dv))
+        by_q, by_v = (jnp.matmul(Minv, -x, precision="highest") for x in (dtau_dq, dtau_dv))
     else:
-        columns = jnp.concatenate([-dq, -dv, eye], axis=1)
+        columns = jnp.concatenate([-dtau_dq, -dtau_dv, eye], axis=1)
         by_q, by_v, Minv = jnp.split(solver.columns(model.topology, columns), 3, axis=1)
-    return a, (by_q, by_v, 0.5 * (Minv + Minv.T))
+    return a, ForwardDynamicsDerivatives(by_q, by_v, 0.5 * (Minv + Minv.T))

@@ -1,23 +1,26 @@
 """Kim's recursive derivatives of the dynamics along a scalar p: the inputs (64) and Tables 5–7."""
 
-from typing import NamedTuple
+import dataclasses
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
+from ..algorithms.springs import spring_torque
 from ..algorithms.tree import sum_dofs
 from ..lanes import lanes
 from ..model import Model, motion_subspace, velocity_from_rate
-from ._perturbation import given, placement_twists, subspace_rates
+from ..model.arguments import checked
+from ._perturbation import nonzero_tangents, placement_twists, subspace_rates
 
 
 class Perturbation(NamedTuple):
     """How everything that enters the dynamics changes with a scalar p; None is zero.
 
     Source: Kim (61), (64) and the rates of the coordinates; all in the frame of body i. What is
-    None is left out of the recursions, which are the savings of Kim, §3.2: along a velocity, an
-    acceleration or a torque no inertia changes, articulated ones included.
+    None is left out of the recursions. These are the savings of Kim, §3.2: along a velocity, an
+    acceleration or a torque no inertia changes, articulated inertias included.
     """
 
     dh: Float[Array, "nb 6"] | None = None
@@ -42,6 +45,15 @@ class Perturbation(NamedTuple):
     """Change of the rotor inertia."""
     ddamping: Float[Array, " nv"] | None = None
     """Change of the viscous damping."""
+    dspring: Float[Array, " nv"] | None = None
+    """Change of the torque of the joint springs, which Kim's robots do not have."""
+
+
+class ValueAndDerivative(NamedTuple):
+    """What Tables 5 to 7 give together: the dynamics, and their derivative along p."""
+
+    value: Any
+    derivative: Any
 
 
 @checked
@@ -57,10 +69,11 @@ def perturbation_of(
     dtau: Float[Array, " nv"] | None = None,
     df_ext: Float[Array, "nb 6"] | None = None,
 ) -> Perturbation:
-    """The quantities (64) along tangents of the inputs, those of any model leaf included.
+    """The quantities (64) along tangents of the inputs and of the leaves of the model.
 
     Source: Kim (61), (62) and (64). For a model ``f(p)``, ``jax.jvp(f, (p,), (1.0,))`` gives the
-    model and ``dmodel``, be p a mass, a length, an axis or gravity.
+    model and ``dmodel``; p may be a mass, a length, an axis or gravity. Derivatives are those of
+    autodiff.
 
     Args:
         model: the robot.
@@ -78,7 +91,7 @@ def perturbation_of(
         moved = motion_subspace(model) * velocity_from_rate(model, q, dq)[:, None]
         moved = sum_dofs(model.topology, moved)  # (62)
         dh = moved if dh is None else dh + moved
-    leaf = lambda name: given(dmodel, name).get(name)  # noqa: E731
+    leaf = lambda name: nonzero_tangents(dmodel, name).get(name)  # noqa: E731
     d = Perturbation(
         dh=dh,
         dS=subspace_rates(model, dmodel),
@@ -90,16 +103,32 @@ def perturbation_of(
         dgravity=leaf("gravity"),
         darmature=leaf("armature"),
         ddamping=leaf("damping"),
+        dspring=_spring_rate(model, dmodel, q, dq),
     )
     return fitting(model, d)
 
 
+def _spring_rate(
+    model: Model, dmodel: Model | None, q: Float[Array, " nq"], dq: Float[Array, " nq"] | None
+) -> Float[Array, " nv"] | None:
+    leaves = nonzero_tangents(dmodel, "stiffness", "rest")
+    if model.stiffness is None or not (leaves or dq is not None):
+        return None
+    rates = [leaves.get(n, jnp.zeros_like(getattr(model, n))) for n in ("stiffness", "rest")]
+
+    def torque(stiffness, rest, q):
+        return spring_torque(dataclasses.replace(model, stiffness=stiffness, rest=rest), q)
+
+    primals = model.stiffness, model.rest, q
+    return jax.jvp(torque, primals, (*rates, jnp.zeros_like(q) if dq is None else dq))[1]
+
+
 def fitting(model: Model, d: Perturbation) -> Perturbation:
-    """The same. Raises ValueError for a shape that does not fit the robot."""
+    """The perturbation itself. Raises ValueError for a shape that does not fit the robot."""
     nb, nv = model.nb, model.nv
     shapes = dict(
         dh=(nb, 6), dS=(nv, 6), dSdot=(nv, 6), dI=(nb, 10), df_ext=(nb, 6), dv=(nv,), da=(nv,),
-        dtau=(nv,), dgravity=(3,), darmature=(nv,), ddamping=(nv,),
+        dtau=(nv,), dgravity=(3,), darmature=(nv,), ddamping=(nv,), dspring=(nv,),
     )  # fmt: skip
     for name, shape, x in zip(Perturbation._fields, shapes.values(), d, strict=True):
         if x is not None and jnp.shape(x) != shape:

@@ -3,15 +3,16 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.gravity import base_acceleration
-from ..algorithms.tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from ..algorithms.springs import plus_springs
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
-from ._absent import add, of
-from .kim import Perturbation, fitting
+from ._absent import add, unless_none
+from .kim import Perturbation, ValueAndDerivative, fitting
 
 
 @checked
@@ -23,17 +24,17 @@ def kim_inverse_dynamics_derivative(
     a: Float[Array, " nv"],
     perturbation: Perturbation,
     f_ext: Float[Array, "nb 6"] | None = None,
-) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
+) -> ValueAndDerivative:
     """``(τ, ∂τ/∂p)``: inverse dynamics and its derivative along any scalar p, in body frames.
 
     Source: Kim, Tables 2 and 5 in one pass, with rotor inertia and viscous damping added. Letters:
     ``dX`` is ∂X/∂p, A is V̇, T placement in the parent, V twist, F wrench through the joint,
-    ``X_up`` is X of the parent seen from the child. Terms in what does not change are left out,
-    as in §3.2.
+    ``X_up`` is X of the parent seen from the child. Terms of quantities that do not change are left
+    out, as in §3.2. Further derivatives are those of autodiff.
 
-    Departures: V̇₀ = (0, −g), where Kim's footnote 6 leaves the sign open, and so ∂V̇₀ = (0, −∂g);
-    Ṡ is zero, ∂Ṡ is not. Kim's definition of S has ``∂T⁻¹`` for ``∂T``, a misprint; Table 5
-    itself is right as it stands.
+    Departures: V̇₀ = (0, −g), where Kim's footnote 6 leaves the sign open, and so ∂V̇₀ = (0, −∂g).
+    Ṡ is zero, but ∂Ṡ need not be. Kim's definition of S has ``∂T⁻¹`` for ``∂T``, a misprint. Table
+    5 itself is right.
 
     Args:
         model: the robot.
@@ -50,49 +51,54 @@ def kim_inverse_dynamics_derivative(
     d, topology, I = fitting(model, perturbation), model.topology, model.inertia
     T, S = joint_placements(model, q), motion_subspace(model)
     twist = lambda S, x: sum_dofs(topology, S * x[:, None])  # noqa: E731
-    Sv, Sa, dSdot_v = twist(S, v), twist(S, a), of(twist, d.dSdot, v)
-    dSv = add(of(twist, d.dS, v), of(twist, S, d.dv))
-    dSa = add(of(twist, d.dS, a), of(twist, S, d.da))
+    Sv, Sa, dSdot_v = twist(S, v), twist(S, a), unless_none(twist, d.dSdot, v)
+    dSv = add(unless_none(twist, d.dS, v), unless_none(twist, S, d.dv))
+    dSa = add(unless_none(twist, d.dS, a), unless_none(twist, S, d.da))
 
     def forward(parent, x):
         T, dh, Sv, Sa, dSv, dSa, dSdot_v = x
-        V_up, A_up, dV, dA = (of(to_child, T, X) for X in parent)
+        V_up, A_up, dV, dA = (unless_none(to_child, T, X) for X in parent)
         V = V_up + Sv
         A = A_up + cross_twist(V, Sv) + Sa
-        dV = add(dV, of(cross_twist, V_up, dh), dSv)
-        dA = add(dA, of(cross_twist, A_up, dh), dSa)
-        dA = add(dA, of(cross_twist, dV, Sv), of(cross_twist, V, dSv), dSdot_v)
+        dV = add(dV, unless_none(cross_twist, V_up, dh), dSv)
+        dA = add(dA, unless_none(cross_twist, A_up, dh), dSa)
+        dA = add(dA, unless_none(cross_twist, dV, Sv), unless_none(cross_twist, V, dSv), dSdot_v)
         return V, A, dV, dA
 
     zero = jnp.zeros((6,), S.dtype)
-    moving = of(lambda _: zero, add(d.dh, dSv))
-    falling = of(lambda g: jnp.concatenate([jnp.zeros_like(g), -g]), d.dgravity)
-    pushed = of(lambda _: zero, add(d.dh, dSv, dSa, dSdot_v))
+    moving = unless_none(lambda _: zero, add(d.dh, dSv))
+    falling = unless_none(lambda g: jnp.concatenate([jnp.zeros_like(g), -g]), d.dgravity)
+    pushed = unless_none(lambda _: zero, add(d.dh, dSv, dSa, dSdot_v))
     world = zero, base_acceleration(model), moving, add(falling, pushed)
     rows = T, d.dh, Sv, Sa, dSv, dSa, dSdot_v
     V, A, dV, dA = root_to_leaf(topology.tree, forward, rows, world)
 
     IV = inertia.apply(I, V)
     F = inertia.apply(I, A) + cross_wrench(V, IV)
-    dIV = add(of(inertia.apply, d.dI, V), of(inertia.apply, I, dV))
-    dF = add(of(inertia.apply, d.dI, A), of(inertia.apply, I, dA), of(jnp.negative, d.df_ext))
-    dF = add(dF, of(cross_wrench, dV, IV), of(cross_wrench, V, dIV))
+    dIV = add(unless_none(inertia.apply, d.dI, V), unless_none(inertia.apply, I, dV))
+    dF = add(
+        unless_none(inertia.apply, d.dI, A),
+        unless_none(inertia.apply, I, dA),
+        unless_none(jnp.negative, d.df_ext),
+    )
+    dF = add(dF, unless_none(cross_wrench, dV, IV), unless_none(cross_wrench, V, dIV))
     if f_ext is not None:
         F = F - f_ext
 
     def backward(x, children):
         T, dh, F, dF = x
         F, dF = F + children[0], add(dF, children[1])
-        carried = add(dF, of(cross_wrench, dh, F))  # (60)
-        return (wrench_to_parent(T, F), of(wrench_to_parent, T, carried)), (F, dF)
+        carried = add(dF, unless_none(cross_wrench, dh, F))  # (60)
+        return (wrench_to_parent(T, F), unless_none(wrench_to_parent, T, carried)), (F, dF)
 
-    changing = of(lambda _: zero, add(dF, d.dh))
+    changing = unless_none(lambda _: zero, add(dF, d.dh))
     F, dF = leaf_to_root(topology.tree, backward, (T, d.dh, F, dF), (zero, changing))
-    F, dF = of_bodies(topology, F), of(lambda x: of_bodies(topology, x), dF)
+    F, dF = per_dof(topology, F), unless_none(lambda x: per_dof(topology, x), dF)
     tau = jnp.sum(S * F, axis=-1) + model.armature * a + model.damping * v
     along = lambda S, F: jnp.sum(S * F, axis=-1)  # noqa: E731
-    dtau = add(of(along, d.dS, F), of(along, S, dF))
+    dtau = add(unless_none(along, d.dS, F), unless_none(along, S, dF))
     times = lambda x, y: x * y  # noqa: E731
-    rotor = of(times, d.darmature, a), of(times, model.armature, d.da)
-    friction = of(times, d.ddamping, v), of(times, model.damping, d.dv)
-    return tau, add(jnp.zeros_like(tau), dtau, *rotor, *friction)
+    rotor = unless_none(times, d.darmature, a), unless_none(times, model.armature, d.da)
+    friction = unless_none(times, d.ddamping, v), unless_none(times, model.damping, d.dv)
+    dtau = add(jnp.zeros_like(tau), dtau, *rotor, *friction, d.dspring)
+    return ValueAndDerivative(plus_springs(model, q, tau), dtau)

@@ -5,11 +5,11 @@ robot is, for each body b with parent λ (Kim (64), carried to the ground frame)
 
 - ``eta``:   the twist by which its placement in the parent moves, Kim's ``∂h`` (= S δq);
 - ``zeta``:  the change of its joint twist ``S q̇`` at fixed placement (= S δv);
-- ``alpha``: the same of ``S q̈`` (= S δa);
+- ``alpha``: the change of ``S q̈`` at fixed placement (= S δa);
 - ``phi``:   the change of its own wrench at fixed motion (from inertia and external wrench).
 
-With w and x the changes of twist and acceleration seen from the moving body, x in a form that
-telescopes along the tree, one has (this is Kim's Table 5; with eta = S δq it is Singh, Algorithm 1)
+Let w and x be the changes of twist and acceleration seen from the moving body, x in a form that
+telescopes along the tree. Then Kim's Table 5, which is Singh's Algorithm 1 for eta = S δq, becomes
 
     w = Σ_anc (v_λ × η + ζ)
     x = Σ_anc (a_λ × η + v_λ × (v_λ × η) + (v_b + v_λ) × ζ + α) + δa₀
@@ -23,14 +23,14 @@ from jaxtyping import Array, Float
 
 from ..algorithms import ground
 from ..algorithms.gravity import base_acceleration
-from ..algorithms.tree import ancestor_sum, of_bodies, subtree_sum, sum_dofs
+from ..algorithms.tree import ancestor_sum, per_dof, subtree_sum, sum_dofs
 from ..model import Model, Topology
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_twist, cross_wrench
 
 
 class Residual(NamedTuple):
-    """What the operator needs of a robot in motion, in ground coordinates: O(n) numbers."""
+    """The state of a moving robot that the operator needs, in ground coordinates: O(n) numbers."""
 
     S: Float[Array, "nv 6"]
     I: Float[Array, "nb 10"]
@@ -40,7 +40,7 @@ class Residual(NamedTuple):
     a0: Float[Array, "6"]
 
 
-def residual(model: Model, g: ground.Pose, m: ground.Motion) -> Residual:
+def residual(model: Model, g: ground.Placed, m: ground.Motion) -> Residual:
     """Collect the residual; ``F`` are the wrenches through the joints."""
     return Residual(g.S, g.I, m.v, m.a, m.F, base_acceleration(model))
 
@@ -80,7 +80,7 @@ def body_operator(
     phi: Float[Array, "nb 6"] | None = None,
     da0: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """``δτ`` of perturbations given body by body; linear in them. Source: Kim, Table 5."""
+    """``δτ`` of perturbations of the bodies; linear in them. Source: Kim, Table 5."""
     v_up, a_up = parents(topology, r)
     turned = cross_twist(v_up, eta)
     dx = cross_twist(a_up, eta) + cross_twist(v_up, turned) + cross_twist(r.v + v_up, zeta) + alpha
@@ -93,7 +93,7 @@ def body_operator(
         force = force + phi
     carried = cross_wrench(eta, r.F)
     Y = subtree_sum(topology.tree, force + carried) - carried
-    return jnp.sum(r.S * of_bodies(topology, Y), axis=-1)
+    return jnp.sum(r.S * per_dof(topology, Y), axis=-1)
 
 
 def joint_operator(
@@ -106,33 +106,8 @@ def joint_operator(
     return body_operator(topology, r, *jnp.split(stacked, 3, axis=-1))
 
 
-class Composites(NamedTuple):
-    """Subtree sums at each degree of freedom: 28 numbers, of which F is already in the residual."""
-
-    I: Float[Array, "nv 10"]
-    Gamma: Float[Array, "nv 3 3"]
-    h: Float[Array, "nv 3"]
-
-    def two_B(self, u: Array) -> Array:
-        """``2B^C w`` for twists with angular part u."""
-        return jnp.concatenate([so3.rotate(self.Gamma, u), -2 * so3.cross(self.h, u)], axis=-1)
-
-    def two_B_transposed(self, S: Array) -> Array:
-        """The angular part of ``2B^Cᵀ S``; the linear part is zero."""
-        return so3.rotate_inverse(self.Gamma, S[:, :3]) + 2 * so3.cross(self.h, S[:, 3:])
-
-
-def composites(topology: Topology, r: Residual) -> Composites:
-    """The composites of all subtrees."""
-    h = inertia.apply(r.I, r.v)
-    Gamma = _gamma(r.I, r.v, h).reshape(topology.nb, 9)
-    rows = jnp.concatenate([r.I, Gamma, h[:, 3:]], axis=-1)
-    total = of_bodies(topology, subtree_sum(topology.tree, rows))
-    return Composites(total[:, :10], total[:, 10:19].reshape(-1, 3, 3), total[:, 19:])
-
-
-def _gamma(I: Array, v: Array, h: Array) -> Float[Array, "nb 3 3"]:
-    """The block Γ of 2B, see :func:`_two_B`."""
+def coriolis_block(I: Array, v: Array, h: Array) -> Float[Array, "nb 3 3"]:
+    """The block Γ of 2B, see :func:`_two_B`, with ``h = I v``."""
     Ibar, C = inertia.rotational(I), so3.hat(I[..., 1:4])
     W, L = so3.hat(v[..., :3]), so3.hat(v[..., 3:])
     WI, LC = so3.matmul(W, Ibar), so3.matmul(L, C)

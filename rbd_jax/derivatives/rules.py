@@ -1,16 +1,16 @@
 """The derivative rules of the dynamics: functions with analytical ``custom_jvp``.
 
-Each rule is linear in the tangents, so reverse mode is its transpose, and is written with plain
-operations on the residual, so higher derivatives follow. What no tangent reaches is left out. The
-rules are
+Each rule is linear in the tangents, so that reverse mode is its transpose. It is written with
+plain operations on the residual, so that higher derivatives follow. Terms whose tangent is
+symbolically zero are left out. The rules are
 
     inverse dynamics   δτ = ∂τ/∂q δq + ∂τ/∂v δv + M δa + (model, f_ext)
     forward dynamics   δa = M⁻¹ (δτ_in − δτ(δq, δv, 0; model, f_ext))
-    hybrid dynamics    the same with rows and columns exchanged for prescribed joints
+    hybrid dynamics    forward dynamics with rows and columns exchanged for prescribed joints
 
-with δτ the operator of ``operator`` (Singh, Algorithm 1; Kim, Table 5). The tangent of an
-ambient q is first mapped to the tangent space, which drops the change of a quaternion's length.
-The matrix M⁻¹ itself has the rule ``−M⁻¹ δM M⁻¹``.
+where δτ is the operator of :mod:`rbd_jax.derivatives.operator` (Singh, Algorithm 1; Kim, Table 5).
+The tangent of an ambient q is first mapped to the tangent space, which drops the change of a
+quaternion's length. The matrix M⁻¹ itself has the rule ``−M⁻¹ δM M⁻¹``.
 """
 
 import equinox as eqx
@@ -18,22 +18,36 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._check import checked
-from ..algorithms import articulated, formulations, ground
+from ..algorithms import formulations, ground
+from ..algorithms.aba import articulated_dynamics
 from ..algorithms.crba import composite_mass_matrix, crba
-from ..algorithms.hybrid import articulated_dynamics
+from ..algorithms.factor import Factor
 from ..algorithms.rnea import rnea
-from ..algorithms.tree import of_bodies
+from ..algorithms.springs import minus_springs, plus_springs, unsprung
+from ..algorithms.tree import per_dof
 from ..lanes import lanes
 from ..model import Model, velocity_from_rate
+from ..model.arguments import checked
 from ._maps import Solver, torque_map
 from ._perturbation import model_torque
 from .inverse import invert
 from .operator import Residual, residual
 
 
-def torque_tangent(model, q, v, a, g, r: Residual, dmodel, dq, dv, da, df_ext):
-    """δτ of all tangents (None: zero), or None if there are none."""
+def torque_tangent(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    g: ground.Placed,
+    r: Residual,
+    dmodel: Model | None,
+    dq: Float[Array, " nq"] | None,
+    dv: Float[Array, " nv"] | None,
+    da: Float[Array, " nv"] | None,
+    df_ext: Float[Array, "nb 6"] | None,
+) -> Float[Array, " nv"] | None:
+    """δτ along the tangents of all inputs, of which None are zero; None if all are zero."""
     total = model_torque(model, dmodel, df_ext, q, v, a, g, r)
     if dq is None and dv is None and da is None:
         return total
@@ -80,13 +94,14 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques of the motion (q, v, a), with exact analytical derivatives in O(n).
 
-    Source: value: Kim, Table 2 (that of :func:`rbd_jax.rnea`) on a CPU; on an accelerator, where
-    loops are slow, and beside a derivative Singh, Algorithm 1, lines 1–10, in ground coordinates;
-    derivative: Singh, Algorithm 1, in operator form; model leaves and f_ext: Kim, Table 5.
+    Source: the value is that of :func:`rbd_jax.rnea` (Kim, Table 2). On an accelerator, where loops
+    are slow, and beside a derivative, it is computed by Singh, Algorithm 1, lines 1–10, in ground
+    coordinates. The derivative is an analytical rule: Singh, Algorithm 1, in operator form, and
+    Kim, Table 5, for the model's leaves and f_ext.
 
     Args:
-        model: the robot; derivatives with respect to every float leaf are right.
-        q: configuration (rad, m; quaternions wxyz are normalised inside).
+        model: the robot; the rule covers every leaf that the dynamics depends on.
+        q: configuration (rad, m; quaternions wxyz are normalized inside).
         v: velocity (rad/s, m/s; body-fixed twist for a free joint).
         a: acceleration.
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).
@@ -97,7 +112,7 @@ def inverse_dynamics(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    return _inverse_dynamics(model, q, v, a, f_ext)
+    return plus_springs(model, q, _inverse_dynamics(unsprung(model), q, v, a, f_ext))
 
 
 # --- forward and hybrid dynamics ----------------------------------------------
@@ -105,7 +120,7 @@ def inverse_dynamics(
 
 @eqx.filter_custom_jvp
 def _dynamics(model, q, v, a, tau, f_ext, prescribed):
-    """Accelerations, torques, and what M was factorised into, of which no derivative is taken."""
+    """Accelerations, torques and the factor of M, of which no derivative is taken."""
     chosen, depth = formulations.current(), model.topology.dof_tree.depths.max(initial=-1)
     if model.nv <= chosen.inverse and depth < chosen.depth:
         return _by_inverse(model, q, v, a, tau, f_ext, prescribed)
@@ -113,15 +128,15 @@ def _dynamics(model, q, v, a, tau, f_ext, prescribed):
 
 
 def _by_inverse(model, q, v, a, tau, f_ext, prescribed):
-    """The same by M⁻¹ and a step of iterative refinement. Source: Singh (3)."""
+    """As :func:`_dynamics`, by M⁻¹ and one step of iterative refinement. Source: Singh (3)."""
     topology, g = model.topology, ground.pose(model, q)
     M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
     if prescribed is None:
         Minv, acc = invert(M), jnp.zeros_like(v)
     else:
-        free = (~prescribed).astype(v.dtype)
-        both = free[:, None] * free[None, :]
-        Minv, acc = invert(M * both + jnp.diag(1 - free)) * both, jnp.where(prescribed, a, 0)
+        solved = (~prescribed).astype(v.dtype)
+        both = solved[:, None] * solved[None, :]
+        Minv, acc = invert(M * both + jnp.diag(1 - solved)) * both, jnp.where(prescribed, a, 0)
     for _ in range(2):
         torque = ground.torque(model, g, ground.motion(model, g, v, acc, f_ext), v, acc)
         missing = tau - torque if prescribed is None else jnp.where(prescribed, 0, tau - torque)
@@ -132,13 +147,24 @@ def _by_inverse(model, q, v, a, tau, f_ext, prescribed):
     return acc, jnp.where(prescribed, torque, tau), Minv
 
 
-def accelerations(model, q, v, a, tau, prescribed, f_ext):
-    """Accelerations and torques, and what rules need beside them: poses, motion and a solver."""
+def accelerations(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    prescribed: Bool[Array, " nv"] | None,
+    f_ext: Float[Array, "nb 6"] | None,
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"], ground.Placed, ground.Motion, Solver]:
+    """Accelerations and torques, and what rules need beside them: poses, motion and a solver.
+
+    ``prescribed`` is a flag for each degree of freedom, or None for none. Source: Singh (3), (34).
+    """
     acc, torque, factor = _dynamics(model, q, v, a, tau, f_ext, prescribed)
     g = ground.pose(model, q)
     m = ground.motion(model, g, v, acc, f_ext)
-    free = jnp.ones_like(v) if prescribed is None else (~prescribed).astype(v.dtype)
-    solver = Solver(factor, g.R, g.p, g.S_own, g.I_own, model.armature, free)
+    solved = jnp.ones_like(v) if prescribed is None else (~prescribed).astype(v.dtype)
+    solver = Solver(factor, g.R, g.p, g.S_own, g.I_own, model.armature, solved)
     return acc, torque, g, m, solver
 
 
@@ -148,16 +174,16 @@ def _dynamics_jvp(primals, tangents):
     dmodel, dq, dv, da, dtau, df_ext, _ = tangents
     acc, torque, g, m, solve = accelerations(model, q, v, a, tau, prescribed, f_ext)
     r = residual(model, g, m)
-    dknown = None if da is None or prescribed is None else jnp.where(prescribed, da, 0)
-    change = torque_tangent(model, q, v, acc, g, r, dmodel, dq, dv, dknown, df_ext)
+    da_prescribed = None if da is None or prescribed is None else jnp.where(prescribed, da, 0)
+    change = torque_tangent(model, q, v, acc, g, r, dmodel, dq, dv, da_prescribed, df_ext)
     change = jnp.zeros_like(v) if change is None else change
-    dacc = dfree = solve(model.topology, -change if dtau is None else dtau - change)
+    dacc = da_solved = solve(model.topology, -change if dtau is None else dtau - change)
     dtorque = jnp.zeros_like(tau) if dtau is None else dtau
     if prescribed is not None:
-        dacc = dfree if dknown is None else dfree + dknown
+        dacc = da_solved if da_prescribed is None else da_solved + da_prescribed
         zero = jnp.zeros_like(v)
-        reaction = torque_map(model.topology, r, jnp.concatenate([zero, zero, dfree]))
-        reaction = change + reaction + model.armature * dfree
+        reaction = torque_map(model.topology, r, jnp.concatenate([zero, zero, da_solved]))
+        reaction = change + reaction + model.armature * da_solved
         dtorque = jnp.where(prescribed, reaction, dtorque)
     unmoved = jax.tree.map(jnp.zeros_like, solve.factor)
     return (acc, torque, solve.factor), (dacc, dtorque, unmoved)
@@ -174,9 +200,9 @@ def forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Accelerations under the torques ``tau``, with exact analytical derivatives.
 
-    Source: value: Kim, Table 3, in body frames (that of :func:`rbd_jax.aba`); on an accelerator,
-    for robots that are not too large, Singh (3), by the inverse of the mass matrix. Derivative:
-    Singh (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
+    Source: the value is that of :func:`rbd_jax.aba` (Kim, Table 3). On an accelerator, robots that
+    are not too large take Singh (3), the inverse of the mass matrix. The derivative is an
+    analytical rule, Singh (5), ``δa = M⁻¹ (δτ − ∂ID)``, implicit through inverse dynamics.
 
     Arguments as :func:`inverse_dynamics`, with torques (N m, N) in and accelerations out.
     A jvp or vjp costs one operator and one solve beside the value.
@@ -184,7 +210,8 @@ def forward_dynamics(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    return _dynamics(model, q, v, jnp.zeros_like(v), tau, f_ext, None)[0]
+    tau = minus_springs(model, q, tau)
+    return _dynamics(unsprung(model), q, v, jnp.zeros_like(v), tau, f_ext, None)[0]
 
 
 @checked
@@ -198,41 +225,38 @@ def hybrid_dynamics(
     prescribed: Bool[Array, " nb"],
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
-    """Accelerations of free joints and torques of prescribed ones, with analytical derivatives.
+    """Torques of prescribed joints and accelerations of the others, with analytical derivatives.
 
-    Source: value that of Kim, Table 4 (:func:`rbd_jax.algorithms.hybrid.hybrid_dynamics`, the raw
-    form); derivative: implicit through inverse dynamics, as Kim, Table 7.
+    Source: the value is that of :func:`rbd_jax.hybrid_aba`, the raw form (Kim, Table 4).
+    Derivative: Singh (5) with rows and columns exchanged for prescribed joints, implicit through
+    inverse dynamics; Kim, Table 7, gives the same by differentiating the recursions.
 
     Args:
         model: the robot.
         q: configuration. v: velocity.
         a: accelerations; those of joints that are not prescribed are ignored.
         tau: torques (N m, N); those of prescribed joints are ignored.
-        prescribed: which joints have their acceleration given; data, it may be mapped over.
+        prescribed: which joints have a prescribed acceleration; data, it may be mapped over.
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).
 
     Returns:
-        ``(a, tau)`` complete: inputs where given, results elsewhere.
+        ``(a, tau)`` of all joints, the inputs among them.
+
+    Raises:
+        ValueError: if a shape does not fit the robot.
     """
-    by_dof = of_bodies(model.topology, prescribed[:, None])[:, 0]
-    return _dynamics(model, q, v, a, tau, f_ext, by_dof)[:2]
-
-
-# --- the inverse of a matrix --------------------------------------------------
-
-
-@invert.defjvp
-def _invert_jvp(primals, tangents):
-    X = invert(primals[0])
-    product = jnp.matmul(tangents[0], X, precision="highest")
-    return X, -jnp.matmul(X, product, precision="highest")
+    prescribed = per_dof(model.topology, prescribed[:, None])[:, 0]
+    tau = minus_springs(model, q, tau)
+    a, tau, _ = _dynamics(unsprung(model), q, v, a, tau, f_ext, prescribed)
+    return a, plus_springs(model, q, tau)
 
 
 # --- the mass matrix as a linear map ------------------------------------------
 
 
 def at_rest(model: Model) -> Model:
-    """The same robot without gravity and damping."""
+    """The same robot without gravity, damping and springs."""
+    model = unsprung(model)
     zeros = [jnp.zeros_like(model.gravity), jnp.zeros_like(model.damping)]
     return eqx.tree_at(lambda m: [m.gravity, m.damping], model, zeros)
 
@@ -242,7 +266,10 @@ def at_rest(model: Model) -> Model:
 def mass_matrix_product(
     model: Model, q: Float[Array, " nq"], a: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
-    """``M(q) a`` in O(n), with analytical derivatives (inverse dynamics at rest, Kim Table 2)."""
+    """``M(q) a`` in O(n): inverse dynamics at rest, with its analytical derivatives.
+
+    Source: Kim, Table 2.
+    """
     return inverse_dynamics(at_rest(model), q, jnp.zeros_like(a), a)
 
 
@@ -251,7 +278,10 @@ def mass_matrix_product(
 def mass_matrix_solve(
     model: Model, q: Float[Array, " nq"], tau: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
-    """``M(q)⁻¹ tau``, with analytical derivatives (forward dynamics at rest, Singh (34))."""
+    """``M(q)⁻¹ tau``: forward dynamics at rest, with its analytical derivatives.
+
+    Source: Singh (34).
+    """
     return forward_dynamics(at_rest(model), q, jnp.zeros_like(tau), tau)
 
 
@@ -259,7 +289,7 @@ def mass_matrix_solve(
 def _mass_matrix_inverse(model, q):
     zero = jnp.zeros((model.nv,), model.dtype)
     *_, g, _, solver = accelerations(model, q, zero, zero, zero, None, None)
-    if not isinstance(solver.factor, articulated.Factor):
+    if not isinstance(solver.factor, Factor):
         return solver.factor
     X = solver.columns(model.topology, jnp.eye(model.nv, dtype=model.dtype))
     return 0.5 * (X + X.T)
@@ -276,8 +306,8 @@ def _mass_matrix_inverse_jvp(primals, tangents):
 @checked
 @lanes
 def mass_matrix_inverse(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
-    """``M(q)⁻¹``, symmetric, with the analytical derivative ``−M⁻¹ δM M⁻¹``.
+    """``M(q)⁻¹``, symmetric, with the analytical rule ``−M⁻¹ δM M⁻¹`` for its derivative.
 
-    Source: Singh, §IV-E: the factor of articulated bodies, applied to unit columns.
+    Source: Singh, §IV-E: the factor of the articulated-body algorithm, applied to unit columns.
     """
     return _mass_matrix_inverse(model, q)

@@ -1,9 +1,9 @@
 """Second derivatives of inverse and forward dynamics: full tensors, and contracted for DDP.
 
-All are those of the chart ``(δq, δv, δa) ↦ ID(integrate(q, δq), v + δv, a + δa)`` at zero, hence
-symmetric. Terms in v and in M have closed forms; the rest is forward-mode differentiation of the
-analytical first derivatives, which costs what the closed forms would: O(n³) for the tensors and
-O(n²) contracted.
+They are second derivatives of the chart ``(δq, δv, δa) ↦ ID(integrate(q, δq), v + δv, a + δa)`` at
+zero, and hence symmetric. Terms in v and in M have closed forms. The others are forward-mode
+derivatives of the analytical first derivatives, which cost as much as closed forms would: O(n³) for
+the tensors and O(n²) contracted. Third derivatives are those of autodiff.
 """
 
 from typing import NamedTuple
@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
-from ..algorithms.tree import of_bodies, subtree_sum
+from ..algorithms.tree import per_dof, subtree_sum
 from ..lanes import lanes
 from ..model import Model, integrate
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench
 from .coriolis import christoffel
@@ -27,7 +27,7 @@ from .rules import forward_dynamics, inverse_dynamics
 
 
 class SecondDerivatives(NamedTuple):
-    """``qq[i, j, k] = ∂²y_i/∂q_j∂q_k``, likewise qv and vv; and those along q of M or M⁻¹.
+    """``qq[i, j, k] = ∂²y_i/∂q_j∂q_k``, likewise qv and vv, and the derivative of M or M⁻¹ along q.
 
     For inverse dynamics y = τ and ``uq[i, j, k] = ∂M_ij/∂q_k``; for forward dynamics y = a and
     ``uq[i, j, k] = ∂(M⁻¹)_ij/∂q_k``. All other second derivatives are zero.
@@ -56,13 +56,13 @@ class Hessian(NamedTuple):
 def mass_matrix_derivative(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """``∂M_ij/∂q_k`` along ``integrate(q, ε e_k)``, in closed form.
 
-    Source: Vlasblom (1.14), (2.22), for trees: with ``M_ij = S_iᵀ I^C_j S_j`` for j below i, joint
-    k moves nothing of it if it is above i; it turns S_j and I^C_j under S_i if it lies between;
-    and it turns the part I^C_k of the composite if it is below j. Cost: O(n³).
+    Source: Vlasblom (1.14), (2.22), for trees. With ``M_ij = S_iᵀ I^C_j S_j`` for j below i, a
+    joint k above i changes nothing. A joint k between them turns S_j and I^C_j under S_i. A joint k
+    below j turns the part I^C_k of the composite. Cost: O(n³).
     """
     topology, g = model.topology, ground.pose(model, q)
     b, above = topology.dof_bodies, topology.tree.ancestor_mask
-    IC = of_bodies(topology, subtree_sum(topology.tree, g.I))
+    IC = per_dof(topology, subtree_sum(topology.tree, g.I))
     S, t1 = g.S, inertia.apply(IC, g.S)
     # (k, i): S_k × S_i
     turned = cross_twist(S[:, None], jnp.broadcast_to(S, (model.nv, *S.shape)))

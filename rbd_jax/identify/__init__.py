@@ -1,7 +1,9 @@
-"""Learning the parameters of a robot, or what its rigid bodies leave out, from recorded motions."""
+"""Identification of parameters, and of dynamics that rigid bodies lack, from recorded motions."""
 
 from ._base import (
     BaseParameters as BaseParameters,
+    Estimate as Estimate,
+    least_squares as least_squares,
     numerical_base_parameters as numerical_base_parameters,
 )
 from ._charts import (
@@ -9,11 +11,11 @@ from ._charts import (
     Direction as Direction,
     InEllipsoid as InEllipsoid,
     LogCholesky as LogCholesky,
-    Pose as Pose,
+    PoseChart as PoseChart,
     Positive as Positive,
     Real as Real,
 )
-from ._dynamics import Driven as Driven, Dynamics as Dynamics, Stepper as Stepper
+from ._dynamics import DrivenDynamics as DrivenDynamics, Dynamics as Dynamics, Stepper as Stepper
 from ._excitation import (
     Excitation as Excitation,
     excitation as excitation,
@@ -35,7 +37,11 @@ from ._fit import (
     torque_error as torque_error,
 )
 from ._hamiltonian import Hamiltonian as Hamiltonian
-from ._least_squares import Estimate as Estimate, least_squares as least_squares
+from ._learned import (
+    PARTS as PARTS,
+    LearnedDynamics as LearnedDynamics,
+    learned_dynamics as learned_dynamics,
+)
 from ._linear import (
     TERMS as TERMS,
     friction_torque as friction_torque,
@@ -63,7 +69,7 @@ from ._physical import (
 )
 from ._shooting import Shooting as Shooting, fit_trajectories as fit_trajectories
 from ._smooth import filter_and_differentiate as filter_and_differentiate
-from ._solve import Fit as Fit
+from ._solve import Fit as Fit, Progress as Progress
 from ._structure import base_parameters as base_parameters
 from ._terms import (
     Friction as Friction,
@@ -81,4 +87,3 @@ from ._training import (
 )
 from ._windows import simulated as simulated
 from .data import Dataset as Dataset
-from .hybrid_models import PARTS as PARTS, Hybrid as Hybrid, hybrid_model as hybrid_model

@@ -1,11 +1,15 @@
-"""Base parameters: the combinations that torques depend on, by factorisation of a regressor.
+"""Base parameters: the combinations of parameters that torques depend on, and their estimate.
 
-Host side (NumPy): what is identifiable is a property of a robot, not something to differentiate.
+The factorization runs on the host in NumPy: what is identifiable is a property of a robot and is
+not differentiated. The estimate from torques, :func:`least_squares`, runs in JAX.
 """
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from ._extras import extra
 
@@ -14,21 +18,21 @@ class BaseParameters(NamedTuple):
     """The minimal parameters ``π_b = B θ``, with ``Y θ = Y[:, independent] π_b``."""
 
     names: tuple[str, ...]
-    """Of the parameters θ."""
+    """Names of the parameters θ."""
     independent: np.ndarray
-    """One parameter for each base parameter: where the combination has its coefficient 1, (r,)."""
+    """For each base parameter the parameter that has coefficient 1 in it, (r,)."""
     B: np.ndarray
-    """(r, p)."""
+    """Coefficients of the base parameters in θ, (r, p)."""
     nullspace: np.ndarray
-    """Orthonormal directions of θ that no torque shows, (p, p − r)."""
+    """Orthonormal directions of θ that do not change any torque, (p, p − r)."""
 
     @property
     def count(self) -> int:
-        """Number of base parameters, the rank of the regressor."""
+        """Number of base parameters, which is the rank of the regressor."""
         return len(self.independent)
 
     def combinations(self, tol: float = 1e-9) -> tuple[str, ...]:
-        """Each base parameter in words: ``Izz:upper + 0.25 m:lower …``."""
+        """Each base parameter as text: ``Izz:upper + 0.25 m:lower …``."""
 
         def words(row):
             used = sorted(np.flatnonzero(np.abs(row) > tol), key=lambda k: abs(row[k] - 1) > tol)
@@ -38,8 +42,8 @@ class BaseParameters(NamedTuple):
         return tuple(words(row) for row in self.B)
 
     def verdicts(self, tol: float = 1e-7) -> tuple[str, ...]:
-        """Of each parameter: ``"identifiable"``, ``"in combination"`` or ``"not identifiable"``."""
-        hidden = np.sum(self.nullspace**2, axis=1)  # of the unit vector, within the nullspace
+        """For each parameter ``"identifiable"``, ``"in combination"`` or ``"not identifiable"``."""
+        hidden = np.sum(self.nullspace**2, axis=1)  # squared length within the null space
         return tuple(
             "identifiable" if h < tol else "not identifiable" if h > 1 - tol else "in combination"
             for h in hidden
@@ -51,35 +55,124 @@ def numerical_base_parameters(
 ) -> BaseParameters:
     """Base parameters from a regressor of many samples, by singular values.
 
-    What the motion at hand does not excite counts as not identifiable here. Columns are scaled to
-    unit length; singular values below ``tol`` of the greatest count as zero.
+    A parameter that the recorded motion does not excite counts as not identifiable. Columns are
+    scaled to unit length. Singular values below ``tol`` times the greatest one count as zero. The
+    result is NumPy and is not differentiable.
 
     Args:
-        Y: regressors one below the other, (…, p). names: of the p parameters.
+        Y: regressors of the samples, (…, p).
+        names: names of the p parameters.
         tol: relative tolerance.
     """
     Y = np.asarray(Y, dtype=float).reshape(-1, len(names))
     R = np.linalg.qr(Y, mode="r")
     length = np.linalg.norm(R, axis=0)
-    seen = length > tol * length.max(initial=0)
-    scale = np.where(seen, length, 1)
-    _, s, Vt = np.linalg.svd(np.where(seen, R / scale, 0), full_matrices=True)
+    excited = length > tol * length.max(initial=0)
+    scale = np.where(excited, length, 1)
+    _, s, Vt = np.linalg.svd(np.where(excited, R / scale, 0), full_matrices=True)
     rank = int(np.sum(s > tol * s.max(initial=0)))
     N = Vt[rank:].T / scale[:, None]
     return from_nullspace(names, np.linalg.qr(N)[0] if N.size else N.reshape(len(names), 0))
 
 
 def from_nullspace(names: tuple[str, ...], N: np.ndarray) -> BaseParameters:
-    """B by a pivoted factorisation: the dependent parameters are those best told by N."""
+    """B from the null space N, by a QR factorization of Nᵀ with pivoting.
+
+    The pivots are the dependent parameters.
+    """
     p, k = N.shape
     if k == 0:
         return BaseParameters(names, np.arange(p), np.eye(p), N)
     _, _, order = extra("scipy.linalg").qr(N.T, pivoting=True, mode="economic")
     dependent, independent = np.sort(order[:k]), np.sort(order[k:])
-    # θ and θ + N y are the same robot: choose y so that the dependent ones vanish
-    carried = -np.linalg.solve(N[dependent].T, N[independent].T).T
+    # θ and θ + N y give the same torques. Choose y so that the dependent parameters become zero.
+    coefficients = -np.linalg.solve(N[dependent].T, N[independent].T).T
     B = np.zeros((p - k, p))
     B[np.arange(p - k), independent] = 1
-    B[:, dependent] = carried
+    B[:, dependent] = coefficients
     B[np.abs(B) < 1e-12] = 0
     return BaseParameters(names, independent, B, N)
+
+
+class Estimate(NamedTuple):
+    """Estimated base parameters, their covariance, and the residual torques."""
+
+    value: Float[Array, " r"]
+    covariance: Float[Array, "r r"]
+    sigma: Float[Array, " nv"]
+    """Standard deviation of the torque noise of each joint, estimated or as given (N m, N)."""
+    residuals: Float[Array, "N nv"]
+    """Measured torques minus predicted torques (N m, N)."""
+
+    @property
+    def deviation(self) -> Float[Array, " r"]:
+        """Standard deviations of the base parameters."""
+        return jnp.sqrt(jnp.diagonal(self.covariance))
+
+
+def least_squares(
+    base: BaseParameters,
+    Y: Float[Array, "N nv p"],
+    tau: Float[Array, "N nv"],
+    sigma: Float[Array, " nv"] | None = None,
+    *,
+    sweeps: int = 4,
+) -> Estimate:
+    """Weighted linear least squares: ``minimize Σ |(τ − Y_b π_b) / σ|²``.
+
+    Columns are scaled and the problem is solved by QR, so that the condition number is not squared.
+    Derivatives are those of autodiff.
+
+    Source: Gautier, "Dynamic identification of robots with power model", 1997 (one weight a
+    joint). The noise of each joint is estimated from its residuals, with a correction for the
+    fitted parameters, in a few sweeps.
+
+    Args:
+        base: which columns are independent.
+        Y: regressors, see :func:`regression`.
+        tau: torques to predict (N m, N).
+        sigma: standard deviations of the torque noise of each joint (N m, N); estimated if None.
+        sweeps: number of sweeps that estimate the noise.
+
+    Returns:
+        The estimate. Its covariance ``(Y_bᵀ Σ⁻¹ Y_b)⁻¹`` is exact for independent normal noise.
+
+    Raises:
+        ValueError: for fewer equations than base parameters.
+    """
+    Yb = Y[..., base.independent]
+    N, nv, r = Yb.shape
+    if N * nv < r:
+        raise ValueError(
+            f"least_squares: {N} samples of {nv} torques are too few for {r} base parameters"
+        )
+
+    def solve(s: Array):
+        W = (Yb / s[None, :, None]).reshape(-1, r)
+        length = jnp.sqrt(jnp.sum(W * W, axis=0))
+        length = jnp.where(length > 0, length, 1)
+        Q, R = jnp.linalg.qr(W / length[None])
+        y = jnp.matmul((tau / s[None]).reshape(-1), Q, precision="highest")
+        right = jnp.concatenate([y[:, None], jnp.eye(r, dtype=Y.dtype)], axis=1)
+        solved = jax.scipy.linalg.solve_triangular(R, right) / length[:, None]
+        value, spread = solved[:, 0], solved[:, 1:]
+        return value, jnp.matmul(spread, spread.T, precision="highest"), Q
+
+    def residuals(value: Array):
+        return tau - jnp.einsum("nvr,r->nv", Yb, value, precision="highest")
+
+    if sigma is None:
+
+        def sweep(s, _):
+            value, _, Q = solve(s)
+            leverage = jnp.sum((Q * Q).reshape(N, nv, r), axis=(0, 2))
+            freedom = jnp.maximum(N - leverage, 1)
+            return jnp.sqrt(jnp.sum(residuals(value) ** 2, axis=0) / freedom), None
+
+        first = jnp.std(tau, axis=0)
+        first = jnp.where(first > 0, first, 1)
+        found, _ = jax.lax.scan(sweep, first, None, length=sweeps)
+        floor = jnp.finfo(Y.dtype).eps * first  # Data without noise need finite weights too.
+        sigma = jnp.maximum(found, floor)
+    value, covariance, _ = solve(sigma)
+    return Estimate(value, covariance, sigma, residuals(value))

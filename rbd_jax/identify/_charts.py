@@ -1,7 +1,7 @@
-"""Charts: one-to-one maps between values that mean something and unconstrained coordinates.
+"""Charts: one-to-one smooth maps between parameter values and unconstrained coordinates.
 
-A chart works on stacked rows: ``coordinates(x)`` gives (n, k), ``value(z)`` takes it back, each
-the exact inverse of the other, smooth in both directions.
+A chart works on stacked rows: ``coordinates(x)`` gives (n, k), and ``value(z)`` is its exact
+inverse. Derivatives of both are those of autodiff.
 """
 
 import equinox as eqx
@@ -20,7 +20,7 @@ def _flat(x: Array) -> Float[Array, "n k"]:
 
 
 class Real(eqx.Module):
-    """Any number, in multiples of ``scale``."""
+    """Any real number, in multiples of ``scale``."""
 
     scale: float = eqx.field(static=True, default=1.0)
 
@@ -34,7 +34,7 @@ class Real(eqx.Module):
 
 
 class Positive(eqx.Module):
-    """Positive numbers by their logarithm."""
+    """Positive numbers, with their logarithm as the coordinate."""
 
     def coordinates(self, x: Array) -> Float[Array, "n k"]:
         """``log x``."""
@@ -46,7 +46,7 @@ class Positive(eqx.Module):
 
 
 class Bounded(eqx.Module):
-    """Numbers between two bounds, by the logit of where they are between them."""
+    """Numbers between two bounds. The coordinate is the logit of their place between the bounds."""
 
     lower: float = eqx.field(static=True)
     upper: float = eqx.field(static=True)
@@ -62,16 +62,16 @@ class Bounded(eqx.Module):
 
 
 class Direction(eqx.Module):
-    """Vectors of the nominal one's length, by the rotation (two angles) away from it.
+    """Vectors of the nominal vector's length. Coordinates are two angles of rotation away from it.
 
-    Everywhere but opposite to the nominal vector; the chart of unit axes, and of gravity whose
-    strength is known.
+    The chart covers all directions but the opposite one. It serves unit axes, and gravity of known
+    strength.
     """
 
     nominal: Float[Array, "n 3"]
 
-    def _across(self) -> Float[Array, "n 2 3"]:
-        """Two unit vectors normal to the nominal one and to each other."""
+    def _normals(self) -> Float[Array, "n 2 3"]:
+        """Two unit vectors that are normal to the nominal vector and to each other."""
         a = self._unit(self.nominal)
         least = jax.nn.one_hot(jnp.argmin(jnp.abs(a), axis=-1), 3, dtype=a.dtype)
         e1 = self._unit(so3.cross(a, least))
@@ -86,18 +86,18 @@ class Direction(eqx.Module):
         a, b = self._unit(self.nominal), self._unit(x)
         quat = jnp.concatenate([1 + so3.dot(a, b)[:, None], so3.cross(a, b)], axis=-1)
         w = so3.quat_log(so3.quat_normalize(quat))
-        return so3.dot(self._across(), jnp.broadcast_to(w[:, None], (len(w), 2, 3)))
+        return so3.dot(self._normals(), jnp.broadcast_to(w[:, None], (len(w), 2, 3)))
 
     def value(self, z: Array) -> Array:
-        """The nominal vector turned by z (rad)."""
-        w = jnp.sum(self._across() * z[..., None], axis=-2)
+        """The nominal vector rotated by z (rad)."""
+        w = jnp.sum(self._normals() * z[..., None], axis=-2)
         return so3.rotate(so3.exp(w), self.nominal)
 
 
-class Pose(eqx.Module):
-    """Poses by ``T₀ exp(z)``, z a screw in the nominal frame. Source: Müller §6.2.
+class PoseChart(eqx.Module):
+    """Poses ``T₀ exp(z)``, where z is a screw in the nominal frame. Source: Müller §6.2.
 
-    ``components`` picks from (ω_x, ω_y, ω_z, v_x, v_y, v_z); the others stay zero.
+    ``components`` selects from (ω_x, ω_y, ω_z, v_x, v_y, v_z). The others stay zero.
     """
 
     R: Float[Array, "n 3 3"]
@@ -105,7 +105,7 @@ class Pose(eqx.Module):
     components: tuple[int, ...] = eqx.field(static=True, default=(0, 1, 2, 3, 4, 5))
 
     def coordinates(self, x: se3.Pose) -> Float[Array, "n k"]:
-        """``log(T₀⁻¹ T)`` (rad, m); rotations of less than π."""
+        """``log(T₀⁻¹ T)`` (rad, m), for rotations of less than π."""
         xi = se3.log(se3.compose(se3.inverse((self.R, self.p)), x))
         return xi[:, np.array(self.components)]
 
@@ -134,34 +134,34 @@ def _from_triangular(U: Float[Array, "n 4 4"]) -> Float[Array, "n 10"]:
 
 
 class LogCholesky(eqx.Module):
-    """Inertias with a positive definite pseudo-inertia, all of them, relative to a nominal one.
+    """All inertias with a positive definite pseudo-inertia, relative to a nominal inertia.
 
     Source: Rucker, Wensing, "Smooth parameterization of rigid-body inertia", 2022: coordinates
     (α, d1, d2, d3, s12, s23, s13, t1, t2, t3) of an upper triangular factor of the
-    pseudo-inertia. Here it is the factor of ``U₀⁻¹ P U₀⁻ᵀ``, so that coordinates are dimensionless
-    and of order one for every body, and zero at the nominal inertia ``P₀ = U₀ U₀ᵀ``.
+    pseudo-inertia. Here it is the factor of ``U₀⁻¹ P U₀⁻ᵀ``. So the coordinates are dimensionless
+    and of order one for every body, and they are zero at the nominal inertia ``P₀ = U₀ U₀ᵀ``.
     """
 
     U0: Float[Array, "n 4 4"]
 
     def coordinates(self, x: Array) -> Float[Array, "n 10"]:
-        """Of ten inertial parameters a row."""
+        """Coordinates of inertias, each a row of ten parameters."""
         return _from_triangular(relative_factor(self.U0, x))
 
     def value(self, z: Array) -> Float[Array, "n 10"]:
-        """Ten inertial parameters a row."""
+        """Inertias, each a row of ten parameters."""
         U = jnp.matmul(self.U0, _triangular(z), precision="highest")
         return inertia.from_pseudo(jnp.matmul(U, so3.transpose(U), precision="highest"))
 
 
 class InEllipsoid(eqx.Module):
-    """Inertias that some mass distribution within an ellipsoid has, all of them.
+    """All inertias that belong to a mass distribution within an ellipsoid.
 
     Source: Wensing, Kim, Slotine (2018), ``tr(P Q) > 0``. In coordinates in which the ellipsoid is
     the unit ball, the factor of the pseudo-inertia is ``√m [[D, t], [0, 1]]`` and the condition
-    reads ``|D|² + |t|² < 1``; log-Cholesky coordinates (D′, t′) of an unconstrained inertia are
-    drawn into that ball by ``(D, t) = (D′, t′) / √(1 + |D′|² + |t′|²)``, which keeps the diagonal
-    of D positive and has the inverse with a minus sign.
+    reads ``|D|² + |t|² < 1``. The map ``(D, t) = (D′, t′) / √(1 + |D′|² + |t′|²)`` takes the
+    log-Cholesky coordinates (D′, t′) of an unconstrained inertia into that ball. It keeps the
+    diagonal of D positive. Its inverse has a minus sign in place of the plus signs.
     """
 
     ellipsoid: Ellipsoid
@@ -173,20 +173,20 @@ class InEllipsoid(eqx.Module):
         return jnp.concatenate([top, U[:, 3:]], axis=-2)
 
     def coordinates(self, x: Array) -> Float[Array, "n 10"]:
-        """Of ten inertial parameters a row."""
-        U = upper_cholesky(self.ellipsoid.seen(x))
+        """Coordinates of inertias, each a row of ten parameters."""
+        U = upper_cholesky(self.ellipsoid.to_unit_ball(x))
         return _from_triangular(self._scaled(U, -1.0))
 
     def value(self, z: Array) -> Float[Array, "n 10"]:
-        """Ten inertial parameters a row."""
+        """Inertias, each a row of ten parameters."""
         U = self._scaled(_triangular(z), 1.0)
-        return self.ellipsoid.unseen(jnp.matmul(U, so3.transpose(U), precision="highest"))
+        return self.ellipsoid.from_unit_ball(jnp.matmul(U, so3.transpose(U), precision="highest"))
 
 
-Chart = Real | Positive | Bounded | Direction | Pose | LogCholesky | InEllipsoid
+Chart = Real | Positive | Bounded | Direction | PoseChart | LogCholesky | InEllipsoid
 
 
-def start_of(chart: Chart, x, names: tuple[str, ...], what: str) -> None:
+def check_inside(chart: Chart, x, names: tuple[str, ...], what: str) -> None:
     """Raise ValueError, naming the rows, if the nominal value lies outside the chart."""
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((chart, x))):
         return
@@ -196,8 +196,8 @@ def start_of(chart: Chart, x, names: tuple[str, ...], what: str) -> None:
         remedies = {
             Positive: "start from a positive value, or use chart=Real()",
             Bounded: "start between the bounds",
-            LogCholesky: "no mass distribution has it; see rbd_jax.identify.made_consistent",
-            InEllipsoid: "no mass distribution within the ellipsoid has it; take a greater one",
+            LogCholesky: "no mass distribution has this inertia; see identify.made_consistent",
+            InEllipsoid: "no mass distribution within the ellipsoid has this inertia; enlarge it",
         }
         kind = type(chart)
         raise ValueError(

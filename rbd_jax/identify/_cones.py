@@ -1,8 +1,9 @@
-"""Values of charts in their own units, for steps that stay within their cones.
+"""Steps of learned values that stay within the cones of physical values.
 
-Letters: P the pseudo-inertia of a body, or a positive number as a 1×1 matrix, ``P = L Lᵀ``; in its
-own units, Z is the dual, which is ``w 1`` on the path, ``Z = N Nᵀ``, and D a step, ``dP = L D Lᵀ``,
-with d its components in a basis E of the symmetric matrices.
+Letters: P is the pseudo-inertia of a body, or a positive number as a 1×1 matrix, and ``P = L Lᵀ``.
+Everything else is scaled by L. Z is the dual variable, ``Z = N Nᵀ``; on the central path it is
+``w 1``. D is a step, ``dP = L D Lᵀ``, and d are its components in a basis E of the symmetric
+matrices.
 """
 
 from typing import NamedTuple
@@ -13,30 +14,30 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..spatial import inertia, so3
+from ..spatial.linear import cholesky, definite, solve_lower
 from ._charts import LogCholesky, Positive, Real
 from ._parameters import Block
-from ._small import cholesky, definite, solve_lower
 from ._solve import prior_weight
 
-_NEAR = 0.9  # of the way to the border, at most
-_LENGTHS = 0.8 ** np.arange(30)  # of steps, to choose from
+_NEAR = 0.9  # A step goes at most this part of the way to the border.
+_LENGTHS = 0.8 ** np.arange(30)  # The lengths of steps to choose from.
 _NO_CONE = np.zeros((1, 0, 0))
 
 
 class Cone(NamedTuple):
-    """A block's values in their own units."""
+    """The least-squares problem of a step of one block of values."""
 
     T: Float[Array, "n p k"]
-    """Change of the values by d."""
+    """The change of the values is ``T d``."""
     rows: Float[Array, "n l k"]
-    """Least squares ``½ |rows d + right|²`` of prior and barrier."""
+    """Prior and barrier are ``½ |rows d + right|²`` to second order."""
     right: Float[Array, "n l"]
     E: np.ndarray
-    """Basis of D, (k, s, s)."""
+    """Basis of the steps D, (k, s, s)."""
 
 
 def _symmetric_basis(s: int) -> np.ndarray:
-    """Symmetric s×s matrices, orthonormal, (s (s + 1) / 2, s, s)."""
+    """An orthonormal basis of the symmetric s×s matrices, (s (s + 1) / 2, s, s)."""
     i, j = np.tril_indices(s)
     E = np.zeros((len(i), s, s))
     E[np.arange(len(i)), i, j] = E[np.arange(len(i)), j, i] = np.where(i == j, 1, 0.5**0.5)
@@ -44,7 +45,7 @@ def _symmetric_basis(s: int) -> np.ndarray:
 
 
 def matrices(block: Block, x: Array) -> Float[Array, "n s s"]:
-    """P of a block's values; empty for real numbers, which have no border."""
+    """The matrices P of a block's values; of size 0 for real numbers, which have no border."""
     if isinstance(block.chart, LogCholesky):
         return inertia.pseudo(x)
     size = int(isinstance(block.chart, Positive))
@@ -52,10 +53,10 @@ def matrices(block: Block, x: Array) -> Float[Array, "n s s"]:
 
 
 def cone_of(block: Block, x: Array, nominal: Array, Z: Array, w: Array, weight: float) -> Cone:
-    """Around the values x, in the HKM direction.
+    """The problem of a step from the values x, in the HKM direction.
 
-    With ``C = weight Lᵀ P₀⁻¹ L − w 1``, the slope of prior and barrier, the step of D minimises
-    ``½ |D N|² + ⟨C, D⟩ = ½ |D N + C N⁻ᵀ|²`` but for a constant.
+    The slope of prior and barrier is ``C = weight Lᵀ P₀⁻¹ L − w 1``. Up to a constant, the step D
+    minimizes ``½ |D N|² + ⟨C, D⟩ = ½ |D N + C N⁻ᵀ|²``.
     """
     P, n = matrices(block, x), len(x)
     s = P.shape[-1]
@@ -80,19 +81,19 @@ def _product(A: Float[Array, "n s s"], B: Float[Array, "n s s"]) -> Float[Array,
 
 
 def ones(like: Float[Array, "n s s"]) -> Float[Array, "n s s"]:
-    """As many unit matrices."""
+    """Unit matrices of the same number and size."""
     return jnp.broadcast_to(jnp.eye(like.shape[-1], dtype=like.dtype), like.shape)
 
 
 def cone_steps(cone: Cone, d: Array, Z: Array, w: Array) -> tuple[Array, Array]:
-    """The steps of P and of its dual, in the units of P: D, and ``w 1 − Z − (D Z + Z D) / 2``."""
+    """The scaled steps of P and of its dual: D, and ``w 1 − Z − (D Z + Z D) / 2``."""
     D = jnp.einsum("nk,kij->nij", d, jnp.asarray(cone.E, d.dtype), precision="highest")
     DZ = _product(D, Z)
     return D, w * ones(Z) - Z - 0.5 * (DZ + so3.transpose(DZ))
 
 
 def step_length(steps: list[tuple[Array, Array]], Z: list[Array]) -> Float[Array, ""]:
-    """The longest of a few, at most 1, that keeps P and its dual well within the cone."""
+    """The greatest of a few step lengths up to 1 that keeps P and its dual well inside the cone."""
     lengths = jnp.asarray(_LENGTHS, Z[0].dtype)
 
     def inside(a: Array) -> Bool[Array, ""]:
@@ -104,8 +105,8 @@ def step_length(steps: list[tuple[Array, Array]], Z: list[Array]) -> Float[Array
     return jnp.where(jnp.any(good), lengths[jnp.argmax(good)], 0)
 
 
-def carried(Z: Float[Array, "n s s"], D: Float[Array, "n s s"]) -> Float[Array, "n s s"]:
-    """The dual in the units of the next P: with ``1 + D = K Kᵀ`` that has the factor ``L K``."""
+def rescaled_dual(Z: Float[Array, "n s s"], D: Float[Array, "n s s"]) -> Float[Array, "n s s"]:
+    """The dual scaled by the factor of the next P, which is ``L K`` with ``1 + D = K Kᵀ``."""
     if not Z.size:
         return Z
     K = cholesky(ones(Z) + D)

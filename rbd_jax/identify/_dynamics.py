@@ -1,4 +1,4 @@
-"""Dynamics by a formula of one's own, wherever the library takes accelerations or policies."""
+"""The base class of user-defined dynamics, which rollouts, integrators and policies accept."""
 
 import abc
 from collections.abc import Callable
@@ -7,17 +7,22 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from .._check import _check
+from ..algorithms.aba import aba
+from ..algorithms.rnea import rnea
 from ..derivatives.rules import inverse_dynamics
 from ..model import Model
+from ..model.arguments import array_arguments, check_array
 from ..simulate import resolve_integrator, rollout
+
+_ARGUMENTS = array_arguments(rnea) | array_arguments(aba)
 
 
 class Dynamics(eqx.Module):
-    """Accelerations of a robot by a formula of one's own, wherever those of the library may be.
+    """User-defined dynamics of a robot, which can replace the library's own.
 
-    A subclass gives the accelerations. Pass the module to a function under ``jax.jit``, or put its
-    methods under ``eqx.filter_jit``: plain ``jax.jit`` would hash what they are bound to.
+    A subclass implements the accelerations. Pass the module as an argument to a function under
+    ``jax.jit``, or put its methods under ``eqx.filter_jit``. Plain ``jax.jit`` of a bound method
+    would try to hash the module.
     """
 
     model: eqx.AbstractVar[Model]
@@ -33,11 +38,11 @@ class Dynamics(eqx.Module):
         """Accelerations, arguments as :func:`rbd_jax.forward_dynamics`."""
 
     def driven(self, tau: Float[Array, " nv"], f_ext: Float[Array, "nb 6"] | None = None):
-        """``acceleration(t, q, v)`` under constant torques and wrenches, as integrators want it."""
-        return Driven(self, tau, f_ext)
+        """``acceleration(t, q, v)`` under constant torques and wrenches, for integrators."""
+        return DrivenDynamics(self, tau, f_ext)
 
     def integrator(self, method: str | Callable = "semi_implicit_euler") -> "Stepper":
-        """A step function for ``integrator=`` of :func:`rbd_jax.rollout`, :func:`rbd_jax.step` …"""
+        """A step function for the argument ``integrator`` of :func:`rbd_jax.rollout` and others."""
         return Stepper(self, method)
 
     def rollout(
@@ -57,7 +62,7 @@ class Dynamics(eqx.Module):
     ) -> Float[Array, " nv"]:
         """The torques under which ``model`` accelerates as these dynamics do under u.
 
-        For ``actuation=`` of :class:`rbd_jax.optimize.Problem`, and for policies.
+        It serves as ``actuation`` of :class:`rbd_jax.optimize.Problem`, and in policies.
         """
         return inverse_dynamics(model, q, v, self(q, v, u))
 
@@ -68,15 +73,15 @@ class Dynamics(eqx.Module):
     def _checked(self, **arguments) -> None:
         for name, value in arguments.items():
             if value is not None:
-                _check(type(self).__name__, self.model, name, value)
+                check_array(type(self).__name__, self.model, name, value, _ARGUMENTS[name])
         if arguments.get("f_ext") is not None and not self._bodies:
             raise ValueError(
-                f"{type(self).__name__}: f_ext acts on rigid bodies, and there are none here; "
-                "add their torques Jᵀf to tau"
+                f"{type(self).__name__}: f_ext acts on rigid bodies, but these dynamics have none; "
+                "add its joint torques Jᵀ f to tau"
             )
 
 
-class Driven(eqx.Module):
+class DrivenDynamics(eqx.Module):
     """Dynamics under constant torques and wrenches."""
 
     dynamics: Dynamics
@@ -89,10 +94,10 @@ class Driven(eqx.Module):
 
 
 class Stepper(eqx.Module):
-    """A step of an integrator with accelerations of ``dynamics`` under the rollout's torques.
+    """A step of an integrator that uses the accelerations of ``dynamics``.
 
-    ``"generalized_alpha"`` starts afresh in every step; steps in momentum form are consistent, but
-    the invariants that they keep are those of the rigid bodies.
+    ``"generalized_alpha"`` restarts in every step. Steps in momentum form are consistent, but they
+    preserve the invariants of the rigid bodies.
     """
 
     dynamics: Dynamics
@@ -105,8 +110,8 @@ class Stepper(eqx.Module):
         """``(q, v)`` after the step."""
         if not hasattr(acceleration, "tau"):
             raise TypeError(
-                "Stepper: needs the torques of a rollout or of rbd_jax.step, got a function of "
-                "(t, q, v); give the integrator itself dynamics.driven(tau)"
+                "Stepper: needs the torques of rbd_jax.rollout or rbd_jax.step, but got a function "
+                "of (t, q, v); pass dynamics.driven(tau) to the integrator itself instead"
             )
         driven = self.dynamics.driven(acceleration.tau, acceleration.f_ext)
         return resolve_integrator(self.method)(model, driven, t, q, v, dt)

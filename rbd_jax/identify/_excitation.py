@@ -1,4 +1,4 @@
-"""Motions that tell parameters apart: Fourier series, optimised for information within limits."""
+"""Exciting motions for identification: Fourier series within limits, optimized for information."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,37 +17,39 @@ from ._linear import TERMS, WIDTH, torque_regressor
 from ._structure import base_parameters
 from .data import Dataset
 
-_SHARP = 8  # of the smooth maximum that keeps motions within their limits
+_SHARP = 8  # The exponent of the smooth maximum that keeps motions within their limits.
 
 
 class Excitation(eqx.Module):
-    """A periodic motion ``q(t) = q_c ⊕ Σ_k (a_k sin kωt + b_k cos kωt)`` of one-dof joints.
+    """A periodic motion ``q(t) = q_c ⊕ Σ_k (a_k sin kωt + b_k cos kωt)``.
 
-    Source: Swevers et al., "Optimal robot excitation and identification", 1997. Other joints stay
-    at the centre. Amplitudes are shrunk joint by joint where they would break a limit, smoothly, so
-    that every choice of coefficients is within all position and speed limits at all times.
+    Joints of one degree of freedom move; the others stay at the center. Amplitudes that would
+    exceed a limit are reduced joint by joint in a smooth way. So every choice of coefficients is
+    within all position and speed limits at all times. Derivatives are those of autodiff.
+
+    Source: Swevers et al., "Optimal robot excitation and identification", 1997.
     """
 
     center: Float[Array, " nq"]
     coefficients: Float[Array, "2 K nv"]
-    """a and b, before they are shrunk (rad, m)."""
+    """a and b before they are reduced (rad, m)."""
     reach: Float[Array, " nv"]
-    """Greatest excursion of each degree of freedom; 0 for those that stay (rad, m)."""
+    """Greatest excursion of each degree of freedom (rad, m); 0 for those that do not move."""
     speed: Float[Array, " nv"]
     """Greatest speed (rad/s, m/s)."""
     period: float = eqx.field(static=True)
-    """s."""
+    """Period of the first harmonic (s)."""
 
     def amplitudes(self) -> Float[Array, "2 K nv"]:
-        """The coefficients within the limits."""
+        """The coefficients after the reduction to the limits (rad, m)."""
         c = self.coefficients
         k = jnp.arange(1.0, c.shape[1] + 1, dtype=c.dtype)[:, None]
         size = jnp.sqrt(jnp.sum(c * c, axis=0) + jnp.finfo(c.dtype).tiny)
         moves = self.reach > 0
         far = jnp.sum(size, axis=0) / jnp.where(moves, self.reach, 1)
         fast = jnp.sum(k * size, axis=0) * (2 * jnp.pi / self.period) / self.speed
-        shrink = (1 + far**_SHARP + fast**_SHARP) ** (-1 / _SHARP)
-        return jnp.where(moves[None, None], c * shrink[None, None], 0)
+        reduction = (1 + far**_SHARP + fast**_SHARP) ** (-1 / _SHARP)
+        return jnp.where(moves[None, None], c * reduction[None, None], 0)
 
     def at(
         self, model: Model, t: Float[Array, ""]
@@ -63,7 +65,7 @@ class Excitation(eqx.Module):
         return integrate(model, self.center, u), v, acceleration
 
     def sample(self, model: Model, count: int) -> Dataset:
-        """Samples of one period, evenly spaced, with the torques that it takes."""
+        """Evenly spaced samples of one period, with the torques of inverse dynamics."""
         t = jnp.arange(float(count), dtype=self.center.dtype) * (self.period / count)
         q, v, a = jax.vmap(self.at, (None, 0))(model, t)
         return Dataset(t, q, v, a, jax.vmap(inverse_dynamics, (None, 0, 0, 0))(model, q, v, a))
@@ -81,11 +83,15 @@ def excitation(
     """A random motion within the position and speed limits of the model.
 
     Args:
-        model: the robot; without limits, joints move by ±π or ±1 m and at 2π rad/s or 2 m/s.
+        model: the robot. Joints without limits move by ±π or ±1 m, at 2π rad/s or 2 m/s at most.
         key: random key of the coefficients.
-        harmonics: number of harmonics. period: of the first one (s).
+        harmonics: number of harmonics.
+        period: period of the first harmonic (s).
         margin: fraction of the limits to use.
         center: configuration to move about; the middle of the limits if None.
+
+    Raises:
+        ValueError: if the center is not within the position limits.
     """
     topology = model.topology
     one = np.array([k in ("revolute", "prismatic", "helical") for k in topology.kinds])
@@ -103,7 +109,7 @@ def excitation(
     reach = np.zeros(model.nv)
     reach[dofs] = np.minimum(high - middle[places], middle[places] - low)
     if (reach[dofs] <= 0).any():
-        raise ValueError("excitation: the center is not between the position limits")
+        raise ValueError("excitation: the center is not between the position limits of every joint")
     speed = np.asarray(model.velocity_limit)
     speed = np.where(np.isfinite(speed), speed, np.where(turns, 2 * np.pi, 2.0))
     arrays = [jnp.asarray(x, model.dtype) for x in (middle, margin * reach, margin * speed)]
@@ -121,7 +127,11 @@ def information(
     terms: tuple[str, ...] = TERMS,
     width: float = WIDTH,
 ) -> Float[Array, "r r"]:
-    """``Σ Y_bᵀ Σ⁻¹ Y_b``, the inverse of the base parameters' covariance."""
+    """``Σ Y_bᵀ Σ⁻¹ Y_b``, the inverse of the base parameters' covariance.
+
+    Arguments as :func:`torque_regressor` and :func:`least_squares`. Derivatives are those of
+    autodiff.
+    """
 
     def one(total, s: Dataset):
         Y = torque_regressor(model, s.q, s.v, s.a, terms, width)[:, base.independent]
@@ -146,27 +156,32 @@ def optimal_excitation(
     keep_out: Callable[[Model, Array], Array] | None = None,
     width: float = 0.1,
 ) -> tuple[Excitation, Float[Array, " steps"]]:
-    """Make a motion D-optimal: maximise ``log det`` of the information on the base parameters.
+    """Make a motion D-optimal: maximize ``log det`` of the information on the base parameters.
 
-    Position and speed limits hold exactly, by the form of the motion; torque limits
-    (``model.effort_limit``) by a penalty, with the nominal robot.
+    The form of the motion ensures position and speed limits exactly. A penalty keeps the torques of
+    the nominal robot within ``model.effort_limit``.
 
-    Source: Swevers et al. (1997); columns are scaled by those of the first motion, which moves the
-    objective by a constant and keeps it computable.
+    Source: Swevers et al. (1997). Columns are scaled by those of the first motion. This changes the
+    objective by a constant and avoids overflow.
 
     Args:
         model: the nominal robot.
         first: the motion to start from, see :func:`excitation`.
-        base: base parameters, those of ``terms`` by structure if None. terms: see there.
-        sigma: standard deviation of the torque noise of each joint (N m, N); equal if None.
-        samples: number of times in a period at which information is gathered.
-        steps: of the optimiser. optimizer: an optax one, Adam if None.
-        penalty: weight of the torques beyond their limits, relative and squared, and of keep_out.
+        base: base parameters; the structural ones of ``terms`` if None.
+        terms: the parameters, see :func:`parameter_names`.
+        sigma: standard deviation of the torque noise of each joint (N m, N); 1 for all if None.
+        samples: number of times in a period at which the information is evaluated.
+        steps: number of steps of the optimizer.
+        optimizer: an optax ``GradientTransformation``; Adam if None.
+        penalty: weight of the squared relative excess of torques, and of ``keep_out``.
         keep_out: ``keep_out(model, q)`` is positive where the robot must not be.
-        width: smoothing of dry friction; wide, so that there is a slope to follow.
+        width: smoothing of dry friction; it is wide here, so that the objective has a useful slope.
 
     Returns:
-        The best motion met, and the objective ``log det − penalties`` of each step.
+        The best motion found, and the objective ``log det − penalties`` of each step.
+
+    Raises:
+        ImportError: without optax.
     """
     optax = extra("optax")
     base = base_parameters(model, terms) if base is None else base

@@ -1,11 +1,11 @@
-"""Libraries that only identification needs, imported when they are."""
+"""Optional libraries, which are imported only when a function needs them."""
 
 import importlib
 from typing import Any
 
 
 def extra(name: str) -> Any:
-    """The module, or an ImportError that says what to install."""
+    """Import a module; the ImportError says what to install."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Recorded motions in files: NumPy archives, and CSV with columns named after joints."""
+"""Recorded motions in files: NumPy archives, and CSV files with columns named after joints."""
 
 import csv
 import os
@@ -9,24 +9,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..model import Model
-from ..model._topology import NQ, NV, Topology
+from ..model.topology import NQ, NV, Topology
 from .data import Dataset
 
-_OF_Q, _OF_V = ("q",), ("v", "a", "tau")
+_Q_COLUMNS, _V_COLUMNS = ("q",), ("v", "a", "tau")
 
 
 def save_npz(model: Model, data: Dataset, path: str | os.PathLike) -> None:
-    """Write the arrays by name, with the robot's ``joint_names``, so that readers can sort them."""
+    """Write the arrays by name, and the ``joint_names`` by which readers can order columns."""
     arrays: dict[str, Any] = {k: np.asarray(x) for k, x in vars(data).items() if x is not None}
     np.savez_compressed(path, joint_names=np.array(model.joint_names), **arrays)
 
 
 def load_npz(model: Model, path: str | os.PathLike) -> Dataset:
-    """Read arrays ``t``, ``q``, ``v``, ``a``, ``tau``, ``f_ext``; ``q`` must be there.
+    """Read the arrays ``t``, ``q``, ``v``, ``a``, ``tau`` and ``f_ext``. Only ``q`` is required.
 
-    With an array ``joint_names`` the columns of q, v, a and tau are sorted into the robot's order
-    (f_ext by the bodies that these joints move). ``t`` of one trajectory serves all. Torques with
-    one sample less than the motion, as ``rbd-jax rollout`` writes them, end it a sample earlier.
+    If there is an array ``joint_names``, the columns of q, v, a and tau are put into the order of
+    the robot's joints, and those of f_ext into the order of the bodies that these joints move. One
+    row ``t`` may serve all trajectories. ``rbd-jax rollout`` writes one torque less than there are
+    states; the last state is dropped then.
 
     Raises:
         ValueError: if names or shapes do not fit the robot.
@@ -35,14 +36,14 @@ def load_npz(model: Model, path: str | os.PathLike) -> Dataset:
         arrays = {k: file[k] for k in ("t", "q", "v", "a", "tau", "f_ext") if k in file}
         names = [str(n) for n in file["joint_names"]] if "joint_names" in file else None
     if "q" not in arrays:
-        raise ValueError(f"{path}: holds no array 'q'")
+        raise ValueError(f"{path}: there is no array 'q' in the file")
     if names is not None:
         _same_names(path, model, names)
         for k, x in arrays.items():
             if k == "f_ext":
                 arrays[k] = x[..., [names.index(n) for n in model.joint_names], :]
             elif k != "t":
-                arrays[k] = x[..., _order(model.topology, names, k in _OF_Q)]
+                arrays[k] = x[..., _order(model.topology, names, k in _Q_COLUMNS)]
     if "tau" in arrays and arrays["tau"].shape[-2] == arrays["q"].shape[-2] - 1:
         n, tau = arrays["tau"].shape[-2], arrays.pop("tau")
         cut = {k: x[..., :n] if k == "t" else x[..., :n, :] for k, x in arrays.items()}
@@ -54,13 +55,13 @@ def _same_names(path, model: Model, names: list[str]) -> None:
     missing = [n for n in model.joint_names if n not in names]
     if missing or len(names) != model.nb:
         raise ValueError(
-            f"{path}: joint_names {names} do not fit robot {model.topology.name!r}, missing: "
-            f"{missing}; is it the same robot, with the same floating base?"
+            f"{path}: joint_names {names} are not the joints of robot {model.topology.name!r}; "
+            f"missing: {missing}; check that it is the same robot, with the same base"
         )
 
 
 def _order(topology: Topology, names: list[str], of_q: bool) -> np.ndarray:
-    """Where each of our columns is among those of the joints ``names``."""
+    """The place of each of the robot's columns among those of the joints ``names``."""
     sizes = NQ if of_q else NV
     kinds = dict(zip(topology.joint_names, topology.kinds, strict=True))
     starts = dict(
@@ -71,7 +72,7 @@ def _order(topology: Topology, names: list[str], of_q: bool) -> np.ndarray:
 
 def columns(model: Model, what: str) -> list[str]:
     """Names of the columns of q, v, a or tau in a CSV file: ``q:elbow``, ``v:root_joint:0`` …"""
-    names, sizes = [], NQ if what in _OF_Q else NV
+    names, sizes = [], NQ if what in _Q_COLUMNS else NV
     for joint, kind in zip(model.joint_names, model.topology.kinds, strict=True):
         n = sizes[kind]
         names += [f"{what}:{joint}"] if n == 1 else [f"{what}:{joint}:{k}" for k in range(n)]
@@ -79,9 +80,11 @@ def columns(model: Model, what: str) -> list[str]:
 
 
 def save_csv(model: Model, data: Dataset, path: str | os.PathLike) -> None:
-    """Write one trajectory, a column a number, named as :func:`columns` says; f_ext is left out."""
+    """Write one trajectory without f_ext; the columns are named as :func:`load_csv` reads them."""
     if len(data.shape) != 1:
-        raise ValueError(f"save_csv: takes one trajectory, got leading axes {data.shape}")
+        raise ValueError(
+            f"save_csv: the data must be one trajectory (T,), got leading axes {data.shape}"
+        )
     found = {"t": data.t, "q": data.q, "v": data.v, "a": data.a, "tau": data.tau}
     present = {k: np.asarray(x) for k, x in found.items() if x is not None}
     header = [c for k in present for c in (["t"] if k == "t" else columns(model, k))]
@@ -95,12 +98,12 @@ def save_csv(model: Model, data: Dataset, path: str | os.PathLike) -> None:
 def load_csv(model: Model, path: str | os.PathLike) -> Dataset:
     """Read one trajectory: columns ``t``, ``q:joint``, ``v:joint``, ``a:joint``, ``tau:joint``.
 
-    Columns may stand in any order, others are ignored; a joint of several coordinates has
-    ``q:joint:0``, ``q:joint:1`` … A quantity is read if there is a column of it; torques of joints
-    without a column are 0.
+    The columns may be in any order, and other columns are ignored. A joint of several coordinates
+    has the columns ``q:joint:0``, ``q:joint:1`` and so on. A quantity is read if it has at least
+    one column. Torques of joints without a column are 0.
 
     Raises:
-        ValueError: naming the columns that are missing or the line that holds no numbers.
+        ValueError: if columns are missing or a row does not hold numbers.
     """
     with Path(path).open(newline="") as file:
         header, *rows = [row for row in csv.reader(file) if row]
@@ -108,12 +111,12 @@ def load_csv(model: Model, path: str | os.PathLike) -> Dataset:
     try:
         table = np.array(rows, dtype=float).reshape(len(rows), len(header))
     except ValueError as error:
-        raise ValueError(f"{path}: rows of {len(header)} numbers expected ({error})") from None
+        raise ValueError(f"{path}: every row must hold {len(header)} numbers ({error})") from None
     arrays = {"t": table[:, header.index("t")]} if "t" in header else {}
-    for what in (*_OF_Q, *_OF_V):
+    for what in (*_Q_COLUMNS, *_V_COLUMNS):
         wanted = columns(model, what)
         missing = [c for c in wanted if c not in header]
-        if len(missing) == len(wanted) and what not in _OF_Q:
+        if len(missing) == len(wanted) and what not in _Q_COLUMNS:
             continue
         if missing and what != "tau":
             raise ValueError(f"{path}: columns {missing[:6]} are missing")

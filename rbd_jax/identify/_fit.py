@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..derivatives.rules import forward_dynamics, inverse_dynamics
 from ..model import Model
-from ._convex import learnt
+from ._convex import learned_values
 from ._linear import (
     TERMS,
     WIDTH,
@@ -18,14 +18,17 @@ from ._linear import (
     regression,
     with_linear_parameters,
 )
-from ._minimise import Options, minimise, rms
+from ._minimize import Options, minimize, rms
 from ._parameters import Parameters
-from ._solve import Fit
+from ._solve import Fit, Progress
 from .data import Dataset, required
 
 
 def predicted_torques(model: Model, data: Dataset, width: float = WIDTH) -> Float[Array, "*b nv"]:
-    """Torques of inverse dynamics with dry friction, at every sample (N m, N)."""
+    """Torques of inverse dynamics with dry friction, at every sample (N m, N).
+
+    Derivatives follow the analytical rule of :func:`rbd_jax.inverse_dynamics`.
+    """
     required("predicted_torques", data, "v", "a")
 
     def one(s: Dataset):
@@ -38,7 +41,10 @@ def predicted_torques(model: Model, data: Dataset, width: float = WIDTH) -> Floa
 def predicted_accelerations(
     model: Model, data: Dataset, width: float = WIDTH
 ) -> Float[Array, "*b nv"]:
-    """Accelerations of forward dynamics with dry friction, at every sample (rad/s², m/s²)."""
+    """Accelerations of forward dynamics with dry friction, at every sample (rad/s², m/s²).
+
+    Derivatives follow the analytical rule of :func:`rbd_jax.forward_dynamics`.
+    """
     required("predicted_accelerations", data, "v", "tau")
 
     def one(s: Dataset):
@@ -55,13 +61,16 @@ def _each(function: Callable, data: Dataset) -> Array:
 
 
 def torque_error(model: Model, data: Dataset, width: float = WIDTH) -> Float[Array, " nv"]:
-    """Root mean square of the torques' error, a joint: on data held out, what a fit is worth."""
+    """Root mean square error of the torques of each joint (N m, N).
+
+    On data that were held out, it measures the quality of a fit.
+    """
     (tau,) = required("torque_error", data, "tau")
     return rms(predicted_torques(model, data, width) - tau)
 
 
 def acceleration_error(model: Model, data: Dataset, width: float = WIDTH) -> Float[Array, " nv"]:
-    """Root mean square of the accelerations' error, a joint."""
+    """Root mean square error of the accelerations of each joint (rad/s², m/s²)."""
     (a,) = required("acceleration_error", data, "a")
     return rms(predicted_accelerations(model, data, width) - a)
 
@@ -75,46 +84,54 @@ def fit_torques(
     loss: str = "squares",
     width: float = WIDTH,
     start: Float[Array, " k"] | None = None,
-    max_steps: int = 100,
+    max_steps: int = 500,
     tol: float | None = None,
     solver: Any = None,
+    throw: bool = True,
+    progress: Progress | None = None,
 ) -> Fit:
-    """Fit by inverse dynamics: ``minimise Σ loss((τ(z) − τ) / σ) + prior · Σ entropic distance``.
+    """Fit by inverse dynamics: ``minimize Σ loss((τ(z) − τ) / σ) + ½ prior · Σ entropic distance``.
 
-    Where all that is learnt enters linearly (inertias, armature, damping, friction) and the loss is
-    that of squares, the data are first compressed by a QR factorisation to one equation more than
-    there are parameters. With :class:`LogCholesky`, :class:`Positive` and :class:`Real` charts the
-    problem is convex then and solved as such: the best physical robot is found from any start.
+    Inertias, armature, damping and friction enter the torques linearly. If nothing else is learned,
+    a QR factorization compresses the data to one equation more than there are parameters. With
+    :class:`LogCholesky`, :class:`Positive` and :class:`Real` charts the problem is then a convex
+    program, and the best physical robot is found from any start. Robust losses solve a few such
+    programs, with weights from the errors of the last one (iteratively reweighted least squares).
 
-    Source: the entropic prior: Lee, Wensing, Park (2020); physical consistency is the charts'.
+    Source: the entropic prior is that of Lee, Wensing, Park (2020). The charts ensure physical
+    consistency. The weights are those of Holland, Welsch (1977).
 
     Args:
         learn: what to learn, see :func:`choose`.
-        data: samples with q, v, a and tau, leading axes of any number.
-        sigma: standard deviation of the torque noise of each joint (N m, N); if None, estimated
-            from the residuals of first fits. At least the root of the rounding error, relative to
-            the torques' root mean square, is taken.
-        prior: weight of the entropic distance of inertias and positive numbers from the nominal
-            ones. It keeps what the data do not tell at the nominal robot; at least 1e-6 (in float32
-            the root of the rounding error) is taken, and as much for the coordinates of all other
-            charts: of all robots that fit equally well, however few the data, the nearest one is
-            found where the problem is convex, and one nearby else. 1e-3 … 1e-2 also keeps inertias
-            away from the border of those that no body has.
-        loss: ``"squares"``; ``"huber"`` or ``"cauchy"`` for data with outliers.
+        data: samples with q, v, a and tau, with any number of leading axes.
+        sigma: standard deviation of the torque noise of each joint (N m, N). If None, it is
+            estimated from the residuals: their root mean square for ``"squares"``, else 1.4826
+            times their median absolute value. The least value is √ε times the torques' root mean
+            square.
+        prior: weight of the entropic distance of inertias and positive numbers from their nominal
+            values. Parameters that the data do not determine keep their nominal values, even with
+            few data. The least weight is 1e-6 (√ε in float32). The coordinates of all other charts
+            have this least weight. Weights of 1e-3 … 1e-2 also keep inertias away from the border
+            of physical consistency.
+        loss: ``"squares"``, or ``"huber"`` or ``"cauchy"`` for data with outliers.
         width: smoothing of dry friction, see :func:`friction_torque`.
-        start: first guess of z, the nominal robot's if None.
-        max_steps: limit of steps of the solver in each of a few rounds.
-        tol: its tolerance, in standard deviations of z and relative in the cost; 1e-5 in float64,
-            1e-3 in float32 if None.
-        solver: an ``optimistix`` least-squares solver; ``LevenbergMarquardt`` if None, or the
-            convex program's own.
+        start: first guess of z; the nominal robot's if None.
+        max_steps: limit of the solver's steps, in all rounds together. If the problem is not
+            convex, the sum is checked between rounds, and each round takes no more than this.
+        tol: tolerance of the solver, in standard deviations of z and relative in the cost. None
+            stands for 1e-5 in float64 and 1e-3 in float32.
+        solver: an ``optimistix`` least-squares solver. If None, the convex program's own solver,
+            or ``LevenbergMarquardt`` if the problem is not convex.
+        throw: raise an error if the fit does not converge; else say so in ``result``.
+        progress: called with the step and the cost, see :data:`Progress`.
 
     Returns:
-        The fit; may be mapped over data, nominal robots and starts.
+        The fit. The function may be mapped over data, nominal robots and starts.
 
     Raises:
-        ImportError: without optimistix, where it is needed.
-        ValueError: for data without v, a or tau.
+        ImportError: without optimistix, if it is needed.
+        ValueError: for data without v, a or tau, or an unknown loss.
+        RuntimeError: if the fit does not converge and ``throw`` is set.
     """
     data = data.samples()
     _, _, measured = required("fit_torques", data, "v", "a", "tau")
@@ -122,25 +139,25 @@ def fit_torques(
     def errors(model: Model) -> Array:
         return predicted_torques(model, data, width) - measured
 
-    options = Options(prior, loss, max_steps, tol, solver)
-    if loss != "squares" or not all(block.leaf in TERMS for block in learn.blocks):
-        return minimise(learn, errors, measured, sigma, start, options)
+    options = Options(prior, loss, max_steps, tol, solver, throw, progress)
+    if not all(block.leaf in TERMS for block in learn.blocks):
+        return minimize(learn, errors, measured, sigma, start, options)
     terms = tuple(t for t in TERMS if any(block.leaf == t for block in learn.blocks))
     Y, tau = regression(learn.nominal, data, terms, width)
     theta = linear_parameters(learn.nominal, terms)
     left = tau - jnp.einsum("nvp,p->nv", Y, theta, precision="highest")
     places = with_linear_parameters(learn.nominal, jnp.arange(theta.size, dtype=tau.dtype), terms)
-    Y = Y[..., learnt(learn, places).astype(jnp.int32)]
+    Y = Y[..., learned_values(learn, places).astype(jnp.int32)]
 
-    def equations(s: Array) -> Float[Array, "m k"]:
-        W = jnp.concatenate([Y, left[..., None]], axis=-1) / s[None, :, None]
+    def equations(factor: Array) -> Float[Array, "m k"]:
+        W = jnp.concatenate([Y, left[..., None]], axis=-1) * factor[..., None]
         return jnp.linalg.qr(W.reshape(-1, W.shape[-1]), mode="r")
 
     def linear(model: Model) -> Array:
-        x = learnt(learn, model) - learnt(learn, learn.nominal)
+        x = learned_values(learn, model) - learned_values(learn, learn.nominal)
         return jnp.einsum("nvp,p->nv", Y, x, precision="highest") - left
 
-    return minimise(learn, linear, measured, sigma, start, options, equations)
+    return minimize(learn, linear, measured, sigma, start, options, equations)
 
 
 def fit_accelerations(
@@ -152,14 +169,16 @@ def fit_accelerations(
     loss: str = "squares",
     width: float = WIDTH,
     start: Float[Array, " k"] | None = None,
-    max_steps: int = 100,
+    max_steps: int = 500,
     tol: float | None = None,
     solver: Any = None,
+    throw: bool = True,
+    progress: Progress | None = None,
 ) -> Fit:
-    """Fit by forward dynamics: errors are those of accelerations (rad/s², m/s²).
+    """Fit by forward dynamics: the errors are those of accelerations (rad/s², m/s²).
 
-    Arguments as :func:`fit_torques`. Use it where torques are commanded exactly and the motion is
-    what is measured: errors then count as the measurement makes them.
+    The arguments are those of :func:`fit_torques`. Use it if torques are known exactly and the
+    motion is measured with noise, so that errors are weighted by the noise that they have.
     """
     data = data.samples()
     _, measured, _ = required("fit_accelerations", data, "v", "a", "tau")
@@ -167,5 +186,5 @@ def fit_accelerations(
     def errors(model: Model) -> Array:
         return predicted_accelerations(model, data, width) - measured
 
-    options = Options(prior, loss, max_steps, tol, solver)
-    return minimise(learn, errors, measured, sigma, start, options)
+    options = Options(prior, loss, max_steps, tol, solver, throw, progress)
+    return minimize(learn, errors, measured, sigma, start, options)

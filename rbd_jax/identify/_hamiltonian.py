@@ -1,4 +1,4 @@
-"""A Hamiltonian neural network, to compare with."""
+"""A Hamiltonian neural network, as a baseline for comparisons."""
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +12,14 @@ from ._terms import Friction, MassMatrix, Potential, tangent_gradient
 
 
 class Hamiltonian(Dynamics):
-    """Dynamics of a learned energy ``H(q, p) = ½ pᵀ W_θ(q) p + V_θ(q)`` and learned friction.
+    """Dynamics with a learned energy ``H(q, p) = ½ pᵀ W_θ(q) p + V_θ(q)`` and learned friction.
 
     Source: Greydanus, Dzamba, Yosinski, "Hamiltonian neural networks", 2019, with the kinetic
-    energy of Zhong, Dey, Chakraborty, "Symplectic ODE-Net", 2020; on the manifold:
+    energy of Zhong, Dey, Chakraborty, "Symplectic ODE-Net", 2020, written on the manifold:
 
         v = W p,    ṗ = −∂H/∂q + ad*_v p − f_θ + τ.
 
-    Nothing of the model but its joints is used.
+    Only the joints of the model are used. Derivatives are those of autodiff.
     """
 
     model: Model
@@ -47,12 +47,12 @@ class Hamiltonian(Dynamics):
         return jnp.matmul(invert(W), v, precision="highest")
 
     def energy(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, ""]:
-        """``H`` at the momentum of v (J, up to a constant)."""
+        """``H`` at the momentum that belongs to v (J, up to a constant)."""
         T = self.inverse_mass.energy(self.model, q, self.momentum(q, v))
         return T + self.potential.energy(self.model, q)
 
     def __call__(self, q, v, tau, f_ext=None):
-        """Accelerations ``a = W ṗ + Ẇ p``. Raises ValueError for a wrong shape, or wrenches."""
+        """Accelerations ``a = W ṗ + Ẇ p``. Raises ValueError for wrong shapes or a given f_ext."""
         self._checked(q=q, v=v, tau=tau, f_ext=f_ext)
         m, W = self.model, self.inverse_mass
         p = self.momentum(q, v)

@@ -1,6 +1,7 @@
-"""Parameters that torques are linear in: inertias, rotor inertias, damping, dry friction.
+"""The parameters that enter torques linearly: inertias, rotor inertias, damping, dry friction.
 
-``τ = Y θ − Jᵀ f_ext`` with θ the terms one after the other, each as it stands in the model.
+The torques are ``τ = Y θ − Jᵀ f_ext``. θ holds the terms one after the other, each in the order of
+the model's leaf.
 """
 
 import equinox as eqx
@@ -8,15 +9,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.regressors import joint_torque_regressor
 from ..algorithms.rnea import rnea
 from ..model import Model
+from ..model.arguments import checked
 from .data import Dataset, required
 
 TERMS = ("inertia", "armature", "damping", "friction")
 WIDTH = 1e-2
-_CHUNK = 1024  # samples at a time: the columns of all bodies are many numbers on the way
+_CHUNK = 1024  # Samples at a time; the regressors of all bodies need much memory before the sum.
 _TEN = ("m", "mcx", "mcy", "mcz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
 
 
@@ -24,9 +25,10 @@ _TEN = ("m", "mcx", "mcy", "mcz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
 def friction_torque(
     model: Model, v: Float[Array, " nv"], width: float | Array = WIDTH
 ) -> Float[Array, " nv"]:
-    """``friction · tanh(v / width)``: dry friction, smooth within ``width`` (rad/s, m/s) of rest.
+    """``friction · tanh(v / width)``: dry friction, smoothed within ``width`` (rad/s, m/s) of rest.
 
-    To be added to the torques of inverse dynamics, and taken from those of forward dynamics.
+    Add it to the torques of inverse dynamics, or subtract it from the torques that drive forward
+    dynamics. Derivatives are those of autodiff.
     """
     return model.friction * jnp.tanh(v / width)
 
@@ -49,11 +51,11 @@ def parameter_names(model: Model, terms: tuple[str, ...] = TERMS) -> tuple[str, 
 
 def _check_terms(terms: tuple[str, ...]) -> None:
     if not terms or len(set(terms)) < len(terms) or not set(terms) <= set(TERMS):
-        raise ValueError(f"terms must be some of {TERMS}, each once, got {terms!r}")
+        raise ValueError(f"terms must be some of {TERMS}, each at most once, got {terms!r}")
 
 
 def linear_parameters(model: Model, terms: tuple[str, ...] = TERMS) -> Float[Array, " p"]:
-    """θ of a robot."""
+    """The parameters θ of a robot."""
     _check_terms(terms)
     return jnp.concatenate([getattr(model, term).reshape(-1) for term in terms])
 
@@ -80,10 +82,12 @@ def torque_regressor(
     terms: tuple[str, ...] = TERMS,
     width: float = WIDTH,
 ) -> Float[Array, "nv p"]:
-    """``Y(q, v, a)`` with ``τ = Y θ`` for inverse dynamics with friction.
+    """``Y(q, v, a)`` with ``τ = Y θ`` for inverse dynamics with dry friction.
 
-    Source: Müller §6, :func:`rbd_jax.joint_torque_regressor`, and a diagonal block for each of the
-    other terms. Cost: O(nv · nb).
+    It is :func:`rbd_jax.algorithms.joint_torque_regressor`, and a diagonal block for each of the
+    other terms. Derivatives are those of autodiff. Cost: O(nv · nb).
+
+    Source: Müller §6.
     """
     _check_terms(terms)
     parts = []
@@ -99,9 +103,10 @@ def torque_regressor(
 def regression(
     model: Model, data: Dataset, terms: tuple[str, ...] = TERMS, width: float = WIDTH
 ) -> tuple[Float[Array, "N nv p"], Float[Array, "N nv"]]:
-    """Y and the torques that ``Y θ`` has to explain, of all samples of the data.
+    """``Y`` and the torques that ``Y θ`` has to predict, for all samples of the data.
 
-    What is no term, and external wrenches, is taken as in the model and subtracted.
+    The torques of external wrenches and of parameters that are not in ``terms`` are computed from
+    the model and subtracted. Derivatives are those of autodiff.
     """
     s = data.samples()
     required("regression", s, "v", "a", "tau")

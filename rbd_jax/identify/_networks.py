@@ -1,4 +1,4 @@
-"""Networks of a robot's state: inputs that respect the manifold, scales, and the perceptron."""
+"""Networks of a robot's state: inputs that respect the manifold, scaling, and the perceptron."""
 
 from typing import NamedTuple
 
@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from .._check import checked
 from ..derivatives.rules import inverse_dynamics
 from ..model import Model, Topology
+from ..model.arguments import checked
 from ..spatial import so3
 from .data import Dataset, required
 
 
 def _places(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where q holds angles (n,), lengths (n,) and quaternions (n, 4)."""
+    """Indices into q of angles (n,), lengths (n,) and quaternions (n, 4)."""
     start = lambda *kinds: topology.q_starts[topology.bodies_of(*kinds)]  # noqa: E731
     points = start("translation", "free")[:, None] + np.arange(3)
     lengths = np.concatenate([start("prismatic", "helical"), points.reshape(-1)])
@@ -26,11 +26,12 @@ def _places(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @checked
 def features(model: Model, q: Float[Array, " nq"]) -> Float[Array, " features"]:
-    """A smooth embedding of the configuration space: what networks see of q.
+    """A smooth embedding of the configuration space, which is the input of networks.
 
-    Cosine and sine of angles, so that a full turn changes nothing; rotation matrices of spherical
-    and free joints, so that a quaternion's sign and length change nothing; lengths as they are (m).
-    A helical joint has cosine, sine and its coordinate, for it advances as it turns.
+    Angles give their cosine and sine, so that a full turn changes nothing. Spherical and free
+    joints give rotation matrices, so that the sign and length of a quaternion change nothing.
+    Lengths are used directly (m). A helical joint advances as it turns, so it gives cosine, sine
+    and its coordinate. Derivatives are those of autodiff.
     """
     angles, lengths, quaternions = _places(model.topology)
     R = so3.quat_to_matrix(so3.quat_normalize(q[quaternions]))
@@ -45,12 +46,12 @@ def feature_count(topology: Topology) -> int:
 
 
 class Scaling(eqx.Module):
-    """Typical sizes, which bring the inputs and outputs of networks to order one. Never trained."""
+    """Typical sizes, which bring inputs and outputs of networks to order one. They stay fixed."""
 
     center: Float[Array, "*b features"]
     """Mean of the features."""
     spread: Float[Array, "*b features"]
-    """Their standard deviation."""
+    """Standard deviation of the features."""
     velocity: Float[Array, "*b nv"]
     """Speeds (rad/s, m/s)."""
     slow: Float[Array, "*b nv"]
@@ -60,16 +61,17 @@ class Scaling(eqx.Module):
     torque: Float[Array, "*b nv"]
     """Torques that drive the joints (N m, N)."""
     residual: Float[Array, "*b nv"]
-    """Torques that the rigid-body model does not explain (N m, N)."""
+    """Torques that the rigid-body model does not predict (N m, N)."""
 
     def configuration(self, phi: Float[Array, " features"]) -> Float[Array, " features"]:
-        """The features, centred and scaled."""
+        """The features, centered and scaled."""
         return (phi - self.center) / self.spread
 
     def motion(self, v: Float[Array, " nv"]) -> Float[Array, " 3*nv"]:
-        """The velocity on three scales; the finest is a smooth sign.
+        """The velocity on three scales. The finest one is a smooth sign function.
 
-        Networks of smooth units find no jump by themselves, and dry friction has one.
+        Dry friction has a jump, which networks of smooth units cannot represent without such an
+        input.
         """
         middle = jnp.sqrt(self.velocity * self.slow)
         fine = [jnp.tanh(v / speed) for speed in (middle, self.slow)]
@@ -78,18 +80,20 @@ class Scaling(eqx.Module):
 
 @checked
 def unit_scaling(model: Model) -> Scaling:
-    """All sizes one; dry friction changes its sign within 0.05 rad/s or m/s."""
+    """A scaling in which all sizes are one. Dry friction changes sign within 0.05 rad/s or m/s."""
     zero = jnp.zeros((feature_count(model.topology),), model.dtype)
     one = jnp.ones((model.nv,), model.dtype)
     return Scaling(zero, zero + 1, one, 0.05 * one, one, one, one)
 
 
 def unexplained(model: Model, data: Dataset) -> Dataset:
-    """The data with those torques alone that the rigid bodies do not explain (N m, N).
+    """The data with the residual torques, which the rigid bodies do not predict, as tau (N m, N).
+
+    Derivatives follow the analytical rule of :func:`rbd_jax.inverse_dynamics`.
 
     Args:
         model: the robot.
-        data: samples (N,) of q, v, a and tau, and f_ext if there are wrenches.
+        data: samples (N,) of q, v, a and tau, and of f_ext if there are wrenches.
     """
     _, _, tau = required("unexplained", data, "v", "a", "tau")
     rigid = jax.vmap(lambda x: inverse_dynamics(model, x.q, x.v, x.a, x.f_ext))(data)
@@ -102,13 +106,13 @@ def scaling_of(model: Model, data: Dataset, *, rigid: bool = True, slow: float =
     Args:
         model: the robot.
         data: samples, or trajectories of samples.
-        rigid: False if no rigid bodies explain a part of the torques.
+        rigid: whether the dynamics contain rigid bodies. If False, all torques are residual.
         slow: speeds over which dry friction changes its sign, as a fraction of typical speeds.
     """
     data = data.samples()
     v, a, tau = required("scaling_of", data, "v", "a", "tau")
     phi = jax.vmap(lambda q: features(model, q))(data.q)
-    # what hardly moves is not blown up
+    # The lower bound keeps features that hardly change from becoming large.
     spread = jnp.maximum(jnp.std(phi, axis=0), 0.1)
     (rest,) = required("scaling_of", unexplained(model, data) if rigid else data, "tau")
     speed, acceleration, torque, residual = (_size(x) for x in (v, a, tau, rest))
@@ -118,14 +122,14 @@ def scaling_of(model: Model, data: Dataset, *, rigid: bool = True, slow: float =
 
 
 def _size(x: Float[Array, "N n"]) -> Float[Array, " n"]:
-    """Root mean squares, at least a thousandth of the greatest, 1 if all is zero."""
+    """Root mean squares, at least a thousandth of the greatest one; 1 if all are zero."""
     size = jnp.sqrt(jnp.mean(x * x, axis=0))
     most = jnp.max(size, initial=0)
     return jnp.where(most > 0, jnp.maximum(size, 1e-3 * most), 1)
 
 
 class Sizes(NamedTuple):
-    """Of the networks: units in a layer, hidden layers."""
+    """Size of a network: units in a layer, and number of hidden layers."""
 
     width: int = 32
     depth: int = 2
@@ -135,9 +139,9 @@ SIZES = Sizes()
 
 
 class Network(eqx.Module):
-    """A perceptron of tanh units, smooth, so that energies made of it have smooth forces.
+    """A perceptron of tanh units. It is smooth, so that learned energies have smooth forces.
 
-    All its leaves are arrays, so that it passes through plain ``jax.jit``.
+    All its leaves are arrays, so that it can be an argument of plain ``jax.jit``.
     """
 
     layers: tuple[eqx.nn.Linear, ...]
@@ -145,7 +149,7 @@ class Network(eqx.Module):
     def __init__(
         self, inputs: int, outputs: int, sizes: Sizes, key: Key[Array, ""], dtype, start: float
     ):
-        """``start`` multiplies the last layer: with 0 the network starts as the zero function."""
+        """The last layer is multiplied by ``start``; with 0 the network starts at zero."""
         widths = [inputs, *[sizes.width] * sizes.depth, outputs]
         keys = jax.random.split(key, len(widths) - 1)
         *hidden, last = (
@@ -156,7 +160,7 @@ class Network(eqx.Module):
 
     def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
         """The outputs, of order one for inputs of order one."""
-        with jax.default_matmul_precision("highest"):  # else a GPU multiplies in TF32
+        with jax.default_matmul_precision("highest"):  # Otherwise a GPU multiplies in TF32.
             for layer in self.layers[:-1]:
                 x = jnp.tanh(layer(x))
             return self.layers[-1](x)

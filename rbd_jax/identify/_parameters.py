@@ -1,4 +1,4 @@
-"""Which of a robot's parameters to learn: a flat unconstrained vector, and a robot of it."""
+"""Which parameters of a robot to learn, as one unconstrained vector."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,9 +11,9 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..model import Model
-from ..model._topology import unknown
+from ..model.topology import unknown
 from ..spatial import inertia, so3
-from ._charts import Chart, Direction, LogCholesky, Pose, Positive, Real, start_of
+from ._charts import Chart, Direction, LogCholesky, PoseChart, Positive, Real, check_inside
 from ._physical import upper_cholesky
 
 _DOF = ("armature", "damping", "friction")
@@ -22,27 +22,28 @@ LEAVES = (*_BODY, *_DOF, "gravity", "frame")
 
 
 class Block(eqx.Module):
-    """Rows of one leaf of the model, and their chart. Made by :func:`choose`."""
+    """Rows of one leaf of the model, and their chart. :func:`choose` makes it."""
 
     chart: Chart
     leaf: str = eqx.field(static=True)
     rows: tuple[int, ...] = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
-    """One a coordinate: ``inertia:upper_arm:3``, ``damping:elbow``."""
+    """One name for each coordinate: ``inertia:upper_arm:3``, ``damping:elbow``."""
 
     def coordinates(self, model: Model) -> Float[Array, " k"]:
-        """Of the model's values."""
+        """The coordinates of the model's values."""
         return self.chart.coordinates(_get(model, self.leaf, self.rows)).reshape(-1)
 
     def put(self, model: Model, z: Float[Array, " k"]) -> Model:
-        """The model with the values of the coordinates z."""
+        """The model with the values that have the coordinates z."""
         return _set(model, self.leaf, self.rows, self.chart.value(z.reshape(len(self.rows), -1)))
 
 
 class Parameters(eqx.Module):
-    """Unknown parameters of a robot as one vector z; everything else stays as in ``nominal``.
+    """The unknown parameters of a robot as one vector z. The rest stays as in ``nominal``.
 
-    ``model(z)`` and ``coordinates(model)`` are inverse to one another.
+    ``model(z)`` and ``coordinates(model)`` are inverse to each other. Their derivatives are those
+    of autodiff.
     """
 
     nominal: Model
@@ -53,13 +54,15 @@ class Parameters(eqx.Module):
         for block in blocks:
             rows = {(block.leaf, row) for row in block.rows}
             if taken & rows:
-                raise ValueError(f"Parameters: two blocks learn rows {sorted(taken & rows)}")
+                raise ValueError(
+                    f"Parameters: two blocks contain the same rows {sorted(taken & rows)}"
+                )
             taken |= rows
         self.nominal, self.blocks = nominal, blocks
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One for each entry of z."""
+        """One name for each entry of z."""
         return tuple(name for block in self.blocks for name in block.names)
 
     @property
@@ -73,7 +76,7 @@ class Parameters(eqx.Module):
         return jnp.concatenate([jnp.zeros((0,), model.dtype), *parts])
 
     def model(self, z: Array) -> Model:
-        """The robot of the vector z."""
+        """The robot with the vector z."""
         if z.shape != (len(self.names),):
             hint = "; use jax.vmap for a batch" if z.ndim == 2 else ""
             raise ValueError(
@@ -92,22 +95,22 @@ def choose(
     names: Sequence[str] | str | None = None,
     chart: Chart | type | None = None,
 ) -> Block:
-    """A part of the robot to learn.
+    """Select a part of the robot to learn.
 
     Args:
-        model: the nominal robot, the centre of charts that have one.
+        model: the nominal robot. Charts that have a center are centered at its values.
         leaf: ``"inertia"``, ``"placement"`` (pose of the joint frame in the parent body),
             ``"axis"``, ``"pitch"``, ``"armature"``, ``"damping"``, ``"friction"``, ``"gravity"`` or
             ``"frame"`` (pose of a frame in its body).
-        names: bodies or joints (body i is moved by joint i), frames for ``"frame"``; all if None,
-            leaving out massless bodies, and joints that have no such parameter.
-        chart: by default :class:`LogCholesky` for inertias, :class:`Pose` for placements and
-            frames, :class:`Direction` for axes, :class:`Positive` for armature, damping and
-            friction, :class:`Real` for pitch and gravity. Charts with a nominal value may be
-            given as a class.
+        names: names of bodies or joints (joint i moves body i), or of frames for ``"frame"``. None
+            selects all but massless bodies and joints that have no such parameter.
+        chart: a chart, or the class of a chart. The default is :class:`LogCholesky` for inertias,
+            :class:`PoseChart` for placements and frames, :class:`Direction` for axes,
+            :class:`Positive` for armature, damping and friction, and :class:`Real` for pitch and
+            gravity.
 
     Raises:
-        ValueError: for an unknown leaf, or a nominal value that the chart does not hold.
+        ValueError: for an unknown leaf, or a nominal value outside the chart.
         KeyError: for an unknown name.
     """
     if leaf not in LEAVES:
@@ -116,7 +119,7 @@ def choose(
     value = _get(model, leaf, rows)
     if chart is None or isinstance(chart, type):
         chart = _default_chart(leaf, chart, value)
-    start_of(chart, value, row_names, leaf)
+    check_inside(chart, value, row_names, leaf)
     k = jax.eval_shape(chart.coordinates, value).shape[1]
     labels = [""] if k == 1 else [f":{i}" for i in range(k)]
     every = tuple(f"{leaf}:{name}{label}" for name in row_names for label in labels)
@@ -128,12 +131,12 @@ def _default_chart(leaf: str, kind: type | None, value) -> Chart:
         if leaf == "inertia":
             kind = LogCholesky
         elif leaf in ("placement", "frame"):
-            kind = Pose
+            kind = PoseChart
         else:
             kind = Direction if leaf == "axis" else Positive if leaf in _DOF else Real
     if kind is LogCholesky:
         return LogCholesky(upper_cholesky(inertia.pseudo(value)))
-    return kind(*value) if kind is Pose else kind(value) if kind is Direction else kind()
+    return kind(*value) if kind is PoseChart else kind(value) if kind is Direction else kind()
 
 
 def _rows_of(
@@ -163,7 +166,7 @@ def _rows_of(
 
 
 def _has(model: Model, leaf: str, body: int) -> bool:
-    """Whether all rows, asked for without names, include this body's."""
+    """Whether the body has this parameter, so that a selection without names includes it."""
     kind = model.topology.kinds[body]
     if leaf == "inertia":
         traced = isinstance(model.inertia, Tracer)

@@ -1,6 +1,7 @@
-"""Inertias that some mass distribution has: the pseudo-inertia, its factor, distances, ellipsoids.
+"""Physical consistency of inertias: the pseudo-inertia, its factor, distances and ellipsoids.
 
-Letters: P pseudo-inertia ``∫ (x, 1)(x, 1)ᵀ dm``, U its upper triangular factor with ``P = U Uᵀ``.
+Letters: P is the pseudo-inertia ``∫ (x, 1)(x, 1)ᵀ dm``, and U is its upper triangular factor with
+``P = U Uᵀ``. Derivatives are those of autodiff.
 """
 
 import equinox as eqx
@@ -10,29 +11,29 @@ from jaxtyping import Array, Bool, Float
 
 from ..model import Model
 from ..spatial import inertia, so3
-from ._small import cholesky, definite, solve_lower
+from ..spatial.linear import cholesky, definite, solve_lower
 
 
 def upper_cholesky(P: Float[Array, "*b 4 4"]) -> Float[Array, "*b 4 4"]:
     """The upper triangular U with positive diagonal and ``P = U Uᵀ``; NaN if there is none."""
-    return _turned(cholesky(_turned(P)))
+    return _reversed(cholesky(_reversed(P)))
 
 
-def _turned(A: Float[Array, "*b 4 4"]) -> Float[Array, "*b 4 4"]:
-    """Rows and columns in the opposite order: upper triangular to lower and back."""
+def _reversed(A: Float[Array, "*b 4 4"]) -> Float[Array, "*b 4 4"]:
+    """Rows and columns in the opposite order. This makes upper triangular matrices lower ones."""
     return A[..., ::-1, ::-1]
 
 
 def relative_factor(
     U0: Float[Array, "*b 4 4"], I10: Float[Array, "*b 10"]
 ) -> Float[Array, "*b 4 4"]:
-    """``U₀⁻¹ U``, the factor of ``U₀⁻¹ P U₀⁻ᵀ``: dimensionless, the identity where P is P₀."""
+    """``U₀⁻¹ U``, the factor of ``U₀⁻¹ P U₀⁻ᵀ``; dimensionless, and the identity if P = P₀."""
     U = upper_cholesky(inertia.pseudo(I10))
-    return _turned(solve_lower(_turned(U0), _turned(U)))
+    return _reversed(solve_lower(_reversed(U0), _reversed(U)))
 
 
 def entropic_root(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """``sign(x) √(e²ˣ − 2x − 1)``, smooth through zero, where it is ``√2 x``."""
+    """``sign(x) √(e²ˣ − 2x − 1)``, which is smooth and close to ``√2 x`` near zero."""
     small = jnp.abs(x) < 0.1
     near, far = jnp.where(small, x, 0), jnp.where(small, 1, x)
     taylor = jnp.zeros_like(x)
@@ -45,10 +46,10 @@ def entropic_root(x: Float[Array, "..."]) -> Float[Array, "..."]:
 def entropic_residuals(
     U0: Float[Array, "*b 4 4"], I10: Float[Array, "*b 10"]
 ) -> Float[Array, "*b 10"]:
-    """Ten smooth numbers whose squares add up to :func:`entropic_distance`, for least squares.
+    """Ten smooth residuals whose squares add up to :func:`entropic_distance`, for least squares.
 
-    With ``X = U₀⁻¹ U`` the distance is ``Σ_{i<j} X_ij² + Σ_i (X_ii² − 2 log X_ii − 1)``, and each
-    term is the square of a smooth function of the entry, or of its logarithm.
+    With ``X = U₀⁻¹ U`` the distance is ``Σ_{i<j} X_ij² + Σ_i (X_ii² − 2 log X_ii − 1)``. Each term
+    is the square of a smooth function of the entry or of its logarithm.
     """
     X = relative_factor(U0, I10)
     diagonal = entropic_root(jnp.log(jnp.diagonal(X, axis1=-2, axis2=-1)))
@@ -57,41 +58,43 @@ def entropic_residuals(
 
 
 def entropic_distance(I0: Float[Array, "*b 10"], I10: Float[Array, "*b 10"]) -> Float[Array, "*b"]:
-    """``tr(P₀⁻¹ P) − log det(P₀⁻¹ P) − 4``: zero where equal, invariant to frames and units.
+    """``tr(P₀⁻¹ P) − log det(P₀⁻¹ P) − 4``, which does not depend on frames and units.
+
+    It is zero where both inertias are equal, and grows without bound towards the border of the
+    physically consistent inertias.
 
     Source: Lee, Wensing, Park, "Geometric robot dynamic identification: a convex programming
-    approach", 2020 (the Bregman divergence of −log det). It grows without bound towards an
-    inertia that no body can have.
+    approach", 2020 (the Bregman divergence of −log det).
     """
     r = entropic_residuals(upper_cholesky(inertia.pseudo(I0)), I10)
     return jnp.sum(r * r, axis=-1)
 
 
 class Ellipsoid(eqx.Module):
-    """The points ``center + axes · y`` with ``|y| ≤ 1``; the last axes are those of a body each."""
+    """The points ``center + axes · y`` with ``|y| ≤ 1``, for one body or for stacked bodies."""
 
     center: Float[Array, "*b 3"]
-    """m, body frame."""
+    """Center in the body frame (m)."""
     axes: Float[Array, "*b 3 3"]
-    """Columns: semi-axes (m)."""
+    """The columns are the semi-axes (m)."""
 
     @staticmethod
     def around_box(lower: Float[Array, "*b 3"], upper: Float[Array, "*b 3"]) -> "Ellipsoid":
-        """The smallest ellipsoid, with the box's proportions, through the corners of a box.
+        """The ellipsoid through the corners of a box, with the proportions of the box.
 
-        A body within the box is within the ellipsoid, not the other way round.
+        A body within the box is within the ellipsoid. The reverse does not hold.
         """
         half = 0.5 * jnp.sqrt(jnp.asarray(3.0, lower.dtype)) * (upper - lower)
         return Ellipsoid(0.5 * (lower + upper), half[..., None] * so3.identity(half))
 
-    def seen(self, I10: Float[Array, "*b 10"]) -> Float[Array, "*b 4 4"]:
-        """Pseudo-inertia in the coordinates y, in which the ellipsoid is the unit ball."""
+    def to_unit_ball(self, I10: Float[Array, "*b 10"]) -> Float[Array, "*b 4 4"]:
+        """The pseudo-inertia in the coordinates y, in which the ellipsoid is the unit ball."""
         inverse = jnp.linalg.inv(self._map())
         product = jnp.matmul(inverse, inertia.pseudo(I10), precision="highest")
         return jnp.matmul(product, so3.transpose(inverse), precision="highest")
 
-    def unseen(self, P: Float[Array, "*b 4 4"]) -> Float[Array, "*b 10"]:
-        """Inverse of :meth:`seen`."""
+    def from_unit_ball(self, P: Float[Array, "*b 4 4"]) -> Float[Array, "*b 10"]:
+        """Inverse of :meth:`to_unit_ball`."""
         A = self._map()
         product = jnp.matmul(jnp.matmul(A, P, precision="highest"), so3.transpose(A),
                              precision="highest")  # fmt: skip
@@ -103,21 +106,24 @@ class Ellipsoid(eqx.Module):
         bottom = jnp.broadcast_to(last, (*top.shape[:-2], 1, 4))
         return jnp.concatenate([top, bottom], axis=-2)
 
-    def holds(self, I10: Float[Array, "*b 10"]) -> Bool[Array, "*b"]:
+    def contains(self, I10: Float[Array, "*b 10"]) -> Bool[Array, "*b"]:
         """Whether some mass distribution within the ellipsoid has this inertia.
 
-        Source: Wensing, Kim, Slotine (2018): iff P is positive definite and ``tr(P Q) > 0``, that
-        is ``∫ (1 − |y|²) dm > 0``.
+        Source: Wensing, Kim, Slotine (2018). The condition is that P is positive definite and
+        ``tr(P Q) > 0``, which says ``∫ (1 − |y|²) dm > 0``.
         """
-        P = self.seen(I10)
+        P = self.to_unit_ball(I10)
         inside = P[..., 3, 3] > P[..., 0, 0] + P[..., 1, 1] + P[..., 2, 2]
         return inside & definite(P)
 
 
 def consistent(model: Model) -> Bool[Array, " nb"]:
-    """Whether each body's inertia is that of some mass distribution (pseudo-inertia > 0).
+    """Whether each body's inertia belongs to some mass distribution.
 
-    Source: Wensing, Kim, Slotine (2018). Point masses and massless bodies are on the border.
+    The test is that the pseudo-inertia is positive definite. Point masses and massless bodies are
+    on the border and do not pass.
+
+    Source: Wensing, Kim, Slotine (2018).
     """
     scale = jnp.sqrt(jnp.abs(jnp.diagonal(inertia.pseudo(model.inertia), axis1=-2, axis2=-1)))
     scale = jnp.where(scale > 0, scale, 1)
@@ -127,11 +133,12 @@ def consistent(model: Model) -> Bool[Array, " nb"]:
 
 
 def made_consistent(model: Model, size: float = 0.05, least_mass: float = 1e-3) -> Model:
-    """The robot with inertias that no body has, or only a point, made those of small solid bodies.
+    """The robot with inconsistent inertias replaced by those of small solid bodies.
 
-    A start for fits: where a body's pseudo-inertia is not positive definite, its mass is made at
-    least ``least_mass`` (kg) and the second moments about its centre of mass at least
-    ``size² · mass / 5``, those of a ball of that radius (m), in every direction.
+    This gives fits a start. Where a body's pseudo-inertia is not positive definite, its mass is
+    raised to ``least_mass`` (kg) at least. The second moments about its center of mass are raised
+    to ``size² · mass / 5`` at least in every direction, which are those of a ball of radius
+    ``size`` (m). Derivatives are those of autodiff.
     """
     I10 = model.inertia
     mass = jnp.maximum(I10[:, 0], least_mass)

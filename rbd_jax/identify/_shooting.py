@@ -1,4 +1,4 @@
-"""Fits to whole motions: every window is simulated from a state that is fitted along."""
+"""Fits to whole motions by multiple shooting: each window is simulated from a fitted state."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,22 +9,27 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..model import Model, difference
+from ..simulate import throw_unless_successful
 from ._chain import chain_cost, damped, solve_chain
+from ._charts import Direction, PoseChart
 from ._linear import WIDTH
+from ._losses import check_loss
 from ._parameters import Parameters
-from ._solve import Fit, covariance_of, prior_weight, tolerance
-from ._straight import straight_step
+from ._solve import Fit, Progress, covariance_of, prior_weight, report, result_of, tolerance
 from ._windows import Unknowns, Windows
 from .data import Dataset, required
 
-_FIRST = 13  # samples that tell the speed of the first one
-_TRIES = 0.0, 1e-2, 1.0, 1e2  # of damping, times the last one
-_NEAR = 0.3  # of the minimum, in standard deviations, where gaps are weighed ten times more
-_THERE = 0.05  # likewise, to have converged
+_FIRST = 13  # The number of samples from which the first velocity is estimated.
+_TRIES = 0.0, 1e-2, 1.0, 1e2  # Each step tries these multiples of the last damping.
+# Distances from the minimum, in standard deviations: below the first one the weight of the gaps
+# grows tenfold, and below the second one the fit has converged.
+_NEAR, _CONVERGED = 0.3, 0.05
+_INSIDE = 0.9  # A step goes at most this part of the way to the border of what a chart contains.
+_LENGTHS = 0.8 ** np.arange(30)  # The lengths of steps to choose from.
 
 
 class Shooting(NamedTuple):
-    """A fit to motions, and the states at the start of the windows that belong to it."""
+    """A fit to motions, and the fitted states at the start of the windows."""
 
     fit: Fit
     q0: Float[Array, "B nq"]
@@ -47,44 +52,57 @@ def fit_trajectories(
     start: Float[Array, " k"] | None = None,
     max_steps: int = 100,
     tol: float | None = None,
+    throw: bool = True,
+    progress: Progress | None = None,
 ) -> Shooting:
-    """Fit by multiple shooting: simulations of short windows have to meet what was measured.
+    """Fit by multiple shooting: simulations of short windows have to match the measurements.
 
-    Accelerations are not needed, and velocities need not be. Unknowns are the parameters and the
-    first state of each window; errors in q are ``difference`` on the manifold. Windows that share
-    a sample become one motion: the gaps between them are closed by and by, so that the measured
-    states lead the parameters first and the motion leads them last. The work grows evenly with the
-    number of windows.
+    It needs no accelerations, and velocities are optional. The unknowns are the parameters and the
+    first state of each window. Errors in q are ``difference`` on the manifold. Windows that share a
+    sample become one motion: a penalty on the gaps between them grows from round to round. So the
+    measured states guide the parameters at first, and one continuous motion does so in the end. The
+    cost is linear in the number of windows.
 
-    Source: Bock (1983), multiple shooting for parameter estimation. Gauss-Newton steps with damping
-    (Levenberg-Marquardt) eliminate one state after the other; what is learnt moves straight as far
-    as its values are numbers. Continuity is a penalty that grows to a thousandth of a standard
-    deviation of a sample (a hundredth in float32), which leaves next to nothing open.
+    Source: Bock (1983), multiple shooting for parameter estimation. The Gauss-Newton steps are
+    damped (Levenberg-Marquardt) and eliminate one state after the other. The loop is written here,
+    because a general solver would not use this structure and would take steps in the coordinates of
+    charts, see :func:`linear_step`. The penalty grows until a gap of a thousandth of a standard
+    deviation of a sample (a hundredth in float32) counts as much as an error of one.
 
     Args:
         learn: what to learn.
-        windows: q, tau and, if measured, v: (B, L) as :meth:`Dataset.windows` cuts them, L ≥ 2. To
-            join them, cut with ``stride=length - 1``, so that neighbours share a sample.
+        windows: q, tau and, if measured, v, with leading axes (B, L) and L ≥ 2, as
+            :meth:`Dataset.windows` makes them. To join them, use ``stride=length - 1``, so that
+            neighbors share a sample.
         dt: time between samples (s).
         q_sigma: standard deviation of measured configurations (rad, m).
-        v_sigma: of measured velocities (rad/s, m/s); None if they are not to be believed.
-        joined: whether windows that share a sample are one motion; if not, each is its own.
-        prior: as in :func:`fit_torques`. loss: of each error, likewise. width: likewise.
-        integrator: of the simulation, see :func:`rbd_jax.rollout`. substeps: likewise.
-        start: first guess of z. max_steps: limit of steps. tol: likewise.
+        v_sigma: standard deviation of measured velocities (rad/s, m/s); None to ignore them.
+        joined: whether windows that share a sample are one motion. If not, each window is its own.
+        prior: as in :func:`fit_torques`.
+        loss: the loss of each error, as in :func:`fit_torques`.
+        width: smoothing of dry friction, see :func:`friction_torque`.
+        integrator: integrator of the simulation, see :func:`rbd_jax.rollout`.
+        substeps: steps of the integrator in a time step.
+        start: first guess of z; the nominal robot's if None.
+        max_steps: limit of the steps.
+        tol: length of the last step, in standard deviations, as in :func:`fit_torques`.
+        throw: raise an error if the fit does not converge; else say so in ``fit.result``.
+        progress: called with the step and the cost.
 
     Returns:
-        The fit, with the covariance of z alone, and the fitted first states. It has converged if
-        the minimum is within a twentieth of a standard deviation of all unknowns together.
+        The fit, with the covariance of z alone, and the fitted first states. The fit converged if
+        all unknowns together are within a twentieth of a standard deviation of the minimum.
 
     Raises:
-        ValueError: for data without tau, or that are not windows of two samples and more.
+        ValueError: for data without tau, or that are not windows of at least two samples.
+        RuntimeError: if the fit does not converge and ``throw`` is set.
     """
     required("fit_trajectories", windows, "tau")
+    check_loss(loss)
     if len(windows.shape) != 2 or windows.shape[1] < 2:
         raise ValueError(
-            f"fit_trajectories: windows must be (B, L) with L at least 2, got {windows.shape}; "
-            "see Dataset.windows"
+            f"fit_trajectories: windows must have the leading axes (B, L) with L at least 2, got "
+            f"{windows.shape}; cut them with Dataset.windows"
         )
     z = learn.start if start is None else start
     dt = jnp.asarray(dt, z.dtype)
@@ -104,37 +122,41 @@ def fit_trajectories(
     )
     v = _velocities(learn.nominal, windows, dt) if windows.v is None else windows.v[:, 0]
     x = Unknowns(z, windows.q[:, 0], v)
-    x, steps = _minimise(problem, x, max_steps, tolerance(tol, z.dtype))
-    chain = problem.linear(x).tied(_ties(dt)[-1])
-    left = solve_chain(chain)
-    noise, good = jnp.full_like(v[0], q_sigma), left.length < _THERE
-    fit = Fit(learn.model(x.z), x.z, covariance_of(left.R), noise, chain_cost(chain), good, steps)
-    return Shooting(fit, x.q, x.v)
+    x, steps = _minimize(problem, x, max_steps, tolerance(tol, z.dtype), progress)
+    chain = problem.linear(x).weighted(_gap_weights(dt)[-1])
+    left, cost = solve_chain(chain), chain_cost(chain)
+    result = result_of(left.length < _CONVERGED, cost, steps, max_steps)
+    noise = jnp.full_like(v[0], q_sigma)
+    fit = Fit(learn.model(x.z), x.z, covariance_of(left.R), noise, cost, result, steps)
+    found = Shooting(fit, x.q, x.v)
+    return throw_unless_successful(found, result) if throw else found
 
 
-def _minimise(
-    problem: Windows, x: Unknowns, max_steps: int, tol: float
+def _minimize(
+    problem: Windows, x: Unknowns, max_steps: int, tol: float, progress: Progress | None
 ) -> tuple[Unknowns, Int[Array, ""]]:
-    """The best unknowns and the number of steps: the best of a few dampings, each time."""
-    ties = _ties(x.z)
-    last = len(ties) - 1
+    """The best unknowns and the number of steps. Each step takes the best of a few dampings."""
+    weights = _gap_weights(x.z)
+    last = len(weights) - 1
 
     def step(state):
         x, damping, level, count, _ = state
-        chain = problem.linear(x).tied(ties[level])
+        chain = problem.linear(x).weighted(weights[level])
+        before = chain_cost(chain)
+        report(progress, count, before)
 
         def attempt(amount: Array):
             found = solve_chain(damped(chain, amount))
-            z, a = straight_step(problem.learn, x.z, found.z)
+            z, a = linear_step(problem.learn, x.z, found.z)
             new = Unknowns(z, *jax.vmap(problem.moved)(x.q, x.v, a * found.x))
-            return new, problem.cost(new, ties[level]), found.length
+            return new, problem.cost(new, weights[level]), found.length
 
         amounts = damping * jnp.asarray(_TRIES, x.z.dtype)
         new, costs, lengths = jax.vmap(attempt)(amounts)
         best, length = jnp.argmin(costs), lengths[0]
-        better = costs[best] < chain_cost(chain)
+        better = costs[best] < before
         x = jax.tree.map(lambda old, new: jnp.where(better, new[best], old), x, new)
-        fruitless = ~better & ((damping > 1e6) | (length < _THERE))
+        fruitless = ~better & ((damping > 1e6) | (length < _CONVERGED))
         near = length < jnp.where(level == last, tol, _NEAR)
         raised = jnp.where(fruitless | near, level + 1, level)
         damping = jnp.where(better, jnp.maximum(amounts[best], 1e-2 * damping), 1e3 * damping)
@@ -150,22 +172,50 @@ def _minimise(
     return x, count
 
 
-def _ties(like: Array) -> Float[Array, " n"]:
-    """Weights of gaps, one after the other; the last as far above others as rounding allows."""
+def linear_step(
+    learn: Parameters, z: Float[Array, " k"], dz: Float[Array, " k"]
+) -> tuple[Float[Array, " k"], Float[Array, ""]]:
+    """``z`` after a step along which the learned values themselves, as inertias, change linearly.
+
+    Directions that no data show are straight lines of the values and curves in the coordinates,
+    along which a solver takes only small steps. Steps that leave what a chart contains, such as
+    physically consistent inertias, are shortened. Rotations and poses move in their charts.
+
+    Returns:
+        The new coordinates, and the part of the step that was taken (at most 1).
+    """
+    model, rate = jax.jvp(learn.model, (z,), (dz,))
+
+    def after(a: Array) -> Array:
+        moved, parts, at = jax.tree.map(lambda x, dx: x + a * dx, model, rate), [z[:0]], 0
+        for block in learn.blocks:
+            here = slice(at, at := at + len(block.names))
+            curved = isinstance(block.chart, (Direction, PoseChart))
+            parts.append(z[here] + a * dz[here] if curved else block.coordinates(moved))
+        return jnp.concatenate(parts)
+
+    lengths = jnp.asarray(_LENGTHS, z.dtype)
+    inside = jnp.all(jnp.isfinite(jax.vmap(after)(lengths / _INSIDE)), axis=1)
+    a = jnp.where(jnp.any(inside), lengths[jnp.argmax(inside)], 0)
+    return after(a), a
+
+
+def _gap_weights(like: Array) -> Float[Array, " n"]:
+    """The increasing weights of the gaps. Rounding limits the last one."""
     return 10.0 ** jnp.arange(-1, 4 if like.dtype == jnp.float64 else 3, dtype=like.dtype)
 
 
 def _velocities(model: Model, windows: Dataset, dt: Array) -> Float[Array, "B nv"]:
-    """A first guess where none were measured: the slope of a cubic through the first samples."""
+    """First guesses of unmeasured velocities: slopes of cubics through the first samples."""
     n = min(windows.shape[1], _FIRST)
     slope = np.linalg.pinv(np.vander(np.arange(n), min(n, 4), increasing=True))[1]
-    apart = jax.vmap(jax.vmap(difference, (None, None, 0)), (None, 0, 0))
-    u = apart(model, windows.q[:, 0], windows.q[:, :n])
+    differences = jax.vmap(jax.vmap(difference, (None, None, 0)), (None, 0, 0))
+    u = differences(model, windows.q[:, 0], windows.q[:, :n])
     return jnp.einsum("k,bki->bi", jnp.asarray(slope, u.dtype), u, precision="highest") / dt
 
 
 def _joined(windows: Dataset) -> Bool[Array, " B"]:
-    """Whether each window's last sample is the next one's first; not the last window's."""
+    """Whether each window's last sample is the first of the next one; False for the last window."""
     if windows.t is None:
         same = jnp.all(windows.q[:-1, -1] == windows.q[1:, 0], axis=-1)
     else:

@@ -9,7 +9,7 @@ from ..model import Model, difference, integrate
 from ._extras import extra
 from .data import Dataset
 
-_UNEVEN = 1e-3  # of a time step: how far a sample may lie from an even grid
+_UNEVEN = 1e-3  # Samples may deviate from an even grid by this part of a time step.
 
 
 def filter_and_differentiate(
@@ -24,19 +24,23 @@ def filter_and_differentiate(
 ) -> Dataset:
     """Smooth recorded configurations and differentiate them twice, without a shift in time.
 
-    Source: Savitzky, Golay (1964), with coefficients from ``scipy.signal.savgol_coeffs``: a
-    polynomial fitted around each sample. It is fitted to ``u(s) = q(t) ⊖ q(t + s)`` in the tangent
-    space of that sample, where u̇(0) = v and ü(0) = v̇ exactly (dexp of 0 is the identity and
-    ``[v, v] = 0``), so that rotations are treated as what they are. Torques and wrenches
-    pass the same filter.
+    A polynomial is fitted around each sample. It is fitted to ``u(s) = q(t) ⊖ q(t + s)`` in the
+    tangent space of the sample, so that rotations are treated exactly: u̇(0) = v and ü(0) = v̇,
+    because dexp of 0 is the identity and ``[v, v] = 0``. Torques and wrenches pass the same filter.
+    Derivatives by q are those of autodiff.
+
+    Source: Savitzky, Golay (1964), with coefficients from ``scipy.signal.savgol_coeffs``.
 
     Args:
         model: the robot.
-        t: times, evenly spaced (s). q: configurations. tau: torques, if recorded (N m, N).
+        t: times, evenly spaced (s).
+        q: configurations.
+        tau: torques, if recorded (N m, N).
         f_ext: external wrenches (n, f) on each body, in its frame, if recorded (N m, N).
-        window: number of samples that a polynomial is fitted to, odd; longer is smoother. At the
-            ends of the record it is not centred, and noise there is amplified.
-        degree: of the polynomials, at least 2.
+        window: number of samples that a polynomial is fitted to. It must be odd. A longer window
+            smooths more. At the ends of the record the window is not centered, and noise there is
+            amplified.
+        degree: degree of the polynomials, at least 2.
 
     Returns:
         Smoothed q, tau and f_ext, with v and a.
@@ -54,7 +58,9 @@ def filter_and_differentiate(
         )
     dt = (times[-1] - times[0]) / (T - 1)
     if not np.abs(times - times[0] - dt * np.arange(T)).max() < _UNEVEN * dt:
-        raise ValueError("filter_and_differentiate: times are not evenly spaced; resample first")
+        raise ValueError(
+            "filter_and_differentiate: the times are not evenly spaced; resample the record first"
+        )
     start = np.clip(np.arange(T) - window // 2, 0, T - window)
     tables = [
         np.stack([_coefficients(window, degree, k, order, dt) for k in range(window)])
@@ -74,6 +80,6 @@ def filter_and_differentiate(
 
 
 def _coefficients(window: int, degree: int, at: int, order: int, dt: float) -> np.ndarray:
-    """Weights of a window's samples, in their order, for a derivative at sample ``at``."""
+    """Weights of a window's samples for a derivative at sample ``at``."""
     signal = extra("scipy.signal")
     return signal.savgol_coeffs(window, degree, deriv=order, delta=dt, pos=at, use="dot")

@@ -1,4 +1,4 @@
-"""Nonlinear least squares: the solver, robust losses, and what a fit returns."""
+"""What a fit returns, its prior and its covariance, and the solver of nonlinear least squares."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,17 +7,25 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..model import Model
+from ..simulate import RESULTS
 from ..spatial import inertia
 from ._charts import InEllipsoid, LogCholesky, Positive
 from ._extras import extra
 from ._parameters import Parameters
 from ._physical import entropic_residuals, entropic_root, upper_cholesky
 
-LOSSES = ("squares", "huber", "cauchy")
-_HUBER, _CAUCHY = 1.345, 2.385  # 95 % efficient where the noise is normal after all
+Progress = Callable[..., None]
+"""Called with the step and the cost as NumPy scalars. Steps are counted from the start of each
+round of a fit; a new round begins when the weights or the estimated noise have changed."""
+
+
+def report(progress: Progress | None, step: Array, cost: Array) -> None:
+    """Call ``progress``, if there is one, from a compiled program."""
+    if progress is not None:
+        jax.debug.callback(progress, step, cost)
 
 
 class Fit(eqx.Module):
@@ -25,56 +33,55 @@ class Fit(eqx.Module):
 
     model: Model
     z: Float[Array, " k"]
-    """Its coordinates, see :class:`Parameters`."""
+    """Coordinates of the fitted robot, see :class:`Parameters`."""
     covariance: Float[Array, "k k"]
-    """Of z, to first order; directions that the data do not show have a huge variance."""
+    """Covariance of z to first order; with robust losses the asymptotic one of M-estimators.
+    Directions that the data do not show have a huge variance."""
     sigma: Float[Array, " n"]
-    """Standard deviation of the noise of each joint, as given or estimated."""
+    """Standard deviation of the noise of each joint, as given or as estimated."""
     cost: Float[Array, ""]
-    """Half the sum of squares of the residuals, the prior included."""
-    converged: Array
-    """Whether no coordinate of z would lower the cost by a step of a thousandth of its standard
-    deviation (in float32 a hundredth), others held (bool)."""
+    """Sum of the losses of all errors, plus half the sum of squares of the prior."""
+    result: RESULTS
+    """Whether the fit converged: a step of any single coordinate of z, the others held fixed, can
+    lower the cost only if it is shorter than a thousandth of the coordinate's standard deviation
+    (a hundredth in float32)."""
     steps: Int[Array, ""]
+    """Steps of the solver, in all rounds together."""
+
+    @property
+    def converged(self) -> Bool[Array, "*b"]:
+        """Whether ``result`` is ``RESULTS.successful``."""
+        return self.result == RESULTS.successful
 
 
-def robust(loss: str, r: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """Residuals whose squares are the loss of the standardised residuals r; odd and smooth.
-
-    ``"huber"``: ``2 δ² (√(1 + (r/δ)²) − 1)``, growing like |r|; ``"cauchy"``:
-    ``δ² log(1 + (r/δ)²)``, growing like log |r|.
-    """
-    if loss == "huber":
-        return r * jnp.sqrt(2 / (1 + jnp.sqrt(1 + (r / _HUBER) ** 2)))
-    if loss == "cauchy":
-        x = (r / _CAUCHY) ** 2
-        small = x < 1e-4
-        far = jnp.where(small, 1, x)
-        ratio = jnp.where(small, 1 - x / 2 + x * x / 3, jnp.log1p(far) / far)
-        return r * jnp.sqrt(ratio)
-    if loss != "squares":
-        raise ValueError(f"loss must be one of {LOSSES}, got {loss!r}")
-    return r
+def result_of(
+    converged: Bool[Array, ""], cost: Float[Array, ""], steps: Int[Array, ""], max_steps: int
+) -> RESULTS:
+    """How a fit ended."""
+    result = RESULTS.where(steps >= max_steps, RESULTS.max_steps_reached, RESULTS.stalled)
+    result = RESULTS.where(jnp.isfinite(cost), result, RESULTS.nonfinite)
+    return RESULTS.where(converged & jnp.isfinite(cost), RESULTS.successful, result)
 
 
 def tolerance(tol: float | None, dtype) -> float:
-    """Of solvers, in standard deviations; what float32 and float64 allow if None."""
+    """The tolerance of solvers in standard deviations; by default what the dtype allows."""
     return tol or (1e-5 if dtype == jnp.float64 else 1e-3)
 
 
 def prior_weight(prior: float, dtype) -> float:
-    """The weight of the prior, at least a tiny one: what no data show is then told by it."""
+    """The weight of the prior. It is never zero, so that the prior decides what no data show."""
     return max(float(prior), 1e-6, float(jnp.finfo(dtype).eps) ** 0.5)
 
 
 def prior_residuals(
     learn: Parameters, z: Float[Array, " k"], model: Model, weight: float
 ) -> Float[Array, " m"]:
-    """``√weight`` times those of the entropic distance of all inertias and positive numbers learnt.
+    """Residuals of the prior: ``√weight`` times the entropic distances from the nominal robot.
 
-    A weight w says that they are as far from the nominal ones as w⁻¹ᐟ² in relative terms. The
-    coordinates of other charts are held by the least weight alone: of all robots that fit equally
-    well, the one nearest to the nominal one is the best.
+    They cover all learned inertias and positive numbers. A weight w expects them to differ from
+    their nominal values by w⁻¹ᐟ² in relative terms. The coordinates of all other charts have the
+    least weight, so that of all robots that fit equally well the nearest one to the nominal robot
+    is the best.
     """
     parts, at = [jnp.zeros((0,), model.dtype)], 0
     for block in learn.blocks:
@@ -98,20 +105,27 @@ def levenberg_marquardt(
     max_steps: int,
     tol: float | None,
     solver: Any = None,
-) -> tuple[Array, Array]:
-    """Minimise ``½ |function(z, args)|²``: z and the number of steps.
+    progress: Progress | None = None,
+) -> tuple[Float[Array, " k"], Int[Array, ""]]:
+    """Minimize ``½ |function(z, args)|²`` with optimistix; returns z and the number of steps.
 
-    The Jacobian is that of forward mode through the analytical rules. Unknowns are whitened by
-    that of the start, so that the damping weighs all directions alike, those too that only a prior
-    shows, and tolerances are in units of a standard deviation. Nothing is raised, so that this may
-    be mapped.
+    The Jacobian comes from forward mode through the analytical rules. The unknowns are whitened by
+    the Jacobian at the start. So the damping weighs all directions alike, also those that only the
+    prior shows, and tolerances are in standard deviations. It never raises an error, so that it may
+    be mapped with vmap.
     """
     optimistix = extra("optimistix")
     if solver is None:
+
+        def verbose(**numbers: tuple[str, Array]) -> None:
+            report(progress, numbers["num_steps"][1], numbers["loss_last_accepted_step"][1])
+
         tol = tolerance(tol, z0.dtype)
-        solver = optimistix.LevenbergMarquardt(rtol=tol, atol=tol)
-        # damping that only falls after nearly perfect predictions, as is its default, crawls
-        # along what the data hardly show
+        solver = optimistix.LevenbergMarquardt(
+            rtol=tol, atol=tol, verbose=False if progress is None else verbose
+        )
+        # By default the damping falls only after nearly perfect predictions. The solver then takes
+        # very small steps along directions that the data hardly show.
         search = optimistix.ClassicalTrustRegion(high_cutoff=0.5, high_constant=5.0)
         solver = eqx.tree_at(lambda s: s.search, solver, search)
     basis = whitening(jax.jacfwd(function)(z0, args), 1e-10 if z0.dtype == jnp.float64 else 1e-5)
@@ -119,7 +133,7 @@ def levenberg_marquardt(
     def at(y: Array) -> Array:
         return z0 + jnp.matmul(basis, y, precision="highest")
 
-    # solvers are not written for the strict settings that a user may have
+    # optimistix does not run under the strict promotion settings that a user may have.
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         found = optimistix.least_squares(
             lambda y, args: function(at(y), args),
@@ -132,30 +146,32 @@ def levenberg_marquardt(
     return at(found.value), jnp.asarray(found.stats["num_steps"], jnp.int32)
 
 
-def lengths(jacobian: Float[Array, "n k"]) -> Float[Array, " k"]:
-    """Of the columns; 1 for those that are zero."""
+def column_lengths(jacobian: Float[Array, "n k"]) -> Float[Array, " k"]:
+    """Lengths of the columns; 1 for columns that are zero."""
     length = jnp.sqrt(jnp.sum(jacobian**2, axis=0))
     return jnp.where(length > 0, length, 1)
 
 
-def stationary(jacobian: Float[Array, "n k"], r: Float[Array, " n"]) -> Array:
-    """Whether every coordinate is within a thousandth of its standard deviation of the best (bool).
+def stationary(jacobian: Float[Array, "n k"], r: Float[Array, " n"]) -> Bool[Array, ""]:
+    """Whether every coordinate is within a thousandth of its standard deviation of its best value.
 
-    Said of one coordinate at a time: ``|J_kᵀ r| ≤ 10⁻³ |J_k|``, or what rounding leaves of it: of
-    exact data 10⁻² in float32, a few times √ε, since no smaller noise than √ε is believed.
+    The test takes one coordinate at a time: ``|J_kᵀ r| ≤ 10⁻³ |J_k|``. Where rounding allows less,
+    the bound is what rounding allows. With exact data in float32 it is 10⁻², a few times √ε,
+    because fits assume a noise of at least √ε.
     """
-    slope = jnp.abs(jnp.matmul(r, jacobian / lengths(jacobian)[None], precision="highest"))
+    slope = jnp.abs(jnp.matmul(r, jacobian / column_lengths(jacobian)[None], precision="highest"))
     eps = jnp.finfo(r.dtype).eps
     rounding = jnp.maximum(30 * eps**0.5, 100 * eps * jnp.sqrt(jnp.sum(r * r)))
     return jnp.all(slope <= jnp.maximum(1e-3, rounding))
 
 
 def whitening(jacobian: Float[Array, "n k"], floor: float) -> Float[Array, "k k"]:
-    """A matrix B with ``Bᵀ JᵀJ B = 1``, and ``B Bᵀ = (JᵀJ)⁻¹``.
+    """A matrix B with ``Bᵀ JᵀJ B = 1``, so that ``B Bᵀ = (JᵀJ)⁻¹``.
 
-    Eigenvalues below ``floor`` of the greatest, once columns have unit length, are raised to it.
+    The columns of J are first scaled to unit length. Eigenvalues of JᵀJ that are smaller than
+    ``floor`` times the greatest one are raised to that value.
     """
-    length = lengths(jacobian)
+    length = column_lengths(jacobian)
     J = jacobian / length[None]
     values, vectors = jnp.linalg.eigh(jnp.matmul(J.T, J, precision="highest"))
     least = floor * jnp.max(values, initial=1)
@@ -163,6 +179,6 @@ def whitening(jacobian: Float[Array, "n k"], floor: float) -> Float[Array, "k k"
 
 
 def covariance_of(jacobian: Float[Array, "n k"]) -> Float[Array, "k k"]:
-    """``(JᵀJ)⁻¹``; directions that J does not show get the variance of one over rounding."""
+    """``(JᵀJ)⁻¹``. Directions that J does not show get a huge variance, one over the rounding."""
     B = whitening(jacobian, float(jnp.finfo(jacobian.dtype).eps))
     return jnp.matmul(B, B.T, precision="highest")

@@ -1,7 +1,8 @@
-"""Base parameters by structure: what each joint lets torques tell of the bodies it carries.
+"""Base parameters from the structure of a robot, joint by joint.
 
-Host side (NumPy), once for a robot. Letters: S motion subspace; as spans, what a body can have of
-velocities W, of products ``V Vᵀ`` of velocities Q, and of gravities h.
+This runs on the host in NumPy, once for a robot, and is not differentiated. Letters: S is the
+motion subspace. Three spans describe what can happen to a body: W spans its velocities, Q the
+products ``V Vᵀ`` of its velocities, and h the gravity vectors in its frame.
 """
 
 from functools import cache
@@ -10,6 +11,7 @@ import jax
 import numpy as np
 
 from ..model import Model, joint_placements, motion_subspace, neutral
+from ..spatial.host import adjoint, hat, inverse, pose, pseudo_of_ten, ten_parameters
 from ._base import BaseParameters, from_nullspace
 from ._linear import TERMS, parameter_names
 
@@ -17,27 +19,28 @@ from ._linear import TERMS, parameter_names
 def base_parameters(
     model: Model, terms: tuple[str, ...] = TERMS, tol: float | None = None
 ) -> BaseParameters:
-    """Base parameters from the robot's structure alone, joint by joint, without any motion.
+    """Base parameters from the robot's structure alone, without any recorded motion.
 
-    Source: after the recursive nullspace idea of Wensing, Niemeyer, Slotine, "A geometric
+    Source: after the recursive null space of Wensing, Niemeyer, Slotine, "A geometric
     characterization of observability in inertial parameter identification", 2024, for joints of
-    any kind with constant S. Leaves first, let c be the change of the inertia of body i and of all
-    that its children hand over. It stays unseen, and may be handed over to the parent at q = 0, if
+    any kind with constant S. Bodies are visited from the leaves to the root. Let c be a change of
+    the inertia of body i, together with what its children have passed on to it. The change does not
+    affect any torque below joint i, and passes to the parent at q = 0, if two conditions hold:
 
-    - no momentum about the joint: ``S_kᵀ I(c) w = 0`` for every velocity w that body i can have
-      (``S_kᵀ I(c) S_l + δ_kl armature_k = 0`` among those of the joint itself);
-    - energy does not change as the joint turns: ``⟨I(c), ad_S Q + Q ad_Sᵀ⟩ = 0`` for every
-      ``Q = V Vᵀ`` that the parent's motion gives, and ``(D_S h) · c = 0`` for every gravity h
-      that it can feel.
+    - It gives no momentum about the joint: ``S_kᵀ I(c) w = 0`` for every velocity w that body i can
+      have. Among the velocities of the joint itself, ``S_kᵀ I(c) S_l + δ_kl armature_k = 0``.
+    - The energy does not change as the joint moves: ``⟨I(c), ad_S Q + Q ad_Sᵀ⟩ = 0`` for every
+      ``Q = V Vᵀ`` that the parent's motion gives, and ``(D_S h) · c = 0`` for every gravity vector
+      h in the body's frame.
 
-    The conditions on the bodies are independent of one another, so the ranks add up. Columns of
-    damping and friction are independent always, for motions that have them.
+    The conditions on different bodies are independent of each other, so the ranks add up. Columns
+    of damping and friction are always independent.
 
     Args:
-        model: the robot; its inertias do not matter.
+        model: the robot; the values of its inertias do not matter.
         terms: the parameters θ, see :func:`parameter_names`.
-        tol: relative tolerance within which axes count as parallel, points as equal; 1e-9, or
-            1e-5 for a robot in float32, if None.
+        tol: relative tolerance within which axes count as parallel and points as equal. None stands
+            for 1e-9, or 1e-5 for a robot in float32.
     """
     tol = tol or (1e-9 if model.dtype == np.float64 else 1e-5)
     S, poses = _host(model)
@@ -57,7 +60,8 @@ def base_parameters(
                 row[at + 10 * i : at + 10 * i + 10] = change[:10]
                 parent = topology.parents[i]
                 if parent >= 0:
-                    row[at + 10 * parent : at + 10 * parent + 10] -= _carry(poses[i], change[:10])
+                    start = at + 10 * parent
+                    row[start : start + 10] -= _in_parent(poses[i], change[:10])
                 if rotor:
                     row[offsets["armature"] + dofs] = change[10:]
                 hidden.append(row)
@@ -68,12 +72,12 @@ def base_parameters(
     return from_nullspace(names, np.linalg.qr(N / np.where(scale > 0, scale, 1))[0])
 
 
-def _host(model: Model) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
-    """S, and poses of the bodies in their parents at q = 0, in float64."""
-    with jax.ensure_compile_time_eval():  # within a jitted function too, of a robot that is known
+def _host(model: Model) -> tuple[np.ndarray, list[np.ndarray]]:
+    """S, and the poses of the bodies in their parents at q = 0, in float64."""
+    with jax.ensure_compile_time_eval():  # It also works inside jit if the robot is a constant.
         S, (R, p) = _geometry(model)
     S, R, p = (np.asarray(x, dtype=float) for x in (S, R, p))
-    return S, list(zip(R, p, strict=True))
+    return S, [pose(*T) for T in zip(R, p, strict=True)]
 
 
 @jax.jit
@@ -82,30 +86,31 @@ def _geometry(model: Model):
 
 
 def _spans(model: Model, S: np.ndarray, poses, tol: float) -> list[tuple[np.ndarray, ...]]:
-    """Of each body: velocities (6, ·), parent's V Vᵀ (36, ·) and gravities (4, ·) it can have."""
+    """For each body the spans of W (6, ·), of Q of its parent (36, ·), and of h (4, ·)."""
     gravity = np.append(np.asarray(model.gravity, dtype=float), 0.0)[:, None]
     found: list[tuple[np.ndarray, ...]] = []
-    kept = []
+    passed_on = []
     for i, parent in enumerate(model.topology.parents):
-        W, Q, h = kept[parent] if parent >= 0 else (np.zeros((6, 0)), np.zeros((36, 0)), gravity)
-        R, p = poses[i]
-        X = _twist_map(R, p)  # from the parent to body i
+        W, Q, h = (
+            passed_on[parent] if parent >= 0 else (np.zeros((6, 0)), np.zeros((36, 0)), gravity)
+        )
+        X = adjoint(inverse(poses[i]))  # from the parent to body i
         rows = S[model.topology.v_starts[i] : model.topology.v_starts[i + 1]]
         ads = [_ad(s) for s in rows]
         W = _closure([-A for A in ads], X @ W, tol)
         Q = _closure([-np.kron(A, np.eye(6)) - np.kron(np.eye(6), A) for A in ads],
                      np.kron(X, X) @ Q, tol)  # fmt: skip
-        h = _closure([_gravity_rate(s) for s in rows], _gravity_map(R, p) @ h, tol)
+        h = _closure([_gravity_rate(s) for s in rows], _gravity_map(poses[i]) @ h, tol)
         found.append((W, Q, h))
         columns = rows.T
         mixed = [np.kron(s, w) + np.kron(w, s) for s in rows for w in np.hstack([W, columns]).T]
         V = _span(np.hstack([W, columns]), tol)
-        kept.append((V, _span(np.hstack([Q, np.array(mixed).T]), tol), h))
+        passed_on.append((V, _span(np.hstack([Q, np.array(mixed).T]), tol), h))
     return found
 
 
 def _conditions(S: np.ndarray, spans, rotor: bool, tol: float) -> np.ndarray:
-    """Rows that vanish on changes (10 numbers, then one a rotor) that stay unseen."""
+    """Rows that are zero on changes (10 numbers, then one a rotor) that affect no torque."""
     W, Q, h = spans
     n, rows = len(S), []
     zeros = np.zeros(n)
@@ -129,11 +134,11 @@ def _conditions(S: np.ndarray, spans, rotor: bool, tol: float) -> np.ndarray:
 
 
 def _gyroscopic(S: np.ndarray) -> list[np.ndarray]:
-    """Rows that vanish on rotor inertias which, as part of the body, would turn without a torque.
+    """Rows that are zero on rotor inertias which a change of the body's inertia can replace.
 
-    A rotor's torque is ``armature · a`` alone, that of a body has gyroscopic terms: with the
-    brackets ``[S_k, S_m] = Σ_j γ_kmj S_j``, ``γ_kmj armature_j + γ_jmk armature_k = 0``. None for
-    joints of one degree of freedom.
+    The torque of a rotor is ``armature · a`` alone, but the torque of a body also has gyroscopic
+    terms. They vanish if ``γ_kmj armature_j + γ_jmk armature_k = 0`` with the brackets
+    ``[S_k, S_m] = Σ_j γ_kmj S_j``. Joints of one degree of freedom give only zero rows.
     """
     n, rows = len(S), []
     brackets = np.array([[_ad(s) @ t for t in S] for s in S]).reshape(-1, 6)
@@ -151,7 +156,7 @@ def _unit() -> np.ndarray:
     I = np.zeros((10, 6, 6))
     I[0, 3:, 3:] = np.eye(3)
     for k, axis in enumerate(np.eye(3)):
-        I[1 + k, :3, 3:], I[1 + k, 3:, :3] = _hat(axis), _hat(axis).T
+        I[1 + k, :3, 3:], I[1 + k, 3:, :3] = hat(axis), hat(axis).T
     for k, (i, j) in enumerate(((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))):
         I[4 + k, i, j] = I[4 + k, j, i] = 1
     return I
@@ -162,35 +167,23 @@ def _bilinear(Q: np.ndarray) -> np.ndarray:
     return np.einsum("kij,ij->k", _unit(), Q)
 
 
-def _carry(pose, change: np.ndarray) -> np.ndarray:
-    """The same change of inertia in the parent's frame."""
-    X = _twist_map(*pose)
-    I = X.T @ np.einsum("kij,k->ij", _unit(), change) @ X
-    return np.array([I[5, 5], I[2, 4], I[0, 5], I[1, 3], I[0, 0], I[0, 1], I[1, 1], I[0, 2],
-                     I[1, 2], I[2, 2]])  # fmt: skip
-
-
-def _twist_map(R: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """``Ad_{T⁻¹}``, from parent to child."""
-    return np.block([[R.T, np.zeros((3, 3))], [-R.T @ _hat(p), R.T]])
-
-
-def _hat(w: np.ndarray) -> np.ndarray:
-    return np.array([[0, -w[2], w[1]], [w[2], 0, -w[0]], [-w[1], w[0], 0]])
+def _in_parent(T: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """The same change of inertia (ten numbers) in the parent's frame."""
+    return ten_parameters(T @ pseudo_of_ten(change) @ T.T)
 
 
 def _ad(s: np.ndarray) -> np.ndarray:
-    return np.block([[_hat(s[:3]), np.zeros((3, 3))], [_hat(s[3:]), _hat(s[:3])]])
+    return np.block([[hat(s[:3]), np.zeros((3, 3))], [hat(s[3:]), hat(s[:3])]])
 
 
-def _gravity_map(R: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Of ``h = (γ, γ·p)``, gravity in body axes and along the origin, from parent to child."""
-    return np.block([[R.T, np.zeros((3, 1))], [p[None], np.ones((1, 1))]])
+def _gravity_map(T: np.ndarray) -> np.ndarray:
+    """The map from parent to child of ``h = (γ, γ·p)``, where γ is gravity in body axes."""
+    return np.block([[T[:3, :3].T, np.zeros((3, 1))], [T[None, :3, 3], np.ones((1, 1))]])
 
 
 def _gravity_rate(s: np.ndarray) -> np.ndarray:
-    """Its rate as the joint moves: ``γ̇ = −ω × γ``, and ``v · γ``."""
-    return np.block([[-_hat(s[:3]), np.zeros((3, 1))], [s[None, 3:], np.zeros((1, 1))]])
+    """The rate of h as the joint moves: ``γ̇ = −ω × γ``, and ``v · γ``."""
+    return np.block([[-hat(s[:3]), np.zeros((3, 1))], [s[None, 3:], np.zeros((1, 1))]])
 
 
 def _span(A: np.ndarray, tol: float) -> np.ndarray:
@@ -204,7 +197,7 @@ def _span(A: np.ndarray, tol: float) -> np.ndarray:
 
 
 def _closure(generators: list[np.ndarray], A: np.ndarray, tol: float) -> np.ndarray:
-    """The least space that holds the columns and is kept by every generator."""
+    """The smallest space that contains the columns and that every generator maps into itself."""
     A = _span(A, tol)
     while True:
         more = _span(np.hstack([A, *(G @ A for G in generators)]), tol)

@@ -1,4 +1,4 @@
-"""Learned terms of the equations of motion that keep what physics promises: energy, passivity."""
+"""Learned terms of the equations of motion that conserve energy or are passive by construction."""
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ from ._networks import Network, Scaling, Sizes, feature_count, features
 
 
 def tangent_gradient(model: Model, energy, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """``∂E/∂q`` along ``integrate(q, ε e_k)``: the transpose of v ↦ q̇ on the ambient gradient."""
+    """``∂E/∂q`` along ``integrate(q, ε e_k)``: the transposed map v ↦ q̇ of the ambient gradient."""
     slope = jax.grad(energy)(q)
     zero = jnp.zeros((model.nv,), q.dtype)
     return jax.vjp(lambda v: rate_from_velocity(model, q, v), zero)[1](slope)[0]
@@ -33,17 +33,17 @@ class Potential(eqx.Module):
         return jnp.max(self.scaling.residual, initial=0) * out[0]
 
     def torque(self, model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
-        """``∂V_θ/∂q`` in the tangent space: what holds against it, as gravity torques do."""
+        """``∂V_θ/∂q`` in the tangent space: the torque that balances it, as for gravity torques."""
         return tangent_gradient(model, lambda q: self.energy(model, q), q)
 
 
 class MassMatrix(eqx.Module):
     """A learned mass matrix ``M_θ(q) = LᵀL + floor``, positive (semi)definite, with its energy.
 
-    L(q) is a square matrix of network outputs, its columns in units of the square roots of typical
-    inertias (residual torque over acceleration). ``floor`` is zero for a correction of a rigid-body
-    model, else it bounds M_θ from below in those units. With ``inverse`` it stands for an inverse
-    mass matrix, in the inverse units.
+    L(q) is a square matrix of network outputs. The unit of each column is the square root of a
+    typical inertia (residual torque over acceleration). ``floor`` bounds M_θ from below in those
+    units. It is zero for a correction of a rigid-body model. With ``inverse`` the matrix stands for
+    an inverse mass matrix, in the inverse units.
     """
 
     network: Network
@@ -61,7 +61,7 @@ class MassMatrix(eqx.Module):
         inverse: bool = False,
     ):
         count = feature_count(model.topology)
-        # not zero, where the derivative of LᵀL vanishes
+        # It does not start at zero, where the derivative of LᵀL is zero.
         self.network = Network(count, model.nv**2, sizes, key, model.dtype, 0.3)
         self.scaling, self.floor, self.inverse = scaling, floor, inverse
 
@@ -92,9 +92,9 @@ class MassMatrix(eqx.Module):
     def coriolis(self, model: Model, q: Array, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """The Coriolis torques of M_θ: ``Ṁ_θ v − ∂T_θ/∂q − ad*_v (M_θ v)``.
 
-        Source: Euler–Poincaré's equations of the energy T_θ; the last term, Müller (41), is there
-        for joints of several degrees of freedom, whose v is not the rate of coordinates. The power
-        of these torques is that of Ṁ_θ alone: ``vᵀ(M_θ a + c_θ) = dT_θ/dt``.
+        Source: the Euler–Poincaré equations of the energy T_θ. The last term, Müller (41), is
+        needed for joints of several degrees of freedom, whose v is not a rate of coordinates. These
+        torques conserve the energy: ``vᵀ(M_θ a + c_θ) = dT_θ/dt``.
         """
         rate = rate_from_velocity(model, q, v)
         p, dp = jax.jvp(lambda q: self.momentum(model, q, v), (q,), (rate,))
@@ -103,11 +103,11 @@ class MassMatrix(eqx.Module):
 
 
 class Friction(eqx.Module):
-    """Learned joint friction that only takes energy: viscous and dry parts, both ≥ 0.
+    """Learned joint friction that only dissipates energy.
 
-    ``f = d₁ v/v̄ + d₂ tanh(v/s)`` with coefficients d(q, |v|) ≥ 0, which hold Coulomb, Stribeck and
-    viscous friction and their dependence on the configuration. v̄ are the typical speeds of the
-    scaling; s starts at its slow speeds and is trained.
+    ``f = d₁ v/v̄ + d₂ tanh(v/s)`` with coefficients d(q, |v|) ≥ 0. They can represent Coulomb,
+    Stribeck and viscous friction and their dependence on the configuration. v̄ are the typical
+    speeds of the scaling. s starts at the slow speeds of the scaling and is trained.
     """
 
     network: Network
@@ -121,12 +121,12 @@ class Friction(eqx.Module):
         self.scaling, self.log_slow = scaling, jnp.log(scaling.slow)
 
     def torque(self, model: Model, q: Array, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-        """``f_θ``, what the joints are driven with against friction: no entry of ``v f`` is < 0."""
+        """``f_θ``, the torque that overcomes friction; no entry of ``v f`` is negative (N m, N)."""
         s, slow = self.scaling, jnp.exp(self.log_slow)
         scales = s.velocity, jnp.sqrt(s.velocity * slow), slow
-        speeds = [jnp.log1p((v / x) ** 2) for x in scales]  # even in v, and smooth
+        speeds = [jnp.log1p((v / x) ** 2) for x in scales]  # even and smooth in v
         out = self.network(jnp.concatenate([s.configuration(features(model, q)), *speeds]))
-        # an eighth of the residual torque at the start, each
+        # Each part starts at an eighth of the residual torque.
         d = s.residual[None] * jax.nn.softplus(out.reshape(2, -1) - 2.0)
         return d[0] * v / s.velocity + d[1] * jnp.tanh(v / slow)
 
@@ -137,8 +137,8 @@ class StateNetwork(eqx.Module):
     network: Network
     scaling: Scaling
     of: str = eqx.field(static=True)
-    """``"torque"`` of (q, v), in units of the residual torque, or ``"acceleration"`` of
-    (q, v, τ), in units of the acceleration."""
+    """``"torque"``: of (q, v), in units of the residual torque. ``"acceleration"``: of (q, v, τ),
+    in units of the acceleration."""
 
     def __init__(self, model: Model, scaling: Scaling, sizes: Sizes, key: Key[Array, ""], of: str):
         motion = {"torque": 3, "acceleration": 4}[of] * model.nv

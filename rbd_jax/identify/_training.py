@@ -11,37 +11,39 @@ from jaxtyping import Array, Float, Key, PyTree
 from ..model import Model, difference
 from ._dynamics import Dynamics
 from ._extras import extra
+from ._learned import LearnedDynamics
 from ._networks import Scaling
+from ._solve import Progress, report
 from .data import Dataset, required
-from .hybrid_models import Hybrid
 
 D = TypeVar("D")
 
 
 class TorqueLoss(eqx.Module):
-    """Mean square of the error of inverse dynamics, in units of ``size`` (no M⁻¹)."""
+    """Mean square of the error of inverse dynamics, in units of ``size``. It needs no M⁻¹."""
 
     size: Float[Array, " nv"]
-    """Torques (N m, N)."""
+    """Typical torques (N m, N)."""
 
-    def __call__(self, dynamics: Hybrid, sample: Dataset) -> Float[Array, ""]:
-        """Of one sample of q, v, a, tau."""
+    def __call__(self, dynamics: LearnedDynamics, sample: Dataset) -> Float[Array, ""]:
+        """The loss of one sample of q, v, a and tau."""
         v, a, tau = required("TorqueLoss", sample, "v", "a", "tau")
         error = dynamics.inverse(sample.q, v, a, sample.f_ext) - tau
         return jnp.mean((error / self.size) ** 2)
 
 
 class ResidualLoss(eqx.Module):
-    """The :class:`TorqueLoss` on data of :func:`unexplained` torques.
+    """The same number as :class:`TorqueLoss`, from data with :func:`unexplained` torques.
 
-    The rigid bodies are computed once for all, which makes training several times faster.
+    The torques of the rigid bodies are computed only once, before the training. This makes training
+    several times faster.
     """
 
     size: Float[Array, " nv"]
-    """Torques (N m, N)."""
+    """Typical torques (N m, N)."""
 
-    def __call__(self, dynamics: Hybrid, sample: Dataset) -> Float[Array, ""]:
-        """Of one sample of q, v, a and unexplained tau."""
+    def __call__(self, dynamics: LearnedDynamics, sample: Dataset) -> Float[Array, ""]:
+        """The loss of one sample of q, v, a and the unexplained tau."""
         v, a, tau = required("ResidualLoss", sample, "v", "a", "tau")
         error = dynamics.learned(sample.q, v, a) - tau
         return jnp.mean((error / self.size) ** 2)
@@ -51,10 +53,10 @@ class AccelerationLoss(eqx.Module):
     """Mean square of the error of forward dynamics, in units of ``size``."""
 
     size: Float[Array, " nv"]
-    """Accelerations (rad/s², m/s²)."""
+    """Typical accelerations (rad/s², m/s²)."""
 
     def __call__(self, dynamics: Dynamics, sample: Dataset) -> Float[Array, ""]:
-        """Of one sample of q, v, a, tau."""
+        """The loss of one sample of q, v, a and tau."""
         v, a, tau = required("AccelerationLoss", sample, "v", "a", "tau")
         error = dynamics(sample.q, v, tau, sample.f_ext) - a
         return jnp.mean((error / self.size) ** 2)
@@ -63,27 +65,27 @@ class AccelerationLoss(eqx.Module):
 class RolloutLoss(eqx.Module):
     """Mean square of the error of simulated states, in units of ``q_size`` and ``v_size``.
 
-    Needs no accelerations. The simulation starts at the first state of a window, under the
-    recorded torques, each held for a time step.
+    It needs no accelerations. The simulation starts at the first state of a window. Each recorded
+    torque is held for a time step.
     """
 
     dt: Float[Array, ""] = eqx.field(converter=jnp.asarray)
     """Time between samples (s)."""
     q_size: Float[Array, " nv"]
-    """Of ``difference(q, simulated q)`` (rad, m)."""
+    """Typical size of ``difference(q, simulated q)`` (rad, m)."""
     v_size: Float[Array, " nv"]
-    """Of velocities (rad/s, m/s)."""
+    """Typical error of velocities (rad/s, m/s)."""
     integrator: str | Callable = eqx.field(static=True, default="semi_implicit_euler")
     gradient: Literal["full", "checkpoint", "adjoint"] = eqx.field(static=True, default="full")
     substeps: int = eqx.field(static=True, default=1)
 
     def __call__(self, dynamics: Dynamics, window: Dataset) -> Float[Array, ""]:
-        """Of one window of q, v and tau, see :meth:`Dataset.windows`; the last torque is unused."""
+        """The loss of one window of q, v and tau; the last torque is not used."""
         q, v = self.errors(dynamics, window)
         return jnp.mean((q / self.q_size[None]) ** 2) + jnp.mean((v / self.v_size[None]) ** 2)
 
     def errors(self, dynamics: Dynamics, window: Dataset):
-        """Errors of q (tangent) and v of each simulated state, (T, nv) twice."""
+        """Errors of q (in the tangent space) and of v for each simulated state, (T, nv) each."""
         v, tau = required("RolloutLoss", window, "v", "tau")
         path = dynamics.rollout(
             window.q[0],
@@ -99,7 +101,7 @@ class RolloutLoss(eqx.Module):
 
 
 def trainable(dynamics: PyTree) -> PyTree:
-    """Which leaves :func:`train` changes: all arrays of floats but robots and scalings."""
+    """The leaves that :func:`train` changes: float arrays outside of models and scalings."""
     fixed = lambda x: isinstance(x, Model | Scaling)  # noqa: E731
 
     def mark(x):
@@ -118,28 +120,31 @@ def train(
     batch: int = 64,
     optimizer: Any = None,
     where: PyTree | None = None,
+    progress: Progress | None = None,
 ) -> tuple[D, Float[Array, " steps"]]:
-    """Minimise the mean loss over the data by stochastic gradients.
+    """Minimize the mean loss over the data by stochastic gradients.
 
-    One compiled loop, the same for the same key; put it under ``jax.jit``. Map it over keys for an
-    ensemble: ``eqx.filter_vmap(lambda key: train(loss, make(key), data, key))(keys)``. Coordinates
-    of :class:`Parameters` are trained with any loss by
-    ``train(lambda z, sample: loss(learn.model(z), sample), learn.start, data, key)``.
+    It is one loop in one compiled program; call it under ``jax.jit``. The same key gives the same
+    result. Map it over keys to train an ensemble:
+    ``eqx.filter_vmap(lambda key: train(loss, make(key), data, key))(keys)``. To train coordinates
+    of :class:`Parameters` with any loss, use ``train(lambda z, sample: loss(learn.model(z),
+    sample), learn.start, data, key)``.
 
     Args:
-        loss: ``loss(dynamics, sample) -> number``; losses may be added up.
+        loss: ``loss(dynamics, sample) -> number``.
         dynamics: what to train, any equinox module or array.
-        data: a pytree, as a :class:`Dataset`; samples along the first axis of each array.
+        data: a pytree such as a :class:`Dataset`, with samples along the first axis of each array.
         key: random key of the batches.
         steps: number of updates.
-        batch: samples in each, drawn with replacement.
-        optimizer: an optax ``GradientTransformation``; Adam with a learning rate that falls from
-            3e-3 to zero along a cosine, and gradients clipped to length 1, if None.
-        where: booleans of the structure of ``dynamics``, which leaves to change;
+        batch: number of samples in a batch, drawn with replacement.
+        optimizer: an optax ``GradientTransformation``. If None, Adam with a learning rate that
+            falls from 3e-3 to zero along a cosine, and with gradients clipped to length 1.
+        where: booleans in the structure of ``dynamics`` that mark the leaves to change;
             :func:`trainable` if None.
+        progress: called with the step and the loss about a hundred times.
 
     Returns:
-        The trained dynamics, and the loss of the batch of each step.
+        The trained dynamics, and the loss of each step's batch.
 
     Raises:
         ImportError: without optax.
@@ -155,17 +160,23 @@ def train(
         each = jax.vmap(lambda row: loss(eqx.combine(moving, fixed), row))
         return jnp.mean(each(rows))
 
-    def update(state, key):
+    every = max(steps // 100, 1)
+
+    def update(state, x):
         moving, memory = state
+        key, step = x
         index = jax.random.randint(key, (batch,), 0, count)
         rows = jax.tree.map(lambda x: x[index], data)
         value, slope = jax.value_and_grad(objective)(moving, rows)
-        # optimisers are not written for the strict settings that a user may have
+        # optax does not run under the strict promotion settings that a user may have.
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             change, memory = optimizer.update(slope, memory, moving)
             moving = jax.tree.map(lambda x, d: x + d.astype(x.dtype), moving, change)
+        if progress is not None:
+            jax.lax.cond(step % every == 0, lambda: report(progress, step, value), lambda: None)
         return (moving, memory), value
 
     start = moving, optimizer.init(moving)
-    (moving, _), losses = jax.lax.scan(update, start, jax.random.split(key, steps))
+    rows = jax.random.split(key, steps), jnp.arange(steps, dtype=jnp.int32)
+    (moving, _), losses = jax.lax.scan(update, start, rows)
     return eqx.combine(moving, fixed), losses

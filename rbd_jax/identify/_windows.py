@@ -1,4 +1,4 @@
-"""Windows of a recorded motion, simulated and linearised: the problem of multiple shooting."""
+"""The problem of multiple shooting: windows of a recorded motion, simulated and linearized."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,8 +12,9 @@ from ..model import Model, difference, integrate
 from ..simulate import rollout
 from ._chain import Chain, compressed
 from ._linear import WIDTH, friction_torque
+from ._losses import loss_root
 from ._parameters import Parameters
-from ._solve import prior_residuals, robust
+from ._solve import prior_residuals
 from .data import Dataset, required
 
 
@@ -28,9 +29,10 @@ def simulated(
     integrator: str | Callable = "rk4",
     substeps: int = 1,
 ) -> tuple[Float[Array, "L nq"], Float[Array, "L nv"]]:
-    """The motion from a state under torques held over each step, at as many times as torques.
+    """Simulate the motion from a state, with as many states as there are torques.
 
-    Dry friction is that of the start of each step.
+    Each torque and the dry friction at the start of a step are held over the step. Derivatives are
+    those of :func:`rbd_jax.rollout`.
     """
 
     def policy(t, q, v):
@@ -43,7 +45,7 @@ def simulated(
 
 
 class Unknowns(NamedTuple):
-    """Parameters, and the first state of each window."""
+    """The unknowns of the fit: the parameters, and the first state of each window."""
 
     z: Float[Array, " k"]
     q: Float[Array, "B nq"]
@@ -51,10 +53,10 @@ class Unknowns(NamedTuple):
 
 
 class Windows(eqx.Module):
-    """What to learn from which windows; errors are in standard deviations.
+    """What to learn from which windows. Errors are in standard deviations.
 
-    A gap is what the end of a window is away from the start of the next, (2 nv,), in ``q_sigma``
-    and ``v_unit``.
+    A gap is the difference between the end of a window and the start of the next, (2 nv,), in units
+    of ``q_sigma`` and ``v_unit``.
     """
 
     learn: Parameters
@@ -66,26 +68,26 @@ class Windows(eqx.Module):
     v_sigma: float | Array | None
     v_unit: float | Array
     weight: float
-    """Of the prior."""
+    """Weight of the prior."""
     loss: str = eqx.field(static=True)
     options: tuple = eqx.field(static=True)
-    """Of :func:`simulated`, pairs."""
+    """Options of :func:`simulated`, as pairs."""
 
     def moved(self, q: Array, v: Array, d: Float[Array, " s"]) -> tuple[Array, Array]:
-        """A state after a step in units."""
+        """A state after a step d, which is in units of ``q_sigma`` and ``v_unit``."""
         nv = v.size
         return integrate(self.learn.nominal, q, self.q_sigma * d[:nv]), v + self.v_unit * d[nv:]
 
-    def cost(self, x: Unknowns, tie: Array) -> Float[Array, ""]:
-        """Half the sum of squares of errors, of prior, and of gaps times ``tie``."""
+    def cost(self, x: Unknowns, weight: Array) -> Float[Array, ""]:
+        """Half the sum of squares of the errors, the prior, and the gaps times ``weight``."""
         r, q, v = jax.vmap(self._errors, (None, 0, 0, 0, 0))(x.z, *x[1:], self.data, self.follows)
         q1, v1 = _next(x)
-        gaps = tie * jnp.where(self.follows[:, None], jax.vmap(self._gap)(q1, v1, q, v), 0)
+        gaps = weight * jnp.where(self.follows[:, None], jax.vmap(self._gap)(q1, v1, q, v), 0)
         value = 0.5 * sum(jnp.sum(part**2) for part in (r, gaps, self._prior(x.z)))
         return jnp.where(jnp.isfinite(value), value, jnp.inf)
 
     def linear(self, x: Unknowns) -> Chain:
-        """Errors and gaps by steps of the states in units and of z."""
+        """Errors and gaps, linear in the steps of the states (in their units) and of z."""
 
         def one(q, v, q1, v1, window, follows):
             def rows(d: Array, z: Array):
@@ -96,36 +98,36 @@ class Windows(eqx.Module):
             still = jnp.zeros((2 * v.size,), v.dtype)
             J, ((r, gap), *end) = jax.jacfwd(rows, (0, 1), has_aux=True)(still, x.z)
             by_next = jax.jacfwd(lambda d: self._gap(*self.moved(q1, v1, d), *end))(still)
-            link = jnp.concatenate([J[1][0], by_next, J[1][1], gap[:, None]], axis=1)
-            own = jnp.concatenate([*J[0], r[:, None]], axis=1)
-            return own, jnp.where(follows, link, 0)
+            continuity = jnp.concatenate([J[1][0], by_next, J[1][1], gap[:, None]], axis=1)
+            measurements = jnp.concatenate([*J[0], r[:, None]], axis=1)
+            return measurements, jnp.where(follows, continuity, 0)
 
-        own, links = jax.vmap(one)(x.q, x.v, *_next(x), self.data, self.follows)
+        rows = jax.vmap(one)(x.q, x.v, *_next(x), self.data, self.follows)
         prior = jax.jacfwd(self._prior)(x.z), self._prior(x.z)[:, None]
-        return compressed(Chain(own, links, jnp.concatenate(prior, axis=1)))
+        return compressed(Chain(*rows, jnp.concatenate(prior, axis=1)))
 
     def _errors(self, z: Array, q0: Array, v0: Array, window: Dataset, follows: Array):
-        """Of one window, and its end; a sample that two windows share counts in the second."""
+        """Errors of one window, and its last state; a shared sample counts in the second window."""
         nominal = self.learn.nominal
         model, options = self.learn.model(z), dict(self.options)
         (tau,) = required("fit_trajectories", window, "tau")
         q, v = simulated(model, q0, v0, tau, self.dt, **options)
         miss = jax.vmap(lambda a, b: difference(nominal, a, b))(window.q, q)
-        parts = [robust(self.loss, miss / self.q_sigma)]
+        parts = [loss_root(self.loss, miss / self.q_sigma)]
         if self.v_sigma is not None:
             (measured,) = required("fit_trajectories", window, "v")
-            parts.append(robust(self.loss, (v - measured) / self.v_sigma))
+            parts.append(loss_root(self.loss, (v - measured) / self.v_sigma))
         r = jnp.concatenate(parts, axis=1)
         return jnp.where(follows, r.at[-1].set(0), r).reshape(-1), q[-1], v[-1]
 
     def _gap(self, q1: Array, v1: Array, q: Array, v: Array) -> Float[Array, " s"]:
-        apart = difference(self.learn.nominal, q1, q)
-        return jnp.concatenate([apart / self.q_sigma, (v - v1) / self.v_unit])
+        distance = difference(self.learn.nominal, q1, q)
+        return jnp.concatenate([distance / self.q_sigma, (v - v1) / self.v_unit])
 
     def _prior(self, z: Array) -> Array:
         return prior_residuals(self.learn, z, self.learn.model(z), self.weight)
 
 
 def _next(x: Unknowns) -> tuple[Array, Array]:
-    """The first state of the window that comes after each."""
+    """For each window the first state of the next window."""
     return jnp.roll(x.q, -1, axis=0), jnp.roll(x.v, -1, axis=0)

@@ -1,4 +1,4 @@
-"""Recorded motions: a container, and cuts of it."""
+"""Recorded motions: a container, and ways to cut it into windows, parts and batches."""
 
 import equinox as eqx
 import jax
@@ -7,10 +7,11 @@ from jaxtyping import Array, Float, Key
 
 
 class Dataset(eqx.Module):
-    """Samples of motions; all arrays share their leading axes, and None stands for not recorded.
+    """Samples of motions. A quantity that was not recorded is None.
 
-    Leading axes are those of samples (N,), or of trajectories and samples (B, T). It is a pytree:
-    ``jax.tree.map(lambda x: x[:100], data)`` cuts it, ``jax.vmap`` maps over it.
+    All arrays have the same leading axes, either samples (N,), or trajectories and samples (B, T).
+    It is a pytree: ``jax.tree.map(lambda x: x[:100], data)`` cuts it, and ``jax.vmap`` maps over
+    it.
     """
 
     t: Float[Array, "*b"] | None
@@ -32,37 +33,38 @@ class Dataset(eqx.Module):
         return self.q.shape[:-1]
 
     def samples(self) -> "Dataset":
-        """All samples along one axis."""
+        """All samples along one leading axis."""
         n = len(self.shape)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[n:]), self)
 
     def windows(self, length: int, stride: int | None = None) -> "Dataset":
-        """Pieces of ``length`` samples, (pieces, length); one every ``stride`` samples.
+        """Windows of ``length`` samples, (windows, length), one every ``stride`` samples.
 
-        Pieces follow one another without a gap if ``stride`` is None, sharing no sample; what is
-        left at the end of a trajectory is dropped. Raises ValueError if none fits.
+        If ``stride`` is None, windows follow one another without a gap and share no sample. Samples
+        that are left over at the end of a trajectory are dropped. Raises ValueError if no window
+        fits.
         """
         data = self if len(self.shape) == 2 else jax.tree.map(lambda x: x[None], self)
         T = data.shape[1]
         if len(data.shape) != 2 or not 1 <= length <= T:
             raise ValueError(
-                f"windows: no pieces of {length} samples in data of shape {self.shape}"
+                f"windows: no window of {length} samples fits into data of shape {self.shape}"
             )
         starts = np.arange(0, T - length + 1, stride or length)
         index = starts[:, None] + np.arange(length)
         return jax.tree.map(lambda x: x[:, index].reshape(-1, length, *x.shape[2:]), data)
 
     def split(self, fraction: float = 0.8) -> tuple["Dataset", "Dataset"]:
-        """The first part along the first axis and the rest, for training and for validation."""
+        """The first part along the first axis, for training, and the rest, for validation."""
         n = round(fraction * self.shape[0])
         if not 0 < n < self.shape[0]:
             raise ValueError(f"split: {fraction} of {self.shape[0]} leaves one part empty")
         return jax.tree.map(lambda x: x[:n], self), jax.tree.map(lambda x: x[n:], self)
 
     def minibatches(self, key: Key[Array, ""], size: int) -> "Dataset":
-        """One epoch in random order, (batches, size, …) along the first axis, to be scanned over.
+        """One epoch in random order as (batches, size, …), to scan over the first axis.
 
-        What is left over by the last whole batch is dropped; another key drops other samples.
+        Samples that do not fill a batch are dropped; another key drops other samples.
         """
         n = self.shape[0]
         if not 1 <= size <= n:
@@ -72,10 +74,11 @@ class Dataset(eqx.Module):
 
 
 def required(name: str, data: Dataset, *what: str) -> tuple[Array, ...]:
-    """The arrays of the data that the function ``name`` cannot do without; ValueError if None."""
+    """The arrays of the data that the function ``name`` needs; ValueError if one is None."""
     missing = [w for w in what if getattr(data, w) is None]
     if missing:
         raise ValueError(
-            f"{name}: the data have no {missing}; see rbd_jax.identify.filter_and_differentiate"
+            f"{name}: the data have no {missing}; if it is v or a, compute it with "
+            "rbd_jax.identify.filter_and_differentiate"
         )
     return tuple(getattr(data, w) for w in what)

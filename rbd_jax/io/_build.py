@@ -1,4 +1,4 @@
-"""From a robot description by name to a model of stacked arrays: the NumPy → JAX border."""
+"""From a robot description by names to a model of stacked arrays: the border of NumPy and JAX."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,12 +6,21 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 
-from ..model._model import Model
-from ..model._spec import JointSpec, LinkSpec, RobotDescriptionError, RobotSpec
-from ..model._topology import NQ, NV, Topology
+from ..model import (
+    NQ,
+    NV,
+    JointSpec,
+    LinkSpec,
+    Model,
+    RobotDescriptionError,
+    RobotSpec,
+    Topology,
+)
+from ..spatial import host
 from ._validate import check_tree, link_order
 
 ROOT_JOINT = "root_joint"
+_EVERY_DOF = ("damping", "friction", "armature", "stiffness")
 
 
 def build_model(
@@ -23,9 +32,10 @@ def build_model(
 ) -> Model:
     """Turn a description into a :class:`rbd_jax.Model`.
 
-    Links behind fixed joints are merged into the body that carries them and stay as frames.
-    Cylindrical, universal and planar joints become chains of one-degree-of-freedom joints with
-    massless bodies between, named ``joint:part``; ``model.q_slice(joint)`` still finds the whole.
+    Links behind fixed joints are merged into the body that carries them, and remain as frames.
+    Cylindrical, universal and planar joints become chains of joints of one degree of freedom with
+    massless bodies between them, named ``joint:part``; ``model.q_slice(joint)`` still finds all of
+    them.
 
     Args:
         spec: links and joints by name.
@@ -48,12 +58,12 @@ def build_model(
     return collect_bodies(spec, floating_base).model(dtype, downwards)
 
 
-def collect_bodies(spec: RobotSpec, floating_base: bool) -> "_Bodies":
+def collect_bodies(spec: RobotSpec, floating_base: bool) -> "Bodies":
     """Check the description and merge its links into moving bodies (host side, float64)."""
     root = check_tree(spec)
     if floating_base:
         spec = _with_floating_base(spec, root)
-    return _Bodies(spec, None if floating_base else root)
+    return Bodies(spec, None if floating_base else root)
 
 
 def _with_floating_base(spec: RobotSpec, root: str) -> RobotSpec:
@@ -66,39 +76,28 @@ def _with_floating_base(spec: RobotSpec, root: str) -> RobotSpec:
     return replace(spec, joints=(joint, *spec.joints))
 
 
-def _pose(R: np.ndarray, p: np.ndarray) -> np.ndarray:
-    T = np.eye(4)
-    T[:3, :3], T[:3, 3] = R, p
-    return T
-
-
-def _pseudo_inertia(link: LinkSpec, T: np.ndarray) -> np.ndarray:
-    """4×4 pseudo-inertia of a link in the body frame; it transforms as ``T P Tᵀ`` and adds up."""
-    Sigma = 0.5 * np.trace(link.inertia) * np.eye(3) - link.inertia
-    P = np.zeros((4, 4))
-    c = np.append(link.com, 1.0)
-    P[:3, :3] = Sigma
-    P += link.mass * np.outer(c, c)
-    return T @ P @ T.T
-
-
-def _ten_parameters(P: np.ndarray) -> np.ndarray:
-    J = np.trace(P[:3, :3]) * np.eye(3) - P[:3, :3]
-    six = [J[i, j] for i, j in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))]
-    return np.array([P[3, 3], *P[:3, 3], *six])
+def _rest(joint: JointSpec) -> np.ndarray:
+    """Where the spring of an elementary joint is at rest."""
+    if joint.rest is not None:
+        return np.asarray(joint.rest, dtype=float)
+    q = np.zeros(NQ[joint.kind])
+    if NQ[joint.kind] > NV[joint.kind]:
+        q[-4] = 1.0
+    return q
 
 
 def _plane_axes(normal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two unit vectors that make a right-handed frame with ``normal``; x and y for z.
 
-    They are x and y under the shortest rotation of z to the normal, as in MuJoCo's and Drake's
-    URDF readers (the converters rely on it); for −z, where it is not unique, x and −y as theirs.
+    They are x and y under the shortest rotation of z to the normal, as in the URDF readers of
+    MuJoCo and Drake, on which the converters rely. For −z this rotation is not unique; these
+    readers and this one take x and −y.
     """
     x, y, z = normal / np.linalg.norm(normal)
     across = x * x + y * y
     if across < 1e-30:
         return np.array([1.0, 0.0, 0.0]), np.array([0.0, np.copysign(1.0, z), 0.0])
-    a = 1 / (1 + z) if z > 0 else (1 - z) / across  # the same number, accurate near −z too
+    a = 1 / (1 + z) if z > 0 else (1 - z) / across  # equal numbers, the second accurate near −z
     return np.array([1 - x * x * a, -x * y * a, -x]), np.array([-x * y * a, 1 - y * y * a, -y])
 
 
@@ -126,8 +125,8 @@ def elementary_joints(joint: JointSpec) -> list[tuple[str, JointSpec]]:
     return [chain[0], *((part, replace(j, **identity)) for part, j in chain[1:])]
 
 
-class _Bodies:
-    """Collects the stacked arrays while walking the tree depth first."""
+class Bodies:
+    """The moving bodies of a description, collected while walking its tree depth first."""
 
     def __init__(self, spec: RobotSpec, fixed_root: str | None):
         self.spec = spec
@@ -152,11 +151,12 @@ class _Bodies:
 
     def _add(self, link: LinkSpec, joint: JointSpec) -> None:
         body, T_parent = (-1, np.eye(4)) if joint.parent == "" else self.frames[joint.parent]
-        T_joint = T_parent @ _pose(joint.R, joint.p)
+        T_joint = T_parent @ host.pose(joint.R, joint.p)
         if joint.kind == "fixed":
             self.frames[link.name] = (body, T_joint)
             if body >= 0:
-                self.pseudo[body] = self.pseudo[body] + _pseudo_inertia(link, T_joint)
+                P = host.pseudo_inertia(link.mass, link.com, link.inertia)
+                self.pseudo[body] = self.pseudo[body] + T_joint @ P @ T_joint.T
             return
         chain = elementary_joints(joint)
         if len(chain) > 1:
@@ -170,7 +170,7 @@ class _Bodies:
             self.body_names.append(link.name if k == len(chain) - 1 else name)
             self.placements.append(T_joint if k == 0 else np.eye(4))
             self.pseudo.append(np.zeros((4, 4)))
-        self.pseudo[body] = _pseudo_inertia(link, np.eye(4))
+        self.pseudo[body] = host.pseudo_inertia(link.mass, link.com, link.inertia)
         self.frames[link.name] = (body, np.eye(4))
 
     def _topology(self) -> Topology:
@@ -178,8 +178,8 @@ class _Bodies:
             for joint in self.joint_names:
                 if joint.startswith(f"{name}:") and self.joint_names.count(joint) > 1:
                     raise RobotDescriptionError(
-                        f"robot {self.spec.name!r}: joint name {joint!r} is that of a part of the "
-                        f"joint {name!r}; rename one of them"
+                        f"robot {self.spec.name!r}: joint name {joint!r} is also the name of a "
+                        f"part of joint {name!r}; rename one of them"
                     )
         mimics = tuple(
             (j.name, j.mimic.target, j.mimic.multiplier, j.mimic.offset)
@@ -207,18 +207,21 @@ class _Bodies:
             rows = []
             for j in self.joints:
                 x = getattr(j, value)
-                limited = NQ[j.kind] == 1 or value in ("damping", "friction", "armature")
+                limited = NQ[j.kind] == 1 or value in _EVERY_DOF
                 rows += [missing if x is None or not limited else x] * sizes[j.kind]
             return array(rows)
 
         frames = [T for _, T in self.frames.values()]
         screws = [j.axis if NV[j.kind] == 1 else np.zeros(3) for j in self.joints]
+        stiffness, rest = repeat("stiffness", NV), None
+        if any(j.stiffness for j in self.joints):
+            rest = array(np.concatenate([_rest(j) for j in self.joints]))
         return Model(
             placement_R=array([T[:3, :3] for T in self.placements], 3, 3),
             placement_p=array([T[:3, 3] for T in self.placements], 3),
             axis=array([a / (np.linalg.norm(a) or 1.0) for a in screws], 3),
             pitch=array([j.pitch if j.kind == "helical" else 0.0 for j in self.joints]),
-            inertia=array([_ten_parameters(P) for P in self.pseudo], 10),
+            inertia=array([host.ten_parameters(P) for P in self.pseudo], 10),
             gravity=array(gravity),
             armature=repeat("armature", NV),
             damping=repeat("damping", NV),
@@ -230,4 +233,6 @@ class _Bodies:
             frame_R=array([T[:3, :3] for T in frames], 3, 3),
             frame_p=array([T[:3, 3] for T in frames], 3),
             topology=self._topology(),
+            stiffness=None if rest is None else stiffness,
+            rest=rest,
         )

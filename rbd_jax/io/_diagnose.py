@@ -2,19 +2,20 @@
 
 import numpy as np
 
-from ..model._spec import LinkSpec, RobotSpec
-from ._build import _Bodies as Bodies
+from ..model import LinkSpec, RobotSpec
+from ..spatial import host
+from ._build import Bodies
 from ._singular import singular_joints
 
 TOLERANCE = 0.01  # of the triangle inequality: printed inertias are rounded
 
 
 def diagnose(spec: RobotSpec, bodies: Bodies) -> dict[str, list[str]]:
-    """What a physicist would object to, as ``{what: names of the links or joints}``.
+    """What is physically impossible, as ``{what: names of the links or joints}``.
 
-    Inertias are judged after links behind fixed joints are merged, since only the sum moves: a bad
-    antenna on a good torso does no harm. Robots are judged by their mass matrix, since a massless
-    link between two others is harmless and one at the end of a chain is not.
+    Inertias are judged after links behind fixed joints are merged, because only their sum moves: a
+    wrong antenna on a right torso does no harm. Massless links are judged by the mass matrix,
+    because one between two other links does no harm, and one at the end of a chain does.
     """
     links = {x.name: x for x in spec.links}
     carried: list[list[LinkSpec]] = [[] for _ in bodies.parents]
@@ -27,7 +28,7 @@ def diagnose(spec: RobotSpec, bodies: Bodies) -> dict[str, list[str]]:
             if part.mass == 0 and np.any(part.inertia):
                 text = "links with an inertia but no mass (kept, as Pinocchio does)"
                 found.setdefault(text, []).append(part.name)
-        flaw = _flaw(_central_inertia(P))
+        flaw = _flaw(host.central_inertia(P))
         if flaw:
             names = [x.name for x in parts if _flaw(x.inertia) == flaw]
             found.setdefault(flaw, []).extend(names or [x.name for x in parts[:1]])
@@ -42,17 +43,10 @@ def diagnose(spec: RobotSpec, bodies: Bodies) -> dict[str, list[str]]:
     return found
 
 
-def _central_inertia(P: np.ndarray) -> np.ndarray:
-    """Inertia about the centre of mass of the pseudo-inertia ``P``."""
-    first = P[:3, 3]
-    Sigma = P[:3, :3] - (np.outer(first, first) / P[3, 3] if P[3, 3] > 0 else 0.0)
-    return np.trace(Sigma) * np.eye(3) - Sigma
-
-
 def _flaw(I: np.ndarray) -> str | None:
     a, b, c = np.linalg.eigvalsh(I)
     if a < -1e-9 * max(abs(c), abs(a)) - 1e-15:
-        return "links whose inertia has a negative principal moment (no body is like that; kept)"
+        return "links whose inertia has a negative principal moment, which no body has (kept)"
     if c - a - b > TOLERANCE * c + 1e-15:
         return "links whose principal moments break the triangle inequality (kept)"
     return None

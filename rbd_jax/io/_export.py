@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
-from ..model._model import Model
+from ..model import Model
+from ..spatial import host
 from ._build import ROOT_JOINT, build_model
 from ._urdf import children, read_urdf, shorten, warn
 from ._xml import Source, parse_xml, read_source
@@ -21,11 +22,11 @@ _DECLARATION = re.compile(r"^\s*<\?xml.*?\?>", re.DOTALL)
 def export_urdf(model: Model, source: Source, path: str | Path | None = None) -> str:
     """The URDF ``source`` with the inertias, origins, axes, damping and friction of ``model``.
 
-    Everything else in the file stays as it is, and so do numbers that have not changed. Where the
-    inertia of a body has changed that several links make up (fixed joints), its main link takes
-    all of it and the others lose their ``<inertial>``: inertias then add up as the model says, and
-    that of the main link is physically consistent if the body's is. Frames of links behind fixed
-    joints are written as the origins of those joints.
+    Everything else in the file stays as it is, and so do numbers that have not changed. A body may
+    consist of several links on fixed joints. Where its inertia has changed, its main link takes all
+    of it and the other links lose their ``<inertial>``. The inertias then add up as the model says,
+    and the inertia of the main link is physically consistent if that of the body is. Frames of
+    links behind fixed joints are written as the origins of those joints.
 
     Args:
         model: the robot, with float64 leaves if the file is to be exact.
@@ -36,9 +37,9 @@ def export_urdf(model: Model, source: Source, path: str | Path | None = None) ->
         The text of the URDF.
 
     Raises:
-        ValueError: if the file is that of another robot, or a change cannot be written as URDF.
-        Changes of armature, pitch and gravity, which URDF has no place for, and of limits, which
-        are not written, are warned of. The robot's name is not compared.
+        ValueError: if the file describes another robot (names of robots are not compared), or if a
+            change cannot be written as URDF. Changes of limits, and of armature, pitch and gravity,
+            for which URDF has no place, are not written; a warning says so.
     """
     text, where = read_source(source)
     spec = read_urdf(text)
@@ -93,9 +94,9 @@ class _Writer:
             poses = (self._pose(m, "frame", row) for m in (self.nominal, self.model))
             if link not in behind and self.changed(*poses):
                 raise ValueError(
-                    f"export_urdf: the frame of link {link!r} has moved, which is that of its body "
-                    "in URDF; only frames behind fixed joints can move: change model.placement_p "
-                    "and placement_R of its joint, or add a link on a fixed joint"
+                    f"export_urdf: the frame of link {link!r} has moved. In URDF it is the frame "
+                    "of its body, and only frames behind fixed joints can move; change "
+                    "model.placement_p and placement_R of its joint, or add a link on a fixed joint"
                 )
 
     def links(self) -> None:
@@ -117,7 +118,7 @@ class _Writer:
             if new[0] <= 0 and new[1:4].any():
                 raise ValueError(
                     f"export_urdf: body {body!r} has the mass {new[0]} and the first moment "
-                    f"{new[1:4]}; without a mass there is no centre of mass: change model.inertia"
+                    f"{new[1:4]}; without a mass there is no center of mass: change model.inertia"
                 )
             _write_inertial(elements[body], new)
 
@@ -137,7 +138,7 @@ class _Writer:
             if self.changed(old, new):
                 origin = _child(element, "origin")
                 origin.set("xyz", _numbers(new[:3, 3]))
-                origin.set("rpy", _numbers(rpy_of_rotation(new[:3, :3])))
+                origin.set("rpy", _numbers(host.rpy_of_rotation(new[:3, :3])))
             if element.get("type") == "fixed":
                 continue
             first, last = self.topology._joint_range(name)
@@ -145,7 +146,7 @@ class _Writer:
             if self.changed(*axes):
                 if last - first > 1:
                     raise ValueError(f"export_urdf: the axes of joint {name!r} have changed; its "
-                                     "kind has none of its own in URDF")  # fmt: skip
+                                     "kind has no axis of its own in URDF")  # fmt: skip
                 axis = axes[1][0] / np.linalg.norm(axes[1][0])
                 _child(element, "axis").set("xyz", _numbers(axis))
             dofs = self.topology.v_slice(name)
@@ -157,8 +158,8 @@ class _Writer:
                     if self.changed(new, np.full_like(new, new.mean())):
                         uneven.append(name)
         if uneven:
-            warn("export_urdf", f"joints with one damping and friction in URDF, the mean of their "
-                 f"several: {shorten(uneven)}")  # fmt: skip
+            warn("export_urdf", f"joints that have one damping and friction in URDF, for which the "
+                 f"mean of their several is written: {shorten(uneven)}")  # fmt: skip
 
     def _origin(self, model: Model, element) -> np.ndarray:
         """Pose of a joint in its parent link's frame."""
@@ -173,10 +174,8 @@ class _Writer:
 
     @staticmethod
     def _pose(model: Model, leaf: str, row: int) -> np.ndarray:
-        T = np.eye(4)
-        T[:3, :3] = np.asarray(getattr(model, f"{leaf}_R")[row], dtype=float)
-        T[:3, 3] = np.asarray(getattr(model, f"{leaf}_p")[row], dtype=float)
-        return T
+        R, p = (np.asarray(getattr(model, f"{leaf}_{x}")[row], dtype=float) for x in "Rp")
+        return host.pose(R, p)
 
 
 def _child(element, tag: str) -> Any:
@@ -191,10 +190,9 @@ def _child(element, tag: str) -> Any:
 
 
 def _write_inertial(link, I10: np.ndarray) -> None:
-    m, mc = I10[0], I10[1:4]
-    com = mc / m if m > 0 else np.zeros(3)
-    J = I10[np.array([[4, 5, 7], [5, 6, 8], [7, 8, 9]])]
-    J = J - m * (com @ com * np.eye(3) - np.outer(com, com))
+    m = I10[0]
+    com = I10[1:4] / m if m > 0 else np.zeros(3)
+    J = host.central_inertia(host.pseudo_of_ten(I10))
     inertial = _child(link, "inertial")
     origin = _child(inertial, "origin")
     origin.set("xyz", _numbers(com))
@@ -208,13 +206,3 @@ def _write_inertial(link, I10: np.ndarray) -> None:
 
 def _numbers(x: np.ndarray) -> str:
     return " ".join(repr(float(v)) for v in x)
-
-
-def rpy_of_rotation(R: np.ndarray) -> np.ndarray:
-    """Roll, pitch and yaw of ``R = Rz(yaw) Ry(pitch) Rx(roll)`` (rad); yaw 0 where not unique."""
-    across = np.hypot(R[0, 0], R[1, 0])
-    pitch = np.arctan2(-R[2, 0], across)
-    if across < 1e-9:
-        sign = -np.sign(R[2, 0])
-        return np.array([np.arctan2(sign * R[0, 1], R[1, 1]), pitch, 0.0])
-    return np.array([np.arctan2(R[2, 1], R[2, 2]), pitch, np.arctan2(R[1, 0], R[0, 0])])

@@ -1,4 +1,4 @@
-"""How another library lays out q, v, tau, M and J, and the maps to and from it."""
+"""The layout of q, v, tau, M and J in another library, and the maps to and from it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ Numbers = Array | np.ndarray
 
 
 class Form(NamedTuple):
-    """One kind of joint in another library: which of our numbers stands at each of its places."""
+    """A kind of joint in another library: which of our numbers stands at each of its places."""
 
     q: tuple[int, ...]
     v: tuple[int, ...]
     trig: str = ""
-    """A letter for each place of q, where some hold ``c``, the cosine, or ``s``, the sine."""
+    """A letter for each place of q: ``c`` for a cosine, ``s`` for a sine, blank otherwise."""
     quat: int | None = None
     """Where the quaternion starts in theirs."""
     turned: tuple[int, ...] = ()
-    """Starts of the parts of our v that theirs has turned into another frame."""
+    """Where those parts of our v start that they express in another frame."""
 
 
 class Turn(NamedTuple):
-    """``part of v in theirs = R(q) part of v in ours``, about a quaternion or a plane's angle."""
+    """``part of v in theirs = R(q) part of v in ours``, by a quaternion or the angle of a plane."""
 
     q: int
     v: int
@@ -52,7 +52,7 @@ class Layout:
     nq: int
     """Length of q in ours."""
     nv: int
-    """Length of v, in both."""
+    """Length of v, in ours and in theirs."""
     q_places: np.ndarray
     """For each place of their q, the place in ours."""
     q_back: np.ndarray
@@ -60,7 +60,7 @@ class Layout:
     trig: np.ndarray
     """For each place of their q: 0 plain, 1 cosine, 2 sine."""
     offset: np.ndarray
-    """Their q less ours, for each place of our q."""
+    """Their q minus ours, for each place of our q."""
     quats: tuple[tuple[int, int], ...]
     """Where quaternions start, (ours, theirs)."""
     v_places: np.ndarray
@@ -75,7 +75,7 @@ class Layout:
         return len(self.q_places)
 
     def q_to(self, q: Float[Numbers, " nq"]) -> Float[Array, " nq_theirs"]:
-        """Their configuration; quaternions come out normalised."""
+        """Their configuration; quaternions come out normalized."""
         q = _length("q", q, self.nq)
         for ours, _ in self.quats:
             q = _put(q, ours, so3.quat_normalize(q[ours : ours + 4]))

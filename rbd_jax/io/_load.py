@@ -2,8 +2,7 @@
 
 from typing import Literal
 
-from ..model._model import Model
-from ..model._spec import RobotDescriptionError, RobotSpec
+from ..model import Model, RobotDescriptionError, RobotSpec
 from ._build import build_model, collect_bodies
 from ._diagnose import diagnose
 from ._urdf import read_urdf, shorten, warn
@@ -22,26 +21,27 @@ def load_urdf(
 ) -> Model:
     """Load a robot from a URDF.
 
-    Body i is moved by joint i; joints are numbered depth first, in document order at each link, so
-    find them by name with ``model.q_slice(name)``. Every link is a frame. Meshes are never opened.
-    How the many ambiguities of URDF are read is told by :func:`rbd_jax.read_urdf`.
+    Body i is moved by joint i. Joints are numbered depth first, in document order at each link;
+    ``model.q_slice(name)`` finds them by name. Every link is a frame. Meshes are never opened.
+    :func:`rbd_jax.io.read_urdf` says how the ambiguities of URDF are read.
 
     Warnings (:class:`rbd_jax.RobotDescriptionWarning`, at most one of each kind) name the links
     whose merged inertia no body can have, the joints that make the mass matrix singular in every
-    configuration, and what was read against the letter of the file. Nothing is repaired.
+    configuration, and whatever was not read literally. Nothing is repaired.
 
     Args:
         source: path of a URDF, an XML string, bytes, or an open file.
         floating_base: put a free joint named ``root_joint`` between the world and the root link.
         dtype: of the model's arrays; JAX's default float if None.
         gravity: gravitational acceleration in the world frame (m/s²).
-        mimic: joints that mimic another one are kept as independent degrees of freedom, either
-            with a warning that names them ("independent") or without ("ignore"), or refused
-            ("error"). :func:`rbd_jax.mimic_map` gives the constraint.
+        mimic: what to do with joints that mimic another one. ``"independent"`` keeps them as
+            independent degrees of freedom with a warning that names them, ``"ignore"`` without a
+            warning; ``"error"`` refuses them. :func:`rbd_jax.model.mimic_map` gives the constraint.
 
     Raises:
-        RobotDescriptionError: for anything that is not one tree of known joints, with file, line,
-            element, what is wrong and what to do.
+        RobotDescriptionError: for anything that is not one tree of known joints. The message has
+            the file, line and element, what is wrong and what to do.
+        ValueError: for an unknown ``mimic``.
     """
     if mimic not in ("independent", "ignore", "error"):
         raise ValueError(f"mimic is {mimic!r}; choose 'independent', 'ignore' or 'error'")
@@ -64,6 +64,6 @@ def _judge_mimics(spec: RobotSpec, mimic: Mimic) -> None:
         )
     warn(
         f"robot {spec.name!r}",
-        f"{text}; they are kept as independent degrees of freedom, rbd_jax.mimic_map(model) gives "
-        "the constraint, mimic='ignore' silences this warning",
+        f"{text}; they are kept as independent degrees of freedom. "
+        "rbd_jax.model.mimic_map(model) gives the constraint; mimic='ignore' silences this warning",
     )

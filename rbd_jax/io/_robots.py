@@ -1,10 +1,12 @@
 """Real robots to try the library on: the URDFs of the package ``example-robot-data``."""
 
+import difflib
 import sys
 import sysconfig
 from pathlib import Path
 
 _BELOW = Path("share", "example-robot-data", "robots")
+_WHOLE = {"talos": "talos_full_v2", "hyq": "hyq_no_sensors"}
 _REMEDY = "install the robots with `pip install rbd-jax[robots]`"
 
 
@@ -15,9 +17,9 @@ def _folder() -> Path | None:
 
 
 def example_robots() -> dict[str, Path]:
-    """Path of every installed example robot by its short name, the file's name without ``.urdf``.
+    """Paths of the installed example robots by short names, the files' names without ``.urdf``.
 
-    Empty if the package ``example-robot-data`` (a wheel of the ``robots`` extra) is not installed.
+    It is empty if the package ``example-robot-data`` of the extra ``robots`` is not installed.
     """
     folder = _folder()
     paths = sorted(folder.rglob("*.urdf")) if folder else []
@@ -28,16 +30,25 @@ def example_robots() -> dict[str, Path]:
 
 
 def example_robot(name: str) -> Path:
-    """Path of one example robot, as in ``load_urdf(example_robot("talos_full_v2"))``.
+    """Path of one example robot, as in ``load_urdf(example_robot("talos"))``.
+
+    Args:
+        name: a name of :func:`example_robots`, or the beginning of one: of several robots the one
+            with the shortest name is taken. ``"talos"`` and ``"hyq"`` are the whole robots.
 
     Raises:
-        FileNotFoundError: if the package is not installed or has no such robot.
+        FileNotFoundError: if the package is not installed.
+        KeyError: if it has no such robot; the message holds the nearest names.
     """
     robots = example_robots()
     if not robots:
         raise FileNotFoundError(
             f"no example robot {name!r}: example-robot-data is missing; {_REMEDY}"
         )
-    if name not in robots:
-        raise FileNotFoundError(f"no example robot {name!r}; there are: {', '.join(robots)}")
-    return robots[name]
+    found = _WHOLE.get(name, name)
+    if found not in robots and name:
+        found = next((n for n in sorted(robots, key=len) if n.startswith(name)), name)
+    if found not in robots:
+        near = difflib.get_close_matches(name, robots, n=4, cutoff=0.3) or list(robots)
+        raise KeyError(f"no example robot {name!r}; nearest or first of them: {', '.join(near)}")
+    return robots[found]

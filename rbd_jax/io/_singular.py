@@ -1,9 +1,14 @@
-"""Which joints make a robot's mass matrix singular. Host side, NumPy."""
+"""Which joints make a robot's mass matrix singular. Host side, NumPy.
+
+Loading a robot must not compile anything, so this is the one mass matrix that is not
+:func:`rbd_jax.crba`.
+"""
 
 import numpy as np
 
-from ..model._topology import NV
-from ._build import _Bodies as Bodies
+from ..model import NV
+from ..spatial import host
+from ._build import Bodies
 
 SINGULAR = 1e-10  # smallest eigenvalue of the mass matrix scaled to a unit diagonal
 
@@ -11,42 +16,36 @@ SINGULAR = 1e-10  # smallest eigenvalue of the mass matrix scaled to a unit diag
 def mass_matrix(bodies: Bodies, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mass matrix without armature, and what the rounding of its diagonal is measured by.
 
-    Source: the composite-rigid-body method (Featherstone), sums in body frames, products in the
-    ground frame. ``q`` is one number a body: the angle or slide of a screw; joints with several
-    degrees of freedom take some pose made from it.
+    Source: Singh, Algorithm 1, line 13, with pseudo-inertias: two screws X and Y move the mass of
+    a subtree with the energy ``tr(X P Yᵀ)``. ``q`` is one number a body: the angle or slide of a
+    screw joint; joints with several degrees of freedom take some pose made from it.
     """
-    joints, parents, n = bodies.joints, bodies.parents, len(bodies.parents)
-    T, S, dof_body = [], [], []
-    for i, joint in enumerate(joints):
+    n, parents = len(bodies.parents), bodies.parents
+    T, S, body = [], [], []
+    for i, joint in enumerate(bodies.joints):
         A = bodies.placements[i] @ _displacement(joint, q[i])
         T.append(A if parents[i] < 0 else T[parents[i]] @ A)
-        S.append(_columns(joint))
-        dof_body += [i] * NV[joint.kind]
+        S += list(_columns(joint))
+        body += [i] * NV[joint.kind]
     composite = [P.copy() for P in bodies.pseudo]
-    below = np.eye(n, dtype=bool)  # below[i, j]: body j is body i or one of its ancestors
+    moves = np.eye(n, dtype=bool)  # moves[i, j]: joint j moves body i
     for i in range(n):
         if parents[i] >= 0:
-            below[i] |= below[parents[i]]
+            moves[i] |= moves[parents[i]]
     for i in reversed(range(n)):
         if parents[i] >= 0:
-            A = np.linalg.solve(T[parents[i]], T[i])
+            A = host.inverse(T[parents[i]]) @ T[i]
             composite[parents[i]] += A @ composite[i] @ A.T
-    motions, forces, diagonal, size = [], [], [], []
-    for i in range(n):
-        F = S[i] @ _spatial(composite[i])
-        R, p = T[i][:3, :3], T[i][:3, 3]
-        w, v = S[i][:, :3] @ R.T, S[i][:, 3:] @ R.T
-        moment, force = F[:, :3] @ R.T, F[:, 3:] @ R.T
-        motions.append(np.hstack([w, v + np.cross(p, w)]))
-        forces.append(np.hstack([moment + np.cross(p, force), force]))
-        diagonal.append(np.sum(F * S[i], axis=1))
-        mass, second = composite[i][3, 3], np.abs(np.diag(composite[i][:3, :3])).sum()
-        size.append(np.sum(S[i][:, :3] ** 2, 1) * second + np.sum(S[i][:, 3:] ** 2, 1) * mass)
-    M = np.vstack(forces) @ np.vstack(motions).T
-    M = np.where(below[np.ix_(dof_body, dof_body)], M, 0.0)
+    X, P = np.array([host.screw_matrix(s) for s in S]), np.array(composite)[body]
+    there, back = np.array(T)[body], np.array([host.inverse(A) for A in T])[body]
+    seen = back[:, None] @ (there @ X @ back)[None] @ there[:, None]  # screw k from body j
+    M = np.einsum("jab,jbc,jkac->jk", X, P, seen)
+    M = np.where(moves[np.ix_(body, body)], M, 0.0)
     M = np.tril(M) + np.tril(M, -1).T
-    np.fill_diagonal(M, np.concatenate(diagonal))  # exact zeros, free of the moment arms' rounding
-    return M, np.concatenate(size)
+    # exact zeros, free of the rounding of moment arms
+    np.fill_diagonal(M, np.einsum("jab,jbc,jac->j", X, P, X))
+    S, second = np.array(S), np.abs(np.einsum("jaa->ja", P)[:, :3]).sum(1)
+    return M, np.sum(S[:, :3] ** 2, 1) * second + np.sum(S[:, 3:] ** 2, 1) * P[:, 3, 3]
 
 
 def singular_joints(bodies: Bodies, seed: int = 0) -> list[str]:
@@ -54,7 +53,7 @@ def singular_joints(bodies: Bodies, seed: int = 0) -> list[str]:
 
     A random configuration stands for all: a determinant that is zero there is zero everywhere,
     with probability one. The matrix is scaled to a unit diagonal first, so that a light finger on a
-    heavy arm is not mistaken for a massless one; the joints are those that take part in its null
+    heavy arm is not mistaken for a massless one. The joints are those that take part in its null
     space.
     """
     n = len(bodies.parents)
@@ -72,14 +71,6 @@ def singular_joints(bodies: Bodies, seed: int = 0) -> list[str]:
     return [bodies.joint_names[i] for i in sorted(set(owner[involved].tolist()))]
 
 
-def _spatial(P: np.ndarray) -> np.ndarray:
-    """6×6 inertia (angular first) of a pseudo-inertia."""
-    x, y, z = P[:3, 3]
-    C = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    J = np.trace(P[:3, :3]) * np.eye(3) - P[:3, :3]
-    return np.block([[J, C], [C.T, P[3, 3] * np.eye(3)]])
-
-
 def _columns(joint) -> np.ndarray:
     """The motion subspace of a joint in the child frame, one row a degree of freedom."""
     a = joint.axis / (np.linalg.norm(joint.axis) or 1.0)
@@ -93,12 +84,6 @@ def _columns(joint) -> np.ndarray:
 
 def _displacement(joint, q: float) -> np.ndarray:
     """Pose of the child in the joint frame; some rotation and position for multi-DoF joints."""
-    S = _columns(joint)
-    w, v = (np.sum(S, axis=0) * q)[:3], (np.sum(S, axis=0) * q)[3:]
-    angle = np.linalg.norm(w) or 1.0
-    k = w / angle
-    K = np.array([[0, -k[2], k[1]], [k[2], 0, -k[0]], [-k[1], k[0], 0]])
-    T = np.eye(4)
-    T[:3, :3] += np.sin(angle) * K + (1 - np.cos(angle)) * K @ K
-    T[:3, 3] = v
-    return T
+    w, v = np.split(q * np.sum(_columns(joint), axis=0), 2)
+    angle = np.linalg.norm(w)
+    return host.pose(host.about(w / (angle or 1.0), float(angle)), v)

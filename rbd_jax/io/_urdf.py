@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..model._spec import JointSpec, LinkSpec, MimicSpec, RobotDescriptionWarning, RobotSpec
+from ..model import JointSpec, LinkSpec, MimicSpec, RobotDescriptionWarning, RobotSpec
+from ..spatial.host import rotation_of_rpy
 from ._validate import check_tree
 from ._xml import Source, fail, parse_xml
 
@@ -34,21 +35,23 @@ def read_urdf(source: Source) -> RobotSpec:
 
     What is read where readers differ:
 
-    - Limits: a missing ``<limit>``, or one with neither ``lower`` nor ``upper``, means none (as
-      MuJoCo; Pinocchio refuses or locks the joint). If one of the two is missing it is 0, as the
-      URDF specification says. ``lower >= upper`` means none (Bullet's and MuJoCo's reading), and
-      so do an ``effort`` or ``velocity`` that is not positive; a warning names the joints.
+    - Limits: a missing ``<limit>``, or one with neither ``lower`` nor ``upper``, means that there
+      is no limit (as in MuJoCo; Pinocchio refuses or locks the joint). If one of the two is missing
+      it is 0, as the URDF specification says. ``lower >= upper`` means no limit (as in Bullet and
+      MuJoCo), and so does an ``effort`` or ``velocity`` that is not positive; a warning names the
+      joints.
     - ``continuous`` is one angle without position limits; effort and velocity limits are kept.
       On planar, floating and ball joints ``<limit>`` is not read at all.
-    - ``planar`` moves in the plane normal to its axis (as MuJoCo; Pinocchio ignores the axis).
+    - ``planar`` moves in the plane normal to its axis (as in MuJoCo; Pinocchio ignores the axis).
     - ``floating`` is a free joint, also inside the tree; Bullet's ``spherical`` is a ball.
-    - ``<axis>`` is normalised; 1 0 0 where missing; not read on joints that have no use for it.
-    - ``<inertial>``: none at all means no mass. Without ``<inertia>``, or with components
-      missing, those are 0 and a warning names the links (as Pinocchio; MuJoCo refuses). ``rpy``
-      is honoured. No mass with an inertia is kept, as Pinocchio does and MuJoCo does not.
+    - ``<axis>`` is normalized. It is 1 0 0 where it is missing, and it is not read on joints that
+      have no axis.
+    - ``<inertial>``: if it is missing, the link has no mass. If ``<inertia>`` or components of it
+      are missing, they are 0 and a warning names the links (as in Pinocchio; MuJoCo refuses).
+      ``rpy`` is applied. An inertia without a mass is kept, as in Pinocchio and not in MuJoCo.
     - ``<dynamics>``: damping and friction are read, also on planar, floating and ball joints.
-      Damping then counts in ``rnea``, ``aba`` and ``bias_torque`` (not so in Pinocchio's RNEA and
-      ABA and MuJoCo's ``qfrc_bias``), friction does not.
+      Damping then counts in ``rnea``, ``aba`` and ``bias_torque``, unlike in Pinocchio's RNEA and
+      ABA and in MuJoCo's ``qfrc_bias``. Friction does not count.
     - ``mimic`` on a fixed joint is ignored; on others kept in the joint, see ``load_urdf``.
     - The first of repeated elements counts, with a warning. ``xmlns=`` on the robot is fine.
     - Ignored: meshes (never opened), visual, collision, material, transmission, gazebo, sensor,
@@ -67,7 +70,7 @@ def read_urdf(source: Source) -> RobotSpec:
 
 
 class _Reader:
-    """Reads the elements of one file; collects what is odd, to warn once for each kind of it."""
+    """Reads the elements of one file, and collects oddities to warn once of each kind."""
 
     def __init__(self, where: str):
         self.where = where
@@ -232,18 +235,6 @@ class _Reader:
 def children(element, tag: str) -> list[Any]:
     """Children with this tag, in the default namespace or none: ``drake:tag`` is another tag."""
     return [x for x in element.iterchildren("{*}" + tag) if x.prefix is None]
-
-
-def rotation_of_rpy(rpy: np.ndarray) -> np.ndarray:
-    """``Rz(yaw) Ry(pitch) Rx(roll)``, URDF's rotation about fixed axes (rad)."""
-    (sr, sp, sy), (cr, cp, cy) = np.sin(rpy), np.cos(rpy)
-    return np.array(
-        [
-            [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
-            [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
-            [-sp, cp * sr, cp * cr],
-        ]
-    )
 
 
 def shorten(names: list[str], count: int = 8) -> str:

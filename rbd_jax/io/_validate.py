@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..model._spec import KINDS, RobotDescriptionError, RobotSpec
-from ..model._topology import depth_first
+from ..model import KINDS, RobotDescriptionError, RobotSpec
+from ..model.topology import depth_first
 
 Places = Mapping[tuple[str, str], str]
 _ROTATION = 1e-5  # deviation from orthonormality that float32 files have

@@ -1,4 +1,4 @@
-"""XML as robot descriptions in the wild hold it: read leniently, refused clearly, never trusted."""
+"""Reading the XML of robot descriptions: lenient with harmless faults, without outside access."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
-from ..model._spec import RobotDescriptionError
+from ..model import RobotDescriptionError
 
 
 @runtime_checkable
@@ -77,7 +77,7 @@ def _decode(data: bytes, where: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """What every reader forgives, undone without moving a line: see :func:`parse_xml`."""
+    """The text without the faults that other readers accept; every line keeps its number."""
     text = text.replace("\r\n", "\n").lstrip("\ufeff").rstrip("\0 \t\r\n")
     text = _SKIPPED.sub(lambda m: "\n" * m.group().count("\n"), text)
     declaration = re.match(r"\s*<\?xml.*?\?>", text, re.DOTALL)
@@ -92,9 +92,9 @@ def _clean(text: str) -> str:
 def parse_xml(source: Source) -> tuple[Any, str]:
     """The root element of a description, and the name to call the source by in messages.
 
-    Forgiven, since other readers forgive it: blank lines before the XML declaration, a byte order
-    mark, NUL bytes at the end, ``--`` inside a comment, undeclared namespace prefixes. Nothing
-    outside the text is ever fetched: a DOCTYPE, the door to entities, is refused.
+    Like other readers, it accepts blank lines before the XML declaration, a byte order mark, NUL
+    bytes at the end, ``--`` inside a comment, and undeclared namespace prefixes. Nothing outside
+    the text is ever fetched: a DOCTYPE, which can define entities, is refused.
 
     Raises:
         RobotDescriptionError: for an unreadable source, an empty one, a DOCTYPE, broken XML.

@@ -1,6 +1,6 @@
 """Converters to and from the layouts of Pinocchio, MuJoCo and Drake, keyed by joint names.
 
-What is where (R: body to parent; a free joint's p is the body's origin in the parent frame):
+The layouts (the p of a free joint is the body's origin in the parent frame):
 
 =========== ======================= ======================= ==================== ==================
 \\           rbd_jax                 Pinocchio               MuJoCo               Drake
@@ -14,7 +14,7 @@ planar q    x, y, angle             x, y, cos, sin          x, y, angle         
 planar v    ẋ, ẏ (joint frame), ω   vx, vy (body frame), ω  as rbd_jax           as rbd_jax
 =========== ======================= ======================= ==================== ==================
 
-The three functions need nothing of the other library but the object they are given.
+The three functions use no other part of the other library than the object that is passed in.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..model._model import Model
-from ..model._topology import NQ, NV, Topology
+from ..model import Model
+from ..model.topology import NQ, NV, Topology
 from ._layout import Form, Layout, Turn
 
 
@@ -57,7 +57,7 @@ _MUJOCO_PARTS = {"x": "_TX", "y": "_TY", "angle": "_RZ"}  # its names for a URDF
 
 
 class _Joint(NamedTuple):
-    """A joint of theirs: name, where it starts in q and v, its sizes, their q less ours."""
+    """A joint of theirs: its name, its places and sizes in q and v, their q minus ours."""
 
     name: str
     q: int
@@ -68,7 +68,7 @@ class _Joint(NamedTuple):
 
 
 class _Ours(NamedTuple):
-    """A joint of ours and the names theirs may have."""
+    """A joint of ours, and the names that it may have in the other library."""
 
     names: tuple[str, ...]
     kind: str
@@ -79,12 +79,12 @@ class _Ours(NamedTuple):
 def pinocchio(model: Model, pin_model: Any) -> Layout:
     """The layout of a ``pinocchio.Model`` of the same robot (built with ``mimic=False``).
 
-    Its RNEA and ABA leave joint damping out, our ``rnea`` and ``aba`` hold ``damping · v``: to
-    compare, set ``model.damping`` to zero.
+    Pinocchio's RNEA and ABA leave joint damping out; our ``rnea`` and ``aba`` contain
+    ``damping · v``. To compare them, set ``model.damping`` to zero.
 
     Raises:
-        ValueError: if their joints differ; if a planar joint's normal is not the z axis, which
-            Pinocchio takes it for.
+        ValueError: if their joints differ, or if the normal of a planar joint is not the z axis,
+            which Pinocchio assumes.
     """
     joints = [
         _Joint(pin_model.names[i], j.idx_q, j.nq, j.idx_v, j.nv)
@@ -96,23 +96,25 @@ def pinocchio(model: Model, pin_model: Any) -> Layout:
         if count == 3 and normal[2] < 1 - 1e-6:
             raise ValueError(
                 f"planar joint {name!r} has the normal {normal}; Pinocchio ignores it and moves in "
-                "the xy plane of the joint frame: that is another robot. Turn the joint frame"
+                "the xy plane of the joint frame, which is another robot; turn the joint frame"
             )
     return _layout("Pinocchio", model, joints, linear_first=True)
 
 
-def mujoco(model: Model, mj_model: Any) -> Layout:
+def mujoco(model: Model, mj_model: Any, *, ref: bool = True) -> Layout:
     """The layout of a ``mujoco.MjModel`` of the same robot: ``qpos`` and ``qvel``.
 
-    ``ref`` (``qpos0``) of hinges and slides is taken into account. Its ``qfrc_bias`` leaves joint
-    damping out (``qfrc_passive`` holds it), our ``bias_torque`` holds ``damping · v``.
+    ``ref`` (``qpos0``) of hinges and slides is taken into account, unless ``ref=False``: the q of a
+    model of :func:`rbd_jax.load_mjcf` is MuJoCo's ``qpos``. MuJoCo's ``qfrc_bias`` leaves
+    joint damping out (it is in ``qfrc_passive``); our ``bias_torque`` contains ``damping · v``.
     """
     joints = []
     for i in range(mj_model.njnt):
         kind, q = int(mj_model.jnt_type[i]), int(mj_model.jnt_qposadr[i])
         nq, nv = ((7, 6), (4, 3), (1, 1), (1, 1))[kind]
-        ref = float(mj_model.qpos0[q]) if nq == 1 else 0.0
-        joints.append(_Joint(mj_model.joint(i).name, q, nq, int(mj_model.jnt_dofadr[i]), nv, ref))
+        offset = float(mj_model.qpos0[q]) if ref and nq == 1 else 0.0
+        name = mj_model.joint(i).name or f"joint#{i}"
+        joints.append(_Joint(name, q, nq, int(mj_model.jnt_dofadr[i]), nv, offset))
     return _layout("MuJoCo", model, joints)
 
 

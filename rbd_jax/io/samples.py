@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..model._model import Model
-from ..model._spec import ELEMENTARY, JointSpec, LinkSpec, RobotSpec
+from ..model import ELEMENTARY, JointSpec, LinkSpec, Model, RobotSpec
 from ._build import build_model
 
 _X, _Y, _Z = np.eye(3)

@@ -1,5 +1,6 @@
 """Lanes: a function of one sample becomes code that computes one sample in every SIMD lane."""
 
-from ._api import enabled as enabled, forget as forget, lanes as lanes
+from ._api import forget as forget, lanes as lanes
 from ._ir import Unsupported as Unsupported
+from ._lower import enabled as enabled
 from ._report import Report as Report, report as report

@@ -1,6 +1,5 @@
 """``rbd_jax.lanes``: run the ``vmap`` of a function one sample a SIMD lane."""
 
-import os
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
@@ -9,8 +8,8 @@ import jax
 import numpy as np
 from jax.core import ShapedArray, Tracer, eval_jaxpr
 
-from . import _machine
 from ._ir import Unsupported
+from ._lower import enabled
 from ._primitive import Program, bind
 from ._private import ArrayImpl, compiles, dropped_with_others
 from ._read import read_program
@@ -20,18 +19,14 @@ _CONCRETE = {ArrayImpl}
 _LARGEST = 4096  # elements of an array that becomes part of the code; larger ones are operands
 
 
-def enabled() -> bool:
-    """Whether functions are compiled to lanes: ``llvmlite`` is there, RBD_JAX_LANES is not 0."""
-    return os.environ.get("RBD_JAX_LANES", "1") != "0" and _machine.available()
-
-
 def lanes(f: F, strict: bool = False) -> F:
     """A function of one sample whose ``vmap`` computes one sample in every SIMD lane of a CPU.
 
     The result is the same function: it can be differentiated, mapped, compiled and nested as any
     other function of JAX. Under ``jax.vmap`` the whole of it becomes one loop over blocks of 4
     to 8 samples, which are spread over the cores. Without ``llvmlite``, with the environment
-    variable ``RBD_JAX_LANES=0`` and on other platforms it runs through XLA as it is.
+    variable ``RBD_JAX_LANES=0`` and on other platforms it runs through XLA as it is. NVIDIA GPUs
+    take it with ``RBD_JAX_LANES=gpu``, one sample a thread.
 
     Args:
         f: a function of arrays and pytrees of them; everything else is taken as static. It must

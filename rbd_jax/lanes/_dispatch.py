@@ -27,8 +27,10 @@ _ERRORS = {
 }
 
 
-def dispatcher_text() -> str:
-    """LLVM text of the dispatcher. What is visible outside of its module::
+def dispatcher_text(compute: str | None = None) -> str:
+    """LLVM text of the dispatcher. ``compute`` replaces the computation of a call on a CPU.
+
+    What is visible outside of its module::
 
     @lanes.table        a pointer to the table, to be set
     @lanes.type         the number of the type of states, to be set by XLA
@@ -45,17 +47,24 @@ def dispatcher_text() -> str:
         _entry("instantiate", _instantiate()),
         _release(),
         _find(),
+        _c_api.pointers_text("lanes"),
+        _c_api.error_text("lanes"),
+        _c_api.metadata_text("lanes"),
+        compute or _on_a_cpu(),
+    )  # fmt: skip
+    return "\n".join(parts)
+
+
+def _on_a_cpu() -> str:
+    """``@lanes.compute`` for kernels of this process, and what it needs."""
+    return "\n".join((
         _compute(),
         _jobs.jobs_text(),
         _libc.memory_text("lanes"),
         _libc.clock_text("lanes"),
-        _c_api.pointers_text("lanes"),
         _c_api.pool_text("lanes"),
-        _c_api.error_text("lanes"),
-        _c_api.metadata_text("lanes"),
         *(f"declare {declaration}" for declaration in _libc.declared().values()),
-    )  # fmt: skip
-    return "\n".join(parts)
+    ))  # fmt: skip
 
 
 def kernel_fields(*names: str) -> str:

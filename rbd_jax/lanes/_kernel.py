@@ -16,6 +16,9 @@ from ._plan import assemble
 from ._reads import VIEWS, Axes, bases, reads, taken
 from ._text import Reg, scalar_type
 
+WIDEST = 8
+"""So many samples of float32 fit a vector of 256 bits."""
+
 _I64 = np.dtype("int64")
 
 
@@ -282,4 +285,4 @@ def _floats(block: Block) -> list[Value]:
 def natural_width(block: Block) -> int:
     """How many samples fit a vector of 256 bits."""
     size = max((v.dtype.itemsize for v in _floats(block)), default=4)
-    return 32 // size
+    return WIDEST * 4 // size

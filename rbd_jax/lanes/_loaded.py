@@ -9,6 +9,7 @@ import hashlib
 import mmap
 import threading
 import weakref
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -19,7 +20,7 @@ from ._dispatch import BUCKETS, SLOT, SLOT_BYTES, SLOTS, dispatcher_text
 from ._ir import Unsupported
 
 TARGET = "rbd_jax.lanes"
-"""The name of the only target that is registered with XLA."""
+"""The name of the only target that is registered with XLA for CPUs."""
 
 
 class Kernel:
@@ -35,7 +36,7 @@ class Kernel:
 class _Entry:
     """What the table knows of a kernel, and who uses it."""
 
-    def __init__(self, code: _machine.Code, slot: int, kernel: Kernel):
+    def __init__(self, code: Any, slot: int, kernel: Kernel):
         self.code, self.slot, self.kernel = code, slot, weakref.ref(kernel)
 
     def used(self) -> bool:
@@ -56,16 +57,33 @@ def load(text: str, symbol: str) -> Kernel:
     Raises:
         Unsupported: too many kernels are in use.
     """
+
+    def make():
+        _for_cpus()
+        code = _machine.load(_machine.compile(text))
+        return code, code.address(symbol)
+
+    return keep(text, make)
+
+
+def keep(text: str, make: Callable[[], tuple[Any, int]]) -> Kernel:
+    """The kernel of a text, made unless it is there already.
+
+    ``make`` gives what has to live as long as the kernel, and the address of its table.
+
+    Raises:
+        Unsupported: too many kernels are in use.
+    """
     key = _key(text)
     with _lock:
         kernel = _again(key)
         if kernel is None:
             _unload()
-            code = _machine.load(_machine.compile(text))
+            code, address = make()
             slot, kernel = _free_slot(key), Kernel(key)
             _entries[key] = _Entry(code, slot, kernel)
             _word(slot, "users").value = 0
-            _word(slot, "kernel").value = code.address(symbol)
+            _word(slot, "kernel").value = address
             _word(slot, "key").value = key
         return kernel
 
@@ -135,19 +153,28 @@ _forever: list = []
 
 @cache
 def _table() -> int:
-    """Address of the table; the first call registers the dispatcher."""
+    """Address of the table."""
     memory = mmap.mmap(-1, BUCKETS * SLOTS * SLOT_BYTES)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    address = dispatcher().address
-    ctypes.c_void_p.from_address(address("lanes.table")).value = start
+    _forever.append(memory)
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+@cache
+def _for_cpus() -> None:
+    register(dispatcher(), TARGET, "cpu")
+
+
+def register(code: _machine.Code, target: str, platform: str) -> None:
+    """Make the handlers of a dispatcher known to XLA, which is for good."""
+    address = code.address
+    ctypes.c_void_p.from_address(address("lanes.table")).value = _table()
     info = _TypeInfo(ctypes.sizeof(_TypeInfo), None, address("lanes.release"))
-    _forever.extend((memory, info))
+    _forever.extend((code, info))
     number, type_info = _capsule(address("lanes.type")), _capsule(ctypes.addressof(info))
     kind: Any = {"type_id": number, "type_info": type_info}
-    jax.ffi.register_ffi_type(TARGET, kind, platform="cpu")
+    jax.ffi.register_ffi_type(target, kind, platform=platform)
     stages = {k: _capsule(address(f"lanes.{k}")) for k in ("instantiate", "execute")}
-    jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
-    return start
+    jax.ffi.register_ffi_target(target, stages, platform=platform)
 
 
 def _capsule(address: int):

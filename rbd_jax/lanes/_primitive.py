@@ -6,25 +6,20 @@
 - ``jvp`` is the same primitive of the program of the tangents, which is linear in them; its
   transpose is the primitive of the transposed program. What they need of the state is computed
   again inside instead of being stored.
-- On a CPU it becomes a call of compiled code, elsewhere, and for what cannot be compiled, the
-  plain function.
+- What it becomes on a platform is in ``_lower``.
 """
 
-import math
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import Primitive, jaxpr_as_fun
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, batching
 from jax.sharding import NamedSharding, PartitionSpec
 
-from ._ir import Unsupported
-from ._private import compiles, dropped_with_others, needs_devices
-from ._run import call_kernel, kernel_of
-from ._spread import over_devices, spread
+from ._private import compiles, dropped_with_others
 
 Mapped = tuple[tuple[bool, ...], ...]
 
@@ -248,34 +243,3 @@ def _batch_inside(operands, dims, there, n, program: Program, sizes, mapped, lin
 ad.primitive_jvps[lanes_p] = _jvp
 ad.primitive_transposes[lanes_p] = _transpose
 batching.primitive_batchers[lanes_p] = _batch
-
-
-# --- lowering ---------------------------------------------------------------------
-
-
-def _lower_cpu(ctx, *operands, program: Program, sizes, mapped, linear):
-    params = {"program": program, "sizes": sizes, "mapped": mapped, "linear": linear}
-    function = _compiled(ctx, program, sizes, mapped) or partial(plain, **params)
-    return mlir.lower_fun(function, multiple_results=True)(ctx, *operands)
-
-
-def _compiled(ctx, program: Program, sizes, mapped) -> Callable | None:
-    """The call of a kernel, or None where XLA has to do it."""
-    exported = ctx.module_context.lowering_parameters.for_export
-    if exported or not math.prod(sizes):
-        return None
-    try:
-        kernel = kernel_of(program, sizes, mapped)
-    except (Unsupported, RecursionError) as e:  # the latter of very long chains of operations
-        if program.strict:
-            raise ValueError(f"lanes cannot compile {program.name}: {e}") from e
-        return None
-    ctx.module_context.add_keepalive(kernel)  # until the executable is there, which counts itself
-    if sizes and over_devices(ctx):
-        return spread(kernel, program, sizes, mapped)
-    return partial(call_kernel, kernel, program, sizes, mapped)
-
-
-mlir.register_lowering(lanes_p, mlir.lower_fun(plain, multiple_results=True))
-mlir.register_lowering(lanes_p, _lower_cpu, platform="cpu")
-needs_devices(lanes_p)

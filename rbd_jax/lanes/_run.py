@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _loaded
 from ._ir import Unsupported
-from ._kernel import Text, kernel_text, natural_width
+from ._kernel import WIDEST, Text, kernel_text, natural_width
 from ._read import read_program
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
     Raises:
         Unsupported: an operation cannot be compiled, or takes too much memory.
     """
-    key = ("kernel", _shared(sizes, mapped), min(math.prod(sizes), 64) if sizes else 0)
+    key = ("kernel", shared(sizes, mapped), _widest(sizes))
     if key not in program.derived:
         text, width = text_of(program, sizes, mapped)
         program.derived[key] = Kernel(_loaded.load(text.text, text.symbol), width)
@@ -41,10 +41,8 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
 
 def text_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> tuple[Text, int]:
     """The LLVM text of the kernel for a batch, and how many samples it computes at a time."""
-    block = read_program(program.closed, list(_shared(sizes, mapped)))
-    width = natural_width(block) if sizes else 1
-    while width > max(math.prod(sizes), 1):
-        width //= 2
+    block = read_program(program.closed, list(shared(sizes, mapped)))
+    width = min(natural_width(block), _widest(sizes) or 1)
     text = kernel_text(block, width, bool(sizes))
     if text.scratch_bytes > SCRATCH_BYTES:
         raise Unsupported(
@@ -54,7 +52,12 @@ def text_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> tup
     return text, width
 
 
-def _shared(sizes: tuple[int, ...], mapped: "Mapped") -> tuple[bool, ...]:
+def _widest(sizes: tuple[int, ...]) -> int:
+    """The largest power of two that a batch fills, at most the widest kernel; 0 for no batch."""
+    return min(1 << math.prod(sizes).bit_length() - 1, WIDEST) if sizes else 0
+
+
+def shared(sizes: tuple[int, ...], mapped: "Mapped") -> tuple[bool, ...]:
     """Which operands all samples share."""
     return tuple(bool(sizes) and not any(m) for m in mapped)
 
@@ -63,21 +66,33 @@ def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *op
     """Call a kernel on operands whose batch axes lie in front, each with some of them."""
     samples = math.prod(sizes)
     padded = max(samples, kernel.width)
+    flat = in_one_axis(program, sizes, mapped, operands)
+    flat = [_filled(x, padded) if any(m) else x for x, m in zip(flat, mapped, strict=True)]
+    lead = (padded,) if sizes else ()
+    outs = [jax.ShapeDtypeStruct((*lead, *a.shape), a.dtype) for a in program.avals_out]
+    call = jax.ffi.ffi_call(_loaded.TARGET, outs)
+    results = call(*flat, kernel=np.int64(kernel.loaded.key))
+    return in_all_axes(results, sizes)
+
+
+def in_one_axis(program: "Program", sizes, mapped: "Mapped", operands) -> list:
+    """Operands with all axes of the batch as one; those that all samples share stay as they are."""
     flat = []
     for x, m, a in zip(operands, mapped, program.avals_in, strict=True):
         if any(m):
             missing = [k for k, there in enumerate(m) if not there]
             if missing:
                 x = jnp.broadcast_to(jnp.expand_dims(x, missing), (*sizes, *a.shape))
-            x = _filled(x.reshape(samples, *a.shape), padded)
+            x = x.reshape(math.prod(sizes), *a.shape)
         flat.append(x)
-    lead = (padded,) if sizes else ()
-    outs = [jax.ShapeDtypeStruct((*lead, *a.shape), a.dtype) for a in program.avals_out]
-    call = jax.ffi.ffi_call(_loaded.TARGET, outs)
-    results = call(*flat, kernel=np.int64(kernel.loaded.key))
-    if sizes:
-        results = [r[:samples].reshape(*sizes, *r.shape[1:]) for r in results]
-    return list(results)
+    return flat
+
+
+def in_all_axes(results, sizes: tuple[int, ...]) -> list:
+    """Results with the axes of the batch, without samples that fill up a block."""
+    if not sizes:
+        return list(results)
+    return [r[: math.prod(sizes)].reshape(*sizes, *r.shape[1:]) for r in results]
 
 
 def _filled(x, count: int):

@@ -4,6 +4,7 @@ XLA would gather the operands of a call that it does not know on every device. S
 wrapped into JAX's ``custom_partitioning``, whose rule keeps the axes of the batch apart.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,8 @@ from jax.experimental.custom_partitioning import (
 )
 from jax.sharding import NamedSharding, PartitionSpec
 
-from ._run import Kernel, call_kernel
-
 if TYPE_CHECKING:
-    from ._primitive import Mapped, Program
+    from ._primitive import Mapped
 
 
 def over_devices(ctx) -> bool:
@@ -28,12 +27,15 @@ def over_devices(ctx) -> bool:
     return getattr(axes, "num_devices", 1) > 1
 
 
-def spread(kernel: Kernel, program: "Program", sizes: tuple[int, ...], mapped: "Mapped"):
-    """The call of a kernel on operands whose batch axes may be spread over devices."""
+def spread(call: Callable, sizes: tuple[int, ...], mapped: "Mapped"):
+    """A function of operands whose batch axes may be spread over devices.
+
+    ``call`` is the call of a kernel, a function of sizes, mapped axes and operands.
+    """
     levels = len(sizes)
 
     def whole(*operands):
-        return tuple(call_kernel(kernel, program, sizes, mapped, *operands))
+        return tuple(call(sizes, mapped, *operands))
 
     def partition(mesh, arg_shapes, result_shapes):
         axes = _batch_axes(result_shapes[0].sharding, levels)
@@ -44,13 +46,13 @@ def spread(kernel: Kernel, program: "Program", sizes: tuple[int, ...], mapped: "
         local = results[0].shard_shape(result_shapes[0].shape)[:levels]
 
         def part(*operands):
-            return tuple(call_kernel(kernel, program, local, mapped, *operands))
+            return tuple(call(local, mapped, *operands))
 
         return mesh, part, results, operands
 
-    call = custom_partitioning(whole)
-    call.def_partition(partition, sharding_rule=partial(_rule, levels, mapped))
-    return call
+    divided = custom_partitioning(whole)
+    divided.def_partition(partition, sharding_rule=partial(_rule, levels, mapped))
+    return divided
 
 
 def _batch_axes(sharding, levels: int) -> list:

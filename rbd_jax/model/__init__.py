@@ -1,11 +1,11 @@
-"""The robot: its description by name, the shape of its tree, its joints and its parameters."""
+"""The robot: its description by names, the shape of its tree, its joints and its parameters."""
 
-from ._model import (
-    Model as Model,
+from ._configuration import (
     chart_rate as chart_rate,
     chart_velocity as chart_velocity,
     coadjoint as coadjoint,
     difference as difference,
+    displacement as displacement,
     integrate as integrate,
     joint_placements as joint_placements,
     motion_subspace as motion_subspace,
@@ -14,7 +14,12 @@ from ._model import (
     rate_from_velocity as rate_from_velocity,
     velocity_from_rate as velocity_from_rate,
 )
+from ._mimic import MimicMap as MimicMap, mimic_map as mimic_map
+from ._model import Model as Model
 from ._spec import (
+    COMPOSITE as COMPOSITE,
+    ELEMENTARY as ELEMENTARY,
+    KINDS as KINDS,
     JointSpec as JointSpec,
     LinkSpec as LinkSpec,
     MimicSpec as MimicSpec,
@@ -22,4 +27,4 @@ from ._spec import (
     RobotDescriptionWarning as RobotDescriptionWarning,
     RobotSpec as RobotSpec,
 )
-from ._topology import Topology as Topology
+from .topology import NQ as NQ, NV as NV, Topology as Topology, Tree as Tree

@@ -1,8 +1,9 @@
 """The joint kinds: transform, motion subspace, ⊕, ⊖, random, and the maps between q̇ and v.
 
-Each kind is a namespace of functions on all joints of that kind at once, leading axis n. All
-have a motion subspace S that is constant in the child frame (so Kim's Ṡ is zero); joints with
-a configuration-dependent S(q) (universal, planar) are built as chains of these, see ``_build``.
+Each kind is a namespace of functions of all joints of that kind at once, with leading axis n. Every
+kind has a motion subspace S that is constant in the child frame, so that Kim's Ṡ is zero. Joints
+whose S depends on the configuration (universal, planar) are built as chains of these kinds by
+:func:`rbd_jax.build_model`.
 """
 
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from jaxtyping import Array, Float
 from ..spatial import se3, so3
 from ..spatial.motion import cross_wrench
 
-_FAR = 1e6  # rad or m: a limit this far away is none
+_FAR = 1e6  # rad or m: a limit as far away as this is no limit
 
 
 def _uniform(key: Array, low: Float[Array, "n k"], high: Float[Array, "n k"]) -> Array:
@@ -26,8 +27,8 @@ def _uniform(key: Array, low: Float[Array, "n k"], high: Float[Array, "n k"]) ->
 class Screw:
     """Revolute, prismatic and helical: motion along ``S = (ρ a, h a)``, ρ = 0 if prismatic.
 
-    ``h`` is the pitch (m/rad; 1 for a prismatic joint) and ``a`` the axis, normalised here, so
-    that only its direction matters.
+    ``h`` is the pitch (m/rad; 1 for a prismatic joint). ``a`` is the axis. It is normalized here,
+    so that only its direction matters.
     """
 
     kinds = ("revolute", "prismatic", "helical")
@@ -55,14 +56,16 @@ class Screw:
         """``q1 ⊖ q0``."""
         return q1 - q0
 
+    displacement = minus
+
     @staticmethod
     def rate(q: Float[Array, "n k"], v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """q̇ of v."""
+        """The rate q̇ of v."""
         return v
 
     @staticmethod
     def velocity(q: Float[Array, "n k"], dq: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """V of an ambient q̇."""
+        """The velocity v of an ambient q̇."""
         return dq
 
     @staticmethod
@@ -77,15 +80,15 @@ class Screw:
 
     @staticmethod
     def coadjoint(v: Float[Array, "n k"], p: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """``ad*_v p``, the rate of a momentum that does not change in space."""
+        """``ad*_v p``, the rate of a momentum that is constant in space."""
         return jnp.zeros_like(p)
 
     @staticmethod
     def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 1"]:
         """Uniform within the limits, ±π (rad or m) where there are none or they are inverted.
 
-        One limit alone is respected: the range is then at least π wide. A limit of 1e6 or more
-        is none.
+        If there is one limit, the range is at least π wide on its other side. A limit of 1e6 or
+        more counts as no limit.
         """
         inverted = lower > upper
         has_low, has_high = (lower > -_FAR) & ~inverted, (upper < _FAR) & ~inverted
@@ -115,7 +118,7 @@ class Translation:
 
     plus, minus, rate, velocity = Screw.plus, Screw.minus, Screw.rate, Screw.velocity
     chart_rate, chart_velocity = Screw.chart_rate, Screw.chart_velocity
-    coadjoint = Screw.coadjoint
+    coadjoint, displacement = Screw.coadjoint, Screw.displacement
 
     @staticmethod
     def random(key: Array, lower: Array, upper: Array) -> Float[Array, "n 3"]:
@@ -152,6 +155,8 @@ class Spherical:
         q0, q1 = so3.quat_normalize(q0), so3.quat_normalize(q1)
         return so3.quat_log(so3.quat_multiply(so3.quat_conjugate(q0), q1))
 
+    displacement = minus
+
     @staticmethod
     def rate(q: Float[Array, "n 4"], v: Float[Array, "n 3"]) -> Float[Array, "n 4"]:
         """``q̇ = ½ q ⊗ (0, ω)``."""
@@ -159,7 +164,7 @@ class Spherical:
 
     @staticmethod
     def velocity(q: Float[Array, "n 4"], dq: Float[Array, "n 4"]) -> Float[Array, "n 3"]:
-        """``ω = 2 Im(q* ⊗ q̇) / |q|²``; a change of the length of q is no motion."""
+        """``ω = 2 Im(q* ⊗ q̇) / |q|²``; a change of the length of q does not count."""
         w = so3.quat_multiply(so3.quat_conjugate(q), dq)[:, 1:]
         return 2 * w / so3.dot(q, q)[:, None]
 
@@ -216,6 +221,13 @@ class Free:
         R0 = so3.quat_to_matrix(so3.quat_normalize(q0[:, 3:]))
         step = so3.rotate_inverse(R0, q1[:, :3] - q0[:, :3])
         return jnp.concatenate([w, so3.rotate(so3.left_jacobian_inverse(w), step)], axis=-1)
+
+    @staticmethod
+    def displacement(q0: Float[Array, "n 7"], q1: Float[Array, "n 7"]) -> Float[Array, "n 6"]:
+        """``(log(R0ᵀ R1), R1ᵀ (p1 − p0))``."""
+        R1 = so3.quat_to_matrix(so3.quat_normalize(q1[:, 3:]))
+        p = so3.rotate_inverse(R1, q1[:, :3] - q0[:, :3])
+        return jnp.concatenate([Spherical.minus(q0[:, 3:], q1[:, 3:]), p], axis=-1)
 
     @staticmethod
     def rate(q: Float[Array, "n 7"], v: Float[Array, "n 6"]) -> Float[Array, "n 7"]:

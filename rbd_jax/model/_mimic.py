@@ -8,13 +8,13 @@ from jaxtyping import Array, Float
 
 from ._model import Model
 from ._spec import RobotDescriptionError
-from ._topology import NQ, NV, Topology
+from .topology import NQ, NV, Topology
 
 _EXACT = jax.lax.Precision.HIGHEST
 
 
 class MimicMap(eqx.Module):
-    """``q = G_q q_r + c`` and ``v = G v_r``: a robot moved by its independent joints alone.
+    """``q = G_q q_r + c`` and ``v = G v_r``: a robot whose independent joints move all others.
 
     ``q_r``, ``v_r`` and ``tau_r`` hold the joints that mimic no other, in the model's order.
     Reduced dynamics follow by projection: ``rnea_r = Gᵀ rnea(G_q q_r + c, G v_r, G a_r)`` and
@@ -24,7 +24,7 @@ class MimicMap(eqx.Module):
     G: Float[Array, "nv nv_r"]
     """Velocity (and acceleration) of every joint from the independent ones."""
     G_q: Float[Array, "nq nq_r"]
-    """Configuration of every joint from the independent ones; differs from G by quaternions."""
+    """Configuration of every joint from the independent ones; it differs from G for quaternions."""
     c: Float[Array, " nq"]
     """Offsets (rad or m); zero for independent joints."""
     joint_names: tuple[str, ...] = eqx.field(static=True)
@@ -60,11 +60,15 @@ def mimic_map(model: Model) -> MimicMap:
     """
     topo = model.topology
     rules = {joint: (target, m, c) for joint, target, m, c in topo.mimics}
-    free = [i for i, name in enumerate(topo.joint_names) if name not in rules]
-    column_q = dict(zip(free, np.cumsum([0] + [NQ[topo.kinds[i]] for i in free]), strict=False))
-    column_v = dict(zip(free, np.cumsum([0] + [NV[topo.kinds[i]] for i in free]), strict=False))
-    G_q = np.zeros((topo.nq, sum(NQ[topo.kinds[i]] for i in free)))
-    G = np.zeros((topo.nv, sum(NV[topo.kinds[i]] for i in free)))
+    independent = [i for i, name in enumerate(topo.joint_names) if name not in rules]
+    column_q = dict(
+        zip(independent, np.cumsum([0] + [NQ[topo.kinds[i]] for i in independent]), strict=False)
+    )
+    column_v = dict(
+        zip(independent, np.cumsum([0] + [NV[topo.kinds[i]] for i in independent]), strict=False)
+    )
+    G_q = np.zeros((topo.nq, sum(NQ[topo.kinds[i]] for i in independent)))
+    G = np.zeros((topo.nv, sum(NV[topo.kinds[i]] for i in independent)))
     offset = np.zeros(topo.nq)
     resolved = {joint: _resolve(topo, rules, joint) for joint in rules}
     for i in range(topo.nb):
@@ -76,32 +80,32 @@ def mimic_map(model: Model) -> MimicMap:
             for k in range(starts[i + 1] - starts[i]):
                 matrix[starts[i] + k, column[source] + k] = scale
         offset[topo.q_starts[i]] = shift
-    names = tuple(topo.joint_names[i] for i in free)
+    names = tuple(topo.joint_names[i] for i in independent)
     arrays = [jnp.asarray(x, dtype=model.dtype) for x in (G, G_q, offset)]
     return MimicMap(*arrays, joint_names=names)
 
 
 def _resolve(topo: Topology, rules: dict, joint: str) -> tuple[int, float, float]:
     """Follow the targets of ``joint`` to an independent one: its number, multiplier, offset."""
-    seen, scale, shift = [joint], 1.0, 0.0
-    while seen[-1] in rules:
-        target, multiplier, offset = rules[seen[-1]]
+    chain, scale, shift = [joint], 1.0, 0.0
+    while chain[-1] in rules:
+        target, multiplier, offset = rules[chain[-1]]
         shift += scale * offset
         scale *= multiplier
-        if target in seen:
-            chain = " -> ".join([*seen, target])
-            raise _error(topo, f"joint {joint!r} mimics itself: {chain}; break the cycle")
-        seen.append(target)
-    for name in seen:
+        if target in chain:
+            circle = " -> ".join([*chain, target])
+            raise _error(topo, f"joint {joint!r} mimics itself: {circle}; break the cycle")
+        chain.append(target)
+    for name in chain:
         if name not in topo.joint_names or NQ[topo.kinds[topo.joint_names.index(name)]] != 1:
-            text = f"joint {joint!r} cannot mimic {seen[-1]!r}: "
+            text = f"joint {joint!r} cannot mimic {chain[-1]!r}: "
             composite = name in [x for x, _, _ in topo.composites]
             if composite or name in topo.joint_names:
                 text += f"joint {name!r} does not have exactly one degree of freedom"
             else:
                 text += f"{name!r} is no moving joint of this robot"
             raise _error(topo, f"{text}; correct or remove the <mimic>")
-    return topo.joint_names.index(seen[-1]), scale, shift
+    return topo.joint_names.index(chain[-1]), scale, shift
 
 
 def _error(topo: Topology, text: str) -> RobotDescriptionError:

@@ -1,6 +1,6 @@
-"""What a robot is before it becomes arrays: links and joints by name, host side, float64 NumPy.
+"""A robot before it becomes arrays: links and joints by name, float64 NumPy on the host.
 
-Readers (URDF) and the built-in samples produce a :class:`RobotSpec`; :func:`rbd_jax.build_model`
+Readers of files and the built-in samples make a :class:`RobotSpec`. :func:`rbd_jax.build_model`
 turns it into a :class:`rbd_jax.Model`. Nothing here knows JAX.
 """
 
@@ -14,11 +14,11 @@ KINDS = (*ELEMENTARY, *COMPOSITE, "continuous", "fixed")
 
 
 class RobotDescriptionError(ValueError):
-    """A robot description that cannot be turned into a model; says what, where and what to do."""
+    """A robot description that cannot become a model; says what is wrong, where, what to do."""
 
 
 class RobotDescriptionWarning(UserWarning):
-    """A robot description that was read, but holds something its author should look at."""
+    """A robot description that was read but holds something that its author should look at."""
 
 
 def _zeros3() -> np.ndarray:
@@ -35,7 +35,7 @@ def _x_axis() -> np.ndarray:
 
 @dataclass(frozen=True)
 class LinkSpec:
-    """A link: mass (kg), centre of mass (m, link frame), inertia about it (kg m², link axes)."""
+    """A link: mass (kg), center of mass (m, link frame), inertia about it (kg m², link axes)."""
 
     name: str
     mass: float = 0.0
@@ -59,7 +59,8 @@ class JointSpec:
     ``(R, p)`` is the joint frame in the parent link's frame at ``q = 0`` (p in m). ``axis`` is in
     the joint frame and is the normal of a planar joint, the first axis of a universal one, whose
     second is ``axis2``. ``pitch`` is in m/rad and matters for helical joints only. Limits are in
-    rad or m, rad/s or m/s, N m or N; ``None`` means that there is none.
+    rad or m, rad/s or m/s, N m or N; ``None`` means that there is none. ``rest`` is where the
+    joint's spring is at rest, as many numbers as the joint has in q; ``None`` is the neutral place.
     """
 
     name: str
@@ -78,6 +79,8 @@ class JointSpec:
     damping: float = 0.0
     friction: float = 0.0
     armature: float = 0.0
+    stiffness: float = 0.0
+    rest: tuple[float, ...] | None = None
     mimic: MimicSpec | None = None
 
 

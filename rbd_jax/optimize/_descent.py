@@ -6,7 +6,7 @@ search and regularization, so the loop is written here.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -125,6 +125,17 @@ def descend(
     mu = jnp.asarray(o.regularization, dtype)
     start = _State(point, carried, mu, no, zero, ~finite, first, History(*[empty] * 4))
     return jax.lax.while_loop(lambda s: ~s.done, body, start)
+
+
+def step_lengths(dtype) -> Float[Array, " L"]:
+    """The step lengths of the line search."""
+    return 0.5 ** jnp.arange(LENGTHS).astype(dtype)
+
+
+def lowest(merits: Float[Array, " L"], candidates: Any) -> tuple[Array, Any]:
+    """Index of the lowest finite merit, and the candidate with this index."""
+    i = jnp.argmin(jnp.where(jnp.isfinite(merits), merits, jnp.inf))
+    return i, jax.tree.map(lambda x: x[i], candidates)
 
 
 def line_search(

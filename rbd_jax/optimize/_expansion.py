@@ -151,8 +151,8 @@ def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, 
     """``λᵀ`` times the second derivatives of every step: Hessians (T, n+m, n+m) in (x, u).
 
     For semi-implicit Euler they are computed in closed form from
-    :func:`rbd_jax.forward_dynamics_hessian`, for other integrators by forward over reverse mode
-    through the step.
+    :func:`rbd_jax.derivatives.forward_dynamics_hessian`, for other integrators by forward over
+    reverse mode through the step.
     """
     model, nv = problem.model, problem.model.nv
 

@@ -52,8 +52,8 @@ def ilqr(
     Raises:
         ValueError: for a wrong shape or dtype, or ``max_steps`` below 1.
 
-    Cost of a step: T times :func:`rbd_jax.step_derivatives` plus O(T (n + m)³). The expansions of
-    all stages are computed in parallel.
+    Cost of a step: T times :func:`rbd_jax.simulate.step_derivatives` plus O(T (n + m)³). The
+    expansions of all stages are computed in parallel.
     """
     o = options(problem.model.dtype, max_steps, tol, regularization, progress)
     return _solve("ilqr", problem, q0, v0, u, o, False, throw)
@@ -77,9 +77,9 @@ def ddp(
     quadratically.
 
     Source: as :func:`ilqr`. The second derivatives come from
-    :func:`rbd_jax.forward_dynamics_hessian`. Departure: they are weighted by the costates of the
-    trajectory, which gives the exact Newton step of single shooting (Pantoja 1988), and not by the
-    slope of the value function. So all of them are evaluated in parallel.
+    :func:`rbd_jax.derivatives.forward_dynamics_hessian`. Departure: they are weighted by the
+    costates of the trajectory, which gives the exact Newton step of single shooting (Pantoja 1988),
+    and not by the slope of the value function. So all of them are evaluated in parallel.
     """
     o = options(problem.model.dtype, max_steps, tol, regularization, progress)
     return _solve("ddp", problem, q0, v0, u, o, True, throw)

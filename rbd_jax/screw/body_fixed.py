@@ -1,16 +1,17 @@
 """Body-fixed twists: recursions in body frames. Source: Müller §2.1, §3.2, §4.1.
 
-Letters: T = (R, p) pose of body i in its parent, X joint screw, Xv = X q̇ (and Xa, Xj: with q̈, q⃛)
-joint twist, V twist, W wrench through the joint; all of body i in frame i.
+Letters: T = (R, p) is the pose of body i in its parent, X the joint screw, Xv = X q̇ the joint
+twist (Xa and Xj are X q̈ and X q⃛), V the twist and W the wrench through the joint. All belong to
+body i and are in frame i.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.gravity import base_acceleration
-from ..algorithms.tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial.motion import cross_twist, to_child, wrench_to_parent
 from ..spatial.se3 import Pose
 from .newton_euler import body_fixed_wrench
@@ -23,7 +24,7 @@ def _motion(
     rates: tuple[Float[Array, " nv"], ...],
     base: Float[Array, "6"] | None,
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """As :func:`motion`; ``base`` is the acceleration of the world."""
+    """The same as :func:`motion`, with the acceleration ``base`` of the world."""
     joint = tuple(sum_dofs(model.topology, X * x[:, None]) for x in rates)
 
     def step(parent, x):
@@ -47,9 +48,9 @@ def _motion(
 def motion(
     model: Model, q: Float[Array, " nq"], rates: tuple[Float[Array, " nv"], ...]
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛).
+    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛). Cost: O(n).
 
-    Source: Müller (66b), (65c), and the rate of the latter. Cost: O(n).
+    Source: Müller (66b), (65c), and the time derivative of the latter.
     """
     return _motion(model, joint_placements(model, q), motion_subspace(model), rates, None)
 
@@ -64,9 +65,12 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques of a motion by the recursion in body-fixed twists (N m, N).
 
-    Source: Müller (66)–(67), with ``ad_V`` for the misprinted ``ad_V̇`` in (67a), applied wrenches
-    deducted as in (77), sums over all children, and V̇₀ = (0, −g). Arguments, armature and damping
-    as :func:`rbd_jax.rnea`. Cost: O(n).
+    Arguments, armature and damping are those of :func:`rbd_jax.rnea`. Derivatives are those of
+    autodiff.
+    Cost: O(n).
+
+    Source: Müller (66)–(67), with ``ad_V`` for the misprinted ``ad_V̇`` in (67a). Applied wrenches
+    are subtracted as in (77), sums run over all children, and V̇₀ = (0, −g).
     """
     topology, X = model.topology, motion_subspace(model)
     T = joint_placements(model, q)
@@ -81,5 +85,5 @@ def inverse_dynamics(
         return wrench_to_parent(T, W), W
 
     W = leaf_to_root(topology.tree, backward, (T, W), jnp.zeros((6,), X.dtype))
-    Q = jnp.sum(X * of_bodies(topology, W), axis=-1)
+    Q = jnp.sum(X * per_dof(topology, W), axis=-1)
     return Q + model.armature * a + model.damping * v

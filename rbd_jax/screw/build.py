@@ -1,9 +1,9 @@
 """Models from screws alone: product-of-exponentials modelling. Source: Müller App. A, §4.4.
 
-Host side, float64 NumPy; :func:`rbd_jax.build_model` makes the arrays. A joint is given by its
-screw coordinates, ``(6,)``, or by the rows that span its motions: three of them for a spherical or
-translation joint, six for a free one. Poses are homogeneous matrices (4, 4), inertias the 6×6
-matrices of (40) in the body-fixed reference frame (BFR) of the body.
+This runs on the host in float64 NumPy, and :func:`rbd_jax.build_model` makes the arrays. A joint is
+given by its screw coordinates, ``(6,)``, or by the rows that span its motions: three rows for a
+spherical or translation joint, six for a free one. Poses are homogeneous matrices (4, 4). Inertias
+are the 6×6 matrices of (40) in the body-fixed reference frame (BFR) of the body.
 """
 
 from collections.abc import Sequence
@@ -11,37 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from ..io._build import build_model
+from ..io import build_model
 from ..model import JointSpec, LinkSpec, Model, RobotDescriptionError, RobotSpec
+from ..spatial.host import adjoint, hat, inverse, pose
 
-_TOLERANCE = 1e-6  # lists in float32 pass
-_ROUNDINGS = 4  # random axes in float32 and float64, up to 100 m away, need 0.4 of it at most
+_TOLERANCE = 1e-6  # It accepts numbers that were rounded to float32.
+# Random axes in float32 and float64, up to 100 m away, need at most 0.4 of this.
+_ROUNDINGS = 4
 Rows = Sequence[Any] | np.ndarray
 
 
-def adjoint(C: np.ndarray) -> np.ndarray:
-    """``Ad_C`` of a homogeneous matrix, for rows of screws: ``X @ adjoint(C).T``. (95)."""
-    R, r = C[:3, :3], C[:3, 3]
-    return np.block([[R, np.zeros((3, 3))], [_hat(r) @ R, R]])
-
-
-def _hat(r: np.ndarray) -> np.ndarray:
-    x, y, z = r
-    return np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=float)
-
-
-def _pose(R: np.ndarray, p: np.ndarray) -> np.ndarray:
-    C = np.eye(4)
-    C[:3, :3], C[:3, 3] = R, p
-    return C
-
-
 def _matrices(name: str, C: Any, n: int, size: int = 4) -> np.ndarray:
-    """``n`` square matrices as an array, poses checked to be rigid motions if of size 4."""
+    """``n`` square matrices as an array. Matrices of size 4 are checked to be rigid motions."""
     C = np.asarray(C, dtype=float)
     if C.shape != (n, size, size) or not np.isfinite(C).all():
         raise ValueError(
-            f"{name}: needs {n} finite matrices {size} × {size}, one a body, got shape {C.shape}"
+            f"{name} must be {n} finite matrices {size} × {size}, one for each body; "
+            f"got shape {C.shape}"
         )
     if size == 4:
         R = C[:, :3, :3]
@@ -50,10 +36,12 @@ def _matrices(name: str, C: Any, n: int, size: int = 4) -> np.ndarray:
         far |= np.linalg.det(R) < 0
         if far.any():
             raise RobotDescriptionError(
-                f"{name}: number {int(np.argmax(far))} is no rigid motion; it needs a rotation "
-                "matrix with det +1, a position, and the last row 0 0 0 1"
+                f"{name}: matrix {int(np.argmax(far))} is not a rigid motion; it must have a "
+                "rotation matrix with determinant +1, a position, and the last row 0 0 0 1"
             )
-        for _ in range(2):  # to float64's precision, so that screws keep their pitch
+        for _ in range(
+            2
+        ):  # Make R orthogonal to float64 precision, so that screws keep their pitch.
             R = 1.5 * R - 0.5 * R @ np.swapaxes(R, 1, 2) @ R
         C = C.copy()
         C[:, :3, :3] = R
@@ -61,26 +49,23 @@ def _matrices(name: str, C: Any, n: int, size: int = 4) -> np.ndarray:
 
 
 def _parents(n: int, parents: Sequence[int] | None) -> list[int]:
-    """The parents, a chain by default; each before its children."""
+    """The parents; a chain if None. ValueError or RobotDescriptionError if they are wrong."""
     up = list(range(-1, n - 1)) if parents is None else [int(p) for p in parents]
     if len(up) != n:
-        raise ValueError(f"parents has {len(up)} entries for {n} screws; one of each a body")
+        raise ValueError(f"parents has {len(up)} entries, but there are screws of {n} joints")
     if any(not -1 <= p < i for i, p in enumerate(up)):
-        raise RobotDescriptionError(f"parents {up} must come before their children")
+        raise RobotDescriptionError(f"parents {up}: every parent must come before its children")
     return up
-
-
-def _inverse(C: np.ndarray) -> np.ndarray:
-    return _pose(C[:3, :3].T, -C[:3, :3].T @ C[:3, 3])
 
 
 def _screws(X: Rows, poses: np.ndarray | None = None) -> tuple[list[np.ndarray], float]:
     """The screws of each joint in float64, and the pitch that rounding alone can give (m/rad).
 
-    A pitch is a product of ω with v, so its rounding is the relative precision of the numbers
-    times the distance from the origin: of the farthest axis, and of the bodies if ``poses`` say
-    it. The precision is that of the dtypes; that of numbers which were rounded before (a float32
-    array made a list, a file of seven digits) shows in lengths of axes that are not 1.
+    A pitch is a product of ω and v. So its rounding error is the relative precision of the numbers
+    times the distance from the origin, which is that of the farthest axis plus that of the farthest
+    body, if ``poses`` are given. The precision follows from the dtypes. Numbers may have been
+    rounded before, for example in a file with seven digits. This shows in axes whose length is not
+    exactly 1.
     """
     given = [np.asarray(x) for x in X]
     rows = [np.atleast_2d(x.astype(float)) for x in given]
@@ -101,10 +86,10 @@ def _joint_of_screws(
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Kind, axis and pitch of the joint that a set of screws spans, and its frame in the BFR.
 
-    ``rounding`` (m/rad) is the pitch that rounded numbers give to a joint without one.
+    ``rounding`` (m/rad) is the pitch that rounding can give to a joint without pitch.
     """
     w, v = X[:, :3], X[:, 3:]
-    centre = 0.5 * np.cross(w, v).sum(axis=0)  # of three orthonormal w with v = r × w
+    center = 0.5 * np.cross(w, v).sum(axis=0)  # The point r of three orthonormal w with v = r × w.
 
     def fail(text: str):
         raise RobotDescriptionError(f"screw of {name!r}: {text}")
@@ -114,43 +99,43 @@ def _joint_of_screws(
         turning, sliding = np.linalg.norm(w), np.linalg.norm(v)
         if turning < _TOLERANCE:
             if abs(sliding - 1) > _TOLERANCE:
-                fail(f"a translation needs |v| = 1, got {sliding:.9g}; rescale it")
+                fail(f"a translation must have |v| = 1, got {sliding:.9g}; rescale it")
             return {"kind": "prismatic", "axis": v / sliding}, np.eye(4)
         if abs(turning - 1) > _TOLERANCE:
-            fail(f"a rotation needs |ω| = 1, got {turning:.9g}; rescale it")
+            fail(f"a rotation must have |ω| = 1, got {turning:.9g}; rescale it")
         w, v = w / turning, v / turning
         pitch = float(w @ v)
         kind = "revolute" if abs(pitch) < rounding else "helical"
-        return {"kind": kind, "axis": w, "pitch": pitch}, _pose(np.eye(3), np.cross(w, v))
+        return {"kind": kind, "axis": w, "pitch": pitch}, pose(np.eye(3), np.cross(w, v))
     if len(X) == 3 and np.abs(w).max() < _TOLERANCE:
-        kind, D = "translation", _pose(v.T, np.zeros(3))
+        kind, D = "translation", pose(v.T, np.zeros(3))
     elif len(X) == 3:
-        kind, D = "spherical", _pose(w.T, centre)
+        kind, D = "spherical", pose(w.T, center)
     elif len(X) == 6:
-        kind, D = "free", _pose(w[:3].T, 0.5 * np.cross(w[:3], v[:3]).sum(axis=0))
+        kind, D = "free", pose(w[:3].T, 0.5 * np.cross(w[:3], v[:3]).sum(axis=0))
     else:
-        fail(f"needs 1, 3 or 6 rows, got {len(X)}; give other joints as chains of these")
+        fail(f"it must have 1, 3 or 6 rows, got {len(X)}; model other joints as chains of these")
     R, S = D[:3, :3], {"translation": np.eye(6)[3:], "spherical": np.eye(6)[:3]}
     rotation = np.abs(R.T @ R - np.eye(3)).max() < _TOLERANCE and np.linalg.det(R) > 0
     allowed = max(_TOLERANCE, rounding)
     if not rotation or np.abs(X - S.get(kind, np.eye(6)) @ adjoint(D).T).max() > allowed:
-        fail(f"its {len(X)} rows are not those of a {kind} joint: unit screws along the axes of "
+        fail(f"its {len(X)} rows are not a {kind} joint, which has unit screws along the axes of "
              "one right-handed frame, rotations first")  # fmt: skip
     return {"kind": kind}, D
 
 
 def _link(name: str, M: np.ndarray) -> LinkSpec:
-    """Mass, centre of mass and inertia about it, of a 6×6 inertia matrix. Source: (39)–(40)."""
+    """Mass, center of mass and inertia about it from a 6×6 inertia matrix. Source: (39)–(40)."""
     m = float(M[5, 5])
     md = np.array([M[2, 4], M[0, 5], M[1, 3]])
     d = md / m if m else md
     Theta = 0.5 * (M[:3, :3] + M[:3, :3].T)
-    shape = np.block([[Theta, m * _hat(d)], [-m * _hat(d), m * np.eye(3)]])
+    shape = np.block([[Theta, m * hat(d)], [-m * hat(d), m * np.eye(3)]])
     if np.abs(M - shape).max() > _TOLERANCE * (1 + np.abs(M).max()):
         raise RobotDescriptionError(
-            f"inertia of {name!r} is not of the form [[Θ, m d×], [−m d×, m 1]] of Müller (40)"
+            f"inertia of {name!r} does not have the form [[Θ, m d×], [−m d×, m 1]] of Müller (40)"
         )
-    return LinkSpec(name, m, d, Theta + m * _hat(d) @ _hat(d))
+    return LinkSpec(name, m, d, Theta + m * hat(d) @ hat(d))
 
 
 def from_body_screws(
@@ -165,26 +150,29 @@ def from_body_screws(
 ) -> Model:
     """A model from body-fixed joint screws: ``C_i = C_λ B_i exp(X_i q_i)``.
 
-    Source: Müller (91), (92). Bodies and joints are named ``body1`` … and ``joint1`` …; the BFR of
-    body i is the frame ``link{i}`` of the model, whose own body frame lies on the joint's axis.
-    A screw is a revolute joint if its pitch is no more than the rounding of its numbers, for
-    their dtype and the distance of the axes from the origin; with more pitch it is helical.
+    Bodies and joints are named ``body1`` … and ``joint1`` …. The BFR of body i is the frame
+    ``link{i}`` of the model. The model's own body frame lies on the joint's axis. A screw becomes a
+    revolute joint if its pitch is not greater than the rounding error of its numbers, given their
+    dtype and the distance of the axes from the origin. With more pitch it becomes helical. The
+    result is not differentiated by the screws.
+
+    Source: Müller (91), (92).
 
     Args:
         X: screw(s) of each joint in the BFR of its body (rad, m).
         B: (n, 4, 4) pose of each BFR in the parent's BFR at q = 0 (m).
         inertia: (n, 6, 6) inertia of each body in its BFR, angular part first.
-        parents: the body that each body hangs on, −1 for the world; a chain if None. Parents
-            come first; the model numbers bodies depth first, whatever the order here.
-        name: of the robot.
+        parents: the parent of each body, −1 for the world; a chain if None. Parents come before
+            their children. The model numbers bodies depth first, whatever the order here.
+        name: name of the robot.
         tool: (4, 4) pose of a frame named ``tool`` in the last BFR (m), if any.
-        joint_data: for each joint what :class:`rbd_jax.JointSpec` takes besides (limits, damping,
+        joint_data: for each joint other fields of :class:`rbd_jax.JointSpec` (limits, damping,
             friction, armature).
-        options: ``dtype`` and ``gravity`` of :func:`rbd_jax.build_model`.
+        options: options ``dtype`` and ``gravity`` of :func:`rbd_jax.build_model`.
 
     Raises:
-        RobotDescriptionError: for screws that are not those of a known joint, an inertia that is
-            not a rigid body's, or parents that do not come first.
+        RobotDescriptionError: for screws that belong to no known joint, an inertia that no rigid
+            body has, or parents that come after their children.
         ValueError: if the numbers of joints, poses and inertias differ.
     """
     rows, rounding = _screws(X)
@@ -202,7 +190,7 @@ def _from_rows(
     joint_data: Sequence[dict[str, Any]] | None = None,
     **options: Any,
 ) -> Model:
-    """As :func:`from_body_screws`, of what :func:`_screws` gives."""
+    """The same as :func:`from_body_screws`, from the results of :func:`_screws`."""
     n = len(screws)
     up = _parents(n, parents)
     B = _matrices("B", B, n)
@@ -216,7 +204,7 @@ def _from_rows(
         parent = "base" if p < 0 else f"body{p + 1}"
         link = _link(f"link{i + 1}", inertia[i])
         links += [LinkSpec(f"body{i + 1}"), link]
-        frames.append(_inverse(D))  # the BFR seen from the joint's axis
+        frames.append(inverse(D))  # the BFR in the body frame on the joint's axis
         extra: dict[str, Any] = joint_data[i] if joint_data else {}
         joints += [
             JointSpec(f"joint{i + 1}", parent=parent, child=f"body{i + 1}", R=place[:3, :3],
@@ -247,19 +235,19 @@ def from_spatial_screws(
     Args:
         Y: screw(s) of each joint in the world frame at q = 0 (rad, m).
         inertia: (n, 6, 6) inertia of each body in its BFR.
-        A: (n, 4, 4) home poses ``C_i(0)`` of the BFRs (m). None: all BFRs coincide with the world
-            frame at q = 0, so that no body frames need be given at all (§4.4); the inertias are
-            then those of the assembled robot in the world frame, and ``X_i = Y_i``.
+        A: (n, 4, 4) home poses ``C_i(0)`` of the BFRs (m). If None, all BFRs coincide with the
+            world frame at q = 0, so that no body frames are needed at all (§4.4). The inertias are
+            then in the world frame at q = 0, and ``X_i = Y_i``.
         parents: see :func:`from_body_screws`.
-        options: those of :func:`from_body_screws`.
+        options: options of :func:`from_body_screws`.
 
     Raises:
-        RobotDescriptionError, ValueError: as :func:`from_body_screws`.
+        RobotDescriptionError, ValueError: in the same cases as :func:`from_body_screws`.
     """
     n = len(Y)
     home = _matrices("A", np.tile(np.eye(4), (n, 1, 1)) if A is None else A, n)
     up = _parents(n, parents)
-    back = [_inverse(a) for a in home]
+    back = [inverse(a) for a in home]
     rows, rounding = _screws(Y, home)
     X = [y @ adjoint(b).T for y, b in zip(rows, back, strict=True)]
     B = [a if p < 0 else back[p] @ a for a, p in zip(home, up, strict=True)]
@@ -284,14 +272,14 @@ def from_joint_screws(
         S_child: (n, 4, 4) joint frame in the BFR of the body (m).
         inertia: (n, 6, 6) inertia of each body in its BFR.
         parents: see :func:`from_body_screws`.
-        options: those of :func:`from_body_screws`.
+        options: options of :func:`from_body_screws`.
 
     Raises:
-        RobotDescriptionError, ValueError: as :func:`from_body_screws`.
+        RobotDescriptionError, ValueError: in the same cases as :func:`from_body_screws`.
     """
     n = len(Z)
     above, below = _matrices("S_parent", S_parent, n), _matrices("S_child", S_child, n)
     rows, rounding = _screws(Z, below)
     X = [z @ adjoint(s).T for z, s in zip(rows, below, strict=True)]
-    B = [s @ _inverse(c) for s, c in zip(above, below, strict=True)]
+    B = [s @ inverse(c) for s, c in zip(above, below, strict=True)]
     return _from_rows(X, rounding, B, inertia, parents, **options)

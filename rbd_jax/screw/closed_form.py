@@ -1,16 +1,17 @@
 """The equations of motion in closed form, from the Jacobians of the bodies. Source: Müller §5.
 
-Letters: J_i Jacobian, V_i twist, M_i inertia of body i, all body-fixed; J^s, Π spatial. Cost of
-all: O(n²) memory and more time than the recursions; they are for study and as oracles.
+Letters: J_i is the Jacobian, V_i the twist and M_i the inertia of body i, all body-fixed. J^s and
+the momenta Π are spatial. These functions need O(n²) memory and more time than the recursions. They
+are for study and serve as test oracles. Their derivatives are those of autodiff.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.kinematics import forward_kinematics
-from ..algorithms.tree import of_bodies, subtree_sum
+from ..algorithms.tree import per_dof, subtree_sum
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, wrench_to_parent
 from . import spatial
@@ -22,7 +23,7 @@ Columns = Float[Array, "nb 6 nv"]
 
 
 def momenta_of(model: Model, J: Columns) -> Columns:
-    """``M_i J_i`` for all bodies: inertias times the columns of a Jacobian."""
+    """``M_i J_i`` for all bodies: the inertias times the columns of a Jacobian."""
     columns = so3.transpose(J)
     return so3.transpose(inertia.apply(model.inertia[:, None], columns))
 
@@ -32,12 +33,12 @@ def _times(J: Columns, x: Float[Array, " nv"]) -> Float[Array, "nb 6"]:
 
 
 def project(J: Columns, W: Float[Array, "nb 6 *n"]) -> Float[Array, "nv *n"]:
-    """``Jᵀ W = Σ_i J_iᵀ W_i``: wrenches, or columns of them, on the directions of motion."""
+    """``Jᵀ W = Σ_i J_iᵀ W_i``: wrenches, or columns of wrenches, as joint torques."""
     return jnp.einsum("bcj,bc...->j...", J, W, precision="highest")
 
 
 def _gravity_wrench(model: Model, R: Float[Array, "nb 3 3"]) -> Float[Array, "nb 6"]:
-    """Gravity on each body, in its frame."""
+    """The wrench of gravity on each body, in its frame."""
     g = so3.rotate_inverse(R, model.gravity[None])
     return inertia.apply(model.inertia, jnp.concatenate([jnp.zeros_like(g), g], axis=-1))
 
@@ -50,10 +51,12 @@ def euler_jourdain_torque(
     a: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Joint torques by projection: ``Jᵀ (M V̇ − ad_Vᵀ M V − W)``, the equations of Kane (N m, N).
+    """Joint torques by projection: ``Jᵀ (M V̇ − ad_Vᵀ M V − W)``, Kane's equations (N m, N).
 
-    Source: Müller (78), with V̇ from (10), and gravity among the applied wrenches W. Arguments,
-    armature and damping as :func:`rbd_jax.rnea`.
+    The applied wrenches W include gravity. Arguments, armature and damping are those of
+    :func:`rbd_jax.rnea`.
+
+    Source: Müller (78), with V̇ from (10).
     """
     J = jacobians(model, q)
     dJ = system_jacobian_rate(model, q, v).reshape(J.shape)
@@ -78,8 +81,10 @@ def lagrange_coriolis_matrix(
 ) -> Float[Array, "nv nv"]:
     """``C = −Jᵀ (M A a + bᵀ M) J``, with C v the Coriolis torques.
 
-    Source: Müller (84), with J̇ of (8) for ``−A a J``. This C is passive, ``vᵀ(Ṁ − 2C)v = 0``, but
-    ``Ṁ − 2C`` is not antisymmetric; :func:`rbd_jax.coriolis_matrix` is the one that makes it so.
+    This C is passive, ``vᵀ(Ṁ − 2C)v = 0``, but ``Ṁ − 2C`` is not antisymmetric. It is antisymmetric
+    with :func:`rbd_jax.coriolis_matrix`.
+
+    Source: Müller (84), with J̇ of (8) for ``−A a J``.
     """
     J = jacobians(model, q)
     V = twists(model, q, v)
@@ -107,7 +112,7 @@ def spatial_momenta(
 def spatial_momentum_rates(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]
 ) -> Float[Array, "nb 6"]:
-    """``Π̇_i``, the wrenches that the motion of the bodies takes, about the world's origin (N m, N).
+    """``Π̇_i``, the total wrenches on the bodies, about the world's origin (N m, N).
 
     Source: Müller (36), (38).
     """
@@ -123,9 +128,11 @@ def torque_of_momentum_rates(
     dPi: Float[Array, "nb 6"],
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Joint torques ``(Jˢ)ᵀ (Π̇ − W)`` of given rates of momentum, gravity included (N m, N).
+    """Joint torques ``(Jˢ)ᵀ (Π̇ − W)`` of given rates of momentum (N m, N).
 
-    Source: Müller (79), first line. Torques of rotor inertia and damping are not among them.
+    W includes gravity. The torques of rotor inertia and damping are not included.
+
+    Source: Müller (79), first line.
 
     Args:
         model: the robot.
@@ -138,7 +145,7 @@ def torque_of_momentum_rates(
     if f_ext is not None:
         W = W + f_ext
     below = subtree_sum(model.topology.tree, dPi - wrench_to_parent(C, W))
-    return jnp.sum(spatial.joint_screws(model, C) * of_bodies(model.topology, below), axis=-1)
+    return jnp.sum(spatial.joint_screws(model, C) * per_dof(model.topology, below), axis=-1)
 
 
 @checked
@@ -147,8 +154,10 @@ def velocity_of_momenta(
 ) -> Float[Array, " nv"]:
     """The joint velocity at which the bodies have the spatial momenta Π (rad/s, m/s).
 
-    Source: Müller (79), second line, projected: ``(Σ Jᵀ M J) q̇ = Σ (J_iˢ)ᵀ Π_i``, which asks no
-    inverse of the inertia of a massless body. Cost: O(n³).
+    Cost: O(n³).
+
+    Source: Müller (79), second line, projected: ``(Σ Jᵀ M J) q̇ = Σ (J_iˢ)ᵀ Π_i``. This form needs
+    no inverse of inertias, so that bodies may be massless.
 
     Args:
         model: the robot.
@@ -158,5 +167,5 @@ def velocity_of_momenta(
     J = jacobians(model, q)
     below = subtree_sum(model.topology.tree, Pi)
     screws = spatial.joint_screws(model, forward_kinematics(model, q))
-    right = jnp.sum(screws * of_bodies(model.topology, below), axis=-1)
+    right = jnp.sum(screws * per_dof(model.topology, below), axis=-1)
     return jnp.linalg.solve(project(J, momenta_of(model, J)), right)

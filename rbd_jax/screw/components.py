@@ -1,16 +1,17 @@
-"""Recursive Newton–Euler in components, frames at the centres of mass. Source: the notes §5–§7.
+"""Recursive Newton–Euler in components, frames at the centers of mass. Source: the notes §5–§7.
 
-Letters: R, p pose of frame i in frame λ (the notes' T_{i,i+1} is its inverse), (z, b) joint screw,
-ω, v twist, dw, dv their rates, n, f wrench through the joint, I rotational inertia about the centre
-of mass; all of body i in its frame at the centre of mass, with the axes of the body frame.
+Letters: (R, p) is the pose of frame i in frame λ (the notes' T_{i,i+1} is its inverse), (z, b) the
+joint screw, (ω, v) the twist, (dw, dv) its rate, (n, f) the wrench through the joint, and I the
+rotational inertia about the center of mass. All belong to body i, in a frame at its center of mass
+with the axes of the body frame.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
-from ..algorithms.tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.so3 import cross, rotate, rotate_inverse
 
@@ -25,11 +26,13 @@ def component_inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques of a motion by the component equations of the notes (N m, N).
 
-    Source: the notes §4 and §7, with the frame indices of ``exp(−[A]θ) M`` and the signs of the
-    first term of §6.2 put right: a child's wrench arrives as ``n + p × f`` in the parent's axes.
-    Sums over all children; several screws a joint. By mass and centre of mass: what a massless body
-    has of first moment is not seen. Arguments, armature and damping as
-    :func:`rbd_jax.rnea`. Cost: O(n).
+    Arguments, armature and damping are those of :func:`rbd_jax.rnea`. Sums run over all children,
+    and joints may have several screws. The equations use mass and center of mass, so they ignore
+    the first moment of a body without mass. Derivatives are those of autodiff. Cost: O(n).
+
+    Source: the notes §4 and §7, with two corrections: the frame indices of ``exp(−[A]θ) M``, and
+    the signs of the first term of §6.2. A child's wrench arrives as ``n + p × f`` in the parent's
+    axes.
     """
     topology, parents = model.topology, model.topology.tree.parent_rows
     m, c, I = (g(model.inertia) for g in (inertia.mass, inertia.com, inertia.inertia_com))
@@ -37,7 +40,7 @@ def component_inverse_dynamics(
     c_up = jnp.concatenate([c, jnp.zeros((1, 3), c.dtype)])[parents]
     p = p + rotate(R, c) - c_up
     S = motion_subspace(model)
-    z, b = S[:, :3], S[:, 3:] + cross(S[:, :3], of_bodies(topology, c))
+    z, b = S[:, :3], S[:, 3:] + cross(S[:, :3], per_dof(topology, c))
     screws = jnp.concatenate([z, b], axis=-1)
     s, ds = (sum_dofs(topology, screws * x[:, None]) for x in (v, a))
 
@@ -67,5 +70,5 @@ def component_inverse_dynamics(
         return (rotate(R, n) + cross(p, f_up), f_up), (n, f)
 
     n, f = leaf_to_root(topology.tree, backward, (R, p, n, f), (zero, zero))
-    tau = so3.dot(of_bodies(topology, n), z) + so3.dot(of_bodies(topology, f), b)
+    tau = so3.dot(per_dof(topology, n), z) + so3.dot(per_dof(topology, f), b)
     return tau + model.armature * a + model.damping * v

@@ -1,10 +1,10 @@
-"""Accelerations and jerks as explicit sums over the joints below a body: the closed forms of §2.
+"""Accelerations and jerks as explicit sums over the joints that move a body: closed forms of §2.
 
-Source: Müller (6), (13), (17), (21), (29), (31). The recursions of the representations' own files
-give the same in O(n); these sums over pairs are O(n²), for study and as an oracle. They run over
-joints, not degrees of freedom, so that joints of several degrees of freedom are covered. Letters:
-v_ij = J_ij q̇_j (and a_ij, j_ij with q̈, q⃛), the twist of joint j in the representation of body i,
-zero unless j ≤ i.
+Source: Müller (6), (13), (17), (21), (29), (31). The recursions in the files of the representations
+give the same numbers in O(n). These sums over pairs are O(n²), and serve for study and as a test
+oracle. They run over joints instead of degrees of freedom, so that joints of several degrees of
+freedom are covered. Letters: v_ij = J_ij q̇_j is the twist of joint j in the representation of body
+i, and a_ij and j_ij are the same with q̈ and q⃛. They are zero unless j ≤ i.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
 from ..algorithms.kinematics import forward_kinematics
 from ..algorithms.tree import ancestor_sum, subtree_sum, sum_dofs
 from ..model import Model
-from ..model._topology import Tree
+from ..model.arguments import checked
+from ..model.topology import Tree
 from ..spatial.motion import cross_twist, shift, to_child
 from . import hybrid, spatial
 from .hybrid import lever, spin
@@ -28,14 +28,14 @@ Pairs = Float[Array, "nb nb 6"]
 
 
 def _along_chain(sums: Callable, tree: Tree, x: Pairs) -> Pairs:
-    """``sums`` over the second axis without the joint itself: Σ_{k<j} or Σ_{k>j} of x_ik."""
+    """``sums`` over the second axis without joint j itself: Σ_{k<j} or Σ_{k>j} of x_ik."""
     flat = jnp.moveaxis(x, 1, 0).reshape(tree.n, tree.n * 6)
     return jnp.moveaxis((sums(tree, flat) - flat).reshape(tree.n, tree.n, 6), 0, 1)
 
 
 def _body_fixed(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Array, ...]:
     tree, nb = model.topology.tree, model.nb
-    R, r = ground.centred_poses(model, q)
+    R, r = ground.centered_poses(model, q)
     J = spatial.joint_screws(model, (R, r))
     C = jnp.broadcast_to(R[:, None], (nb, nb, 3, 3)), jnp.broadcast_to(r[:, None], (nb, nb, 3))
     moves = jnp.asarray(tree.ancestor_mask)[:, :, None]
@@ -110,8 +110,10 @@ def acceleration_sums(
 ) -> Float[Array, "nb 6"]:
     """Accelerations of all bodies, without gravity, as explicit sums (rad/s², m/s²).
 
+    Derivatives are those of autodiff. Cost: O(n²).
+
     Source: Müller (6) body-fixed, (17) spatial, (29) hybrid, (33) mixed. The sums in (26) and (28)
-    lack the joints before j, which turn J_ij too. Cost: O(n²).
+    lack the joints before j, which also turn J_ij.
 
     Raises:
         ValueError: for an unknown representation.
@@ -131,9 +133,11 @@ def jerk_sums(
 ) -> Float[Array, "nb 6"]:
     """Jerks of all bodies as explicit sums (rad/s³, m/s³).
 
+    Derivatives are those of autodiff. Cost: O(n²).
+
     Source: Müller (13) body-fixed, (21) spatial, (31)–(32) hybrid, (33) mixed. In (13) the pairs
-    k = r count once, not twice, and the first sum over pairs has q̈_j; (33) see
-    :mod:`rbd_jax.screw.mixed`. Cost: O(n²).
+    k = r count once instead of twice, and the first sum over pairs has q̈_j. For (33) see
+    :mod:`rbd_jax.screw.mixed`.
 
     Raises:
         ValueError: for an unknown representation.

@@ -1,17 +1,18 @@
 """Hybrid twists: world axes, measured at the body's origin. Source: Müller §2.3, §3.3, §4.3.
 
-Letters: (R, r) pose of body i, d = r_λ − r_i from body i to its parent, X⁰ = Ad_R X joint screw in
-world axes, Xv = X⁰ q̇ (and Xa, Xj) joint twist, V = (ω, ṙ) twist, W wrench through the joint.
+Letters: (R, r) is the pose of body i, d = r_λ − r_i the vector from body i to its parent, X⁰ = Ad_R
+X the joint screw in world axes, Xv = X⁰ q̇ the joint twist (Xa and Xj with q̈ and q⃛), V = (ω, ṙ)
+the twist and W the wrench through the joint.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
-from ..algorithms.tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, Topology, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.motion import shift, turn
 from .newton_euler import hybrid_wrench
@@ -24,19 +25,19 @@ def lever(d: Float[Array, "*#b 3"], V: Float[Array, "*#b 6"]) -> Float[Array, "*
 
 
 def spin(w: Float[Array, "*#b 3"], V: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
-    """``ad_ω V``: both halves crossed with ω. Source: Müller (119)."""
+    """``ad_ω V``: the cross products of ω with both halves of V. Source: Müller (119)."""
     return jnp.concatenate([so3.cross(w, V[..., :3]), so3.cross(w, V[..., 3:])], axis=-1)
 
 
 def to_parents(topology: Topology, r: Float[Array, "nb 3"]) -> Float[Array, "nb 3"]:
-    """``d = r_λ − r_i``, with the world at zero (m)."""
+    """``d = r_λ − r_i`` (m). The world is at zero."""
     padded = jnp.concatenate([r, jnp.zeros((1, 3), r.dtype)])
     return padded[topology.tree.parent_rows] - r
 
 
 def joint_screws(model: Model, R: Float[Array, "nb 3 3"]) -> Float[Array, "nv 6"]:
-    """``X⁰ = Ad_R X``, one row a degree of freedom. Source: Müller (75b), (107)."""
-    return turn(of_bodies(model.topology, R), motion_subspace(model))
+    """``X⁰ = Ad_R X``, one row for each degree of freedom. Source: Müller (75b), (107)."""
+    return turn(per_dof(model.topology, R), motion_subspace(model))
 
 
 def motion_at(
@@ -46,7 +47,7 @@ def motion_at(
     rates: tuple[Float[Array, " nv"], ...],
     base: Float[Array, "6"] | None = None,
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """As :func:`motion`, of positions and screws; ``base`` is the acceleration of the world."""
+    """The same as :func:`motion`, from positions and screws; the world accelerates by ``base``."""
     joint = tuple(sum_dofs(model.topology, X * x[:, None]) for x in rates)
 
     def step(parent, x):
@@ -74,9 +75,9 @@ def motion_at(
 def motion(
     model: Model, q: Float[Array, " nq"], rates: tuple[Float[Array, " nv"], ...]
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛).
+    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛). Cost: O(n).
 
-    Source: Müller (75c), (75d) = (72), and the rate of the latter. Cost: O(n).
+    Source: Müller (75c), (75d), which is (72), and the time derivative of the latter.
     """
     R, r = forward_kinematics(model, q)
     return motion_at(model, r, joint_screws(model, R), rates)
@@ -92,9 +93,12 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques of a motion by the recursion in hybrid twists (N m, N).
 
-    Source: Müller (75)–(76), with ``M (ω, 0)`` as in (53) for the misprinted ``M V`` in (76b),
-    applied wrenches deducted as in (77), sums over all children, and V̇₀ = (0, −g). Arguments,
-    armature and damping as :func:`rbd_jax.rnea`. Cost: O(n).
+    Arguments, armature and damping are those of :func:`rbd_jax.rnea`. Derivatives are those of
+    autodiff.
+    Cost: O(n).
+
+    Source: Müller (75)–(76), with ``M (ω, 0)`` as in (53) for the misprinted ``M V`` in (76b).
+    Applied wrenches are subtracted as in (77), sums run over all children, and V̇₀ = (0, −g).
     """
     topology = model.topology
     R, r = forward_kinematics(model, q)
@@ -112,5 +116,5 @@ def inverse_dynamics(
 
     rows = to_parents(topology, r), W
     W = leaf_to_root(topology.tree, backward, rows, jnp.zeros((6,), r.dtype))
-    Q = jnp.sum(X * of_bodies(topology, W), axis=-1)
+    Q = jnp.sum(X * per_dof(topology, W), axis=-1)
     return Q + model.armature * a + model.damping * v

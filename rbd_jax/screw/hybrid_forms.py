@@ -1,7 +1,7 @@
 """The three forms of the hybrid acceleration. Source: Müller (72), (73), (74).
 
-Letters as in :mod:`rbd_jax.screw.hybrid`: d = r_λ − r_i, Xv = X⁰ q̇, V = (ω, ṙ). The recursions use
-form (72), because it is the cheapest; the others exist for comparison and for study.
+The letters are those of :mod:`rbd_jax.screw.hybrid`: d = r_λ − r_i, Xv = X⁰ q̇, V = (ω, ṙ). The
+recursions use form (72), because it is the cheapest. The others are here for comparison and study.
 """
 
 from typing import Literal
@@ -9,10 +9,10 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.kinematics import forward_kinematics
 from ..algorithms.tree import root_to_leaf, sum_dofs
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial.motion import cross_twist, shift
 from .hybrid import joint_screws, lever, spin, to_parents
 
@@ -42,9 +42,11 @@ def hybrid_accelerations(
 ) -> Float[Array, "nb 6"]:
     """Rates of the hybrid twists by one of three recursions, without gravity (rad/s², m/s²).
 
-    Source: Müller (72), (73) and (74), which share ``Ad_d V̇_λ + X⁰ q̈``. Form (73) is corrected: its
-    term ``ad V_λ`` takes the velocity of the parent's origin, where the paper prints the velocity
-    of the parent relative to the body. The numbers are those of :func:`accelerations`. Cost: O(n).
+    The numbers are those of :func:`accelerations`. Derivatives are those of autodiff. Cost: O(n).
+
+    Source: Müller (72), (73) and (74), which share ``Ad_d V̇_λ + X⁰ q̈``. Form (73) is corrected:
+    its term ``ad V_λ`` takes the velocity of the parent's origin, where the paper prints the
+    velocity of the parent relative to the body.
 
     Args:
         model: the robot.
@@ -57,7 +59,7 @@ def hybrid_accelerations(
         ValueError: for another equation.
     """
     if equation not in _FORMS:
-        raise ValueError(f"hybrid_accelerations: equation is {equation}, expected 72, 73 or 74")
+        raise ValueError(f"hybrid_accelerations: equation must be 72, 73 or 74, got {equation}")
     form, topology = _FORMS[equation], model.topology
     R, r = forward_kinematics(model, q)
     X = joint_screws(model, R)

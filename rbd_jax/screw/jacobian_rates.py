@@ -1,17 +1,18 @@
 """Time derivatives of all Jacobians in closed form. Source: Müller (8), (16), (27), (30).
 
-Letters: J_ij column of degree of freedom j in the Jacobian of body i, V_j twist of the body of j,
-U = V_i − Ad_{C_ij} V_j the twist of body i beyond that body, in frame i; r_ij = r_j − r_i. The
-screws of a joint are constant in its own body, so all degrees of freedom of a joint are alike.
+Letters: J_ij is the column of degree of freedom j in the Jacobian of body i, V_j the twist of the
+body of j, U = V_i − Ad_{C_ij} V_j the twist of body i relative to that body, in frame i, and r_ij =
+r_j − r_i. The screws of a joint are constant in its own body, so all degrees of freedom of a joint
+are treated alike.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
-from ..algorithms.tree import of_bodies
+from ..algorithms.tree import per_dof
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import so3
 from ..spatial.motion import cross_twist, shift, to_child, to_parent
 from . import hybrid, spatial
@@ -21,32 +22,32 @@ from .representations import Representation, jacobians, module_of
 Rows = Float[Array, "nb nv 6"]
 
 
-def _beyond(model: Model, C, x: Float[Array, "nb 6"]) -> Rows:
-    """``Ad_{C_ij} x_j`` for a twist of each body, in its own frame, seen from every body i."""
+def _in_all_frames(model: Model, C, x: Float[Array, "nb 6"]) -> Rows:
+    """``Ad_{C_ij} x_j``: the twist of each body, first in its own frame, in the frame of body i."""
     R, r = C
     nb, nv = model.nb, model.nv
     in_world = to_parent(C, x)
-    at_dof = jnp.broadcast_to(of_bodies(model.topology, in_world)[None], (nb, nv, 6))
+    at_dof = jnp.broadcast_to(per_dof(model.topology, in_world)[None], (nb, nv, 6))
     here = jnp.broadcast_to(R[:, None], (nb, nv, 3, 3)), jnp.broadcast_to(r[:, None], (nb, nv, 3))
     return to_child(here, at_dof)
 
 
 def _body_fixed(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Rows, ...]:
-    C = ground.centred_poses(model, q)
+    C = ground.centered_poses(model, q)
     J = so3.transpose(jacobians(model, q, "body_fixed"))
     V, *rest = module_of("jacobian_rates", "body_fixed").motion(model, q, rates)
-    carried = _beyond(model, C, V)
+    carried = _in_all_frames(model, C, V)
     U = V[:, None] - carried
     dJ = cross_twist(J, U)
     if not rest:
         return (dJ,)
-    dU = rest[0][:, None] - _beyond(model, C, rest[0]) - cross_twist(carried, U)
+    dU = rest[0][:, None] - _in_all_frames(model, C, rest[0]) - cross_twist(carried, U)
     return dJ, cross_twist(dJ, U) + cross_twist(J, dU)
 
 
 def _spatial(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Rows, ...]:
     J = so3.transpose(jacobians(model, q, "spatial"))
-    at_dof = [of_bodies(model.topology, x)[None] for x in spatial.motion(model, q, rates)]
+    at_dof = [per_dof(model.topology, x)[None] for x in spatial.motion(model, q, rates)]
     dJ = cross_twist(at_dof[0], J)
     if len(at_dof) == 1:
         return (dJ,)
@@ -55,20 +56,20 @@ def _spatial(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Rows, ..
 
 def _hybrid(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Rows, ...]:
     topology = model.topology
-    R, r = ground.centred_poses(model, q)
+    R, r = ground.centered_poses(model, q)
     X = hybrid.joint_screws(model, R)[None]
     V, *rest = hybrid.motion(model, q, rates)
 
     def between(x: Float[Array, "nb 3"]) -> Float[Array, "nb nv 3"]:
         """``x_ij = x_j − x_i`` of positions or of their rates."""
-        return of_bodies(topology, x)[None] - x[:, None]
+        return per_dof(topology, x)[None] - x[:, None]
 
-    d, dd, w = between(r), between(V[:, 3:]), of_bodies(topology, V[:, :3])[None]
+    d, dd, w = between(r), between(V[:, 3:]), per_dof(topology, V[:, :3])[None]
     turned = spin(w, X)
     dJ = lever(dd, X) + shift(d, turned)
     if not rest:
         return (dJ,)
-    ddd, dw = between(rest[0][:, 3:]), of_bodies(topology, rest[0][:, :3])[None]
+    ddd, dw = between(rest[0][:, 3:]), per_dof(topology, rest[0][:, :3])[None]
     return dJ, lever(ddd, X) + 2 * lever(dd, turned) + shift(d, spin(dw, X) + spin(w, turned))
 
 
@@ -94,15 +95,17 @@ def jacobian_rates(
 ) -> Float[Array, "nb 6 nv"]:
     """``J̇_i`` of all bodies, with ``V̇_i = J_i a + J̇_i v``.
 
+    Derivatives are those of autodiff. Cost: O(n²).
+
     Source: Müller (8) body-fixed, ``[J_ij, U]``; (16) spatial, ``[V_j, J_j]``; (27) hybrid,
     ``(ad_{ṙ_ij} + Ad_{r_ij} ad_{ω_j}) X⁰_j``, where the paper prints r_{i,j−1}. Mixed Jacobians
-    have the angular rows of the first and the linear rows of the last. Cost: O(n²).
+    have the angular rows of body-fixed ones and the linear rows of hybrid ones.
 
     Args:
         model: the robot.
         q: configuration.
         v: velocity.
-        representation: of the twists.
+        representation: representation of the twists.
 
     Raises:
         ValueError: for an unknown representation.
@@ -119,11 +122,14 @@ def jacobian_second_rates(
     a: Float[Array, " nv"],
     representation: Representation = "body_fixed",
 ) -> Float[Array, "nb 6 nv"]:
-    """``J̈_i`` of all bodies, with ``V̈_i = J_i j + 2 J̇_i a + J̈_i v`` for the jerk j of the joints.
+    """``J̈_i`` of all bodies, with ``V̈_i = J_i j + 2 J̇_i a + J̈_i v`` for the jerk j of the
+    joints.
 
-    Source: Müller (30) hybrid; the rate of (16), ``[V̇_j, J_j] + [V_j, [V_j, J_j]]``, spatial; the
-    rate of (8) body-fixed. Arguments and errors as :func:`jacobian_rates`, with the acceleration a.
-    Cost: O(n²).
+    Arguments and errors are those of :func:`jacobian_rates`, with the acceleration a.
+    Derivatives are those of autodiff. Cost: O(n²).
+
+    Source: Müller (30) hybrid; spatial the time derivative of (16),
+    ``[V̇_j, J_j] + [V_j, [V_j, J_j]]``; body-fixed the time derivative of (8).
     """
     module_of("jacobian_second_rates", representation)
     return _columns(model, _RATES[representation](model, q, (v, a))[1])

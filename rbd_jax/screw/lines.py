@@ -1,8 +1,8 @@
 """Screws from lines and pitches, and their reciprocal product. Source: Müller App. B.2.
 
-A screw is ``(ξ, η)``: the angular part of a twist stands first, and the force of a wrench, so that
-both are ``magnitude (e, p × e + h e)``. The library's wrenches are (moment, force); exchange the
-halves of one to take it for a screw.
+A screw is ``(ξ, η) = magnitude (e, p × e + h e)``. A twist is a screw with its angular part first.
+A wrench is a screw with its force first, but the library's wrenches are (moment, force). Exchange
+the halves of a wrench to use it as a screw. Derivatives are those of autodiff.
 """
 
 from typing import NamedTuple
@@ -14,12 +14,12 @@ from ..spatial import so3
 
 
 class Line(NamedTuple):
-    """The axis of a screw, its pitch and magnitude."""
+    """The axis, pitch and magnitude of a screw."""
 
     e: Float[Array, "*b 3"]
     """Unit vector along the axis."""
     p: Float[Array, "*b 3"]
-    """The point of the axis next to the origin (m)."""
+    """The point of the axis that is closest to the origin (m)."""
     h: Float[Array, "*b"]
     """Pitch (m/rad); infinite for a translation."""
     magnitude: Float[Array, "*b"]
@@ -31,12 +31,15 @@ def screw_of_line(
 ) -> Float[Array, "*b 6"]:
     """The screw ``(e, p × e + h e)`` of unit magnitude; ``(0, e)`` for an infinite pitch.
 
-    Source: Müller App. B.2. Derivatives are right for finite pitches, and by e for infinite ones.
+    Derivatives are right for finite pitches. For infinite ones only those by e are.
+
+    Source: Müller App. B.2.
 
     Args:
-        e: direction of the axis, of any length but zero.
+        e: direction of the axis, of any length except zero.
         p: a point of the axis (m).
-        h: pitch (m/rad), one for all lines or one a line; infinite for a translation along e.
+        h: pitch (m/rad), one for all lines or one for each line; infinite for a translation along
+            e.
     """
     e = e / jnp.sqrt(so3.dot(e, e))[..., None]
     h = jnp.broadcast_to(jnp.asarray(h, e.dtype), e.shape[:-1])[..., None]
@@ -49,10 +52,12 @@ def screw_of_line(
 def line_of_screw(X: Float[Array, "*b 6"]) -> Line:
     """The axis, pitch and magnitude of a screw: ``h = ξ·η / ξ²``, ``p = ξ × η / ξ²``.
 
-    Source: Müller App. B.2. A translation has an infinite pitch, and its axis the point 0.
+    A translation has an infinite pitch, and its axis passes through the origin.
+
+    Source: Müller App. B.2.
 
     Args:
-        X: screws other than zero (rad, m).
+        X: screws (rad, m), none of them zero.
     """
     xi, eta = X[..., :3], X[..., 3:]
     square = so3.dot(xi, xi)
@@ -67,7 +72,9 @@ def line_of_screw(X: Float[Array, "*b 6"]) -> Line:
 def reciprocal_product(X: Float[Array, "*#b 6"], Y: Float[Array, "*#b 6"]) -> Float[Array, "*b"]:
     """``X ⊙ Y = ξ₁·η₂ + η₁·ξ₂``, the same in every frame; zero for reciprocal screws.
 
-    Source: Müller App. B.2. For a twist and a wrench whose force stands first it is the power. Of
-    two lines (pitch zero) it vanishes where they meet or are parallel.
+    For a twist and a wrench whose force is first it is the power. For two lines, which are screws
+    of pitch zero, it vanishes if they meet or are parallel.
+
+    Source: Müller App. B.2.
     """
     return so3.dot(X[..., :3], Y[..., 3:]) + so3.dot(X[..., 3:], Y[..., :3])

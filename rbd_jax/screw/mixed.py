@@ -1,18 +1,19 @@
 """Mixed twists: angular velocity in body axes, velocity of the body's origin in world axes.
 
-Source: Müller §2.4, §3.4. The paper stops at the equations of a body; the backward recursion is
-theirs for moments in body and forces in world axes. Letters: (R, r) pose of body i, V = (ωᵇ, ṙ)
-twist, W = (t, f) moment about the body's origin in body axes and force in world axes.
+Source: Müller §2.4, §3.4. The paper gives the equations of a body only. The backward recursion here
+follows from them, with moments in body axes and forces in world axes. Letters: (R, r) is the pose
+of body i, V = (ωᵇ, ṙ) the twist, and W = (t, f) the moment about the body's origin in body axes and
+the force in world axes.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
-from ..algorithms.tree import ancestor_product, leaf_to_root, of_bodies
+from ..algorithms.tree import ancestor_product, leaf_to_root, per_dof
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import se3, so3
 from . import hybrid
 from .newton_euler import mixed_wrench
@@ -21,9 +22,9 @@ from .newton_euler import mixed_wrench
 def of_hybrid(
     R: Float[Array, "nb 3 3"], rates: tuple[Float[Array, "nb 6"], ...]
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """Mixed from hybrid twist, acceleration and jerk.
+    """The mixed twist, acceleration and jerk from the hybrid ones.
 
-    Source: Müller (33), whose jerk lacks the last term of ``ω̈ᵇ = Rᵀ ω̈ˢ − ωᵇ × ω̇ᵇ``.
+    Source: Müller (33). The jerk there lacks the last term of ``ω̈ᵇ = Rᵀ ω̈ˢ − ωᵇ × ω̇ᵇ``.
     """
     angular = [so3.rotate_inverse(R, x[:, :3]) for x in rates]
     if len(rates) == 3:
@@ -34,9 +35,9 @@ def of_hybrid(
 def motion(
     model: Model, q: Float[Array, " nq"], rates: tuple[Float[Array, " nv"], ...]
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛).
+    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛). Cost: O(n).
 
-    Source: Müller (33), (100). Cost: O(n).
+    Source: Müller (33), (100).
     """
     R, r = forward_kinematics(model, q)
     return of_hybrid(R, hybrid.motion_at(model, r, hybrid.joint_screws(model, R), rates))
@@ -52,8 +53,11 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques of a motion by a recursion in mixed twists and wrenches (N m, N).
 
-    Source: Müller (33), (56)–(57), applied wrenches deducted as in (77), and V̇₀ = (0, −g).
-    Arguments, armature and damping as :func:`rbd_jax.rnea`. Cost: O(n).
+    Arguments, armature and damping are those of :func:`rbd_jax.rnea`. Derivatives are those of
+    autodiff.
+    Cost: O(n).
+
+    Source: Müller (33), (56)–(57). Applied wrenches are subtracted as in (77), and V̇₀ = (0, −g).
     """
     topology = model.topology
     T = joint_placements(model, q)
@@ -68,12 +72,12 @@ def inverse_dynamics(
         (R_up, p), R, W = x
         W = W + below
         t, f = W[:3], W[3:]
-        # R_up maps to the parent's axes; the force, in world axes, is taken there by way of body i
+        # R_up maps to the parent's axes. The force is in world axes and goes by way of body i.
         f_up = so3.rotate(R_up, so3.rotate_inverse(R, f))
         return jnp.concatenate([so3.rotate(R_up, t) + so3.cross(p, f_up), f]), W
 
     rows = T, R, W
-    W = of_bodies(topology, leaf_to_root(topology.tree, backward, rows, jnp.zeros((6,), R.dtype)))
-    f = so3.rotate_inverse(of_bodies(topology, R), W[:, 3:])
+    W = per_dof(topology, leaf_to_root(topology.tree, backward, rows, jnp.zeros((6,), R.dtype)))
+    f = so3.rotate_inverse(per_dof(topology, R), W[:, 3:])
     Q = jnp.sum(motion_subspace(model) * jnp.concatenate([W[:, :3], f], axis=-1), axis=-1)
     return Q + model.armature * a + model.damping * v

@@ -1,9 +1,10 @@
 """Partial derivatives of the Jacobian of a body: nested screw products. Source: Müller §2.
 
-Letters: J_j column j of the Jacobian, [X, Y] = ad_X Y. A derivative along degree of freedom k is
-that along ``integrate(q, ε e_k)``; higher ones are along successive steps, the first index first:
-``integrate(integrate(q, ε₁ e_{α₁}), ε₂ e_{α₂}) …``. They commute but for two degrees of freedom of
-one joint. No product is needed for a pair of joints of which neither carries the other.
+Letters: J_j is column j of the Jacobian, and [X, Y] = ad_X Y. The derivative along degree of
+freedom k is taken along ``integrate(q, ε e_k)``. Higher derivatives are taken along successive
+steps, the first index first: ``integrate(integrate(q, ε₁ e_{α₁}), ε₂ e_{α₂}) …``. They commute,
+except for two degrees of freedom of one joint. If neither of two joints moves the other, their
+product is zero.
 """
 
 from itertools import combinations
@@ -12,20 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import so3
 from ..spatial.motion import cross_twist
 from .representations import Representation, jacobians, module_of
 
 
 def _chain(model: Model, body: int) -> tuple[np.ndarray, np.ndarray]:
-    """The degrees of freedom that move a body, and how many joints lie below each of theirs."""
+    """The degrees of freedom that move a body, and the depths of their joints in the tree."""
     topology = model.topology
     if not 0 <= body < model.nb:
         raise IndexError(
-            f"robot {topology.name!r} has the bodies 0 to {model.nb - 1}, no body {body}"
-            + ("; −1 is the world, whose Jacobian is zero" if body == -1 else "")
+            f"body must be within 0 and {model.nb - 1} for robot {topology.name!r}, got {body}"
+            + ("; −1 stands for the world, whose Jacobian is zero" if body == -1 else "")
         )
     bodies = topology.dof_bodies
     dofs = np.flatnonzero(topology.tree.ancestor_mask[body][bodies])
@@ -33,7 +34,7 @@ def _chain(model: Model, body: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _scatter(model: Model, dofs: np.ndarray, x: Array) -> Array:
-    """Rows of all tuples of ``dofs``, put into an array (6, nv, …) of zeros."""
+    """Put the rows of all tuples of ``dofs`` into an array (6, nv, …) of zeros."""
     order = x.ndim - 1
     full = jnp.zeros((*[model.nv] * order, 6), x.dtype)
     return jnp.moveaxis(full.at[np.ix_(*[dofs] * order)].set(x), -1, 0)
@@ -49,22 +50,25 @@ def jacobian_partials(
 ) -> Float[Array, "6 nv *n"]:
     """``∂^ν J / ∂q_{α₁} … ∂q_{α_ν}`` of a body's Jacobian, for all indices, without autodiff.
 
-    Source: Müller (5), (12), (14) body-fixed: ``[…[[J_j, J_{β₁}], J_{β₂}]…, J_{β_ν}]`` for
-    ``j < β₁ ≤ … ≤ β_ν``; (15), (20), (23) spatial: ``[J_{β_ν}, […[J_{β₁}, J_j]…]]`` for
-    ``β_ν ≤ … ≤ β₁ ≤ j``, with β the ordered α; (24)–(25) hybrid, and beyond the first order, which
-    the paper stops at, the spatial brackets about the body's origin less those of its motion.
-    Indices of one joint keep their order. Equation (25) as printed holds for j ≤ k only; the case
-    k < j is that of (24), ``[J^ω_k, J_j]``.
+    Its own derivatives are those of autodiff.
+
+    Source: Müller, with β for the α in order, where indices of one joint keep their order.
+
+    - Body-fixed (5), (12), (14): ``[…[[J_j, J_{β₁}], J_{β₂}]…, J_{β_ν}]`` for ``j < β₁ ≤ … ≤ β_ν``.
+    - Spatial (15), (20), (23): ``[J_{β_ν}, […[J_{β₁}, J_j]…]]`` for ``β_ν ≤ … ≤ β₁ ≤ j``.
+    - Hybrid (24)–(25). Equation (25) as printed holds for j ≤ k only. For k < j equation (24)
+      holds, ``[J^ω_k, J_j]``. The paper has first order only. Higher orders are the spatial
+      brackets about the body's origin minus the terms of the origin's motion.
 
     Args:
         model: the robot.
         q: configuration.
         body: number of the body.
-        order: ν, 1 or more.
-        representation: of the twist.
+        order: ν, at least 1.
+        representation: representation of the twist.
 
     Returns:
-        ``[c, j, α₁, …, α_ν]``. Cost: O(nv^(ν+1)), and 2^ν such sums for hybrid and mixed Jacobians.
+        An array ``[c, j, α₁, …, α_ν]``. Cost: O(nv^(ν+1)); hybrid and mixed need 2^ν times as much.
 
     Raises:
         ValueError: for an unknown representation or an order below 1.
@@ -73,13 +77,13 @@ def jacobian_partials(
     module_of("jacobian_partials", representation)
     dofs, depth = _chain(model, body)
     if order < 1:
-        raise ValueError(f"jacobian_partials: order is {order}, expected 1 or more")
+        raise ValueError(f"jacobian_partials: order must be at least 1, got {order}")
     if representation in ("body_fixed", "spatial"):
         J = jacobians(model, q, representation)[body].T[dofs]
         return _scatter(model, dofs, _nested(J, depth, order, representation == "spatial"))
     J = jacobians(model, q, "hybrid")[body].T[dofs]
     partial = _hybrid(J, depth, order)
-    if representation == "mixed":  # its angular part is the body-fixed one's
+    if representation == "mixed":  # Its angular part is that of the body-fixed Jacobian.
         Jb = jacobians(model, q, "body_fixed")[body].T[dofs]
         angular = _nested(Jb, depth, order, False)[..., :3]
         partial = jnp.concatenate([angular, partial[..., 3:]], axis=-1)
@@ -110,8 +114,8 @@ def _nested(J: Float[Array, "d 6"], depth: np.ndarray, order: int, spatial: bool
 def _point(J: Float[Array, "d 6"], depth: np.ndarray, order: int) -> Array:
     """Derivatives of the body's origin along all tuples, (d, …, d, 3).
 
-    ``Ĵ_{β₁} Ĵ_{β₂} … Ĵ_{β_ν}`` applied to the point, β from the root on: the velocity of the
-    outermost joint, turned by the others.
+    They are ``Ĵ_{β₁} Ĵ_{β₂} … Ĵ_{β_ν}`` applied to the point, with β from the root to the leaf: the
+    velocity due to the outermost joint, turned by the other joints.
     """
     alpha = np.indices((len(depth),) * order)
     beta = np.take_along_axis(alpha, np.argsort(depth[alpha], axis=0, kind="stable"), axis=0)
@@ -122,7 +126,7 @@ def _point(J: Float[Array, "d 6"], depth: np.ndarray, order: int) -> Array:
 
 
 def _spread(x: Array, axes: tuple[int, ...], rank: int) -> Array:
-    """The axes of ``x`` but its last, put at ``axes`` of an array of ``rank`` axes and its last."""
+    """Move all but the last axis of ``x`` to ``axes`` of an array of rank ``rank`` + 1."""
     shape = [1] * rank
     for axis, size in zip(axes, x.shape[:-1], strict=True):
         shape[axis] = size
@@ -132,9 +136,10 @@ def _spread(x: Array, axes: tuple[int, ...], rank: int) -> Array:
 def _hybrid(J: Float[Array, "d 6"], depth: np.ndarray, order: int) -> Array:
     """Partials of the hybrid Jacobian of all tuples ``(j, α₁, …, α_ν)``, (d, …, d, 6).
 
-    About the point of space where the body's origin r is, J_j is a spatial screw, whose partials
-    are brackets; seen from r itself its linear part is less by ``r × ω_j``, whose partials are
-    Leibniz's sum over the subsets of α. For ν = 1 this is (25) for k beyond joint j, else (24).
+    About the fixed point of space where the body's origin r is now, J_j is a spatial screw, and its
+    partial derivatives are brackets. About the moving origin, the linear part is smaller by
+    ``r × ω_j``. The derivatives of this term are Leibniz's sum over the subsets of α. For ν = 1
+    this is (25) if k is farther from the root than joint j, else (24).
     """
     d, rank = len(depth), order + 1
     x = _nested(J, depth, order, True)

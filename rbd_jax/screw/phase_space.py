@@ -1,8 +1,8 @@
 """The equations of motion as a system in (q, Π). Source: Müller (79).
 
-Π are the momenta of all bodies about the world's origin, so that a state is a point of
-𝕍ⁿ × se*(3)ⁿ. Together the two lines of (79) say how such a state moves: the second gives q̇, the
-first the accelerations, and the rate of the second is Π̇.
+Π are the momenta of all bodies about the world's origin, so that a state is a point of 𝕍ⁿ ×
+se*(3)ⁿ. The two lines of (79) determine the motion of such a state. The second line gives q̇, the
+first one gives the accelerations, and the time derivative of the second one is Π̇.
 """
 
 from typing import NamedTuple
@@ -10,8 +10,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..model import Model
+from ..model.arguments import checked
 from .closed_form import (
     lagrange_mass_matrix,
     spatial_momentum_rates,
@@ -21,10 +21,10 @@ from .closed_form import (
 
 
 class PhaseRates(NamedTuple):
-    """How a state (q, Π) moves: the joint velocity, and the rates of the spatial momenta."""
+    """The rates of a state (q, Π): the joint velocity, and the rates of the spatial momenta."""
 
     v: Float[Array, " nv"]
-    """Joint velocity (rad/s, m/s); q moves as ``rate_from_velocity(model, q, v)``."""
+    """Joint velocity (rad/s, m/s); the rate of q is ``rate_from_velocity(model, q, v)``."""
     dPi: Float[Array, "nb 6"]
     """Wrench on each body about the world's origin, in world axes (N m, N)."""
 
@@ -39,15 +39,17 @@ def phase_rates(
 ) -> PhaseRates:
     """The vector field of the momentum form in phase space.
 
-    Source: Müller (79): ``M_i J_i q̇ = Π_i`` for q̇, and ``(Jˢ)ᵀ (Π̇ − W) = τ`` for the accelerations
-    in ``Π̇ = M J q̈ + Π̇(q̈ = 0)``. In a free robot the sum of the Π̇ is the wrench on the whole robot,
-    whatever the torques between its bodies. Cost: O(n³).
+    In a free robot the sum of the Π̇ is the external wrench on the robot, whatever the joint
+    torques are. Derivatives are those of autodiff. Cost: O(n³).
+
+    Source: Müller (79): ``M_i J_i q̇ = Π_i`` gives q̇, and ``(Jˢ)ᵀ (Π̇ − W) = τ`` gives the
+    accelerations in ``Π̇ = M J q̈ + Π̇(q̈ = 0)``.
 
     Args:
-        model: the robot; its rotor inertia and damping act at the joints.
+        model: the robot. Its rotor inertia and damping act at the joints.
         q: configuration.
-        Pi: spatial momenta of the bodies (N m s, N s), such as :func:`spatial_momenta` gives. Of
-            momenta that no motion of the joints has, the velocity is a least-squares fit.
+        Pi: spatial momenta of the bodies (N m s, N s), as from :func:`spatial_momenta`. If no
+            motion of the joints has these momenta, the velocity is a least-squares fit.
         tau: joint torques (N m, N).
         f_ext: external wrench on each body, in its frame (N m, N).
     """

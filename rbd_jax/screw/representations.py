@@ -1,10 +1,11 @@
 """Twists, Jacobians and inverse dynamics with one switch for the representation.
 
-Source: Müller §2, §4 and App. A. The four representations of a body's motion are
+Derivatives are those of autodiff. Source: Müller §2, §4 and App. A. The four representations of a
+body's motion are:
 
-- ``"body_fixed"``: body axes, velocity of the body's origin: ``C⁻¹ Ċ``;
-- ``"spatial"``: world axes, velocity of the body point at the world's origin: ``Ċ C⁻¹``;
-- ``"hybrid"``: world axes, velocity of the body's origin;
+- ``"body_fixed"``: body axes, velocity of the body's origin: ``C⁻¹ Ċ``.
+- ``"spatial"``: world axes, velocity of the body point at the world's origin: ``Ċ C⁻¹``.
+- ``"hybrid"``: world axes, velocity of the body's origin.
 - ``"mixed"``: angular velocity in body axes, velocity of the body's origin in world axes.
 """
 
@@ -13,10 +14,10 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
 from ..algorithms.kinematics import forward_kinematics
 from ..model import Model
+from ..model.arguments import checked
 from ..spatial import so3
 from ..spatial.motion import shift, to_child, turn
 from ..spatial.se3 import Pose
@@ -50,8 +51,8 @@ def convert_twist(
     Args:
         C: pose ``(R, r)`` of the body in the world (m).
         V: twist in the representation ``source`` (rad/s, m/s).
-        source: what V is.
-        target: what is returned.
+        source: representation of V.
+        target: representation of the result.
 
     Raises:
         ValueError: for an unknown representation.
@@ -83,15 +84,16 @@ def convert_twist(
 def jacobians(
     model: Model, q: Float[Array, " nq"], representation: Representation = "body_fixed"
 ) -> Float[Array, "nb 6 nv"]:
-    """The Jacobians ``J_i`` of all bodies, ``V_i = J_i q̇``: the system Jacobian of (111).
+    """The Jacobians ``J_i`` of all bodies, ``V_i = J_i q̇``, which form the system Jacobian (111).
 
-    Source: Müller (103) body-fixed, (104) spatial, (105) hybrid, (106), (33) mixed; columns of
-    degrees of freedom that do not move the body are zero. Cost: O(n²).
+    Columns of degrees of freedom that do not move the body are zero. Cost: O(n²).
+
+    Source: Müller (103) body-fixed, (104) spatial, (105) hybrid, (106), (33) mixed.
 
     Args:
         model: the robot.
         q: configuration.
-        representation: of the twists, see the module.
+        representation: representation of the twists, see the module.
 
     Raises:
         ValueError: for an unknown representation.
@@ -103,7 +105,7 @@ def jacobians(
         J = spatial.joint_screws(model, forward_kinematics(model, q))[None]
         J = jnp.broadcast_to(J, (model.nb, model.nv, 6))
     else:
-        R, r = ground.centred_poses(model, q)  # only relative positions matter
+        R, r = ground.centered_poses(model, q)  # Only relative positions matter.
         J = spatial.joint_screws(model, (R, r))[None]
         if representation == "hybrid":
             J = shift(-r[:, None], J)
@@ -162,8 +164,10 @@ def jerks(
 ) -> Float[Array, "nb 6"]:
     """Rates of the components of :func:`accelerations` when the rate of ``a`` is ``j`` (rad/s³).
 
-    Source: the rates of Müller (66c), (70d), (75d); in closed form (13), (21), (31), see
-    :func:`rbd_jax.screw.jerk_sums`. Cost: O(n).
+    Cost: O(n).
+
+    Source: the time derivatives of Müller (66c), (70d), (75d). For the closed forms (13), (21),
+    (31) see :func:`rbd_jax.screw.jerk_sums`.
 
     Raises:
         ValueError: for an unknown representation.
@@ -182,8 +186,9 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques of a motion, by the recursion in the twists of ``representation`` (N m, N).
 
+    Arguments and results are those of :func:`rbd_jax.rnea`. Cost: O(n).
+
     Source: Müller (66)–(67) body-fixed, (70)–(71) spatial, (75)–(76) hybrid, (56)–(57) mixed.
-    The same numbers as :func:`rbd_jax.rnea`, whose arguments it takes. Cost: O(n).
 
     Raises:
         ValueError: for an unknown representation or a wrong shape.

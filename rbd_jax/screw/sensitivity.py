@@ -1,11 +1,11 @@
 """Sensitivity of motion and dynamics to the geometry, in closed form. Source: Müller §6.1–6.2.
 
 The reference pose of a joint depends on parameters π through the product of exponentials
-``B_i(π) = B_i0 exp(U_1 π_1) … exp(U_λ π_λ)``; a parameter moves its body by the screw
+``B_i(π) = B_i0 exp(U_1 π_1) … exp(U_λ π_λ)``. A parameter moves its body by the screw
 
-    ∂h = Ad⁻¹(exp(U_{j+1} π_{j+1}) … exp(U_λ π_λ) exp(X_i q_i)) U_j,
+    ∂h = Ad⁻¹(exp(U_{j+1} π_{j+1}) … exp(U_λ π_λ) exp(X_i q_i)) U_j.
 
-as a joint there would, and from there on it is treated as one.
+A joint at that place would move the body in the same way, so the parameter is treated as a joint.
 """
 
 import equinox as eqx
@@ -13,37 +13,38 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
 from ..algorithms.kinematics import forward_kinematics, frame_in_body
 from ..derivatives.operator import body_operator, residual
 from ..derivatives.rules import forward_dynamics, mass_matrix_solve
 from ..model import Model, joint_placements
+from ..model.arguments import checked
+from ..model.topology import unknown
 from ..spatial import se3, so3
 from ..spatial.motion import to_child, to_parent
 
 
 class Geometry(eqx.Module):
-    """Geometric parameters: which joint's reference pose each one moves, and along which screw.
+    """Geometric parameters: the joint whose reference pose each one changes, and its screw.
 
-    Those of one body are applied in the order in which they stand here.
+    Parameters of one body are applied in the order of this list.
     """
 
     bodies: tuple[int, ...] = eqx.field(static=True)
-    """The body i of each ``B_i``."""
+    """For each parameter the body i of its ``B_i``."""
     screws: Float[Array, "m 6"]
-    """U (angular, linear) in the joint frame; ``(0, e)`` is a length, ``(e, 0)`` an angle."""
+    """U (angular, linear) in the joint frame. ``(0, e)`` is a length, and ``(e, 0)`` an angle."""
 
     @staticmethod
     def of_joints(model: Model, joints: tuple[str, ...] | None = None) -> "Geometry":
-        """Six parameters of each of the named joints (all if None): three angles, three lengths.
+        """Three angles and three lengths for each of the named joints, or for all if None.
 
-        Raises ValueError for an unknown joint.
+        Raises KeyError for an unknown joint.
         """
         names = model.joint_names if joints is None else joints
-        missing = [n for n in names if n not in model.joint_names]
-        if missing:
-            raise ValueError(f"Geometry: no joints {missing}; known are {model.joint_names}")
+        for name in names:
+            if name not in model.joint_names:
+                raise KeyError(unknown("joint", name, model.joint_names, model.topology.name))
         bodies = tuple(model.joint_names.index(n) for n in names for _ in range(6))
         return Geometry(bodies, jnp.tile(jnp.eye(6, dtype=model.dtype), (len(names), 1)))
 
@@ -56,25 +57,27 @@ def _check(model: Model, geometry: Geometry, pi: Array) -> None:
     m = len(geometry.bodies)
     if jnp.shape(geometry.screws) != (m, 6) or jnp.shape(pi) != (m,):
         raise ValueError(
-            f"Geometry of {m} parameters needs screws ({m}, 6) and pi ({m},), got "
+            f"Geometry of {m} parameters: screws must have shape ({m}, 6) and pi ({m},), got "
             f"{jnp.shape(geometry.screws)} and {jnp.shape(pi)}"
         )
     if any(not 0 <= b < model.nb for b in geometry.bodies):
         raise ValueError(
-            f"Geometry: bodies {geometry.bodies}, but robot {model.topology.name!r} has bodies "
-            f"0 … {model.nb - 1}"
+            f"Geometry: bodies are {geometry.bodies}, but robot {model.topology.name!r} has the "
+            f"bodies 0 to {model.nb - 1}"
         )
 
 
 @checked
 def with_geometry(model: Model, geometry: Geometry, pi: Float[Array, " m"]) -> Model:
-    """The robot with the reference poses ``B_i(π)``. Source: Müller §6.2.
+    """The robot with the reference poses ``B_i(π)``. Derivatives are those of autodiff.
+
+    Source: Müller §6.2.
 
     Args:
-        model: the nominal robot, B_i0.
-        geometry: the parameters' bodies and screws. pi: their values (rad, m).
+        model: the nominal robot with B_i0.
+        geometry: bodies and screws of the parameters.
+        pi: values of the parameters (rad, m).
     """
-
     _check(model, geometry, pi)
     if not geometry.bodies:
         return model
@@ -121,13 +124,16 @@ def frame_sensitivity(
 ) -> Float[Array, "6 m"]:
     """The body-fixed twist of a frame per unit of each geometric parameter.
 
-    Source: Müller §6.2: columns ``Ad ∂h``, the geometric Jacobian with parameters for joints.
+    Its own derivatives are those of autodiff.
+
+    Source: Müller §6.2: the columns ``Ad ∂h``, a geometric Jacobian with parameters as joints.
 
     Args:
         model: the nominal robot.
         q: configuration.
         frame: name (or number) of a frame.
-        geometry: the parameters' bodies and screws. pi: their values (rad, m).
+        geometry: bodies and screws of the parameters.
+        pi: values of the parameters (rad, m).
     """
     changed = with_geometry(model, geometry, pi)
     body, local = frame_in_body(changed, frame)
@@ -137,9 +143,9 @@ def frame_sensitivity(
     at = _index(geometry)
     columns = to_parent((R[at], p[at]), _twists(model, changed, q, geometry, pi))
     T_wf = se3.compose((R[body], p[body]), local)
-    seen = jax.vmap(to_child, (None, 0))(T_wf, columns)
+    local_columns = jax.vmap(to_child, (None, 0))(T_wf, columns)
     moves = jnp.asarray(model.topology.tree.ancestor_mask[body])[at]
-    return jnp.where(moves[:, None], seen, 0).T
+    return jnp.where(moves[:, None], local_columns, 0).T
 
 
 @checked
@@ -152,10 +158,12 @@ def inverse_dynamics_sensitivity(
     pi: Float[Array, " m"],
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> Float[Array, "nv m"]:
-    """``∂τ/∂π`` of inverse dynamics by the geometric parameters. Cost: O(n) a parameter.
+    """``∂τ/∂π`` of inverse dynamics by the geometric parameters. Cost: O(n) for each parameter.
+
+    The arguments are those of :func:`frame_sensitivity` and :func:`rbd_jax.inverse_dynamics`. Its
+    own derivatives are those of autodiff.
 
     Source: Müller §6.2; Kim, Table 5 with the ``∂h`` of the module, in ground coordinates.
-    Arguments as :func:`frame_sensitivity` and :func:`rbd_jax.inverse_dynamics`.
     """
     changed, topology = with_geometry(model, geometry, pi), model.topology
     if not geometry.bodies:
@@ -184,7 +192,10 @@ def forward_dynamics_sensitivity(
 ) -> Float[Array, "nv m"]:
     """``∂a/∂π = −M⁻¹ ∂τ/∂π`` of forward dynamics by the geometric parameters.
 
-    Source: Müller §6.2. Arguments as :func:`inverse_dynamics_sensitivity`.
+    The arguments are those of :func:`inverse_dynamics_sensitivity`. Its own derivatives follow the
+    analytical rules of forward dynamics and of the mass matrix solve, and else autodiff.
+
+    Source: Müller §6.2.
     """
     changed = with_geometry(model, geometry, pi)
     a = forward_dynamics(changed, q, v, tau, f_ext)

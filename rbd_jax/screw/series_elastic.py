@@ -1,6 +1,7 @@
 """Robots with series-elastic joints: flatness, feedforward, feedback. Source: Müller §6.3 [26, 68].
 
-The model is that of Spong: a spring of stiffness K between each motor θ with rotor B and its joint,
+In the model of Spong, a spring of stiffness K connects each motor, with angle θ and rotor inertia
+B, to its joint:
 
     M a + h = K (θ − q),    B θ̈ + K (θ − q) = τ_m.
 """
@@ -8,17 +9,17 @@ The model is that of Spong: a spring of stiffness K between each motor θ with r
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..derivatives.rules import forward_dynamics, mass_matrix_solve
 from ..model import Model
+from ..model.arguments import checked
 from .torque_rates import inverse_dynamics_rates
 
 
 def _check_joints(function: str, model: Model) -> None:
     if model.nq != model.nv:
         raise ValueError(
-            f"{function}: a spring needs joints whose q has the length of v, robot "
-            f"{model.topology.name!r} has {sorted(set(model.topology.kinds))}"
+            f"{function}: springs act on joints without quaternions, but robot "
+            f"{model.topology.name!r} has joints of the kinds {sorted(set(model.topology.kinds))}"
         )
 
 
@@ -33,16 +34,19 @@ def series_elastic_feedforward(
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"], Float[Array, " nv"]]:
     """Motor positions, velocities and torques that make the links follow a motion exactly.
 
-    Source: Müller §6.3. The robot is flat in q: ``θ = q + K⁻¹ τ``, so that θ̈ takes τ̈ and hence the
-    fourth derivative of q.
+    The robot is differentially flat in q: ``θ = q + K⁻¹ τ``. So θ̈ needs τ̈ and hence the fourth
+    derivative of q. Derivatives are those of autodiff.
+
+    Source: Müller §6.3.
 
     Args:
         model: the robot, without spherical and free joints.
-        q: configuration of the links. v: velocity.
+        q: configuration of the links.
+        v: velocity of the links.
         rates: acceleration, jerk and snap.
-        stiffness: K of the springs (N m/rad, N/m).
-        rotor: B, inertia of the motors seen from the joint (kg m², kg);
-            ``model.armature`` is inertia on the side of the links and counts besides.
+        stiffness: stiffness K of the springs (N m/rad, N/m).
+        rotor: inertia B of the motors, reflected to the joint (kg m², kg). ``model.armature`` is
+            inertia on the side of the links and is added separately.
 
     Returns:
         ``(θ, θ̇, τ_m)``.
@@ -76,21 +80,27 @@ def series_elastic_feedback(
 ) -> Float[Array, " nv"]:
     """Motor torques that make the deviation from a motion obey a linear equation (N m, N).
 
-    Source: Müller §6.3: feedback linearization by time derivatives of the equations of motion. The
-    springs tell the accelerations and jerks of the links, ``M a + h = K (θ − q)`` and its rate, so
-    that q, v, θ, θ̇ are the whole state. With ``e = q − q_d`` the motors then make
+    The springs determine the accelerations and jerks of the links, by ``M a + h = K (θ − q)`` and
+    its time derivative. So q, v, θ and θ̇ are the whole state. With ``e = q − q_d`` the motors
+    enforce
 
-        e⁗ + k₃ e⃛ + k₂ ë + k₁ ė + k₀ e = 0,
+        e⁗ + k₃ e⃛ + k₂ ë + k₁ ė + k₀ e = 0
 
-    exactly and without coupling between the joints.
+    exactly, and without coupling between the joints. Derivatives follow the analytical rules of
+    forward dynamics and of the mass matrix solve, and else autodiff.
+
+    Source: Müller §6.3: feedback linearization by time derivatives of the equations of motion.
 
     Args:
         model: the robot, without spherical and free joints.
-        q: measured configuration of the links. v: velocity.
-        theta: measured positions of the motors, seen from the joints. dtheta: velocities.
+        q: measured configuration of the links.
+        v: measured velocity of the links.
+        theta: measured positions of the motors, reflected to the joints.
+        dtheta: measured velocities of the motors, reflected to the joints.
         reference: position, velocity, acceleration, jerk and snap of the planned motion.
-        gains: k₀ (1/s⁴) … k₃ (1/s), for all joints or one column a joint.
-        stiffness: K of the springs. rotor: B, as in :func:`series_elastic_feedforward`.
+        gains: k₀ (1/s⁴) … k₃ (1/s), for all joints or one column for each joint.
+        stiffness: stiffness K of the springs (N m/rad, N/m).
+        rotor: inertia B of the motors, as in :func:`series_elastic_feedforward`.
 
     Raises:
         ValueError: for a wrong shape, or a joint with a quaternion.
@@ -103,8 +113,8 @@ def series_elastic_feedback(
         )
     spring, dspring = stiffness * (theta - q), stiffness * (dtheta - v)
     a = forward_dynamics(model, q, v, spring)
-    without = inverse_dynamics_rates(model, q, v, jnp.stack([a, jnp.zeros_like(a)]))[1]
-    jerk = mass_matrix_solve(model, q, dspring - without)
+    without_jerk = inverse_dynamics_rates(model, q, v, jnp.stack([a, jnp.zeros_like(a)]))[1]
+    jerk = mass_matrix_solve(model, q, dspring - without_jerk)
     deviation = jnp.stack([q, v, a, jerk]) - reference[:4]
     snap = reference[4] - jnp.sum(gains.reshape(4, -1) * deviation, axis=0)
     return series_elastic_feedforward(model, q, v, jnp.stack([a, jerk, snap]), stiffness, rotor)[2]

@@ -1,19 +1,19 @@
 """Spatial twists: world axes, measured at the world's origin. Source: Müller §2.2, §3.1, §4.2.
 
-Sums along the tree are plain additions here, so there is no recursion left to write. Letters: C
-pose of body i, J instantaneous joint screws, Jv = J q̇ (and Ja, Jj) joint twist, V twist, W wrench
-through the joint. Far from the world's origin single precision suffers; the library's own
-algorithms therefore centre the same formulas on the root body.
+All quantities are in one frame, so that recursions along the tree become plain sums. Letters: C is
+the pose of body i, J the instantaneous joint screws, Jv = J q̇ the joint twist, V the twist and W
+the wrench through the joint. Float32 loses digits far from the world's origin. The library's own
+algorithms therefore use the same formulas relative to the root body.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
-from ..algorithms.tree import ancestor_sum, of_bodies, subtree_sum, sum_dofs
+from ..algorithms.tree import ancestor_sum, per_dof, subtree_sum, sum_dofs
 from ..model import Model, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, to_parent, wrench_to_parent
 from ..spatial.se3 import Pose
@@ -21,11 +21,11 @@ from .newton_euler import spatial_wrench
 
 
 def joint_screws(model: Model, C: Pose) -> Float[Array, "nv 6"]:
-    """The instantaneous joint screws ``J_j = Ad_{C_j} X_j``, one row a degree of freedom.
+    """The instantaneous joint screws ``J_j = Ad_{C_j} X_j``, one row for each degree of freedom.
 
     Source: Müller (70b), (104).
     """
-    of_dof = of_bodies(model.topology, C[0]), of_bodies(model.topology, C[1])
+    of_dof = per_dof(model.topology, C[0]), per_dof(model.topology, C[1])
     return to_parent(of_dof, motion_subspace(model))
 
 
@@ -52,10 +52,10 @@ def _motion(
 def motion(
     model: Model, q: Float[Array, " nq"], rates: tuple[Float[Array, " nv"], ...]
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛).
+    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛). Cost: O(n).
 
-    Source: Müller (70c), (70d) with ``ad_{V_{i−1}} V_i = ad_{V_i} J_i q̇_i``, and the rate of the
-    latter by (16). Cost: O(n).
+    Source: Müller (70c), (70d) with ``ad_{V_{i−1}} V_i = ad_{V_i} J_i q̇_i``, and the time
+    derivative of the latter by (16).
     """
     J = joint_screws(model, forward_kinematics(model, q))
     return _motion(model, J, rates, None)
@@ -71,9 +71,12 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques of a motion from spatial twists and wrenches (N m, N).
 
-    Source: Müller (70)–(71), with ``ad_V`` for the misprinted ``ad_V̇`` in (71b), applied wrenches
-    deducted as in (77), and V̇₀ = (0, −g). Arguments, armature and damping as
-    :func:`rbd_jax.rnea`. Cost: O(n).
+    Arguments, armature and damping are those of :func:`rbd_jax.rnea`. Derivatives are those of
+    autodiff.
+    Cost: O(n).
+
+    Source: Müller (70)–(71), with ``ad_V`` for the misprinted ``ad_V̇`` in (71b). Applied wrenches
+    are subtracted as in (77), and V̇₀ = (0, −g).
     """
     topology = model.topology
     C = forward_kinematics(model, q)
@@ -82,5 +85,5 @@ def inverse_dynamics(
     W = spatial_wrench(inertia.to_parent(C, model.inertia), V, dV)
     if f_ext is not None:
         W = W - wrench_to_parent(C, f_ext)
-    Q = jnp.sum(J * of_bodies(topology, subtree_sum(topology.tree, W)), axis=-1)
+    Q = jnp.sum(J * per_dof(topology, subtree_sum(topology.tree, W)), axis=-1)
     return Q + model.armature * a + model.damping * v

@@ -1,19 +1,21 @@
-"""The system matrices of the closed forms, dense, for study: J = A X and its rates.
+"""The system matrices of the closed forms, J = A X and its rates, as dense matrices for study.
 
-Source: Müller (8)–(11), (18)–(19), (112), and [62] (24)–(26) that it quotes. Twists of all bodies
-are stacked to vectors of 6 nb numbers; a (6 nb, nv) matrix is ``jacobians(...)`` reshaped. Letters
-as in the paper: A^b block triangular with blocks ``Ad_{C_ij}`` for j ≤ i, X^b block diagonal,
-a^b of the joint twists, b^b of the body twists, D^b the blocks ``Ad_{C_{i,λ}}``.
+Source: Müller (8)–(11), (18)–(19), (112), and [62] (24)–(26), which it quotes. The twists of all
+bodies are stacked to vectors of 6 nb numbers, and (6 nb, nv) matrices are ``jacobians(...)``
+reshaped. The letters are those of the paper: A^b is block triangular with blocks ``Ad_{C_ij}`` for
+j ≤ i, and X^b is block diagonal. a^b and b^b have the ad matrices of the joint twists and of the
+body twists on their diagonals. D^b has the blocks ``Ad_{C_{i,λ}}``. Derivatives are those of
+autodiff.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms import ground
 from ..algorithms.kinematics import forward_kinematics
 from ..algorithms.tree import sum_dofs
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import se3, so3
 from ..spatial.motion import Ad_matrix, ad_matrix, cross_twist, to_child
 from . import hybrid
@@ -22,7 +24,7 @@ from .representations import Representation, jacobians, module_of, twists
 
 
 def stacked(blocks: Float[Array, "nb 6 n"]) -> Float[Array, "m n"]:
-    """Blocks one above the other, (6 nb, n)."""
+    """Blocks stacked to a matrix (6 nb, n)."""
     return blocks.reshape(6 * blocks.shape[0], blocks.shape[-1])
 
 
@@ -37,8 +39,8 @@ def block_diagonal(blocks: Float[Array, "nb 6 6"]) -> Float[Array, "m m"]:
     return _dense(eye[:, :, None, None] * blocks[:, None])
 
 
-def _screws_apart(model: Model, X: Float[Array, "nv 6"]) -> Float[Array, "m nv"]:
-    """Screws in the rows of their bodies: the block diagonal X^b, Y^s or X^h, (6 nb, nv)."""
+def _screw_matrix(model: Model, X: Float[Array, "nv 6"]) -> Float[Array, "m nv"]:
+    """The block diagonal matrix X^b, Y^s or X^h with the screws of each body, (6 nb, nv)."""
     own = model.topology.dof_bodies[None] == jnp.arange(model.nb)[:, None]
     return stacked(jnp.where(own[:, None], X.T[None], 0))
 
@@ -49,9 +51,11 @@ def system_factors(
 ) -> tuple[Float[Array, "m m"], Float[Array, "m nv"]]:
     """``(A, X)`` with the system Jacobian ``J = A X``.
 
-    Source: Müller (112): ``A^b X^b``, ``A^s Y^s``, ``A^h X^h`` with blocks ``Ad_{C_ij}``,
-    ``Ad_{C_j A_j⁻¹}``, ``Ad_{r_ij}`` for j ≤ i; for the mixed representation ``diag(1, R_i)`` times
-    the body-fixed blocks, by (100). Cost: O(n²), dense 6×6 blocks.
+    Cost: O(n²), with dense 6×6 blocks.
+
+    Source: Müller (112): ``A^b X^b``, ``A^s Y^s``, ``A^h X^h`` with the blocks ``Ad_{C_ij}``,
+    ``Ad_{C_j A_j⁻¹}``, ``Ad_{r_ij}`` for j ≤ i. By (100), the mixed representation has
+    ``diag(1, R_i)`` times the body-fixed blocks.
 
     Raises:
         ValueError: for an unknown representation.
@@ -64,13 +68,13 @@ def system_factors(
         X, home = spatial_screws(model)
         C = se3.compose(forward_kinematics(model, q), se3.inverse(home))
         blocks = jnp.broadcast_to(Ad_matrix(C)[None], (nb, nb, 6, 6))
-        return _dense(jnp.where(moves, blocks, 0)), _screws_apart(model, X)
-    R, r = ground.centred_poses(model, q)
+        return _dense(jnp.where(moves, blocks, 0)), _screw_matrix(model, X)
+    R, r = ground.centered_poses(model, q)
     if representation == "hybrid":
         X = hybrid.joint_screws(model, R)
         d = r[None] - r[:, None]
         eye = jnp.broadcast_to(jnp.eye(3, dtype=r.dtype), (nb, nb, 3, 3))
-        return _dense(jnp.where(moves, Ad_matrix((eye, d)), 0)), _screws_apart(model, X)
+        return _dense(jnp.where(moves, Ad_matrix((eye, d)), 0)), _screw_matrix(model, X)
     i = jnp.broadcast_to(R[:, None], (nb, nb, 3, 3)), jnp.broadcast_to(r[:, None], (nb, nb, 3))
     j = jnp.broadcast_to(R[None], (nb, nb, 3, 3)), jnp.broadcast_to(r[None], (nb, nb, 3))
     blocks = Ad_matrix(se3.compose(se3.inverse(i), j))
@@ -79,14 +83,14 @@ def system_factors(
         rows = [blocks[..., :3, :], blocks[..., 3:, :]]
         rows[1] = jnp.concatenate([turn(rows[1][..., :3]), turn(rows[1][..., 3:])], axis=-1)
         blocks = jnp.concatenate(rows, axis=-2)
-    return _dense(jnp.where(moves, blocks, 0)), _screws_apart(model, X)
+    return _dense(jnp.where(moves, blocks, 0)), _screw_matrix(model, X)
 
 
 @checked
 def system_jacobian(
     model: Model, q: Float[Array, " nq"], representation: Representation = "body_fixed"
 ) -> Float[Array, "m nv"]:
-    """The system Jacobian J of (111), (6 nb, nv): :func:`jacobians` stacked."""
+    """The system Jacobian J of (111), (6 nb, nv), which is :func:`jacobians` stacked."""
     return stacked(jacobians(model, q, representation))
 
 
@@ -112,8 +116,10 @@ def system_jacobian_rate(
 ) -> Float[Array, "m nv"]:
     """``J̇ = −A a (A − 1) X`` of the body-fixed system Jacobian, (6 nb, nv).
 
-    Source: Müller (8), which has A X = J for (A − 1) X: the same for joints of one degree of
-    freedom, where ``a X = 0``. The system acceleration (10) is ``J q̈ − A a V``. Cost: O(n³), dense.
+    The system acceleration (10) is ``J q̈ − A a V``. Cost: O(n³), with dense matrices.
+
+    Source: Müller (8), which has ``A X = J`` in place of ``(A − 1) X``. Both are equal for joints
+    of one degree of freedom, where ``a X = 0``.
     """
     A, X = system_factors(model, q)
     beyond = jnp.matmul(A, X, precision="highest") - X
@@ -127,14 +133,16 @@ def joint_accelerations(
 ) -> Float[Array, " nv"]:
     """The joint accelerations at which the bodies have body-fixed accelerations V̇ (rad/s², m/s²).
 
+    It is a least-squares fit if no motion of the joints has these accelerations.
+
     Source: Müller (11), with the joint twists ``X q̇ = (1 − D) V`` of [62] (26):
-    ``q̈ = X⁺ ((1 − D) V̇ + a V)``. Least squares where no motion of the joints fits.
+    ``q̈ = X⁺ ((1 − D) V̇ + a V)``.
 
     Args:
         model: the robot.
         q: configuration.
         V: body-fixed twists of the bodies (rad/s, m/s).
-        dV: their rates (rad/s², m/s²).
+        dV: rates of these twists (rad/s², m/s²).
     """
     T, rows = joint_placements(model, q), model.topology.tree.parent_rows
     zero = jnp.zeros((1, 6), V.dtype)

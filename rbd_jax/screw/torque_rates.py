@@ -1,21 +1,21 @@
 """Time derivatives of inverse dynamics, body-fixed, recursive. Source: Müller §6.3 [63].
 
-Letters: T placement in the parent, V twist, A its derivatives, F wrench through the joint, w joint
-twist ``Σ S v``; ``X[k]`` is the k-th time derivative of the components of X in frame i. A vector Y
-of the parent that is seen from the child changes by ``d/dt(Ad Y) = Ad Ẏ − w × Ad Y``, a wrench of
-the child that is seen from the parent by ``Ad* (Ḟ + w ×* F)``.
+Letters: T is the placement in the parent, V the twist, F the wrench through the joint, and w the
+joint twist ``Σ S v``. ``X[k]`` is the k-th time derivative of the components of X in frame i. A
+motion vector Y of the parent has the rate ``d/dt(Ad Y) = Ad Ẏ − w × Ad Y`` in the frame of the
+child. A wrench of the child has the rate ``Ad* (Ḟ + w ×* F)`` in the frame of the parent.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.gravity import base_acceleration
-from ..algorithms.tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
-from ._series import leibniz, seen
+from ._series import in_moving_frame, leibniz
 from .torque_rates_hybrid import hybrid_rates
 
 
@@ -30,21 +30,25 @@ def inverse_dynamics_rates(
 ) -> Float[Array, "k nv"]:
     """The torques of a motion and their time derivatives: ``τ, τ̇, τ̈ …``.
 
-    Source: Müller §6.3: the recursions (66), (67) body-fixed or (75), (76) hybrid, differentiated
-    by time term by term; any number of derivatives, trees and joints of several degrees of
-    freedom. Rotor inertia and damping are added as in :func:`rbd_jax.rnea`.
+    It covers any number of derivatives, trees, and joints of several degrees of freedom. Rotor
+    inertia and damping are added as in :func:`rbd_jax.rnea`. Derivatives are those of autodiff.
+    Cost: O(n k²).
+
+    Source: Müller §6.3: the time derivatives, term by term, of the recursions (66), (67) body-fixed
+    or (75), (76) hybrid.
 
     Args:
         model: the robot.
         q: configuration.
         v: velocity.
-        rates: time derivatives of v, one a row: acceleration, jerk, snap, …; τ̈ needs three.
+        rates: time derivatives of v, one in each row: acceleration, jerk, snap, … τ̈ needs three
+            rows.
         f_ext: external wrench (n, f) on each body, constant in its frame.
-        representation: ``"body_fixed"`` or ``"hybrid"``, the form of the twists inside; the result
-            is the same.
+        representation: ``"body_fixed"`` or ``"hybrid"``, the twists of the recursion. The result is
+            the same.
 
     Returns:
-        As many rows as ``rates``. Cost: O(n k²).
+        As many rows as ``rates`` has.
 
     Raises:
         ValueError: for a wrong shape or an unknown representation.
@@ -70,10 +74,10 @@ def _body_fixed(model: Model, q: Array, motion: Float[Array, "n nv"], f_ext: Arr
 
     def forward(parent, x):
         T, w = x
-        above = seen([to_child(T, y) for y in parent], w, cross_twist, -1)
-        return jnp.stack([a + b for a, b in zip(above, w, strict=True)])
+        carried = in_moving_frame([to_child(T, y) for y in parent], w, cross_twist, -1)
+        return jnp.stack([a + b for a, b in zip(carried, w, strict=True)])
 
-    # gravity is a constant acceleration of the world
+    # Gravity is a constant acceleration of the world.
     world = jnp.zeros((order + 1, 6), S.dtype).at[1].set(base_acceleration(model))
     V = jnp.moveaxis(root_to_leaf(topology.tree, forward, (T, w), world), 1, 0)
     momentum = inertia.apply(I[None], V)
@@ -84,9 +88,9 @@ def _body_fixed(model: Model, q: Array, motion: Float[Array, "n nv"], f_ext: Arr
     def backward(x, below):
         T, w, F = x
         F = F + below
-        up = seen(F, w, cross_wrench)
+        up = in_moving_frame(F, w, cross_wrench)
         return jnp.stack([wrench_to_parent(T, f) for f in up]), F
 
     rows = T, w[:, :order], jnp.stack(F, axis=1)
     F = leaf_to_root(topology.tree, backward, rows, jnp.zeros((order, 6), S.dtype))
-    return jnp.sum(S[:, None] * of_bodies(topology, F), axis=-1).T
+    return jnp.sum(S[:, None] * per_dof(topology, F), axis=-1).T

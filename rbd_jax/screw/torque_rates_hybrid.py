@@ -1,9 +1,9 @@
 """Time derivatives of inverse dynamics in hybrid form. Source: Müller §6.3 [63], (72), (75)–(76).
 
-Hybrid vectors have world axes and the origin of the body for their point, so a change of body is
-a shift by d, and what is constant in a body turns with it: ``d/dt(R y) = R ẏ + ω × R y``. Letters:
-V twist, w angular velocity, d from the parent's origin to the body's, W wrench, S joint screws;
-``X[k]`` is the k-th time derivative.
+Hybrid vectors have world axes and refer to the origin of the body. So a change of body is a shift
+by d, and the components of body-fixed vectors obey ``d/dt(R y) = R ẏ + ω × R y``. Letters: V is the
+twist, w the angular velocity, d the vector from the parent's origin to the body's, W the wrench,
+and S the joint screws. ``X[k]`` is the k-th time derivative of X.
 """
 
 import jax.numpy as jnp
@@ -11,15 +11,15 @@ from jaxtyping import Array, Float
 
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
-from ..algorithms.tree import leaf_to_root, of_bodies, root_to_leaf, sum_dofs
+from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, motion_subspace
 from ..spatial import inertia, so3
 from ..spatial.motion import turn
-from ._series import leibniz, seen
+from ._series import in_moving_frame, leibniz
 from .hybrid import spin
 
 
-def _turn_inertia(w: Float[Array, "*b 3"], I10: Float[Array, "*b 10"]) -> Float[Array, "*b 10"]:
+def _inertia_rate(w: Float[Array, "*b 3"], I10: Float[Array, "*b 10"]) -> Float[Array, "*b 10"]:
     """The rate of the ten parameters in world axes: ``ω × mc`` and ``ω̃ Θ − Θ ω̃``."""
     W, J = so3.hat(w), inertia.rotational(I10)
     blocks = inertia.matrix(jnp.zeros_like(I10))
@@ -30,12 +30,12 @@ def _turn_inertia(w: Float[Array, "*b 3"], I10: Float[Array, "*b 10"]) -> Float[
 
 
 def _turned(y: Array, w: list[Array], rate=spin) -> list[Array]:
-    """Derivatives of something constant in a body, given in world axes; one more than of ω."""
-    return list(seen([y, *[jnp.zeros_like(y)] * len(w)], w, rate))
+    """Derivatives of a body-fixed quantity in world axes, one more than there are of ω."""
+    return list(in_moving_frame([y, *[jnp.zeros_like(y)] * len(w)], w, rate))
 
 
 def _shift(d: Float[Array, "*b 3"], f: Float[Array, "*b 3"]) -> Float[Array, "*b 6"]:
-    """``(d × f, 0)``: what a force at d adds to the moment."""
+    """``(d × f, 0)``: the moment of a force at d."""
     return jnp.concatenate([so3.cross(d, f), jnp.zeros_like(f)], axis=-1)
 
 
@@ -53,7 +53,7 @@ def hybrid_rates(
     def forward(parent, x):  # (72) and its derivatives
         offset, joint = x
         w, d, V = [], [offset], []
-        for k, turning in enumerate(seen(joint, w, spin)):
+        for k, turning in enumerate(in_moving_frame(joint, w, spin)):
             if k > 0:
                 d.append(V[k - 1][3:] - parent[k - 1, 3:])
             lever = leibniz(so3.cross, parent[:, :3], d, k)
@@ -62,7 +62,7 @@ def hybrid_rates(
             w.append(V[k][:3])
         return jnp.stack(V)
 
-    # gravity is a constant acceleration of the world
+    # Gravity is a constant acceleration of the world.
     world = jnp.zeros((order + 1, 6), S.dtype).at[1].set(base_acceleration(model))
     V = root_to_leaf(topology.tree, forward, (offset, joint), world)
     above = jnp.concatenate([V, world[None]])[rows]
@@ -71,7 +71,7 @@ def hybrid_rates(
     V = list(jnp.moveaxis(V, 1, 0))
     w = [x[..., :3] for x in V[: order - 1]]
     I10 = _world_inertia(model, R)
-    I = _turned(I10, w, _turn_inertia)
+    I = _turned(I10, w, _inertia_rate)
     rotation = [jnp.concatenate([x[..., :3], jnp.zeros_like(x[..., :3])], axis=-1) for x in V]
     L = [leibniz(inertia.apply, I, rotation, k) for k in range(order)]
     W = [  # (53)
@@ -90,8 +90,8 @@ def hybrid_rates(
 
     zero = jnp.zeros((order, 6), S.dtype)
     W = leaf_to_root(topology.tree, backward, (d, jnp.stack(W, axis=1)), zero)
-    W = list(jnp.moveaxis(of_bodies(topology, W), 1, 0))
-    screws = _turned(turn(of_bodies(topology, R), S), [of_bodies(topology, x) for x in w])
+    W = list(jnp.moveaxis(per_dof(topology, W), 1, 0))
+    screws = _turned(turn(per_dof(topology, R), S), [per_dof(topology, x) for x in w])
     power = lambda x, y: jnp.sum(x * y, axis=-1)  # noqa: E731
     return jnp.stack([leibniz(power, screws, W, k) for k in range(order)])  # (76c)
 

@@ -1,25 +1,26 @@
 """Vlasblom's recursive dynamics: everything from body Jacobians and their partial derivatives.
 
-Source: Vlasblom 2015. The report orders twists linear first and sums (1.12), (1.14), (1.17) along
-one chain; here twists are angular first and the sums run over all bodies, so that trees are
-covered. Letters: T pose of body i in its parent, S its joint twists, J_i body Jacobian.
+Source: Vlasblom 2015. The report has the linear part of twists first, and sums (1.12), (1.14),
+(1.17) along one chain. Here the angular part is first, and the sums run over all bodies, so that
+trees are covered. Letters: T is the pose of body i in its parent, S its joint twists, and J_i its
+body Jacobian. Derivatives are those of autodiff.
 """
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.kinematics import forward_kinematics
 from ..algorithms.tree import root_to_leaf
 from ..model import Model, joint_placements, motion_subspace
+from ..model.arguments import checked
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_twist, to_child, turn
 from .closed_form import momenta_of, project
 
 
 def _own_twists(model: Model) -> Float[Array, "nb nv 6"]:
-    """The joint twists S in the rows of the degrees of freedom of each body's joint, else zero."""
+    """For each body the joint twists S in the rows of its own degrees of freedom, and else zero."""
     own = model.topology.dof_bodies[None] == np.arange(model.nb)[:, None]
     return jnp.where(own[:, :, None], motion_subspace(model)[None], 0)
 
@@ -43,10 +44,10 @@ def body_jacobians(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nb 6 n
 
 @checked
 def body_jacobian_partials(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nb 6 nv nv"]:
-    """``∂J_i/∂q_k`` along ``integrate(q, ε e_k)``; k is the last axis.
+    """``∂J_i/∂q_k`` along ``integrate(q, ε e_k)``, with k as the last axis. Cost: O(nb nv²).
 
-    Source: Vlasblom (1.13), (2.20), (2.21): ``Ad ∂J_λ/∂q_k``, and ``−ad_{S_k} Ad J_λ`` for the
-    degrees of freedom k of joint i. Cost: O(nb nv²).
+    Source: Vlasblom (1.13), (2.20), (2.21): ``Ad ∂J_λ/∂q_k``, plus ``−ad_{S_k} Ad J_λ`` for the
+    degrees of freedom k of joint i.
     """
     nv = model.nv
 
@@ -81,7 +82,7 @@ def mass_matrix_partials(model: Model, q: Float[Array, " nq"]) -> Float[Array, "
 
 
 def _structure(model: Model) -> Float[Array, "nv nv nv"]:
-    """``[S_a, S_b] = Σ_d c[a, b, d] S_d`` of the degrees of freedom of one joint."""
+    """The c with ``[S_a, S_b] = Σ_d c[a, b, d] S_d`` for degrees of freedom of one joint."""
     S, body = motion_subspace(model), model.topology.dof_bodies
     same = (body[:, None] == body[None])[:, :, None] & (body[:, None] == body[None])[:, None]
     c = jnp.einsum("abx,dx->abd", cross_twist(S[:, None], S[None]), S, precision="highest")
@@ -90,11 +91,13 @@ def _structure(model: Model) -> Float[Array, "nv nv nv"]:
 
 @checked
 def christoffel(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
-    """``Γ_ijk = ½ (∂M_ij/∂q_k + ∂M_ik/∂q_j − ∂M_kj/∂q_i)``, as :func:`rbd_jax.christoffel`.
+    """``Γ_ijk = ½ (∂M_ij/∂q_k + ∂M_ik/∂q_j − ∂M_kj/∂q_i)``, equal to :func:`rbd_jax.christoffel`.
 
-    Source: Vlasblom (1.15). For joints of several degrees of freedom, whose v is no rate of
-    coordinates, Koszul's formula adds ``½ (⟨[k,j],i⟩ − ⟨[k,i],j⟩ − ⟨[j,i],k⟩)`` with the brackets
-    of their joint twists; the armature has no part in it.
+    The velocity of a joint of several degrees of freedom is not a rate of coordinates. For such
+    joints Koszul's formula adds ``½ (⟨[k,j],i⟩ − ⟨[k,i],j⟩ − ⟨[j,i],k⟩)`` with the brackets of
+    their joint twists. The armature does not enter this term.
+
+    Source: Vlasblom (1.15).
     """
     dM = mass_matrix_partials(model, q)
     J = body_jacobians(model, q)
@@ -115,7 +118,7 @@ def coriolis_matrix(
 
 @checked
 def com_jacobians(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nb 6 nv"]:
-    """Jacobians J^g at the centres of mass, in world axes: ``Ad_R Ad_{H_m⁻¹} J_i``.
+    """Jacobians J^g at the centers of mass, in world axes: ``Ad_R Ad_{H_m⁻¹} J_i``.
 
     Source: Vlasblom (2.9), (2.13), (2.14).
     """
@@ -128,10 +131,12 @@ def com_jacobians(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nb 6 nv
 
 @checked
 def analytic_jacobians(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nb 3 nv"]:
-    """``J^a``: velocities of the centres of mass in world axes, ``ċ_i = J_i^a v`` (m/s).
+    """``J^a``, which gives the velocities of the centers of mass in world axes: ``ċ_i = J_i^a v``
+    (m/s).
 
-    Source: Vlasblom (2.10)–(2.12), (2.15), (2.16): the linear rows of :func:`com_jacobians`; the
-    derivative in (2.10) is by q, not by q̇.
+    They are the linear rows of :func:`com_jacobians`.
+
+    Source: Vlasblom (2.10)–(2.12), (2.15), (2.16). The derivative in (2.10) is by q, not by q̇.
     """
     return com_jacobians(model, q)[:, 3:]
 
@@ -140,8 +145,9 @@ def analytic_jacobians(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nb
 def gravity_wrench(model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """``G = Σ_i (J_i^a)ᵀ m_i g``: the generalized force of gravity, ``−gravity_torque`` (N m, N).
 
+    It uses mass and center of mass, so it ignores the first moment of a body without mass.
+
     Source: Vlasblom (1.17), (2.23), (2.24), the latter with the transpose and three rows of J^a.
-    By mass and centre of mass: what a massless body has of first moment is not seen.
     """
     weight = inertia.mass(model.inertia)[:, None] * model.gravity[None]
     J = analytic_jacobians(model, q)

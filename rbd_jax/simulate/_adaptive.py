@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._check import checked, of_dtype
 from ..derivatives.rules import forward_dynamics
 from ..model import Model, integrate, rate_from_velocity
+from ..model.arguments import checked, of_dtype
 from .outcome import RESULTS
 
 State = tuple[Array, Array]

@@ -14,8 +14,8 @@ from functools import partial
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..model import Model, integrate
+from ..model.arguments import checked
 from ._actuated import ActuatedRobot
 from ._generalized_alpha import GeneralizedAlpha
 from ._momentum import momentum_munthe_kaas, variational

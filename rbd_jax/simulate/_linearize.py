@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..derivatives.fdsva import acceleration_with_derivatives
 from ..lanes import lanes
 from ..model import Model, rate_from_velocity, velocity_from_rate
+from ..model.arguments import checked
 from ._actuated import ActuatedRobot
 from ._integrators import euler_robot, resolve_integrator, semi_implicit_euler
 

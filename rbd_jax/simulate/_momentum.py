@@ -13,10 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..algorithms.momentum import kinetic_gradients
+from ..algorithms.springs import unsprung
 from ..derivatives.rules import inverse_dynamics, mass_matrix_solve
 from ..model import Model, chart_rate, chart_velocity, coadjoint, integrate
+from ..model.arguments import checked
 from ._munthe_kaas import RK4, Acceleration, Tableau, increment
 from ._newton import newton
 
@@ -51,7 +52,7 @@ def _momentum_and_drive(
         force = acceleration.force(t, q, v)
     else:
         zeros = jnp.zeros_like(model.gravity), jnp.zeros_like(model.damping)
-        kinetic = eqx.tree_at(lambda m: (m.gravity, m.damping), model, zeros)
+        kinetic = eqx.tree_at(lambda m: (m.gravity, m.damping), unsprung(model), zeros)
         force = inverse_dynamics(kinetic, q, v, acceleration(t, q, v))
     p, slope = kinetic_gradients(model, q, v)
     return p, slope + force - coadjoint(model, v, model.armature * v)
@@ -72,9 +73,9 @@ def momentum_munthe_kaas(
     Momenta μ that are spatial in each joint obey ``μ̇ = Ad*(∂T/∂q + F)``. At a free root the right
     side is the external wrench alone. So the momentum of a free robot is a linear invariant, and
     every Runge–Kutta method keeps linear invariants. Without gravity and external wrenches the
-    momentum :func:`rbd_jax.spatial_momentum` changes by rounding only, for any step length. Under
-    gravity the linear momentum is exact. Energy is kept to the order of the tableau. Derivatives
-    are those of autodiff through the step, with the analytical rules of the dynamics.
+    momentum :func:`rbd_jax.algorithms.spatial_momentum` changes by rounding only, for any step
+    length. Under gravity the linear momentum is exact. Energy is kept to the order of the tableau.
+    Derivatives are those of autodiff through the step, with the analytical rules of the dynamics.
 
     Source: Müller (36), (79) and §7.
 
@@ -124,8 +125,8 @@ def variational(
     converges; otherwise the state becomes NaN. Derivatives follow from the implicit function
     theorem, with the analytical rules of the dynamics.
 
-    The arguments are those of :func:`rbd_jax.munthe_kaas`. The accelerations are evaluated at
-    ``t + dt/2``.
+    The arguments are those of :func:`rbd_jax.simulate.munthe_kaas`. The accelerations are evaluated
+    at ``t + dt/2``.
     """
     p0, _ = kinetic_gradients(model, q, v)
 

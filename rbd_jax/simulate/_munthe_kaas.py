@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import checked
 from ..model import Model, chart_rate, integrate
+from ..model.arguments import checked
 
 Acceleration = Callable[[Array, Array, Array], Array]
 
@@ -123,7 +123,8 @@ def rk4(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """The classical Runge–Kutta scheme on the manifold: order 4, four evaluations.
 
-    It is :func:`rbd_jax.munthe_kaas` with the tableau ``RK4``, and has the same derivatives.
+    It is :func:`rbd_jax.simulate.munthe_kaas` with the tableau ``RK4``, and has the same
+    derivatives.
 
     Source: Müller §7.
     """

@@ -7,7 +7,9 @@ Every function works on a single item or, by broadcasting, on leading batch axes
 
 from . import (
     articulated as articulated,
+    host as host,
     inertia as inertia,
+    linear as linear,
     motion as motion,
     se3 as se3,
     so3 as so3,

@@ -1,6 +1,6 @@
 """Articulated-body inertias ``[[A, B], [Bᵀ, C]]`` as three 3×3 blocks ``(A, B, C)``.
 
-Unlike the inertia of a rigid body, ``C`` is no multiple of the identity: a hinged body resists a
+Unlike the mass of a rigid body, ``C`` is not a multiple of the identity: a hinged body resists a
 push in one direction more than in another. Source: Kim (42).
 """
 
@@ -27,7 +27,7 @@ def apply(Ia: Articulated, V: Float[Array, "6"]) -> Float[Array, "6"]:
     )
 
 
-def less(Ia: Articulated, psi: Float[Array, ""], U: Float[Array, "6"]) -> Articulated:
+def subtract(Ia: Articulated, psi: Float[Array, ""], U: Float[Array, "6"]) -> Articulated:
     """``Î − U Ψ Uᵀ``. Source: Kim, Table 3, the line of Π."""
     A, B, C = Ia
     n, f = U[:3], U[3:]
@@ -36,6 +36,20 @@ def less(Ia: Articulated, psi: Float[Array, ""], U: Float[Array, "6"]) -> Articu
         B - psi * n[:, None] * f[None, :],
         C - psi * f[:, None] * f[None, :],
     )
+
+
+def eliminate(
+    Ia: Articulated, S: Float[Array, "6"], armature: Float[Array, ""], prescribed: Array
+) -> tuple[Float[Array, "6"], Float[Array, ""], Articulated]:
+    """``(U, Ψ, Π)``: what a hinge with the screw S leaves of the inertia Î behind it.
+
+    ``U = Î S``, ``Ψ = 1 / (Sᵀ U + armature)`` and ``Π = Î − U Ψ Uᵀ``. Where the acceleration of
+    the hinge is prescribed (positive), it is stiff: Ψ = 0 and Π = Î. Source: Kim, Tables 3 and 4.
+    """
+    U = apply(Ia, S)
+    D = jnp.sum(S * U) + armature
+    psi = jnp.where(prescribed > 0, 0, 1 / jnp.where(prescribed > 0, 1, D))
+    return U, psi, subtract(Ia, psi, U)
 
 
 def to_parent(T: Pose, Ia: Articulated) -> Articulated:

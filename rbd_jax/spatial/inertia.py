@@ -2,7 +2,7 @@
 
 ``I10 = [m, m c_x, m c_y, m c_z, I_xx, I_xy, I_yy, I_xz, I_yz, I_zz]``, with the first moment
 ``m c`` (kg m) and the rotational inertia (kg m²) taken about the origin of the frame the body
-is expressed in, not about the centre of mass. The order is Pinocchio's.
+is expressed in, not about the center of mass. The order is Pinocchio's.
 """
 
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ def _point(m: Float[Array, "*b"], c: Float[Array, "*b 3"]) -> Float[Array, "*b 3
 def from_com(
     mass: Float[Array, "*b"], com: Float[Array, "*b 3"], inertia_com: Float[Array, "*b 3 3"]
 ) -> Float[Array, "*b 10"]:
-    """Ten parameters from the mass (kg), the centre of mass (m) and the inertia about it (kg m²).
+    """Ten parameters from the mass (kg), the center of mass (m) and the inertia about it (kg m²).
 
     Source: Kim (22) with R = 1; ``inertia_com`` has the orientation of the body frame.
     """
@@ -50,7 +50,7 @@ def mass(I10: Float[Array, "*b 10"]) -> Float[Array, "*b"]:
 
 
 def com(I10: Float[Array, "*b 10"]) -> Float[Array, "*b 3"]:
-    """The centre of mass (m); the origin for a body without mass."""
+    """The center of mass (m); the origin for a body without mass."""
     m = I10[..., 0:1]
     mc, weightless = I10[..., 1:4], m == 0
     return jnp.where(
@@ -59,7 +59,7 @@ def com(I10: Float[Array, "*b 10"]) -> Float[Array, "*b 3"]:
 
 
 def inertia_com(I10: Float[Array, "*b 10"]) -> Float[Array, "*b 3 3"]:
-    """The rotational inertia about the centre of mass (kg m²)."""
+    """The rotational inertia about the center of mass (kg m²)."""
     return rotational(I10) - _point(mass(I10), com(I10))
 
 
@@ -98,9 +98,8 @@ def _inner(a: list[Array], b: list[Array]) -> Array:
 def rotate(R: Float[Array, "*#b 3 3"], I10: Float[Array, "*#b 10"]) -> Float[Array, "*b 10"]:
     """The same body about the same origin, in the axes of the frame that ``R`` maps to.
 
-    Source: Kim (22), the rotation.
-    Number by number: of the same as products of 3×3 matrices XLA computes parts over and over, and
-    takes five times as long.
+    Source: Kim (22), the rotation. It is written out number by number: as products of 3×3 matrices
+    XLA would compute parts of it over and over, which takes five times as long.
     """
     r = [[R[..., i, j] for j in range(3)] for i in range(3)]
     own = [I10[..., k] for k in range(1, 4)]
@@ -112,7 +111,7 @@ def rotate(R: Float[Array, "*#b 3 3"], I10: Float[Array, "*#b 10"]) -> Float[Arr
 
 
 def translate(p: Float[Array, "*#b 3"], I10: Float[Array, "*#b 10"]) -> Float[Array, "*b 10"]:
-    """The same body about another origin, from which its own lies at ``p`` (m), in the same axes.
+    """The same body about another origin, from which the old one lies at ``p`` (m), in equal axes.
 
     Source: Kim (22), the translation: Steiner's theorem.
     """

@@ -1,7 +1,7 @@
 """Twists ``(ω, v)`` and wrenches ``(n, f)``: adjoint maps and the two cross products.
 
-``T = (R, p)`` maps child to parent coordinates. ``Ad``-functions never form a 6×6 matrix; the
-``*_matrix`` functions do, for study and for tests.
+``T = (R, p)`` maps child to parent coordinates. Only the ``*_matrix`` functions form a 6×6 matrix,
+for study and for tests.
 """
 
 import jax.numpy as jnp
@@ -51,7 +51,7 @@ def turn(R: Float[Array, "*#b 3 3"], X: Float[Array, "*#b 6"]) -> Float[Array, "
 
 
 def shift(d: Float[Array, "*#b 3"], V: Float[Array, "*#b 6"]) -> Float[Array, "*b 6"]:
-    """``Ad_d V = (ω, v + d × ω)``: measured at a point that sees the old one at d.
+    """``Ad_d V = (ω, v + d × ω)``: the twist measured at a point from which the old one lies at d.
 
     Source: Müller (96).
     """

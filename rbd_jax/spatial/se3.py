@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from . import so3
-from ._small import cosc4, sinc3, sinc5
+from ._series import cosc4, sinc3, sinc5
 
 Pose = tuple[Float[Array, "*b 3 3"], Float[Array, "*b 3"]]
 

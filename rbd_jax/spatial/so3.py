@@ -3,11 +3,11 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._small import cos_theta, cosc, cotc, sinc, sinc3, two_atanc
+from ._series import cos_theta, cosc, cotc, sinc, sinc3, two_atanc
 
 
 def dot(a: Float[Array, "*b n"], b: Float[Array, "*b n"]) -> Float[Array, "*b"]:
-    """Inner product over the last axis, elementwise so that it fuses and is never done in TF32."""
+    """Inner product over the last axis, elementwise: it fuses, and is never computed in TF32."""
     return jnp.sum(a * b, axis=-1)
 
 
@@ -43,7 +43,7 @@ def rotate_inverse(R: Float[Array, "*#b 3 3"], x: Float[Array, "*#b 3"]) -> Floa
 
 
 def matmul(A: Float[Array, "*#b 3 3"], B: Float[Array, "*#b 3 3"]) -> Float[Array, "*b 3 3"]:
-    """``A B`` for small matrices, elementwise so that it fuses and is never done in TF32."""
+    """``A B`` for 3×3 matrices, elementwise: it fuses, and is never computed in TF32."""
     return sum(A[..., :, k, None] * B[..., None, k, :] for k in range(3))  # pyright: ignore
 
 
@@ -55,16 +55,16 @@ def transpose(A: Float[Array, "*b m n"]) -> Float[Array, "*b n m"]:
 def identity(like: Float[Array, "*b 3"]) -> Float[Array, "*c 3 3"]:
     """The identity in the dtype of a vector, with an axis of length 1 for each of its batch axes.
 
-    So nothing relies on rank promotion, which users may forbid (``jax_numpy_rank_promotion``).
+    With it nothing relies on rank promotion, which users may forbid (``jax_numpy_rank_promotion``).
     """
     return jnp.eye(3, dtype=like.dtype).reshape((1,) * (like.ndim - 1) + (3, 3))
 
 
 def orthonormalize(R: Float[Array, "*b 3 3"]) -> Float[Array, "*b 3 3"]:
-    """One Newton step ``R (3 − Rᵀ R) / 2`` towards the nearest rotation matrix.
+    """One Newton step ``R (3 − Rᵀ R) / 2`` toward the nearest rotation matrix.
 
-    A rotation matrix is its fixed point, and its derivative there drops what is not a rotation:
-    a function of ``orthonormalize(R)`` has gradients tangent to SO(3).
+    Rotation matrices are its fixed points. Its derivative there drops every change that is not a
+    rotation, so that a function of ``orthonormalize(R)`` has gradients tangent to SO(3).
     """
     return matmul(R, 1.5 * identity(R[..., 0]) - 0.5 * matmul(transpose(R), R))
 
@@ -167,8 +167,8 @@ def quat_to_matrix(q: Float[Array, "*b 4"]) -> Float[Array, "*b 3 3"]:
 def quat_from_matrix(R: Float[Array, "*b 3 3"]) -> Float[Array, "*b 4"]:
     """Unit quaternion of a rotation matrix, differentiable at every rotation (Shepperd's method).
 
-    Of four expressions for the same quaternion, each safe where its own component is the
-    largest, the one with the largest divisor is taken.
+    There are four expressions for the same quaternion, each safe where its own component is the
+    largest. The one with the largest divisor is taken.
     """
     d = [R[..., k, k] for k in range(3)]
     # four times the squares of the components w, x, y, z

@@ -28,25 +28,32 @@ quick_jit = partial(
 
 
 _LEFT_OUT = (
-    "mimic_map",  # works on the host
     "export_urdf",  # writes a file
     "screw.with_geometry",  # returns a model
     "screw.to_modern_robotics",  # of chains alone
     "screw.series_elastic_feedforward",  # of robots without quaternions
     "screw.series_elastic_feedback",  # the same
+    "constrained_dynamics",  # of constraints, as the next two
+    "constrained_dynamics_derivatives",
+    "impact",
+    "view",  # opens a page
 )
+_STEPS = ("munthe_kaas", "rk4", "semi_implicit_euler", "step_derivatives")
 
 
 @cache
 def public_functions() -> dict[str, Callable]:
     """The functions of arrays of the public API whose first argument is a model."""
     found = {}
-    rooms = vars(rbd) | {f"screw.{name}": f for name, f in vars(rbd.screw).items()}
+    rooms = dict(vars(rbd))
+    for room in ("algorithms", "derivatives", "screw"):
+        rooms |= {f"{room}.{name}": f for name, f in vars(getattr(rbd, room)).items()}
+    rooms |= {f"simulate.{name}": getattr(rbd.simulate, name) for name in _STEPS}
     for name, f in rooms.items():
         last = name.split(".")[-1]
         if last.startswith("_") or isinstance(f, type) or not inspect.isfunction(f):
             continue
-        alias = f.__name__ != last and getattr(rbd, f.__name__, None) is f
+        alias = name != f.__name__ and getattr(rbd, f.__name__, None) is f
         if alias or name in _LEFT_OUT:
             continue
         if next(iter(inspect.signature(f).parameters), None) == "model":
@@ -110,7 +117,7 @@ def _arguments(model: rbd.Model, seed: int) -> dict[str, object]:
         "dt": jnp.asarray(0.01, model.dtype),
         "t": jnp.asarray(0.0, model.dtype),
         "acceleration": _spin_down,
-        "perturbation": rbd.Perturbation(dv=0.1 * v, dgravity=model.gravity),
+        "perturbation": rbd.derivatives.Perturbation(dv=0.1 * v, dgravity=model.gravity),
     }
 
 
@@ -127,7 +134,7 @@ def bind(name: str, model: rbd.Model, seed: int = 0) -> dict[str, object]:
 
 def split(chosen: dict[str, object]) -> tuple[dict[str, Array], dict[str, object]]:
     """Arrays and pytrees of arrays (to trace), and the rest (static)."""
-    moving = jax.Array, rbd.Perturbation, rbd.screw.Geometry
+    moving = jax.Array, rbd.derivatives.Perturbation, rbd.screw.Geometry
     arrays = {k: x for k, x in chosen.items() if isinstance(x, moving)}
     return arrays, {k: x for k, x in chosen.items() if k not in arrays}
 

@@ -1,4 +1,4 @@
-"""Motions of arms recorded from MuJoCo, with joint friction that our models do not have."""
+"""Motions of arms recorded in MuJoCo, with joint friction that our models do not have."""
 
 from functools import cache
 from typing import NamedTuple
@@ -50,7 +50,7 @@ def mujoco_model(model: rbd.Model):
 
 
 class Friction(NamedTuple):
-    """Coulomb, Stribeck and viscous friction, one number a joint (N m, N m s/rad)."""
+    """Coulomb, Stribeck and viscous friction, one number for each joint (N m, N m s/rad)."""
 
     coulomb: np.ndarray
     breakaway: np.ndarray
@@ -63,10 +63,10 @@ class Friction(NamedTuple):
 
 
 def record(model: rbd.Model, friction: Friction, seed: int, trajectories: int, steps: int):
-    """Trajectories (B, T) under a controller that follows random sines; torques held for DT.
+    """Trajectories (B, T) under a controller that follows random sines. Torques are held for DT.
 
     Returns:
-        The data as they are, and as sensors with noise report them.
+        The data without noise, and the data with the noise of sensors.
     """
     mujoco = pytest.importorskip("mujoco")
     rng = np.random.default_rng(seed)
@@ -91,7 +91,7 @@ def record(model: rbd.Model, friction: Friction, seed: int, trajectories: int, s
             mujoco.mj_forward(mj, data)
             tau = M.diagonal() * (200 * (want - data.qpos) + 25 * (speed - data.qvel))
             tau = tau + data.qfrc_bias
-            for j in range(SUBSTEPS):  # friction follows the speed
+            for j in range(SUBSTEPS):  # Friction follows the velocity within a step.
                 data.qfrc_applied[:] = tau + friction(data.qvel)
                 if j == 0:
                     mujoco.mj_forward(mj, data)

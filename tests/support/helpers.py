@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 import rbd_jax as rbd
-from rbd_jax.model._spec import COMPOSITE, ELEMENTARY
+from rbd_jax.model import COMPOSITE, ELEMENTARY
 
 samples = rbd.samples
 

@@ -1,4 +1,4 @@
-"""Data that other libraries made: torques of Pinocchio's and MuJoCo's own dynamics."""
+"""Data from other libraries: torques of the dynamics of Pinocchio and of MuJoCo."""
 
 from pathlib import Path
 
@@ -33,13 +33,14 @@ THREE = "".join([
     _JOINT.format(n="j3", t="prismatic", p="two", c="three", a="0.6 0 0.8"),
     "</robot>",
 ])  # fmt: skip
-"""A robot of three joints, revolute, revolute, prismatic."""
+"""A robot with three joints: revolute, revolute, prismatic."""
 
 
 def bare_urdf(source: str | Path, floating: bool = False) -> str:
-    """A URDF for MuJoCo: no geometry, inertias as they are, a free joint to the world if floating.
+    """A URDF for MuJoCo without geometry and with unchanged inertias.
 
-    MuJoCo joins links at fixed joints by itself.
+    If ``floating``, a free joint connects the root to the world. MuJoCo itself merges links at
+    fixed joints.
     """
     text = source if isinstance(source, str) else Path(source).read_text()
     root = etree.fromstring(text.encode(), etree.XMLParser(remove_comments=True))
@@ -64,7 +65,7 @@ def bare_urdf(source: str | Path, floating: bool = False) -> str:
 
 
 class MuJoCo:
-    """A robot in MuJoCo, its states and torques in our layout."""
+    """A robot in MuJoCo. States and torques are in our layout."""
 
     def __init__(self, model: rbd.Model, source: str | Path):
         self.mujoco = pytest.importorskip("mujoco")
@@ -91,7 +92,10 @@ class MuJoCo:
         return np.asarray(jax.jit(jax.vmap(self.layout.tau_from))(q, jnp.array(rows)))
 
     def simulate(self, q0, v0, tau, dt: float, substeps: int = 10):
-        """The motion under torques held over each step, by MuJoCo's RK4; one-dof joints only."""
+        """The motion under torques that are held over each step, by MuJoCo's RK4.
+
+        It is for robots whose joints have one degree of freedom.
+        """
         self.mj.opt.integrator = self.mujoco.mjtIntegrator.mjINT_RK4
         self.mj.opt.timestep = dt / substeps
         order, d = self.layout.v_places, self.data
@@ -128,7 +132,7 @@ def pinocchio_torques(model: rbd.Model, source: str | Path, q, v, a) -> np.ndarr
 
 
 def noisy(tau, sigma, seed: int = 0) -> jax.Array:
-    """Torques with independent normal noise, one standard deviation a joint."""
+    """Torques with independent normal noise of one standard deviation for each joint."""
     rng = np.random.default_rng(seed)
     return jnp.asarray(tau + np.asarray(sigma) * rng.normal(size=np.shape(tau)))
 

@@ -1,14 +1,16 @@
-"""Robots whose dynamics are partly rigid bodies, partly learned.
+"""Dynamics that are partly rigid bodies and partly learned.
 
-The equations of motion, every θ an optional learned term:
+The equations of motion are
 
-    (M + M_θ) a + h + c_θ + ∂V_θ/∂q + f_θ = τ + τ_θ(q, v),     then  a + a_θ(q, v, τ)
+    (M + M_θ) a + h + c_θ + ∂V_θ/∂q + f_θ = τ + τ_θ(q, v),     then  a + a_θ(q, v, τ).
 
-with h the bias torques of the rigid bodies, M_θ = LᵀL ≥ 0 and its Coriolis torques c_θ, a potential
-V_θ(q) and friction f_θ that only takes energy. With M_θ and V_θ alone, energy is conserved by
-construction. Leave out the rigid bodies, and M_θ, V_θ, f_θ are a Lagrangian neural network
-(Lutter, Ritter, Peters, "Deep Lagrangian networks", 2019), and a_θ is a plain network: the two
-baselines. Every class is an equinox module: its arrays are differentiable and may be mapped over.
+Every term with an index θ is learned and optional. h are the bias torques of the rigid bodies.
+M_θ = LᵀL ≥ 0 has the Coriolis torques c_θ. V_θ(q) is a potential, and the friction f_θ only
+dissipates energy. With M_θ and V_θ alone, energy is conserved by construction.
+
+Without the rigid bodies there are two baselines: M_θ, V_θ and f_θ form a Lagrangian neural network
+(Lutter, Ritter, Peters, "Deep Lagrangian networks", 2019), and a_θ alone is a plain network. Every
+class is an equinox module, whose arrays are differentiable and may be mapped over.
 """
 
 from typing import Any
@@ -30,8 +32,12 @@ from ._terms import Friction, MassMatrix, Potential, StateNetwork
 PARTS: tuple[str, ...] = ("torque", "acceleration", "potential", "mass", "friction")
 
 
-class Hybrid(Dynamics):
-    """Rigid bodies and learned terms; see the module's equation. Made by :func:`hybrid_model`."""
+class LearnedDynamics(Dynamics):
+    """Rigid bodies and learned terms, as in the equation of the module.
+
+    :func:`learned_dynamics` makes it. Derivatives of the rigid bodies follow the analytical rules,
+    and those of the learned terms are autodiff.
+    """
 
     model: Model
     torque: StateNetwork | None = None
@@ -40,14 +46,16 @@ class Hybrid(Dynamics):
     mass: MassMatrix | None = None
     friction: Friction | None = None
     rigid: bool = eqx.field(static=True, default=True)
-    """False: the model gives only its joints, not its masses, to a baseline."""
+    """If False, only the joints of the model are used and not its inertias, as for a baseline."""
 
     def __check_init__(self):
         if not self.rigid and self.mass is None and self.acceleration is None:
-            raise ValueError("Hybrid: without rigid bodies, a mass or an acceleration is needed")
+            raise ValueError(
+                "LearnedDynamics: without rigid bodies, a learned mass or acceleration is needed"
+            )
 
     def __call__(self, q, v, tau, f_ext=None):
-        """Accelerations. Raises ValueError for a wrong shape, or wrenches without rigid bodies."""
+        """Accelerations. Raises ValueError for wrong shapes, or wrenches without rigid bodies."""
         self._checked(q=q, v=v, tau=tau, f_ext=f_ext)
         a = self._accelerations(q, v, tau, f_ext)
         return a if self.acceleration is None else a + self.acceleration(self.model, q, v, tau)
@@ -59,10 +67,10 @@ class Hybrid(Dynamics):
         a: Float[Array, " nv"],
         f_ext: Float[Array, "nb 6"] | None = None,
     ) -> Float[Array, " nv"]:
-        """Torques of the motion (N m, N), arguments as :func:`rbd_jax.inverse_dynamics`.
+        """Torques of the motion (N m, N), with the arguments of :func:`rbd_jax.inverse_dynamics`.
 
         Raises:
-            ValueError: if there is a term a_θ(q, v, τ), of which no inverse is known.
+            ValueError: if there is a term a_θ(q, v, τ), because its inverse is not known.
         """
         tau = self.learned(q, v, a)
         self._checked(f_ext=f_ext)
@@ -71,17 +79,17 @@ class Hybrid(Dynamics):
     def learned(
         self, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]
     ) -> Float[Array, " nv"]:
-        """The share of the learned terms in :meth:`inverse`, in which no rigid body is computed."""
+        """The torques of the learned terms in :meth:`inverse`, without the rigid bodies."""
         self._checked(q=q, v=v, a=a)
         if self.acceleration is not None:
-            raise ValueError("Hybrid: dynamics with an acceleration network have no inverse")
+            raise ValueError("LearnedDynamics: an acceleration network has no inverse")
         tau = -self._applied(q, v)
         return tau if self.mass is None else tau + self.mass.momentum(self.model, q, a)
 
     def energy(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, ""]:
         """Kinetic and potential energy, rigid and learned (J).
 
-        Its rate is the power of τ, τ_θ, f_θ and the model's damping, if there is no a_θ.
+        Without a_θ, its rate is the power of τ, τ_θ, f_θ and the model's damping.
         """
         self._checked(q=q, v=v)
         E = jnp.zeros((), v.dtype)
@@ -96,7 +104,7 @@ class Hybrid(Dynamics):
         return self.rigid
 
     def _applied(self, q: Array, v: Array) -> Float[Array, " nv"]:
-        """Learned torques besides those of accelerations: ``τ_θ − f_θ − ∂V_θ/∂q − c_θ``."""
+        """The learned torques that do not depend on a: ``τ_θ − f_θ − ∂V_θ/∂q − c_θ``."""
         m, total = self.model, jnp.zeros_like(v)
         if self.torque is not None:
             total = total + self.torque(m, q, v, None)
@@ -119,7 +127,7 @@ class Hybrid(Dynamics):
         return jnp.matmul(invert(M), drive, precision="highest")
 
 
-def hybrid_model(
+def learned_dynamics(
     model: Model,
     parts: tuple[str, ...],
     key: Key[Array, ""],
@@ -127,27 +135,31 @@ def hybrid_model(
     scaling: Scaling | None = None,
     sizes: Sizes = SIZES,
     rigid: bool = True,
-) -> Hybrid:
-    """A robot with untrained learned terms; all but the mass start at zero, friction small.
+) -> LearnedDynamics:
+    """Dynamics with untrained learned terms.
+
+    The friction starts small, the mass matrix at a random matrix, and all other terms at zero.
 
     Args:
-        model: the robot as far as it is known.
+        model: the robot, as far as it is known.
         parts: which of ``"torque"``, ``"acceleration"``, ``"potential"``, ``"mass"`` and
             ``"friction"`` to learn.
         key: random key of the networks' weights.
         scaling: typical sizes, from data by :func:`scaling_of`; all one if None.
         sizes: units in a layer and hidden layers of each network.
-        rigid: False leaves the rigid bodies out. With ``("acceleration",)`` that is a plain
-            network, with ``("mass", "potential", "friction")`` a Lagrangian neural network.
+        rigid: whether rigid bodies are included. Without them, ``("acceleration",)`` makes a plain
+            network and ``("mass", "potential", "friction")`` a Lagrangian neural network.
 
     Raises:
         ValueError: for an unknown part, or a robot that cannot move.
     """
     unknown = sorted(set(parts) - set(PARTS))
     if unknown:
-        raise ValueError(f"hybrid_model: parts must be of {PARTS}, got {unknown}")
+        raise ValueError(f"learned_dynamics: parts must be of {PARTS}, got {unknown}")
     if model.nv == 0:
-        raise ValueError(f"hybrid_model: robot {model.topology.name!r} has no degree of freedom")
+        raise ValueError(
+            f"learned_dynamics: robot {model.topology.name!r} has no degree of freedom"
+        )
     scaling = unit_scaling(model) if scaling is None else scaling
     keys = dict(zip(PARTS, jax.random.split(key, len(PARTS)), strict=True))
     arguments = {p: (model, scaling, sizes, keys[p]) for p in parts}
@@ -161,4 +173,4 @@ def hybrid_model(
         learned["mass"] = MassMatrix(*arguments["mass"], 0.0 if rigid else 0.05)
     if "friction" in parts:
         learned["friction"] = Friction(*arguments["friction"])
-    return Hybrid(model, **learned, rigid=rigid)
+    return LearnedDynamics(model, **learned, rigid=rigid)

@@ -1,8 +1,9 @@
-"""The shape of a robot: which body hangs on which, by what kind of joint. Static and hashable.
+"""The shape of a robot: which body hangs on which, by which kind of joint. Static and hashable.
 
-Bodies are numbered depth first, so a parent comes before its children; −1 is the world.
+Bodies are numbered depth first, so that a parent comes before its children. −1 is the world.
 """
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,7 @@ NV = {"revolute": 1, "prismatic": 1, "helical": 1, "spherical": 3, "translation"
 
 
 class Tree:
-    """Parents (−1 is the world) of nodes numbered parents first, and what follows from them."""
+    """A tree by the parents of its nodes (−1 is the world). Parents come before their children."""
 
     def __init__(self, parents: tuple[int, ...]):
         self.parents = parents
@@ -22,13 +23,13 @@ class Tree:
 
     @cached_property
     def parent_rows(self) -> np.ndarray:
-        """Parents with the world as ``n``, to index a buffer of n+1 rows, (n,)."""
+        """Parents, with n for the world, to index an array of n+1 rows, (n,)."""
         p = np.array(self.parents, dtype=np.int32).reshape(-1)
         return np.where(p < 0, self.n, p).astype(np.int32)
 
     @cached_property
     def slots(self) -> "Slots":
-        """Where the values of the nodes live while a recursion goes through the tree."""
+        """Where a recursion keeps the values of the nodes while it goes through the tree."""
         return Slots(self)
 
     @cached_property
@@ -58,7 +59,7 @@ class Tree:
 
     @cached_property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Every node with each of its ancestors: nodes in their order, nearest ancestors first."""
+        """All pairs of a node and an ancestor: nodes in order, nearest ancestors first."""
         i, j = [], []
         for node, up in enumerate(self.parents):
             while up >= 0:
@@ -83,11 +84,12 @@ class Tree:
 
 
 class Slots:
-    """Few places for the values of many nodes: a node's is free again after its last child.
+    """Few places for the values of many nodes: a place is free again after the last child.
 
-    A chain needs one, a humanoid five. ``own[i]`` and ``parent[i]`` are the slots of node i and of
-    its parent, ``world`` that above the roots, ``count`` how many there are. ``leaf[i]``: node i
-    has no child; ``last[i]``: it is the last child of its parent, whose slot it takes over.
+    A chain needs one slot, a humanoid five. ``own[i]`` and ``parent[i]`` are the slots of node i
+    and of its parent, ``world`` is the slot above the roots, and ``count`` is the number of slots.
+    ``leaf[i]`` says that node i has no child. ``last[i]`` says that it is the last child of its
+    parent, whose slot it then takes over.
     """
 
     def __init__(self, tree: Tree):
@@ -110,11 +112,11 @@ class Slots:
 
 
 class Levels:
-    """Nodes by depth, as (L, W) tables; short levels repeat their first node.
+    """Nodes by depth, as tables (L, W); short levels repeat their first node.
 
-    ``nodes[l, w]`` is the node in slot w of level l, ``parent_slots[l, w]`` its parent's slot in
-    level l−1, ``gather[l, w, s]`` is one if the node in slot s of level l+1 is a child of the node
-    in slot w, and ``position[i] = l W + w`` finds node i again.
+    ``nodes[l, w]`` is the node in slot w of level l. ``parent_slots[l, w]`` is its parent's slot in
+    level l−1. ``gather[l, w, s]`` is one if the node in slot s of level l+1 is a child of the node
+    in slot w. Node i is found at ``position[i] = l W + w``.
     """
 
     def __init__(self, tree: Tree):
@@ -141,11 +143,11 @@ class Levels:
 class Topology:
     """Static part of a :class:`rbd_jax.Model`.
 
-    Robots that differ in their name alone have equal topologies: they can be stacked into a fleet
-    and share compiled functions.
+    Robots that differ only in their name have equal topologies. They can be stacked into a fleet,
+    and they share compiled functions.
 
-    ``composites`` lists the joints that stand for several bodies, as ``(name, first, count)``,
-    ``mimics`` the joints that follow another one, as ``(joint, target, multiplier, offset)``.
+    ``composites`` lists the joints that stand for several bodies, as ``(name, first, count)``.
+    ``mimics`` lists the joints that follow another one, as ``(joint, target, multiplier, offset)``.
     """
 
     name: str
@@ -173,7 +175,7 @@ class Topology:
         return self is other or (isinstance(other, Topology) and self._key == other._key)
 
     def __getstate__(self) -> dict:
-        """The fields alone: hashes of another process differ, and tables are made again."""
+        """Only the fields: hashes differ in another process, and tables are made again."""
         return {f: getattr(self, f) for f in self.__dataclass_fields__}
 
     def __repr__(self) -> str:
@@ -210,6 +212,16 @@ class Topology:
         return np.repeat(np.arange(self.nb), np.diff(self.v_starts))
 
     @cached_property
+    def first_dofs(self) -> np.ndarray:
+        """Whether a degree of freedom is the first of its joint, bool (nv,)."""
+        return np.isin(np.arange(self.nv), self.v_starts[:-1])
+
+    @cached_property
+    def last_dofs(self) -> np.ndarray:
+        """Whether a degree of freedom is the last of its joint, bool (nv,)."""
+        return np.isin(np.arange(self.nv), self.v_starts[1:] - 1)
+
+    @cached_property
     def tree(self) -> Tree:
         """The tree of bodies."""
         return Tree(self.parents)
@@ -222,7 +234,7 @@ class Topology:
 
     @cached_property
     def dof_tree(self) -> Tree:
-        """The tree of degrees of freedom; those of one joint follow one another."""
+        """The tree of degrees of freedom; the degrees of freedom of a joint follow one another."""
         parents = []
         for i, p in enumerate(self.parents):
             above = int(self.v_starts[p + 1]) - 1 if p >= 0 else -1
@@ -253,15 +265,30 @@ class Topology:
         i, j = self._joint_range(joint)
         return slice(int(self.v_starts[i]), int(self.v_starts[j]))
 
-    def frame_index(self, frame: str) -> int:
-        """Number of the named frame."""
-        if frame not in self.frame_names:
-            raise KeyError(unknown("frame", frame, self.frame_names, self.name))
-        return self.frame_names.index(frame)
+    def frame_index(self, frame: str | int) -> int:
+        """Number of a frame given by its name or number. KeyError, IndexError if it is unknown."""
+        return self._index("frame", frame, self.frame_names)
+
+    def body_index(self, body: str | int) -> int:
+        """Number of a body given by its name or number. KeyError, IndexError if it is unknown."""
+        return self._index("body", body, self.body_names)
+
+    def _index(self, what: str, item: str | int, names: tuple[str, ...]) -> int:
+        if isinstance(item, str):
+            if item not in names:
+                raise KeyError(unknown(what, item, names, self.name))
+            return names.index(item)
+        number = operator.index(item)
+        if not 0 <= number < len(names):
+            raise IndexError(
+                f"robot {self.name!r} has no {what} number {number}: its {len(names)} {what}s are "
+                f"numbered from 0; negative numbers do not count from the end"
+            )
+        return number
 
 
 def unknown(what: str, name: str, known: tuple[str, ...], robot: str) -> str:
-    """The message for a name that a robot does not have, with the nearest names it has."""
+    """The message for a name that a robot does not have, with the nearest names that it has."""
     import difflib
 
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or list(known[:5])
@@ -269,7 +296,7 @@ def unknown(what: str, name: str, known: tuple[str, ...], robot: str) -> str:
 
 
 def depth_first(children: Callable[[int], list[int]], root: int) -> list[int]:
-    """Nodes below and with ``root``, parents first, without recursion."""
+    """The root and all nodes below it, parents first, without recursion."""
     order, stack = [], [root]
     while stack:
         node = stack.pop()

@@ -1,8 +1,9 @@
-"""Solving with the mass matrix that articulated bodies have factorised.
+"""The mass matrix as an operator: its product with a vector, and solves with its factor.
 
-Articulated-body dynamics (:mod:`rbd_jax.algorithms.hybrid`) leaves the factor behind. For one
-vector, ``solve`` is Singh's ABA-zero algorithm (34), the rest of Kim's Table 4 at rest, O(n) and
-linear in its input. For many, ``solve_columns`` visits the ancestors of each degree of freedom.
+The articulated-body algorithm (:mod:`rbd_jax.algorithms.aba`) leaves the factor behind. For one
+vector, ``solve`` is Singh's ABA-zero algorithm (34): the rest of Kim's Table 4 at rest, O(n) and
+linear in its input. For many vectors, ``solve_columns`` visits the ancestors of each degree of
+freedom.
 """
 
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from .tree import (
     ancestor_rows,
     ancestor_sum,
     leaf_to_root,
-    of_bodies,
+    per_dof,
     root_to_leaf,
     solve_along_branches,
     subtree_sum,
@@ -29,8 +30,8 @@ from .tree import (
 class Factor(NamedTuple):
     """``U = Î S`` and ``Ψ = 1 / (Sᵀ Î S + armature)`` of each degree of freedom.
 
-    Each is in the frame of its body, whose placement in its parent's is T; Ψ = 0 where the
-    acceleration is prescribed.
+    Each is in the frame of its body. T is the placement of that frame in the parent's. Ψ is zero
+    where the acceleration is prescribed.
     """
 
     S: Float[Array, "nv 6"]
@@ -40,7 +41,7 @@ class Factor(NamedTuple):
 
 
 def solve(topology: Topology, factor: Factor, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """``M⁻¹ b``; zero out at given degrees of freedom. Source: Singh (34), ``ABA(q, 0, b, 0)``."""
+    """``M⁻¹ b``, zero at prescribed degrees of freedom. Source: Singh (34), ``ABA(q, 0, b, 0)``."""
 
     def up(x, F):
         T, S, U, psi, b = x
@@ -67,19 +68,19 @@ def solve_columns(
     p: Float[Array, "nb 3"],
     B: Float[Array, "nv m"],
 ) -> Float[Array, "nv m"]:
-    """``M⁻¹ B`` for many columns, by the factorisation ``M = Lᵀ Ψ⁻¹ L`` along the branches.
+    """``M⁻¹ B`` for many columns, by the factorization ``M = Lᵀ Ψ⁻¹ L`` along the branches.
 
-    Eliminating i leaves its ancestors j with ``L_ij = Ψ_i U_iᵀ S_j``, S_j measured at body i.
+    Eliminating i leaves ``L_ij = Ψ_i U_iᵀ S_j`` at its ancestors j, with S_j measured at body i.
     Source: Singh, §IV-E, the ABA-zero algorithm for many columns; Featherstone §6.5 for L.
 
     Args:
-        topology: of the robot.
-        factor: in body frames.
-        R: poses of the bodies, world axes.
-        p: their origins.
+        topology: the robot's.
+        factor: the factor, in body frames.
+        R: rotations of the bodies.
+        p: origins of the bodies (m), in the same axes.
         B: columns of generalized forces.
     """
-    axes, origin = of_bodies(topology, R), of_bodies(topology, p)
+    axes, origin = per_dof(topology, R), per_dof(topology, p)
     rows = origin, turn(axes, factor.S), turn(axes, factor.psi[:, None] * factor.U)
 
     def entry(i, j):
@@ -99,4 +100,4 @@ def product(
     """``M a``: inverse dynamics at rest. Source: Singh, Algorithm 1, lines 3–10 with v = g = 0."""
     A = ancestor_sum(topology.tree, sum_dofs(topology, S * a[:, None]))
     F = subtree_sum(topology.tree, inertia.apply(I, A))
-    return jnp.sum(S * of_bodies(topology, F), axis=-1) + armature * a
+    return jnp.sum(S * per_dof(topology, F), axis=-1) + armature * a

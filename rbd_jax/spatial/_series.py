@@ -1,8 +1,8 @@
 """The scalar functions of x = θ² that exp, log and their Jacobians are made of.
 
-Each one is a Taylor polynomial near zero and a closed form away from it. Both branches are
-fed an argument at which they are finite, so first and second derivatives, forward and reverse,
-are right at zero too.
+Each one is a Taylor polynomial near zero and a closed form elsewhere. Both branches get an argument
+at which they are finite, so that first and second derivatives, in forward and reverse mode, are
+right at zero too.
 """
 
 import math

@@ -1,0 +1,52 @@
+"""Joint springs: the torques they take and the slope of these torques.
+
+Springs belong to the robot, as damping does: every dynamics function counts them, outside its
+recursion, so that a robot without springs pays nothing. The rules of the dynamics know nothing of
+them: they are added to torques, and automatic differentiation of this file is exact.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..model import Model, displacement, integrate
+
+
+def spring_torque(model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
+    """``stiffness · (q ⊖ rest)``, the torques that hold the joints against their springs (N m, N).
+
+    Zero for a robot without springs. Source: MuJoCo's documentation, "Computation", passive forces.
+    """
+    if model.stiffness is None or model.rest is None:
+        return jnp.zeros((model.nv,), model.dtype)
+    return model.stiffness * displacement(model, model.rest, q)
+
+
+def spring_energy(model: Model, q: Float[Array, " nq"]) -> Float[Array, ""]:
+    """``½ stiffness · (q ⊖ rest)²`` (J), for equal stiffness in every direction of a ball."""
+    if model.stiffness is None or model.rest is None:
+        return jnp.zeros((), model.dtype)
+    return 0.5 * jnp.sum(model.stiffness * displacement(model, model.rest, q) ** 2)
+
+
+def spring_matrix(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
+    """The derivative of :func:`spring_torque` along ``integrate(q, ε e_k)``, one column each k."""
+    zero = jnp.zeros((model.nv,), model.dtype)
+    return jax.jacfwd(lambda d: spring_torque(model, integrate(model, q, d)))(zero)
+
+
+def plus_springs(model: Model, q: Array, tau: Array) -> Float[Array, " nv"]:
+    """The torques that joints need, from those that the bodies need; the same without springs."""
+    return tau if model.stiffness is None else tau + spring_torque(model, q)
+
+
+def minus_springs(model: Model, q: Array, tau: Array) -> Float[Array, " nv"]:
+    """The torques that bodies get, from those at the joints; the same without springs."""
+    return tau if model.stiffness is None else tau - spring_torque(model, q)
+
+
+def unsprung(model: Model) -> Model:
+    """The same robot without its springs."""
+    return dataclasses.replace(model, stiffness=None, rest=None)

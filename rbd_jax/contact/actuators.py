@@ -1,0 +1,201 @@
+"""Actuators: from controls to generalized forces. MuJoCo's documentation, "Actuation model".
+
+An actuator has a length ``l(q)``, a force ``f = (g0 + g1 l + g2 l̇) u + b0 + b1 l + b2 l̇`` and a
+moment ``∂l/∂q`` by which the force acts on the joints. Motors, position and velocity servos and
+ideal PD control are choices of g and b.
+"""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..algorithms.jacobians import jacobian
+from ..algorithms.kinematics import forward_kinematics
+from ..model import Model
+from ..spatial import so3
+
+SCALAR, BALL, FREE, SITE = "scalar", "ball", "free", "site"
+
+
+class Actuators(eqx.Module):
+    """Actuators of one robot; every float array is a leaf.
+
+    ``kinds[i]`` says what the i-th acts on, and ``targets[i]`` which one: a degree of freedom of a
+    hinge or slide (``"scalar"``), the first degree of freedom of a ball (``"ball"``) or free joint
+    (``"free"``), or a frame (``"site"``).
+    """
+
+    gear: Float[Array, "nu 6"]
+    """Scalar: first entry, length per coordinate. Ball: axis. Free: force in world axes, torque in
+    body axes. Site: force and torque in the frame's axes."""
+    gain: Float[Array, "nu 3"]
+    """``g0, g1, g2``."""
+    bias: Float[Array, "nu 3"]
+    """``b0, b1, b2``."""
+    control_lower: Float[Array, " nu"]
+    control_upper: Float[Array, " nu"]
+    force_lower: Float[Array, " nu"]
+    force_upper: Float[Array, " nu"]
+    joint_force_lower: Float[Array, " nv"]
+    """Limits of the summed actuator force at each degree of freedom (N m, N)."""
+    joint_force_upper: Float[Array, " nv"]
+    names: tuple[str, ...] = eqx.field(static=True)
+    kinds: tuple[str, ...] = eqx.field(static=True)
+    targets: tuple[int, ...] = eqx.field(static=True)
+
+    @property
+    def nu(self) -> int:
+        """Number of controls."""
+        return len(self.names)
+
+    def _of(self, kind: str) -> np.ndarray:
+        return np.array([i for i, k in enumerate(self.kinds) if k == kind], dtype=np.int32)
+
+    def moment(self, model: Model, q: Float[Array, " nq"]) -> Float[Array, "nu nv"]:
+        """The moments: generalized force per unit of actuator force, one row an actuator."""
+        rows = jnp.zeros((self.nu, model.nv), model.dtype)
+        scalar = self._of(SCALAR)
+        if len(scalar):
+            dofs = np.array(self.targets, dtype=np.int32)[scalar]
+            rows = rows.at[scalar, dofs].set(self.gear[scalar, 0])
+        for i in self._of(BALL):
+            d = self.targets[i]
+            rows = rows.at[i, d : d + 3].set(self.gear[i, :3])
+        placed = None
+        for i in (*self._of(FREE), *self._of(SITE)):
+            if self.kinds[i] == FREE:
+                placed = forward_kinematics(model, q) if placed is None else placed
+                d = self.targets[i]
+                R = placed[0][int(model.topology.dof_bodies[d])]
+                wrench = [self.gear[i, 3:], so3.rotate_inverse(R, self.gear[i, :3])]
+                rows = rows.at[i, d : d + 6].set(jnp.concatenate(wrench))
+            else:
+                J = jacobian(model, q, self.targets[i])
+                wrench = jnp.concatenate([self.gear[i, 3:], self.gear[i, :3]])
+                rows = rows.at[i].set(jnp.sum(J * wrench[:, None], axis=0))
+        return rows
+
+    def length(self, model: Model, q: Float[Array, " nq"]) -> Float[Array, " nu"]:
+        """The lengths; zero for free joints and sites, which have none."""
+        topo = model.topology
+        length = jnp.zeros((self.nu,), model.dtype)
+        scalar = self._of(SCALAR)
+        if len(scalar):
+            place = [int(topo.q_starts[topo.dof_bodies[self.targets[i]]]) for i in scalar]
+            length = length.at[scalar].set(self.gear[scalar, 0] * q[np.array(place)])
+        for i in self._of(BALL):
+            start = int(topo.q_starts[topo.dof_bodies[self.targets[i]]])
+            turn = so3.quat_log(so3.quat_normalize(q[start : start + 4]))
+            length = length.at[i].set(so3.dot(turn, self.gear[i, :3]))
+        return length
+
+    def _forces(self, model, q, v, controls, moment):
+        length = self.length(model, q)
+        speed = jnp.sum(moment * v[None], axis=-1)
+        u = jnp.clip(controls, self.control_lower, self.control_upper)
+        gain = self.gain[:, 0] + self.gain[:, 1] * length + self.gain[:, 2] * speed
+        bias = self.bias[:, 0] + self.bias[:, 1] * length + self.bias[:, 2] * speed
+        return gain * u + bias, u
+
+    def forces(
+        self, model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], controls: Array
+    ) -> Float[Array, " nu"]:
+        """The force of each actuator (N m or N over its gear)."""
+        force, _ = self._forces(model, q, v, controls, self.moment(model, q))
+        return jnp.clip(force, self.force_lower, self.force_upper)
+
+    def torque(
+        self, model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], controls: Array
+    ) -> Float[Array, " nv"]:
+        """The generalized forces of all actuators, MuJoCo's ``qfrc_actuator`` in our axes.
+
+        Args:
+            model: the robot.
+            q: configuration. v: velocity.
+            controls: one number an actuator.
+
+        Returns:
+            Generalized forces (N m, N).
+        """
+        if self.nu == 0:
+            return jnp.zeros_like(v)
+        moment = self.moment(model, q)
+        force, _ = self._forces(model, q, v, controls, moment)
+        force = jnp.clip(force, self.force_lower, self.force_upper)
+        total = jnp.sum(moment * force[:, None], axis=0)
+        return jnp.clip(total, self.joint_force_lower, self.joint_force_upper)
+
+    def velocity_slope(
+        self, model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], controls: Array
+    ) -> Float[Array, "nv nv"]:
+        """``∂(generalized force)/∂v`` as MuJoCo's implicit integrators count it.
+
+        Source: MuJoCo's documentation, "Numerical integration"; an actuator at its force limit
+        counts nothing, limits at joints are not looked at.
+        """
+        moment = self.moment(model, q)
+        force, u = self._forces(model, q, v, controls, moment)
+        inside = (force > self.force_lower) & (force < self.force_upper)
+        slope = jnp.where(inside, self.gain[:, 2] * u + self.bias[:, 2], 0)
+        weighted = slope[:, None] * moment
+        return jnp.matmul(moment.T, weighted, precision="highest")
+
+
+def pd_actuators(
+    model: Model,
+    joints: Sequence[str],
+    stiffness: float | Float[Array, " n"],
+    damping: float | Float[Array, " n"] = 0.0,
+) -> Actuators:
+    """Ideal PD control of joints of one degree of freedom: ``kp (u − q) − kd v``, u the target.
+
+    Forces are limited by ``model.effort_limit``. With zero gains replaced by hand
+    (``eqx.tree_at``), the same object is a motor.
+
+    Args:
+        model: the robot.
+        joints: names of the joints, one control each.
+        stiffness: kp (N m/rad or N/m). damping: kd (N m s/rad or N s/m).
+
+    Raises:
+        ValueError: for a joint of several degrees of freedom. KeyError: for an unknown name.
+    """
+    dofs = []
+    for name in joints:
+        s = model.v_slice(name)
+        if s.stop - s.start != 1:
+            raise ValueError(
+                f"pd_actuators: joint {name!r} has {s.stop - s.start} degrees of freedom, expected "
+                "one; drive a ball or free joint by tau"
+            )
+        dofs.append(s.start)
+    n, kind = len(dofs), model.dtype
+    kp = jnp.broadcast_to(jnp.asarray(stiffness, kind), (n,))
+    kd = jnp.broadcast_to(jnp.asarray(damping, kind), (n,))
+    zero, far = jnp.zeros((n,), kind), jnp.full((n,), jnp.inf, kind)
+    limit = model.effort_limit[np.array(dofs, dtype=np.int32)]
+    every = jnp.full((model.nv,), jnp.inf, kind)
+    return Actuators(
+        gear=jnp.zeros((n, 6), kind).at[:, 0].set(1),
+        gain=jnp.stack([kp, zero, zero], axis=-1),
+        bias=jnp.stack([zero, -kp, -kd], axis=-1),
+        control_lower=-far,
+        control_upper=far,
+        force_lower=-limit,
+        force_upper=limit,
+        joint_force_lower=-every,
+        joint_force_upper=every,
+        names=tuple(joints),
+        kinds=(SCALAR,) * n,
+        targets=tuple(dofs),
+    )
+
+
+def motors(model: Model, joints: Sequence[str]) -> Actuators:
+    """Ideal motors of joints of one degree of freedom: the control is the torque (N m, N)."""
+    actuators = pd_actuators(model, joints, 0.0)
+    one = jnp.zeros_like(actuators.gain).at[:, 0].set(1)
+    return eqx.tree_at(lambda a: a.gain, actuators, one)

@@ -1,0 +1,190 @@
+"""Shapes: the points at which they touch the ground, and the closest points of round pairs.
+
+A contact point has a signed distance, a place halfway between the two surfaces, a normal from the
+first shape to the second, and a hint for the first tangent. Source: MuJoCo's documentation,
+"Computation", collision detection; the points are those of MuJoCo's primitive colliders, as a list
+of fixed length. ``size`` is MuJoCo's: radius; radius and half length; half lengths; semi-axes.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..spatial import so3
+
+Vector = Float[Array, "3"]
+
+
+class Touch(NamedTuple):
+    """Contact points of one pair of shapes; the normal points from the first to the second."""
+
+    distance: Float[Array, " k"]
+    point: Float[Array, "k 3"]
+    normal: Float[Array, "k 3"]
+    tangent: Float[Array, "k 3"]
+    """A hint for the first tangent; zero for none."""
+
+
+class Ground(NamedTuple):
+    """The plane that stands for the ground near some point: a place in it and its normal."""
+
+    point: Vector
+    normal: Vector
+
+
+def _unit(x: Vector, otherwise: Vector) -> Vector:
+    """``x / |x|``, or another vector where x vanishes; its derivative is finite everywhere."""
+    n2 = so3.dot(x, x)
+    some = n2 > 1e-30
+    return jnp.where(some, x, otherwise) / jnp.sqrt(jnp.where(some, n2, 1))
+
+
+# --- shapes as points with a radius, the lowest ones over a ground with normal n ------------------
+
+
+def _sphere(R, p, size, n):
+    return p[None], size[:1], jnp.zeros((1, 3), p.dtype)
+
+
+def _capsule(R, p, size, n):
+    axis = R[:, 2]
+    ends = jnp.stack([p + size[1] * axis, p - size[1] * axis])
+    return ends, jnp.stack([size[0], size[0]]), jnp.stack([axis, axis])
+
+
+def _box(R, p, size, n):
+    """The four corners at the bottom: one of every two that lie opposite each other.
+
+    Edges are sorted by how much they climb: c0 ≤ c1 ≤ c2 in absolute value. The lowest corner goes
+    down along all of them, the next two up along c0 or c1, the fourth up along c2 or along both.
+    """
+    climb = so3.rotate_inverse(R, n) * size
+    down = jnp.where(climb > 0, -1.0, 1.0).astype(p.dtype)
+    x, y, z = jnp.abs(climb)
+    # one flag for each edge: is it the least, the middle or the greatest climb (ties by order)
+    least = jnp.stack([(x <= y) & (x <= z), (y < x) & (y <= z), (z < x) & (z < y)])
+    most = jnp.stack([(x > y) & (x > z), (y >= x) & (y > z), (z >= x) & (z >= y)])
+    middle = ~least & ~most
+    both_up = x + y + z - 2 * jnp.maximum(jnp.maximum(x, y), z) <= 0
+    flips = jnp.stack([least & False, least, middle, jnp.where(both_up, least | middle, most)])
+    signs = down[None] * jnp.where(flips, -1.0, 1.0).astype(p.dtype)
+    corners = p[None] + jnp.sum(R[None] * (signs * size[None])[:, None, :], axis=-1)
+    return corners, jnp.zeros((4,), p.dtype), jnp.zeros((4, 3), p.dtype)
+
+
+def _cylinder(R, p, size, n):
+    """Both ends of the lowest line, and two more points on the rim of the lower disk."""
+    slope = so3.dot(n, R[:, 2])
+    axis = jnp.where(slope > 0, -R[:, 2], R[:, 2])
+    slope = -jnp.abs(slope)
+    rim = size[0] * _unit(axis * slope - n, R[:, 0])
+    half = size[1] * axis
+    side = size[0] * np.sqrt(3.0) / 2 * _unit(so3.cross(rim, half), R[:, 1])
+    disk = p + half - 0.5 * rim
+    points = jnp.stack([p + rim + half, p + rim - half, disk + side, disk - side])
+    return points, jnp.zeros((4,), p.dtype), jnp.zeros((4, 3), p.dtype)
+
+
+def _ellipsoid(R, p, size, n):
+    m = so3.rotate_inverse(R, n) * size
+    point = p - so3.rotate(R, size * _unit(m, m))
+    return point[None], jnp.zeros((1,), p.dtype), jnp.zeros((1, 3), p.dtype)
+
+
+POINTS: dict[str, tuple[int, Callable]] = {
+    "sphere": (1, _sphere),
+    "capsule": (2, _capsule),
+    "box": (4, _box),
+    "cylinder": (4, _cylinder),
+    "ellipsoid": (1, _ellipsoid),
+}
+"""How many points a shape has over the ground, and the function that finds them."""
+
+
+def on_ground(shape: str, ground: Callable[[Vector], Ground], R, p, size) -> Touch:
+    """A shape over the ground: ``ground(x)`` is the tangent plane at the foot of x."""
+    points, radii, tangents = POINTS[shape][1](R, p, size, ground(p).normal)
+    found = [ground(x) for x in points]
+    n = jnp.stack([g.normal for g in found])
+    height = jnp.stack([so3.dot(x - g.point, g.normal) for x, g in zip(points, found, strict=True)])
+    distance = height - radii
+    place = points - n * (radii + 0.5 * distance)[:, None]
+    return Touch(distance, place, n, tangents)
+
+
+# --- pairs of round shapes ----------------------------------------------------------------------
+
+
+def _balls(c1, r1, c2, r2, otherwise) -> Touch:
+    """Two spheres; the normal of concentric ones is ``otherwise``."""
+    n2 = so3.dot(c2 - c1, c2 - c1)
+    apart = n2 > 1e-30
+    length = jnp.where(apart, jnp.sqrt(jnp.where(apart, n2, 1)), 0)
+    normal = _unit(c2 - c1, otherwise)
+    distance = length - r1 - r2
+    point = c1 + normal * (r1 + 0.5 * distance)
+    return Touch(distance[None], point[None], normal[None], jnp.zeros((1, 3), c1.dtype))
+
+
+def sphere_sphere(R1, p1, s1, R2, p2, s2) -> Touch:
+    """Two spheres."""
+    return _balls(p1, s1[0], p2, s2[0], R1[:, 0])
+
+
+def sphere_capsule(R1, p1, s1, R2, p2, s2) -> Touch:
+    """A sphere and the nearest point of a capsule's segment."""
+    axis = R2[:, 2]
+    x = jnp.clip(so3.dot(axis, p1 - p2), -s2[1], s2[1])
+    return _balls(p1, s1[0], p2 + x * axis, s2[0], R1[:, 0])
+
+
+def capsule_capsule(R1, p1, s1, R2, p2, s2) -> Touch:
+    """The nearest points of two segments; of parallel ones some nearest pair, where MuJoCo has two.
+
+    Source: MuJoCo's capsule collider: unconstrained closest points, then clipped one after the
+    other.
+    """
+    a1, a2, d = R1[:, 2] * s1[1], R2[:, 2] * s2[1], p1 - p2
+    ma, mb, mc = so3.dot(a1, a1), -so3.dot(a1, a2), so3.dot(a2, a2)
+    u, v = -so3.dot(a1, d), so3.dot(a2, d)
+    det = ma * mc - mb * mb
+    skew = jnp.abs(det) >= 1e-12 * ma * mc
+    x1 = jnp.where(skew, (mc * u - mb * v) / jnp.where(skew, det, 1), 0)
+    x1 = jnp.clip(x1, -1, 1)
+    x2 = jnp.clip((v - mb * x1) / mc, -1, 1)
+    x1 = jnp.clip((u - mb * x2) / ma, -1, 1)
+    return _balls(p1 + x1 * a1, s1[0], p2 + x2 * a2, s2[0], R1[:, 0])
+
+
+PAIRS: dict[tuple[str, str], Callable] = {
+    ("sphere", "sphere"): sphere_sphere,
+    ("sphere", "capsule"): sphere_capsule,
+    ("capsule", "capsule"): capsule_capsule,
+}
+"""Pairs of shapes that meet in one point."""
+
+
+def contact_frame(normal: Float[Array, "k 3"], tangent: Float[Array, "k 3"]):
+    """Rows normal, first and second tangent of each contact.
+
+    Source: MuJoCo's convention: without a hint the first tangent is the world's y axis made
+    orthogonal to the normal, or its z axis where the normal is near y.
+    """
+    y = jnp.array([0.0, 1.0, 0.0], normal.dtype)
+    z = jnp.array([0.0, 0.0, 1.0], normal.dtype)
+    near_y = jnp.abs(normal[:, 1:2]) >= 0.5
+    hint = jnp.where(near_y, z[None], y[None])
+    plain = _across(normal, hint)
+    given = jnp.sum(tangent * tangent, axis=-1, keepdims=True) >= 0.25
+    t = _across(normal, jnp.where(given, tangent, plain))
+    n2 = jnp.sum(t * t, axis=-1, keepdims=True)
+    some = n2 > 1e-20
+    t = jnp.where(some, t, plain) / jnp.sqrt(jnp.where(some, n2, jnp.sum(plain**2, -1)[:, None]))
+    return jnp.stack([normal, t, so3.cross(normal, t)], axis=1)
+
+
+def _across(normal, t):
+    return t - normal * jnp.sum(t * normal, axis=-1, keepdims=True)

@@ -1,0 +1,47 @@
+"""A scene: a robot, its actuators, everything it may touch, and how time advances."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from ..io import Layout
+from ..model import Model
+from .actuators import Actuators
+from .contacts import Contacts
+from .rows import Constraints
+
+
+class Keyframe(NamedTuple):
+    """A named state."""
+
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    controls: Float[Array, " nu"]
+
+
+class Scene(eqx.Module):
+    """What :func:`rbd_jax.load_mjcf` returns. Every float array in it is a leaf."""
+
+    model: Model
+    actuators: Actuators
+    constraints: Constraints
+    keyframes: dict[str, Keyframe]
+    dt: Float[Array, ""]
+    """Time step (s)."""
+    integrator: str = eqx.field(static=True)
+    """``"euler"`` (semi-implicit, damping implicit), ``"implicitfast"`` or ``"rk4"``."""
+    implicit_damping: bool = eqx.field(static=True)
+    """Whether ``"euler"`` takes joint damping implicitly."""
+    layout: Layout | None = eqx.field(static=True)
+    """To and from MuJoCo's ``qpos``, ``qvel`` and generalized forces."""
+
+    @property
+    def contacts(self) -> Contacts:
+        """Shapes, pairs and their parameters."""
+        return self.constraints.contacts
+
+    @property
+    def nu(self) -> int:
+        """Number of controls."""
+        return self.actuators.nu

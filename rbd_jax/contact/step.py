@@ -1,0 +1,161 @@
+"""One time step of a scene, MuJoCo's to rounding.
+
+Source: MuJoCo's documentation, "Computation", numerical integration. MuJoCo integrates the position
+of a free body along its velocity in the world, not along a screw; so velocities are ``mixed`` here:
+as ours, but with the linear velocity of free joints in world axes.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ..algorithms.crba import crba
+from ..derivatives.rules import mass_matrix_product, mass_matrix_solve
+from ..lanes import lanes
+from ..model import Model, integrate
+from ..spatial import inertia, so3
+from ..spatial.motion import cross_wrench
+from .dynamics import Solution, accelerations
+from .rows import Theta
+from .scene import Scene
+
+
+class Step(NamedTuple):
+    """The state after a step, and what happened in it."""
+
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    a: Float[Array, " nv"]
+    """MuJoCo's ``qacc`` at the start, in our axes; the guess of the next step."""
+    iterations: Int[Array, ""]
+    converged: Bool[Array, ""]
+
+
+def _turned(model: Model, q: Array, v: Array, back: bool) -> Float[Array, " nv"]:
+    """Linear parts of free joints from body to world axes, or back."""
+    topology = model.topology
+    for b in topology.bodies_of("free"):
+        s, k = int(topology.v_starts[b]), int(topology.q_starts[b])
+        R = so3.quat_to_matrix(so3.quat_normalize(q[k + 3 : k + 7]))
+        turn = so3.rotate_inverse if back else so3.rotate
+        v = v.at[s + 3 : s + 6].set(turn(R, v[s + 3 : s + 6]))
+    return v
+
+
+def _moved(model: Model, q: Array, step: Float[Array, " nv"]) -> Float[Array, " nq"]:
+    """``q`` moved by a mixed velocity times a time."""
+    topology, spin = model.topology, step
+    free = topology.bodies_of("free")
+    for b in free:
+        s = int(topology.v_starts[b])
+        spin = spin.at[s + 3 : s + 6].set(0)
+    q = integrate(model, q, spin)
+    for b in free:
+        s, k = int(topology.v_starts[b]), int(topology.q_starts[b])
+        q = q.at[k : k + 3].add(step[s + 3 : s + 6])
+    return q
+
+
+@lanes
+def constrained_acceleration(
+    scene: Scene, q: Array, v: Array, controls: Array, tau: Array | None = None, guess=None
+) -> Solution:
+    """Accelerations of a scene under its actuators, contacts and other constraints."""
+    drive = scene.actuators.torque(scene.model, q, v, controls)
+    drive = drive if tau is None else drive + tau
+    theta = Theta(scene.model, scene.constraints, q, v, drive, scene.dt)
+    return accelerations(theta, guess)
+
+
+@lanes
+def step(
+    scene: Scene,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    controls: Float[Array, " nu"],
+    tau: Float[Array, " nv"] | None = None,
+    guess: Float[Array, " nv"] | None = None,
+) -> Step:
+    """One step of ``scene.dt`` seconds, as MuJoCo's ``mj_step``.
+
+    Args:
+        scene: robot, actuators, contacts.
+        q: configuration. v: velocity.
+        controls: one number an actuator, held over the step.
+        tau: more generalized forces (N m, N).
+        guess: where the solver starts, the acceleration of the step before; it changes nothing
+            but the number of iterations.
+    """
+    model, h = scene.model, scene.dt
+    found = constrained_acceleration(scene, q, v, controls, tau, guess)
+    if scene.integrator == "rk4":
+        q1, v1 = _runge_kutta(scene, q, v, controls, tau, found.a)
+    else:
+        a = found.a
+        if scene.integrator == "implicitfast":
+            a = _implicitfast(scene, q, v, controls, a)
+        elif scene.implicit_damping:
+            a = _heavier(model, h * model.damping, q, a)
+        u = _turned(model, q, v + h * a, False)
+        q1 = _moved(model, q, h * u)
+        v1 = _turned(model, q1, u, True)
+    return Step(q1, v1, found.a, found.iterations, found.converged)
+
+
+def _heavier(model: Model, more: Float[Array, " nv"], q: Array, a: Array) -> Float[Array, " nv"]:
+    """``(M + diag(more))⁻¹ M a``."""
+    heavy = eqx.tree_at(lambda m: m.armature, model, model.armature + more)
+    return mass_matrix_solve(heavy, q, mass_matrix_product(model, q, a))
+
+
+def _implicitfast(scene: Scene, q: Array, v: Array, controls: Array, a: Array) -> Array:
+    """Damping and slopes of actuators implicit; of lone free bodies gyroscopic terms too."""
+    model, h = scene.model, scene.dt
+    slope = jnp.diag(model.damping)
+    if scene.nu:
+        slope = slope - scene.actuators.velocity_slope(model, q, v, controls)
+    if all(k == "scalar" for k in scene.actuators.kinds):
+        new = _heavier(model, h * jnp.diagonal(slope), q, a)
+    else:
+        M = crba(model, q)
+        new = jnp.linalg.solve(M + h * slope, jnp.matmul(M, a, precision="highest"))
+    topology = model.topology
+    parents = np.array(topology.parents)
+    for b in topology.bodies_of("free"):
+        if (parents == b).any() or parents[b] >= 0:
+            continue
+        s = slice(int(topology.v_starts[b]), int(topology.v_starts[b]) + 6)
+        I = model.inertia[b]
+        M = inertia.matrix(I) + jnp.diag(model.armature[s])
+
+        def bias(w, I=I):
+            V = jnp.concatenate([w, jnp.zeros_like(w)])
+            return cross_wrench(V, inertia.apply(I, V))
+
+        gyro = jnp.pad(jax.jacfwd(bias)(v[s][:3]), ((0, 0), (0, 3)))
+        A = M + h * (slope[s, s] + gyro)
+        new = new.at[s].set(jnp.linalg.solve(A, jnp.matmul(M, a[s], precision="highest")))
+    return new
+
+
+def _runge_kutta(scene: Scene, q: Array, v: Array, controls: Array, tau, a: Array):
+    """The classical method of order four on MuJoCo's coordinates."""
+    model, h = scene.model, scene.dt
+    u0 = _turned(model, q, v, False)
+    speeds, rates, guess = [u0], [_turned(model, q, a, False)], a
+    for c in (0.5, 0.5, 1.0):
+        qi = _moved(model, q, h * c * speeds[-1])
+        ui = u0 + h * c * rates[-1]
+        found = constrained_acceleration(
+            scene, qi, _turned(model, qi, ui, True), controls, tau, guess
+        )
+        guess = found.a
+        speeds.append(ui)
+        rates.append(_turned(model, qi, guess, False))
+    mean = lambda x: (x[0] + 2 * x[1] + 2 * x[2] + x[3]) / 6  # noqa: E731
+    q1 = _moved(model, q, h * mean(speeds))
+    return q1, _turned(model, q1, u0 + h * mean(rates), True)

@@ -1,0 +1,108 @@
+"""Kernels of programs on NVIDIA GPUs, one sample a thread, and their call from XLA.
+
+XLA computes on GPUs unless RBD_JAX_LANES is ``gpu``. None of this has been run on a GPU.
+"""
+
+import ctypes
+import math
+from functools import cache
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+from . import _launch, _loaded, _machine, _ptx
+from ._dispatch import dispatcher_text
+from ._driver import Driver, driver
+from ._handler import FIELDS
+from ._read import read_program
+from ._run import in_all_axes, in_one_axis, shared
+
+if TYPE_CHECKING:
+    from ._primitive import Mapped, Program
+
+TARGET = "rbd_jax.lanes.gpu"
+"""The name of the target that is registered with XLA for NVIDIA GPUs."""
+
+
+class Kernel:
+    """A loaded kernel, and the bytes that its prologue fills for all samples."""
+
+    def __init__(self, loaded: _loaded.Kernel, shared_bytes: int):
+        self.loaded, self.shared_bytes = loaded, shared_bytes
+
+
+class _Entries:
+    """What the dispatcher has to know of a kernel, and the kernel."""
+
+    def __init__(self, made: _ptx.Ptx, code, batched: bool, operands: int, results: int):
+        self.code = code
+        known = {"prologue": code.kernel(made.prologue), "run": code.kernel(made.entry)}
+        known |= {"operands": operands, "results": results, "shared_bytes": made.shared_bytes}
+        known |= {"batched": int(batched), "width": 1}
+        self.table = (ctypes.c_int64 * len(FIELDS))(*(known.get(name, 0) for name in FIELDS))
+
+
+def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> Kernel:
+    """The kernel for a batch, compiled when it is first asked for.
+
+    Raises:
+        Unsupported: an operation cannot be compiled, or takes too much memory.
+        RuntimeError: there is no driver, or it does not take the kernel.
+    """
+    key = ("gpu", shared(sizes, mapped), bool(sizes))
+    if key not in program.derived:
+        device = _for_gpus()
+        block = read_program(program.closed, list(shared(sizes, mapped)))
+        operands, results = len(block.inputs), len(block.outputs) + 1
+        made = _ptx.ptx_text(block, device.architecture())
+
+        def make():
+            code = device.load(made.text)
+            found = _Entries(made, code, bool(sizes), operands, results)
+            return found, ctypes.addressof(found.table)
+
+        loaded = _loaded.keep(f"{made.text}{bool(sizes)}", make)
+        program.derived[key] = Kernel(loaded, made.shared_bytes)
+    return program.derived[key]
+
+
+def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *operands) -> list:
+    """Call a kernel on operands whose batch axes lie in front, each with some of them.
+
+    XLA is asked for operands and results whose samples are apart by one number, so that threads
+    side by side read side by side. The last result is memory for what all samples share.
+    """
+    flat = in_one_axis(program, sizes, mapped, operands)
+    lead = (math.prod(sizes),) if sizes else ()
+    outs = [jax.ShapeDtypeStruct((*lead, *a.shape), a.dtype) for a in program.avals_out]
+    outs.append(jax.ShapeDtypeStruct((max(kernel.shared_bytes, 1),), np.uint8))
+    call = jax.ffi.ffi_call(
+        TARGET,
+        outs,
+        input_layouts=[_layout(x.ndim, any(m)) for x, m in zip(flat, mapped, strict=True)],
+        output_layouts=[*(_layout(a.ndim, bool(sizes)) for a in outs[:-1]), (0,)],
+    )
+    results = call(*flat, kernel=np.int64(kernel.loaded.key))
+    return in_all_axes(results[:-1], sizes)
+
+
+def _layout(ndim: int, batched: bool) -> tuple[int, ...]:
+    """The order of axes in memory, from far apart to side by side: that of samples is last."""
+    return (*range(1, ndim), 0) if batched else tuple(range(ndim))
+
+
+@cache
+def _for_gpus() -> Driver:
+    """The driver; the first call makes the launcher known to XLA."""
+    found = driver()
+    _loaded.register(launcher(found), TARGET, "CUDA")
+    return found
+
+
+def launcher(device: Driver) -> _machine.Code:
+    """The code of the handler that launches kernels by the functions of a driver."""
+    code = _machine.load(_machine.compile(dispatcher_text(_launch.launch_text())))
+    for name in _launch.USED:
+        ctypes.c_void_p.from_address(code.address(name)).value = device.address(name)
+    return code

@@ -1,0 +1,74 @@
+"""What the primitive becomes: a call of compiled code on CPUs, and on GPUs if that is asked for.
+
+Elsewhere, and where something cannot be compiled, it is the plain function.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+from jax.interpreters import mlir
+
+from . import _gpu, _machine, _run
+from ._ir import Unsupported
+from ._primitive import Mapped, Program, lanes_p, plain
+from ._private import needs_devices
+from ._spread import over_devices, spread
+
+_PLATFORMS: dict[str, Any] = {"cpu": _run, "cuda": _gpu}
+
+
+def enabled(platform: str | None = None) -> bool:
+    """Whether functions are compiled to lanes, on any platform or on this one.
+
+    The environment variable RBD_JAX_LANES is ``1`` for CPUs, the default, ``gpu`` for CPUs and
+    NVIDIA GPUs, or ``0``. ``llvmlite`` has to be there.
+    """
+    asked = os.environ.get("RBD_JAX_LANES", "1")
+    if asked not in ("0", "1", "gpu"):
+        raise ValueError(f"RBD_JAX_LANES is {asked!r}, but it can be '0', '1' or 'gpu'")
+    places = {"0": (), "1": ("cpu",), "gpu": ("cpu", "cuda", "gpu")}[asked]
+    return _machine.available() and (platform in places if platform else bool(places))
+
+
+def _lower(platform: str, ctx, *operands, program: Program, sizes, mapped: Mapped, linear):
+    params = {"program": program, "sizes": sizes, "mapped": mapped, "linear": linear}
+    if math.prod(sizes):
+        function = _compiled(platform, ctx, program, sizes, mapped) or partial(plain, **params)
+    else:
+        function = partial(_nothing, program, sizes)
+    return mlir.lower_fun(function, multiple_results=True)(ctx, *operands)
+
+
+def _nothing(program: Program, sizes, *operands) -> list:
+    """The results for no samples, which nobody has to compile."""
+    del operands
+    return [jnp.zeros((*sizes, *a.shape), a.dtype) for a in program.avals_out]
+
+
+def _compiled(platform: str, ctx, program: Program, sizes, mapped: Mapped) -> Callable | None:
+    """The call of a kernel, or None where XLA has to do it."""
+    exported = ctx.module_context.lowering_parameters.for_export
+    if exported or not enabled(platform):
+        return None
+    room = _PLATFORMS[platform]
+    try:
+        kernel = room.kernel_of(program, sizes, mapped)
+    except (Unsupported, RecursionError) as e:  # the latter of very long chains of operations
+        if program.strict:
+            raise ValueError(f"lanes cannot compile {program.name}: {e}") from e
+        return None
+    ctx.module_context.add_keepalive(kernel)  # until the executable is there, which counts itself
+    call = partial(room.call_kernel, kernel, program)
+    if sizes and over_devices(ctx):
+        return spread(call, sizes, mapped)
+    return partial(call, sizes, mapped)
+
+
+mlir.register_lowering(lanes_p, mlir.lower_fun(plain, multiple_results=True))
+for _platform in _PLATFORMS:
+    mlir.register_lowering(lanes_p, partial(_lower, _platform), platform=_platform)
+needs_devices(lanes_p)

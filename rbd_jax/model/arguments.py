@@ -1,0 +1,193 @@
+"""Checks of the public functions' arguments: a clear error instead of a wrong number.
+
+The shapes are those of the functions' own annotations, for example ``q: Float[Array, " nq"]``.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin
+
+import jax.numpy as jnp
+from jaxtyping import AbstractArray, Bool, Float
+
+from ._model import Model
+
+_SIZES = ("nq", "nv", "nb")  # dimensions that are attributes of the model
+_FLOAT: Any = Float[Any, ""]
+_BOOL: Any = Bool[Any, ""]
+_KINDS = {_FLOAT.dtypes: "float", _BOOL.dtypes: "bool"}
+
+
+class ArrayArgument(NamedTuple):
+    """What the annotation of an argument says about its shape and its values."""
+
+    dims: tuple[str | int, ...] | None
+    """Sizes: a number, the name of a size of the model, or another name. None: any shape."""
+    kind: str
+    """``"float"``, ``"bool"`` or ``"any"``."""
+    optional: bool
+    """Whether None is allowed."""
+    others: bool
+    """Whether values that are no arrays, as functions, are allowed too."""
+
+    @classmethod
+    def of(cls, annotation: Any, fleet: bool = False) -> "ArrayArgument | None":
+        """Read an annotation; None if it has no array, or more than one.
+
+        ``fleet``: the first dimension stands for the axes of a fleet, and is left out.
+        """
+        union = get_origin(annotation) in (Union, UnionType)
+        choices = get_args(annotation) if union else (annotation,)
+        arrays = [c for c in choices if isinstance(c, type) and issubclass(c, AbstractArray)]
+        if len(arrays) != 1:
+            return None
+        (array,) = arrays
+        dims = tuple(int(d) if d.isdigit() else d for d in array.dim_str.split()[fleet:])
+        plain = all(isinstance(d, int) or d.isidentifier() for d in dims)
+        kind = _KINDS.get(array.dtypes, "any")
+        others = any(c not in (array, NoneType, float, int) for c in choices)
+        return cls(dims if plain else None, kind, NoneType in choices, others)
+
+    def expected(self, model: Model) -> tuple[str | int, ...]:
+        """The shape for this robot; sizes that the robot does not decide stay names."""
+        return tuple(getattr(model, d) if d in _SIZES else d for d in self.dims or ())
+
+
+def array_arguments(function: Callable) -> dict[str, ArrayArgument]:
+    """The arguments of a function that are annotated as arrays."""
+    parameters = inspect.signature(function).parameters.values()
+    found = {p.name: ArrayArgument.of(p.annotation) for p in parameters}
+    return {name: argument for name, argument in found.items() if argument is not None}
+
+
+def checked(function: Callable) -> Callable:
+    """Check the array arguments of a function of a ``model`` before calling it.
+
+    The shapes are read from the annotations of the function. Sizes named ``nq``, ``nv`` and ``nb``
+    and plain numbers are compared. Of other sizes only their number is. Floats of another
+    precision are cast to the precision of the model, which so decides the precision of the
+    results. Costs nothing under ``jit``.
+
+    Raises:
+        ValueError: for a wrong shape of an argument or of a leaf of the model, and for a fleet of
+            models that is not mapped over. The message names the argument, what was expected and
+            the remedy.
+        TypeError: for integers, for lists and other values that are no arrays, and if the first
+            argument is not a model.
+    """
+    signature = inspect.signature(function)
+    arguments = array_arguments(function)
+    name = function.__name__
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        model = bound.arguments["model"]
+        if not isinstance(model, Model):
+            raise TypeError(
+                f"{name}: the first argument must be a rbd_jax.Model, got "
+                f"{type(model).__name__}; make one with rbd_jax.load_urdf or rbd_jax.samples"
+            )
+        check_leaves(name, model)
+        for key, argument in arguments.items():
+            if key in bound.arguments:
+                value = check_array(name, model, key, bound.arguments[key], argument)
+                bound.arguments[key] = value
+        return function(*bound.args, **bound.kwargs)
+
+    return wrapper
+
+
+def of_dtype(model: Model, value):
+    """The same array. Floats are in the precision of the model."""
+    kind = getattr(value, "dtype", None)
+    if kind is not None and kind in (model.dtype, jnp.bool_):  # None equals float64 to numpy
+        return value
+    return jnp.asarray(value, model.dtype)
+
+
+_LEAVES = {
+    name: leaf
+    for name in (
+        "inertia", "placement_R", "placement_p", "axis", "pitch", "gravity", "armature", "damping",
+        "stiffness", "rest",
+    )
+    if (leaf := ArrayArgument.of(Model.__annotations__[name], fleet=True))
+}  # fmt: skip
+
+
+def check_leaves(function: str, model: Model) -> None:
+    """Compare the shapes of the model's leaves with the robot's sizes; ValueError if one differs.
+
+    One row for all bodies would otherwise be broadcast without a word.
+    """
+    for name, leaf in _LEAVES.items():
+        if (value := getattr(model, name)) is None:
+            continue
+        shape, expected = jnp.shape(value), leaf.expected(model)
+        if shape != expected and shape != ():
+            problem = f"model.{name} of robot {model.topology.name!r} has shape {shape}"
+            if len(shape) > len(expected):
+                raise ValueError(
+                    f"{function}: {problem}, one axis too many for one robot; functions take one, "
+                    f"use jax.vmap for a fleet"
+                )
+            raise ValueError(f"{function}: {problem}, expected {expected}")
+
+
+def check_array(function: str, model: Model, name: str, value: Any, argument: ArrayArgument) -> Any:
+    """The value of an argument in the precision of the model, if its shape and kind are right.
+
+    Raises:
+        ValueError: for a wrong shape. TypeError: for a value that is no array, or of integers.
+    """
+    if value is None and argument.optional:
+        return None
+    number = argument.dims == () and isinstance(value, int | float)
+    if value is None or not (number or hasattr(value, "dtype")):
+        if argument.others:
+            return value
+        wanted = "a number" if argument.dims == () else f"an array{_shape(argument, model)}"
+        hint = "" if argument.dims == () else "; use jnp.asarray"
+        raise TypeError(f"{function}: {name} must be {wanted}, got {type(value).__name__}{hint}")
+    if argument.dims is not None:
+        _check_shape(function, model, name, jnp.shape(value), argument)
+    kind = jnp.result_type(value)
+    if argument.kind == "bool" and kind != jnp.bool_:
+        raise TypeError(f"{function}: {name} must be bool, got {kind}")
+    if argument.kind != "float":
+        return value
+    if not (number or jnp.issubdtype(kind, jnp.floating)):
+        raise TypeError(f"{function}: {name} must be floating point, got {kind}; use astype(float)")
+    return of_dtype(model, value)
+
+
+def _shape(argument: ArrayArgument, model: Model) -> str:
+    """``" of shape (nv,) = (7,)"``."""
+    if argument.dims is None:
+        return ""
+    return f" of shape {_text(argument.dims)} = {_text(argument.expected(model))}"
+
+
+def _text(dims: tuple) -> str:
+    return "(" + ", ".join(map(str, dims)) + ("," if len(dims) == 1 else "") + ")"
+
+
+def _check_shape(
+    function: str, model: Model, name: str, shape: tuple[int, ...], argument: ArrayArgument
+) -> None:
+    expected = argument.expected(model)
+    same = [isinstance(e, str) or e == n for e, n in zip(expected, shape, strict=False)]
+    if len(shape) == len(expected) and all(same):
+        return
+    if expected == ():
+        raise ValueError(f"{function}: {name} has shape {shape}, expected a number")
+    hint = ""
+    if len(shape) == len(expected) + 1:
+        hint = "; functions take one sample, use jax.vmap for a batch"
+    raise ValueError(
+        f"{function}: {name} has shape {shape}, expected {_text(argument.dims or ())} = "
+        f"{_text(expected)} for robot {model.topology.name!r}{hint}"
+    )

@@ -1,0 +1,110 @@
+"""Small dense linear algebra without LAPACK.
+
+Two batched Cholesky or LU factorizations in one program can wait for each other forever in jaxlib
+0.10.2 on a machine with two cores: XLA runs them at the same time, and each shares out its batch
+among the threads that the other one holds. Six of them in one program, each of 2048 matrices, hung
+in their first 45 calls at the latest. jaxlib 0.12 does not hang, and neither version hangs with QR
+or symmetric eigenvalues. As long as the library supports 0.10, what may be mapped over takes the
+functions here, or is compiled to lanes, which have their own factorizations. Those here are also
+faster in a batch, as XLA fuses them.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+_BLOCK = 10  # the largest block eliminated at once; between 6 and 10 the speed hardly changes
+
+
+def cholesky(P: Float[Array, "*b s s"]) -> Float[Array, "*b s s"]:
+    """The lower triangular L with positive diagonal and ``P = L Lᵀ``; NaN if there is none.
+
+    Written out entry by entry, so that XLA fuses a whole batch into one kernel: for sizes up to
+    about 10.
+    """
+    s = P.shape[-1]
+    L: list[list] = [[jnp.zeros(P.shape[:-2], P.dtype)] * s for _ in range(s)]
+    for j in range(s):
+        L[j][j] = jnp.sqrt(P[..., j, j] - sum(L[j][k] ** 2 for k in range(j)))
+        for i in range(j + 1, s):
+            L[i][j] = (P[..., i, j] - sum(L[i][k] * L[j][k] for k in range(j))) / L[j][j]
+    return jnp.stack([jnp.stack(row, axis=-1) for row in L], axis=-2)
+
+
+def solve_lower(L: Float[Array, "*b s s"], B: Float[Array, "*b s m"]) -> Float[Array, "*b s m"]:
+    """``L⁻¹ B`` for a lower triangular L, entry by entry as :func:`cholesky`."""
+    rows: list[Array] = []
+    for i in range(L.shape[-1]):
+        rest = B[..., i, :] - sum(L[..., i, k, None] * x for k, x in enumerate(rows))
+        rows.append(rest / L[..., i, i, None])
+    return jnp.stack(rows, axis=-2)
+
+
+def definite(P: Float[Array, "*b s s"]) -> Bool[Array, "*b"]:
+    """Whether symmetric matrices are positive definite, judged by their pivots."""
+    return jnp.isfinite(jnp.sum(cholesky(P), axis=(-2, -1)))
+
+
+def inverse(M: Float[Array, "n n"], unroll: bool = False) -> Float[Array, "n n"]:
+    """``M⁻¹`` of a symmetric positive definite matrix of any size, by Gauss–Jordan elimination.
+
+    M is scaled to unit diagonal first, which takes the condition number of the mass matrices of
+    real robots from 1e4…1e10 to 30…1e4. Without it single precision is useless, and elimination
+    without a search for pivots would lose digits. Rows are eliminated from the last one on, leaves
+    before their parents as in the articulated-body algorithm: what is subtracted is then never
+    nearly all of a body's inertia. From the root on, a chain of 35 joints loses two digits more.
+    Two to four times faster than LAPACK in a batch of matrices of the size of a robot.
+
+    Args:
+        M: the matrix.
+        unroll: write the steps within a block out instead of looping over them.
+    """
+    if M.size == 0:
+        return M
+    scale = jax.lax.rsqrt(jnp.diagonal(M))
+    both = scale[:, None] * scale[None, :]
+    X = _eliminate_blocks(M * both, unroll) * both
+    return 0.5 * (X + X.T)
+
+
+def _eliminate(A: Float[Array, "n n"], unroll: bool) -> Float[Array, "n n"]:
+    """The inverse, number after number, the last one first.
+
+    A step exchanges the last unknown with its right-hand side and brings it to the front:
+    ``[A c; r d] → [1/d r/d; −c/d A − c r/d]``. After n steps all are where they were.
+    """
+
+    def step(A, _):
+        d = A[-1, -1]
+        row, column = A[-1, :-1] / d, A[:-1, -1]
+        rest = A[:-1, :-1] - column[:, None] * row[None, :]
+        return _exchanged(1 / d[None, None], row[None], -column[:, None] / d, rest), None
+
+    return jax.lax.scan(step, A, None, length=len(A), unroll=unroll)[0]
+
+
+def _eliminate_blocks(A: Float[Array, "n n"], unroll: bool) -> Float[Array, "n n"]:
+    """The same by blocks, with products instead of single updates."""
+    n = A.shape[0]
+    blocks = -(-n // _BLOCK)
+    if blocks <= 1:
+        return _eliminate(A, unroll)
+    size = -(-n // blocks)
+    more = blocks * size - n  # the last block is filled up with a unit matrix
+    A = jnp.pad(A, (0, more)) + jnp.diag((jnp.arange(n + more) >= n).astype(A.dtype))
+
+    def step(A, _):
+        inverse, column = _eliminate(A[-size:, -size:], unroll), A[:-size, -size:]
+        row = jnp.matmul(inverse, A[-size:, :-size], precision="highest")
+        rest = A[:-size, :-size] - jnp.matmul(column, row, precision="highest")
+        column = -jnp.matmul(column, inverse, precision="highest")
+        return _exchanged(inverse, row, column, rest), None
+
+    return jax.lax.scan(step, A, None, length=blocks)[0][:n, :n]
+
+
+def _exchanged(inverse: Array, row: Array, column: Array, rest: Array) -> Float[Array, "n n"]:
+    """``[inverse row; column rest]``, as a sum: XLA fuses it, but not concatenations on a GPU."""
+    k, m = len(inverse), len(rest)
+    top = jnp.pad(inverse, ((0, m), (0, m))) + jnp.pad(row, ((0, m), (k, 0)))
+    return top + jnp.pad(column, ((k, 0), (0, m))) + jnp.pad(rest, ((k, 0), (k, 0)))

@@ -1,0 +1,159 @@
+"""Kernels launched on a GPU: through XLA and the handler, by a driver whose GPU is this CPU."""
+
+import ctypes
+import gc
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rbd_jax as rbd
+
+pytest.importorskip("llvmlite")
+
+from support.lane_driver import BAD_PTX, CONTEXT, OUT_OF_MEMORY, STREAM, gpu  # noqa: E402
+from support.lane_programs import close, numbers  # noqa: E402
+
+from rbd_jax.lanes import _driver, _gpu, _loaded, forget, lanes  # noqa: E402
+
+
+@pytest.fixture
+def library(monkeypatch):
+    with gpu(monkeypatch) as found:
+        yield found
+        found.fail.clear()
+
+
+def f(a, x):
+    return jnp.sin(x) * jnp.exp(a)[None, :], jnp.sum(x), x[0, 0] > 0
+
+
+def inputs(n):
+    return numbers((2,), "float64", samples=n)[0], numbers((3, 2), "float64", samples=n)
+
+
+def compare(found, wanted):
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        close(x, y)
+
+
+@pytest.mark.parametrize("n", [1, 31, 33, 17000])
+def test_every_sample_has_a_thread(library, n):
+    a, x = inputs(n)
+    g = lanes(lambda a, x: f(a, x), strict=True)
+    compare(jax.jit(jax.vmap(g, (None, 0)))(a, x), jax.vmap(f, (None, 0))(a, x))
+    first, second = library.launches
+    assert first == ("lanes_prologue", 1, 1, STREAM, CONTEXT)
+    threads = 32 if n <= 16384 else 128
+    assert second == ("lanes", -(-n // threads), threads, STREAM, CONTEXT)
+    assert not library.contexts
+
+
+def test_one_sample_none_and_all_alike(library):
+    a, x = inputs(4)
+    g = lanes(f, strict=True)
+    compare(jax.jit(g)(a, x[0]), f(a, x[0]))
+    assert [launch.entry for launch in library.launches] == ["lanes"]
+    assert jax.jit(jax.vmap(g, (None, 0)))(a, x[:0])[0].shape == (0, 3, 2)
+    alike = lanes(lambda a: a * 2, strict=True)
+    both = jax.jit(jax.vmap(lambda a, x: (alike(a), g(a, x)), (None, 0)))
+    np.testing.assert_array_equal(both(a, x)[0], np.tile(2 * a, (4, 1)))
+
+
+def test_nested_batches_and_derivatives(library):
+    """Robots times states, and the vjp, which sums over what is shared."""
+    a, x = inputs(12)
+    robots, states = jnp.stack([a, 2 * a, -a]), x.reshape(4, 3, 3, 2)
+    nested = lambda g: jax.vmap(jax.vmap(g, (0, 0)), (None, 0))  # noqa: E731
+    own = nested(lanes(f, strict=True))
+    compare(jax.jit(own)(robots, states), nested(f)(robots, states))
+    total = lambda g: lambda a, x: jnp.sum(nested(g)(a, x)[0] ** 2)  # noqa: E731
+    wanted = jax.grad(total(f), (0, 1))(robots, states)
+    compare(jax.jit(jax.grad(total(lanes(f, strict=True)), (0, 1)))(robots, states), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_robot(library, dtype):
+    model = rbd.samples.chain(3, floating_base=True, dtype=jnp.dtype(dtype))
+    state = [numbers((n,), dtype, n, 40) for n in (model.nq, model.nv, model.nv)]
+    found = jax.jit(jax.vmap(rbd.forward_dynamics, (None, 0, 0, 0)))(model, *state)
+    assert len(library.launches) == 2
+    torque = jax.vmap(rbd.inverse_dynamics, (None, 0, 0, 0))(model, *state[:2], found)
+    np.testing.assert_allclose(torque, state[2], atol=2e3 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("name", ["cuStreamGetCtx", "cuCtxPushCurrent_v2", "cuLaunchKernel"])
+def test_what_the_driver_refuses_is_an_error(library, name):
+    a, x = inputs(5)
+    g = jax.jit(jax.vmap(lanes(f, strict=True), (None, 0)))
+    library.fail[name] = OUT_OF_MEMORY
+    with pytest.raises(RuntimeError, match=r"did not take the kernel: out of memory \(CUDA .* 2\)"):
+        jax.block_until_ready(g(a, x))
+    library.fail[name] = 4711
+    with pytest.raises(RuntimeError, match=r"unknown error \(CUDA error 4711\)"):
+        jax.block_until_ready(g(a, x))
+    del library.fail[name]
+    assert not library.contexts
+    compare(g(a, x), jax.vmap(f, (None, 0))(a, x))
+
+
+def test_kernels_are_unloaded(library):
+    def forget_all():
+        jax.clear_caches()
+        forget()
+        gc.collect()
+        _loaded.loaded()
+
+    forget_all()
+    before, (a, x) = set(library.libraries), inputs(6)
+    g = jax.jit(jax.vmap(lanes(lambda a, x: f(a, x)[0] + 7, strict=True), (None, 0)))
+    y = g(a, x)
+    forget()
+    gc.collect()
+    assert len(own := library.libraries.keys() - before) == 1
+    np.testing.assert_array_equal(g(a, x), y)
+    del g
+    forget_all()
+    assert not own & library.libraries.keys()
+
+
+def test_a_driver_that_is_missing_or_old_or_refuses_ptx(library, monkeypatch):
+    monkeypatch.setattr(_driver, "LIBRARY", "libnone.so.1")
+    with pytest.raises(RuntimeError, match="needs NVIDIA's driver: libnone"):
+        _driver.driver.__wrapped__()
+    old = {name: getattr(library, name) for name in _driver.FUNCTIONS if "Library" not in name}
+    with pytest.raises(RuntimeError, match="CUDA 12.0 or newer: this one has no cuLibraryLoadData"):
+        _driver.Driver(SimpleNamespace(**old))
+    device = _driver.Driver(library)
+    with pytest.raises(RuntimeError, match=rf"JIT .* \(error {BAD_PTX}\)\nptxas: line 7 is odd"):
+        device.load("broken")
+    library.fail["cuInit"] = 100
+    with pytest.raises(RuntimeError, match="cuInit failed: an unknown error"):
+        _driver.Driver(library)
+    assert device.architecture() == "sm_86"
+
+
+def test_xla_is_the_default_and_lanes_are_asked_for(library, monkeypatch):
+    """What is written for a GPU, on a machine without one."""
+    a, x = inputs(5)
+
+    def text(g):
+        traced = jax.jit(jax.vmap(lanes(g, strict=True), (None, 0))).trace(a, x)
+        return traced.lower(lowering_platforms=("cuda",)).as_text()
+
+    assert _gpu.TARGET not in text(lambda a, x: f(a, x))
+    monkeypatch.setenv("RBD_JAX_LANES", "gpu")
+    asked = text(lambda a, x: f(a, x))
+    assert _gpu.TARGET in asked
+    assert "dense<[0, 2, 1]>" in asked  # samples side by side, then columns, then rows
+    monkeypatch.setenv("RBD_JAX_LANES", "cuda")
+    with pytest.raises(ValueError, match="RBD_JAX_LANES is 'cuda'"):
+        text(lambda a, x: f(a, x))
+
+
+def test_the_address_of_a_function_is_its_own(library):
+    device = _driver.Driver(library)
+    own = ctypes.cast(library.cuLaunchKernel, ctypes.c_void_p).value
+    assert device.address("cuLaunchKernel") == own
