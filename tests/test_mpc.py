@@ -138,10 +138,8 @@ def test_at_rest_it_finds_the_constrained_solution():
     @jax.jit
     def run():
         plan = control.plan(q, v, zero)
-        for _ in range(1):
-            plan = jax.lax.fori_loop(
-                0, 40, lambda _, p: control.step(p, q, v, shift=False).plan, plan
-            )
+        again = lambda _, p: control.step(p, q, v, shift=False).plan  # noqa: E731
+        plan = jax.lax.fori_loop(0, 200, again, plan)
         cost = problem.cost(plan.q, plan.v, plan.u)
         s = opt.augmented_lagrangian(problem, q, v, zero, [rail], tol=1e-11, throw=False)
         return plan, cost, s

@@ -137,18 +137,27 @@ def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, *, o, limits, 
     return s.point, s.carried, s.result, s.steps, s.history
 
 
-def proposer(problem: Problem, rows: Stack, limits: Limits, second_order: bool):
-    """One step of iLQR on the augmented Lagrangian with its multipliers, for ``descend``."""
+def proposer(
+    problem: Problem, rows: Stack, limits: Limits, second_order: bool, eager: bool = False
+):
+    """One step of iLQR on the augmented Lagrangian with its multipliers, for ``descend``.
+
+    If ``eager``, each step begins with an update of the multipliers, whatever the last one left.
+    """
 
     def propose(point, carried, mu, exact):
         (q, v, u, _), (_, m) = point, carried
-        merit = with_terms(problem, Penalties(rows, m.rows, m.penalty))
         c = rows.values(problem, q, v, u)
+        change = lambda m, ready: advance(  # noqa: E731
+            m, c, rows.equality, ready, limits.least_tol, limits.most_penalty
+        )
+        m = change(m, jnp.ones((), bool)) if eager else m
+        merit = with_terms(problem, Penalties(rows, m.rows, m.penalty))
         now = q, v, u, merit.cost(q, v, u)
         p, K = penalized_step(merit, rows, m, c, now, mu, exact if second_order else None)
         size = violation(c, m.rows, m.penalty, rows.equality)
         solved = p.definite & (mu <= 1e-4) & (p.expected <= m.tol * (1 + jnp.abs(p.merit)))
-        new = advance(m, c, rows.equality, solved, limits.least_tol, limits.most_penalty)
+        new = m if eager else change(m, solved)
         feasible = size <= limits.feasible
         # at the greatest penalty, to the last tolerance, and no better than at the last update
         last = (m.penalty >= limits.most_penalty) & (m.tol <= limits.least_tol)

@@ -121,7 +121,7 @@ class Controller(eqx.Module):
         m = Multipliers(old.multipliers, self.penalty, far, far)
         # the penalty stays as it is
         limits = Limits(0.0, 0.0, self.penalty)
-        propose = proposer(problem, self.rows, limits, self.second_order)
+        propose = proposer(problem, self.rows, limits, self.second_order, eager=True)
         penalties = Penalties(self.rows, old.multipliers, self.penalty)
         merit = with_terms(problem, penalties).cost(*path, u)
         s = descend(propose, (*path, u, merit), (old.K, m), merit, o)
