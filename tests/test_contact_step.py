@@ -106,7 +106,7 @@ def test_rollout_in_a_scene():
     def end(u, mode):
         controls = jnp.broadcast_to(u, (6, scene.nu))
         path = rbd.rollout(scene.model, q, v, controls, scene.dt, scene=scene, gradient=mode)
-        return jnp.sum(path.v[-1] * jnp.arange(scene.model.nv)), path
+        return jnp.sum(path.v[-1] * jnp.arange(1.0, scene.model.nv + 1)), path
 
     @jax.jit
     def all_modes(u):

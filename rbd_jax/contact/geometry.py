@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ..spatial import so3
@@ -82,7 +81,7 @@ def _cylinder(R, p, size, n):
     slope = -jnp.abs(slope)
     rim = size[0] * _unit(axis * slope - n, R[:, 0])
     half = size[1] * axis
-    side = size[0] * np.sqrt(3.0) / 2 * _unit(so3.cross(rim, half), R[:, 1])
+    side = 0.5 * 3.0**0.5 * size[0] * _unit(so3.cross(rim, half), R[:, 1])
     disk = p + half - 0.5 * rim
     points = jnp.stack([p + rim + half, p + rim - half, disk + side, disk - side])
     return points, jnp.zeros((4,), p.dtype), jnp.zeros((4, 3), p.dtype)

@@ -60,6 +60,6 @@ def stiffness_and_damping(
     return jnp.where(standard, k, direct_k), jnp.where(standard, b, direct_b)
 
 
-def regularization(d: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " n"]:
+def regularization(d: Float[Array, "*#n"], weight: Float[Array, "*#n"]) -> Float[Array, "*n"]:
     """``R = (1 − d)/d · Â``, the softness in units of an inverse inertia. Source: "Computation"."""
     return jnp.maximum(TINY, (1 - d) / d * weight)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 
-def two_sided(z: Float[Array, " n"], D: Float[Array, " n"]) -> Float[Array, " n"]:
+def two_sided(z: Float[Array, "*n"], D: Float[Array, "*n"]) -> Float[Array, "*n"]:
     """An equality: ``−D z``."""
     return -D * z
 

@@ -32,7 +32,8 @@ EVERYTHING = (
   contype="2" conaffinity="2"/></body>
 </worldbody>
 <actuator>
- <motor joint="h1" gear="2" ctrlrange="-1 1"/><position joint="s1" kp="20" kv="1" forcerange="-2 2"/>
+ <motor joint="h1" gear="2" ctrlrange="-1 1"/>
+ <position joint="s1" kp="20" kv="1" forcerange="-2 2"/>
  <velocity joint="h2" kv=".3"/>
  <general joint="h3" gainprm="3" biastype="affine" biasprm=".1 -2 -.1" gear="1.5"/>
  <motor joint="b1" gear="1 .5 .2"/><motor joint="fa" gear="1 .2 .3 .1 .1 .1"/>
