@@ -1,8 +1,8 @@
 """rbd_jax: differentiable rigid-body dynamics for JAX. ``import rbd_jax as rbd``.
 
 What is needed first stands here. Everything else is in the rooms: ``rbd.spatial``, ``rbd.model``,
-``rbd.io``, ``rbd.algorithms``, ``rbd.derivatives``, ``rbd.constraints``, ``rbd.screw``,
-``rbd.simulate``, ``rbd.optimize`` and ``rbd.identify``.
+``rbd.io``, ``rbd.algorithms``, ``rbd.derivatives``, ``rbd.constraints``, ``rbd.contact``,
+``rbd.screw``, ``rbd.simulate``, ``rbd.optimize`` and ``rbd.identify``.
 """
 
 import importlib as _importlib
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from . import (
     algorithms as algorithms,
     constraints as constraints,
+    contact as contact,
     derivatives as derivatives,
     io as io,
     model as model,
@@ -41,6 +42,7 @@ from .constraints import (
     constrained_dynamics_derivatives as constrained_dynamics_derivatives,
     impact as impact,
 )
+from .contact import load_mjcf as load_mjcf
 from .derivatives.coriolis import christoffel as christoffel, coriolis_matrix as coriolis_matrix
 from .derivatives.fdsva import forward_dynamics_derivatives as forward_dynamics_derivatives
 from .derivatives.idsva import inverse_dynamics_derivatives as inverse_dynamics_derivatives

@@ -9,6 +9,7 @@ import inspect
 import pkgutil
 import re
 import types
+import unicodedata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -175,6 +176,21 @@ def shorten(_app, _what, _name, _obj, _options, signature: str | None, returns: 
     return short(signature), short(returns)
 
 
+_TABLE = re.compile(r"^(=+ +=[= ]*\n)(.*?\n)(=+ +=[= ]*)$", re.M | re.S)
+
+
+def _tables(text: str) -> str:
+    """Tables with letters that carry an accent apart, whose columns docutils counts wrongly."""
+
+    def literal(match: re.Match) -> str:
+        rows = match[2].splitlines()
+        if not any(unicodedata.combining(c) for row in rows for c in row):
+            return match[0]
+        return "::\n\n" + "\n".join(f"    {row}" for row in rows)
+
+    return _TABLE.sub(literal, text)
+
+
 _LITERAL = re.compile(r"(``.*?``)", re.S)
 
 
@@ -183,6 +199,7 @@ def clean(_app, what: str, _name, obj, _options, lines: list[str]) -> None:
     if what == "data" and type(obj).__module__ == "builtins":
         lines.clear()
         return
+    lines[:] = _tables("\n".join(lines)).split("\n")
     parts = _LITERAL.split("\n".join(lines))
     parts[::2] = [re.sub(r"(?<!\\)\|", r"\\|", part) for part in parts[::2]]
     lines[:] = "".join(parts).split("\n")

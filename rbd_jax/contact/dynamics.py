@@ -9,7 +9,9 @@ from jaxtyping import Array, Bool, Float, Int
 from ..derivatives.minimizer import Stationary, minimizer
 from .linear import solve
 from .newton import minimize
-from .problem import Problem, Theta, residual
+from .problem import Problem
+from .residual import residual
+from .rows import Theta
 
 
 class Solution(NamedTuple):

@@ -71,7 +71,7 @@ def _box(R, p, size, n):
     both_up = x + y + z - 2 * jnp.maximum(jnp.maximum(x, y), z) <= 0
     flips = jnp.stack([least & False, least, middle, jnp.where(both_up, least | middle, most)])
     signs = down[None] * jnp.where(flips, -1.0, 1.0).astype(p.dtype)
-    corners = p[None] + jnp.sum(R[None] * (signs * size)[:, None, :], axis=-1)
+    corners = p[None] + jnp.sum(R[None] * (signs * size[None])[:, None, :], axis=-1)
     return corners, jnp.zeros((4,), p.dtype), jnp.zeros((4, 3), p.dtype)
 
 

@@ -20,7 +20,7 @@ from .contacts import Contacts, Pairs, Shapes
 from .equalities import Couplings, Equalities, Welds
 from .joints import BallLimits, Dry, Joints, Limits, Soft
 from .pairs import Meeting, meetings
-from .problem import Constraints
+from .rows import Constraints
 from .scene import Keyframe, Scene
 from .scene_features import unsupported
 
@@ -130,13 +130,13 @@ class _Converter:
     def _joints(self) -> Joints:
         m = self.m
         off = self._disabled("CONSTRAINT")
-        limited = [] if off or self._disabled("LIMIT") else list(np.flatnonzero(m.jnt_limited))
+        limited = [] if off or self._disabled("LIMIT") else np.flatnonzero(m.jnt_limited).tolist()
         straight = [j for j in limited if m.jnt_type[j] >= 2]
         balls = [j for j in limited if m.jnt_type[j] == 1]
         dry = (
             []
             if off or self._disabled("FRICTIONLOSS")
-            else list(np.flatnonzero(m.dof_frictionloss > 0))
+            else np.flatnonzero(m.dof_frictionloss > 0).tolist()
         )
         dry = [d for d in dry if m.jnt_type[m.dof_jntid[d]] != 0]
 

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .linear import cholesky, solve
-from .problem import Problem, Values
+from .problem import Problem
+from .rows import Values
 
 MOST = 60
 """Iterations after which a sample gives up; most need fewer than ten."""

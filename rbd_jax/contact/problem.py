@@ -1,14 +1,10 @@
-"""The constraint problem of one moment: all rows, their forces, the gradient and the Hessian.
+"""The constraint problem of one moment with a dense mass matrix and dense Jacobians.
 
     a = argmin ½ ‖a − a_free‖²_M + s(J a − a_ref)            gradient  M a − b − Jᵀ f(J a − a_ref)
 
-Source: MuJoCo's documentation, "Computation", constraint model and solvers. The unknown a is
-MuJoCo's ``qacc``: for a free joint the classical acceleration of its origin, in our body axes.
+Source: MuJoCo's documentation, "Computation", constraint model and solvers.
 """
 
-from typing import NamedTuple
-
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,245 +12,25 @@ from jaxtyping import Array, Float
 
 from ..algorithms import ground
 from ..algorithms.crba import composite_mass_matrix
-from ..algorithms.kinematics import body_accelerations, body_velocities
 from ..derivatives.rules import inverse_dynamics
-from ..model import Model, joint_placements
+from ..model import joint_placements
 from ..spatial import so3
 from . import laws
-from .contacts import Contacts, Reference, find, reference
-from .equalities import CouplingRow, Equalities, State, WeldRow, coupling_rows, weld_rows
-from .joints import BallRow, Joints, Row, ball_rows, dry_row, limit_rows
+from .rows import (
+    Constraints,
+    Rows,
+    Theta,
+    Values,
+    classical,
+    forces,
+    joint_torques,
+    joint_values,
+    rows,
+    targets,
+    with_world,
+)
 
 _EXACT = jax.lax.Precision.HIGHEST
-
-
-class Constraints(eqx.Module):
-    """Everything that pushes, stops or holds."""
-
-    contacts: Contacts
-    joints: Joints
-    equalities: Equalities
-
-
-class Theta(NamedTuple):
-    """All that the accelerations depend on."""
-
-    model: Model
-    constraints: Constraints
-    q: Float[Array, " nq"]
-    v: Float[Array, " nv"]
-    tau: Float[Array, " nv"]
-    dt: Float[Array, ""]
-
-
-def classical(model: Model, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """``ω × v`` of every free joint: the classical acceleration of its origin is ``v̇ + ω × v``."""
-    c = jnp.zeros_like(v)
-    topology = model.topology
-    for b in topology.bodies_of("free"):
-        s = int(topology.v_starts[b])
-        c = c.at[s + 3 : s + 6].set(so3.cross(v[s : s + 3], v[s + 3 : s + 6]))
-    return c
-
-
-class Body(NamedTuple):
-    """Poses of the bodies in the world and twists in world axes; the world is the last row."""
-
-    R: Float[Array, "nb+1 3 3"]
-    p: Float[Array, "nb+1 3"]
-    w: Float[Array, "nb+1 3"]
-    v: Float[Array, "nb+1 3"]
-    """Velocity of the body's origin."""
-
-
-def _with_world(x: Array, row: Array) -> Array:
-    return jnp.concatenate([x, row[None]])
-
-
-def _bodies(R: Array, p: Array, V: Float[Array, "nb 6"]) -> Body:
-    zero = jnp.zeros((3,), p.dtype)
-    return Body(
-        _with_world(R, jnp.eye(3, dtype=p.dtype)),
-        _with_world(p, zero),
-        _with_world(so3.rotate(R, V[:, :3]), zero),
-        _with_world(so3.rotate(R, V[:, 3:]), zero),
-    )
-
-
-def _relative(body: Body, group) -> Float[Array, "n d"]:
-    """Velocity of the second body against the first at each contact, in its frame."""
-    i, j = group.bodies[:, 0], group.bodies[:, 1]
-    at = lambda b: body.v[b] + so3.cross(body.w[b], group.point - body.p[b])  # noqa: E731
-    linear = so3.rotate(group.frame, at(j) - at(i))
-    if group.dim <= 3:
-        return linear[:, : group.dim]
-    turning = so3.rotate(group.frame, body.w[j] - body.w[i])
-    return jnp.concatenate([linear, turning], axis=-1)[:, : group.dim]
-
-
-class Rows(NamedTuple):
-    """Where everything touches and the laws at the present velocity."""
-
-    groups: list
-    references: list[Reference]
-    lower: Row
-    upper: Row
-    dry: Row
-    balls: BallRow
-    welds: WeldRow | None
-    couplings: CouplingRow
-
-
-class Values(NamedTuple):
-    """One number a row: residuals ``J a − a_ref``, forces, or tangents of either."""
-
-    contacts: tuple[Array, ...]
-    lower: Array
-    upper: Array
-    dry: Array
-    balls: Array
-    welds: Array
-    couplings: Array
-
-
-def _weld_state(body: Body, ends: np.ndarray) -> State:
-    return State(*(x[ends[:, k]] for k in (0, 1) for x in body))
-
-
-def rows(theta: Theta, R: Array, p: Array) -> Rows:
-    """All rows at a state, for the poses of its bodies."""
-    model, c, q, v, _, dt = theta
-    least = c.contacts.least_time * dt
-    body = _bodies(R, p, body_velocities(model, q, v))
-    groups = find(c.contacts, R, p)
-    references = [reference(c.contacts, g, _relative(body, g), dt) for g in groups]
-    lower, upper = limit_rows(c.joints.limits, model, q, v, least)
-    welds = None
-    if c.equalities.welds.bodies:
-        ends = np.array(c.equalities.welds.bodies, dtype=np.int32)
-        V = body_velocities(model, q, v)
-        A = body_accelerations(model, q, v, -classical(model, v))
-        rate = _with_world(so3.rotate(R, A[:, 3:] + so3.cross(V[:, :3], V[:, 3:])), body.v[-1])
-        spin = _with_world(so3.rotate(R, A[:, :3]), body.w[-1])
-        moved = Body(so3.matmul(so3.hat(body.w), body.R), body.v, spin, rate)
-        s, ds = _weld_state(body, ends), _weld_state(moved, ends)
-        welds = weld_rows(c.equalities.welds, s, ds, least)
-    return Rows(
-        groups,
-        references,
-        lower,
-        upper,
-        dry_row(c.joints.dry, v, least),
-        ball_rows(c.joints.balls, q, v, least),
-        welds,
-        coupling_rows(c.equalities.couplings, q, v, least),
-    )
-
-
-def forces(theta: Theta, r: Rows, z: Values) -> Values:
-    """The force of every row."""
-    c = theta.constraints
-    dry = np.array(c.joints.dry.dofs, dtype=np.int32)
-    elliptic = c.contacts.elliptic
-    return Values(
-        tuple(
-            laws.contact(x, y.cone, elliptic) for x, y in zip(z.contacts, r.references, strict=True)
-        ),
-        laws.one_sided(z.lower, r.lower.D),
-        laws.one_sided(z.upper, r.upper.D),
-        laws.dry(z.dry, r.dry.D, theta.model.friction[dry]),
-        laws.one_sided(z.balls, r.balls.D),
-        z.welds if r.welds is None else laws.two_sided(z.welds, r.welds.D),
-        laws.two_sided(z.couplings, r.couplings.D),
-    )
-
-
-def targets(r: Rows) -> Values:
-    """``a_ref`` of every row."""
-    none = jnp.zeros((0, 6), r.lower.D.dtype)
-    return Values(
-        tuple(x.target for x in r.references),
-        r.lower.target,
-        r.upper.target,
-        r.dry.target,
-        r.balls.target,
-        none if r.welds is None else r.welds.target,
-        r.couplings.target,
-    )
-
-
-def _joint_values(c: Constraints, r: Rows, a: Array):
-    """``J a`` of the rows that act on joints alone."""
-    limit, dry = (np.array(x.dofs, dtype=np.int32) for x in (c.joints.limits, c.joints.dry))
-    one, two = (
-        np.array([d[k] for d in c.equalities.couplings.dofs], dtype=np.int32) for k in (0, 1)
-    )
-    turning = [a[d : d + 3] for d in c.joints.balls.dofs]
-    balls = -so3.dot(r.balls.axis, jnp.stack(turning)) if turning else r.balls.D
-    return a[limit], -a[limit], a[dry], balls, a[one] - r.couplings.slope * a[two]
-
-
-def _joint_torques(c: Constraints, r: Rows, f: Values, tau: Array) -> Float[Array, " nv"]:
-    """``tau + Jᵀ f`` of the same rows."""
-    limit, dry = (np.array(x.dofs, dtype=np.int32) for x in (c.joints.limits, c.joints.dry))
-    one, two = (
-        np.array([d[k] for d in c.equalities.couplings.dofs], dtype=np.int32) for k in (0, 1)
-    )
-    tau = tau.at[limit].add(f.lower - f.upper).at[dry].add(f.dry)
-    tau = tau.at[one].add(f.couplings).at[two].add(-r.couplings.slope * f.couplings)
-    for k, d in enumerate(c.joints.balls.dofs):
-        tau = tau.at[d : d + 3].add(-r.balls.axis[k] * f.balls[k])
-    return tau
-
-
-# --- the residual, body by body: what the derivative is taken of ----------------------------------
-
-
-def residual(theta: Theta, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """``ID(q, v, a) − τ − Jᵀ f(J a − a_ref)`` in O(n), zero at the solution."""
-    model, c, q, v, tau, _ = theta
-    nothing = jnp.zeros((model.nb, 6), v.dtype)
-    tree = model.topology.tree
-    g = ground.pose(model, q)
-    p = g.p + joint_placements(model, q)[1][tree.roots]
-    r = rows(theta, g.R, p)
-    A = _bodies(g.R, p, body_velocities(model, q, a))
-    welds = jnp.zeros((0, 6), v.dtype)
-    if r.welds is not None:
-        s = _weld_state(A, np.array(c.equalities.welds.bodies, dtype=np.int32))
-        linear = s.v1 + so3.cross(s.w1, r.welds.point1 - s.p1)
-        linear = linear - s.v2 - so3.cross(s.w2, r.welds.point2 - s.p2)
-        welds = jnp.concatenate([linear, so3.rotate(r.welds.turn, s.w1 - s.w2)], axis=-1)
-    Ja = Values(
-        tuple(_relative(A, x) for x in r.groups), *_joint_values(c, r, a)[:4], welds,
-        _joint_values(c, r, a)[4],
-    )  # fmt: skip
-    f = forces(theta, r, jax.tree.map(jnp.subtract, Ja, targets(r)))
-    push = _with_world(nothing, nothing[0]) if model.nb else jnp.zeros((1, 6), v.dtype)
-
-    def add(push, body, point, force, moment, sign):
-        R, at = A.R[body], A.p[body]
-        n = so3.rotate_inverse(R, moment + so3.cross(point - at, force))
-        return push.at[body].add(sign * jnp.concatenate([n, so3.rotate_inverse(R, force)], axis=-1))
-
-    for x, y in zip(r.groups, f.contacts, strict=True):
-        wrench = jnp.pad(y, ((0, 0), (0, 6 - x.dim))) if x.dim > 1 else jnp.pad(y, ((0, 0), (0, 5)))
-        force = so3.rotate_inverse(x.frame, wrench[:, :3])
-        moment = so3.rotate_inverse(x.frame, wrench[:, 3:])
-        for k, sign in ((0, -1.0), (1, 1.0)):
-            if (x.bodies[:, k] >= 0).any():
-                push = add(push, x.bodies[:, k], x.point, force, moment, sign)
-    if r.welds is not None:
-        ends = np.array(c.equalities.welds.bodies, dtype=np.int32)
-        moment = so3.rotate_inverse(r.welds.turn, f.welds[:, 3:])
-        for k, sign, point in ((0, 1.0, r.welds.point1), (1, -1.0, r.welds.point2)):
-            push = add(push, ends[:, k], point, f.welds[:, :3], moment, sign)
-    offset = classical(model, v)
-    torque = inverse_dynamics(model, q, v, a - offset, push[:-1]) + model.armature * offset
-    return torque - _joint_torques(c, r, f, tau)
-
-
-# --- the same with dense Jacobians: what the solver works on --------------------------------------
 
 
 class Problem:
@@ -268,7 +44,7 @@ class Problem:
         root = joint_placements(model, q)[1][topology.tree.roots]
         self.M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
         self.rows = rows(theta, g.R, g.p + root)
-        self.S, self.root = g.S, _with_world(root, jnp.zeros((3,), q.dtype))
+        self.S, self.root = g.S, with_world(root, jnp.zeros((3,), q.dtype))
         self.topology = topology
         offset = classical(model, v)
         self.b = tau - inverse_dynamics(model, q, v, -offset) - model.armature * offset
@@ -319,17 +95,9 @@ class Problem:
 
     def map(self, a: Float[Array, " nv"]) -> Values:
         """``J a``."""
-        lower, upper, dry, balls, couplings = _joint_values(self.c, self.rows, a)
         times = lambda J: jnp.matmul(J, a, precision=_EXACT)  # noqa: E731
-        return Values(
-            tuple(times(J) for J in self.contacts),
-            lower,
-            upper,
-            dry,
-            balls,
-            times(self.welds),
-            couplings,
-        )
+        touching = tuple(times(J) for J in self.contacts)
+        return Values(touching, *joint_values(self.c, self.rows, a), times(self.welds))
 
     def values(self, a: Float[Array, " nv"]) -> Values:
         """``J a − a_ref``."""
@@ -341,7 +109,7 @@ class Problem:
 
     def pull(self, f: Values) -> Float[Array, " nv"]:
         """``Jᵀ f``."""
-        total = _joint_torques(self.c, self.rows, f, jnp.zeros_like(self.b))
+        total = joint_torques(self.c, self.rows, f, jnp.zeros_like(self.b))
         for J, x in zip((*self.contacts, self.welds), (*f.contacts, f.welds), strict=True):
             if x.size:
                 flat = J.reshape(-1, J.shape[-1])

@@ -9,7 +9,7 @@ from ..io import Layout
 from ..model import Model
 from .actuators import Actuators
 from .contacts import Contacts
-from .problem import Constraints
+from .rows import Constraints
 
 
 class Keyframe(NamedTuple):

@@ -15,11 +15,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..algorithms.crba import crba
 from ..derivatives.rules import mass_matrix_product, mass_matrix_solve
+from ..lanes import lanes
 from ..model import Model, integrate
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench
 from .dynamics import Solution, accelerations
-from .problem import Theta
+from .rows import Theta
 from .scene import Scene
 
 
@@ -59,6 +60,7 @@ def _moved(model: Model, q: Array, step: Float[Array, " nv"]) -> Float[Array, " 
     return q
 
 
+@lanes
 def constrained_acceleration(
     scene: Scene, q: Array, v: Array, controls: Array, tau: Array | None = None, guess=None
 ) -> Solution:
@@ -69,6 +71,7 @@ def constrained_acceleration(
     return accelerations(theta, guess)
 
 
+@lanes
 def step(
     scene: Scene,
     q: Float[Array, " nq"],

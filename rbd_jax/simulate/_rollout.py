@@ -7,11 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..contact import Scene
 from ..lanes import lanes
 from ..model import Model
 from ..model.arguments import checked, of_dtype
 from ._actuated import ActuatedRobot
 from ._integrators import with_memory
+from ._scene import in_scene
 from ._time_scan import MODES, block_lengths, time_scan
 
 
@@ -25,7 +27,8 @@ class Trajectory(NamedTuple):
     t: Float[Array, " T+1"]
     q: Float[Array, "T+1 nq"]
     v: Float[Array, "T+1 nv"]
-    tau: Float[Array, "T nv"]
+    tau: Float[Array, "T n"]
+    """The torques, or the controls of the scene's actuators."""
     observations: PyTree = None
     """The values of ``observe`` at the kept states, or None."""
 
@@ -36,7 +39,7 @@ class Episode(NamedTuple):
     t: Float[Array, " T+1"]
     q: Float[Array, "T+1 nq"]
     v: Float[Array, "T+1 nv"]
-    tau: Float[Array, "T nv"]
+    tau: Float[Array, "T n"]
     alive: Bool[Array, " T+1"]
     """False from the first state at which ``stop`` holds."""
     observations: PyTree = None
@@ -48,7 +51,7 @@ def rollout(
     model: Model,
     q0: Float[Array, " nq"],
     v0: Float[Array, " nv"],
-    controls: Float[Array, "T nv"] | Callable[..., Array],
+    controls: Float[Array, "T n"] | Callable[..., Array],
     dt: float | Float[Array, ""],
     *,
     steps: int | None = None,
@@ -62,6 +65,7 @@ def rollout(
     gradient: Literal["full", "checkpoint", "adjoint"] = "full",
     checkpoint_every: int | None = None,
     checkpoint_levels: int = 2,
+    scene: Scene | None = None,
 ) -> Trajectory | Episode:
     """Simulate from (q0, v0) with a fixed time step.
 
@@ -102,6 +106,9 @@ def rollout(
             a stride it is rounded down to a multiple of the stride, but not below one stride.
         checkpoint_levels: for ``"checkpoint"`` without ``checkpoint_every``: the number of nested
             levels. Memory grows as T^(1/levels), and each level costs one more forward evaluation.
+        scene: a scene of :func:`rbd_jax.load_mjcf` whose robot is ``model``. ``controls`` are then
+            those of its actuators, one number an actuator, and each step is the scene's, with its
+            integrator, contacts and limits; ``integrator`` and ``f_ext`` are not used.
 
     Returns:
         The trajectory, with the initial state as its first state.
@@ -109,9 +116,13 @@ def rollout(
     Raises:
         ValueError: for a wrong shape, an unknown integrator or gradient mode, a missing or negative
             ``steps``, a stride that does not divide ``steps``, a policy that does not return nv
-            torques, or a ``stop`` that does not return one boolean.
+            torques (with a scene nu controls), an external wrench beside a scene, or a ``stop``
+            that does not return one boolean.
     """
-    steps, rows = _controls(model, controls, steps)
+    width = model.nv if scene is None else scene.nu
+    steps, rows = _controls(model, controls, steps, width)
+    if scene is not None and f_ext is not None:
+        raise ValueError("rollout: f_ext does not act in a scene; leave one of them out")
     options = {"substeps": substeps, "stride": stride, "checkpoint_levels": checkpoint_levels}
     for name, value in (options | {"checkpoint_every": checkpoint_every or 1}).items():
         if value < 1:
@@ -125,7 +136,8 @@ def rollout(
             f'rollout: checkpoint_every={checkpoint_every} needs gradient="checkpoint", got '
             f"{gradient!r}"
         )
-    begin, method = with_memory(integrator)
+    begin, method = with_memory(integrator) if scene is None else in_scene(scene)
+    actuated = (lambda tau: ActuatedRobot(model, tau, f_ext)) if scene is None else lambda tau: tau
     dt = jnp.asarray(dt, q0.dtype)
     if stop is not None:
         _check_stop(stop, dt, q0, v0)
@@ -140,10 +152,11 @@ def rollout(
             return row
         extra = () if key is None else (jax.random.fold_in(key, k),)
         tau = cast(Callable, controls)(time(k), q, v, *extra)
-        if jnp.shape(tau) != (model.nv,):
+        if jnp.shape(tau) != (width,):
+            size, what = ("nv", "torques") if scene is None else ("nu", "controls")
             raise ValueError(
-                f"rollout: the policy returned torques of shape {jnp.shape(tau)}, expected (nv,) = "
-                f"({model.nv},)"
+                f"rollout: the policy returned {what} of shape {jnp.shape(tau)}, expected ({size},)"
+                f" = ({width},)"
             )
         return of_dtype(model, tau)
 
@@ -158,7 +171,7 @@ def rollout(
         def substep(now, j):
             q, v, memory = now
             t = time(k) + j.astype(q0.dtype) * h
-            qv, memory = method(model, ActuatedRobot(model, tau, f_ext), t, q, v, h, memory)
+            qv, memory = method(model, actuated(tau), t, q, v, h, memory)
             return (*qv, memory), None
 
         if substeps == 1:
@@ -220,7 +233,7 @@ def _check_stop(stop: Callable, t: Array, q: Array, v: Array) -> None:
         )
 
 
-def _controls(model: Model, controls, steps: int | None):
+def _controls(model: Model, controls, steps: int | None, width: int):
     """The number of steps, and the rows of torques, or None for a policy."""
     if steps is not None and steps < 0:
         raise ValueError(f"rollout: steps must be at least 0, got {steps}")
@@ -229,9 +242,10 @@ def _controls(model: Model, controls, steps: int | None):
             raise ValueError("rollout: a policy needs the number of steps; pass steps=…")
         return steps, None
     rows = jnp.asarray(controls)
-    if rows.ndim != 2 or rows.shape[1] != model.nv:
+    if rows.ndim != 2 or rows.shape[1] != width:
+        size = "nv" if width == model.nv else "nu"
         raise ValueError(
-            f"rollout: controls has shape {rows.shape}, expected (T, nv) = (T, {model.nv})"
+            f"rollout: controls has shape {rows.shape}, expected (T, {size}) = (T, {width})"
         )
     if steps is not None and steps != rows.shape[0]:
         raise ValueError(f"rollout: steps={steps} but controls has {rows.shape[0]} rows")

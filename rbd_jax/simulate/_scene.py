@@ -1,0 +1,26 @@
+"""A scene as an integrator with memory: what it remembers is where its solver starts."""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax.numpy as jnp
+
+from ..contact import Scene, step
+
+
+def in_scene(scene: Scene) -> tuple[Callable, Callable]:
+    """``(start, advance)`` of the steps of a scene, see :mod:`rbd_jax.simulate._integrators`.
+
+    The place of the accelerations is taken by the controls. The memory is MuJoCo's warm start: the
+    accelerations of the step before, which decide how long the solver searches, not what it finds.
+    """
+
+    def start(model, acceleration, t, q, v, dt):
+        return jnp.zeros_like(v)
+
+    def advance(model, controls, t, q, v, dt, memory):
+        now = dataclasses.replace(scene, model=model, dt=dt)
+        end = step(now, q, v, controls, guess=memory)
+        return (end.q, end.v), end.a
+
+    return start, advance
