@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rbd_jax import lanes
+from rbd_jax.lanes import forget
 
 from ._peers import PEERS
 from ._peers.contest import OURS, Contest
@@ -43,14 +43,14 @@ def way(value: str):
     """Compile with this value of RBD_JAX_LANES."""
     before = os.environ.get("RBD_JAX_LANES")
     os.environ["RBD_JAX_LANES"] = value
-    lanes.forget()
+    forget()
     try:
         yield
     finally:
         os.environ.pop("RBD_JAX_LANES")
         if before is not None:
             os.environ["RBD_JAX_LANES"] = before
-        lanes.forget()
+        forget()
 
 
 def bandwidth(megabytes: int = 1024) -> float:
