@@ -26,7 +26,6 @@ import rbd_jax as rbd
 from rbd_jax import samples
 from rbd_jax.algorithms import tree as passes
 from rbd_jax.algorithms.formulations import FORMULATIONS
-from rbd_jax.derivatives import inverse
 from rbd_jax.spatial import inertia, se3, so3
 
 run = Compiled(rbd)
