@@ -145,7 +145,7 @@ def _propose(problem: Problem, point, penalty, mu, riccati: str):
     closed = lambda gaps: jnp.sum(penalty * gaps, axis=(-2, -1))  # noqa: E731
     expected = closed(gaps) - slope
 
-    def search(length):
+    def attempt(length):
         nv = problem.model.nv
         q1 = jax.vmap(lambda q, d: integrate(problem.model, q, d))(q, length * dx[:, :nv])
         v1, u1 = v + length * dx[:, nv:], problem.clip(u + length * du)
