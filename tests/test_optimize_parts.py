@@ -253,8 +253,10 @@ def test_problems_say_what_is_wrong():
             plain(problem, one, one, u[1:])
         with pytest.raises(ValueError, match="q0 has shape .*use jax.vmap for a batch"):
             plain(problem, one[None], one, u)
-        with pytest.raises(ValueError, match=rf"{solver.__name__}: u is float32.*robot float64"):
-            plain(problem, one, one, u.astype(jnp.float32))
+        with pytest.raises(TypeError, match=rf"{solver.__name__}: u must be an array.*got list"):
+            plain(problem, one, one, u.tolist())
+        with pytest.raises(TypeError, match="u must be floating point, got int.*astype"):
+            plain(problem, one, one, u.astype(int))
     with pytest.raises(ValueError, match="max_steps must be at least 1"):
         opt.ilqr(problem, one, one, u, max_steps=0)
     plain = inspect.unwrap(opt.multiple_shooting)
@@ -269,7 +271,7 @@ def test_problems_say_what_is_wrong():
 
 
 def test_problems_take_numbers_of_any_kind():
-    """Bounds as one number or a list, NumPy's doubles, a dtype that is not the default one."""
+    """Bounds as one number or a list, NumPy's arrays, and floats of another precision."""
     model = rbd.samples.double_pendulum(dtype=jnp.float32)
     cost = lambda *a: jnp.zeros((), jnp.float32)  # noqa: E731
     p = opt.Problem(model, cost, cost, np.float64(0.1), 3, np.eye(2), -1, [2, 3.5])
@@ -281,7 +283,7 @@ def test_problems_take_numbers_of_any_kind():
     ):
         assert x.dtype == jnp.float32
         np.testing.assert_allclose(x, want, rtol=1e-7)
-    q, v, u = checked_arguments("ilqr", p, [0, 0], np.zeros(2, np.float32), [[1.0, 2.0]] * 3)
+    q, v, u = checked_arguments("ilqr", p, np.zeros(2), jnp.zeros(2), np.array([[1.0, 2.0]] * 3))
     assert {x.dtype for x in (q, v, u)} == {jnp.dtype("float32")} and u.shape == (3, 2)
     assert p.step(0, q, v, u[0])[0].dtype == jnp.float32
     assert (

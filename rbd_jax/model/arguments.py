@@ -168,7 +168,13 @@ def _shape(argument: ArrayArgument, model: Model) -> str:
     """``" of shape (nv,) = (7,)"``."""
     if argument.dims is None:
         return ""
-    return f" of shape {_text(argument.dims)} = {_text(argument.expected(model))}"
+    return f" of shape {_sizes(argument, model)}"
+
+
+def _sizes(argument: ArrayArgument, model: Model) -> str:
+    """``"(nv,) = (7,)"``, or only the numbers if no size has a name."""
+    dims, sizes = _text(argument.dims or ()), _text(argument.expected(model))
+    return sizes if dims == sizes else f"{dims} = {sizes}"
 
 
 def _text(dims: tuple) -> str:
@@ -188,6 +194,6 @@ def _check_shape(
     if len(shape) == len(expected) + 1:
         hint = "; functions take one sample, use jax.vmap for a batch"
     raise ValueError(
-        f"{function}: {name} has shape {shape}, expected {_text(argument.dims or ())} = "
-        f"{_text(expected)} for robot {model.topology.name!r}{hint}"
+        f"{function}: {name} has shape {shape}, expected "
+        f"{_sizes(argument, model)} for robot {model.topology.name!r}{hint}"
     )

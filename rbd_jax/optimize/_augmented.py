@@ -74,10 +74,11 @@ def augmented_lagrangian(
     Returns:
         The solution with its multipliers, differentiable as that of :func:`ilqr` is, provided that
         the gradients of the active constraints are independent and no multiplier of them is zero.
+        Cost of a step: that of a step of :func:`ilqr`, and the derivatives of the constraints.
 
     Raises:
-        ValueError: for a wrong shape or dtype, or two constraints of one name. Cost of an
-        iteration: that of :func:`ilqr` and the derivatives of the constraints.
+        ValueError: for a wrong shape, or two constraints of one name. TypeError: for a value that
+            is no array, or of integers.
     """
     name = "augmented_lagrangian"
     q0, v0, u = checked_arguments(name, problem, q0, v0, u)

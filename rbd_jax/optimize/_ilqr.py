@@ -50,7 +50,8 @@ def ilqr(
         the implicit function theorem, see :class:`Solution`.
 
     Raises:
-        ValueError: for a wrong shape or dtype, or ``max_steps`` below 1.
+        ValueError: for a wrong shape, or ``max_steps`` below 1. TypeError: for a value that is no
+            array, or of integers.
 
     Cost of a step: T times :func:`rbd_jax.simulate.step_derivatives` plus O(T (n + m)³). The
     expansions of all stages are computed in parallel.

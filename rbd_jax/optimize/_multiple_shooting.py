@@ -61,7 +61,8 @@ def multiple_shooting(
         follow from the implicit function theorem, see :class:`Solution`.
 
     Raises:
-        ValueError: for a wrong shape or dtype, or an unknown ``riccati``.
+        ValueError: for a wrong shape, or an unknown ``riccati``. TypeError: for a value that is no
+            array, or of integers.
     """
     q0, v0, u = checked_arguments("multiple_shooting", problem, q0, v0, u)
     if riccati not in ("sequential", "associative"):

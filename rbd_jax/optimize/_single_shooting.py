@@ -55,7 +55,8 @@ def single_shooting(
         derivatives follow from the implicit function theorem, see :class:`Solution`.
 
     Raises:
-        ImportError: without optax. ValueError: for a wrong shape or dtype.
+        ImportError: without optax. ValueError: for a wrong shape. TypeError: for a value that is no
+            array, or of integers.
     """
     optax = _optax()
     q0, v0, u = checked_arguments("single_shooting", problem, q0, v0, u)

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..model.arguments import ArrayArgument, check_array
 from ..simulate import RESULTS, throw_unless_successful
 from ._implicit import stationary, without_derivatives
 from ._problem import Problem
@@ -58,28 +59,20 @@ class Found(NamedTuple):
 
 
 def checked_arguments(name: str, problem: Problem, q0: Any, v0: Any, u: Any) -> tuple[Array, ...]:
-    """The initial state and the guess as arrays; ValueError for a wrong shape or dtype."""
+    """The initial state and the guess in the precision of the robot, if they fit the problem."""
     m = problem.model
     wanted = {"q0": (q0, (m.nq,)), "v0": (v0, (m.nv,)), "u": (u, (problem.steps, problem.controls))}
     return tuple(checked_argument(name, problem, what, *x) for what, x in wanted.items())
 
 
 def checked_argument(name: str, problem: Problem, what: str, value: Any, shape: tuple) -> Array:
-    """One argument of a solver as an array of the model's dtype."""
-    dtype = problem.model.dtype
-    value = value if hasattr(value, "dtype") else jnp.asarray(value, dtype)
-    if value.shape != shape:
-        hint = "; solvers take one problem, use jax.vmap for a batch"
-        raise ValueError(
-            f"{name}: {what} has shape {value.shape}, expected {shape}"
-            + hint * (value.ndim == len(shape) + 1)
-        )
-    if value.dtype != dtype:
-        raise ValueError(
-            f"{name}: {what} is {value.dtype}, the problem's robot {dtype}; use "
-            f"{what}.astype({str(dtype)!r})"
-        )
-    return jnp.asarray(value)
+    """One argument of a solver in the precision of the robot.
+
+    Raises:
+        ValueError: for a wrong shape. TypeError: for a value that is no array, or of integers.
+    """
+    wanted = ArrayArgument(shape, "float", optional=False, others=False)
+    return jnp.asarray(check_array(name, problem.model, what, value, wanted))
 
 
 def solution_of(

@@ -1,4 +1,9 @@
-"""Newton's method for the equation of an implicit step, differentiated implicitly."""
+"""Newton's method for the equation of an implicit step, differentiated implicitly.
+
+This is our own loop, although optimistix has a Newton method. optimistix is in an extra, and the
+integrators ``"variational"`` and ``"generalized_alpha"`` must work in an installation without
+extras. The loop is short, because :func:`jax.lax.custom_root` has the implicit derivative.
+"""
 
 from collections.abc import Callable
 
