@@ -10,11 +10,12 @@ from ._robots import available, load, states
 from ._timing import program
 
 ABOUT = (
-    "Seconds from the first call to a compiled program (tracing, lowering and XLA), all caches "
-    "cleared before each, one sample. jvp and vjp: with respect to every argument after the model; "
-    "jacobian: `jacfwd`. Vmap: the function itself over a batch. What takes over 3 s is compiled "
-    "twice, and the shorter time counts. Worst cpu: the same in processor time of all threads, "
-    "which a busy machine does not stretch. Target 5 s for first order."
+    "Seconds from the first call to a compiled program: tracing, lowering and XLA. All caches "
+    "are cleared before each call, which has one sample. jvp and vjp are with respect to every "
+    "argument after the model; jacobian is `jacfwd`. Vmap is the function itself over a batch. A "
+    "compilation of more than 3 s is repeated, and the shorter time counts. Worst cpu is the "
+    "longest processor time of all threads together, which a busy machine does not stretch. The "
+    "target is 3 s for functions of first order."
 )
 
 

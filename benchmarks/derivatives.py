@@ -13,12 +13,13 @@ from ._robots import available, directions, load, over_batch, states
 from ._timing import program, race, ratio
 
 ABOUT = (
-    "Time per evaluation (median, µs), derivatives with respect to (q, v, a) or (q, v, τ). Rule: "
-    "`rbd.inverse_dynamics`, `rbd.forward_dynamics`. Autodiff: the same mode of `rbd.rnea`, "
-    "`rbd.aba`. Explicit: `rbd.inverse_dynamics_derivatives`, `rbd.forward_dynamics_derivatives`. "
-    "`vjp inertia` also differentiates with respect to all inertial parameters. Speed-up: autodiff "
-    "over rule, of the medians and of the shortest times; over explicit: rule over "
-    "explicit. The competitors of a row take turns."
+    "Time per evaluation (median, µs). Derivatives are with respect to (q, v, a) or (q, v, τ). "
+    "Rule: `rbd.inverse_dynamics`, `rbd.forward_dynamics`. Autodiff: the same mode of "
+    "`rbd.rnea`, `rbd.aba`. Explicit: `rbd.inverse_dynamics_derivatives`, "
+    "`rbd.forward_dynamics_derivatives`. `vjp inertia` also differentiates with respect to all "
+    "inertial parameters. The speed-up is the time of autodiff over the time of the rule, once "
+    "with medians and once with the shortest times. The column over explicit is the time of the "
+    "rule over the time of the explicit function. The programs of a row take turns."
 )
 FUNCTIONS = {
     "ID": (rbd.inverse_dynamics, rbd.rnea, rbd.inverse_dynamics_derivatives, "a"),

@@ -11,10 +11,10 @@ from ._timing import Program, program, race
 
 ABOUT = (
     "Time per evaluation (median, µs) of ∂ID/∂(q, v) and ∂FD/∂(q, v) in the tangent space. IDSVA "
-    "and FDSVA also return M and M⁻¹. The baselines are defined in benchmarks/baselines.py and are "
-    "checked against IDSVA and FDSVA in every float64 row; difference is the largest one over the "
-    "largest entry. All methods of a row take turns; speed-up: the fastest baseline over the first "
-    "column."
+    "and FDSVA also return M and M⁻¹. The baselines are defined in benchmarks/baselines.py, and "
+    "every float64 row checks them against IDSVA and FDSVA. The difference is the largest one "
+    "over the largest entry. All methods of a row take turns. The speed-up is the time of the "
+    "fastest baseline over the time in the first column."
 )
 INVERSE = {
     "IDSVA": rbd.inverse_dynamics_derivatives,

@@ -15,15 +15,16 @@ from ._robots import available, load
 from .scaling import column, fit
 
 ABOUT = (
-    "After Singh, §V: time per evaluation (median, µs) of the first derivatives in a batch, trees "
-    "of N revolute joints. Serial: one chain; bf: branching factor. IDSVA and FDSVA (DMM, AZA): "
-    "the library's. IDSVA body: the same algorithm in body coordinates; RNEACR, FDCR, ABACR: the "
-    "paper's Table II; all these in benchmarks/baselines.py, checked against IDSVA and FDSVA in "
-    "float64 (difference: the largest one over the largest entry). Pinocchio: "
-    "`computeRNEADerivatives` and `computeABADerivatives`, one state at a time on one thread, "
-    "float64, releases that contain the paper's IDSVA. –: a run would have taken over 2 s, or the "
-    "method is not in that figure. The paper's machine ran one evaluation at a time on one thread, "
-    "compiled by Fortran and C++ compilers: compare shapes and ratios, not times."
+    "These tables repeat Singh, §V: time per evaluation (median, µs) of the first derivatives in "
+    "a batch, for trees of N revolute joints. Serial: one chain. bf: branching factor. IDSVA and "
+    "FDSVA (DMM, AZA) are the functions of the library. IDSVA body is the same algorithm in body "
+    "coordinates, and RNEACR, FDCR and ABACR are those of the paper's Table II. They are defined "
+    "in benchmarks/baselines.py and checked against IDSVA and FDSVA in float64; the difference "
+    "is the largest one over the largest entry. Pinocchio: `computeRNEADerivatives` and "
+    "`computeABADerivatives`, one state at a time on one thread, float64, in releases that "
+    "contain the paper's IDSVA. –: a run would have taken over 2 s, or the method is not in that "
+    "figure. The paper's machine ran one evaluation at a time on one thread, compiled by Fortran "
+    "and C++ compilers, so compare shapes and ratios, not times."
 )
 LENGTHS = (2, 5, 10, 20, 50, 100, 200, 500)
 SHAPES = {"serial": "chain{}", "bf 2": "tree{}x2", "bf 5": "tree{}x5"}

@@ -15,14 +15,14 @@ from ._robots import States, available, load, over_batch, states
 from ._timing import program, race
 
 ABOUT = (
-    "Formulations (the table of `rbd_jax/algorithms/formulations.py`): `lanes`, recursions over "
-    "the bodies, compiled to lanes; `xla`, what a CPU without lanes takes; `accelerator`, what a "
-    "GPU takes, here compiled by XLA for the CPU. Ways through forward dynamics: articulated "
-    "bodies in body frames (`aba`), composite rigid bodies with a Cholesky factorization or an "
-    "inverse, the latter also with one step of iterative refinement through `rnea`, and the "
-    "library's `forward_dynamics`. Error: median over the states of |x − x64| / |x64| against "
-    "`rnea` and `aba` in float64; far: the same robot 10 km from the world's origin. Time: median, "
-    "µs per evaluation."
+    "Formulations are those in the table of `rbd_jax/algorithms/formulations.py`. `lanes`: "
+    "recursions over the bodies, compiled to lanes. `xla`: the formulation for a CPU without "
+    "lanes. `accelerator`: the formulation for a GPU, here compiled by XLA for the CPU. Forward "
+    "dynamics is computed in several ways: articulated bodies in body frames (`aba`); composite "
+    "rigid bodies with a Cholesky factorization or an inverse, the latter also with one step of "
+    "iterative refinement through `rnea`; and `forward_dynamics` of the library. The error is "
+    "the median over the states of |x − x64| / |x64| against `rnea` and `aba` in float64. Far: "
+    "the same robot 10 km from the origin of the world. Times are medians, in µs per evaluation."
 )
 
 

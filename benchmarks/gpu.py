@@ -23,12 +23,13 @@ from ._timing import program, race
 from .ptx import FUNCTIONS
 
 ABOUT = (
-    "Time per evaluation on a GPU (median, µs), one program over the batch, the model an argument. "
-    "XLA: the library as it comes. Lanes: `RBD_JAX_LANES=gpu`, one robot a thread. Floor: inputs "
-    "and outputs over the bandwidth that a copy of a large array reaches here; its fraction of the "
-    "faster time. Error: the largest difference from the CPU in float64, over the largest entry, "
-    "of 64 states. A row that is wrong says so. frax and MJX: as in `peers`, ours by lanes. "
-    "GRiD, generated C++ without a Python package, is not measured."
+    "Time per evaluation on a GPU (median, µs). Each program computes the whole batch, and the "
+    "model is an argument. XLA: the library without settings. Lanes: `RBD_JAX_LANES=gpu`, one "
+    "robot a thread. Floor: bytes of inputs and outputs over the bandwidth of copying a large "
+    "array here, and its fraction of the faster time. The error is the largest difference of 64 "
+    "states from the CPU in float64, over the largest entry. If a row is wrong, its note says "
+    "so. frax and MJX are measured as in `peers`, and rbd_jax with lanes. GRiD, which generates "
+    "C++ and has no Python package, is not measured."
 )
 WAYS = {"XLA": "1", "lanes": "gpu"}
 ROBOTS = ["ur5", "hyq", "talos"]

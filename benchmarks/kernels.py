@@ -12,12 +12,13 @@ from ._report import Report
 from ._robots import available
 
 ABOUT = (
-    f"Programs compiled for an {_gpu.NAME}, **none was run**: the machine had no GPU. Kernels: "
-    "launches a call, those in loops as often as they run. Library calls: those of them that call "
-    "cuBLAS or cuSOLVER, whose time is not in the estimate. Estimate: XLA's cost model, summed "
-    "over all kernels, µs a call, without the launches (one to three µs each, less in a CUDA "
-    "graph). Floor: bytes of inputs and outputs over the memory's bandwidth. The libraries are "
-    "compiled by the same JAX, whatever suits them best on a CPU; the robot is a constant."
+    f"Programs compiled for an {_gpu.NAME}. **None was run**, because the machine had no GPU. "
+    "Kernels: launches a call, where those in loops count as often as they run. Library calls: "
+    "how many of them call cuBLAS or cuSOLVER, whose time is not in the estimate. Estimate: "
+    "XLA's cost model, summed over all kernels, in µs a call, without the launches (one to "
+    "three µs each, less in a CUDA graph). Floor: bytes of inputs and outputs over the "
+    "bandwidth of the memory. The same JAX compiles all libraries, whichever version of it "
+    "suits them best on a CPU. The robot is a constant."
 )
 LIBRARIES = {
     OURS: ("ours", "rbd_jax"),

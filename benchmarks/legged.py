@@ -17,11 +17,12 @@ from ._timing import program, race
 from .optimize import python_of
 
 ABOUT = (
-    "Legged tasks of `rbd_jax.optimize.tasks`, without joint friction and damping. Crocoddyl: "
-    "`SolverBoxFDDP` (C++, one thread) in a process of its own, on the same problem: same URDF, "
-    "contacts, impacts, semi-implicit Euler, costs, bounds, and the same first guess (the robot "
-    "stands, torques balance gravity). Here: `jax.jit` of `rbd_jax.optimize.multiple_shooting`. "
-    "Difference: relative difference of the costs at the two optima; more than 1e-6 is an error."
+    "Legged tasks of `rbd_jax.optimize.tasks`, without joint friction and damping. Crocoddyl "
+    "runs `SolverBoxFDDP` (C++, one thread) in a process of its own. It solves the same problem: "
+    "the same URDF, contacts, impacts, semi-implicit Euler steps, costs, bounds, and first guess "
+    "(the robot stands, and torques balance gravity). rbd_jax runs `jax.jit` of "
+    "`rbd_jax.optimize.multiple_shooting`. The difference is the relative difference of the "
+    "costs at the two optima. If it is more than 1e-6, the benchmark fails."
 )
 TASKS = {"trot": "hyq", "walk": "hyq", "jump": "hyq", "squat": "talos"}
 

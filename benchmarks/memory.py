@@ -11,12 +11,12 @@ from ._robots import available, load, states
 from ._timing import program, race
 
 ABOUT = (
-    "Gradient of a sum of squares of all states of a rollout with respect to its controls, "
-    "semi-implicit Euler, dt 1 ms. Rule: `rbd.rollout`, in each of its gradient modes. Autodiff: "
-    "the same scan over `rbd.aba`, plain or with `jax.checkpoint` around the step. "
-    "Temporary memory is what XLA reserves (`memory_analysis().temp_size_in_bytes`); bytes a "
-    "step: its growth from half as many steps to all, for one sample. Floor: q, v and one row of "
-    "torques."
+    "Gradient of a sum of squares of all states of a rollout with respect to its controls, with "
+    "semi-implicit Euler and dt 1 ms. Rule: `rbd.rollout` in each of its gradient modes. "
+    "Autodiff: the same scan over `rbd.aba`, plain or with `jax.checkpoint` around the step. "
+    "Temporary memory is the memory that XLA reserves (`memory_analysis().temp_size_in_bytes`). "
+    "Bytes a step: how much it grows from half the steps to all steps, for one sample. Floor: q, "
+    "v and one row of torques."
 )
 
 

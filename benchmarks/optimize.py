@@ -19,17 +19,19 @@ from ._robots import FILES, available, load
 from ._timing import Program, program, race
 
 ABOUT = (
-    "Tasks of `rbd_jax.optimize.tasks` on real robots, without friction and damping, torque limits "
-    "kept; reach: the goal is given by joint angles. Crocoddyl: `SolverBoxFDDP` (C++, one thread) "
-    "in a process of its own, on the same problem: same URDF, semi-implicit Euler, costs, bounds, "
-    "first guess. iLQR: `jax.jit` of `rbd_jax.optimize.ilqr`, alone and in a batch of starts. Time "
-    "of an iteration: that of a whole solve over its iterations, in a batch over those of its "
-    "slowest sample and the size of the batch. Difference: of the optimum's cost from that of "
-    "iLQR, relative; more than 1e-6 is an error."
+    "Tasks of `rbd_jax.optimize.tasks` on real robots, without friction and damping, with torque "
+    "limits. In reach, the goal is given by joint angles. Crocoddyl runs `SolverBoxFDDP` (C++, "
+    "one thread) in a process of its own. It solves the same problem: the same URDF, "
+    "semi-implicit Euler steps, costs, bounds and first guess. iLQR is `jax.jit` of "
+    "`rbd_jax.optimize.ilqr`, for one start and for a batch of starts. The time of an iteration "
+    "is the time of a whole solve over its iterations. In a batch it is the time over the "
+    "iterations of the slowest sample and over the size of the batch. The difference is the "
+    "relative difference of the optimal cost from that of iLQR. If it is more than 1e-6, the "
+    "benchmark fails."
 )
 RICCATI = (
     "Backward and forward pass through a random linear-quadratic problem with n states and m "
-    "controls: step by step (`backward`, `forward`) and as associative scans."
+    "controls, step by step (`backward`, `forward`) and as associative scans."
 )
 TASKS = {
     "reach": (rbd.optimize.tasks.reach, ("ur5", "panda"), 60),

@@ -17,14 +17,14 @@ from ._robots import FILES, States, available, load, over_batch, states
 from ._timing import program, race, ratio
 
 ABOUT = (
-    "Time per evaluation (median, µs). rbd_jax: one `jax.jit(jax.vmap(f))` over the batch, the "
-    "model an argument, on all cores, or with `--cores 1` on one, which writes "
-    "`pinocchio_one_core`. Pinocchio: its C++ "
-    "functions called from Python for different states, one by one, on one thread, in float64; the "
-    "call from Python is part of the number (the overhead column bounds it: `pin.rnea` of a "
-    "one-joint robot). Ratio "
-    "below 1: rbd_jax is faster. Error: median over the states of |ours − Pinocchio| / |theirs|, "
-    "of derivatives for M or its inverse alone; both are given the same states, rounded to float32."
+    "Time per evaluation (median, µs). rbd_jax runs one `jax.jit(jax.vmap(f))` over the batch, "
+    "and the model is an argument. It runs on all cores, or on one core with `--cores 1`, which "
+    "writes `pinocchio_one_core`. The C++ functions of Pinocchio are called from Python for "
+    "different states, one by one, on one thread, in float64. The call from Python is part of "
+    "the time, and the overhead column bounds it: it is `pin.rnea` of a one-joint robot. If the "
+    "ratio is below 1, rbd_jax is faster. The error is the median over the states of |rbd_jax − "
+    "Pinocchio| / |Pinocchio|; for derivatives it is the error of M or its inverse. Both get the "
+    "same states, rounded to float32."
 )
 FUNCTIONS = {  # label -> (function, last argument)
     "ID": (rbd.inverse_dynamics, "a"),

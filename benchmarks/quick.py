@@ -7,9 +7,9 @@ from ._report import Report
 from ._robots import available
 
 ABOUT = (
-    "A short run of the main benchmarks; the tables of the single commands explain the columns "
-    "and have more rows. Parts that did not begin within the limit are missing. Times "
-    "are medians in µs per evaluation unless a column says otherwise."
+    "A short run of the main benchmarks. The tables of the single commands explain the columns "
+    "and have more rows. If a part could not begin within the limit, it is missing. Times are "
+    "medians in µs per evaluation unless a column says otherwise."
 )
 
 

@@ -15,16 +15,17 @@ from ._robots import available, load, over_batch, states
 from ._timing import program, race, ratio
 
 ABOUT = (
-    "The recursion of Müller §4 in each representation, the component form of the notes and the "
-    "library's own `rnea` and `inverse_dynamics` (body frames on a CPU, else ground frame). "
-    "Operations: floating-point operations of one evaluation, counted on the program before the "
-    "compiler, loops times their length; sums along the tree in the spatial and ground frames are "
-    "products with the matrix of ancestors and counted as such, though half of it is zeros. "
-    "In the paper's units, for a chain of n joints: body-fixed 3(n−1) frame "
-    "transformations and 2n−1 Lie brackets; spatial n frame transformations, n of an inertia and "
-    "2n−1 brackets; hybrid 3n−3 translations, n rotations, n rotations of an inertia and 3n−1 "
-    "brackets. Christoffel symbols: the library's, the closed forms (86) and (87) of Müller, "
-    "Vlasblom's recursion, and forward-mode autodiff of the mass matrix. Time: median, µs per "
+    "The recursion of Müller §4 in each representation, the component form of the notes, and "
+    "`rnea` and `inverse_dynamics` of the library (in body frames on a CPU, otherwise in the "
+    "ground frame). Operations: floating-point operations of one evaluation, counted in the "
+    "program before the compiler, with loops times their length. Sums along the tree in the "
+    "spatial and ground frames are products with the matrix of ancestors and are counted as "
+    "such, although half of the matrix is zero. In the paper's units, for a chain of n joints: "
+    "body-fixed has 3(n−1) frame transformations and 2n−1 Lie brackets; spatial has n frame "
+    "transformations, n transformations of an inertia and 2n−1 brackets; hybrid has 3n−3 "
+    "translations, n rotations, n rotations of an inertia and 3n−1 brackets. Christoffel "
+    "symbols: by the library, by the closed forms (86) and (87) of Müller, by Vlasblom's "
+    "recursion, and by forward-mode autodiff of the mass matrix. Times are medians, in µs per "
     "evaluation."
 )
 

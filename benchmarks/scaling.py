@@ -12,9 +12,9 @@ from ._robots import load, over_batch, states
 from ._timing import program, race
 
 ABOUT = (
-    "Serial chains of N revolute joints: time per evaluation (median, µs) in a batch. Slope: least "
-    "squares of log time over log N; the first over all N, the second over N ≥ 32, where constant "
-    "costs no longer hide the work."
+    "Serial chains of N revolute joints: time per evaluation (median, µs) in a batch. The slope "
+    "is a least-squares fit of log time over log N. The first slope is over all N. The second is "
+    "over N ≥ 32, where constant costs no longer hide the work."
 )
 FUNCTIONS = {
     "rnea": (rbd.rnea, "a"),

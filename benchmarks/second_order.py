@@ -12,8 +12,9 @@ from ._timing import program, race, ratio
 ABOUT = (
     "Time per evaluation (median, µs). Full tensors: ∂²/∂(q, v)² and ∂M/∂q or ∂M⁻¹/∂q, against "
     "`jacfwd(jacfwd)` of `rnea` and `aba` along `integrate`. Contracted with λ, as DDP needs it: "
-    "against `jacfwd(grad)` of `λᵀ rnea`, `λᵀ aba`. Through the rule: the same autodiff of the "
-    "ruled function. Difference: largest relative one of the q-q block, float64."
+    "against `jacfwd(grad)` of `λᵀ rnea` and `λᵀ aba`. Through the rule: the same autodiff of "
+    "the function with the rule. The difference is the largest relative difference of the q-q "
+    "block, in float64."
 )
 
 

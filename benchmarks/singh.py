@@ -14,16 +14,16 @@ from ._robots import load, states
 from .scaling import column
 
 ABOUT = (
-    "After Singh, §V-A and Fig. 5. Accuracy: errors of ∂a/∂q and ∂a/∂v of serial chains in "
-    "float64, averaged over the states. The reference is the complex step through the "
-    "articulated-body algorithm in body frames, written out in NumPy in extended precision. Of "
-    "entries: root mean square of the relative errors, term by term; terms that are zero (below "
-    "1e-12 of the largest) are left out, and small ones dominate. Of matrices: norm of the error "
-    "over the norm. Slope: of log error over log N. The paper finds the errors term by term linear "
-    "in the logarithms, 1e-13 for ABACR and 1e-12 for FDSVA and FDCR at N = 100; its chains and "
-    "states are not given. Atlas: a floating tree of the size of the robot of that name, 30 hinges "
-    "and nv = 36, with made-up links; time per evaluation (median, µs) in a batch, Pinocchio one "
-    "state at a time on one thread in float64."
+    "These tables repeat Singh, §V-A and Fig. 5. Accuracy: errors of ∂a/∂q and ∂a/∂v of serial "
+    "chains in float64, averaged over the states. The reference is the complex step through the "
+    "articulated-body algorithm in body frames, written in NumPy in extended precision. Of "
+    "entries: root mean square of the relative errors, term by term. Terms that are zero (below "
+    "1e-12 of the largest) are left out, and small terms dominate. Of matrices: norm of the "
+    "error over the norm. Slope: log error over log N. In the paper, the errors of the terms are "
+    "linear in the logarithms, and at N = 100 they are 1e-13 for ABACR and 1e-12 for FDSVA and "
+    "FDCR. The paper does not give its chains and states. Atlas: a floating tree of the size of "
+    "the robot of that name, with 30 hinges, nv = 36 and invented links; time per evaluation "
+    "(median, µs) in a batch, and Pinocchio one state at a time on one thread in float64."
 )
 LENGTHS = (2, 5, 10, 20, 50, 100)
 METHODS = {

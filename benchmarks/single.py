@@ -17,15 +17,15 @@ SETTINGS = {  # column -> what is set, each with those before
     "one core": ("in line", "loops", "core"),
 }
 ABOUT = (
-    "Time of one call for one state (median, µs), with `jax.block_until_ready`, the robot a "
-    "constant of the program (as an argument, its fifteen arrays cost 6 µs). As it is: JAX hands "
-    "every program over to another thread and waits for it. In line: "
-    "`jax.config.update('jax_cpu_enable_async_dispatch', False)`. Loops as kernels: moreover a "
-    "loop over bodies of up to 64 kB is compiled into one function instead of being interpreted "
-    f"operation by operation (`XLA_FLAGS={LOOPS}`). "
-    "One core: moreover the process has one core (`taskset -c 0`), so that no operation is divided "
-    "among threads. Each in a process of its own, one after the other. Pinocchio: called from "
-    "Python, float64."
+    "Time of one call for one state (median, µs), with `jax.block_until_ready`. The robot is a "
+    "constant of the program; as an argument, its fifteen arrays cost 6 µs. As it is: JAX hands "
+    "every program to another thread and waits for it. In line: "
+    "`jax.config.update('jax_cpu_enable_async_dispatch', False)`. Loops as kernels: in "
+    "addition, a loop over bodies of up to 64 kB is compiled into one function instead of being "
+    f"interpreted operation by operation (`XLA_FLAGS={LOOPS}`). One core: in addition, the "
+    "process has one core (`taskset -c 0`), so that no operation is divided among threads. Each "
+    "setting runs in a process of its own, one after the other. Pinocchio is called from "
+    "Python, in float64."
 )
 
 
