@@ -25,6 +25,7 @@ COMMANDS = {
     "formulations": "formulations, frames, factorizations, sizes of batches: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",
     "ptx": "the code of one thread of a GPU that need not be there: registers, memory, spills",
+    "gpu": "on a GPU: XLA, lanes, frax, MJX (under 10 minutes); exit code 1 without one",
     "compile": "first-call compile time of every public function and its derivatives",
     "guard": "compare the ratios of a part of quick with the committed ones; exit code 1 if slower",
 }
@@ -109,12 +110,12 @@ def main(arguments: list[str] | None = None) -> None:
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)
-    usual = "float32" if options.command in ("peers", "kernels") else "float64,float32"
+    usual = "float32" if options.command in ("peers", "kernels", "gpu") else "float64,float32"
     options.dtypes = (options.dtypes or usual).split(",")
     options.robots = options.robots.split(",") if options.robots else None
     options.seconds = options.seconds or (0.4 if options.command == "quick" else 1.0)
     warnings.filterwarnings("ignore", message="", category=UserWarning, module="rbd_jax")
-    every = [n for n in COMMANDS if n not in ("quick", "guard")]
+    every = [n for n in COMMANDS if n not in ("quick", "guard", "gpu")]
     names = every if options.command == "all" else [options.command]
     for name in names:
         start = time.perf_counter()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import rbd_jax as rbd
@@ -43,15 +42,16 @@ def spec_of(task, robot: str, repeats: int) -> dict:
     parts = {k: {n: getattr(c, n) for n in c.__dataclass_fields__ if getattr(c, n) is not None}
              for k, c in (("stage", state), ("final", problem.final))}  # fmt: skip
     low, high = problem.bounds()
-    contacts = problem.contacts
+    contacts, k = problem.contacts, np.arange(problem.steps + 1)
+    rows = lambda table: table.rows[np.minimum(k, len(table.rows) - 1)]  # noqa: E731
     spec = {
         "urdf": str(rbd.example_robot(file)), "gravity": problem.model.gravity,
         "joints": problem.model.joint_names[free:], "dt": problem.dt, "steps": problem.steps,
         "q0": q0, "u": u, "lower": low, "upper": high, "tol": 1e-9, "max_iterations": 200,
         "repeats": repeats, "feet": contacts.names, "points": contacts.pairs[0].point,
         "gain": contacts.velocity_gain[0], "active": problem.active,
-        "com": center.targets.rows, "com_weight": center.weight,
-        "foot_targets": swing.targets.rows, "foot_weights": swing.weights.rows,
+        "com": rows(center.targets), "com_weight": center.weight,
+        "foot_targets": rows(swing.targets), "foot_weights": rows(swing.weights),
         "friction": friction.friction, "friction_weight": friction.weight, **parts,
     }  # fmt: skip
     plain = lambda x: np.asarray(x).tolist() if eqx.is_array(x) else x  # noqa: E731
@@ -67,13 +67,6 @@ def crocoddyl(python: str, spec: dict) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def first_guess(task):
-    """The robot stands still at each step."""
-    problem, q0, v0, _ = task
-    return {"q": jnp.tile(q0[None], (problem.steps + 1, 1)),
-            "v": jnp.zeros((problem.steps + 1, v0.size), v0.dtype)}  # fmt: skip
-
-
 def main(options) -> None:
     """Each task, solved by both."""
     report = Report("legged", options, ABOUT)
@@ -85,7 +78,9 @@ def main(options) -> None:
 
         def solve(u, task=task):
             t = task._replace(u=u)
-            s = opt.multiple_shooting(*t, **first_guess(t), throw=False, max_steps=200, tol=1e-10)
+            s = opt.multiple_shooting(
+                *t, **opt.tasks.standing_guess(t), throw=False, max_steps=200, tol=1e-10
+            )
             return s.cost, s.steps, s.result == opt.RESULTS.successful, s.u
 
         one = program("multiple shooting", solve, task.u)

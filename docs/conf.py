@@ -58,5 +58,6 @@ add_module_names = False
 html_theme = "furo"
 html_title = "rbd_jax"
 html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_copy_source = False
 html_show_sphinx = False

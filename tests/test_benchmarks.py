@@ -11,7 +11,7 @@ import pytest
 from support.helpers import jit
 
 import rbd_jax as rbd
-from benchmarks import _gpu, _ptxas, baselines, figures, guard, kernels, ptx, singh, single
+from benchmarks import _gpu, _ptxas, baselines, figures, gpu, guard, kernels, ptx, singh, single
 from benchmarks.__main__ import _parser
 from benchmarks._peers import layout
 from benchmarks._peers.contest import OURS, Contest
@@ -133,6 +133,25 @@ def test_ptx_needs_the_assembler(capsys, monkeypatch):
     monkeypatch.setattr(_ptxas, "path", lambda: None)
     ptx.main(SimpleNamespace())
     assert "pip install nvidia-cuda-nvcc" in capsys.readouterr().out
+
+
+def test_gpu_fails_without_a_gpu(tmp_path):
+    with pytest.raises(SystemExit, match="no GPU here: JAX runs on cpu"):
+        gpu.main(SimpleNamespace(results=tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_row_of_gpu_on_a_cpu(monkeypatch):
+    """All but the device: times, errors against float64, the floor; wrong results are named."""
+    table = Table("both")
+    speed = gpu.bandwidth(1)
+    gpu.compare(table, "arm", "float32", 8, 0.01, speed, labels=("inverse_dynamics",))
+    (row,) = table.rows
+    assert row["XLA"] > 0 and row["lanes"] > 0 and 0 < row["fraction"] < 1
+    assert 0 < row["lanes_error"] < 1e-5 and row["note"] is None
+    monkeypatch.setitem(gpu.WRONG, "float32", 1e-12)
+    gpu.compare(table, "arm", "float32", 8, 0.01, speed, labels=("inverse_dynamics",))
+    assert table.rows[-1]["note"] == "WRONG: XLA, lanes"
 
 
 def test_where_aza_overtakes():

@@ -284,7 +284,7 @@ def test_ready_constraints_are_what_they_say():
     cone = opt.friction_cone(force, 0.4, up, smoothing=0.0).function(*state)
     np.testing.assert_allclose(cone, [3 - 4.0, -0.4], atol=1e-12)
     round_ = opt.friction_cone(force, 0.4, up, smoothing=0.5).function(*state)
-    np.testing.assert_allclose(round_, [np.hypot(3, 0.5) - 4.0, 0.5 - 0.4], atol=1e-12)
+    np.testing.assert_allclose(round_, [np.hypot(3, 0.5) - 0.5 - 4.0, -0.4], atol=1e-12)
 
 
 def test_errors_name_the_constraint():

@@ -150,6 +150,25 @@ def test_box_qp_finds_the_best_of_all_active_sets():
     assert 10 < held_somewhere < 40
 
 
+@pytest.mark.parametrize("m", [2, 6])
+def test_box_qp_does_not_get_stuck(m):
+    """Badly scaled problems, in which projected Newton alone stops before the minimum."""
+
+    def one(key):
+        a, b, c, d = jax.random.split(key, 4)
+        scales = 10.0 ** jax.random.uniform(d, (m,), minval=-2, maxval=1)
+        A = jax.random.normal(a, (m, m)) * scales[None]
+        H, g = A @ A.T + 1e-3 * jnp.eye(m), 3 * jax.random.normal(b, (m,))
+        low = -jax.random.uniform(c, (m,))
+        x, free = opt.box_qp(H, g, low, low + 1.2)
+        slope = H @ x + g
+        held = ((x <= low) & (slope > 0)) | ((x >= low + 1.2) & (slope < 0))
+        return jnp.max(jnp.abs(jnp.where(held, 0, slope))), jnp.array_equal(free, ~held)
+
+    residual, consistent = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 2000))
+    assert float(residual.max()) < 1e-11 and bool(consistent.all())
+
+
 def _linear_quadratic(T, n, m, seed=0):
     keys = iter(jax.random.split(jax.random.key(seed), 12))
     normal = lambda *shape: jax.random.normal(next(keys), shape)  # noqa: E731

@@ -1,37 +1,18 @@
-"""The README's Python blocks run as they stand, in order; its commands name what exists."""
+"""The README's commands name what exists. Its Python is run by ``tests/test_docs.py``."""
 
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
-
-import pytest
-
-README = Path(__file__).resolve().parent.parent / "README.md"
+from support.pages import README, blocks
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(), re.M | re.S)
-
-
-@pytest.mark.slow  # CI runs it with the notebooks
-def test_snippets():
-    """In a process of its own: with JAX's default settings, as a reader would run them."""
-    code = "\n".join(blocks("python"))
-    assert "forward_dynamics" in code
-    cache = {
-        "JAX_COMPILATION_CACHE_DIR": str(README.parent / ".jax_cache"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | cache
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "µs per forward dynamics" in done.stdout
+def test_python():
+    code = "\n".join(blocks(README, "python"))
+    assert "forward_dynamics" in code and "rollout" in code
 
 
 def test_commands():
-    text = "\n".join(blocks("bash"))
+    text = "\n".join(blocks(README, "bash"))
     assert '".[demo]"' in text and "rbd-jax demo" in text
     assert '".[test]"' in text and "-m pytest" in text
+
+
+def test_length():
+    assert len(README.read_text().splitlines()) <= 150

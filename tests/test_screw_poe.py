@@ -10,7 +10,7 @@ from support.helpers import assert_close, model, random_state
 
 import rbd_jax as rbd
 from rbd_jax import screw
-from rbd_jax.spatial import inertia, se3
+from rbd_jax.spatial import host, inertia, se3
 
 RNG = np.random.default_rng(4)
 _placed = jax.jit(lambda xi: se3.matrix(se3.exp(xi)))
@@ -33,7 +33,7 @@ def _screws(kinds: tuple[str, ...]) -> list[np.ndarray]:
     for kind in kinds:
         e, p = RNG.normal(size=(2, 3))
         e /= np.linalg.norm(e)
-        Ad = screw.build.adjoint(_poses(1)[0])
+        Ad = host.adjoint(_poses(1)[0])
         one = {
             "revolute": np.r_[e, np.cross(p, e)],
             "helical": np.r_[e, np.cross(p, e) + 0.2 * e],
@@ -93,7 +93,7 @@ def test_screws_come_back(tree, screws):
     for i, p in enumerate(PARENTS):
         home[i] = B[i] if p < 0 else home[p] @ B[i]
     assert_close(A, home)
-    Ad = [screw.build.adjoint(C) for C in home]
+    Ad = [host.adjoint(C) for C in home]
     assert_close(Y, np.concatenate([np.atleast_2d(x) @ T.T for x, T in zip(X, Ad, strict=True)]))
     assert_close(got_M, M, rtol=1e-12)
 
@@ -110,7 +110,7 @@ def test_all_ways_of_modelling_give_the_same_robot(tree, screws):
     of, (_, Y, Z, _, home, above, below, _) = screws
     assert_close(above @ np.linalg.inv(below), B)
     # §4.4: without body frames; inertias are in the world frame at q = 0.
-    Ad = [screw.build.adjoint(np.linalg.inv(C)) for C in home]
+    Ad = [host.adjoint(np.linalg.inv(C)) for C in home]
     in_world = np.array([T.T @ G @ T for T, G in zip(Ad, M, strict=True)])
     plain = screw.from_spatial_screws(rows(Y), in_world, parents=PARENTS)
     X, _, _, B0, *_ = of(plain)
@@ -249,7 +249,7 @@ def test_far_ball_joints_in_single_precision():
     """A ball joint that is 100 m away is recognized in float32."""
     A = _poses(1)
     A[0, :3, 3] *= 100 / np.linalg.norm(A[0, :3, 3])
-    Y = np.eye(6)[:3] @ screw.build.adjoint(A[0]).T
+    Y = np.eye(6)[:3] @ host.adjoint(A[0]).T
     m = screw.from_spatial_screws([Y.astype(np.float32)], _inertias(1), A.astype(np.float32))
     assert m.topology.kinds == ("spherical",)
 

@@ -9,6 +9,7 @@ import inspect
 import pkgutil
 import re
 import types
+import unicodedata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ LOG = logging.getLogger(__name__)
 FOLDER = Path(__file__).resolve().parent.parent / "api"
 HIDDEN = ("cli",)  # the command line explains itself
 ORDER = (
-    "model", "io", "algorithms", "derivatives", "constraints", "contact", "simulate", "optimize",
+    "io", "model", "algorithms", "derivatives", "constraints", "contact", "simulate", "optimize",
     "identify", "screw", "spatial", "lanes", "view",
 )  # fmt: skip
 TITLES = {
@@ -112,6 +113,11 @@ def _directive(entry: Entry) -> str:
     return f".. autodata:: {entry.path}\n   :no-value:\n"
 
 
+def _rank(entry: Entry) -> bool:
+    """Functions stand before classes, in the order of the source."""
+    return inspect.isclass(entry.value)
+
+
 def _heading(text: str, mark: str) -> str:
     return f"{text}\n{mark * len(text)}\n"
 
@@ -126,7 +132,7 @@ def write(_app: Sphinx, *_: Any) -> None:
     pages = {}
     text = ["``import rbd_jax as rbd`` gives these names.\n"]
     for room in [*ORDER, ""]:
-        entries = [e for e in top if e.room == room]
+        entries = sorted((e for e in top if e.room == room), key=_rank)
         if entries:
             text += [_heading(TITLES.get(room, "Others"), "-"), *map(_directive, entries)]
     pages["top"] = _page("The top level: rbd", text)
@@ -145,9 +151,9 @@ def write(_app: Sphinx, *_: Any) -> None:
             text += map(_directive, mine)
         pages[room] = _page(f"rbd_jax.{room}: {TITLES.get(room, room).lower()}", text)
     index = [
-        "Every public function cites the paper and equation that it implements. Arguments are in SI",
-        "units; shapes stand in the annotations. The top level has what most programs need, the",
-        "rooms have the rest.\n",
+        "Every public function cites the paper and equation that it implements. Arguments are in",
+        "SI units; shapes stand in the annotations. The top level has what most programs need,",
+        "the rooms have the rest.\n",
         ".. toctree::\n   :maxdepth: 1\n",
         *(f"   {name}" for name in pages),
         "",
@@ -175,6 +181,21 @@ def shorten(_app, _what, _name, _obj, _options, signature: str | None, returns: 
     return short(signature), short(returns)
 
 
+_TABLE = re.compile(r"^(=+ +=[= ]*\n)(.*?\n)(=+ +=[= ]*)$", re.M | re.S)
+
+
+def _tables(text: str) -> str:
+    """Tables with letters that carry an accent apart, whose columns docutils counts wrongly."""
+
+    def literal(match: re.Match) -> str:
+        rows = match[2].splitlines()
+        if not any(unicodedata.combining(c) for row in rows for c in row):
+            return match[0]
+        return "::\n\n" + "\n".join(f"    {row}" for row in rows)
+
+    return _TABLE.sub(literal, text)
+
+
 _LITERAL = re.compile(r"(``.*?``)", re.S)
 
 
@@ -183,6 +204,7 @@ def clean(_app, what: str, _name, obj, _options, lines: list[str]) -> None:
     if what == "data" and type(obj).__module__ == "builtins":
         lines.clear()
         return
+    lines[:] = _tables("\n".join(lines)).split("\n")
     parts = _LITERAL.split("\n".join(lines))
     parts[::2] = [re.sub(r"(?<!\\)\|", r"\\|", part) for part in parts[::2]]
     lines[:] = "".join(parts).split("\n")

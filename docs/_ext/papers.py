@@ -19,8 +19,8 @@ PACKAGE = Path(rbd_jax.__file__).resolve().parent
 FOLDER = Path(__file__).resolve().parent.parent / "papers"
 PAPERS = {
     "Kim": ("kim", "Kim 2012", "J. Kim, *Lie group formulation of articulated rigid body dynamics*,"
-            " 2012. Recursive dynamics with joints of several degrees of freedom (Tables 2 to 4), and"
-            " their derivatives along any parameter (Tables 5 to 7)."),
+            " 2012. Recursive dynamics with joints of several degrees of freedom (Tables 2 to 4),"
+            " and their derivatives along any parameter (Tables 5 to 7)."),
     "Singh": ("singh", "Singh, Russell and Wensing 2022", "S. Singh, R. P. Russell, P. M. Wensing,"
               " *Efficient analytical derivatives of rigid-body dynamics using spatial vector"
               " algebra*, 2022. IDSVA (Algorithm 1) and the derivatives of forward dynamics that"

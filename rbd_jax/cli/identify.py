@@ -137,7 +137,7 @@ def identify(
     out.print(machine(), style="dim", highlight=False)
     if not bool(fit.converged):
         message = RESULTS[fit.result]
-        _robots.fail(f"not converged. {message} A greater --prior or more data may help.", 1)
+        _robots.fail(f"not converged. {message} Also try --max-steps, --prior or more data.", 1)
 
 
 def _progress(out, status):

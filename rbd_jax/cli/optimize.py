@@ -24,11 +24,19 @@ class Solver(StrEnum):
 
 def optimize(
     task: Annotated[
-        str, typer.Argument(help="cart-pole, double-pendulum, reach, reorient or quadrotor.")
+        str,
+        typer.Argument(
+            help="cart-pole, double-pendulum, reach, reorient or quadrotor; "
+            "on legs: walk, trot, pace, jump or squat."
+        ),
     ],
-    solver: Annotated[Solver, typer.Option(help="The solver.")] = Solver.ilqr,
+    solver: Annotated[
+        Solver | None,
+        typer.Option(help="The solver; ilqr by default, multiple-shooting for tasks on legs."),
+    ] = None,
     robot: Annotated[
-        str | None, typer.Option(help="Robot for the tasks reach and reorient. " + _robots.HELP)
+        str | None,
+        typer.Option(help="Robot for reach, reorient and the tasks on legs. " + _robots.HELP),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Number of time steps of the horizon.", min=2)
@@ -50,19 +58,25 @@ def optimize(
     """
     jax.config.update("jax_enable_x64", True)
     from .. import optimize as solvers
-    from ..optimize.tasks import TASKS
+    from ..optimize.tasks import LEGGED, TASKS, standing_guess
 
     output, picture = _robots.results(output, picture)
-    if task not in TASKS:
-        _robots.fail(f"no task {task!r}; the tasks are: {', '.join(TASKS)}")
+    tasks, legs = TASKS | LEGGED, task in LEGGED
+    if task not in tasks:
+        _robots.fail(f"no task {task!r}; the tasks are: {', '.join(tasks)}")
+    if legs and steps is not None:
+        _robots.fail(f"task {task!r} has its own number of steps; leave --steps out")
+    if task == "squat" and robot is None:
+        _robots.fail("task 'squat' needs a biped: --robot talos_reduced")
+    solver = solver or (Solver.multiple_shooting if legs else Solver.ilqr)
     options: dict[str, Any] = {} if steps is None else {"steps": steps}
     if robot is not None:
-        if task not in ("reach", "reorient"):
+        if task not in ("reach", "reorient", *LEGGED):
             _robots.fail(f"task {task!r} has its own robot; leave --robot out")
-        options["model"] = _robots.load(robot, task == "reorient", jnp.float64).model
+        options["model"] = _robots.load(robot, task != "reach", jnp.float64).model
     try:
-        problem, q0, v0, u = TASKS[task](**options)
-    except ValueError as error:
+        problem, q0, v0, u = start = tasks[task](**options)
+    except (KeyError, ValueError) as error:
         _robots.fail(str(error))
     out = console()
     method = getattr(solvers, solver.name)
@@ -72,7 +86,9 @@ def optimize(
             show(f"{task}: step {int(number)}, cost {float(cost):.6g}")
 
         def solve(problem, q0, v0, u):
-            limits = {"max_steps": max_steps, "tol": tol}
+            limits: dict[str, Any] = {"max_steps": max_steps, "tol": tol}
+            if legs and solver == Solver.multiple_shooting:
+                limits |= standing_guess(start)
             return method(problem, q0, v0, u, throw=False, progress=progress, **limits)
 
         try:

@@ -23,5 +23,11 @@ from ._dynamics import (
     impact as impact,
 )
 from ._jacobian import jacobian as jacobian, wrenches as wrenches
-from ._rows import bias as bias, residual as residual, velocity as velocity
+from ._projection import State as State, project as project
+from ._rows import (
+    anchored as anchored,
+    bias as bias,
+    residual as residual,
+    velocity as velocity,
+)
 from ._set import Constraints as Constraints, Pair as Pair, check as check, join as join

@@ -1,5 +1,6 @@
 """The rows of a set of constraints: position error, velocity, and the law of accelerations."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -8,6 +9,7 @@ from ..algorithms import ground
 from ..lanes import lanes
 from ..model import Model
 from ..model.arguments import checked
+from ..spatial import so3
 from . import _motion as motion
 from ._set import Constraints, check
 
@@ -132,3 +134,26 @@ def bias(
     check("bias", model, constraints)
     gamma = accelerations(model, constraints, q, v, jnp.zeros_like(v))
     return jnp.where(constraints.per_row(constraints.active), gamma, 0)
+
+
+@checked
+@lanes
+def anchored(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> Constraints:
+    """The same set, held where the robot is at q: there its position errors are zero.
+
+    The placements in the second bodies (or in the world) and the offsets of couplings change.
+    """
+    check("anchored", model, constraints)
+    c = constraints
+    offset = _times(c.coupling, positions(model, q))
+    if not c.pairs:
+        return eqx.tree_at(lambda c: c.offset, c, offset)
+    g = ground.pose(model, q)
+    zero = jnp.zeros((model.nb, 6), g.p.dtype)
+    b = motion.bodies_at(g, motion.ground_origins(model, q), zero, zero)
+    one, _ = motion.sides(c, b)
+    index = motion.numbers(c)[1]
+    apart = (one.o - b.o[index]) + (one.r - b.p[index])
+    R = so3.matmul(so3.transpose(b.R[index]), one.R)
+    p = so3.rotate_inverse(b.R[index], apart)
+    return eqx.tree_at(lambda c: (c.R_2, c.p_2, c.offset), c, (R, p, offset))

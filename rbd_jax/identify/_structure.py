@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from ..model import Model, joint_placements, motion_subspace, neutral
+from ..spatial.host import adjoint, hat, inverse, pose, pseudo_of_ten, ten_parameters
 from ._base import BaseParameters, from_nullspace
 from ._linear import TERMS, parameter_names
 
@@ -59,7 +60,8 @@ def base_parameters(
                 row[at + 10 * i : at + 10 * i + 10] = change[:10]
                 parent = topology.parents[i]
                 if parent >= 0:
-                    row[at + 10 * parent : at + 10 * parent + 10] -= _carry(poses[i], change[:10])
+                    start = at + 10 * parent
+                    row[start : start + 10] -= _in_parent(poses[i], change[:10])
                 if rotor:
                     row[offsets["armature"] + dofs] = change[10:]
                 hidden.append(row)
@@ -70,12 +72,12 @@ def base_parameters(
     return from_nullspace(names, np.linalg.qr(N / np.where(scale > 0, scale, 1))[0])
 
 
-def _host(model: Model) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+def _host(model: Model) -> tuple[np.ndarray, list[np.ndarray]]:
     """S, and the poses of the bodies in their parents at q = 0, in float64."""
     with jax.ensure_compile_time_eval():  # It also works inside jit if the robot is a constant.
         S, (R, p) = _geometry(model)
     S, R, p = (np.asarray(x, dtype=float) for x in (S, R, p))
-    return S, list(zip(R, p, strict=True))
+    return S, [pose(*T) for T in zip(R, p, strict=True)]
 
 
 @jax.jit
@@ -92,14 +94,13 @@ def _spans(model: Model, S: np.ndarray, poses, tol: float) -> list[tuple[np.ndar
         W, Q, h = (
             passed_on[parent] if parent >= 0 else (np.zeros((6, 0)), np.zeros((36, 0)), gravity)
         )
-        R, p = poses[i]
-        X = _twist_map(R, p)  # from the parent to body i
+        X = adjoint(inverse(poses[i]))  # from the parent to body i
         rows = S[model.topology.v_starts[i] : model.topology.v_starts[i + 1]]
         ads = [_ad(s) for s in rows]
         W = _closure([-A for A in ads], X @ W, tol)
         Q = _closure([-np.kron(A, np.eye(6)) - np.kron(np.eye(6), A) for A in ads],
                      np.kron(X, X) @ Q, tol)  # fmt: skip
-        h = _closure([_gravity_rate(s) for s in rows], _gravity_map(R, p) @ h, tol)
+        h = _closure([_gravity_rate(s) for s in rows], _gravity_map(poses[i]) @ h, tol)
         found.append((W, Q, h))
         columns = rows.T
         mixed = [np.kron(s, w) + np.kron(w, s) for s in rows for w in np.hstack([W, columns]).T]
@@ -155,7 +156,7 @@ def _unit() -> np.ndarray:
     I = np.zeros((10, 6, 6))
     I[0, 3:, 3:] = np.eye(3)
     for k, axis in enumerate(np.eye(3)):
-        I[1 + k, :3, 3:], I[1 + k, 3:, :3] = _hat(axis), _hat(axis).T
+        I[1 + k, :3, 3:], I[1 + k, 3:, :3] = hat(axis), hat(axis).T
     for k, (i, j) in enumerate(((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))):
         I[4 + k, i, j] = I[4 + k, j, i] = 1
     return I
@@ -166,35 +167,23 @@ def _bilinear(Q: np.ndarray) -> np.ndarray:
     return np.einsum("kij,ij->k", _unit(), Q)
 
 
-def _carry(pose, change: np.ndarray) -> np.ndarray:
-    """The same change of inertia in the parent's frame."""
-    X = _twist_map(*pose)
-    I = X.T @ np.einsum("kij,k->ij", _unit(), change) @ X
-    return np.array([I[5, 5], I[2, 4], I[0, 5], I[1, 3], I[0, 0], I[0, 1], I[1, 1], I[0, 2],
-                     I[1, 2], I[2, 2]])  # fmt: skip
-
-
-def _twist_map(R: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """``Ad_{T⁻¹}``, from parent to child."""
-    return np.block([[R.T, np.zeros((3, 3))], [-R.T @ _hat(p), R.T]])
-
-
-def _hat(w: np.ndarray) -> np.ndarray:
-    return np.array([[0, -w[2], w[1]], [w[2], 0, -w[0]], [-w[1], w[0], 0]])
+def _in_parent(T: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """The same change of inertia (ten numbers) in the parent's frame."""
+    return ten_parameters(T @ pseudo_of_ten(change) @ T.T)
 
 
 def _ad(s: np.ndarray) -> np.ndarray:
-    return np.block([[_hat(s[:3]), np.zeros((3, 3))], [_hat(s[3:]), _hat(s[:3])]])
+    return np.block([[hat(s[:3]), np.zeros((3, 3))], [hat(s[3:]), hat(s[:3])]])
 
 
-def _gravity_map(R: np.ndarray, p: np.ndarray) -> np.ndarray:
+def _gravity_map(T: np.ndarray) -> np.ndarray:
     """The map from parent to child of ``h = (γ, γ·p)``, where γ is gravity in body axes."""
-    return np.block([[R.T, np.zeros((3, 1))], [p[None], np.ones((1, 1))]])
+    return np.block([[T[:3, :3].T, np.zeros((3, 1))], [T[None, :3, 3], np.ones((1, 1))]])
 
 
 def _gravity_rate(s: np.ndarray) -> np.ndarray:
     """The rate of h as the joint moves: ``γ̇ = −ω × γ``, and ``v · γ``."""
-    return np.block([[-_hat(s[:3]), np.zeros((3, 1))], [s[None, 3:], np.zeros((1, 1))]])
+    return np.block([[-hat(s[:3]), np.zeros((3, 1))], [s[None, 3:], np.zeros((1, 1))]])
 
 
 def _span(A: np.ndarray, tol: float) -> np.ndarray:

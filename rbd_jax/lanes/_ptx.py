@@ -11,7 +11,7 @@ The same emitter writes the code as for CPUs, with one sample in place of W. Wha
   angles beyond 1e5 (float32) or 1e9 (float64) are NaN.
 
 NVIDIA's assembler accepts the PTX of every benchmarked function, and tests run the LLVM functions
-behind that of some programs on a CPU. None of it has been run on a GPU; nothing here launches it.
+behind that of some programs on a CPU. ``_gpu`` launches it. None of it has been run on a GPU.
 """
 
 from dataclasses import dataclass

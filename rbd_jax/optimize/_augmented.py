@@ -103,25 +103,22 @@ def augmented_lagrangian(
     if penalty is not None:
         penalty = jnp.asarray(penalty, u.dtype)
 
-    out = _solve(
-        *without_derivatives((problem, rows, q0, v0, u, multipliers, penalty)),
-        o,
-        limits,
-        second_order,
-    )
+    inputs = without_derivatives((problem, rows, q0, v0, u, multipliers, penalty))
+    out = _solve(*inputs, o=o, limits=limits, second_order=second_order)
     (_, _, found, _), (K, m), result, count, history = without_derivatives(out)
     good = result == RESULTS.successful
     u, lam = constrained_stationary(problem, rows, q0, v0, found, m.rows, good)
     path = problem.simulate(q0, v0, u)
     c = rows.values(problem, path.q, path.v, u)
     solution = ConstrainedSolution(
-        path.t, path.q, path.v, u, K, problem.cost(path.q, path.v, u), result, count, history,
-        lam, m.penalty, excess(c, equal), rows.names,
+        t=path.t, q=path.q, v=path.v, u=u, K=K, cost=problem.cost(path.q, path.v, u),
+        result=result, steps=count, history=history, multipliers=lam, penalty=m.penalty,
+        violation=excess(c, equal), names=rows.names,
     )  # fmt: skip
     return finished(solution, throw)
 
 
-def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, o, limits, second_order):
+def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, *, o, limits, second_order):
     """The last point, the gains with the multipliers, how it ended, iterations, history."""
     u = problem.clip(u)
     path = problem.simulate(q0, v0, u)
@@ -140,18 +137,27 @@ def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, o, limits, sec
     return s.point, s.carried, s.result, s.steps, s.history
 
 
-def proposer(problem: Problem, rows: Stack, limits: Limits, second_order: bool):
-    """One step of iLQR on the augmented Lagrangian with its multipliers, for ``descend``."""
+def proposer(
+    problem: Problem, rows: Stack, limits: Limits, second_order: bool, eager: bool = False
+):
+    """One step of iLQR on the augmented Lagrangian with its multipliers, for ``descend``.
+
+    If ``eager``, each step begins with an update of the multipliers, whatever the last one left.
+    """
 
     def propose(point, carried, mu, exact):
         (q, v, u, _), (_, m) = point, carried
-        merit = with_terms(problem, Penalties(rows, m.rows, m.penalty))
         c = rows.values(problem, q, v, u)
+        change = lambda m, ready: advance(  # noqa: E731
+            m, c, rows.equality, ready, limits.least_tol, limits.most_penalty
+        )
+        m = change(m, jnp.ones((), bool)) if eager else m
+        merit = with_terms(problem, Penalties(rows, m.rows, m.penalty))
         now = q, v, u, merit.cost(q, v, u)
         p, K = penalized_step(merit, rows, m, c, now, mu, exact if second_order else None)
         size = violation(c, m.rows, m.penalty, rows.equality)
         solved = p.definite & (mu <= 1e-4) & (p.expected <= m.tol * (1 + jnp.abs(p.merit)))
-        new = advance(m, c, rows.equality, solved, limits.least_tol, limits.most_penalty)
+        new = m if eager else change(m, solved)
         feasible = size <= limits.feasible
         # at the greatest penalty, to the last tolerance, and no better than at the last update
         last = (m.penalty >= limits.most_penalty) & (m.tol <= limits.least_tol)

@@ -17,7 +17,9 @@ from ._progress import Progress, report
 from ._solution import History
 
 LENGTHS = 10
-"""Number of step lengths that are tried at once: 1, ½, ¼ …"""
+"""Number of step lengths that are tried at most: 1, ½, ¼ …"""
+HOPE = 2.0
+"""A shorter step is tried if this many times its predicted decrease would beat the best step."""
 ARMIJO = 1e-4
 """Part of the expected decrease that a step has to reach."""
 
@@ -134,3 +136,38 @@ def lowest(merits: Float[Array, " L"], candidates: Any) -> tuple[Array, Any]:
     """Index of the lowest finite merit, and the candidate with this index."""
     i = jnp.argmin(jnp.where(jnp.isfinite(merits), merits, jnp.inf))
     return i, jax.tree.map(lambda x: x[i], candidates)
+
+
+def line_search(
+    attempt: Callable[[Array], tuple[PyTree, Array]],
+    merit: Float[Array, ""],
+    predicted: Callable[[Array], Array],
+    definite: Bool[Array, ""],
+) -> tuple[PyTree, Float[Array, ""], Float[Array, ""]]:
+    """Try the step lengths 1, ½, ¼ … and return the best point, its merit and its length.
+
+    The search ends when the best decrease so far is at least twice the decrease that is
+    ``predicted`` for the next shorter step. The factor finds nearly all steps that a search over
+    all lengths finds, and where the model is good, ``attempt(length) -> (point, merit)`` is called
+    two or three times. Without a ``definite`` model only the full step is tried, because the step
+    is rejected anyway.
+    """
+
+    def evaluate(length):
+        point, value = attempt(length)
+        return point, jnp.where(jnp.isfinite(value), value, jnp.inf), length
+
+    def unfinished(state):
+        k, length, (_, value, _) = state
+        return definite & (k < LENGTHS) & (merit - value < HOPE * predicted(0.5 * length))
+
+    def shorten(state):
+        k, length, best = state
+        new = evaluate(0.5 * length)
+        improved = new[1] < best[1]
+        best = jax.tree.map(lambda a, b: jnp.where(improved, a, b), new, best)
+        return k + 1, 0.5 * length, best
+
+    one = jnp.ones_like(merit)
+    start = jnp.ones((), jnp.int32), one, evaluate(one)
+    return jax.lax.while_loop(unfinished, shorten, start)[2]

@@ -99,11 +99,14 @@ def quadratic(
     problem: Problem, q: Array, v: Array, u: Array, exact: bool = False
 ) -> tuple[Quadratic, Quadratic]:
     """Quadratic models of the stage costs and of the final cost about a trajectory."""
+    own = None if exact else problem.stage_models(q[:-1], v[:-1], u)
 
     def one(k, q, v, u):
         return _quadratic_stage(problem, k, q, v, u, exact)
 
     end = _quadratic_end(problem, q[-1], v[-1], exact)
+    if own is not None:
+        return jax.vmap(lambda g, H: _blocks(g, H, 2 * problem.model.nv))(*own), end
     return jax.vmap(one)(jnp.arange(problem.steps), q[:-1], v[:-1], u), end
 
 
@@ -115,7 +118,10 @@ def _quadratic_stage(problem: Problem, k, q, v, u, exact: bool) -> Quadratic:
     def terms(z):
         return problem.stage_terms(k, *problem.moved(q, v, u, z))
 
-    g, H = _expand(terms, n + u.size, q.dtype, exact)
+    return _blocks(*_expand(terms, n + u.size, q.dtype, exact), n)
+
+
+def _blocks(g: Array, H: Array, n: int) -> Quadratic:
     return Quadratic(g[:n], g[n:], H[:n, :n], H[n:, :n], H[n:, n:])
 
 

@@ -8,10 +8,10 @@ from jaxtyping import Array, Float
 
 from ..lanes import lanes
 from ..model import difference
-from ._descent import Options, Proposal, descend, lowest, options, step_lengths
+from ._descent import Options, Proposal, descend, line_search, options
 from ._expansion import Quadratic, costates, curvature, linear, quadratic, times
 from ._problem import Problem, with_explicit_closures
-from ._riccati import backward
+from ._riccati import Gains, backward
 from ._solution import Found, Solution, checked_arguments, solution_of
 
 
@@ -29,9 +29,8 @@ def ilqr(
 ) -> Solution:
     """Iterative LQR: DDP without the second derivatives of the dynamics (Gauss–Newton).
 
-    Source: Tassa, Erez, Todorov (2012); control limits: Tassa, Mansard, Todorov (2014). Departures:
-    all step lengths are tried at once. States are points of the manifold, and the errors of a state
-    are in its tangent space.
+    Source: Tassa, Erez, Todorov (2012); control limits: Tassa, Mansard, Todorov (2014). Departure:
+    states are points of the manifold, and the errors of a state are in its tangent space.
 
     Args:
         problem: what to minimize.
@@ -134,18 +133,26 @@ def _propose(problem: Problem, point, mu, exact: Array | None):
         box = low[None] - u, high[None] - u
     gains = backward(f, l, end, mu * size, box)
 
-    def search(length):
-        return roll(problem, q, v, u, length * gains.k, gains.K)
-
-    lengths = step_lengths(q.dtype)
-    candidates = jax.vmap(search)(lengths)
-    i, (q1, v1, u1, new) = lowest(candidates[3], candidates)
     expected = -(gains.slope + gains.bend)
     definite = gains.definite & jnp.isfinite(expected)
-    return Proposal((q1, v1, u1, new), cost, new, expected, lengths[i], definite), gains.K
+    new, new_cost, length = _search(problem, q, v, u, cost, gains, definite)
+    return Proposal((*new, new_cost), cost, new_cost, expected, length, definite), gains.K
 
 
 @lanes
+def _search(problem: Problem, q, v, u, cost, gains: Gains, definite):
+    """The line search along the feedforward controls."""
+
+    def attempt(length):
+        *point, new_cost = roll(problem, q, v, u, length * gains.k, gains.K)
+        return tuple(point), new_cost
+
+    def predicted(length):
+        return -length * (gains.slope + length * gains.bend)
+
+    return line_search(attempt, cost, predicted, definite)
+
+
 def roll(problem: Problem, q, v, u, k, K):
     """The trajectory under the controls ``u + k + K (x ⊖ x_k)``, and its cost."""
     model = problem.model
@@ -155,9 +162,8 @@ def roll(problem: Problem, q, v, u, k, K):
         i, qn, vn, un, k, K = row
         x = jnp.concatenate([difference(model, qn, q), v - vn])
         u = problem.clip(un + k + times(K, x))
-        total = total + problem.stage_cost(i, q, v, u)
-        q1, v1 = problem.step(i, q, v, u)
-        return (q1, v1, total), (q1, v1, u)
+        q1, v1, cost = problem.advance(i, q, v, u)
+        return (q1, v1, total + cost), (q1, v1, u)
 
     start = q[0], v[0], jnp.zeros((), q.dtype)
     rows = jnp.arange(problem.steps), q[:-1], v[:-1], u, k, K

@@ -1,6 +1,6 @@
 """Motion with contacts on a given schedule: which feet hold in which step, impacts in between."""
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -15,9 +15,10 @@ from ..constraints import (
     constrained_dynamics_derivatives,
     impact,
 )
+from ..lanes import lanes
 from ..model import integrate, rate_from_velocity, velocity_from_rate
 from ..simulate import Trajectory
-from ._problem import Problem, Terms
+from ._problem import Problem, Terms, total
 
 
 class LeggedProblem(Problem):
@@ -92,17 +93,27 @@ class LeggedProblem(Problem):
 
     def forces(self, t: Array, q: Array, v: Array, u: Array) -> Float[Array, " m"]:
         """Contact forces (N m, N) in the step that begins at time t."""
-        return self._motion(t, q, self.landed(t, q, v), u)[1]
+        return self._motion(t, q, v, u).forces
 
-    def _motion(self, t: Array, q: Array, v: Array, u: Array):
+    def _motion(self, t: Array, q: Array, v: Array, u: Array, land: bool = True) -> "_Motion":
+        v = self.landed(t, q, v) if land else v
         tau = self.torques(t, q, v, u)
-        return constrained_dynamics(self.model, q, v, tau, self.phase(t)[0])
+        a, forces = constrained_dynamics(self.model, q, v, tau, self.phase(t)[0])
+        return _Motion(v, a, forces)
 
     def step(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> tuple[Array, Array]:
         """The state after step k."""
-        t = self.time(k)
-        v = self.landed(t, q, v)
-        v = v + self.dt * self._motion(t, q, v, u)[0]
+        return self._after(self._motion(self.time(k), q, v, u), q)
+
+    def advance(
+        self, k: int | Int[Array, ""], q: Array, v: Array, u: Array
+    ) -> tuple[Array, Array, Float[Array, ""]]:
+        """The state after step k, and the cost of the step."""
+        motion = self._motion(self.time(k), q, v, u)
+        return *self._after(motion, q), total(self._terms(motion, k, q, v, u))
+
+    def _after(self, motion: "_Motion", q: Array) -> tuple[Array, Array]:
+        v = motion.v + self.dt * motion.a
         return integrate(self.model, q, self.dt * v), v
 
     def simulate(self, q0: Array, v0: Array, u: Float[Array, "T nu"], **options: Any):
@@ -111,21 +122,23 @@ class LeggedProblem(Problem):
             raise ValueError("LeggedProblem: single shooting needs gradient='full'")
 
         def body(state, row):
-            k, u = row
-            new = self.step(k, *state, u)
-            return new, (*new, self.torques(self.time(k), *state, u))
+            (q, v), (k, u) = state, row
+            new = self.step(k, q, v, u)
+            return new, (*new, self.torques(self.time(k), q, v, u))
 
         k = jnp.arange(self.steps)
         _, (q, v, tau) = jax.lax.scan(body, (q0, v0), (k, u))
         q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
-        return Trajectory(self.time(jnp.arange(self.steps + 1)), q, v, tau)
+        t = self.start + jnp.arange(self.steps + 1).astype(q.dtype) * self.dt
+        return Trajectory(t, q, v, tau)
 
     def stage_terms(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Terms:
         """The costs of step k with their weights."""
+        return self._terms(self._motion(self.time(k), q, v, u), k, q, v, u)
+
+    def _terms(self, motion: "_Motion", k, q: Array, v: Array, u: Array) -> Terms:
         t = self.time(k)
-        v = self.landed(t, q, v)
-        forces = self._motion(t, q, v, u)[1]
-        own = (self.dt, self.stage(self.model, t, q, v, u, forces))
+        own = (self.dt, self.stage(self.model, t, q, motion.v, u, motion.forces))
         return (own, *(() if self.added is None else self.added.stage_terms(self, k, q, v, u)))
 
     def stage_arguments(self, q: Array, v: Array) -> tuple:
@@ -135,47 +148,110 @@ class LeggedProblem(Problem):
 
     def derivatives(self, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
         """``(A, B)`` of all steps about states (T, …) and controls (T, …)."""
-        k, nv = jnp.arange(self.steps), self.model.nv
-        t = jax.vmap(self.time)(k)
-        after = jax.vmap(self.landed)(t, q, v)
-        A, B = jax.vmap(self._step_derivatives)(t, q, after, u)
-        steps = np.array(self.landings, int)
-        if len(steps):
+        after, jumps = self._landings(q, v)
+        one = lambda k, q, v, u: step_derivatives(self, self.time(k), q, v, u)  # noqa: E731
+        A, B = jax.vmap(one)(jnp.arange(self.steps), q, after, u)
+        at = np.array(self.landings, int)
+        return A if jumps is None else A.at[at].set(_times(A[at], jumps)), B
 
-            def jump(t, q, v):
-                eye = jnp.eye(2 * nv, dtype=q.dtype)
+    def stage_models(self, q: Array, v: Array, u: Array) -> tuple[Array, Array] | None:
+        """Gradients and Gauss–Newton Hessians of all stage costs, if they are residuals alone.
 
-                def at(z):
-                    return self.landed(t, integrate(self.model, q, z[:nv]), v + z[nv:])
+        The forces move as their explicit derivatives say, and the landings change the velocity.
+        """
+        one = lambda k, q, v, u: stage_model(self, self.time(k), q, v, u)  # noqa: E731
+        shape = jax.eval_shape(self.stage, *self.stage_arguments(q[0], v[0])).shape
+        if self.added is not None or not shape:
+            return None
+        after, jumps = self._landings(q, v)
+        g, H = jax.vmap(one)(jnp.arange(self.steps), q, after, u)
+        if jumps is not None:
+            at, nu = np.array(self.landings, int), u.shape[1]
+            L = jnp.pad(jumps, ((0, 0), (0, nu), (0, nu)))
+            L = L + jnp.diag(jnp.eye(L.shape[1], dtype=q.dtype)[-nu:].sum(0))[None]
+            LT = jnp.swapaxes(L, 1, 2)
+            g = g.at[at].set(_times(LT, g[at][..., None])[..., 0])
+            H = H.at[at].set(_times(LT, _times(H[at], L)))
+        return g, H
 
-                return eye.at[nv:].set(jax.jacfwd(at)(jnp.zeros((2 * nv,), q.dtype)))
+    def _landings(self, q: Array, v: Array) -> tuple[Array, Array | None]:
+        """Velocities after the landings, and ``∂(q, v)/∂(q, v)`` of those steps that have one."""
+        at = np.array(self.landings, int)
+        if not len(at):
+            return v, None
+        t = jax.vmap(self.time)(jnp.arange(self.steps))[at]
+        one = lambda t, q, v: (self.landed(t, q, v), landing_derivatives(self, t, q, v))  # noqa: E731
+        after, jumps = jax.vmap(one)(t, q[at], v[at])
+        return v.at[at].set(after), jumps
 
-            L = jax.vmap(jump)(t[steps], q[steps], v[steps])
-            A = A.at[steps].set(jnp.matmul(A[steps], L, precision="highest"))
-        return A, B
 
-    def _step_derivatives(self, t: Array, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
-        """``(A, B)`` of one step after the landing."""
-        model, dt, nv = self.model, self.dt, self.model.nv
-        tau = self.torques(t, q, v, u)
-        contacts = self.phase(t)[0]
-        a = constrained_dynamics(model, q, v, tau, contacts).a
-        d = constrained_dynamics_derivatives(model, q, v, tau, contacts)
-        by_x, by_u = self.torque_slopes(t, q, v, u)
-        da = jnp.concatenate([d.da_dq, d.da_dv], axis=1)
-        times = lambda a, b: jnp.matmul(a, b, precision="highest")  # noqa: E731
-        da = da if by_x is None else da + times(d.da_dtau, by_x)
-        da = jnp.concatenate([da, times(d.da_dtau, by_u)], axis=1)
-        dq, dv = jnp.split(jnp.eye(2 * nv, da.shape[1], dtype=q.dtype), 2)
+class _Motion(NamedTuple):
+    """Velocity after the landing, accelerations and contact forces."""
 
-        def advance(q, v, a):
-            v = v + dt * a
-            return integrate(model, q, dt * v), v
+    v: Float[Array, " nv"]
+    a: Float[Array, " nv"]
+    forces: Float[Array, " m"]
 
-        def push(dq, dv, da):
-            rates = rate_from_velocity(model, q, dq), dv, da
-            (q1, _), (rate, dv1) = jax.jvp(advance, (q, v, a), rates)
-            return jnp.concatenate([velocity_from_rate(model, q1, rate), dv1])
 
-        AB = jax.vmap(push, in_axes=1, out_axes=1)(dq, dv, da)
-        return AB[:, : 2 * nv], AB[:, 2 * nv :]
+def _times(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision="highest")
+
+
+@lanes
+def landing_derivatives(problem: LeggedProblem, t, q, v) -> Float[Array, "n n"]:
+    """``∂(q, v)/∂(q, v)`` of a landing, in the tangent space."""
+    nv = problem.model.nv
+
+    def at(z):
+        return problem.landed(t, integrate(problem.model, q, z[:nv]), v + z[nv:])
+
+    eye = jnp.eye(2 * nv, dtype=q.dtype)
+    return eye.at[nv:].set(jax.jacfwd(at)(jnp.zeros((2 * nv,), q.dtype)))
+
+
+def _slopes(problem: LeggedProblem, t, q, v, u):
+    """``∂a/∂(x, u)`` and ``∂forces/∂(x, u)`` after the landing."""
+    tau = problem.torques(t, q, v, u)
+    d = constrained_dynamics_derivatives(problem.model, q, v, tau, problem.phase(t)[0])
+    by_x, by_u = problem.torque_slopes(t, q, v, u)
+
+    def chain(by_q, by_v, by_tau):
+        x = jnp.concatenate([by_q, by_v], axis=1)
+        x = x if by_x is None else x + _times(by_tau, by_x)
+        return jnp.concatenate([x, _times(by_tau, by_u)], axis=1)
+
+    return chain(*d[:3]), chain(*d[3:])
+
+
+@lanes
+def step_derivatives(problem: LeggedProblem, t, q, v, u) -> tuple[Array, Array]:
+    """``(A, B)`` of one step after the landing."""
+    model, dt, n = problem.model, problem.dt, 2 * problem.model.nv
+    a, da = problem._motion(t, q, v, u, land=False).a, _slopes(problem, t, q, v, u)[0]
+    dq, dv = jnp.split(jnp.eye(n, da.shape[1], dtype=q.dtype), 2)
+
+    def advance(q, v, a):
+        v = v + dt * a
+        return integrate(model, q, dt * v), v
+
+    def push(dq, dv, da):
+        rates = rate_from_velocity(model, q, dq), dv, da
+        (q1, _), (rate, dv1) = jax.jvp(advance, (q, v, a), rates)
+        return jnp.concatenate([velocity_from_rate(model, q1, rate), dv1])
+
+    AB = jax.vmap(push, in_axes=1, out_axes=1)(dq, dv, da)
+    return AB[:, :n], AB[:, n:]
+
+
+@lanes
+def stage_model(problem: LeggedProblem, t, q, v, u) -> tuple[Array, Array]:
+    """Gradient and Gauss–Newton Hessian of a stage cost of residuals after the landing."""
+    forces, slope = problem._motion(t, q, v, u, land=False).forces, _slopes(problem, t, q, v, u)[1]
+
+    def residuals(z):
+        moved = forces + jnp.sum(slope * z[None], axis=-1)
+        return problem.stage(problem.model, t, *problem.moved(q, v, u, z), moved)
+
+    zero = jnp.zeros((2 * v.size + u.size,), q.dtype)
+    r, J = residuals(zero), jax.jacfwd(residuals)(zero)
+    return problem.dt * _times(J.T, r), problem.dt * _times(J.T, J)

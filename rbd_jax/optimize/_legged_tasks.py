@@ -158,7 +158,7 @@ def gait(
     ))  # fmt: skip
     goal = q0.at[:3].add(array(forward))
     final = StateCost(goal, array(np.full(model.nv, 5.0)), array(np.full(model.nv, 1.0)))
-    guess = {tuple(a): standing_torques(model, q0, contacts, a) for a in {tuple(a) for a in active}}
+    guess = {tuple(a): standing_torques(model, q0, contacts, a) for a in np.unique(active, axis=0)}
     u = array(np.stack([guess[tuple(a)] for a in active]))
     B, limit = array(np.eye(model.nv)[:, 6:]), model.effort_limit[6:]
     problem = LeggedProblem(
@@ -166,6 +166,12 @@ def gait(
         active=jnp.asarray(active),
     )  # fmt: skip
     return Task(problem, q0, jnp.zeros((model.nv,), model.dtype), u)
+
+
+def standing_guess(task: Task) -> dict[str, Array]:
+    """First guesses of the states for :func:`multiple_shooting`: it stands still."""
+    rows = (task.problem.steps + 1, 1)
+    return {"q": jnp.tile(task.q0, rows), "v": jnp.tile(task.v0, rows)}
 
 
 def _quadruped(model: Model | None, q0, dtype) -> tuple[Model, Array]:

@@ -85,7 +85,7 @@ class _Cone(eqx.Module):
         press = jnp.sum(f * normal, axis=-1)
         slide = f - press[..., None] * normal
         size = jnp.sqrt(jnp.sum(slide * slide, axis=-1) + self.smoothing**2)
-        return jnp.reshape(size - self.friction * press, (-1,))
+        return jnp.reshape(size - self.smoothing - self.friction * press, (-1,))
 
 
 def joint_limits(model: Model, margin: float = 0.0, name: str = "joint limits") -> Constraint:
@@ -156,8 +156,9 @@ def friction_cone(
             world (N).
         friction: coefficient of friction.
         normal: unit normal of the ground, out of it.
-        smoothing: the cone is rounded, ``√(|f_t|² + smoothing²) ≤ friction · f_n`` (N), which
-            keeps its slope finite at the tip and only makes it smaller.
+        smoothing: the tip of the cone is rounded, ``√(|f_t|² + s²) − s ≤ friction · f_n`` with s in
+            N, which keeps its slope finite. It admits at most s of tangential force too much, and
+            a force of zero holds.
         name: of the constraint.
     """
     normal = jnp.asarray(normal)

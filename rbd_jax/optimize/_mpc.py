@@ -121,7 +121,7 @@ class Controller(eqx.Module):
         m = Multipliers(old.multipliers, self.penalty, far, far)
         # the penalty stays as it is
         limits = Limits(0.0, 0.0, self.penalty)
-        propose = proposer(problem, self.rows, limits, self.second_order)
+        propose = proposer(problem, self.rows, limits, self.second_order, eager=True)
         penalties = Penalties(self.rows, old.multipliers, self.penalty)
         merit = with_terms(problem, penalties).cost(*path, u)
         s = descend(propose, (*path, u, merit), (old.K, m), merit, o)
@@ -213,10 +213,12 @@ def mpc(
         return (shifted(now.plan), q1, v1), row
 
     k = jnp.arange(steps)
-    (plan, _, _), (q, v, u, *rest) = jax.lax.scan(body, (plan, q0, v0), k)
+    (plan, _, _), (q, v, u, cost, violation, decrease, result) = jax.lax.scan(
+        body, (plan, q0, v0), k
+    )
     q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
     t = t0 + jnp.arange(steps + 1).astype(t0.dtype) * problem.dt
-    return Closed(t, q, v, u, *rest, plan)
+    return Closed(t, q, v, u, cost, violation, decrease, result, plan)
 
 
 def shifted(plan: Plan) -> Plan:

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..lanes import lanes
 from ..model import difference, integrate
 from ._associative import parallel_backward, parallel_forward
-from ._descent import Proposal, descend, lowest, options, step_lengths
+from ._descent import Proposal, descend, line_search, options
 from ._expansion import linear, quadratic
 from ._ilqr import curvature_scale
 from ._problem import Problem, with_explicit_closures
@@ -39,7 +40,8 @@ def multiple_shooting(
     accepted. Only the sweep is sequential in time. With ``riccati="associative"`` nothing is.
 
     Source: Bock, Plitt (1984); Giftthaler et al. (2018), Gauss–Newton multiple shooting; merit
-    function and its penalty: Nocedal, Wright (2006), (18.36).
+    function: Nocedal, Wright (2006), (18.36), with a penalty for each gap, updated as by Powell
+    (1978), (3.8): one that fits the largest multiplier would make steps short.
 
     Args:
         problem: what to minimize.
@@ -89,30 +91,35 @@ def multiple_shooting(
         q, v = (jnp.concatenate([x0[None], x[1:]]) for x0, x in ((q0, q), (v0, v)))
         q, v = jax.lax.stop_gradient((q, v))
         merit, gaps = _merit(problem, q, v, u)
-        penalty = jnp.ones((), u.dtype)
+        penalty = jnp.ones_like(gaps)
         gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
         start = (q, v, u, merit, gaps), (gains, penalty)
 
         def propose(point, carried, mu, _):
             return _propose(problem, point, carried[1], mu, riccati)
 
-        s = descend(propose, *start, merit + penalty * gaps, o)
+        s = descend(propose, *start, merit + jnp.sum(gaps), o)
         return Found(s.point[2], s.carried[0], s.result, s.steps, s.history)
 
     return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)
 
 
 def _merit(problem: Problem, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
-    """The objective, and the sum of the absolute gaps."""
+    """The objective, and the absolute gaps (T, n)."""
 
-    def gap(k, q, v, u, q_next, v_next):
-        q1, v1 = problem.step(k, q, v, u)
-        turn = jnp.sum(jnp.abs(difference(problem.model, q_next, q1)))
-        return turn + jnp.sum(jnp.abs(v1 - v_next))
+    def one(*row):
+        return _cost_and_gap(problem, *row)
 
     k = jnp.arange(problem.steps)
-    gaps = jax.vmap(gap)(k, q[:-1], v[:-1], u, q[1:], v[1:])
-    return problem.cost(q, v, u), jnp.sum(gaps)
+    costs, gaps = jax.vmap(one)(k, q[:-1], v[:-1], u, q[1:], v[1:])
+    return jnp.sum(costs) + problem.final_cost(q[-1], v[-1]), gaps
+
+
+@lanes
+def _cost_and_gap(problem: Problem, k, q, v, u, q_next, v_next) -> tuple[Array, Array]:
+    q1, v1, cost = problem.advance(k, q, v, u)
+    gap = jnp.concatenate([difference(problem.model, q_next, q1), v1 - v_next])
+    return cost, jnp.abs(gap)
 
 
 def _propose(problem: Problem, point, penalty, mu, riccati: str):
@@ -131,21 +138,24 @@ def _propose(problem: Problem, point, penalty, mu, riccati: str):
         gains = backward(f, l, end, mu, box)
         dx, du = forward(f, gains)
     multipliers = gains.Vx + jnp.sum(gains.Vxx * dx[1:, None, :], axis=-1)
-    penalty = jnp.maximum(penalty, 1.5 * jnp.max(jnp.abs(multipliers), initial=0))
-    # the penalty may have grown, so the merits of both points are computed with the new penalty
+    size = jnp.abs(multipliers)
+    penalty = jnp.maximum(1.1 * size, 0.5 * (penalty + size))
+    # the penalties have changed, so the merits of both points are computed with the new ones
     slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
-    expected = penalty * gaps - slope
+    closed = lambda gaps: jnp.sum(penalty * gaps, axis=(-2, -1))  # noqa: E731
+    expected = closed(gaps) - slope
 
-    def search(length):
+    def attempt(length):
         nv = problem.model.nv
         q1 = jax.vmap(lambda q, d: integrate(problem.model, q, d))(q, length * dx[:, :nv])
         v1, u1 = v + length * dx[:, nv:], problem.clip(u + length * du)
-        return q1, v1, u1, *_merit(problem, q1, v1, u1)
+        new_cost, new_gaps = _merit(problem, q1, v1, u1)
+        return (q1, v1, u1, new_cost, new_gaps), new_cost + closed(new_gaps)
 
-    lengths = step_lengths(q.dtype)
-    candidates = jax.vmap(search)(lengths)
-    i, new = lowest(candidates[3] + penalty * candidates[4], candidates)
+    def predicted(length):  # the gaps shrink in proportion, and half the slope is lost by curvature
+        return length * (closed(gaps) - (1 - 0.5 * length) * slope)
+
+    merit = cost + closed(gaps)
     definite = gains.definite & jnp.isfinite(expected)
-    merit, new_merit = cost + penalty * gaps, new[3] + penalty * new[4]
-    proposal = Proposal(new, merit, new_merit, expected, lengths[i], definite)
-    return proposal, (gains.K, penalty)
+    new, new_merit, length = line_search(attempt, merit, predicted, definite)
+    return Proposal(new, merit, new_merit, expected, length, definite), (gains.K, penalty)

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..lanes import lanes
 from ._constraints import Rows, Stack
-from ._descent import Proposal, lowest, step_lengths
+from ._descent import Proposal, line_search
 from ._expansion import Quadratic, costates, curvature, linear, quadratic, times
 from ._ilqr import add_curvature, curvature_scale, roll
 from ._lagrangian import Multipliers, Weighted, update, with_terms
@@ -130,14 +131,20 @@ def penalized_step(
     start = _Round(active, gains, value, same.stage & same.final, jnp.ones((), jnp.int32))
     s = jax.lax.while_loop(go_on, body, start)
 
-    def search(length):
-        return roll(problem, q, v, u, length * s.gains.k, s.gains.K)
-
-    lengths = step_lengths(q.dtype)
-    candidates = jax.vmap(search)(lengths)
-    i, (q1, v1, u1, new) = lowest(candidates[3], candidates)
     definite = s.gains.definite & jnp.isfinite(s.value)
-    return Proposal((q1, v1, u1, new), merit, new, -s.value, lengths[i], definite), s.gains.K
+    new, new_merit, length = _search(problem, q, v, u, merit, s.gains, -s.value, definite)
+    return Proposal((*new, new_merit), merit, new_merit, -s.value, length, definite), s.gains.K
+
+
+@lanes
+def _search(problem: Problem, q, v, u, merit, gains: Gains, expected, definite):
+    """The line search along the feedforward controls."""
+
+    def attempt(length):
+        *point, new = roll(problem, q, v, u, length * gains.k, gains.K)
+        return tuple(point), new
+
+    return line_search(attempt, merit, lambda x: x * (2 - x) * expected, definite)
 
 
 def _value(l: Quadratic, end: Quadratic, x: Array, u: Array) -> Float[Array, ""]:

@@ -175,6 +175,16 @@ class Problem(eqx.Module):
 
         return jax.vmap(one)(jnp.arange(self.steps), q, v, u)
 
+    def advance(
+        self, k: int | Int[Array, ""], q: Array, v: Array, u: Array
+    ) -> tuple[Array, Array, Float[Array, ""]]:
+        """The state after step k, and the cost of the step."""
+        return *self.step(k, q, v, u), self.stage_cost(k, q, v, u)
+
+    def stage_models(self, q: Array, v: Array, u: Array) -> tuple[Array, Array] | None:
+        """Gradients and Gauss–Newton Hessians of all stage costs; None to have them by autodiff."""
+        return None
+
     def stage_arguments(self, q: Array, v: Array) -> tuple:
         """Arguments of the stage cost at a state, with zeros for the others."""
         t, u = jnp.zeros((), q.dtype), jnp.zeros((self.controls,), q.dtype)

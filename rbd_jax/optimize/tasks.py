@@ -13,7 +13,16 @@ from ..algorithms.torques import gravity_torque
 from ..io import samples
 from ..model import Model, integrate, neutral
 from ._costs import FrameCost, StateCost
-from ._legged_tasks import jump as jump, pace as pace, squat as squat, trot as trot, walk as walk
+from ._legged_tasks import (
+    FEET as FEET,
+    STANCES as STANCES,
+    jump as jump,
+    pace as pace,
+    squat as squat,
+    standing_guess as standing_guess,
+    trot as trot,
+    walk as walk,
+)
 from ._problem import Problem
 from ._task import Task as Task
 
@@ -169,4 +178,4 @@ LEGGED: dict[str, Callable[..., Task]] = {
     "jump": jump,
     "squat": squat,
 }
-"""Tasks of robots that stand. :func:`multiple_shooting` solves them from a robot at rest."""
+"""Tasks of robots that stand, for :func:`multiple_shooting` from a robot that stands still."""

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..constraints import Constraints, constrained_dynamics, jacobian
 from ..derivatives.rules import forward_dynamics, inverse_dynamics
 from ..model import Model
 
@@ -14,16 +15,25 @@ class ActuatedRobot(eqx.Module):
     model: Model
     tau: Float[Array, " nv"]
     f_ext: Float[Array, "nb 6"] | None
+    constraints: Constraints | None = None
 
     def __call__(self, t: Array, q: Array, v: Array) -> Float[Array, " nv"]:
         """The accelerations ``a(t, q, v)`` (rad/s², m/s²)."""
+        if self.constraints is not None:
+            c = self.constraints
+            return constrained_dynamics(self.model, q, v, self.tau, c, self.f_ext).a
         return forward_dynamics(self.model, q, v, self.tau, self.f_ext)
 
     def force(self, t: Array, q: Array, v: Array) -> Float[Array, " nv"]:
         """The sum of all generalized forces, ``M a + C v`` (N m, N).
 
-        It is computed from the applied forces, without solving for the accelerations.
+        Without constraints it is computed without solving for the accelerations.
         """
         zero = jnp.zeros_like(v)
         weight = inverse_dynamics(self.model, q, zero, zero, self.f_ext)
-        return self.tau - weight - self.model.damping * v
+        force = self.tau - weight - self.model.damping * v
+        if self.constraints is None:
+            return force
+        held = constrained_dynamics(self.model, q, v, self.tau, self.constraints, self.f_ext)
+        J = jacobian(self.model, q, self.constraints)
+        return force + jnp.matmul(J.T, held.forces, precision="highest")

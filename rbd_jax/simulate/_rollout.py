@@ -7,11 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..constraints import Constraints
 from ..contact import Scene
 from ..lanes import lanes
 from ..model import Model
 from ..model.arguments import checked, of_dtype
 from ._actuated import ActuatedRobot
+from ._held import Switching
 from ._integrators import with_memory
 from ._scene import in_scene
 from ._time_scan import MODES, block_lengths, time_scan
@@ -57,6 +59,9 @@ def rollout(
     steps: int | None = None,
     integrator: str | Callable = "semi_implicit_euler",
     f_ext: Float[Array, "nb 6"] | None = None,
+    constraints: Constraints | None = None,
+    active: Bool[Array, "T c"] | Callable[..., Array] | None = None,
+    project: bool = False,
     substeps: int = 1,
     stride: int = 1,
     stop: Callable[[Array, Array, Array], Array] | None = None,
@@ -88,6 +93,12 @@ def rollout(
             ``"generalized_alpha"`` (for stiff robots, order 2); or a step function
             ``(model, acceleration, t, q, v, dt) -> (q, v)``.
         f_ext: constant external wrench (n, f) on each body, in its frame.
+        constraints: bilateral constraints that hold, see :mod:`rbd_jax.constraints`.
+        active: which of the constraints hold in each step, one row for each step; or a guard
+            ``active(t, q, v, before) -> bool (c,)`` that is called at the start of each step. A
+            constraint that starts to hold causes an impact with its restitution.
+        project: move the state back onto the constraints after each step
+            (:func:`rbd_jax.constraints.project`). Otherwise their gains keep the drift bounded.
         substeps: number of integration steps of length ``dt / substeps`` in each step. The torques
             stay the same during a step.
         stride: with a stride s, every s-th state is kept. It must divide the number of steps.
@@ -137,7 +148,11 @@ def rollout(
             f"{gradient!r}"
         )
     begin, method = with_memory(integrator) if scene is None else in_scene(scene)
-    actuated = (lambda tau: ActuatedRobot(model, tau, f_ext)) if scene is None else lambda tau: tau
+
+    def actuated(tau, constraints):
+        return tau if scene is not None else ActuatedRobot(model, tau, f_ext, constraints)
+
+    held = Switching(model, constraints, active, project, steps)
     dt = jnp.asarray(dt, q0.dtype)
     if stop is not None:
         _check_stop(stop, dt, q0, v0)
@@ -161,23 +176,25 @@ def rollout(
         return of_dtype(model, tau)
 
     def advance(state, x):
-        k, row = x
+        k, row, scheduled = x
         now = state[:3]
         if stop is not None:  # an ended sample computes at its start, where numbers are finite
             now = jax.tree.map(lambda x, x0: jnp.where(state[3] > 0, x, x0), now, start[:3])
             row = None if row is None else jnp.where(state[3] > 0, row, 0)
-        tau = torques(k, row, *now[:2])
+        (q, v), mask = held.begin(time(k), now[0], now[1], now[2][1], scheduled)
+        now, tau, c = (q, v, now[2][0]), torques(k, row, q, v), held.set(mask)
 
         def substep(now, j):
             q, v, memory = now
             t = time(k) + j.astype(q0.dtype) * h
-            qv, memory = method(model, actuated(tau), t, q, v, h, memory)
-            return (*qv, memory), None
+            qv, memory = method(model, actuated(tau, c), t, q, v, h, memory)
+            return (*held.end(qv[0], qv[1], c), memory), None
 
         if substeps == 1:
             new = substep(now, jnp.zeros((), k.dtype))[0]
         else:
             new = last(time_scan(substep, now, jnp.arange(substeps), within)[0])
+        new = (*new[:2], (new[2], mask))
         if stop is None:
             return new, tau
         alive = state[3]
@@ -191,13 +208,15 @@ def rollout(
 
     def initial_acceleration(t, q, v):  # under the torques of the first step
         row = None if rows is None else rows[0] if steps else jnp.zeros_like(v0)
-        return ActuatedRobot(model, torques(jnp.zeros((), k.dtype), row, q0, v0), f_ext)(t, q, v)
+        tau = torques(jnp.zeros((), k.dtype), row, q0, v0)
+        return ActuatedRobot(model, tau, f_ext, held.set(held.start))(t, q, v)
 
     k = jnp.arange(steps)
-    start = (q0, v0, begin(model, initial_acceleration, jnp.zeros_like(dt), q0, v0, h))
+    memory = begin(model, initial_acceleration, jnp.zeros_like(dt), q0, v0, h)
+    start = (q0, v0, (memory, held.start))
     if stop is not None:
         start += (jnp.where(stop(jnp.zeros_like(dt), q0, v0), 0.0, 1.0).astype(q0.dtype),)
-    saved, xs = steps // stride, (k, rows)
+    saved, xs = steps // stride, (k, rows, held.rows)
     if stride > 1:
         xs = jax.tree.map(lambda x: x.reshape(saved, stride, *x.shape[1:]), xs)
     every = None if checkpoint_every is None else max(1, checkpoint_every // stride)

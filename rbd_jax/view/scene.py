@@ -140,7 +140,7 @@ class Scene:
 
     def _look(self, middle: np.ndarray) -> None:
         spread = float(np.linalg.norm(np.ptp(self.offsets, axis=0)))
-        away = 1.15 * self.size + 0.75 * spread
+        away = 1.15 * self.size + 0.5 * spread
         camera = self._server.initial_camera
         camera.look_at = tuple(middle)
         camera.position = tuple(middle + away * np.array([0.75, -0.55, 0.35]))

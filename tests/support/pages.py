@@ -1,0 +1,36 @@
+"""The Markdown pages of the repository: their code, and the names that they mention."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.M | re.S)
+
+
+def run(page: Path) -> str:
+    """What the Python of a page prints, run from top to bottom as a reader would run it.
+
+    In a process of its own: with JAX's default settings.
+    """
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+    }
+    code = "\n".join(blocks(page, "python"))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | cache
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout

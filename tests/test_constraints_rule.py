@@ -1,0 +1,119 @@
+"""The rule of constrained dynamics and impacts: every mode, every leaf, and defined results."""
+
+from functools import cache, partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.calls import quick_jit
+from support.inputs import assert_relative, inputs, random_like, with_leaves
+
+import rbd_jax as rbd
+from rbd_jax import constraints
+from rbd_jax.constraints import _rows
+
+FLOATS = ("R_1", "p_1", "p_2", "coupling", "offset", "position_gain", "velocity_gain",
+          "restitution")  # fmt: skip
+
+
+@cache
+def robot():
+    """Hinges of every kind on a floating body, and what ties them to the world and each other."""
+    m = rbd.samples.random_tree(1, kinds=("free", "revolute", "helical"), n=6)
+    moving = [n for n, b in zip(m.frame_names, m.topology.frame_bodies, strict=True) if b >= 0]
+    ones = [j for j in m.joint_names if m.v_slice(j).stop - m.v_slice(j).start == 1]
+    gains = dict(position_gain=3.0, velocity_gain=2.0, restitution=0.3)
+    R = rbd.spatial.so3.exp(jnp.array([0.3, -0.5, 0.2]))
+    c = constraints.join(
+        constraints.point(m, moving[-1], at=[0.3, 0.1, 0.2], offset=[0.1, 0.2, -0.1], **gains),
+        constraints.frame(m, moving[2], moving[-2], at=(R, jnp.ones(3)), rows=(0, 4), **gains),
+        constraints.coupling(m, {ones[0]: 1.0, ones[1]: -2.0}, 0.3, **gains),
+    )
+    return m, c
+
+
+def all_inputs(dtype=None):
+    m, c = robot()
+    return inputs(m) | {name: getattr(c, name) for name in FLOATS}
+
+
+def with_numbers(x):
+    m, c = robot()
+    where = lambda c: [getattr(c, name) for name in FLOATS]  # noqa: E731
+    return with_leaves(m, x), eqx.tree_at(where, c, [x[name] for name in FLOATS])
+
+
+def raw(m, q, v, tau, c, f_ext):
+    """The saddle system as one dense matrix, solved by LU: plain autodiff."""
+    active = c.per_row(c.active)[:, None]
+    J = jnp.where(active, jax.vmap(lambda e: _rows.velocities(m, c, q, e), out_axes=1)(
+        jnp.eye(m.nv, dtype=q.dtype)), 0)  # fmt: skip
+    gamma = jnp.where(active[:, 0], _rows.accelerations(m, c, q, v, jnp.zeros_like(v)), 0)
+    return saddle(m, q, tau - rbd.rnea(m, q, v, jnp.zeros_like(v), f_ext), J, -gamma, active)
+
+
+def saddle(m, q, torque, J, rows, active):
+    idle = jnp.diag(1.0 - active[:, 0].astype(q.dtype))
+    A = jnp.block([[rbd.crba(m, q), -J.T], [J, idle]])
+    return jnp.split(jnp.linalg.solve(A, jnp.concatenate([torque, rows])), [m.nv])
+
+
+def raw_impact(m, q, v, c):
+    active = c.per_row(c.active)[:, None]
+    J = jnp.where(active, jax.vmap(lambda e: _rows.velocities(m, c, q, e), out_axes=1)(
+        jnp.eye(m.nv, dtype=q.dtype)), 0)  # fmt: skip
+    rows = -(1 + c.per_row(c.restitution)) * (J @ v)
+    change, impulses = saddle(m, q, jnp.zeros_like(v), J, rows, active)
+    return v + change, impulses
+
+
+def dynamics(function, x):
+    m, c = with_numbers(x)
+    return tuple(function(m, x["q"], x["v"], x["tau"], c, x["f_ext"]))
+
+
+def struck(function, x):
+    m, c = with_numbers(x)
+    return tuple(function(m, x["q"], x["v"], c))
+
+
+RULES = {
+    "dynamics": (partial(dynamics, rbd.constrained_dynamics), partial(dynamics, raw)),
+    "impact": (partial(struck, rbd.impact), partial(struck, raw_impact)),
+}
+
+
+def dot(x, y):
+    return sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True))
+
+
+@partial(quick_jit, static_argnums=0)
+def every_mode(f, x, ds, ct, w):
+    value, pull = jax.vjp(f, x)
+    forward = jax.vmap(lambda d: jax.jvp(f, (x,), (d,))[1])(ds)
+    gradient = jax.grad(lambda x: dot(f(x), ct))
+    second = jax.jvp(gradient, (x,), (w,))[1]
+    return value, forward, pull(ct)[0], second, jax.grad(lambda x: dot(gradient(x), w))(x)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_mode_and_leaf(name):
+    """Value, jvp along every input, vjp, jvp of vjp and vjp of vjp equal autodiff's of the raw."""
+    x = all_inputs()
+    full = random_like(x, 1)
+    full["R_1"] = x["R_1"] @ rbd.spatial.so3.hat(full["p_1"])
+    ds = {n: jnp.stack([d if k == n else 0 * d for k in x] + [d]) for n, d in full.items()}
+    rule, plain = RULES[name]
+    ct = random_like(jax.eval_shape(rule, x), 2)
+    found, expected = (every_mode(f, x, ds, ct, full) for f in (rule, plain))
+    assert_relative(found[0], expected[0], 1e-9, lead=0)
+    assert_relative(found[1], expected[1], 1e-9)
+    for group in zip(found[2:], expected[2:], strict=True):
+        for key in x:
+            a, b = (np.asarray(g[key]) for g in group)
+            if key != "R_1":  # the raw one differentiates orthonormalize the same way
+                assert_relative(a, b, 1e-8, lead=0)
+    moved = np.abs(np.asarray(found[1][0])).max(axis=1)
+    assert (moved > 0).sum() >= len(x) - 5  # a, and what an impact does not see
