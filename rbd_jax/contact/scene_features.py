@@ -23,7 +23,7 @@ def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
 
     def rows(field: str) -> np.ndarray:
         x = np.asarray(getattr(m, field, np.zeros(0)))
-        return x.any(axis=tuple(range(1, x.ndim)))
+        return np.asarray(x.any(axis=tuple(range(1, x.ndim))))
 
     where: Callable = np.flatnonzero
     note("tendon", "tendon", range(m.ntendon))
