@@ -138,9 +138,7 @@ def impact(
 
 @checked
 @lanes
-def delassus(
-    model: Model, q: Float[Array, " nq"], constraints: Constraints
-) -> Float[Array, "m m"]:
+def delassus(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> Float[Array, "m m"]:
     """``J M⁻¹ Jᵀ``, the accelerations that unit forces cause; zero where inactive.
 
     Source: Carpentier, Budhiraja, Mansard, RSS 2021, §III.

@@ -53,7 +53,11 @@ def world_wrenches(
 
 
 def transmitted(
-    model: Model, c: Constraints, g: ground.Pose, o: Float[Array, "nb 3"], forces: Float[Array, " m"]
+    model: Model,
+    c: Constraints,
+    g: ground.Pose,
+    o: Float[Array, "nb 3"],
+    forces: Float[Array, " m"],
 ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
     """Wrenches on the bodies in their frames, and joint torques of the couplings."""
     zero, held = jnp.zeros((model.nb, 6), g.p.dtype), len(row_index(c))

@@ -71,8 +71,10 @@ def accelerations(model: Model, c: Constraints, q: Array, v: Array, a: Array) ->
         six = law(c, *at)
     coupled = _times(c.coupling, positions(model, q)) - c.offset
     n = len(c.pairs)
-    coupled = _times(c.coupling, a) + c.velocity_gain[n:] * _times(c.coupling, v) + (
-        c.position_gain[n:] * coupled
+    coupled = (
+        _times(c.coupling, a)
+        + c.velocity_gain[n:] * _times(c.coupling, v)
+        + (c.position_gain[n:] * coupled)
     )
     return of_pairs(c, six, coupled)
 
@@ -92,9 +94,7 @@ def law(c: Constraints, points: np.ndarray, local: np.ndarray, one, two, k=None)
 
 @checked
 @lanes
-def residual(
-    model: Model, q: Float[Array, " nq"], constraints: Constraints
-) -> Float[Array, " m"]:
+def residual(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> Float[Array, " m"]:
     """The position errors c(q) of all rows, zero where inactive (m, rad).
 
     A point's rows are ``p_1 − p_2``, a frame's ``−log(T_1⁻¹ T_2)``, in the axes of the constraint's
