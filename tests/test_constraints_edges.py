@@ -1,4 +1,4 @@
-"""Loops against differences; redundant, contradictory, idle and no constraints; single precision."""
+"""Loops against differences; redundant, contradictory and idle constraints; single precision."""
 
 from functools import cache
 

@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
-from support.helpers import cast, central_difference, random_state, stack
+from support.inputs import assert_relative, inputs, random_like, with_leaves
 
 import rbd_jax as rbd
 from rbd_jax import constraints
 from rbd_jax.constraints import _rows
-from support.inputs import assert_relative, inputs, random_like, with_leaves
 
 FLOATS = ("R_1", "p_1", "p_2", "coupling", "offset", "position_gain", "velocity_gain",
           "restitution")  # fmt: skip

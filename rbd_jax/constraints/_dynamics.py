@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._check import checked
 from ..algorithms import ground
-from ..derivatives.constrained import Law, saddle, solve_constrained
+from ..derivatives.constrained import Law, solve_constrained
 from ..derivatives.rules import accelerations, at_rest
 from ..lanes import lanes
 from ..model import Model

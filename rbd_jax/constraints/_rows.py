@@ -1,4 +1,4 @@
-"""The rows of a set of constraints: position error, velocity, and the law that accelerations obey."""
+"""The rows of a set of constraints: position error, velocity, and the law of accelerations."""
 
 import equinox as eqx
 import jax.numpy as jnp
