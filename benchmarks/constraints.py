@@ -14,7 +14,7 @@ from ._timing import program, race, ratio
 from .pinocchio import _convert, _theirs
 
 ABOUT = (
-    "Time per evaluation (median, µs) of a quadruped on four point feet, one `jax.jit(jax.vmap(f))` "
+    "Time per evaluation (median, µs) of a quadruped on four feet, one `jax.jit(jax.vmap(f))` "
     "over the batch. `over free`: time over that of the same without constraints. Pinocchio: "
     "`constraintDynamics` and `computeConstraintDynamicsDerivatives`, called one by one on one "
     "thread in float64. Ratio below 1: rbd_jax is faster. Run it on one core."
