@@ -11,6 +11,7 @@ COMMANDS = {
     "quick": "a short version of the main tables (under 5 minutes on 2 quiet cores)",
     "peers": "against frax, MJX, Brax, JaxSim and adam, each in an environment of its own",
     "pinocchio": "dynamics and first derivatives against Pinocchio, on real robots",
+    "constraints": "dynamics under constraints against the unconstrained and Pinocchio",
     "derivatives": "jvp, vjp, jacfwd, jacrev of the ruled functions against plain autodiff",
     "explicit": "IDSVA and FDSVA (DMM, AZA) against the baselines of Singh, Table II",
     "second_order": "second derivatives against autodiff of autodiff",

@@ -21,7 +21,6 @@ from support.helpers import (
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.algorithms.formulations import FORMULATIONS
 
 # --- gradients against central differences ----------------------------------------------------
 
@@ -348,24 +347,16 @@ def _growth(name, chains) -> list[int]:
     return rounds
 
 
-def _without_inverse(monkeypatch, largest: int) -> None:
-    """Let accelerators invert M up to a number of degrees of freedom, whatever the depth."""
-    row = FORMULATIONS["accelerator"]._replace(inverse=largest, depth=largest)
-    monkeypatch.setitem(FORMULATIONS, "accelerator", row)
-
-
 @pytest.mark.parametrize("name", each_public_function())
-def test_no_loop_over_bodies_is_unrolled(name, monkeypatch):
+def test_no_loop_over_bodies_is_unrolled(name):
     """The program of a chain grows by one round of pointer doubling when the chain doubles."""
-    _without_inverse(monkeypatch, 0)  # the same algorithm for all
-    with computed_as("accelerator"):
+    with computed_as("accelerator", inverse=0):  # the same algorithm for all lengths
         rounds = _growth(name, (20, 40, 80))
     assert rounds[0] == rounds[1]
 
 
 @pytest.mark.parametrize("name", ["forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse"])
-def test_no_inverse_of_the_mass_matrix_is_unrolled(name, monkeypatch):
-    _without_inverse(monkeypatch, 100)
-    with computed_as("accelerator"):
+def test_no_inverse_of_the_mass_matrix_is_unrolled(name):
+    with computed_as("accelerator", inverse=100, depth=100):
         rounds = _growth(name, (20, 40, 80))
     assert rounds[0] == rounds[1]

@@ -32,7 +32,8 @@ def moving(cone: str):
 SWITCH = "solref_friction"  # zero means another parameter: a place where nothing is differentiable
 
 
-@pytest.mark.parametrize("cone", ["elliptic", pytest.param("pyramidal", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cone", ["elliptic", "pyramidal"])
 def test_every_leaf(cone):
     scene, q, v, u = moving(cone)
     leaves, static = eqx.partition(scene, eqx.is_inexact_array)
@@ -105,6 +106,7 @@ def test_no_nan_at_rest_at_first_touch_and_without_slip(cone):
     assert float(jnp.abs(found[0].constraints.contacts.pairs.friction).max()) > 0
 
 
+@pytest.mark.slow
 def test_a_and_b_are_mujocos():
     """The derivative of a step against MuJoCo's central differences (mjd_transitionFD)."""
     scene, q, v, u = moving("elliptic")

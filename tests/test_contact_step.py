@@ -98,9 +98,15 @@ def test_steps_are_mujocos(cone, integrator, shape, equality):
     assert touched >= 3 and pushed >= 12
 
 
+HOPPER = """<mujoco><option cone="elliptic"/><worldbody><geom type="plane" size="1 1 1"/>
+<body pos="0 0 .099"><freejoint/><geom size=".1"/><body pos=".1 0 0"><joint name="j" axis="0 1 0"/>
+<geom size=".05" pos=".1 0 0"/></body></body></worldbody><actuator><motor joint="j"/></actuator>
+<keyframe><key name="start" ctrl=".1" qvel=".2 .1 0 0 .3 0 0"/></keyframe></mujoco>"""
+
+
 def test_rollout_in_a_scene():
     """A rollout is the scene's steps, in all three gradient modes with one gradient."""
-    scene = rbd.load_mjcf(everything('cone="elliptic"'))
+    scene = rbd.load_mjcf(HOPPER)
     q, v, u = scene.keyframes["start"]
 
     def end(u, mode):
@@ -124,5 +130,5 @@ def test_rollout_in_a_scene():
         assert_close(value, found[0][0][0], atol=1e-9)
         assert_close(gradient, found[0][1], atol=1e-8)
     assert float(jnp.abs(found[0][1]).min()) > 0
-    with pytest.raises(ValueError, match=r"\(T, nu\) = \(T, 7\)"):
+    with pytest.raises(ValueError, match=r"\(T, nu\) = \(T, 1\)"):
         rbd.rollout(scene.model, q, v, jnp.zeros((3, 2)), scene.dt, scene=scene)

@@ -722,9 +722,9 @@ def test_formulations_agree_in_every_algorithm():
             close(a, b)
 
 
-@pytest.mark.parametrize("limit", [passes._MASK_LIMIT, 0])  # 0: as with very many bodies
-def test_dynamics_where_loops_are_slow(monkeypatch, limit):
-    """What accelerators run is RNEA and ABA too: no loop, or one over blocks of M alone."""
+@pytest.mark.parametrize("mask", [128, 0])  # 0: as with very many bodies
+def test_dynamics_where_loops_are_slow(mask):
+    """What accelerators run is RNEA and ABA too, with one loop only, over blocks of M."""
     m = robot("random_tree1")
     s = random_state(m)
 
@@ -735,10 +735,9 @@ def test_dynamics_where_loops_are_slow(monkeypatch, limit):
 
     *_, exact = jax.jit(both)(m, s)  # as on a CPU
     loops = run.rnea(m, s.q, s.v, s.a, s.f_ext), run.aba(m, s.q, s.v, s.tau, s.f_ext)
-    monkeypatch.setattr(passes, "_MASK_LIMIT", limit)
-    with computed_as("accelerator"):
+    with computed_as("accelerator", mask=mask):
         lowered = jax.jit(lambda m, s: both(m, s)).lower(m, s)
-    assert lowered.as_text().count("stablehlo.while") == 1  # over blocks of M
+    assert lowered.as_text().count("stablehlo.while") == 1
     tau, acceleration, rate = lowered.compile()(m, s)
     close(tau, loops[0])
     close(acceleration, loops[1])

@@ -7,7 +7,7 @@ and ``kernels`` measure each row; their numbers are in ``benchmarks/results``.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 
@@ -23,6 +23,8 @@ class Formulation(NamedTuple):
     """Associative products along each branch: one body at a time, or by pointer doubling."""
     sums: Literal["bodies", "doubling", "mask"]
     """Sums over ancestors or subtrees; ``"mask"`` is a product with the 0/1 matrix of ancestors."""
+    mask: int
+    """The largest number of nodes for which sums use the mask; above it they use doubling."""
     pairs: Literal["ancestors", "mask"]
     """Matrices that couple a node with its ancestors: such pairs alone, or all pairs and a mask."""
     inverse: int
@@ -35,30 +37,33 @@ class Formulation(NamedTuple):
 
 FORMULATIONS = {
     # compiled to lanes, recursions are the least work and the most accurate form
-    "lanes": Formulation("bodies", "bodies", "bodies", "ancestors", 0, 0, 16),
+    "lanes": Formulation("bodies", "bodies", "bodies", 0, "ancestors", 0, 0, 16),
     # XLA on a CPU: a short loop is cheap, many small operations in it are not
-    "xla": Formulation("bodies", "bodies", "mask", "mask", 24, 12, 1024),
+    "xla": Formulation("bodies", "bodies", "mask", 128, "mask", 24, 12, 1024),
     # one step of a loop is about ten kernels of an accelerator; counted, not measured
-    "accelerator": Formulation("levels", "doubling", "mask", "mask", 64, 24, 1024),
+    "accelerator": Formulation("levels", "doubling", "mask", 128, "mask", 64, 24, 1024),
 }
 
-_forced: ContextVar[str | None] = ContextVar("formulation", default=None)
+_forced: ContextVar[Formulation | None] = ContextVar("formulation", default=None)
 
 
 def current() -> Formulation:
     """The formulation of the program that is being traced."""
-    name = _forced.get()
-    if name is None:
-        backend = jax.default_backend()
-        elsewhere = "xla" if backend == "cpu" else "accelerator"
-        name = "lanes" if enabled(backend) else elsewhere
-    return FORMULATIONS[name]
+    forced = _forced.get()
+    if forced is not None:
+        return forced
+    backend = jax.default_backend()
+    elsewhere = "xla" if backend == "cpu" else "accelerator"
+    return FORMULATIONS["lanes" if enabled(backend) else elsewhere]
 
 
 @contextmanager
-def formulation(name: str) -> Iterator[None]:
-    """Trace programs in the form of another backend, for tests and benchmarks."""
-    token = _forced.set(name)
+def formulation(name: str, **changes: Any) -> Iterator[None]:
+    """Trace programs in the form of another backend, for tests and benchmarks.
+
+    ``changes`` are fields of the table's row with other values.
+    """
+    token = _forced.set(FORMULATIONS[name]._replace(**changes))
     forget()
     try:
         yield

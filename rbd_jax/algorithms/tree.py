@@ -27,8 +27,6 @@ from ..model import Topology, Tree
 from ..model.rows import merge_rows, take_rows
 from . import formulations
 
-_MASK_LIMIT = 128  # above this many nodes a dense ancestor mask costs more than it saves
-
 
 class _Flat:
     """Pack a pytree of arrays that share their leading axes into one array, and back."""
@@ -172,8 +170,8 @@ def _double(tree: Tree, operation: Callable, x: Any) -> Any:
 
 
 def _sum_by(tree: Tree) -> str:
-    how = formulations.current().sums
-    return "doubling" if how == "mask" and tree.n > _MASK_LIMIT else how
+    row = formulations.current()
+    return "doubling" if row.sums == "mask" and tree.n > row.mask else row.sums
 
 
 def ancestor_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:

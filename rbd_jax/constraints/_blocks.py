@@ -142,7 +142,7 @@ def force_block(
     if not looped.any():
         return total
     # the wrench on body 2 follows frame 1 and the place where it acts, not body 2
-    S1, F1 = motion.twist_at(S[j1], levers[1][k1]), F[k1]
+    S1, F1 = motion.twist_at(S[j1], levers[0][k1]), F[k1]
     own = jnp.where(local[k1][:, None], _turned(S1, F1), 0)
     shifted = jnp.where(points[k1][:, None], 0, so3.cross(S1[:, 3:], F1[:, 3:]))
     one_moves = own + jnp.concatenate([shifted, jnp.zeros_like(shifted)], axis=-1)

@@ -212,10 +212,15 @@ def _set(
 
     count = len(pairs) + len(couplings)
     each = lambda x: jnp.broadcast_to(jnp.asarray(x, model.dtype), (count,))  # noqa: E731
-    shapes = ((3, 3), (3,), (3, 3), (3,))
-    columns = zip(*poses, strict=True) if poses else [[]] * 4
+    sides = list(zip(*poses, strict=True)) if poses else [()] * 4
+    R_1, p_1, R_2, p_2 = (
+        stack(list(x), *shape) for x, shape in zip(sides, ((3, 3), (3,)) * 2, strict=True)
+    )
     return Constraints(
-        *(stack(list(c), *shape) for c, shape in zip(columns, shapes, strict=True)),
+        R_1=R_1,
+        p_1=p_1,
+        R_2=R_2,
+        p_2=p_2,
         coupling=stack([row for row, _ in rows], model.nv),
         offset=stack([x for _, x in rows]),
         position_gain=each(position_gain),

@@ -95,7 +95,7 @@ def jacobian(
 def wrenches(
     model: Model, q: Float[Array, " nq"], constraints: Constraints, forces: Float[Array, " m"]
 ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
-    """What constraint forces are for the robot: wrenches on bodies, and torques of couplings.
+    """What constraint forces are for the robot: wrenches on bodies and torques of couplings.
 
     The wrenches (n, f) are in body frames, as ``f_ext`` (N m, N); ``Jᵀ forces`` is what they and
     the torques together do.

@@ -178,7 +178,7 @@ def targets(r: Rows) -> Values:
     )
 
 
-def joint_values(c: Constraints, r: Rows, a: Array) -> tuple[Array, ...]:
+def joint_values(c: Constraints, r: Rows, a: Array) -> tuple[Array, Array, Array, Array, Array]:
     """``J a`` of the rows that act on joints alone."""
     limit, dry = (np.array(x.dofs, dtype=np.int32) for x in (c.joints.limits, c.joints.dry))
     one, two = (

@@ -28,11 +28,14 @@ def parallel_backward(
     R = l.uu + mu * jnp.eye(m, dtype=l.uu.dtype)[None]
     L = jnp.linalg.cholesky(R)
     solve = jax.vmap(lambda L, b: jax.scipy.linalg.cho_solve((L, True), b))
-    RS, Rr = solve(L, l.ux), solve(L, l.u[..., None])[..., 0]
     transpose = lambda x: jnp.swapaxes(x, -1, -2)  # noqa: E731
     many = jax.vmap(times)
+    # one solve for all columns: several at a time can hang, see spatial/linear.py
+    right = jnp.concatenate([l.ux, l.u[..., None], transpose(f.B)], axis=-1)
+    RS, Rr, RB = jnp.split(solve(L, right), [f.A.shape[-1], f.A.shape[-1] + 1], axis=-1)
+    Rr = Rr[..., 0]
     A, b = f.A - many(f.B, RS), f.d - many(f.B, Rr)
-    C = many(f.B, solve(L, transpose(f.B)))
+    C = many(f.B, RB)
     J = l.xx - many(transpose(l.ux), RS)
     eta = -(l.x - many(transpose(l.ux), Rr))
     zero = jnp.zeros_like(end.xx), jnp.zeros_like(end.x)
@@ -47,8 +50,8 @@ def parallel_backward(
         Qu, Qux = c.u + times(B.T, shifted), c.ux + times(B.T, Vxx, A)
         Quu = times(B.T, Vxx, B) + R
         factor = jax.scipy.linalg.cho_factor(Quu)
-        k = -jax.scipy.linalg.cho_solve(factor, Qu)
-        K = -jax.scipy.linalg.cho_solve(factor, Qux)
+        both = -jax.scipy.linalg.cho_solve(factor, jnp.concatenate([Qu[:, None], Qux], axis=1))
+        k, K = both[:, 0], both[:, 1:]
         return k, K, jnp.sum(k * Qu), 0.5 * jnp.sum(k * times(Quu, k))
 
     k, K, slope, bend = jax.vmap(gain)(*f, l, Vx, Vxx, R)

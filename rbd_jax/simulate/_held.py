@@ -1,6 +1,7 @@
 """Constraints in a rollout: which of them hold in a step, impacts, and projection."""
 
 from collections.abc import Callable
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +51,7 @@ class Switching:
         if self.constraints is None or isinstance(mask, tuple):
             return (q, v), mask
         before = mask > 0
-        now = scheduled if self.guard is None else self.guard(t, q, v, before)
-        assert now is not None  # a schedule without a guard has a row for every step
+        now = cast(Array, scheduled if self.guard is None else self.guard(t, q, v, before))
         if jnp.shape(now) != before.shape or now.dtype != jnp.bool_:
             raise ValueError(
                 f"rollout: active has to return booleans of shape {before.shape}, got "

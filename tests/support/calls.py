@@ -117,6 +117,9 @@ def _arguments(model: rbd.Model, seed: int) -> dict[str, object]:
         "dt": jnp.asarray(0.01, model.dtype),
         "t": jnp.asarray(0.0, model.dtype),
         "acceleration": _spin_down,
+        "constraints": rbd.constraints.point(model, model.frame_names[-1], velocity_gain=1.0)
+        if model.topology.frame_bodies[-1] >= 0
+        else rbd.constraints.none(model),
         "perturbation": rbd.derivatives.Perturbation(dv=0.1 * v, dgravity=model.gravity),
     }
 
@@ -134,7 +137,12 @@ def bind(name: str, model: rbd.Model, seed: int = 0) -> dict[str, object]:
 
 def split(chosen: dict[str, object]) -> tuple[dict[str, Array], dict[str, object]]:
     """Arrays and pytrees of arrays (to trace), and the rest (static)."""
-    moving = jax.Array, rbd.derivatives.Perturbation, rbd.screw.Geometry
+    moving = (
+        jax.Array,
+        rbd.derivatives.Perturbation,
+        rbd.screw.Geometry,
+        rbd.constraints.Constraints,
+    )
     arrays = {k: x for k, x in chosen.items() if isinstance(x, moving)}
     return arrays, {k: x for k, x in chosen.items() if k not in arrays}
 

@@ -147,14 +147,14 @@ def assert_close(actual, expected, rtol: float = 0.0, atol: float = 1e-12) -> No
 
 
 @contextmanager
-def computed_as(name: str):
+def computed_as(name: str, **changes):
     """Trace programs as they are on another backend: without lanes, unless these are named."""
     from rbd_jax.algorithms.formulations import formulation
 
     before = os.environ.get("RBD_JAX_LANES")
     os.environ["RBD_JAX_LANES"] = "1" if name == "lanes" else "0"
     try:
-        with formulation(name):
+        with formulation(name, **changes):
             yield
     finally:
         os.environ.pop("RBD_JAX_LANES")

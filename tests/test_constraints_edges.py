@@ -1,0 +1,163 @@
+"""Loops against differences; redundant, contradictory and idle constraints; single precision."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.calls import quick_jit
+from support.helpers import cast, central_difference
+
+import rbd_jax as rbd
+from rbd_jax import constraints
+
+GAINS = dict(position_gain=3.0, velocity_gain=2.0)
+
+
+@cache
+def robot():
+    """Two arms on a floating body."""
+    m = rbd.samples.tree(8, 2, floating_base=True, dtype=jnp.float64)
+    k = jax.random.split(jax.random.key(1), 3)
+    normal = [jax.random.normal(x, (m.nv,)) for x in k[:2]]
+    return m, rbd.random_configuration(m, k[2]), *normal
+
+
+def ends(m):
+    """Links at the ends of two branches."""
+    parents = m.topology.parents
+    leaves = [b for b in range(m.nb) if b not in parents]
+    bodies = m.topology.frame_bodies
+    return [next(n for n, b in zip(m.frame_names, bodies, strict=True) if b == leaf)
+            for leaf in leaves[:2]]  # fmt: skip
+
+
+def along(m, q, v, tau, c):
+    def f(d):
+        dq, dv, dtau = jnp.split(d, 3)
+        x = rbd.constrained_dynamics(m, rbd.integrate(m, q, dq), v + dv, tau + dtau, c)
+        return jnp.concatenate(x)
+
+    return f
+
+
+@quick_jit
+def by_differences(m, q, v, tau, c):
+    """Values, explicit blocks and central differences of the values."""
+    f, zero = along(m, q, v, tau, c), jnp.zeros(3 * m.nv)
+    d = rbd.constrained_dynamics_derivatives(m, q, v, tau, c)
+    top, bottom = jnp.concatenate(d[:3], axis=1), jnp.concatenate(d[3:], axis=1)
+    J = jax.jvp(f, (zero,), (jnp.cos(jnp.arange(3.0 * m.nv)),))[1]
+    return f(zero), jnp.concatenate([top, bottom]), central_difference(f, zero, 2e-4), J
+
+
+def check(m, q, v, tau, c, tolerance=1e-7):
+    value, explicit, expected, pushed = by_differences(m, q, v, tau, c)
+    scale = np.abs(expected).max()
+    assert np.isfinite(value).all() and scale > 1e-3
+    np.testing.assert_allclose(explicit, expected, atol=tolerance * scale)
+    direction = np.cos(np.arange(3.0 * m.nv))
+    np.testing.assert_allclose(pushed, explicit @ direction, atol=1e-9 * scale)
+    return value
+
+
+def test_loops():
+    """Points, frames and hinges between two branches in both references, open by some way."""
+    m, q, v, tau = robot()
+    one, two = ends(m)
+    R = rbd.spatial.so3.exp(jnp.array([0.3, -0.5, 0.2]))
+    for reference in ("local", "local_world_aligned"):
+        numbers = GAINS | {"reference": reference}
+        point = constraints.point(m, one, two, at=[1.0, 0.2, 0.1], **numbers)
+        weld = constraints.frame(m, one, two, at=(R, 0.1 * jnp.ones(3)), rows=(0, 1, 4), **numbers)
+        check(m, q, v, tau, point)
+        check(m, q, v, tau, weld)
+
+
+def box(m, frame):
+    """Four corners of a foot: twelve rows that hold six."""
+    corners = [(x, y, -0.1) for x in (-0.1, 0.1) for y in (-0.05, 0.05)]
+    return constraints.join(*(
+        constraints.point(m, frame, offset=c, name=f"corner {k}", **GAINS)
+        for k, c in enumerate(corners)
+    ))  # fmt: skip
+
+
+def test_redundant_rows_have_the_least_forces():
+    """Four corners of a box: the motion of a weld, the least forces, and their derivatives."""
+    m, q, v, tau = robot()
+    frame = ends(m)[0]
+    c = quick_jit(constraints.anchored)(m, q, box(m, frame))
+    v = rbd.constraints.project(m, q, v, c).v
+    value = check(m, q, v, tau, c)
+    weld = quick_jit(constraints.anchored)(m, q, constraints.frame(m, frame, **GAINS))
+    a = rbd.constrained_dynamics(m, q, v, tau, weld).a
+    np.testing.assert_allclose(value[: m.nv], a, atol=1e-9)
+    G, forces = np.asarray(rbd.delassus(m, q, c)), value[m.nv :]
+    values, vectors = np.linalg.eigh(G)
+    null = vectors[:, values < 1e-9 * values.max()]
+    assert null.shape[1] == 6
+    np.testing.assert_allclose(null.T @ forces, 0, atol=1e-9)
+
+
+def test_contradictory_rows_give_least_squares():
+    m, q, v, tau = robot()
+    frame = ends(m)[0]
+    apart = [constraints.point(m, frame, at=[x, 0, 0], name=f"{x}", **GAINS) for x in (0.0, 1.0)]
+    a, forces = rbd.constrained_dynamics(m, q, v, tau, constraints.join(*apart))
+    middle = constraints.point(m, frame, at=[0.5, 0, 0], **GAINS)
+    alone = rbd.constrained_dynamics(m, q, v, tau, middle)
+    np.testing.assert_allclose(a, alone.a, atol=1e-9)
+    np.testing.assert_allclose(forces[:3] + forces[3:], alone.forces, atol=1e-9)
+    d = rbd.constrained_dynamics_derivatives(m, q, v, tau, constraints.join(*apart))
+    assert all(np.isfinite(x).all() for x in d)
+
+
+def test_nothing_held():
+    """No constraint, and idle ones, leave the free motion, and derivatives that are not NaN."""
+    m, q, v, tau = robot()
+    free = rbd.forward_dynamics(m, q, v, tau)
+    idle = constraints.point(m, ends(m)[0], active=False, **GAINS)
+    for c in (constraints.none(m), idle):
+        a, forces = rbd.constrained_dynamics(m, q, v, tau, c)
+        np.testing.assert_allclose(a, free, atol=1e-12)
+        assert not forces.any() and forces.shape == (c.size,)
+        d = rbd.constrained_dynamics_derivatives(m, q, v, tau, c)
+        np.testing.assert_allclose(d.da_dtau, rbd.mass_matrix_inverse(m, q), atol=1e-10)
+        gradient = jax.grad(lambda q, c=c: rbd.impact(m, q, v, c).v.sum())(q)
+        assert np.isfinite(gradient).all()
+
+
+WRONG_NOW = pytest.mark.xfail(reason="rank is misjudged: accelerations are off by 2 %", strict=True)
+
+
+@pytest.mark.parametrize("corners", [False, pytest.param(True, marks=WRONG_NOW)])
+def test_single_precision(corners):
+    """Accelerations and forces to 2e-4 of the largest, of sets of full and of deficient rank."""
+    m, q, v, tau = robot()
+    frame = ends(m)[0]
+    c = box(m, frame) if corners else constraints.point(m, frame, **GAINS)
+    c = quick_jit(constraints.anchored)(m, q, c)
+    exact = rbd.constrained_dynamics(m, q, v, tau, c)
+    single = rbd.constrained_dynamics(*cast((m, q, v, tau, c), jnp.float32))
+    for x, y in zip(single, exact, strict=True):
+        assert x.dtype == jnp.float32
+        error = np.abs(np.asarray(x, float) - y).max() / np.abs(y).max()
+        print(error)
+        assert error < 2e-4
+
+
+def test_errors():
+    m, q, v, tau = robot()
+    c = constraints.point(m, ends(m)[0])
+    with pytest.raises(TypeError, match="constraints must be a set"):
+        rbd.constrained_dynamics(m, q, v, tau, None)
+    with pytest.raises(ValueError, match="distinct names"):
+        c + c
+    with pytest.raises(ValueError, match="use jax.vmap for many sets"):
+        rbd.impact(m, q, v, c.with_active(jnp.ones((3, 1), bool)))
+    with pytest.raises(KeyError, match="no frame 'nowhere'"):
+        constraints.point(m, "nowhere")
+    with pytest.raises(ValueError, match="need constraints"):
+        rbd.rollout(m, q, v, jnp.zeros((2, m.nv)), 0.01, project=True)
