@@ -14,10 +14,11 @@ from ._timing import program, race, ratio
 from .pinocchio import _convert, _theirs
 
 ABOUT = (
-    "Time per evaluation (median, µs) of a quadruped on four feet, one `jax.jit(jax.vmap(f))` "
-    "over the batch. `over free`: time over that of the same without constraints. Pinocchio: "
-    "`constraintDynamics` and `computeConstraintDynamicsDerivatives`, called one by one on one "
-    "thread in float64. Ratio below 1: rbd_jax is faster. Run it on one core."
+    "Time per evaluation (median, µs) of a quadruped on four feet, in one `jax.jit(jax.vmap(f))` "
+    "over the batch. `over free` is the time over the time of the same function without "
+    "constraints. Pinocchio: `constraintDynamics` and `computeConstraintDynamicsDerivatives`, "
+    "called one by one on one thread in float64. If the ratio is below 1, rbd_jax is faster. Run "
+    "this benchmark on one core."
 )
 FEET = {"hyq": ("lf_foot", "rf_foot", "lh_foot", "rh_foot")}
 
