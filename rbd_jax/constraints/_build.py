@@ -216,12 +216,12 @@ def _set(
     columns = zip(*poses, strict=True) if poses else [[]] * 4
     return Constraints(
         *(stack(list(c), *shape) for c, shape in zip(columns, shapes, strict=True)),
-        stack([row for row, _ in rows], model.nv),
-        stack([x for _, x in rows]),
-        each(position_gain),
-        each(velocity_gain),
-        each(restitution),
-        jnp.broadcast_to(jnp.asarray(active, bool), (count,)),
-        tuple(pairs),
-        tuple(couplings),
+        coupling=stack([row for row, _ in rows], model.nv),
+        offset=stack([x for _, x in rows]),
+        position_gain=each(position_gain),
+        velocity_gain=each(velocity_gain),
+        restitution=each(restitution),
+        active=jnp.broadcast_to(jnp.asarray(active, bool), (count,)),
+        pairs=tuple(pairs),
+        couplings=tuple(couplings),
     )

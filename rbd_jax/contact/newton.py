@@ -36,8 +36,8 @@ def dot(x: Array, y: Array) -> Float[Array, ""]:
 
 
 def _values_dot(x: Values, y: Values) -> Float[Array, ""]:
-    pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
-    return sum((dot(a, b) for a, b in pairs), start=jnp.zeros((), x.dry.dtype))
+    terms = [dot(a, b) for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)]
+    return jnp.sum(jnp.stack(terms))
 
 
 def line_search(problem: Problem, z: Values, dz: Values, slope: Array, curvature: Array) -> Array:

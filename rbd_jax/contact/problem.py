@@ -97,7 +97,7 @@ class Problem:
         """``J a``."""
         times = lambda J: jnp.matmul(J, a, precision=_EXACT)  # noqa: E731
         touching = tuple(times(J) for J in self.contacts)
-        return Values(touching, *joint_values(self.c, self.rows, a), times(self.welds))
+        return Values(touching, *joint_values(self.c, self.rows, a), welds=times(self.welds))
 
     def values(self, a: Float[Array, " nv"]) -> Values:
         """``J a − a_ref``."""

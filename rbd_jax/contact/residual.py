@@ -39,7 +39,7 @@ def residual(theta: Theta, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
         linear = s.v1 + so3.cross(s.w1, r.welds.point1 - s.p1)
         linear = linear - s.v2 - so3.cross(s.w2, r.welds.point2 - s.p2)
         welds = jnp.concatenate([linear, so3.rotate(r.welds.turn, s.w1 - s.w2)], axis=-1)
-    Ja = Values(tuple(relative(A, x) for x in r.groups), *joint_values(c, r, a), welds)
+    Ja = Values(tuple(relative(A, x) for x in r.groups), *joint_values(c, r, a), welds=welds)
     f = forces(theta, r, jax.tree.map(jnp.subtract, Ja, targets(r)))
     push = jnp.zeros((model.nb + 1, 6), v.dtype)  # the last row is the world
 
