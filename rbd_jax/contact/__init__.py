@@ -11,6 +11,11 @@ from .actuators import (
 )
 from .contacts import Contacts as Contacts, Pairs as Pairs, Shapes as Shapes
 from .equalities import Couplings as Couplings, Equalities as Equalities, Welds as Welds
+from .forces import (
+    Forces as Forces,
+    Touching as Touching,
+    constraint_forces as constraint_forces,
+)
 from .joints import BallLimits as BallLimits, Dry as Dry, Joints as Joints, Limits as Limits
 from .load import load_mjcf as load_mjcf, scene_of as scene_of
 from .rows import Constraints as Constraints
