@@ -163,19 +163,33 @@ def _implicitfast(scene: Scene, q: Array, v: Array, controls: Array, a: Array) -
     return new
 
 
+def _chart_rate(model: Model, x: Float[Array, " nv"], u: Array) -> Float[Array, " nv"]:
+    """The rate of the mixed step x whose end moves with the mixed velocity u: rotations curve."""
+    topology = model.topology
+    for b in (*topology.bodies_of("free"), *topology.bodies_of("spherical")):
+        s = slice(int(topology.v_starts[b]), int(topology.v_starts[b]) + 3)
+        u = u.at[s].set(so3.rotate(so3.right_jacobian_inverse(x[s]), u[s]))
+    return u
+
+
 def _runge_kutta(scene: Scene, q: Array, v: Array, controls: Array, tau, a: Array):
-    """The classical method of order four on MuJoCo's coordinates."""
+    """The method of Runge and Kutta of order four on the rotation group, as MuJoCo 4 does it.
+
+    Source: Munthe-Kaas, "Runge–Kutta methods on Lie groups" (1998): stages are steps from the
+    start. MuJoCo 3 left out the curvature of rotations.
+    """
     model, h = scene.model, scene.dt
     u0 = _turned(model, q, v, False)
     speeds, rates, guess = [u0], [_turned(model, q, a, False)], a
     for c in (0.5, 0.5, 1.0):
-        qi = _moved(model, q, h * c * speeds[-1])
+        moved = h * c * speeds[-1]
+        qi = _moved(model, q, moved)
         ui = u0 + h * c * rates[-1]
         found = constrained_acceleration(
             scene, qi, _turned(model, qi, ui, True), controls, tau, guess
         )
         guess = found.a
-        speeds.append(ui)
+        speeds.append(_chart_rate(model, moved, ui))
         rates.append(_turned(model, qi, guess, False))
     mean = lambda x: (x[0] + 2 * x[1] + 2 * x[2] + x[3]) / 6  # noqa: E731
     q1 = _moved(model, q, h * mean(speeds))
