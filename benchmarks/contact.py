@@ -26,7 +26,8 @@ LEGS = (("fl", 0.2, 0.05, 0.08), ("fr", 0.2, -0.05, -0.08),
         ("rl", -0.2, 0.05, 0.08), ("rr", -0.2, -0.05, -0.08))  # fmt: skip
 DRIVES = "".join(f'<position joint="{leg[0]}{x}"/>' for leg in LEGS for x in "xyz")
 QUADRUPED = f"""<mujoco><option timestep=".002" cone="pyramidal"/>
-<default><joint damping="1" armature=".01" frictionloss=".2"/><geom contype="0" conaffinity="0" condim="3"/>
+<default><joint damping="1" armature=".01" frictionloss=".2"/>
+<geom contype="0" conaffinity="0" condim="3"/>
 <position kp="60" kv="1"/></default><worldbody><geom type="plane" size="5 5 1" conaffinity="1"/>
 <body name="trunk" pos="0 0 .36"><freejoint/><geom type="box" size=".25 .1 .05" mass="6"/>
 {"".join(LEG.format(*leg) for leg in LEGS)}</body></worldbody><actuator>{DRIVES}</actuator>

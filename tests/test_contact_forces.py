@@ -11,7 +11,7 @@ import rbd_jax as rbd
 mujoco = pytest.importorskip("mujoco")
 
 
-@pytest.mark.parametrize("cone", ["elliptic", "pyramidal"])
+@pytest.mark.parametrize("cone", ["elliptic", pytest.param("pyramidal", marks=pytest.mark.slow)])
 def test_contacts_and_forces_are_mujocos(cone):
     """At MuJoCo's accelerations: every contact of its list, and all forces in coordinates."""
     m = mujoco.MjModel.from_xml_string(everything(f'cone="{cone}"', "cylinder", EQUALITIES))
