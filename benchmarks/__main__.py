@@ -22,6 +22,7 @@ COMMANDS = {
     "single": "one call for one state: what the settings of JAX's runtime are worth",
     "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
     "legged": "trot, walk, jump of HyQ, squat of Talos: multiple shooting against Crocoddyl",
+    "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
     "formulations": "formulations, frames, factorizations, sizes of batches: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",

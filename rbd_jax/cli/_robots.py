@@ -15,7 +15,9 @@ SAMPLES = (
     "pendulum", "double_pendulum", "cart_pole", "chain", "tree", "random_tree", "quadruped", "arm",
     "quadrotor_arm",
 )  # fmt: skip
-HELP = "A URDF file, the name of an example robot (talos, panda …), or sample:NAME[:N]."
+HELP = (
+    "A URDF or MJCF (.xml) file, the name of an example robot (talos, panda …), or sample:NAME[:N]."
+)
 
 
 class Robot(NamedTuple):

@@ -1,6 +1,7 @@
 """``rbd-jax rollout``: simulate a batch of motions of a robot, and save and draw them."""
 
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ import typer
 import rbd_jax as rbd
 
 from ..simulate import resolve_integrator
-from . import _robots
+from . import _mujoco, _robots
 from ._show import console, machine, progress_bar
 
 
@@ -31,7 +32,9 @@ def rollout(
         int, typer.Option(help="Number of motions that are simulated at once.", min=1)
     ] = 16,
     steps: Annotated[int, typer.Option(help="Number of time steps.", min=1)] = 1000,
-    dt: Annotated[float, typer.Option(help="Time step (s).", min=1e-9)] = 2e-3,
+    dt: Annotated[
+        float | None, typer.Option(help="Time step (s): 0.002, or that of the MJCF.", min=1e-9)
+    ] = None,
     stride: Annotated[int, typer.Option(help="Save every N-th state.", min=1)] = 10,
     integrator: Annotated[
         str, typer.Option(help="Name of the integrator: semi_implicit_euler, rk4, …")
@@ -54,11 +57,24 @@ def rollout(
         Path | None, typer.Option(help="File for a plot, a PNG. No plot by default.")
     ] = None,
 ) -> None:
-    """Simulate a batch of random motions of a robot and save them as NumPy arrays."""
+    """Simulate a batch of random motions of a robot and save them as NumPy arrays.
+
+    A robot in MJCF, a file named .xml, moves with its actuators, contacts and integrator; the
+    controls are those of the first keyframe or zero. It starts near that keyframe.
+    """
     jax.config.update("jax_enable_x64", not float32)
     output, picture = _robots.results(output, picture)
     if steps % stride:
         _robots.fail(f"the stride {stride} does not divide the {steps} steps")
+    if _mujoco.is_mjcf(robot):
+        own = integrator == "semi_implicit_euler" and controls is Controls.none
+        if floating_base or not own:
+            _robots.fail("an MJCF file has its own base, integrator and actuators: leave out "
+                         "--floating-base, --integrator and --controls")  # fmt: skip
+        dtype = jnp.float32 if float32 else jnp.float64
+        _scene(robot, dtype, batch, steps, dt, stride, speed, seed, output, picture)
+        return
+    dt = 2e-3 if dt is None else dt
     loaded = _robots.load(robot, floating_base, jnp.float32 if float32 else jnp.float64)
     model, out = loaded.model, console()
     for text in loaded.warnings:
@@ -67,14 +83,20 @@ def rollout(
         q, v, tau = _simulate(model, batch, steps, dt, stride, integrator, controls, speed, seed)
     except ValueError as error:
         _robots.fail(str(error))
-    t = dt * stride * np.arange(q.shape[1])
+    _save(model, q, v, {"tau": tau}, dt * stride, output, picture)
+
+
+def _save(model, q, v, inputs, dt: float, output: Path, picture: Path | None) -> None:
+    """Arrays and the plot, and what was written where."""
+    out, t = console(), dt * np.arange(q.shape[1])
     names = np.array(model.joint_names)
-    np.savez_compressed(output, t=t, q=q, v=v, tau=tau, joint_names=names)
+    np.savez_compressed(output, t=t, q=q, v=v, **inputs, joint_names=names)
     bad = int((~np.isfinite(q).all(axis=(1, 2))).sum())
-    out.print(f"[green]✔[/] {output}: q {q.shape}, v {v.shape}, tau {tau.shape}", highlight=False)
+    told = ", ".join(f"{k} {x.shape}" for k, x in {"q": q, "v": v, **inputs}.items())
+    out.print(f"[green]✔[/] {output}: {told}", highlight=False)
     if bad:
         out.print(
-            f"[yellow]warning:[/] {bad} of {batch} motions are not finite; try a smaller --dt"
+            f"[yellow]warning:[/] {bad} of {len(q)} motions are not finite; try a smaller --dt"
         )
     if picture is not None:
         from ._plots import motions
@@ -82,6 +104,31 @@ def rollout(
         motions(model, t, q, v, picture)
         out.print(f"[green]✔[/] {picture}", highlight=False)
     out.print(machine(), style="dim", highlight=False)
+
+
+def _scene(robot, dtype, batch, steps, dt, stride, speed, seed, output, picture) -> None:
+    """The same for a scene."""
+    scene, compiled, said = _mujoco.load(robot, dtype)
+    for text in said:
+        console().print(f"[yellow]warning:[/] {text}", style="dim", highlight=False)
+    h = float(scene.dt) if dt is None else dt
+    first = next(iter(scene.keyframes.values()), None)
+    u = jnp.zeros(scene.nu, dtype) if first is None else first.controls
+    states = _mujoco.starts(import_module("mujoco"), compiled, batch, seed)
+    qpos = jnp.array([s[0] for s in states], dtype)
+    v = speed * jax.random.normal(jax.random.key(seed), (batch, scene.model.nv), dtype)
+
+    @jax.jit
+    @jax.vmap
+    def run(qpos, v):
+        controls = jnp.broadcast_to(u, (steps, scene.nu))
+        q = scene.layout.q_from(qpos)
+        return rbd.rollout(scene.model, q, v, controls, h, scene=scene, stride=stride)
+
+    with console().status("simulating …"):
+        path = jax.block_until_ready(run(qpos, v))
+    inputs = {"controls": np.asarray(u)}
+    _save(scene.model, np.asarray(path.q), np.asarray(path.v), inputs, h * stride, output, picture)
 
 
 def _simulate(model, batch, steps, dt, stride, integrator, controls, speed, seed):

@@ -1,7 +1,20 @@
 """Robots on the ground: MuJoCo's scenes, actuators, soft constraints and frictional contact.
 
 Source: MuJoCo's documentation, chapter "Computation". ``rbd.load_mjcf`` makes a :class:`Scene`;
-:func:`step` advances it, as does ``rbd.rollout(..., scene=scene)``.
+:func:`step` advances it, as does ``rbd.rollout(..., scene=scene)``; :func:`constraint_forces` tells
+contacts and forces by name.
+
+Supported: spheres, capsules, boxes, cylinders, ellipsoids and convex meshes whose faces have at
+most four corners, against planes or one height function (``Contacts.terrain``); pairs of spheres
+and capsules; both cones, ``condim`` 1, 3, 4, 6, ``solref``, ``solimp``, masks, exclusions, pairs;
+limits, dry friction, connects, welds, joint equalities; motors, servos and general actuators with
+fixed or affine gain and affine bias on joints and sites; Euler, ``implicitfast``, RK4.
+
+Not supported, and refused by name when a file is read: other pairs of shapes, tendons, flexes,
+plugins, mocap bodies, fluids, gravity compensation, activation dynamics, muscles, polynomial
+springs, the ``implicit`` integrator, the noslip solver. Parallel capsules touch in one point,
+where MuJoCo has two. Over a height function, the points of a shape are those that are lowest over
+the tangent plane below its center.
 """
 
 from .actuators import (
@@ -11,6 +24,11 @@ from .actuators import (
 )
 from .contacts import Contacts as Contacts, Pairs as Pairs, Shapes as Shapes
 from .equalities import Couplings as Couplings, Equalities as Equalities, Welds as Welds
+from .forces import (
+    Forces as Forces,
+    Touching as Touching,
+    constraint_forces as constraint_forces,
+)
 from .joints import BallLimits as BallLimits, Dry as Dry, Joints as Joints, Limits as Limits
 from .load import load_mjcf as load_mjcf, scene_of as scene_of
 from .rows import Constraints as Constraints

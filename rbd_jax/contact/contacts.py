@@ -29,9 +29,15 @@ class Shapes(eqx.Module):
     """Place in the body's frame (m)."""
     size: Float[Array, "ng 3"]
     """See :mod:`rbd_jax.contact.geometry`."""
+    corners: Float[Array, "nm k 3"]
+    """Of the convex hulls of meshes, in the shapes' frames (m)."""
     kinds: tuple[str, ...] = eqx.field(static=True)
     bodies: tuple[int, ...] = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
+    faces: tuple[tuple[tuple[int, ...], ...], ...] = eqx.field(static=True)
+    """The faces of each convex hull by the numbers of their corners."""
+    hulls: tuple[int, ...] = eqx.field(static=True)
+    """Which hull each shape has, −1 for none."""
 
 
 class Pairs(eqx.Module):
@@ -118,6 +124,10 @@ def find(contacts: Contacts, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"])
             return geometry.PAIRS[kinds](Ri, pi, si, Rj, pj, sj)
 
         both = [x[k] for k in (i, j) for x in (R_shape, p_shape, shapes.size)]
+        if kinds[1] == "mesh":
+            hull = np.array(shapes.hulls, dtype=np.int32)[j]
+            faces = np.array(shapes.faces, dtype=np.int32)[hull]
+            both[-1] = (shapes.corners[hull], jnp.asarray(faces))
         return jax.vmap(one)(*both)
 
     groups = []

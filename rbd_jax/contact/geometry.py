@@ -93,12 +93,40 @@ def _ellipsoid(R, p, size, n):
     return point[None], jnp.zeros((1,), p.dtype), jnp.zeros((1, 3), p.dtype)
 
 
+FAR = 1e3
+"""Distance given to a point that is not one (m)."""
+
+
+def _mesh(R, p, hull, n):
+    """The corners of one face: of those at the lowest corner, the one that lies flattest.
+
+    Corners above the shape's center count only if they are the lowest. ``hull`` is a pair: corners
+    in the shape's frame and, for each face, the numbers of its four corners.
+    """
+    corners, faces = hull
+    down = so3.rotate_inverse(R, n)
+    height = jnp.sum(corners * down[None], axis=-1)
+    lowest = jnp.argmin(height).astype(faces.dtype)
+    x, y, z = (corners[faces[:, k]] for k in range(3))
+    across = so3.cross(y - x, z - x)
+    slope = jnp.sum(across * down[None], axis=-1) / jnp.sqrt(so3.dot(across, across))
+    here = (faces == lowest).any(axis=-1)
+    face = faces[jnp.argmin(jnp.where(here, slope, jnp.inf))]
+    twice = jnp.arange(face.shape[0]) > 0
+    twice = twice & (face == face[0])
+    counts = ((height[face] < 0) | (face == lowest)) & ~twice
+    points = p[None] + jnp.sum(R[None] * corners[face][:, None, :], axis=-1)
+    none = jnp.zeros((face.shape[0], 3), p.dtype)
+    return points, jnp.where(counts, 0, -FAR).astype(p.dtype), none
+
+
 POINTS: dict[str, tuple[int, Callable]] = {
     "sphere": (1, _sphere),
     "capsule": (2, _capsule),
     "box": (4, _box),
     "cylinder": (4, _cylinder),
     "ellipsoid": (1, _ellipsoid),
+    "mesh": (4, _mesh),
 }
 """How many points a shape has over the ground, and the function that finds them."""
 

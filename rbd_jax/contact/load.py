@@ -18,6 +18,7 @@ from ..spatial.host import rotation_of_quat
 from .actuators import BALL, FREE, SCALAR, SITE, Actuators
 from .contacts import Contacts, Pairs, Shapes
 from .equalities import Couplings, Equalities, Welds
+from .hulls import hulls
 from .joints import BallLimits, Dry, Joints, Limits, Soft
 from .pairs import Meeting, meetings
 from .rows import Constraints
@@ -109,9 +110,7 @@ class _Converter:
             keyframes=self._keyframes(),
             dt=self._array(o.timestep),
             integrator=kinds.get(int(o.integrator), "euler"),
-            implicit_damping=damped
-            and not self._disabled("EULERDAMP")
-            and not self._disabled("DAMPER"),
+            implicit_damping=damped and not any(map(self._disabled, ("EULERDAMP", "DAMPER"))),
             layout=convert.mujoco(self.model, m, ref=False),
         )
 
@@ -182,13 +181,16 @@ class _Converter:
             p.append(self.bodies.p[b] + self.bodies.R[b] @ m.geom_pos[g])
         n, k = len(used), len(met)
         kinds = tuple(self._kind(g) for g in used)
+        corners, *flat = hulls(m, used)
         shapes = Shapes(
             self._array(R, n, 3, 3),
             self._array(p, n, 3),
             self._array([m.geom_size[g] for g in used], n, 3),
+            self._array(corners, *corners.shape),
             kinds,
             tuple(int(self.bodies.index[m.geom_bodyid[g]]) for g in used),
             tuple(name_of(m, "geom", g) for g in used),
+            *flat,
         )
         weight = [sum(m.body_invweight0[m.geom_bodyid[g]] for g in x.geoms) for x in met]
         pairs = Pairs(
@@ -285,11 +287,8 @@ class _Converter:
         for i in range(0 if off else len(m.actuator_trntype)):
             kind, target = int(m.actuator_trntype[i]), int(m.actuator_trnid[i, 0])
             plain = m.actuator_dyntype[i] == 0 and int(m.actuator_gaintype[i]) in (fixed, fixed + 1)
-            if not plain or kind not in (
-                int(T.mjTRN_JOINT),
-                int(T.mjTRN_SITE),
-                int(T.mjTRN_JOINTINPARENT),
-            ):
+            known = map(int, (T.mjTRN_JOINT, T.mjTRN_SITE, T.mjTRN_JOINTINPARENT))
+            if not plain or kind not in known:
                 continue
             kept.append(i)
             if kind == int(T.mjTRN_SITE):

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..io.mjcf import name_of
 from .geometry import PAIRS, POINTS
+from .hulls import flaw
 
 
 class Meeting(NamedTuple):
@@ -34,6 +35,8 @@ def meetings(m: Any, mj: Any) -> tuple[list[Meeting], list[str]]:
     found, strangers = [], []
     for meeting in (*_listed(m), *_filtered(m, mj)):
         a, b = kind[meeting.geoms[0]], kind[meeting.geoms[1]]
+        wrong = flaw(m, meeting.geoms[1]) if b == "mesh" else ""
+        b = wrong or b
         if (a == "plane" and b in POINTS) or (a, b) in PAIRS:
             found.append(meeting)
         else:

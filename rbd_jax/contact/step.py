@@ -20,6 +20,7 @@ from ..model import Model, integrate
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench
 from .dynamics import Solution, accelerations
+from .forces import Forces, constraint_forces
 from .rows import Theta
 from .scene import Scene
 
@@ -33,6 +34,8 @@ class Step(NamedTuple):
     """MuJoCo's ``qacc`` at the start, in our axes; the guess of the next step."""
     iterations: Int[Array, ""]
     converged: Bool[Array, ""]
+    forces: Forces | None = None
+    """Contacts and constraint forces by name at the start of the step, if asked for."""
 
 
 def _turned(model: Model, q: Array, v: Array, back: bool) -> Float[Array, " nv"]:
@@ -79,6 +82,8 @@ def step(
     controls: Float[Array, " nu"],
     tau: Float[Array, " nv"] | None = None,
     guess: Float[Array, " nv"] | None = None,
+    *,
+    forces: bool = False,
 ) -> Step:
     """One step of ``scene.dt`` seconds, as MuJoCo's ``mj_step``.
 
@@ -89,7 +94,12 @@ def step(
         tau: more generalized forces (N m, N).
         guess: where the solver starts, the acceleration of the step before; it changes nothing
             but the number of iterations.
+        forces: whether the result has contacts and constraint forces by name.
+
+    Raises:
+        ValueError: if the shapes of q, v or controls do not fit the scene.
     """
+    _check_shapes(scene, q, v, controls)
     model, h = scene.model, scene.dt
     found = constrained_acceleration(scene, q, v, controls, tau, guess)
     if scene.integrator == "rk4":
@@ -103,7 +113,18 @@ def step(
         u = _turned(model, q, v + h * a, False)
         q1 = _moved(model, q, h * u)
         v1 = _turned(model, q1, u, True)
-    return Step(q1, v1, found.a, found.iterations, found.converged)
+    told = constraint_forces(scene, q, v, found.a) if forces else None
+    return Step(q1, v1, found.a, found.iterations, found.converged, told)
+
+
+def _check_shapes(scene: Scene, q: Array, v: Array, controls: Array) -> None:
+    sizes = {"q": (q, scene.model.nq), "v": (v, scene.model.nv), "controls": (controls, scene.nu)}
+    for name, (x, n) in sizes.items():
+        if jnp.shape(x) != (n,):
+            raise ValueError(
+                f"step: {name} has shape {jnp.shape(x)}, expected ({n},); map over a batch with "
+                "jax.vmap"
+            )
 
 
 def _heavier(model: Model, more: Float[Array, " nv"], q: Array, a: Array) -> Float[Array, " nv"]:
@@ -142,19 +163,33 @@ def _implicitfast(scene: Scene, q: Array, v: Array, controls: Array, a: Array) -
     return new
 
 
+def _chart_rate(model: Model, x: Float[Array, " nv"], u: Array) -> Float[Array, " nv"]:
+    """The rate of the mixed step x whose end moves with the mixed velocity u: rotations curve."""
+    topology = model.topology
+    for b in (*topology.bodies_of("free"), *topology.bodies_of("spherical")):
+        s = slice(int(topology.v_starts[b]), int(topology.v_starts[b]) + 3)
+        u = u.at[s].set(so3.rotate(so3.right_jacobian_inverse(x[s]), u[s]))
+    return u
+
+
 def _runge_kutta(scene: Scene, q: Array, v: Array, controls: Array, tau, a: Array):
-    """The classical method of order four on MuJoCo's coordinates."""
+    """The method of Runge and Kutta of order four on the rotation group, as MuJoCo 4 does it.
+
+    Source: Munthe-Kaas, "Runge–Kutta methods on Lie groups" (1998): stages are steps from the
+    start. MuJoCo 3 left out the curvature of rotations.
+    """
     model, h = scene.model, scene.dt
     u0 = _turned(model, q, v, False)
     speeds, rates, guess = [u0], [_turned(model, q, a, False)], a
     for c in (0.5, 0.5, 1.0):
-        qi = _moved(model, q, h * c * speeds[-1])
+        moved = h * c * speeds[-1]
+        qi = _moved(model, q, moved)
         ui = u0 + h * c * rates[-1]
         found = constrained_acceleration(
             scene, qi, _turned(model, qi, ui, True), controls, tau, guess
         )
         guess = found.a
-        speeds.append(ui)
+        speeds.append(_chart_rate(model, moved, ui))
         rates.append(_turned(model, qi, guess, False))
     mean = lambda x: (x[0] + 2 * x[1] + 2 * x[2] + x[3]) / 6  # noqa: E731
     q1 = _moved(model, q, h * mean(speeds))

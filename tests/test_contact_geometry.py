@@ -1,0 +1,125 @@
+"""Contact with meshes and with height functions, against MuJoCo and against each other."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.helpers import assert_close
+
+import rbd_jax as rbd
+
+mujoco = pytest.importorskip("mujoco")
+
+ROCK = np.random.default_rng(3).normal(size=(14, 3))
+ROCK = 0.1 * ROCK / np.linalg.norm(ROCK, axis=1)[:, None]
+CUBE = np.array([[x, y, z] for x in (-0.1, 0.1) for y in (-0.1, 0.1) for z in (-0.1, 0.1)])
+
+
+def mesh(name, vertices):
+    return f'<mesh name="{name}" vertex="{" ".join(map(str, vertices.ravel()))}"/>'
+
+
+SCENE = f"""<mujoco><asset>{mesh("rock", ROCK)}{mesh("cube", CUBE)}</asset><worldbody>
+<geom name="floor" type="plane" size="1 1 1" condim="1"/>
+<body><freejoint/><geom name="rock" type="mesh" mesh="rock" margin=".02" condim="1"/></body>
+<body pos="1 0 0"><freejoint/><geom name="cube" type="mesh" mesh="cube" condim="1"/></body>
+</worldbody><contact><exclude body1="rock" body2="cube"/></contact></mujoco>"""
+SCENE = SCENE.replace("<body>", '<body name="rock">').replace("<body pos", '<body name="cube" pos')
+
+
+def test_meshes_touch_the_ground_where_mujocos_do():
+    """Contact points of convex meshes with faces of three and four corners at random poses."""
+    m = mujoco.MjModel.from_xml_string(SCENE)
+    d, scene = mujoco.MjData(m), rbd.contact.scene_of(m)
+
+    @jax.jit
+    @jax.vmap
+    def ours(q):
+        found = rbd.contact.constraint_forces(scene, q, jnp.zeros(12), jnp.zeros(12)).contacts
+        return found.distance, found.point
+
+    rng, all_q, theirs = np.random.default_rng(0), [], []
+    for k in range(200):
+        d.qpos[:] = rng.normal(size=14)
+        d.qpos[3:7] /= np.linalg.norm(d.qpos[3:7])
+        d.qpos[10:] = [1, 0, 0, 0] if k < 20 else d.qpos[10:] / np.linalg.norm(d.qpos[10:])
+        d.qpos[[2, 9]] = rng.uniform(0.05, 0.1, 2)
+        mujoco.mj_forward(m, d)
+        all_q.append(d.qpos.copy())
+        theirs.append([(c.dist, *c.pos) for c in d.contact])
+    distance, point = ours(jnp.array(all_q))
+    margins = scene.contacts.pairs.margin
+    names = rbd.contact.constraint_forces(scene, jnp.array(all_q[0]), *2 * [jnp.zeros(12)]).contacts
+    margin = np.array([0.02 if "rock" in n else 0.0 for n in names.names])
+    assert sorted(np.asarray(margins)) == [0, 0.02]
+    counts = set()
+    for r, p, expected in zip(np.asarray(distance), np.asarray(point), theirs, strict=True):
+        near = r < margin
+        found = np.concatenate([r[near, None], p[near]], axis=1)
+        assert len(found) == len(expected)
+        counts.add(len(found))
+        for row in np.array(expected):
+            assert np.abs(found - row).max(axis=1).min() < 1e-7  # MuJoCo's vertices are float32
+    assert len(counts) > 3
+
+
+def test_what_meshes_must_be():
+    angles = np.arange(6) * np.pi / 3
+    ring = np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=1)
+    prism = np.concatenate([ring, ring + [0, 0, 1]])
+    xml = SCENE.replace(mesh("rock", ROCK), mesh("rock", prism))
+    with pytest.raises(rbd.RobotDescriptionError, match="rock .mesh with a face of 6 corners"):
+        rbd.load_mjcf(xml)
+    xml = SCENE.replace('<exclude body1="rock" body2="cube"/>', "")
+    with pytest.raises(rbd.RobotDescriptionError, match="rock .mesh. with cube .mesh."):
+        rbd.load_mjcf(xml)
+
+
+class Hill(eqx.Module):
+    """A tilted plane with a bump."""
+
+    slope: jax.Array
+    bump: jax.Array
+
+    def __call__(self, x):
+        return self.slope @ x + self.bump * jnp.exp(-20 * (x @ x))
+
+
+BALL = """<mujoco><option timestep=".002" cone="elliptic"/><worldbody>
+<geom name="floor" type="plane" size="1 1 1" {}/>
+<body pos=".05 .02 .3"><freejoint/><geom name="ball" size=".1" condim="3"/></body>
+</worldbody></mujoco>"""
+
+
+def test_a_height_function_is_the_ground():
+    """A plane as a function moves a ball as the plane does; a bump's slope has a gradient."""
+    slope = np.array([0.2, -0.1])
+    normal = np.append(-slope, 1) / np.sqrt(1 + slope @ slope)
+    flat = rbd.load_mjcf(BALL.format(f'zaxis="{" ".join(map(str, normal))}"'))
+    level = rbd.load_mjcf(BALL.format(""))
+    where = lambda s: s.constraints.contacts.terrain  # noqa: E731
+
+    def on(hill):
+        return eqx.tree_at(where, level, hill, is_leaf=lambda x: x is None)
+
+    q, v = jnp.array([0.05, 0.02, 0.105, 1, 0, 0, 0]), jnp.array([0.1, 0, 0.2, 0.3, 0, -0.1])
+    hill = Hill(jnp.array(slope), jnp.array(0.0))
+
+    @jax.jit
+    def moved(hill):
+        r = rbd.contact.step(on(hill), q, v, jnp.zeros(0))
+        return jnp.concatenate([r.q, r.v])
+
+    r = rbd.contact.step(flat, q, v, jnp.zeros(0))
+    expected = jnp.concatenate([r.q, r.v])
+    free = q.at[2].add(1.0)
+    assert float(jnp.abs(rbd.contact.step(flat, free, v, jnp.zeros(0)).v - r.v).max()) > 0.1
+    assert_close(moved(hill), expected, atol=1e-10)
+    direction, h = Hill(jnp.array([0.3, 0.4]), jnp.array(0.05)), 1e-6
+    bumpy = Hill(jnp.array(slope), jnp.array(0.01))
+    tangent = jax.jvp(moved, (bumpy,), (direction,))[1]
+    near = lambda k: moved(jax.tree.map(lambda x, y: x + k * h * y, bumpy, direction))  # noqa: E731
+    difference = (8 * (near(1) - near(-1)) - near(2) + near(-2)) / (12 * h)
+    assert float(jnp.abs(tangent).max()) > 0.1
+    np.testing.assert_allclose(tangent, difference, atol=1e-6 * float(jnp.abs(tangent).max()))
