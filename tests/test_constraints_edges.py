@@ -94,7 +94,7 @@ def test_redundant_rows_have_the_least_forces():
     weld = quick_jit(constraints.anchored)(m, q, constraints.frame(m, frame, **GAINS))
     a = rbd.constrained_dynamics(m, q, v, tau, weld).a
     np.testing.assert_allclose(value[: m.nv], a, atol=1e-9)
-    G, forces = np.asarray(rbd.delassus(m, q, c)), value[m.nv :]
+    G, forces = np.asarray(rbd.constraints.delassus(m, q, c)), value[m.nv :]
     values, vectors = np.linalg.eigh(G)
     null = vectors[:, values < 1e-9 * values.max()]
     assert null.shape[1] == 6

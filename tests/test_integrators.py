@@ -80,7 +80,7 @@ def test_implicit_damping_of_one_wheel_in_closed_form():
     v, slope = jax.jit(jax.value_and_grad(end))(jnp.asarray(1e4))
     assert float(v) == pytest.approx(1 / (1 + 1e3 / I), rel=1e-12)
     assert float(slope) == pytest.approx(-0.1 / I / (1 + 1e3 / I) ** 2, rel=1e-12)
-    with pytest.raises(TypeError, match="whose forces are known"):
+    with pytest.raises(TypeError, match="where the damping of the accelerations is known"):
         rbd.simulate.implicit_damping(m, lambda t, q, v: v, dt, d, d, dt)
 
 
