@@ -83,7 +83,7 @@ BALL = """<mujoco><option timestep=".002" cone="{}"/><worldbody><geom type="plan
 <body pos="0 0 {}"><freejoint/><geom type="sphere" size=".1"/></body></worldbody></mujoco>"""
 
 
-@pytest.mark.parametrize("cone", ["elliptic", "pyramidal"])
+@pytest.mark.parametrize("cone", ["elliptic", pytest.param("pyramidal", marks=pytest.mark.slow)])
 def test_no_nan_at_rest_at_first_touch_and_without_slip(cone):
     """Values and gradients are finite where a norm or a distance vanishes."""
     scene = rbd.load_mjcf(BALL.format(cone, 0.1))

@@ -112,6 +112,8 @@ def _scene(robot, dtype, batch, steps, dt, stride, speed, seed, output, picture)
     for text in said:
         console().print(f"[yellow]warning:[/] {text}", style="dim", highlight=False)
     h = float(scene.dt) if dt is None else dt
+    layout = scene.layout
+    assert layout is not None  # a scene out of a file has one
     first = next(iter(scene.keyframes.values()), None)
     u = jnp.zeros(scene.nu, dtype) if first is None else first.controls
     states = _mujoco.starts(import_module("mujoco"), compiled, batch, seed)
@@ -122,7 +124,7 @@ def _scene(robot, dtype, batch, steps, dt, stride, speed, seed, output, picture)
     @jax.vmap
     def run(qpos, v):
         controls = jnp.broadcast_to(u, (steps, scene.nu))
-        q = scene.layout.q_from(qpos)
+        q = layout.q_from(qpos)
         return rbd.rollout(scene.model, q, v, controls, h, scene=scene, stride=stride)
 
     with console().status("simulating …"):

@@ -123,7 +123,7 @@ def find(contacts: Contacts, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"])
                 return geometry.on_ground(kinds[1], lambda _: plane, Rj, pj, sj)
             return geometry.PAIRS[kinds](Ri, pi, si, Rj, pj, sj)
 
-        both = [x[k] for k in (i, j) for x in (R_shape, p_shape, shapes.size)]
+        both: list = [x[k] for k in (i, j) for x in (R_shape, p_shape, shapes.size)]
         if kinds[1] == "mesh":
             hull = np.array(shapes.hulls, dtype=np.int32)[j]
             faces = np.array(shapes.faces, dtype=np.int32)[hull]

@@ -181,7 +181,7 @@ class _Converter:
             p.append(self.bodies.p[b] + self.bodies.R[b] @ m.geom_pos[g])
         n, k = len(used), len(met)
         kinds = tuple(self._kind(g) for g in used)
-        corners, *flat = hulls(m, used)
+        corners, faces, rows = hulls(m, used)
         shapes = Shapes(
             self._array(R, n, 3, 3),
             self._array(p, n, 3),
@@ -190,7 +190,8 @@ class _Converter:
             kinds,
             tuple(int(self.bodies.index[m.geom_bodyid[g]]) for g in used),
             tuple(name_of(m, "geom", g) for g in used),
-            *flat,
+            faces,
+            rows,
         )
         weight = [sum(m.body_invweight0[m.geom_bodyid[g]] for g in x.geoms) for x in met]
         pairs = Pairs(
