@@ -78,18 +78,21 @@ class Saddle(NamedTuple):
 
         The derivative is implicit, as that of ``Solver``: no factorization is differentiated.
         """
-        frozen = jax.lax.stop_gradient(self)
+        frozen, nv = jax.lax.stop_gradient(self), torque.shape[0]
 
         def solve(_, b):
-            x, y = frozen.corrected(frozen.solver(topology, b[0]), b[1])
-            return x, -y
+            x, y = frozen.corrected(frozen.solver(topology, b[:nv]), b[nv:])
+            return jnp.concatenate([x, -y])
 
         def product(xy):
-            x, y = xy
-            return self.solver.product(topology, x) + _times(self.J.T, y), _times(self.J, x)
+            x, y = xy[:nv], xy[nv:]
+            top = self.solver.product(topology, x) + _times(self.J.T, y)
+            return jnp.concatenate([top, _times(self.J, x)])
 
-        x, y = jax.lax.custom_linear_solve(product, (torque, rows), solve, symmetric=True)
-        return x, -y
+        # one vector: a transposition needs all of the right side to be linear, or nothing
+        b = jnp.concatenate([torque, rows])
+        xy = jax.lax.custom_linear_solve(product, b, solve, symmetric=True)
+        return xy[:nv], -xy[nv:]
 
     def corrected(self, x: Array, rows: Array) -> tuple[Array, Array]:
         """``(x + Y y, y)`` with ``J (x + Y y) = rows``, in two steps: the second one removes most
