@@ -128,7 +128,7 @@ def test_every_leaf(name):
     assert_relative(found[1], expected[1], 1e-9)
     assert_gradients(found[2], expected[2])
     moved = np.abs(np.asarray(found[1][0])).max(axis=1)
-    # of all inputs and their sum; an impact sees no a, tau, f_ext, gravity, damping, offset or gains
+    # of all inputs and their sum; an impact sees no torque, gravity, damping or gain
     assert (moved > 0).sum() >= len(x) - {"dynamics": 5, "impact": 8}[name]
 
 
