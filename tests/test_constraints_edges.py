@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,17 +63,26 @@ def check(m, q, v, tau, c, tolerance=1e-7):
     return value
 
 
-def test_loops():
-    """Points, frames and hinges between two branches in both references, open by some way."""
+@pytest.mark.parametrize(
+    "kind, reference",
+    [
+        ("point", "local"),
+        ("weld", "local_world_aligned"),
+        pytest.param("point", "local_world_aligned", marks=pytest.mark.slow),
+        pytest.param("weld", "local", marks=pytest.mark.slow),
+    ],
+)
+def test_loops(kind, reference):
+    """Points, and frames with some rows, between two branches in both references, open a bit."""
     m, q, v, tau = robot()
     one, two = ends(m)
     R = rbd.spatial.so3.exp(jnp.array([0.3, -0.5, 0.2]))
-    for reference in ("local", "local_world_aligned"):
-        numbers = GAINS | {"reference": reference}
-        point = constraints.point(m, one, two, at=[1.0, 0.2, 0.1], **numbers)
-        weld = constraints.frame(m, one, two, at=(R, 0.1 * jnp.ones(3)), rows=(0, 1, 4), **numbers)
-        check(m, q, v, tau, point)
-        check(m, q, v, tau, weld)
+    numbers = GAINS | {"reference": reference}
+    if kind == "point":
+        c = constraints.point(m, one, two, at=[1.0, 0.2, 0.1], **numbers)
+    else:
+        c = constraints.frame(m, one, two, at=(R, 0.1 * jnp.ones(3)), rows=(0, 1, 4), **numbers)
+    check(m, q, v, tau, c)
 
 
 def box(m, frame):
@@ -89,12 +99,12 @@ def test_redundant_rows_have_the_least_forces():
     m, q, v, tau = robot()
     frame = ends(m)[0]
     c = quick_jit(constraints.anchored)(m, q, box(m, frame))
-    v = rbd.constraints.project(m, q, v, c).v
+    v = quick_jit(rbd.constraints.project)(m, q, v, c).v
     value = check(m, q, v, tau, c)
     weld = quick_jit(constraints.anchored)(m, q, constraints.frame(m, frame, **GAINS))
-    a = rbd.constrained_dynamics(m, q, v, tau, weld).a
+    a = quick_jit(rbd.constrained_dynamics)(m, q, v, tau, weld).a
     np.testing.assert_allclose(value[: m.nv], a, atol=1e-9)
-    G, forces = np.asarray(rbd.constraints.delassus(m, q, c)), value[m.nv :]
+    G, forces = np.asarray(quick_jit(constraints.delassus)(m, q, c)), value[m.nv :]
     values, vectors = np.linalg.eigh(G)
     null = vectors[:, values < 1e-9 * values.max()]
     assert null.shape[1] == 6
@@ -105,53 +115,62 @@ def test_contradictory_rows_give_least_squares():
     m, q, v, tau = robot()
     frame = ends(m)[0]
     apart = [constraints.point(m, frame, at=[x, 0, 0], name=f"{x}", **GAINS) for x in (0.0, 1.0)]
-    a, forces = rbd.constrained_dynamics(m, q, v, tau, constraints.join(*apart))
+    both = constraints.join(*apart)
+    (a, forces), d = quick_jit(lambda *x: (rbd.constrained_dynamics(*x),
+        rbd.constrained_dynamics_derivatives(*x)))(m, q, v, tau, both)  # fmt: skip
     middle = constraints.point(m, frame, at=[0.5, 0, 0], **GAINS)
-    alone = rbd.constrained_dynamics(m, q, v, tau, middle)
+    alone = quick_jit(rbd.constrained_dynamics)(m, q, v, tau, middle)
     np.testing.assert_allclose(a, alone.a, atol=1e-9)
     np.testing.assert_allclose(forces[:3] + forces[3:], alone.forces, atol=1e-9)
-    d = rbd.constrained_dynamics_derivatives(m, q, v, tau, constraints.join(*apart))
     assert all(np.isfinite(x).all() for x in d)
 
 
-def test_nothing_held():
+@quick_jit
+def without(m, q, v, tau, c):
+    """What constraints that hold nothing leave, beside the free motion."""
+    d = rbd.constrained_dynamics_derivatives(m, q, v, tau, c)
+    gradient = jax.grad(lambda q: rbd.impact(m, q, v, c).v.sum())(q)
+    free = rbd.forward_dynamics(m, q, v, tau), rbd.mass_matrix_inverse(m, q)
+    return rbd.constrained_dynamics(m, q, v, tau, c), d.da_dtau, gradient, free
+
+
+@pytest.mark.parametrize("name", ["none", "idle"])
+def test_nothing_held(name):
     """No constraint, and idle ones, leave the free motion, and derivatives that are not NaN."""
     m, q, v, tau = robot()
-    free = rbd.forward_dynamics(m, q, v, tau)
     idle = constraints.point(m, ends(m)[0], active=False, **GAINS)
-    for c in (constraints.none(m), idle):
-        a, forces = rbd.constrained_dynamics(m, q, v, tau, c)
-        np.testing.assert_allclose(a, free, atol=1e-12)
-        assert not forces.any() and forces.shape == (c.size,)
-        d = rbd.constrained_dynamics_derivatives(m, q, v, tau, c)
-        np.testing.assert_allclose(d.da_dtau, rbd.mass_matrix_inverse(m, q), atol=1e-10)
-        gradient = jax.grad(lambda q, c=c: rbd.impact(m, q, v, c).v.sum())(q)
-        assert np.isfinite(gradient).all()
+    c = {"none": constraints.none(m), "idle": idle}[name]
+    (a, forces), da_dtau, gradient, free = without(m, q, v, tau, c)
+    np.testing.assert_allclose(a, free[0], atol=1e-11)
+    np.testing.assert_allclose(da_dtau, free[1], atol=1e-10)
+    assert not forces.any() and forces.shape == (c.size,)
+    assert np.isfinite(gradient).all()
 
 
-WRONG_NOW = pytest.mark.xfail(reason="rank is misjudged: accelerations are off by 2 %", strict=True)
+@pytest.mark.parametrize("size", [None, 1.0, 0.1])
+def test_single_precision(size):
+    """Accelerations and forces to 1e-5 of the largest: a point, and boxes of redundant rows.
 
-
-@pytest.mark.parametrize("corners", [False, pytest.param(True, marks=WRONG_NOW)])
-def test_single_precision(corners):
-    """Accelerations and forces to 2e-4 of the largest, of sets of full and of deficient rank."""
+    The budget is 30 ε over the lever of the smallest box, relative to the robot: 0.01 m.
+    """
     m, q, v, tau = robot()
     frame = ends(m)[0]
-    c = box(m, frame) if corners else constraints.point(m, frame, **GAINS)
+    c = box(m, frame) if size else constraints.point(m, frame, **GAINS)
+    c = eqx.tree_at(lambda c: c.p_1, c, c.p_1 * (size or 1.0))
     c = quick_jit(constraints.anchored)(m, q, c)
-    exact = rbd.constrained_dynamics(m, q, v, tau, c)
-    single = rbd.constrained_dynamics(*cast((m, q, v, tau, c), jnp.float32))
+    dynamics = quick_jit(rbd.constrained_dynamics)
+    exact, single = dynamics(m, q, v, tau, c), dynamics(*cast((m, q, v, tau, c), jnp.float32))
     for x, y in zip(single, exact, strict=True):
         assert x.dtype == jnp.float32
         error = np.abs(np.asarray(x, float) - y).max() / np.abs(y).max()
         print(error)
-        assert error < 2e-4
+        assert error < 1e-5
 
 
 def test_errors():
     m, q, v, tau = robot()
     c = constraints.point(m, ends(m)[0])
-    with pytest.raises(TypeError, match="constraints must be a set"):
+    with pytest.raises(TypeError, match="constraints must be a set|parameter 'constraints'"):
         rbd.constrained_dynamics(m, q, v, tau, None)
     with pytest.raises(ValueError, match="distinct names"):
         c + c

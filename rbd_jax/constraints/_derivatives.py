@@ -43,7 +43,8 @@ def constrained_dynamics_derivatives(
 ) -> ConstrainedDerivatives:
     """All first derivatives of :func:`rbd_jax.constrained_dynamics`, as matrices.
 
-    Source: ``[M Jᵀ; J 0] [∂a; −∂λ] = −[∂(ID − Jᵀ λ); ∂(J a + γ)]`` with ∂ID by Singh, Algorithm 1;
+    Source: ``[M Jᵀ; J 0] [∂a; −∂λ] = −[∂(ID − Jᵀ λ); ∂(J a + γ)]`` with ∂ID by Singh, Algorithm 1,
+    multiplied by the inverse of the matrix, ``K = M⁻¹ − Y G⁺ Yᵀ`` with ``Y = M⁻¹ Jᵀ`` and so on;
     Budhiraja et al., Humanoids 2018. Column k is along ``integrate(q, ε e_k)``.
 
     Arguments and errors as :func:`rbd_jax.constrained_dynamics`.
@@ -73,12 +74,13 @@ def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):
         turning = blocks.force_block(model, c, b, g.S, F)
         T_q = T_q if turning is None else T_q - turning
     active = law.active()[:, None]
-    nv = model.nv
-    right = jnp.concatenate([-T_q, -T_v, jnp.eye(nv, dtype=T_q.dtype)], axis=1)
-    C = jnp.where(active, jnp.concatenate([C_q, C_v, jnp.zeros_like(C_v)], axis=1), 0)
-    X = s.solver.columns(topology, right)
-    forced = _times(s.inverse, -C - _times(s.J, X))
-    X = X + _times(s.Y, forced)
+    C_q, C_v = jnp.where(active, C_q, 0), jnp.where(active, C_v, 0)
+    A = _times(s.inverse, s.Y.T)
+    inverse = s.solver.columns(model.topology, jnp.eye(model.nv, dtype=T_q.dtype))
+    K = inverse - _times(s.Y, A)
+    K = 0.5 * (K + K.T)  # accelerations along torques, with J K = 0
+    dq, dv = (-_times(K, T) - _times(A.T, C) for T, C in ((T_q, C_q), (T_v, C_v)))
+    fq, fv = (_times(A, T) - _times(s.inverse, C) for T, C in ((T_q, C_q), (T_v, C_v)))
 
     def least_norm(df_dq):
         z = _times(s.Y, _times(s.inverse, forces))
@@ -88,11 +90,9 @@ def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):
         change = jnp.where(active, blocks.velocity_block(model, c, at, x), 0)
         return df_dq + _times(s.null, change)
 
-    dq, dv, dtau = jnp.split(X, 3, axis=1)
-    fq, fv, ftau = jnp.split(forced, 3, axis=1)
     deficient = jnp.any(jnp.diagonal(s.null) > 0)
     fq = jax.lax.cond(deficient, least_norm, lambda x: x, fq)
-    return (a, forces), ConstrainedDerivatives(dq, dv, 0.5 * (dtau + dtau.T), fq, fv, ftau)
+    return (a, forces), ConstrainedDerivatives(dq, dv, K, fq, fv, -A)
 
 
 def _times(A: Array, B: Array) -> Array:

@@ -78,19 +78,30 @@ class Saddle(NamedTuple):
 
         The derivative is implicit, as that of ``Solver``: no factorization is differentiated.
         """
-        frozen = jax.lax.stop_gradient(self)
+        frozen, nv = jax.lax.stop_gradient(self), torque.shape[0]
 
         def solve(_, b):
-            x = frozen.solver(topology, b[0])
-            y = _times(frozen.inverse, b[1] - _times(frozen.J, x))
-            return x + _times(frozen.Y, y), -y
+            x, y = frozen.corrected(frozen.solver(topology, b[:nv]), b[nv:])
+            return jnp.concatenate([x, -y])
 
         def product(xy):
-            x, y = xy
-            return self.solver.product(topology, x) + _times(self.J.T, y), _times(self.J, x)
+            x, y = xy[:nv], xy[nv:]
+            top = self.solver.product(topology, x) + _times(self.J.T, y)
+            return jnp.concatenate([top, _times(self.J, x)])
 
-        x, y = jax.lax.custom_linear_solve(product, (torque, rows), solve, symmetric=True)
-        return x, -y
+        # one vector: a transposition needs all of the right side to be linear, or nothing
+        b = jnp.concatenate([torque, rows])
+        xy = jax.lax.custom_linear_solve(product, b, solve, symmetric=True)
+        return xy[:nv], -xy[nv:]
+
+    def corrected(self, x: Array, rows: Array) -> tuple[Array, Array]:
+        """``(x + Y y, y)`` with ``J (x + Y y) = rows``, in two steps: the second one removes most
+        of the rounding of G⁺. Both may be matrices with one problem a column.
+        """
+        y = _times(self.inverse, rows - _times(self.J, x))
+        moved = x + _times(self.Y, y)
+        more = _times(self.inverse, rows - _times(self.J, moved))
+        return moved + _times(self.Y, more), y + more
 
 
 def _times(A: Array, x: Array) -> Array:
@@ -100,8 +111,7 @@ def _times(A: Array, x: Array) -> Array:
 def saddle(topology, solver: Solver, J: Float[Array, "m nv"], active: Bool[Array, " m"]) -> Saddle:
     """Factorize: ``M⁻¹ Jᵀ`` column by column, and the Delassus matrix."""
     Y = solver.columns(topology, J.T)
-    G = _times(J, Y)
-    return Saddle(solver, J, Y, *pseudoinverse(0.5 * (G + G.T), active))
+    return Saddle(solver, J, Y, *pseudoinverse(J, Y, active))
 
 
 def solve_constrained(
@@ -125,9 +135,10 @@ def motion_of(model, q, v, tau, f_ext, law: Law):
     free, _, g, _, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext)
     active = law.active()
     s = saddle(model.topology, solver, law.jacobian(model, q, g), active)
-    missing = jnp.where(active, -law.rows(model, q, v, free), 0)
-    forces = _times(s.inverse, missing)
-    return free + _times(s.Y, forces), forces, g, s
+    still = jnp.zeros_like(v)
+    bias = jnp.where(active, -law.rows(model, q, v, still), 0)
+    a, forces = s.corrected(free, bias)
+    return a, forces, g, s
 
 
 @eqx.filter_custom_jvp

@@ -1,4 +1,4 @@
-"""The pseudoinverse of a small positive semidefinite matrix, by a loop of a fixed program."""
+"""The pseudoinverse of ``J M⁻¹ Jᵀ``, by loops of a fixed program."""
 
 import jax
 import jax.numpy as jnp
@@ -6,73 +6,110 @@ from jaxtyping import Array, Bool, Float
 
 
 def pseudoinverse(
-    G: Float[Array, "m m"], active: Bool[Array, " m"]
+    J: Float[Array, "m nv"], Y: Float[Array, "nv m"], active: Bool[Array, " m"]
 ) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
-    """``(G⁺, N)``: the pseudoinverse on the active rows, and the projector on their null space.
+    """``(G⁺, N)``: the pseudoinverse of ``G = J Y`` on the active rows, and its null projector.
 
-    Rows and columns that are not active are left out, whatever they hold, and are zero in both
-    results. G is scaled to unit diagonal and swept row by row; a row whose pivot is nothing but
-    rounding depends on rows before it. Without such a row that is all. Otherwise the swept matrix
-    holds a basis T of the null space, ``N = T (TᵀT)⁻¹ Tᵀ``, and ``G⁺ = (1 − N) G⁻ (1 − N)`` for the
-    inverse G⁻ of the independent rows: least squares where rows contradict each other, and the
-    least norm of all solutions. That is the limit of the proximal iteration of Carpentier et al.
-    2021, §III, which it replaces: no parameter μ, no iteration to wait for.
+    Rows that are not active are zero in both results. G is scaled to unit diagonal and swept row by
+    row. If all pivots are large that is all, and N is zero. Otherwise the rank is not decided by G,
+    whose rounding hides what is smaller than √ε, but by the rows of J, see :func:`_independent`:
+    least squares where rows contradict each other, and the least norm of all solutions. That is the
+    limit of the proximal iteration of Carpentier et al. 2021, §III, which it replaces: no parameter
+    μ, no iteration to wait for.
+
+    Args:
+        J: rows of constraints.
+        Y: ``M⁻¹ Jᵀ``.
+        active: which rows count.
     """
-    m = G.shape[0]
+    m = J.shape[0]
     if m == 0:
-        return G, G
+        return jnp.zeros((0, 0), J.dtype), jnp.zeros((0, 0), J.dtype)
+    G = _times(J, Y)
     diagonal = jnp.diagonal(G)
     used = active & (diagonal > 0)
     scale = jnp.where(used, jax.lax.rsqrt(jnp.where(used, diagonal, 1)), 0)
-    eye = jnp.eye(m, dtype=G.dtype)
-    unit = G * scale[:, None] * scale[None, :] + jnp.diag((~used).astype(G.dtype))
-    swept, free = _sweep(unit)  # rows that are not used are independent of all others
     both = scale[:, None] * scale[None, :]
-    inverse = -swept * both * free[:, None] * free[None, :]
+    unit = 0.5 * (G + G.T) * both + jnp.diag((~used).astype(G.dtype))
+    swept, least = _sweep(unit)
     still = active & ~used  # a row that nothing moves: any force on it does nothing
+    needed = (least < float(jnp.finfo(G.dtype).eps) ** 0.4) | jnp.any(still)
 
-    def dependent(swept, inverse):
-        bound = jnp.where(used, 1 - free, 0)
-        T = (eye - swept * free[:, None]) * bound[None, :]
-        T = scale[:, None] * T / jnp.where(bound > 0, scale, 1)[None, :]
-        T = T + jnp.diag(still.astype(G.dtype))
-        gram = _times(T.T, T)
-        gram = gram + jnp.diag(1 - jnp.where(still, 1, bound))
-        less = jax.lax.rsqrt(jnp.diagonal(gram))
-        gram = -_sweep(gram * less[:, None] * less[None, :])[0] * less[:, None] * less[None, :]
-        N = _times(T, _times(gram, T.T))
-        P = eye - N
-        return _times(P, _times(inverse, P)), N
+    def dependent():
+        return _independent(J, Y, scale, still)
 
-    def independent(swept, inverse):
-        return inverse, jnp.zeros_like(inverse)
+    def independent():
+        return -swept * both, jnp.zeros_like(G)
 
-    needed = jnp.any(free < 1) | jnp.any(still)
-    inverse, N = jax.lax.cond(needed, dependent, independent, swept, inverse)
+    inverse, N = jax.lax.cond(needed, dependent, independent)
     return 0.5 * (inverse + inverse.T), N
+
+
+def _independent(J, Y, scale, still) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
+    """``(G⁺, N)`` by modified Gram–Schmidt on the rows of J in the metric of ``M⁻¹``, with pivots.
+
+    What is left of a dependent row is ε of it, and its square, the pivot, ε²; a factorization of G
+    itself would leave ε. So single precision tells a lever of 1e-4 of the largest from none. Rows
+    whose pivot is below ``max(1e-11, (256 ε)²)`` depend on the others. ``J = B W`` with r
+    orthogonal rows W and the m × r matrix B of full rank gives ``N = 1 − B (BᵀB)⁻¹ Bᵀ``, and with
+    ``G = B Bᵀ`` (rows of W of unit length) ``G⁺ = B (BᵀB)⁻² Bᵀ``.
+
+    Source: Björck, "Numerics of Gram–Schmidt orthogonalization", 1994.
+    """
+    m = J.shape[0]
+    tolerance = max(1e-11, (256 * float(jnp.finfo(J.dtype).eps)) ** 2)
+    W, Z = scale[:, None] * J, scale[:, None] * Y.T
+
+    def step(carry, _):
+        W, Z, left = carry
+        lengths = jnp.where(left > 0, jnp.sum(W * Z, axis=1), -1)
+        best = jnp.arange(m) == jnp.argmax(lengths)
+        pick = best.astype(W.dtype)
+        w, z, d = (jnp.sum(pick[:, None] * x, axis=0) for x in (W, Z, lengths[:, None]))
+        good = d[0] > tolerance
+        less = jnp.where(good, jax.lax.rsqrt(jnp.where(good, d[0], 1)), 0)
+        left = jnp.where(best, 0, left)
+        along = jnp.where(best, d[0], left * 0.5 * (_times(W, z) + _times(Z, w))) * less
+        W = W - along[:, None] * (less * w)[None, :]
+        Z = Z - along[:, None] * (less * z)[None, :]
+        return (W, Z, left), along
+
+    left = jnp.ones((m,), W.dtype)
+    _, columns = jax.lax.scan(step, (W, Z, left), None, length=m)
+    used = scale > 0
+    B = jnp.where(used, 1 / jnp.where(used, scale, 1), 0)[:, None] * columns.T
+    bound = jnp.sum(B * B, axis=0)
+    less = jnp.where(bound > 0, jax.lax.rsqrt(jnp.where(bound > 0, bound, 1)), 0)
+    U = B * less[None, :]
+    gram = _times(U.T, U) + jnp.diag((bound == 0).astype(U.dtype))
+    back = _times(U, -_sweep(gram)[0])  # U (UᵀU)⁻¹, zero in columns of dependent rows
+    half = back * less[None, :]
+    project = _times(back, U.T)
+    counted = (used | still).astype(U.dtype)
+    return _times(half, half.T), jnp.diag(counted) - 0.5 * (project + project.T)
 
 
 def _times(A: Array, B: Array) -> Array:
     return jnp.matmul(A, B, precision="highest")
 
 
-def _sweep(A: Float[Array, "m m"]) -> tuple[Float[Array, "m m"], Float[Array, " m"]]:
-    """``−A⁻¹`` of the independent rows, ``A⁻¹ A`` beside it, and which rows are independent (0/1).
+def _sweep(A: Float[Array, "m m"]) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
+    """``−A⁻¹``, and the least pivot; A is symmetric and has a unit diagonal.
 
-    Source: the sweep operator, Goodnight, "A tutorial on the SWEEP operator", 1979. A has a unit
-    diagonal. A pivot below ε^0.7 (1e-11 in double, 1e-5 in single precision) counts as zero.
+    Source: the sweep operator, Goodnight, "A tutorial on the SWEEP operator", 1979. The inverse is
+    worth nothing where the least pivot is not positive.
     """
     m = A.shape[0]
-    tolerance = float(jnp.finfo(A.dtype).eps) ** 0.7
 
-    def step(A, k_unit):
+    def step(carry, k_unit):
+        A, least = carry
         k, unit = k_unit
         column = A[k]
         d = column[k]
-        good = (d > tolerance).astype(A.dtype)
         x = column - unit
-        less = x * (good / jnp.where(good > 0, d, 1))
-        A = A - x[:, None] * less[None, :] - (2 * good) * unit[:, None] * unit[None, :]
-        return A, good
+        less = x / jnp.where(d > 0, d, 1)
+        A = A - x[:, None] * less[None, :] - 2 * unit[:, None] * unit[None, :]
+        return (A, jnp.minimum(least, d)), None
 
-    return jax.lax.scan(step, A, (jnp.arange(m), jnp.eye(m, dtype=A.dtype)))
+    start = A, jnp.ones((), A.dtype)
+    return jax.lax.scan(step, start, (jnp.arange(m), jnp.eye(m, dtype=A.dtype)))[0]
