@@ -47,6 +47,7 @@ def feet(*names: str) -> tuple[tuple[str, None], ...]:
     return tuple((name, None) for name in names)
 
 
+DEFAULT = {("hyq", "local"), ("talos", "local_world_aligned")}
 ONE_AND_TWO = ((True, False), (False, True), (True, True))
 CASES = {
     "hyq": Case("hyq_no_sensors", True, feet("lf_foot", "rf_foot", "lh_foot", "rh_foot"), True,
@@ -182,8 +183,19 @@ def their_impact(theirs, state, models):
     return np.array(after), np.array(data.impulse_c)
 
 
-@pytest.mark.parametrize("reference", ["local", "local_world_aligned"])
-@pytest.mark.parametrize("name", CASES)
+COMBINATIONS = [
+    pytest.param(
+        name,
+        reference,
+        marks=[] if (name, reference) in DEFAULT else pytest.mark.slow,
+        id=f"{name}-{reference}",
+    )
+    for name in CASES
+    for reference in ("local", "local_world_aligned")
+]
+
+
+@pytest.mark.parametrize(("name", "reference"), COMBINATIONS)
 def test_dynamics_and_derivatives(name, reference):
     """Accelerations, forces, impulses and all six blocks to 1e-9 of their largest entry.
 

@@ -233,6 +233,7 @@ def test_gradients_of_free_bodies_in_a_batch():
     assert_close(exact, numeric, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_forces_of_the_momentum_form_are_those_of_the_accelerations():
     """Under external wrenches and damping, where they are computed without an acceleration."""
     m = samples.random_tree(3, kinds=("free", "revolute"))
@@ -355,6 +356,7 @@ def test_heavy_top_against_a_reference_of_high_precision(method, bounds):
 # --- structure ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_variational_step_is_symmetric():
     """A step forward and a step back are no step; damping aside."""
     m = _without(samples.random_tree(3, kinds=("free", "spherical", "revolute")), "damping")
@@ -414,6 +416,7 @@ def test_variational_step_is_symplectic():
     assert ours < 1e-10 and other > 1e-7
 
 
+@pytest.mark.slow
 def test_variational_energy_of_a_double_pendulum_is_bounded():
     """Over 200 s in steps of 0.05 s the error swings, but does not grow; that of Heun does."""
     m = samples.double_pendulum()

@@ -182,6 +182,7 @@ def test_every_quantity_of_64():
     assert_relative(*both(m, x, p), 1e-12)
 
 
+@pytest.mark.slow
 def test_what_does_not_change_may_be_left_out():
     """Kim, §3.2: any quantity alone, and those of q, q̇, q̈ and τ, as with zeros for the others."""
     m, prescribed, x = case("random_tree")

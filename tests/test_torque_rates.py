@@ -88,7 +88,8 @@ def _of_q(m, v, rates, form, q):
     return screw.inverse_dynamics_rates(m, q, v, rates, representation=form)
 
 
-@pytest.mark.parametrize("form", ["body_fixed", pytest.param("hybrid", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["body_fixed", "hybrid"])
 def test_gradients_and_batches(form):
     m, s, rates = _motion("double_pendulum")
     along, ones = jnp.array([0.7, -0.3]), jnp.ones((3, 2))
