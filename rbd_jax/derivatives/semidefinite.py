@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 
+@jax.custom_jvp
 def pseudoinverse(
     J: Float[Array, "m nv"], Y: Float[Array, "nv m"], active: Bool[Array, " m"]
 ) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
@@ -41,8 +42,25 @@ def pseudoinverse(
     def independent():
         return -swept * both, jnp.zeros_like(G)
 
-    inverse, N = jax.lax.cond(needed, dependent, independent)
+    # a loop of no or one round, not a branch: lanes leaves it out where no sample needs it
+    start = needed, *independent()
+    _, inverse, N = jax.lax.while_loop(
+        lambda x: x[0], lambda x: (x[0] & False, *dependent()), start
+    )
     return 0.5 * (inverse + inverse.T), N
+
+
+@pseudoinverse.defjvp
+def _pseudoinverse_jvp(primals, tangents):
+    """Where the rank stays. Source: Golub, Pereyra, SIAM J. Numer. Anal. 1973, eq. (4.12)."""
+    J, Y, active = primals
+    X, N = pseudoinverse(J, Y, active)
+    dG = _times(tangents[0], Y) + _times(J, tangents[1])
+    dG = 0.5 * (dG + dG.T)
+    turned = _times(N, _times(dG, X))
+    outside = _times(turned, X)
+    dX = outside + outside.T - _times(X, _times(dG, X))
+    return (X, N), (dX, -turned - turned.T)
 
 
 def _independent(J, Y, scale, still) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
