@@ -173,3 +173,32 @@ def test_projection_is_differentiable():
     assert np.abs(constraints.residual(model, value[:3], c)).max() < 1e-12
     assert np.abs(constraints.velocity(model, value[:3], value[3:], c)).max() < 1e-12
     np.testing.assert_allclose(J, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("reference", ["local", "local_world_aligned"])
+def test_points_of_two_branches_obey_their_law(reference):
+    """``d̈ + K_d ḋ = 0`` for the distance d of two points, by differences of their positions."""
+    model = rbd.samples.random_tree(3, kinds=("revolute",), n=12)
+    key, h, gain = jax.random.key(4), 1e-4, 3.0
+    q = rbd.random_configuration(model, key)
+    v, tau = jax.random.normal(key, (2, model.nv))
+    c = constraints.point(
+        model, "link10", "link6", at=[0.3, -0.2, 0.1], velocity_gain=gain, reference=reference
+    )
+
+    @quick_jit
+    def distances(q, v, tau):
+        held = constraints.anchored(model, q, c)
+        a = rbd.constrained_dynamics(model, q, v, tau, held).a
+        one, two = held.pairs[0].body_1, held.pairs[0].body_2
+
+        def distance(t):
+            R, p = rbd.forward_kinematics(model, rbd.integrate(model, q, v * t + a * t**2 / 2))
+            return p[two] + R[two] @ held.p_2[0] - p[one] - R[one] @ held.p_1[0]
+
+        return jnp.stack([distance(t) for t in (-h, 0.0, h)])
+
+    before, now, after = np.asarray(distances(q, v, tau))
+    rate, curvature = (after - before) / (2 * h), (after - 2 * now + before) / h**2
+    assert np.abs(now).max() < 1e-12 and np.abs(rate).max() > 0.1
+    np.testing.assert_allclose(curvature, -gain * rate, atol=1e-5 * np.abs(rate).max())
