@@ -22,7 +22,7 @@ def row_index(constraints: Constraints) -> np.ndarray:
 
 def of_pairs(constraints: Constraints, six: Float[Array, "n 6 *x"], coupled: Array) -> Array:
     """All rows, of the six components of each pair and of the rows of the couplings."""
-    held = six.reshape(-1, *six.shape[2:])[row_index(constraints)]
+    held = six.reshape(6 * six.shape[0], *six.shape[2:])[row_index(constraints)]
     return held if not constraints.couplings else jnp.concatenate([held, coupled])
 
 
