@@ -93,7 +93,7 @@ def constrained_dynamics(
 
     Args:
         model: the robot.
-        q: configuration (rad, m; quaternions wxyz are normalised inside).
+        q: configuration (rad, m; quaternions wxyz are normalized inside).
         v: velocity; it need not satisfy the constraints.
         tau: torques (N m, N).
         constraints: see :mod:`rbd_jax.constraints`.

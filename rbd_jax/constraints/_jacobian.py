@@ -97,8 +97,10 @@ def wrenches(
 ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
     """What constraint forces are for the robot: wrenches on bodies and torques of couplings.
 
-    The wrenches (n, f) are in body frames, as ``f_ext`` (N m, N); ``Jᵀ forces`` is what they and
-    the torques together do.
+    The wrenches (n, f) are in body frames, as ``f_ext`` (N m, N). Together with the torques they
+    have the effect of ``Jᵀ forces``.
+
+    Source: Featherstone, Rigid Body Dynamics Algorithms, ch. 8.
     """
     check("wrenches", model, constraints)
     g = ground.pose(model, q)

@@ -98,7 +98,9 @@ def residual(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> 
     """The position errors c(q) of all rows, zero where inactive (m, rad).
 
     A point's rows are ``p_1 − p_2``, a frame's ``−log(T_1⁻¹ T_2)``, in the axes of the constraint's
-    reference; a coupling's is ``coupling · x − offset``.
+    reference; a coupling's is ``coupling · x − offset``. Derivatives are those of autodiff.
+
+    Source: Featherstone, Rigid Body Dynamics Algorithms, ch. 8.
 
     Args:
         model: the robot.
@@ -142,6 +144,7 @@ def anchored(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> 
     """The same set, held where the robot is at q: there its position errors are zero.
 
     The placements in the second bodies (or in the world) and the offsets of couplings change.
+    Derivatives are those of autodiff.
     """
     check("anchored", model, constraints)
     c = constraints

@@ -32,7 +32,7 @@ _PROBLEM = Stationary(_find, residual, solve)
 
 
 def accelerations(theta: Theta, guess: Array | None = None) -> Solution:
-    """The minimiser of MuJoCo's convex problem, with its implicit derivative in every leaf.
+    """The minimizer of MuJoCo's convex problem, with its implicit derivative in every leaf.
 
     Source: MuJoCo's documentation, "Computation": ``H δa = δτ − δ(ID − Jᵀ λ)`` at the solution.
     """

@@ -1,7 +1,7 @@
-"""Cholesky factorisation and solves for one small symmetric matrix, column by column.
+"""Cholesky factorization and solves for one small symmetric matrix, column by column.
 
 LAPACK is slow for batches of small matrices, and lanes have none. Columns are written out, which
-costs code and no arithmetic: n³/3 for the factorisation, 2n² for a solve.
+costs code and no arithmetic: n³/3 for the factorization, 2n² for a solve.
 """
 
 import jax

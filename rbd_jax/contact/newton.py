@@ -22,7 +22,7 @@ SEARCH = 30
 
 
 class Minimum(NamedTuple):
-    """The minimiser and the factor of the Hessian there."""
+    """The minimizer and the factor of the Hessian there."""
 
     a: Float[Array, " nv"]
     factor: Float[Array, "nv nv"]
@@ -74,7 +74,7 @@ def line_search(problem: Problem, z: Values, dz: Values, slope: Array, curvature
 
 
 def minimize(problem: Problem, guess: Float[Array, " nv"]) -> Minimum:
-    """The accelerations that minimise the cost, from a guess, to rounding.
+    """The accelerations that minimize the cost, from a guess, to rounding.
 
     It ends one Newton step after the decrement ``gᵀ H⁻¹ g`` has fallen below the square root of
     the machine precision, squared, of the size of the problem: that last step is exact up to

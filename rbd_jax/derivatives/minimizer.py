@@ -1,4 +1,4 @@
-"""The derivative of a minimiser: implicit, exact, through no iteration.
+"""The derivative of a minimizer: implicit, exact, through no iteration.
 
 With the stationarity ``r(θ, x) = 0`` and its symmetric derivative ``H = ∂r/∂x``,
 

@@ -44,7 +44,7 @@ def augmented_lagrangian(
     throw: bool = True,
     progress: Callable | None = None,
 ) -> ConstrainedSolution:
-    """Minimise under constraints on states and controls: iLQR or DDP on the augmented Lagrangian.
+    """Minimize under constraints on states and controls: iLQR or DDP on the augmented Lagrangian.
 
     Source: Howell, Jackson, Manchester (2019), ALTRO, Alg. 2; rules for the penalty and the
     tolerances: Birgin, Martínez (2014), Alg. 4.1. Departures: one penalty for all rows; inner and
@@ -52,7 +52,7 @@ def augmented_lagrangian(
     the controls stay in the backward pass and are never violated.
 
     Args:
-        problem: what to minimise.
+        problem: what to minimize.
         q0: initial configuration. v0: initial velocity.
         u: first guess of the controls.
         constraints: what has to hold, see :class:`Constraint`; :func:`joint_limits` and others are

@@ -150,7 +150,7 @@ def controller(
     """A model predictive controller of a problem.
 
     Args:
-        problem: what to minimise over the horizon.
+        problem: what to minimize over the horizon.
         constraints: as in :func:`augmented_lagrangian`.
         iterations: at each step, always as many.
         penalty: weight ρ of ``ρ/2 c²``, fixed.
