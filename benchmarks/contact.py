@@ -94,6 +94,6 @@ def main(options) -> None:
             table.add(robot="quadruped", dtype=dtype, program=p.name, nv=m.nv, batch=n,
                       contacts=float(touching.mean()), us_a_sample=p.median,
                       times_MuJoCo=p.median / mujoco_c.median, compile_s=p.compile_s,
-                      iterations=None if p is not step else float(r.iterations.mean()),
+                      solver_steps=None if p is not step else float(r.steps.mean()),
                       difference=None if p is not step else float(error))  # fmt: skip
         report.write()

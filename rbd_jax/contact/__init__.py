@@ -17,12 +17,14 @@ where MuJoCo has two. Over a height function, the points of a shape are those th
 the tangent plane below its center.
 """
 
+from ..model.outcome import RESULTS as RESULTS
 from .actuators import (
     Actuators as Actuators,
     motors as motors,
     pd_actuators as pd_actuators,
 )
 from .contacts import Contacts as Contacts, Pairs as Pairs, Shapes as Shapes
+from .dynamics import Solution as Solution
 from .equalities import Couplings as Couplings, Equalities as Equalities, Welds as Welds
 from .forces import (
     Forces as Forces,

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..simulate import RESULTS
+from ..model.outcome import RESULTS
 from ._constrained_solution import ConstrainedSolution, finished
 from ._constraints import Constraint, Rows, Stack, stack, zeros
 from ._descent import descend, options
