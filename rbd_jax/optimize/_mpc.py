@@ -217,10 +217,11 @@ def mpc(
         return (shifted(now.plan), q1, v1), row
 
     k = jnp.arange(steps)
-    (plan, _, _), (q, v, *rows) = jax.lax.scan(body, (plan, q0, v0), k)
+    (plan, _, _), rows = jax.lax.scan(body, (plan, q0, v0), k)
+    q, v, u, cost, violation, decrease, result, taken = rows
     q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
     t = t0 + jnp.arange(steps + 1).astype(t0.dtype) * problem.dt
-    return Closed(t, q, v, *rows, plan)
+    return Closed(t, q, v, u, cost, violation, decrease, result, taken, plan)
 
 
 def shifted(plan: Plan) -> Plan:
