@@ -19,6 +19,7 @@ from ..lanes import lanes
 from ..model import Model, integrate
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench
+from .compensation import compensation
 from .dynamics import Solution, accelerations
 from .forces import Forces, constraint_forces
 from .rows import Theta
@@ -70,6 +71,8 @@ def constrained_acceleration(
     """Accelerations of a scene under its actuators, contacts and other constraints."""
     drive = scene.actuators.torque(scene.model, q, v, controls)
     drive = drive if tau is None else drive + tau
+    if scene.lift is not None:
+        drive = drive + compensation(scene.model, scene.lift, q)
     theta = Theta(scene.model, scene.constraints, q, v, drive, scene.dt)
     return accelerations(theta, guess)
 

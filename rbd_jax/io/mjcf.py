@@ -50,6 +50,7 @@ def compile_mjcf(source: str | os.PathLike, drop_meshes: bool = False) -> Any:
         raise RobotDescriptionError(f"load_mjcf: there is no file {text!r}")
     try:
         spec = mj.MjSpec.from_string(text) if inline else mj.MjSpec.from_file(text)
+        _undress(spec)
         if drop_meshes:
             for geom in list(spec.geoms):
                 if geom.type == mj.mjtGeom.mjGEOM_MESH:
@@ -60,6 +61,16 @@ def compile_mjcf(source: str | os.PathLike, drop_meshes: bool = False) -> Any:
     except (ValueError, RuntimeError, mj.FatalError) as error:
         where = "the XML string" if inline else text
         raise RobotDescriptionError(f"load_mjcf: MuJoCo refuses {where}: {error}") from error
+
+
+def _undress(spec: Any) -> None:
+    """Leave out materials, textures and skins: they move nothing, and their files may be absent."""
+    for geom in (*spec.geoms, *spec.sites):
+        geom.material = ""
+    for tendon in spec.tendons:
+        tendon.material = ""
+    for x in (*spec.skins, *spec.materials, *spec.textures):
+        spec.delete(x)
 
 
 def name_of(mj_model: Any, kind: str, index: int) -> str:
