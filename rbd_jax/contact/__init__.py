@@ -22,6 +22,7 @@ from .actuators import (
     motors as motors,
     pd_actuators as pd_actuators,
 )
+from .build import Surface as Surface, scene_on_ground as scene_on_ground
 from .contacts import Contacts as Contacts, Pairs as Pairs, Shapes as Shapes
 from .equalities import Couplings as Couplings, Equalities as Equalities, Welds as Welds
 from .forces import (
@@ -33,4 +34,10 @@ from .joints import BallLimits as BallLimits, Dry as Dry, Joints as Joints, Limi
 from .load import load_mjcf as load_mjcf, scene_of as scene_of
 from .rows import Constraints as Constraints
 from .scene import Keyframe as Keyframe, Scene as Scene
+from .solids import (
+    Solid as Solid,
+    corners as corners,
+    points as points,
+    solids_of as solids_of,
+)
 from .step import Step as Step, constrained_acceleration as constrained_acceleration, step as step
