@@ -48,19 +48,26 @@ def compile_mjcf(source: str | os.PathLike, drop_meshes: bool = False) -> Any:
     inline = text.lstrip().startswith("<")
     if not inline and not Path(text).is_file():
         raise RobotDescriptionError(f"load_mjcf: there is no file {text!r}")
+    where = "the XML string" if inline else text
     try:
-        spec = mj.MjSpec.from_string(text) if inline else mj.MjSpec.from_file(text)
-        _undress(spec)
-        if drop_meshes:
-            for geom in list(spec.geoms):
-                if geom.type == mj.mjtGeom.mjGEOM_MESH:
-                    spec.delete(geom)
-            for mesh in list(spec.meshes):
-                spec.delete(mesh)
-        return spec.compile()
+        return mjcf_spec(source, drop_meshes).compile()
     except (ValueError, RuntimeError, mj.FatalError) as error:
-        where = "the XML string" if inline else text
         raise RobotDescriptionError(f"load_mjcf: MuJoCo refuses {where}: {error}") from error
+
+
+def mjcf_spec(source: str | os.PathLike, drop_meshes: bool = False) -> Any:
+    """A ``mujoco.MjSpec`` without what is only drawn. Arguments as :func:`compile_mjcf`."""
+    mj, text = mujoco(), str(source)
+    inline = text.lstrip().startswith("<")
+    spec = mj.MjSpec.from_string(text) if inline else mj.MjSpec.from_file(text)
+    _undress(spec)
+    if drop_meshes:
+        for geom in list(spec.geoms):
+            if geom.type == mj.mjtGeom.mjGEOM_MESH:
+                spec.delete(geom)
+        for mesh in list(spec.meshes):
+            spec.delete(mesh)
+    return spec
 
 
 def _undress(spec: Any) -> None:
