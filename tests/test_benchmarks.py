@@ -95,7 +95,7 @@ def test_layouts_turn_the_base():
     )
 
 
-@pytest.mark.parametrize("calls", ["batches", "spread"])
+@pytest.mark.parametrize("calls", ["batches", pytest.param("spread", marks=pytest.mark.slow)])
 def test_a_contest_of_ours_with_itself(calls):
     """The protocol from end to end: the same library as its own peer agrees and is timed."""
     with Contest("arm", "float64", {}, 600.0, calls) as contest:
