@@ -72,9 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--calls",
         nargs="+",
-        choices=["single", "batches", "spread"],
-        default=["single", "batches", "spread"],
-        help="peers: single calls, batches, batches spread over the cores (default all)",
+        choices=["single", "batches"],
+        default=["single", "batches"],
+        help="peers: single calls, batches (default both)",
     )
     parser.add_argument(
         "--peer-envs",

@@ -146,7 +146,7 @@ def compare(table, name: str, xml: str, dtype: str, options) -> None:
     for p in (mujoco_c, step, vjp):
         table.add(**row, program=p.name, contacts=float(touching.mean()), us_a_sample=p.median,
                   times_MuJoCo=p.median / mujoco_c.median, compile_s=p.compile_s,
-                  iterations=None if p is not step else float(r.iterations.mean()),
+                  solver_steps=None if p is not step else float(r.steps.mean()),
                   difference=None if p is not step else float(error))  # fmt: skip
     rows = {"qpos": qpos, "qvel": qvel, "ctrl": controls, "warm": warm}
     peer = mjx(options, xml, rows, dtype)

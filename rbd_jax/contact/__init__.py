@@ -17,6 +17,7 @@ noslip solver. Parallel capsules touch in one point, where MuJoCo has two. Over 
 the points of a shape are those that are lowest over the tangent plane below its center.
 """
 
+from ..model.outcome import RESULTS as RESULTS
 from .actuators import (
     Actuators as Actuators,
     motors as motors,
@@ -24,6 +25,7 @@ from .actuators import (
 )
 from .build import Surface as Surface, scene_on_ground as scene_on_ground
 from .contacts import Contacts as Contacts, Pairs as Pairs, Shapes as Shapes
+from .dynamics import Solution as Solution
 from .equalities import Couplings as Couplings, Equalities as Equalities, Welds as Welds
 from .forces import (
     Forces as Forces,
