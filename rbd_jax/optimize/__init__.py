@@ -11,6 +11,7 @@ from ._box import box_qp as box_qp
 from ._constrained_solution import ConstrainedSolution as ConstrainedSolution
 from ._constraints import Constraint as Constraint, Rows as Rows
 from ._costs import FrameCost as FrameCost, StateCost as StateCost
+from ._feedback import Feedback as Feedback, feedback as feedback
 from ._ilqr import ddp as ddp, ilqr as ilqr
 from ._legged import LeggedProblem as LeggedProblem
 from ._legged_costs import (

@@ -135,9 +135,9 @@ def line_search(
 ) -> tuple[PyTree, Float[Array, ""], Float[Array, ""]]:
     """Try the step lengths 1, ½, ¼ … until one is good enough, and return the best of them.
 
-    Good enough is a tenth of the decrease that is ``predicted`` for this length (Tassa, Erez,
-    Todorov 2012, backtracking). If no length is, the best one is returned. To go on for the best of all
-    lengths takes longer and leads to worse minima, because it follows each narrow valley. Without a
+    Good enough is a tenth of the decrease that is ``predicted`` for this length, as in Tassa, Erez,
+    Todorov (2012). If no length is, the best one is returned. The best of all lengths would take
+    longer to find and lead to worse minima, because it follows each narrow valley. Without a
     ``definite`` model only the full step is tried, because the step is rejected anyway.
 
     Returns:
