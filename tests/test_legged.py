@@ -178,7 +178,8 @@ def test_a_quadruped_from_a_guess_that_stands_still(name):
 
     # soft contact with friction at a tenth of the time step, and half a second of standing
     short, more = 10, 25
-    scene = rbd.contact.on_feet(model, tasks.FEET, q=task.q0)
+    feet_points, ground = rbd.contact.points(tasks.FEET), rbd.contact.Surface((0.7, 0.005, 1e-4))
+    scene = rbd.contact.scene_on_ground(model, feet_points, surface=ground, reference=task.q0)
     follow = opt.feedback(problem, s)
 
     @jax.jit

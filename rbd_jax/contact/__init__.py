@@ -34,7 +34,6 @@ from .forces import (
 )
 from .joints import BallLimits as BallLimits, Dry as Dry, Joints as Joints, Limits as Limits
 from .load import load_mjcf as load_mjcf, scene_of as scene_of
-from .on_feet import on_feet as on_feet
 from .rows import Constraints as Constraints
 from .scene import Keyframe as Keyframe, Scene as Scene
 from .solids import (
