@@ -28,7 +28,8 @@ ABOUT = (
     "semi-implicit Euler steps, costs, bounds and first guess. iLQR is `jax.jit` of "
     "`rbd_jax.optimize.ilqr`, for one start and for a batch of starts, each with the torques that "
     "hold it as its first guess. Tasks on legs are those of `legged`. The solvers take turns, one "
-    "core each. The time of an iteration is the time of a whole solve over its iterations. In a "
+    "core each; times are the least of several runs, because Crocoddyl's are. The time of an "
+    "iteration is the time of a whole solve over its iterations. In a "
     "batch it is the time over the iterations of the slowest sample and over the size of the "
     "batch. The ratio is to Crocoddyl's iteration. The difference is the relative difference of "
     "the optimal cost from ours. If it is more than 1e-6, the benchmark fails."
@@ -142,7 +143,7 @@ def compare(table: Table, row: dict, found: Solvers, spec: dict, script: str, op
         if abs(off) > 1e-6:
             raise AssertionError(f"{row}: Crocoddyl finds {best['cost']}, here {found.cost}")
     for p, k in zip((found.one, found.many), found.iterations, strict=True):
-        ms, alone = 1e-3 * p.median, p is found.one
+        ms, alone = 1e-3 * p.best, p is found.one
         ratio = None if pace is None else ms / k / pace
         table.add(**row, solver=p.name, iterations=k, ms_a_solve=ms, ms_an_iteration=ms / k,
                   ratio=ratio, cost=found.cost if alone else None, compile_s=p.compile_s,
