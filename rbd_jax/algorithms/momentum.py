@@ -5,7 +5,7 @@ from jaxtyping import Array, Float
 
 from ..lanes import lanes
 from ..model import Model
-from ..model.arguments import checked
+from ..model.arguments import checked, takes_coordinates
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, wrench_to_parent
 from . import ground
@@ -33,6 +33,7 @@ def kinetic_gradients(
 
 @checked
 @lanes
+@takes_coordinates
 def spatial_momentum(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "6"]:

@@ -5,13 +5,14 @@ from jaxtyping import Array, Float
 
 from ..lanes import lanes
 from ..model import Model
-from ..model.arguments import checked
+from ..model.arguments import checked, takes_coordinates
 from .rnea import rnea
 from .springs import unsprung
 
 
 @checked
 @lanes
+@takes_coordinates
 def bias_torque(
     model: Model,
     q: Float[Array, " nq"],
@@ -27,6 +28,7 @@ def bias_torque(
 
 @checked
 @lanes
+@takes_coordinates
 def gravity_torque(model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """``g(q) = ∂V/∂q``: the torques that hold the robot still against gravity (N m, N).
 
