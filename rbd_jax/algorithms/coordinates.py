@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..model import CoordinateModel, Topology, Tree
-from ..model.coordinates import Expansion, Places, places_of
+from ..model.coordinates import Places, places_of
+from ..model.expansion import Expansion
 from . import ground
 from .crba import composite_mass_pairs
 from .tree import factor_along_branches, solve_along_branches
@@ -49,9 +50,7 @@ def factorize(model: CoordinateModel, q: Float[Array, " nq"]) -> Factor:
     return Factor(*factor_along_branches(table.tree, rows.reshape(model.nv, depth)))
 
 
-def solve(
-    model: CoordinateModel, factor: Factor, B: Float[Array, "nv m"]
-) -> Float[Array, "nv m"]:
+def solve(model: CoordinateModel, factor: Factor, B: Float[Array, "nv m"]) -> Float[Array, "nv m"]:
     """``M_y⁻¹ B``. Source: Featherstone §6.5."""
     table = branches(model)
     X = solve_along_branches(table.tree, factor.L, factor.psi, B[table.order])
@@ -101,9 +100,7 @@ def _branches(topology: Topology, space: Topology, named: tuple, patterns: tuple
     for entry, i, j, left, right, times in terms:
         mapped = left + right > 0 or times > 1
         groups[mapped].append((entry, i * depth + tree.depths[j], left, right, times))
-    plain, mapped = (
-        _Terms(*np.array(g, dtype=np.int32).reshape(-1, 5).T) for g in groups
-    )
+    plain, mapped = (_Terms(*np.array(g, dtype=np.int32).reshape(-1, 5).T) for g in groups)
     return Branches(tree, order, plain, mapped)
 
 

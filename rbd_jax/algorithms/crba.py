@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from ..lanes import lanes
 from ..model import Model, Topology
 from ..model.arguments import checked
-from ..model.coordinates import projected
+from ..model.expansion import projected
 from ..spatial import inertia
 from ..spatial.motion import shift
 from . import ground
@@ -67,7 +67,7 @@ def composite_mass_pairs(
     I: Float[Array, "nb 10"],
     armature: Float[Array, " nv"],
 ) -> tuple[Float[Array, " pairs"], Float[Array, " nv"]]:
-    """The entries of the same matrix below its diagonal, in the order of the pairs, and those on it.
+    """The same matrix as its entries at pairs of :func:`ancestor_rows`, and on its diagonal.
 
     All other entries below the diagonal are zero.
     """

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from ..lanes import lanes
 from ..model import Model
 from ..model.arguments import checked, takes_coordinates
-from ..model.coordinates import projected
+from ..model.expansion import projected
 from ..spatial import inertia, so3
 from ..spatial.motion import wrench_to_parent
 from .kinematics import body_velocities, forward_kinematics

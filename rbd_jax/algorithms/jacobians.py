@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from ..lanes import lanes
 from ..model import Model, motion_subspace, rate_from_velocity
 from ..model.arguments import checked, takes_coordinates
-from ..model.coordinates import projected
+from ..model.expansion import projected
 from ..spatial import se3, so3
 from ..spatial.motion import to_parent
 from .kinematics import forward_kinematics, frame_in_body

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..model.arguments import checked, takes_coordinates
-from ..model.coordinates import projected
+from ..model.expansion import projected
 from ..spatial import se3, so3
 from ..spatial.motion import cross_twist, to_child
 from .tree import ancestor_product, root_to_leaf, sum_dofs

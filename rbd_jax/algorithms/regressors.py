@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from ..lanes import lanes
 from ..model import Model
 from ..model.arguments import checked
-from ..model.coordinates import projected
+from ..model.expansion import projected
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, to_child, wrench_to_parent
 from . import ground

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..model.arguments import checked
-from ..model.coordinates import projected
+from ..model.expansion import projected
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from .gravity import base_acceleration

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 from ..lanes import lanes
 from ..model import Model
 from ..model.arguments import checked, takes_coordinates
+from ..model.expansion import projected
 from .rnea import rnea
 from .springs import unsprung
 
@@ -24,6 +25,14 @@ def bias_torque(
     Source: Kim, Table 2, with q̈ = 0. Derivatives are those of autodiff.
     """
     return rnea(model, q, v, jnp.zeros_like(v), f_ext)
+
+
+@projected(0)
+def damping_torque(
+    model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
+) -> Float[Array, " nv"]:
+    """``damping · v`` of all joints (N m, N)."""
+    return model.damping * v
 
 
 @checked

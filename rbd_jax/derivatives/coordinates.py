@@ -4,6 +4,7 @@ With ``τ_y = Φᵀ ID(φ(y), Φ ẏ, Φ ÿ + Φ̇ ẏ)``, whose derivatives are
 the laws, forward dynamics is implicit: ``δÿ = M_y⁻¹ (δτ − δτ_y)`` at the computed ÿ.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
@@ -15,7 +16,7 @@ from ..algorithms import coordinates, formulations, ground
 from ..algorithms.crba import crba
 from ..algorithms.factor import product
 from ..model import CoordinateModel
-from ..model.coordinates import Expansion
+from ..model.expansion import Expansion
 from .inverse import invert
 from .torque_rule import inverse_dynamics
 
@@ -94,6 +95,18 @@ def coordinate_dynamics(
     Source: Singh (3), (5).
     """
     return _dynamics(model, q, v, tau, f_ext)[0]
+
+
+def coordinate_accelerations(
+    model: CoordinateModel,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None,
+) -> tuple[Float[Array, " nv"], Callable]:
+    """ÿ, and the function ``B ↦ M_y⁻¹ B`` for many columns."""
+    a, factor = _dynamics(model, q, v, tau, f_ext)
+    return a, _solver(model, q, factor)
 
 
 def coordinate_inverse(model: CoordinateModel, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:

@@ -33,7 +33,6 @@ from .inverse import invert
 from .operator import residual
 from .torque_rule import inverse_dynamics as inverse_dynamics, torque_tangent as torque_tangent
 
-
 # --- forward and hybrid dynamics ----------------------------------------------
 
 

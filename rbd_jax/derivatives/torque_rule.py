@@ -13,7 +13,7 @@ from ..algorithms.springs import plus_springs, unsprung
 from ..lanes import lanes
 from ..model import Model, velocity_from_rate
 from ..model.arguments import checked
-from ..model.coordinates import projected
+from ..model.expansion import projected
 from ._maps import torque_map
 from ._perturbation import model_torque
 from .operator import Residual, residual

@@ -1,4 +1,4 @@
-"""Joints that mimic others, as URDF declares them: their positions are affine in those of others."""
+"""Joints that mimic others, as URDF declares them: affine in the positions of others."""
 
 import jax.numpy as jnp
 

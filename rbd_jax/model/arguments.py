@@ -94,8 +94,8 @@ def checked(function: Callable) -> Callable:
             )
         if model.space is not model.topology and not accepts:
             raise TypeError(
-                f"{name}: robot {model.topology.name!r} has joints that are driven by others, which "
-                f"{name} does not take; model.robot is the robot with all joints independent"
+                f"{name} does not take robots with driven (mimic) joints as {model.topology.name!r}; "
+                f"model.robot has all joints independent"
             )
         check_leaves(name, model)
         for key, argument in arguments.items():

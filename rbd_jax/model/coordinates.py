@@ -9,25 +9,22 @@ their coordinates, so that Φ is a few numbers beside a unit matrix.
 """
 
 import dataclasses
-import inspect
-from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache, wraps
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from ._model import Model
-from .arguments import takes_coordinates
-from .laws import Affine, Function, Law, Static
-from .rows import merge_rows, take_rows
-from .topology import Topology, unknown
+from .laws import Function, Law, Static
+from .topology import NV, Topology, unknown
 
-F = TypeVar("F", bound=Callable)
-_LIMITS = {
+LIMITS = {
+    # leaves that are laid out as the independent coordinates, and what says that there is no limit
     "position_lower": -np.inf,
     "position_upper": np.inf,
     "velocity_limit": np.inf,
@@ -43,10 +40,10 @@ class CoordinateModel(Model):
     those of all joints, as in the robot itself. Limits are those of the independent coordinates.
     """
 
-    position_lower: Float[Array, "*b n_q"]
-    position_upper: Float[Array, "*b n_q"]
-    velocity_limit: Float[Array, "*b n_v"]
-    effort_limit: Float[Array, "*b n_v"]
+    position_lower: Float[jax.Array, "*b n_q"]
+    position_upper: Float[jax.Array, "*b n_q"]
+    velocity_limit: Float[jax.Array, "*b n_v"]
+    effort_limit: Float[jax.Array, "*b n_v"]
     laws: tuple[Law, ...] = ()
     """How the driven joints move. The parameters of the laws are leaves."""
     independent: Topology = eqx.field(static=True, default=None)  # type: ignore[assignment]
@@ -68,7 +65,7 @@ class CoordinateModel(Model):
         """The robot with all its joints independent. Driven joints have no limits."""
         places = self.places
         leaves = {f.name: getattr(self, f.name) for f in dataclasses.fields(Model)}
-        for name, missing in _LIMITS.items():
+        for name, missing in LIMITS.items():
             x, of_q = leaves[name], name.startswith("position")
             ours, theirs = places.kept_q if of_q else places.kept_v
             n = self.topology.nq if of_q else self.topology.nv
@@ -116,6 +113,8 @@ class Places(NamedTuple):
 
 @lru_cache(maxsize=256)
 def places_of(topology: Topology, space: Topology, named: tuple) -> Places:
+    """The places for laws that are named by their driven joints and by what drives them."""
+
     def rows(of: Topology, starts: str, names: Sequence[str]) -> np.ndarray:
         at, index = getattr(of, starts), [of.joint_names.index(n) for n in names]
         parts = [np.arange(at[i], at[i + 1]) for i in index]
@@ -134,115 +133,6 @@ def places_of(topology: Topology, space: Topology, named: tuple) -> Places:
         for driven, by in named
     ]  # fmt: skip
     return Places(kept_q, kept_v, tuple(laws))
-
-
-class Expansion:
-    """A robot at the coordinates y: the configuration of all joints, and the map Φ."""
-
-    def __init__(self, model: CoordinateModel, y: Float[Array, " nq_y"]):
-        self.model, self.y, self.places = model, y, model.places
-        self._us = [take_rows(y, law.by_q) for law in self.places.laws]
-        self._laws = list(zip(model.laws, self.places.laws, self._us, strict=True))
-
-    @cached_property
-    def robot(self) -> Model:
-        """The robot with all its joints independent, for algorithms; its limits are not set."""
-        model, topology = self.model, self.model.topology
-        leaves = {f.name: getattr(model, f.name) for f in dataclasses.fields(Model)}
-        for name, missing in _LIMITS.items():
-            n = topology.nq if name.startswith("position") else topology.nv
-            leaves[name] = jnp.full((n,), missing, model.dtype)
-        return Model(**leaves)
-
-    @cached_property
-    def q(self) -> Float[Array, " nq"]:
-        """``φ(y)``, the configuration of all joints."""
-        ours, theirs = self.places.kept_q
-        parts = [(ours, take_rows(self.y, theirs))]
-        for law, at, u in self._laws:
-            position = law.position(u)
-            if jnp.shape(position) != at.q.shape:
-                raise ValueError(
-                    f"robot {self.model.topology.name!r}: the law of {law.driven.joint_names} gave "
-                    f"coordinates of shape {jnp.shape(position)}, expected {at.q.shape}"
-                )
-            parts.append((at.q, position))
-        return merge_rows(parts, self.y)
-
-    @cached_property
-    def entries(self) -> list[Float[Array, " entries"]]:
-        """The entries of Φ of each law."""
-        return [law.entries(u) for law, _, u in self._laws]
-
-    def velocity(self, x: Float[Array, "nv_y *k"]) -> Float[Array, "nv *k"]:
-        """``Φ x``."""
-        ours, theirs = self.places.kept_v
-        parts = [(ours, take_rows(x, theirs))]
-        for (law, at, _), entries in zip(self._laws, self.entries, strict=True):
-            rows, columns = map(np.array, law.pattern)
-            terms = _times(entries, x[at.by_v[columns]])
-            if len(rows) != law.driven.nv:
-                terms = terms.reshape(law.driven.nv, -1, *x.shape[1:]).sum(axis=1)
-            parts.append((at.v, terms))
-        return merge_rows(parts, x)
-
-    def acceleration(self, v: Float[Array, " nv_y"], a: Float[Array, " nv_y"]) -> Array:
-        """``Φ a + Φ̇ v``."""
-        full = self.velocity(a)
-        for law, at, u in self._laws:
-            if not law.linear:
-                full = full.at[at.v].add(law.bias(u, take_rows(v, at.by_v)))
-        return full
-
-    def project(self, x: Float[Array, "nv *k"]) -> Float[Array, "nv_y *k"]:
-        """``Φᵀ x``."""
-        ours, theirs = self.places.kept_v
-        new = np.setdiff1d(np.arange(self.model.nv), theirs)
-        zeros = jnp.zeros((len(new), *x.shape[1:]), x.dtype)
-        y = merge_rows([(theirs, take_rows(x, ours)), (new, zeros)], x)
-        for (law, at, _), entries in zip(self._laws, self.entries, strict=True):
-            rows, columns = map(np.array, law.pattern)
-            y = y.at[at.by_v[columns]].add(_times(entries, x[at.v[rows]]))
-        return y
-
-    def project_axes(self, x: Array, axes: tuple[int, ...]) -> Array:
-        """``Φᵀ`` along each of some axes."""
-        for axis in axes:
-            x = jnp.moveaxis(self.project(jnp.moveaxis(x, axis, 0)), 0, axis)
-        return x
-
-
-def _times(entries: Array, rows: Array) -> Array:
-    return entries.reshape(-1, *[1] * (rows.ndim - 1)) * rows
-
-
-def projected(*axes: int) -> Callable[[F], F]:
-    """Let a function of a plain robot take robots with driven joints too, by :class:`Expansion`.
-
-    Its arguments ``q``, ``v`` and ``a`` are expanded to all joints. Its result is projected along
-    ``axes``, those that belong to degrees of freedom as a torque does.
-    """
-
-    def decorate(function: F) -> F:
-        signature = inspect.signature(function)
-
-        @wraps(function)
-        def wrapper(model: Model, *args, **kwargs):
-            if not isinstance(model, CoordinateModel):
-                return function(model, *args, **kwargs)
-            given = signature.bind(model, *args, **kwargs).arguments
-            expansion = Expansion(model, given["q"])
-            v, a = given.get("v"), given.get("a")
-            if a is not None:
-                given["a"] = expansion.acceleration(jnp.zeros_like(a) if v is None else v, a)
-            if v is not None:
-                given["v"] = expansion.velocity(v)
-            result = function(**(given | {"model": expansion.robot, "q": expansion.q}))
-            return expansion.project_axes(result, axes) if axes else result
-
-        return takes_coordinates(wrapper)  # type: ignore[return-value]
-
-    return decorate
 
 
 def with_coordinates(
@@ -298,7 +188,7 @@ def drive(model: Model, law: Law) -> CoordinateModel:
     new += [n for n in law.by if n not in (*topology.joint_names, *new)]
     independent = topology.joints_alone(kept, tuple(new))
     leaves = {f.name: getattr(model, f.name) for f in dataclasses.fields(Model)}
-    for name, missing in _LIMITS.items():
+    for name, missing in LIMITS.items():
         starts = "q_starts" if name.startswith("position") else "v_starts"
         places, at, parts = {n: i for i, n in enumerate(space.joint_names)}, leaves[name], []
         for joint in independent.joint_names:
@@ -312,35 +202,27 @@ def drive(model: Model, law: Law) -> CoordinateModel:
 
 
 def _check_names(model: Model, joints: Sequence[str], by: Sequence[str]) -> None:
-    topology, place = model.topology, f"with_coordinates: robot {model.topology.name!r}"
+    topology = model.topology
     laws = model.laws if isinstance(model, CoordinateModel) else ()
+    driven = {name for law in laws for name in law.driven.joint_names}
+    several = {n for n, k in zip(topology.joint_names, topology.kinds, strict=True) if NV[k] > 1}
+    several |= {name for name, _, _ in topology.composites}
     for name in joints:
         if name not in topology.joint_names:
-            parts = [x for x, _, _ in topology.composites]
-            hint = "; name its parts" if name in parts else ""
-            raise KeyError(unknown("joint", name, topology.joint_names, topology.name) + hint)
-        if any(name in law.driven.joint_names for law in laws):
-            raise ValueError(f"{place}: joint {name!r} is driven already")
-    for name in {*joints, *by}:
-        if [*joints, *by].count(name) > 1:
-            raise ValueError(f"{place}: {name!r} is named twice in joints and by")
-    for name in by:
-        if any(name in law.driven.joint_names for law in laws):
+            raise KeyError(unknown("joint", name, topology.joint_names, topology.name))
+    names = [*joints, *by]
+    wrong = {
+        "is named twice": {n for n in names if names.count(n) > 1},
+        "is driven already": driven & {*joints},
+        "drives others, so that it cannot be driven": {
+            n for law in laws for n in law.by if n in joints
+        },
+        "is driven, so that it cannot drive; let the function depend on what drives it": driven
+        & {*by},
+        "has several degrees of freedom, so that it cannot drive": several & {*by},
+    }
+    for problem, found in wrong.items():
+        for name in sorted(found):
             raise ValueError(
-                f"{place}: joint {name!r} is driven, it cannot drive others; let the function "
-                f"depend on what drives it"
+                f"with_coordinates: joint {name!r} of robot {topology.name!r} {problem}"
             )
-        known = name in topology.joint_names
-        if known and topology.kinds[topology.joint_names.index(name)] in (
-            "free", "spherical", "translation",
-        ):  # fmt: skip
-            raise ValueError(f"{place}: joint {name!r} cannot drive others, it has several degrees")
-    for law in laws:
-        if twice := set(law.by) & set(joints):
-            raise ValueError(f"{place}: {sorted(twice)} drive others, they cannot be driven")
-
-
-__all__ = [
-    "Affine", "CoordinateModel", "Expansion", "Function", "Law", "Places", "drive", "places_of", "projected",
-    "with_coordinates",
-]  # fmt: skip
