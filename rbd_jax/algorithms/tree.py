@@ -273,7 +273,6 @@ def factor_along_branches(
     i, j = tree.pairs
     above = np.full((n, d), n, dtype=np.int32)  # a row after the last one takes what is not used
     above[i, tree.depths[j]] = j
-    rows = np.arange(n, dtype=np.int32), tree.depths, above
 
     def eliminate(M, row):
         i, depth, above = row
@@ -282,7 +281,7 @@ def factor_along_branches(
         return M.at[above].add(-l[:, None] * M[i][None]), (l, psi)
 
     start = jnp.concatenate([M, jnp.zeros((1, d), M.dtype)])
-    rows = tuple(jnp.asarray(x) for x in rows)
+    rows = tuple(jnp.asarray(x) for x in (np.arange(n, dtype=np.int32), tree.depths, above))
     _, (L, psi) = jax.lax.scan(eliminate, start, rows, reverse=True)
     return L.reshape(-1)[i * d + tree.depths[j]], psi
 

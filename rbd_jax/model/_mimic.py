@@ -47,7 +47,10 @@ def _resolve(topo: Topology, rules: dict, joint: str) -> tuple[int, float, float
         scale *= multiplier
         if target in chain:
             circle = " -> ".join([*chain, target])
-            raise _error(topo, f"joint {joint!r} mimics itself: {circle}; break the cycle")
+            raise _error(
+                topo,
+                f"joint {joint!r} mimics itself: {circle}; break the cycle",
+            )
         chain.append(target)
     for name in chain:
         if name not in topo.joint_names or NQ[topo.kinds[topo.joint_names.index(name)]] != 1:
@@ -57,9 +60,12 @@ def _resolve(topo: Topology, rules: dict, joint: str) -> tuple[int, float, float
                 text += f"joint {name!r} does not have exactly one degree of freedom"
             else:
                 text += f"{name!r} is no moving joint of this robot"
-            raise _error(topo, f"{text}; correct or remove the <mimic>")
+            raise _error(
+                topo, f"{text}; correct or remove the <mimic>"
+            )
     return topo.joint_names.index(chain[-1]), scale, shift
 
 
 def _error(topo: Topology, text: str) -> RobotDescriptionError:
+    text = f"{text}, or load with mimic='independent'"
     return RobotDescriptionError(f"robot {topo.name!r}: {text}")

@@ -94,7 +94,7 @@ def checked(function: Callable) -> Callable:
             )
         if model.space is not model.topology and not accepts:
             raise TypeError(
-                f"{name} does not take robots with driven (mimic) joints as {model.topology.name!r}; "
+                f"{name} takes no robot with driven (mimic) joints as {model.topology.name!r}; "
                 f"model.robot has all joints independent"
             )
         check_leaves(name, model)

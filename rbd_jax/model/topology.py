@@ -249,7 +249,7 @@ class Topology:
             name=self.name,
             parents=(-1,) * len(names),
             kinds=(*(self.kinds[i] for i in joints), *("revolute" for _ in new)),
-            body_names=names,
+            body_names=(*(self.body_names[i] for i in joints), *new),
             joint_names=names,
             frame_names=(),
             frame_bodies=(),

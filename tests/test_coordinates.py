@@ -1,0 +1,296 @@
+"""Robots in fewer coordinates than joints: mimic joints, the user's own coordinates, closed forms."""
+
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.calls import quick_jit
+from support.helpers import assert_close, cast, central_difference, random_state, stack
+
+import rbd_jax as rbd
+from rbd_jax.io import convert, example_robots, load_urdf
+from rbd_jax.model import MimicSpec, with_mimics
+
+rng = np.random.default_rng(0)
+
+
+def _link(name: str) -> rbd.LinkSpec:
+    return rbd.LinkSpec(name, rng.uniform(0.5, 2), rng.normal(size=3) * 0.2, np.diag([0.1, 0.2, 0.15]))
+
+
+def _joint(name: str, kind: str, parent: str, child: str, mimic=None) -> rbd.JointSpec:
+    p, axis = rng.normal(size=3) * 0.3, rng.normal(size=3)
+    return rbd.JointSpec(
+        name, kind, parent, child, p=p, axis=axis, mimic=mimic, damping=0.3, armature=0.05
+    )  # fmt: skip
+
+
+@cache
+def hand() -> rbd.Model:
+    """A floating hand: two fingers of which one follows the other, across branches and in a chain.
+
+    ``b1`` follows ``a2``, which comes later in no other branch; ``c`` follows ``b1``.
+    """
+    joints = (
+        _joint("arm", "revolute", "base", "palm"),
+        _joint("c", "prismatic", "palm", "thumb", MimicSpec("b1", -0.5, 0.2)),
+        _joint("a1", "revolute", "palm", "a1"),
+        _joint("a2", "revolute", "a1", "a2"),
+        _joint("b1", "revolute", "palm", "b1", MimicSpec("a2", 1.5, 0.1)),
+        _joint("b2", "revolute", "b1", "b2"),
+    )
+    links = tuple(_link(n) for n in ("base", "palm", "thumb", "a1", "a2", "b1", "b2"))
+    spec = rbd.RobotSpec("hand", links, joints)
+    return with_mimics(rbd.build_model(spec, floating_base=True, dtype=jnp.float64))
+
+
+class Cam(eqx.Module):
+    """A joint whose axis moves as it turns: any placement, as a function of one coordinate."""
+
+    shape: jax.Array
+
+    def __call__(self, u):
+        a, b, c = self.shape
+        p = jnp.stack([a * jnp.cos(u[0]), b * jnp.sin(2 * u[0]), c * u[0] ** 2])
+        quat = jnp.stack([jnp.cos(u[0]), jnp.sin(u[0]), 0.3 * u[0] ** 2, 0.1 * jnp.sin(u[0])])
+        return jnp.concatenate([p, quat])
+
+
+@cache
+def knee() -> rbd.Model:
+    """An arm, a joint with the motion subspace of ``Cam``, and a differential of two motors."""
+    joints = (
+        _joint("arm", "revolute", "base", "upper"),
+        _joint("cam", "free", "upper", "lower"),
+        _joint("pitch", "revolute", "lower", "cross"),
+        _joint("roll", "revolute", "cross", "foot"),
+        _joint("toe", "revolute", "foot", "toe"),
+    )
+    links = tuple(_link(n) for n in ("base", "upper", "lower", "cross", "foot", "toe"))
+    model = rbd.build_model(rbd.RobotSpec("knee", links, joints), dtype=jnp.float64)
+    model = rbd.with_coordinates(model, Cam(jnp.array([0.1, 0.05, 0.02])), ["cam"], ["angle"])
+
+    def differential(u):
+        return jnp.stack([(u[0] + u[1]) / 2, jnp.sin(u[0] - u[1]) / 3])
+
+    return rbd.with_coordinates(model, differential, ["pitch", "roll"], ["left", "right"])
+
+
+MODELS = {"hand": hand, "knee": knee}
+robots = pytest.mark.parametrize("name", list(MODELS))
+
+
+def _explicit(m, q):
+    """The configuration of all joints, and the matrix Φ by differences, from the laws alone."""
+    robot = m.robot
+
+    def expand(q):
+        full = rbd.neutral(robot)
+        for joint in m.space.joint_names:
+            if joint in robot.joint_names:
+                full = full.at[robot.q_slice(joint)].set(q[m.q_slice(joint)])
+        if "arm" in robot.joint_names and "c" in robot.joint_names:
+            b1 = 1.5 * q[m.q_slice("a2")] + 0.1
+            full = full.at[robot.q_slice("b1")].set(b1)
+            return full.at[robot.q_slice("c")].set(-0.5 * b1 + 0.2)
+        angle, left, right = (q[m.q_slice(n)] for n in ("angle", "left", "right"))
+        full = full.at[robot.q_slice("cam")].set(m.laws[0].function(angle))
+        full = full.at[robot.q_slice("pitch")].set((left + right) / 2)
+        return full.at[robot.q_slice("roll")].set(jnp.sin(left - right) / 3)
+
+    at = expand(q)
+    Phi = central_difference(
+        lambda d: rbd.difference(robot, at, expand(rbd.integrate(m, q, d))), jnp.zeros(m.nv)
+    )
+    return at, Phi
+
+
+@quick_jit
+def _both(m, s):
+    """Results in coordinates, and what the robot of all joints says of them."""
+    q, v, a, tau, f = s
+    full, Phi = _explicit(m, q)
+    bias = central_difference(lambda t: _explicit(m, rbd.integrate(m, q, t * v))[1] @ v, jnp.zeros(1))
+    V, A, frame = Phi @ v, Phi @ a + bias[:, 0], m.frame_names[-1]
+    r, M = m.robot, Phi.T @ rbd.crba(m.robot, full) @ Phi
+    torque = Phi.T @ rbd.rnea(r, full, V, A, f)
+    ours = {
+        "M": rbd.crba(m, q),
+        "rnea": rbd.rnea(m, q, v, a, f),
+        "ID": rbd.inverse_dynamics(m, q, v, a, f),
+        "aba": rbd.aba(m, q, v, torque, f),
+        "FD": rbd.forward_dynamics(m, q, v, torque, f),
+        "Minv": rbd.mass_matrix_inverse(m, q),
+        "Ma": rbd.derivatives.mass_matrix_product(m, q, a),
+        "solve": rbd.derivatives.mass_matrix_solve(m, q, tau),
+        "gravity": rbd.gravity_torque(m, q),
+        "J": rbd.jacobian(m, q, frame),
+        "frame velocity": rbd.frame_velocity(m, q, v, frame),
+        "frame acceleration": rbd.algorithms.frame_acceleration(m, q, v, a, frame),
+        "poses": rbd.forward_kinematics(m, q),
+        "frame": rbd.frame_placement(m, q, frame),
+        "velocities": rbd.algorithms.body_velocities(m, q, v),
+        "accelerations": rbd.algorithms.body_accelerations(m, q, v, a),
+        "energies": (rbd.kinetic_energy(m, q, v), rbd.potential_energy(m, q)),
+        "com": rbd.center_of_mass(m, q),
+        "momenta": (rbd.centroidal_momentum(m, q, v), rbd.algorithms.spatial_momentum(m, q, v)),
+        "regressor": rbd.algorithms.joint_torque_regressor(m, q, v, a),
+    }
+    theirs = {
+        "M": M,
+        "rnea": torque,
+        "ID": torque,
+        "aba": a,
+        "FD": a,
+        "Minv": jnp.linalg.inv(M),
+        "Ma": M @ a,
+        "solve": jnp.linalg.solve(M, tau),
+        "gravity": Phi.T @ rbd.gravity_torque(r, full),
+        "J": rbd.jacobian(r, full, frame) @ Phi,
+        "frame velocity": rbd.frame_velocity(r, full, V, frame),
+        "frame acceleration": rbd.algorithms.frame_acceleration(r, full, V, A, frame),
+        "poses": rbd.forward_kinematics(r, full),
+        "frame": rbd.frame_placement(r, full, frame),
+        "velocities": rbd.algorithms.body_velocities(r, full, V),
+        "accelerations": rbd.algorithms.body_accelerations(r, full, V, A),
+        "energies": (rbd.kinetic_energy(r, full, V), rbd.potential_energy(r, full)),
+        "com": rbd.center_of_mass(r, full),
+        "momenta": (
+            rbd.centroidal_momentum(r, full, V), rbd.algorithms.spatial_momentum(r, full, V)
+        ),
+        "regressor": Phi.T @ rbd.algorithms.joint_torque_regressor(r, full, V, A),
+    }  # fmt: skip
+    return ours, theirs
+
+
+@robots
+def test_every_algorithm_is_the_projection_of_the_robot_of_all_joints(name):
+    m = MODELS[name]()
+    ours, theirs = _both(m, random_state(m))
+    assert_close(ours, theirs, rtol=1e-7, atol=1e-8)
+
+
+def test_sizes_and_places():
+    m = hand()
+    assert (m.nq, m.nv, m.robot.nv) == (11, 10, 12)
+    assert m.space.joint_names == ("root_joint", "arm", "a1", "a2", "b2")
+    assert m.q_slice("a2") == slice(9, 10) and m.v_slice("b2") == slice(9, 10)
+    assert m.laws[0].driven.joint_names == ("c", "b1")
+    assert_close(m.laws[0].multiplier, jnp.array([-0.75, 1.5]))
+    assert_close(m.laws[0].offset, jnp.array([0.15, 0.1]))
+    assert knee().space.joint_names == ("arm", "toe", "angle", "left", "right")
+    assert not np.isfinite(knee().position_lower[-3:]).any()
+    with pytest.raises(KeyError, match="'c' is driven by a2 and has no coordinates of its own"):
+        m.q_slice("c")
+
+
+@quick_jit
+def _lagrange(m, q, v, a):
+    """``d/dt ∂T/∂ẏ − ∂T/∂y + ∂V/∂y + damping``, by autodiff of the energies alone."""
+
+    def momentum(q, v):
+        return jax.grad(lambda v: rbd.kinetic_energy(m, q, v))(v)
+
+    rate = jax.jvp(momentum, (q, v), (v, a))[1]
+    slope = jax.grad(lambda q: rbd.kinetic_energy(m, q, v) - rbd.potential_energy(m, q))(q)
+    Phi = _explicit(m, q)[1]
+    damping = Phi.T @ (m.damping * (Phi @ v))
+    T = 0.5 * v @ rbd.crba(m, q) @ v
+    C = rbd.coriolis_matrix(m, q, v)
+    h = C @ v + rbd.gravity_torque(m, q) + damping
+    return rate - slope + damping, rbd.rnea(m, q, v, a), h, rbd.bias_torque(m, q, v), T
+
+
+def test_a_motion_subspace_that_depends_on_q_obeys_lagrange():
+    """Kim's Ṡ: energies know nothing of it, and give the same torques."""
+    m = eqx.tree_at(lambda m: m.armature, knee(), 0 * knee().armature)  # not Lagrangian for balls
+    s = random_state(m)
+    expected, tau, h, bias, T = _lagrange(m, s.q, s.v, s.a)
+    assert_close(tau, expected, rtol=1e-8, atol=1e-9)
+    assert_close(h, bias, rtol=1e-8, atol=1e-9)
+    assert_close(T, rbd.kinetic_energy(m, s.q, s.v), rtol=1e-10)
+
+
+# --- derivatives ----------------------------------------------------------------
+
+
+@quick_jit
+def _explicit_derivatives(m, s):
+    q, v, a, tau, f = s
+    zero = jnp.zeros_like(v)
+    along = lambda g, *x: jax.jacfwd(g, (0, 1, 2))(zero, *x)  # noqa: E731
+    at = lambda d: rbd.integrate(m, q, d)  # noqa: E731
+    raw_id = along(lambda d, v, a: rbd.rnea(m, at(d), v, a, f), v, a)
+    raw_fd = along(lambda d, v, t: rbd.aba(m, at(d), v, t, f), v, tau)
+    dM = jax.jvp(lambda q: rbd.crba(m, q), (q,), (rbd.rate_from_velocity(m, q, v),))[1]
+    C = rbd.coriolis_matrix(m, q, v)
+    skew = dM - 2 * C
+    ours = (
+        tuple(rbd.inverse_dynamics_derivatives(m, q, v, a, f)),
+        tuple(rbd.forward_dynamics_derivatives(m, q, v, tau, f)),
+        skew,
+        jnp.einsum("ijk,k->ij", rbd.christoffel(m, q), v),
+        rbd.derivatives.mass_matrix_derivative(m, q),
+    )
+    theirs = raw_id, raw_fd, -skew.T, C, jax.jacfwd(lambda d: rbd.crba(m, at(d)))(zero)
+    return ours, theirs
+
+
+@robots
+def test_explicit_derivatives_agree_with_autodiff_of_the_raw_algorithms(name):
+    m = MODELS[name]()
+    ours, theirs = _explicit_derivatives(m, random_state(m))
+    assert_close(ours, theirs, rtol=1e-8, atol=1e-9)
+
+
+FUNCTIONS = {
+    "inverse": (rbd.inverse_dynamics, rbd.rnea),
+    "forward": (rbd.forward_dynamics, rbd.aba),
+}
+
+
+def _random_like(tree, seed):
+    keys = iter(jax.random.split(jax.random.key(seed), 100))
+    return jax.tree.map(lambda x: jax.random.normal(next(keys), x.shape, x.dtype), tree)
+
+
+def _modes(f, m, q, v, u, f_ext):
+    """Value, jvp, vjp, jvp of the jvp and of the vjp along random directions of every input."""
+    m = eqx.tree_at(lambda m: (m.position_lower, m.position_upper), m, (0 * m.inertia[0], 0 * m.inertia[0]))
+    leaves, static = eqx.partition((m, q, v, u, f_ext), eqx.is_inexact_array)
+    one, two = _random_like(leaves, 1), _random_like(leaves, 2)
+
+    def g(leaves):
+        m, *x = eqx.combine(leaves, static)
+        return f(m, *x)
+
+    out, jvp = jax.jvp(g, (leaves,), (one,))
+    ct = _random_like(out, 3)
+
+    def pulled(x):
+        return jax.vjp(g, x)[1](ct)[0]
+
+    second = jax.jvp(lambda x: jax.jvp(g, (x,), (one,))[1], (leaves,), (two,))[1]
+    vjp, mixed = jax.jvp(pulled, (leaves,), (two,))
+    return out, jvp, vjp, second, mixed
+
+
+@pytest.mark.parametrize("kind", list(FUNCTIONS))
+@robots
+def test_rules_agree_with_autodiff_in_every_mode(name, kind):
+    m = MODELS[name]()
+    no = jnp.zeros((0,))
+    limits = lambda m: (m.position_lower, m.position_upper, m.velocity_limit, m.effort_limit)  # noqa: E731
+    m = eqx.tree_at(limits, m, tuple(jnp.zeros_like(x) for x in limits(m)))
+    s = random_state(m)
+    del no
+    rule, raw = (quick_jit(lambda m, s, f=f: _modes(f, m, s.q, s.v, s.a, s.f_ext)) for f in FUNCTIONS[kind])
+    ours, theirs = rule(m, s), raw(m, s)
+    scale = [max(1.0, float(jnp.abs(x).max())) for x in jax.tree.leaves(theirs)]
+    for x, y, size in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), scale, strict=True):
+        assert_close(x, y, atol=1e-9 * size)
+    law = ours[2][0].laws[0]
+    assert all(np.abs(x).max() > 1e-3 for x in jax.tree.leaves(law))  # gradients of the laws
