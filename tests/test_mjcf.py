@@ -54,7 +54,10 @@ TENDON = '<tendon><fixed name="rope"><joint joint="j" coef="1"/></fixed></tendon
             ["arm"],
         ),
         (WORLD.format('<option density="1.2"/>', "", LINK.format("", ""), ""), ["fluid", "1.2"]),
-        (WORLD.format("", 'gravcomp="1"', LINK.format("", ""), ""), ["gravity compensation", "x"]),
+        (
+            WORLD.format("", 'gravcomp="1"', LINK.format('actuatorgravcomp="true"', ""), ""),
+            ["gravity compensation by actuators", "j"],
+        ),
         (
             WORLD.format('<option integrator="implicit"/>', "", LINK.format("", ""), ""),
             ["integrator", "IMPLICIT"],

@@ -33,7 +33,7 @@ def balance():
     B = jnp.array([[1.0], [0.0]])
     problem = opt.Problem(model, stage, final, DT, T, B, -12.0, 12.0)
     rail = opt.Constraint(lambda m, q, v: jnp.abs(q[0]) - RAIL, "rail", at="states")
-    return problem, opt.controller(problem, [rail], iterations=2)
+    return problem, opt.controller(problem, [rail], max_steps=2)
 
 
 @cache
@@ -57,7 +57,7 @@ def test_it_follows_a_path_and_rejects_a_push_within_its_limits():
     q, u = np.asarray(s.q), np.asarray(s.u)
     assert bool((s.result == opt.RESULTS.successful).all())
     assert (np.abs(u) <= 12).all() and np.abs(u).max() > 5
-    # the rail is met up to the few iterations of a step
+    # the rail is met up to the few solver steps for each state
     print("rail", np.abs(q[..., 0]).max(axis=1), "pole", np.abs(q[..., 1] - np.pi).max(axis=1))
     assert np.abs(q[..., 0]).max() < RAIL + 0.02
     late = np.asarray(s.t[0]) > 1.5
@@ -115,7 +115,7 @@ def test_on_a_linear_problem_it_is_the_linear_regulator():
     stage = lambda m, t, q, v, u: weights * jnp.concatenate([q, v, u])  # noqa: E731
     final = lambda m, q, v: jnp.sum(root * jnp.concatenate([q, v])[None], axis=-1)  # noqa: E731
     problem = opt.Problem(sledge(), stage, final, dt, 8)
-    control = opt.controller(problem, iterations=1, regularization=0.0)
+    control = opt.controller(problem, max_steps=1, regularization=0.0)
     run = jax.jit(lambda q, v: opt.mpc(control, q, v, jnp.zeros((8, 1)), 20))
     s = run(jnp.array([1.0]), jnp.array([-0.3]))
     x = np.array([1.0, -0.3])
@@ -166,7 +166,7 @@ def test_what_cannot_be_simulated_is_a_result():
     assert_close(bad.plan.u, jnp.concatenate([plan.u[1:], plan.u[-1:]]))
     _, good = run(jnp.array([0.01, np.pi]))
     assert bool(good.result == opt.RESULTS.successful)
-    with pytest.raises(ValueError, match="iterations must be at least 1"):
-        opt.controller(problem, iterations=0)
+    with pytest.raises(ValueError, match="max_steps must be at least 1"):
+        opt.controller(problem, max_steps=0)
     with pytest.raises(ValueError, match=r"Controller.step: q has shape \(1,\)"):
         control.step(plan, jnp.zeros(1), jnp.zeros(2))

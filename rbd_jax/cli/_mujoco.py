@@ -14,6 +14,7 @@ from ..algorithms.crba import crba
 from ..contact import Scene
 from ..io.mjcf import compile_mjcf
 from ..model import RobotDescriptionError, RobotDescriptionWarning
+from ..model.outcome import RESULTS
 from ._show import Check
 
 
@@ -69,7 +70,8 @@ def agreement(scene: Scene, m: Any, n: int, seed: int) -> list[Check]:
         q = layout.q_from(qpos)
         r = contact.step(scene, q, layout.v_from(q, qvel), controls)
         M = layout.mass_matrix_to(q, crba(scene.model, q))
-        return M, layout.v_to(q, r.a), layout.q_to(r.q), layout.v_to(r.q, r.v), r.converged
+        solved = r.result == RESULTS.successful
+        return M, layout.v_to(q, r.a), layout.q_to(r.q), layout.v_to(r.q, r.v), solved
 
     names = "mass matrix", "accelerations (qacc)", "qpos after a step", "qvel after a step"
     limits = 1e-10, 1e-7, 1e-8, 1e-8

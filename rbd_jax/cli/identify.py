@@ -71,7 +71,7 @@ def identify(
     """
     jax.config.update("jax_enable_x64", True)
     from .. import identify as ident
-    from ..simulate import RESULTS
+    from ..model.outcome import RESULTS
     from ._report import ReportData, write
 
     loaded = _robots.load(robot, floating_base, jnp.float64)

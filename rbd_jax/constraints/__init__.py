@@ -3,6 +3,7 @@
 ``rbd.constraints.point(model, "foot")`` makes a set of one constraint; sets are added with ``+``.
 """
 
+from ..model.outcome import RESULTS as RESULTS
 from ._build import (
     coupling as coupling,
     frame as frame,
@@ -23,7 +24,7 @@ from ._dynamics import (
     impact as impact,
 )
 from ._jacobian import jacobian as jacobian, wrenches as wrenches
-from ._projection import State as State, project as project
+from ._projection import Projected as Projected, project as project
 from ._rows import (
     anchored as anchored,
     bias as bias,

@@ -3,24 +3,32 @@
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..derivatives.constrained import solve_constrained
 from ..derivatives.rules import at_rest
 from ..lanes import lanes
 from ..model import Model, integrate
 from ..model.arguments import checked
+from ..model.outcome import RESULTS, throw_unless_successful
 from ._dynamics import Held, impact
-from ._rows import errors, velocities
+from ._rows import errors, residual, velocities
 from ._set import Constraints, check
 
 
-class State(NamedTuple):
-    """Configuration and velocity."""
+class Projected(NamedTuple):
+    """A state on the constraint manifold, and how the projection ended."""
 
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
+    result: RESULTS
+    """``successful`` if no position error exceeds √ε (m, rad) of the dtype; ``stalled`` if the last
+    step moved the robot no more although errors remain, because constraints contradict each other;
+    otherwise ``max_steps_reached`` or ``nonfinite``."""
+    steps: Int[Array, ""]
+    """Gauss–Newton steps, always ``max_steps``."""
 
 
 class Closed(Held):
@@ -32,36 +40,62 @@ class Closed(Held):
 
 
 @checked
-@lanes
 def project(
     model: Model,
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
     constraints: Constraints,
-    iterations: int = 2,
-) -> State:
+    max_steps: int = 2,
+    *,
+    throw: bool = False,
+) -> Projected:
     """Move a state that has drifted back onto the active constraints: positions and velocities.
 
     Source: Gauss–Newton with ``J a = −c(q)`` and ``M a = Jᵀ λ``, which changes the configuration
     least in the metric of the mass matrix; then ``J v = 0``, an impact without restitution.
-    Differentiable: each iteration has the rule of :func:`rbd_jax.constrained_dynamics`.
+    Differentiable: each step has the rule of :func:`rbd_jax.constrained_dynamics`.
 
     Args:
         model: the robot.
         q: configuration near the manifold.
         v: velocity.
         constraints: the set.
-        iterations: of Gauss–Newton; each squares the error. After a time step one or two are
-            enough, from further away more are needed.
+        max_steps: number of Gauss–Newton steps. Each one squares the error, and all of them are
+            taken, so that the derivative is exact. After a time step one or two are enough, from
+            further away more are needed.
+        throw: raise an error if the constraints do not hold at the end; otherwise ``result`` says
+            it. The error needs a look at the result on the host, so it is not the default.
 
     Returns:
-        ``(q, v)``. Contradictory constraints are met in the sense of least squares.
+        The state, ``result`` and ``steps``. Contradictory constraints are met in the sense of
+        least squares.
+
+    Raises:
+        ValueError: for fewer than one step.
+        RuntimeError: if the constraints do not hold at the end and ``throw`` is set.
     """
     check("project", model, constraints)
+    if max_steps < 1:
+        raise ValueError(f"project: max_steps must be at least 1, got {max_steps}")
+    new = _project(model, q, v, constraints, max_steps)
+    return throw_unless_successful(new, new.result) if throw else new
+
+
+@lanes
+def _project(model: Model, q, v, constraints: Constraints, max_steps: int) -> Projected:
     still, rest = jnp.zeros_like(v), at_rest(model)
-    for _ in range(iterations):
+
+    def correct(q, _):
         step = solve_constrained(rest, q, still, still, None, Closed(constraints))[0]
-        q = integrate(model, q, step)
+        return integrate(model, q, step), jnp.max(jnp.abs(step), initial=0)
+
+    q, moved = jax.lax.scan(correct, q, length=max_steps)
     sticking = jnp.zeros_like(constraints.restitution)
     sticks = eqx.tree_at(lambda c: c.restitution, constraints, sticking)
-    return State(q, impact(model, q, v, sticks).v)
+    v = impact(model, q, v, sticks).v
+    error = jnp.max(jnp.abs(residual(model, q, constraints)), initial=0)
+    small = float(jnp.finfo(q.dtype).eps) ** 0.5
+    result = RESULTS.where(moved[-1] <= small, RESULTS.stalled, RESULTS.max_steps_reached)
+    result = RESULTS.where(jnp.isfinite(error), result, RESULTS.nonfinite)
+    result = RESULTS.where(error <= small, RESULTS.successful, result)
+    return Projected(q, v, result, jnp.asarray(max_steps, jnp.int32))

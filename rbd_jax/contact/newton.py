@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
+from ..model.outcome import RESULTS
 from .linear import cholesky, solve
 from .problem import Problem
 from .rows import Values
 
-MOST = 60
-"""Iterations after which a sample gives up; most need fewer than ten."""
 SEARCH = 30
 """Evaluations in one line search at most."""
 
@@ -26,8 +25,8 @@ class Minimum(NamedTuple):
 
     a: Float[Array, " nv"]
     factor: Float[Array, "nv nv"]
-    iterations: Int[Array, ""]
-    converged: Bool[Array, ""]
+    result: RESULTS
+    steps: Int[Array, ""]
 
 
 def dot(x: Array, y: Array) -> Float[Array, ""]:
@@ -73,7 +72,7 @@ def line_search(problem: Problem, z: Values, dz: Values, slope: Array, curvature
     return jax.lax.while_loop(unfinished, step, state)[0]
 
 
-def minimize(problem: Problem, guess: Float[Array, " nv"]) -> Minimum:
+def minimize(problem: Problem, guess: Float[Array, " nv"], max_steps: int) -> Minimum:
     """The accelerations that minimize the cost, from a guess, to rounding.
 
     It ends one Newton step after the decrement ``gᵀ H⁻¹ g`` has fallen below the square root of
@@ -89,7 +88,7 @@ def minimize(problem: Problem, guess: Float[Array, " nv"]) -> Minimum:
     scale = dot(b, b / jnp.diagonal(M))
 
     def unfinished(state):
-        return ~state[2] & (state[3] < MOST)
+        return ~state[2] & (state[3] < max_steps)
 
     def iterate(state):
         a, z, _, n = state
@@ -107,4 +106,6 @@ def minimize(problem: Problem, guess: Float[Array, " nv"]) -> Minimum:
 
     start = guess, problem.values(guess), jnp.zeros((), bool), jnp.zeros((), jnp.int32)
     a, z, done, n = jax.lax.while_loop(unfinished, iterate, start)
-    return Minimum(a, cholesky(problem.hessian(z)), n, done)
+    result = RESULTS.where(done, RESULTS.successful, RESULTS.max_steps_reached)
+    result = RESULTS.where(jnp.isfinite(a).all(), result, RESULTS.nonfinite)
+    return Minimum(a, cholesky(problem.hessian(z)), result, n)

@@ -11,14 +11,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from ..algorithms.crba import crba
 from ..derivatives.rules import mass_matrix_product, mass_matrix_solve
 from ..lanes import lanes
 from ..model import Model, integrate
+from ..model.outcome import RESULTS, throw_unless_successful
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench
+from .compensation import compensation
 from .dynamics import Solution, accelerations
 from .forces import Forces, constraint_forces
 from .rows import Theta
@@ -32,8 +34,10 @@ class Step(NamedTuple):
     v: Float[Array, " nv"]
     a: Float[Array, " nv"]
     """MuJoCo's ``qacc`` at the start, in our axes; the guess of the next step."""
-    iterations: Int[Array, ""]
-    converged: Bool[Array, ""]
+    result: RESULTS
+    """Whether the solver of the accelerations converged, with RK4 at every stage."""
+    steps: Int[Array, ""]
+    """Newton steps of that solver, with RK4 those of all stages."""
     forces: Forces | None = None
     """Contacts and constraint forces by name at the start of the step, if asked for."""
 
@@ -63,18 +67,36 @@ def _moved(model: Model, q: Array, step: Float[Array, " nv"]) -> Float[Array, " 
     return q
 
 
-@lanes
 def constrained_acceleration(
-    scene: Scene, q: Array, v: Array, controls: Array, tau: Array | None = None, guess=None
+    scene: Scene,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    controls: Float[Array, " nu"],
+    tau: Float[Array, " nv"] | None = None,
+    guess: Float[Array, " nv"] | None = None,
+    *,
+    max_steps: int = 60,
+    throw: bool = False,
 ) -> Solution:
-    """Accelerations of a scene under its actuators, contacts and other constraints."""
+    """Accelerations of a scene under its actuators, contacts and other constraints.
+
+    The arguments are those of :func:`step`.
+    """
+    _check_arguments("constrained_acceleration", scene, q, v, controls, max_steps)
+    found = _accelerations(scene, q, v, controls, tau, guess, max_steps)
+    return throw_unless_successful(found, found.result) if throw else found
+
+
+@lanes
+def _accelerations(scene: Scene, q, v, controls, tau, guess, max_steps: int) -> Solution:
     drive = scene.actuators.torque(scene.model, q, v, controls)
     drive = drive if tau is None else drive + tau
+    if scene.lift is not None:
+        drive = drive + compensation(scene.model, scene.lift, q)
     theta = Theta(scene.model, scene.constraints, q, v, drive, scene.dt)
-    return accelerations(theta, guess)
+    return accelerations(theta, guess, max_steps)
 
 
-@lanes
 def step(
     scene: Scene,
     q: Float[Array, " nq"],
@@ -84,6 +106,8 @@ def step(
     guess: Float[Array, " nv"] | None = None,
     *,
     forces: bool = False,
+    max_steps: int = 60,
+    throw: bool = False,
 ) -> Step:
     """One step of ``scene.dt`` seconds, as MuJoCo's ``mj_step``.
 
@@ -93,17 +117,27 @@ def step(
         controls: one number an actuator, held over the step.
         tau: more generalized forces (N m, N).
         guess: where the solver starts, the acceleration of the step before; it changes nothing
-            but the number of iterations.
+            but the number of steps of the solver.
         forces: whether the result has contacts and constraint forces by name.
+        max_steps: limit of the solver's Newton steps. Most samples need fewer than ten.
+        throw: raise an error if the solver does not converge; otherwise ``result`` says it. The
+            error needs a look at the result on the host in every step, so it is not the default.
 
     Raises:
         ValueError: if the shapes of q, v or controls do not fit the scene.
+        RuntimeError: if the solver does not converge and ``throw`` is set.
     """
-    _check_shapes(scene, q, v, controls)
+    _check_arguments("step", scene, q, v, controls, max_steps)
+    new = _step(scene, q, v, controls, tau, guess, forces, max_steps)
+    return throw_unless_successful(new, new.result) if throw else new
+
+
+@lanes
+def _step(scene: Scene, q, v, controls, tau, guess, forces: bool, max_steps: int) -> Step:
     model, h = scene.model, scene.dt
-    found = constrained_acceleration(scene, q, v, controls, tau, guess)
+    found = _accelerations(scene, q, v, controls, tau, guess, max_steps)
     if scene.integrator == "rk4":
-        q1, v1 = _runge_kutta(scene, q, v, controls, tau, found.a)
+        q1, v1, found = _runge_kutta(scene, q, v, controls, tau, found, max_steps)
     else:
         a = found.a
         if scene.integrator == "implicitfast":
@@ -114,16 +148,18 @@ def step(
         q1 = _moved(model, q, h * u)
         v1 = _turned(model, q1, u, True)
     told = constraint_forces(scene, q, v, found.a) if forces else None
-    return Step(q1, v1, found.a, found.iterations, found.converged, told)
+    return Step(q1, v1, found.a, found.result, found.steps, told)
 
 
-def _check_shapes(scene: Scene, q: Array, v: Array, controls: Array) -> None:
+def _check_arguments(name: str, scene: Scene, q, v, controls, max_steps: int) -> None:
+    if max_steps < 1:
+        raise ValueError(f"{name}: max_steps must be at least 1, got {max_steps}")
     sizes = {"q": (q, scene.model.nq), "v": (v, scene.model.nv), "controls": (controls, scene.nu)}
-    for name, (x, n) in sizes.items():
+    for argument, (x, n) in sizes.items():
         if jnp.shape(x) != (n,):
             raise ValueError(
-                f"step: {name} has shape {jnp.shape(x)}, expected ({n},); map over a batch with "
-                "jax.vmap"
+                f"{name}: {argument} has shape {jnp.shape(x)}, expected ({n},); map over a batch "
+                "with jax.vmap"
             )
 
 
@@ -172,25 +208,32 @@ def _chart_rate(model: Model, x: Float[Array, " nv"], u: Array) -> Float[Array, 
     return u
 
 
-def _runge_kutta(scene: Scene, q: Array, v: Array, controls: Array, tau, a: Array):
-    """The method of Runge and Kutta of order four on the rotation group, as MuJoCo 4 does it.
+def _runge_kutta(
+    scene: Scene, q: Array, v: Array, controls: Array, tau, first: Solution, max_steps: int
+):
+    """The state after a step of Runge and Kutta's method, and its first solution.
+
+    The result and the steps of that solution are those of all four stages. The method is of order
+    four on the rotation group, as MuJoCo 4 does it.
 
     Source: Munthe-Kaas, "Runge–Kutta methods on Lie groups" (1998): stages are steps from the
     start. MuJoCo 3 left out the curvature of rotations.
     """
     model, h = scene.model, scene.dt
     u0 = _turned(model, q, v, False)
-    speeds, rates, guess = [u0], [_turned(model, q, a, False)], a
+    speeds, rates, guess = [u0], [_turned(model, q, first.a, False)], first.a
+    result, steps = first.result, first.steps
     for c in (0.5, 0.5, 1.0):
         moved = h * c * speeds[-1]
         qi = _moved(model, q, moved)
         ui = u0 + h * c * rates[-1]
-        found = constrained_acceleration(
-            scene, qi, _turned(model, qi, ui, True), controls, tau, guess
-        )
-        guess = found.a
+        vi = _turned(model, qi, ui, True)
+        found = _accelerations(scene, qi, vi, controls, tau, guess, max_steps)
+        guess, steps = found.a, steps + found.steps
+        result = RESULTS.where(result == RESULTS.successful, found.result, result)
         speeds.append(_chart_rate(model, moved, ui))
         rates.append(_turned(model, qi, guess, False))
     mean = lambda x: (x[0] + 2 * x[1] + 2 * x[2] + x[3]) / 6  # noqa: E731
     q1 = _moved(model, q, h * mean(speeds))
-    return q1, _turned(model, q1, u0 + h * mean(rates), True)
+    v1 = _turned(model, q1, u0 + h * mean(rates), True)
+    return q1, v1, Solution(first.a, result, steps)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model import Model
-from ..simulate import throw_unless_successful
+from ..model.outcome import throw_unless_successful
 from ._convex import convex_fit, is_convex, learned_values, linear_residuals
 from ._losses import check_loss, loss_efficiency, loss_root, loss_weight
 from ._parameters import Parameters

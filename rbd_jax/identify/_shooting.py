@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..model import Model, difference
-from ..simulate import throw_unless_successful
+from ..model.outcome import throw_unless_successful
 from ._chain import chain_cost, damped, solve_chain
 from ._charts import Direction, PoseChart
 from ._linear import WIDTH

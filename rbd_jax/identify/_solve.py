@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..model import Model
-from ..simulate import RESULTS
+from ..model.outcome import RESULTS
 from ..spatial import inertia
 from ._charts import InEllipsoid, LogCholesky, Positive
 from ._extras import extra

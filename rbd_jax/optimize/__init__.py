@@ -1,6 +1,6 @@
 """Trajectory optimization: problems, and solvers that use the exact derivatives."""
 
-from ..simulate import RESULTS as RESULTS
+from ..model.outcome import RESULTS as RESULTS
 from . import tasks as tasks
 from ._associative import (
     parallel_backward as parallel_backward,

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..simulate import RESULTS
+from ..model.outcome import RESULTS
 from ._constrained_solution import ConstrainedSolution, finished
 from ._constraints import Constraint, Rows, Stack, stack, zeros
 from ._descent import descend, options
@@ -48,7 +48,7 @@ def augmented_lagrangian(
 
     Source: Howell, Jackson, Manchester (2019), ALTRO, Alg. 2; rules for the penalty and the
     tolerances: Birgin, Martínez (2014), Alg. 4.1. Departures: one penalty for all rows; inner and
-    outer iterations are one loop, so that a batch does not wait for its slowest sample; bounds of
+    outer steps are one loop, so that a batch does not wait for its slowest sample; bounds of
     the controls stay in the backward pass and are never violated.
 
     Args:
@@ -62,7 +62,7 @@ def augmented_lagrangian(
             from the sizes of cost and violation at the first guess.
         second_order: exact second derivatives of dynamics, costs and constraints, as
             :func:`ddp`; else Gauss–Newton, as :func:`ilqr`.
-        max_steps: limit of iterations, inner and outer ones together.
+        max_steps: limit of steps, inner and outer ones together.
         tol: as in :func:`ilqr`, for the augmented Lagrangian.
         feasibility: greatest violation that counts as none; 1e-6 in float64, 1e-3 in float32 if
             None.
@@ -120,7 +120,7 @@ def augmented_lagrangian(
 
 
 def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, *, o, limits, second_order):
-    """The last point, the gains with the multipliers, how it ended, iterations, history."""
+    """The last point, the gains with the multipliers, how it ended, steps, history."""
     u = problem.clip(u)
     path = problem.simulate(q0, v0, u)
     cost, c = problem.cost(path.q, path.v, u), rows.values(problem, path.q, path.v, u)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..simulate import RESULTS, throw_unless_successful
+from ..model.outcome import RESULTS, throw_unless_successful
 from ._constraints import Rows
 from ._solution import Solution
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..simulate import RESULTS
+from ..model.outcome import RESULTS
 from ._progress import Progress, report
 from ._solution import History
 

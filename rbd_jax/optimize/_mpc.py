@@ -1,4 +1,4 @@
-"""Model predictive control: a few iterations a step, the plan shifted in between."""
+"""Model predictive control: a few solver steps for each state, the plan shifted in between."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..model import difference
-from ..simulate import RESULTS
+from ..model.outcome import RESULTS
 from ._augmented import Limits, proposer
 from ._constraints import Constraint, Rows, Stack, stack, zeros
 from ._descent import Options, descend
@@ -40,10 +40,12 @@ class Predicted(NamedTuple):
     violation: Float[Array, ""]
     """The greatest violation of a constraint in the plan."""
     decrease: Float[Array, ""]
-    """What the last iteration promised: small where the plan is nearly optimal."""
+    """What the last solver step promised: small where the plan is nearly optimal."""
     result: RESULTS
     """``nonfinite`` if the old plan could not be simulated from the state; it is then kept.
     ``stalled`` if no step lowered the cost. Otherwise ``successful``."""
+    steps: Int[Array, ""]
+    """Steps that the solver took."""
 
 
 class Closed(NamedTuple):
@@ -57,16 +59,18 @@ class Closed(NamedTuple):
     violation: Float[Array, " N"]
     decrease: Float[Array, " N"]
     result: RESULTS
+    steps: Int[Array, " N"]
     plan: Plan
     """The last one."""
 
 
 class Controller(eqx.Module):
-    """A receding horizon: a few solver iterations from each state that the robot reaches.
+    """A receding horizon: a few solver steps from each state that the robot reaches.
 
     Source: Diehl, Bock, Schlöder (2005), real-time iteration with the warm start by shifting. The
     feedback of the plan carries it to the new state. Constraints enter by an augmented Lagrangian
-    with a fixed penalty, and each iteration updates the multipliers.
+    with a fixed penalty, and each solver step updates the multipliers. The robot needs a control in
+    any case, so nothing throws: ``result`` says how the solver ended.
 
     ``plan`` and ``step`` are pure functions of arrays: jit them, vmap them over robots.
     """
@@ -76,7 +80,7 @@ class Controller(eqx.Module):
     rows: Stack
     penalty: Float[Array, ""]
     second_order: bool = eqx.field(static=True)
-    iterations: int = eqx.field(static=True)
+    max_steps: int = eqx.field(static=True)
     regularization: float = eqx.field(static=True)
 
     def plan(self, q: Float[Array, " nq"], v: Float[Array, " nv"], u: Float[Array, "T nu"]) -> Plan:
@@ -105,8 +109,8 @@ class Controller(eqx.Module):
             shift: whether one time step has passed since ``plan`` was made.
 
         Returns:
-            The plan, whose ``u[0]`` is to be applied now. Cost: ``iterations`` times that of an
-            iteration of :func:`ilqr`.
+            The plan, whose ``u[0]`` is to be applied now. Cost: ``max_steps`` times that of a
+            step of :func:`ilqr`.
         """
         problem = self.problem
         q, v = (
@@ -116,7 +120,7 @@ class Controller(eqx.Module):
         problem = eqx.tree_at(lambda p: p.start, problem, jnp.asarray(t, q.dtype))
         old = shifted(plan) if shift else plan
         path, u = follow(problem, old, q, v)
-        o = Options(self.iterations, -jnp.inf, self.regularization, None)  # never converged
+        o = Options(self.max_steps, -jnp.inf, self.regularization, None)  # never converged
         far = jnp.full((), jnp.inf, q.dtype)  # any step is good enough to update the multipliers
         m = Multipliers(old.multipliers, self.penalty, far, far)
         # the penalty stays as it is
@@ -135,14 +139,14 @@ class Controller(eqx.Module):
         violation = jnp.maximum(*(jnp.max(x, initial=0) for x in c))
         last = jnp.maximum(s.steps - 1, 0)
         cost = problem.cost(*new[:3])
-        return Predicted(new, cost, violation, s.history.expected[last], result)
+        return Predicted(new, cost, violation, s.history.expected[last], result, s.steps)
 
 
 def controller(
     problem: Problem,
     constraints: Sequence[Constraint] = (),
     *,
-    iterations: int = 2,
+    max_steps: int = 2,
     penalty: float = 100.0,
     second_order: bool = False,
     regularization: float = 1e-6,
@@ -152,20 +156,20 @@ def controller(
     Args:
         problem: what to minimize over the horizon.
         constraints: as in :func:`augmented_lagrangian`.
-        iterations: at each step, always as many.
+        max_steps: solver steps for each state. The solver takes all of them unless it stalls.
         penalty: weight ρ of ``ρ/2 c²``, fixed.
         second_order: as in :func:`augmented_lagrangian`. regularization: as in :func:`ilqr`.
 
     Raises:
-        ValueError: for fewer than one iteration, or a constraint of a wrong shape.
+        ValueError: for fewer than one step, or a constraint of a wrong shape.
     """
-    if iterations < 1:
-        raise ValueError(f"controller: iterations must be at least 1, got {iterations}")
+    if max_steps < 1:
+        raise ValueError(f"controller: max_steps must be at least 1, got {max_steps}")
     model, dtype = problem.model, problem.model.dtype
     q, v = jnp.zeros((model.nq,), dtype), jnp.zeros((model.nv,), dtype)
     problem, rows = with_explicit_closures(problem, q, v), stack(problem, constraints, q, v)
     weight = jnp.asarray(penalty, dtype)
-    return Controller(problem, rows, weight, second_order, iterations, regularization)
+    return Controller(problem, rows, weight, second_order, max_steps, regularization)
 
 
 def mpc(
@@ -209,16 +213,15 @@ def mpc(
         now = control.step(plan, q, v, t=t, shift=False)
         u = now.plan.u[0]
         q1, v1 = move(t, q, v, u)
-        row = q1, v1, u, now.cost, now.violation, now.decrease, now.result
+        row = q1, v1, u, now.cost, now.violation, now.decrease, now.result, now.steps
         return (shifted(now.plan), q1, v1), row
 
     k = jnp.arange(steps)
-    (plan, _, _), (q, v, u, cost, violation, decrease, result) = jax.lax.scan(
-        body, (plan, q0, v0), k
-    )
+    (plan, _, _), rows = jax.lax.scan(body, (plan, q0, v0), k)
+    q, v, u, cost, violation, decrease, result, taken = rows
     q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
     t = t0 + jnp.arange(steps + 1).astype(t0.dtype) * problem.dt
-    return Closed(t, q, v, u, cost, violation, decrease, result, plan)
+    return Closed(t, q, v, u, cost, violation, decrease, result, taken, plan)
 
 
 def shifted(plan: Plan) -> Plan:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..simulate import RESULTS
+from ..model.outcome import RESULTS
 from ._descent import options
 from ._problem import Problem, with_explicit_closures
 from ._progress import report

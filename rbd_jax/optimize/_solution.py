@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..model.arguments import ArrayArgument, check_array
-from ..simulate import RESULTS, throw_unless_successful
+from ..model.outcome import RESULTS, throw_unless_successful
 from ._implicit import stationary, without_derivatives
 from ._problem import Problem
 

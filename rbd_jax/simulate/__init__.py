@@ -1,5 +1,6 @@
 """Simulation: integrators on the configuration manifold, rollouts, and the bridge to diffrax."""
 
+from ..model.outcome import RESULTS as RESULTS
 from ._actuated import ActuatedRobot as ActuatedRobot
 from ._adaptive import (
     AdaptiveTrajectory as AdaptiveTrajectory,
@@ -31,7 +32,3 @@ from ._munthe_kaas import (
     rk4 as rk4,
 )
 from ._rollout import Episode as Episode, Trajectory as Trajectory, rollout as rollout
-from .outcome import (
-    RESULTS as RESULTS,
-    throw_unless_successful as throw_unless_successful,
-)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 from ..derivatives.rules import forward_dynamics
 from ..model import Model, integrate, rate_from_velocity
 from ..model.arguments import checked, of_dtype, takes_coordinates
-from .outcome import RESULTS
+from ..model.outcome import RESULTS
 
 State = tuple[Array, Array]
 PULL = 1.0

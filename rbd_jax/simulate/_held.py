@@ -73,4 +73,4 @@ class Switching:
 
     def end(self, q: Array, v: Array, c: Constraints | None) -> tuple[Array, Array]:
         """The state at the end of a step."""
-        return (q, v) if c is None or not self.projects else tuple(project(self.model, q, v, c))
+        return (q, v) if c is None or not self.projects else project(self.model, q, v, c)[:2]
