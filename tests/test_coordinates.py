@@ -1,4 +1,4 @@
-"""Robots in fewer coordinates than joints: mimic joints, the user's own coordinates, closed forms."""
+"""Robots in fewer coordinates than joints: mimic joints, own coordinates, closed forms."""
 
 from functools import cache
 
@@ -18,7 +18,9 @@ rng = np.random.default_rng(0)
 
 
 def _link(name: str) -> rbd.LinkSpec:
-    return rbd.LinkSpec(name, rng.uniform(0.5, 2), rng.normal(size=3) * 0.2, np.diag([0.1, 0.2, 0.15]))
+    return rbd.LinkSpec(
+        name, rng.uniform(0.5, 2), rng.normal(size=3) * 0.2, np.diag([0.1, 0.2, 0.15])
+    )
 
 
 def _joint(name: str, kind: str, parent: str, child: str, mimic=None) -> rbd.JointSpec:
@@ -113,7 +115,9 @@ def _both(m, s):
     """Results in coordinates, and what the robot of all joints says of them."""
     q, v, a, tau, f = s
     full, Phi = _explicit(m, q)
-    bias = central_difference(lambda t: _explicit(m, rbd.integrate(m, q, t * v))[1] @ v, jnp.zeros(1))
+    bias = central_difference(
+        lambda t: _explicit(m, rbd.integrate(m, q, t * v))[1] @ v, jnp.zeros(1)
+    )
     V, A, frame = Phi @ v, Phi @ a + bias[:, 0], m.frame_names[-1]
     r, M = m.robot, Phi.T @ rbd.crba(m.robot, full) @ Phi
     torque = Phi.T @ rbd.rnea(r, full, V, A, f)
@@ -259,7 +263,6 @@ def _random_like(tree, seed):
 
 def _modes(f, m, q, v, u, f_ext):
     """Value, jvp, vjp, jvp of the jvp and of the vjp along random directions of every input."""
-    m = eqx.tree_at(lambda m: (m.position_lower, m.position_upper), m, (0 * m.inertia[0], 0 * m.inertia[0]))
     leaves, static = eqx.partition((m, q, v, u, f_ext), eqx.is_inexact_array)
     one, two = _random_like(leaves, 1), _random_like(leaves, 2)
 
@@ -282,15 +285,271 @@ def _modes(f, m, q, v, u, f_ext):
 @robots
 def test_rules_agree_with_autodiff_in_every_mode(name, kind):
     m = MODELS[name]()
-    no = jnp.zeros((0,))
     limits = lambda m: (m.position_lower, m.position_upper, m.velocity_limit, m.effort_limit)  # noqa: E731
     m = eqx.tree_at(limits, m, tuple(jnp.zeros_like(x) for x in limits(m)))
     s = random_state(m)
-    del no
-    rule, raw = (quick_jit(lambda m, s, f=f: _modes(f, m, s.q, s.v, s.a, s.f_ext)) for f in FUNCTIONS[kind])
+    rule, raw = (
+        quick_jit(lambda m, s, f=f: _modes(f, m, s.q, s.v, s.a, s.f_ext)) for f in FUNCTIONS[kind]
+    )
     ours, theirs = rule(m, s), raw(m, s)
     scale = [max(1.0, float(jnp.abs(x).max())) for x in jax.tree.leaves(theirs)]
     for x, y, size in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), scale, strict=True):
         assert_close(x, y, atol=1e-9 * size)
     law = ours[2][0].laws[0]
     assert all(np.abs(x).max() > 1e-3 for x in jax.tree.leaves(law))  # gradients of the laws
+
+
+def test_fleets_states_and_single_precision():
+    """vmap over states and over robots whose laws differ; float32 stays float32."""
+    m = hand()
+    one, two = random_state(m, 1), random_state(m, 2)
+    other = eqx.tree_at(lambda m: m.laws[0].multiplier, m, jnp.array([0.4, -0.8]))
+    run = jax.vmap(lambda m, s: rbd.forward_dynamics(m, s.q, s.v, s.tau, s.f_ext))
+    both = quick_jit(run)(stack([m, other]), stack([one, two]))
+    each = [quick_jit(run)(stack([r, r]), stack([s, s]))[0] for r, s in ((m, one), (other, two))]
+    assert_close(both, jnp.stack(each), rtol=1e-10)
+    single = quick_jit(run)(
+        cast(stack([m, other]), jnp.float32), cast(stack([one, two]), jnp.float32)
+    )
+    assert single.dtype == jnp.float32
+    assert_close(single.astype(jnp.float64), both, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("integrator", ["rk4", "momentum_rk4", "variational", "generalized_alpha"])
+@robots
+def test_integrators_keep_the_energy(name, integrator):
+    m = MODELS[name]()
+    m = eqx.tree_at(lambda m: (m.damping, m.armature), m, (0 * m.damping, 0 * m.armature))
+    q, v = rbd.neutral(m), 0.5 * random_state(m).v
+    control = jnp.zeros((100, m.nv))
+    method = rbd.simulate.GeneralizedAlpha(1.0) if integrator == "generalized_alpha" else integrator
+    t = jax.jit(lambda m: rbd.rollout(m, q, v, control, 1e-3, integrator=method))(m)
+    energy = jax.vmap(lambda q, v: rbd.kinetic_energy(m, q, v) + rbd.potential_energy(m, q))
+    drift = energy(t.q, t.v) - energy(t.q, t.v)[0]
+    moved = jnp.abs(t.v[-1] - v).max()
+    assert moved > 1e-2 and jnp.abs(drift).max() < 1e-4 * (1 + moved)
+
+
+# --- closed forms ---------------------------------------------------------------
+
+R, L = 0.3, 0.8  # m, crank and rod
+
+
+def _planar(names: tuple[str, ...], kinds: tuple[str, ...], places, axes) -> rbd.Model:
+    masses = (1.1, 0.7, 1.9)
+    links = [rbd.LinkSpec("world")] + [
+        rbd.LinkSpec(n, m, np.array([c, 0.0, 0.0]), np.diag([0.01, 0.02, 0.03]))
+        for n, m, c in zip(names, masses, (R / 2, L / 2, 0.0), strict=True)
+    ]
+    joints = [
+        rbd.JointSpec(n, kind, parent, n, p=np.array(p), axis=np.array(axis))
+        for n, kind, parent, p, axis in zip(
+            names, kinds, ("world", *names[:2]), places, axes, strict=True
+        )
+    ]
+    spec = rbd.RobotSpec("planar", tuple(links), tuple(joints))
+    return rbd.build_model(spec, dtype=jnp.float64, gravity=(0.0, -9.81, 0.0))
+
+
+@quick_jit
+def _slider_crank(th, w, tau):
+    """Reduced inertia, bias and acceleration of the crank, from the loop's geometry."""
+    sin, cos = jnp.sin(th), jnp.cos(th)
+    phi = jnp.arcsin(R * sin / L)  # of the rod, downwards
+    dphi = R * cos / (L * jnp.cos(phi))
+
+    def centers(th):
+        phi = jnp.arcsin(R * jnp.sin(th) / L)
+        x = R * jnp.cos(th) + L * jnp.cos(phi)
+        rod = R * jnp.cos(th) + L / 2 * jnp.cos(phi), R * jnp.sin(th) - L / 2 * jnp.sin(phi)
+        return jnp.array([[R / 2 * jnp.cos(th), R / 2 * jnp.sin(th)], [*rod], [x, 0.0]])
+
+    def inertia(th):
+        speed = jax.jacfwd(centers)(th)
+        turn = R * jnp.cos(th) / (L * jnp.cos(jnp.arcsin(R * jnp.sin(th) / L)))
+        return jnp.array([1.1, 0.7, 1.9]) @ jnp.sum(speed**2, axis=1) + 0.03 * (1 + turn**2)
+
+    weight = 9.81 * jnp.array([1.1, 0.7, 1.9]) @ jax.jacfwd(centers)(th)[:, 1]
+    bias = 0.5 * jax.grad(inertia)(th) * w * w + weight
+    return inertia(th), bias, (tau - bias) / inertia(th), centers(th)[2, 0], dphi
+
+
+def test_slider_crank_against_its_closed_form():
+    """Crank, rod and slider; the slider's frame stays level, so that its joint turns back."""
+    m = _planar(
+        ("crank", "rod", "slider"),
+        ("revolute",) * 3,
+        ((0, 0, 0), (R, 0, 0), (L, 0, 0)),
+        np.eye(3)[[2, 2, 2]],
+    )
+
+    def closed(u):
+        phi = jnp.arcsin(R * jnp.sin(u) / L)
+        return jnp.concatenate([-phi - u, phi])
+
+    m = rbd.with_coordinates(m, closed, ["rod", "slider"], ["crank"])
+    assert (m.nq, m.nv, m.space.joint_names) == (1, 1, ("crank",))
+
+    @quick_jit
+    def ours(th, w, tau):
+        q, v, t = (jnp.reshape(x, 1) for x in (th, w, tau))
+        x = rbd.frame_placement(m, q, "slider")[1]
+        return (
+            rbd.crba(m, q)[0, 0], rbd.bias_torque(m, q, v)[0], rbd.forward_dynamics(m, q, v, t)[0],
+            x[0], -rbd.frame_velocity(m, q, jnp.ones(1), "rod", "world")[2],
+        )  # fmt: skip
+
+    for state in ((0.4, 3.0, 1.0), (2.5, -7.0, -4.0)):
+        assert_close(ours(*jnp.array(state)), _slider_crank(*jnp.array(state)), rtol=1e-10)
+
+
+def test_four_bar_agrees_with_its_loop_as_a_constraint():
+    """By coordinates and by a closed loop: the same motion of the crank, and the same derivatives."""
+    a, b, c, d = 0.3, 0.8, 0.6, 0.9  # crank, coupler, rocker, ground
+    names, kinds = ("crank", "coupler", "rocker"), ("revolute",) * 3
+    robot = _planar(names, kinds, ((0, 0, 0), (a, 0, 0), (b, 0, 0)), np.eye(3)[[2, 2, 2]])
+
+    def closed(u):
+        """Coupler and rocker angles, from the triangle over the diagonal."""
+        x, y = d - a * jnp.cos(u), -a * jnp.sin(u)
+        e = jnp.sqrt(x * x + y * y)
+        inner = jnp.arccos((b * b + e * e - c * c) / (2 * b * e))
+        coupler = jnp.arctan2(y, x) + inner
+        tip = jnp.arctan2(y - b * jnp.sin(coupler), x - b * jnp.cos(coupler))
+        return jnp.concatenate([coupler - u, tip - coupler])
+
+    m = rbd.with_coordinates(robot, closed, ["coupler", "rocker"], ["crank"])
+    loop = rbd.constraints.point(robot, "rocker", offset=(c, 0, 0), at=(d, 0, 0))
+
+    @quick_jit
+    def both(u, w, tau):
+        full = jnp.concatenate([u, closed(u)])
+        v = jnp.concatenate([w, jax.jvp(closed, (u,), (w,))[1]])
+        error = rbd.constraints.residual(robot, full, loop)
+        zero = jnp.zeros(2)
+        f = lambda tau: rbd.constrained_dynamics(
+            robot, full, v, jnp.concatenate([tau, zero]), loop
+        ).a[:1]  # noqa: E731
+        g = lambda tau: rbd.forward_dynamics(m, u, w, tau)  # noqa: E731
+        return error, (f(tau), jax.jacfwd(f)(tau)), (g(tau), jax.jacfwd(g)(tau))
+
+    error, theirs, ours = both(jnp.array([0.7]), jnp.array([2.0]), jnp.array([0.5]))
+    assert jnp.abs(error).max() < 1e-12
+    assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+
+
+@quick_jit
+def _constrained(m, held, s, M, Phi, full):
+    """Constraints of a robot with driven joints, and the same by dense matrices."""
+    q, v, tau = s.q, s.v, s.tau
+    a, forces = rbd.constrained_dynamics(m, q, v, tau, held)
+    J = rbd.constraints.jacobian(m, q, held)
+    gamma = rbd.constraints.bias(m, q, v, held)
+    missing = M @ a + rbd.bias_torque(m, q, v) - tau - J.T @ forces
+    after, impulses = rbd.impact(m, q, v, held)
+    kick = M @ (after - v) - J.T @ impulses
+    f = lambda d, v, t: tuple(rbd.constrained_dynamics(m, rbd.integrate(m, q, d), v, t, held))  # noqa: E731
+    blocks = tuple(rbd.constrained_dynamics_derivatives(m, q, v, tau, held))
+    zero = jnp.zeros_like(v)
+    numbers = [central_difference(lambda x, k=k: f(*(x if i == k else y for i, y in enumerate((zero, v, tau)))), (zero, v, tau)[k]) for k in range(3)]  # fmt: skip
+    by_rule = tuple(n[0] for n in numbers) + tuple(n[1] for n in numbers)
+    found = missing, J @ a + gamma, kick, J @ after
+    full_J = rbd.constraints.jacobian(m.robot, full, held) @ Phi
+    return (
+        found,
+        (J, full_J),
+        (blocks, by_rule),
+        rbd.constraints.delassus(m, q, held),
+        J @ jnp.linalg.solve(M, J.T),
+    )
+
+
+def test_constraints_of_a_robot_with_driven_joints():
+    m = hand()
+    s = random_state(m)
+    held = rbd.constraints.point(m, "thumb") + rbd.constraints.point(m, "b2", "a2")
+    full, Phi = _explicit(m, s.q)
+    zeros, jacobians, derivatives, *matrices = _constrained(m, held, s, rbd.crba(m, s.q), Phi, full)
+    assert_close(zeros, jax.tree.map(jnp.zeros_like, zeros), atol=1e-8)
+    assert_close(*jacobians, atol=1e-9)
+    assert_close(*derivatives, rtol=1e-6, atol=1e-5)
+    assert_close(*matrices, rtol=1e-9, atol=1e-9)
+
+
+# --- errors ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("joints", "by", "error", "message"),
+    [
+        (["no"], ["a1"], KeyError, "no joint 'no'"),
+        (["c"], ["a1"], ValueError, "joint 'c' of robot 'hand' is driven already"),
+        (["a1"], ["a1"], ValueError, "'a1' of robot 'hand' is named twice"),
+        (["a2"], ["a1"], ValueError, "'a2' of robot 'hand' drives others"),
+        (["a1"], ["b1"], ValueError, "'b1' of robot 'hand' is driven, so that it cannot drive"),
+        (["a1"], ["root_joint"], ValueError, "several degrees of freedom"),
+        (["a1", "arm"], ["x"], ValueError, "expected the 2 coordinates of"),
+    ],
+)
+def test_wrong_laws_are_refused(joints, by, error, message):
+    with pytest.raises(error, match=message):
+        rbd.with_coordinates(hand(), lambda u: u, joints, by)
+
+
+def test_functions_without_coordinates_refuse_driven_joints():
+    m = hand()
+    s = random_state(m)
+    with pytest.raises(TypeError, match="takes no robot with driven .mimic. joints as 'hand'"):
+        rbd.hybrid_dynamics(m, s.q, s.v, s.a, s.tau, jnp.zeros(m.nb, bool))
+
+
+# --- real robots against Pinocchio ------------------------------------------------
+
+RENAMED = {  # Pinocchio needs targets that come first by name
+    "talos_full_v2": ("gripper_left_joint", "gripper_right_joint"),
+}
+ROBOTS = [
+    ("baxter", False),
+    pytest.param("pr2", False, marks=pytest.mark.slow),
+    pytest.param("tiago_pro", True, marks=pytest.mark.slow),
+    pytest.param("talos_full_v2", True, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("name", "floating"), ROBOTS)
+def test_mimic_joints_against_pinocchio(name, floating):
+    pin = pytest.importorskip("pinocchio")
+    if name not in example_robots():
+        pytest.skip("example-robot-data is not installed")
+    text = example_robots()[name].read_text()
+    for joint in RENAMED.get(name, ()):
+        text = text.replace(f'"{joint}"', f'"a_{joint}"')
+    model = load_urdf(text, floating, jnp.float64)
+    model = eqx.tree_at(lambda m: m.damping, model, 0 * model.damping)
+    root = (pin.JointModelFreeFlyer(),) if floating else ()
+    theirs = pin.buildModelFromXML(text, *root, mimic=True)
+    layout = convert.pinocchio(model, theirs)
+    assert model.nv == theirs.nv < model.robot.nv
+    s = random_state(model)
+
+    @quick_jit
+    def ours(m, s):
+        q, v, a = s.q, s.v, s.a
+        h = rbd.bias_torque(m, q, v)
+        acceleration = rbd.forward_dynamics(m, q, v, s.tau)
+        there = (
+            layout.mass_matrix_to(q, rbd.crba(m, q)), layout.tau_to(q, h),
+            layout.tau_to(q, rbd.rnea(m, q, v, a)), layout.a_to(q, v, acceleration),
+        )  # fmt: skip
+        at = layout.q_to(q), layout.v_to(q, v), layout.a_to(q, v, a), layout.tau_to(q, s.tau)
+        return at, there
+
+    (q, v, a, tau), found = jax.tree.map(np.asarray, ours(model, s))
+    data = theirs.createData()
+    M = np.triu(pin.crba(theirs, data, q))
+    M += np.triu(M, 1).T
+    h = np.array(pin.nle(theirs, data, q, v))
+    expected = M, h, np.array(pin.rnea(theirs, data, q, v, a)), np.linalg.solve(M, tau - h)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-9 * np.abs(y).max())

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..model import Law
@@ -77,7 +78,7 @@ def coriolis_block(
     for law, at, u in x.laws:
         if not law.linear:
             rates = jax.jvp(law.entries, (u,), (v[at.by_v],))[1]
-            rows, columns = (jnp.asarray(k) for k in law.pattern)
+            rows, columns = map(np.array, law.pattern)
             C = C.at[:, at.by_v[columns]].add(M[:, at.v[rows]] * rates[None])
     return x.project(C)
 

@@ -4,8 +4,8 @@ With ``τ_y = Φᵀ ID(φ(y), Φ ẏ, Φ ÿ + Φ̇ ẏ)``, whose derivatives are
 the laws, forward dynamics is implicit: ``δÿ = M_y⁻¹ (δτ − δτ_y)`` at the computed ÿ.
 """
 
-from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,19 +15,12 @@ from jaxtyping import Array, Float
 from ..algorithms import coordinates, formulations, ground
 from ..algorithms.crba import crba
 from ..algorithms.factor import product
-from ..model import CoordinateModel
+from ..model import CoordinateModel, Topology
 from ..model.expansion import Expansion
 from .inverse import invert
 from .torque_rule import inverse_dynamics
 
 Factor = coordinates.Factor | Float[Array, "nv nv"]
-
-
-def _factor(model: CoordinateModel, q: Array) -> Factor:
-    """The factor of the mass matrix, or its inverse where loops are slow."""
-    if model.nv <= formulations.current().inverse:
-        return invert(crba(model, q))
-    return coordinates.factorize(model, q)
 
 
 def _solve_columns(model: CoordinateModel, factor: Factor, B: Array) -> Array:
@@ -36,30 +29,46 @@ def _solve_columns(model: CoordinateModel, factor: Factor, B: Array) -> Array:
     return jnp.matmul(factor, B, precision="highest")
 
 
-def _solver(model: CoordinateModel, q: Array, factor: Factor):
-    """``B ↦ M_y⁻¹ B``, with an implicit derivative: no factorization is differentiated."""
-    expansion = Expansion(model, q)
-    robot = expansion.robot
-    g = ground.pose(robot, expansion.q)
-    frozen, still = jax.lax.stop_gradient((factor, model))
+class CoordinateSolver(NamedTuple):
+    """The mass matrix M_y and its factor; as ``Solver`` of robots whose joints are independent."""
 
-    def multiply(x):
-        return expansion.project(
-            product(model.topology, g.S, g.I, robot.armature, expansion.velocity(x))
-        )
+    model: CoordinateModel
+    q: Float[Array, " nq"]
+    factor: Factor
 
-    return partial(
-        jax.lax.custom_linear_solve,
-        jax.vmap(multiply, in_axes=1, out_axes=1),
-        solve=lambda _, B: _solve_columns(still, frozen, B),
-        symmetric=True,
-    )
+    def __call__(self, topology: Topology, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """``M_y⁻¹ b``."""
+        return self.columns(topology, b[:, None])[:, 0]
+
+    def columns(self, topology: Topology, B: Float[Array, "nv m"]) -> Float[Array, "nv m"]:
+        """``M_y⁻¹ B`` with an implicit derivative: no factorization is differentiated."""
+        still = jax.lax.stop_gradient(self)
+        product = jax.vmap(partial(self.product, topology), in_axes=1, out_axes=1)
+
+        def solve(_, B):
+            return _solve_columns(still.model, still.factor, B)
+
+        return jax.lax.custom_linear_solve(product, B, solve, symmetric=True)
+
+    def product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """``M_y x``."""
+        expansion = Expansion(self.model, self.q)
+        robot, g = expansion.robot, ground.pose(expansion.robot, expansion.q)
+        Mx = product(robot.topology, g.S, g.I, robot.armature, expansion.velocity(x))
+        return expansion.project(Mx)
+
+
+def factorized(model: CoordinateModel, q: Float[Array, " nq"]) -> CoordinateSolver:
+    """The factor of the mass matrix, or its inverse where loops are slow."""
+    if model.nv <= formulations.current().inverse:
+        return CoordinateSolver(model, q, invert(crba(model, q)))
+    return CoordinateSolver(model, q, coordinates.factorize(model, q))
 
 
 @eqx.filter_custom_jvp
 def _dynamics(model, q, v, tau, f_ext):
     """The accelerations and the factor, of which no derivative is taken."""
-    factor, a = _factor(model, q), jnp.zeros_like(v)
+    factor, a = factorized(model, q).factor, jnp.zeros_like(v)
     for _ in range(2):  # the second is a step of iterative refinement
         missing = tau - inverse_dynamics(model, q, v, a, f_ext)
         a = a + _solve_columns(model, factor, missing[:, None])[:, 0]
@@ -72,14 +81,21 @@ def _dynamics_jvp(primals, tangents):
     dmodel, dq, dv, dtau, df_ext = tangents
     a, factor = _dynamics(*primals)
     right = jnp.zeros_like(tau) if dtau is None else dtau
-    if jax.tree.leaves((dmodel, dq, dv, df_ext)):
-
-        def torque(model, q, v, f_ext):
-            return inverse_dynamics(model, q, v, a, f_ext)
-
-        right = right - eqx.filter_jvp(torque, (model, q, v, f_ext), (dmodel, dq, dv, df_ext))[1]
-    da = _solver(model, q, factor)(right[:, None])[:, 0]
+    change = torque_change(model, q, v, a, f_ext, dmodel, dq, dv, df_ext)
+    right = right if change is None else right - change
+    da = CoordinateSolver(model, q, factor)(model.topology, right)
     return (a, factor), (da, jax.tree.map(jnp.zeros_like, factor))
+
+
+def torque_change(model, q, v, a, f_ext, dmodel, dq, dv, df_ext) -> Float[Array, " nv"] | None:
+    """``δτ_y`` at fixed ÿ along tangents, of which None are zero; None if all are zero."""
+    if not jax.tree.leaves((dmodel, dq, dv, df_ext)):
+        return None
+
+    def torque(model, q, v, f_ext):
+        return inverse_dynamics(model, q, v, a, f_ext)
+
+    return eqx.filter_jvp(torque, (model, q, v, f_ext), (dmodel, dq, dv, df_ext))[1]
 
 
 def coordinate_dynamics(
@@ -103,13 +119,13 @@ def coordinate_accelerations(
     v: Float[Array, " nv"],
     tau: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None,
-) -> tuple[Float[Array, " nv"], Callable]:
-    """ÿ, and the function ``B ↦ M_y⁻¹ B`` for many columns."""
+) -> tuple[Float[Array, " nv"], CoordinateSolver]:
+    """ÿ, and what solves with M_y."""
     a, factor = _dynamics(model, q, v, tau, f_ext)
-    return a, _solver(model, q, factor)
+    return a, CoordinateSolver(model, q, factor)
 
 
 def coordinate_inverse(model: CoordinateModel, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """``M_y⁻¹``; its derivative is that of :func:`rbd_jax.mass_matrix_inverse`."""
-    X = _solve_columns(model, _factor(model, q), jnp.eye(model.nv, dtype=model.dtype))
+    X = factorized(model, q).columns(model.topology, jnp.eye(model.nv, dtype=model.dtype))
     return 0.5 * (X + X.T)

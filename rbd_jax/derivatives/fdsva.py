@@ -75,15 +75,15 @@ def acceleration_with_derivatives(
             f"forward_dynamics_derivatives: method must be 'auto', 'aza' or 'dmm', got {method!r}"
         )
     if isinstance(model, CoordinateModel):
-        a, solve = coordinate_accelerations(model, q, v, tau, f_ext)
+        a, solver = coordinate_accelerations(model, q, v, tau, f_ext)
         dtau_dq, dtau_dv, _ = inverse_dynamics_derivatives(model, q, v, a, f_ext)
     else:
         tau, still = minus_springs(model, q, tau), jnp.zeros_like(v)
         a, _, g, m, solver = accelerations(unsprung(model), q, v, still, tau, None, f_ext)
-        solve = partial(solver.columns, model.topology)
         dtau_dq, dtau_dv, _ = torque_matrices(model, residual(model, g, m))
         if model.stiffness is not None:
             dtau_dq = dtau_dq + spring_matrix(model, q)
+    solve = partial(solver.columns, model.topology)
     eye = jnp.eye(model.nv, dtype=dtau_dq.dtype)
     if method == "dmm":
         Minv = solve(eye)

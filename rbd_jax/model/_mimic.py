@@ -60,9 +60,7 @@ def _resolve(topo: Topology, rules: dict, joint: str) -> tuple[int, float, float
                 text += f"joint {name!r} does not have exactly one degree of freedom"
             else:
                 text += f"{name!r} is no moving joint of this robot"
-            raise _error(
-                topo, f"{text}; correct or remove the <mimic>"
-            )
+            raise _error(topo, f"{text}; correct or remove the <mimic>")
     return topo.joint_names.index(chain[-1]), scale, shift
 
 

@@ -135,6 +135,13 @@ def places_of(topology: Topology, space: Topology, named: tuple) -> Places:
     return Places(kept_q, kept_v, tuple(laws))
 
 
+def independent_dofs(model: Model) -> tuple[np.ndarray, np.ndarray]:
+    """Degrees of freedom of the robot that are independent, and their places in v."""
+    if isinstance(model, CoordinateModel):
+        return model.places.kept_v
+    return np.arange(model.nv), np.arange(model.nv)
+
+
 def with_coordinates(
     model: Model,
     function: Any,
