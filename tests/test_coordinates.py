@@ -1,6 +1,6 @@
 """Robots in fewer coordinates than joints: mimic joints, own coordinates, closed forms."""
 
-from functools import cache
+from functools import cache, partial
 
 import equinox as eqx
 import jax
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.calls import quick_jit
 from support.helpers import assert_close, cast, central_difference, random_state, stack
+from support.inputs import assert_relative, inputs, with_leaves
 
 import rbd_jax as rbd
 from rbd_jax.io import convert, example_robots, load_urdf
@@ -170,7 +171,7 @@ def _both(m, s):
     return ours, theirs
 
 
-@robots
+@pytest.mark.parametrize("name", ["knee", pytest.param("hand", marks=pytest.mark.slow)])
 def test_every_algorithm_is_the_projection_of_the_robot_of_all_joints(name):
     m = MODELS[name]()
     ours, theirs = _both(m, random_state(m))
@@ -243,6 +244,7 @@ def _explicit_derivatives(m, s):
     return ours, theirs
 
 
+@pytest.mark.slow
 @robots
 def test_explicit_derivatives_agree_with_autodiff_of_the_raw_algorithms(name):
     m = MODELS[name]()
@@ -256,49 +258,58 @@ FUNCTIONS = {
 }
 
 
-def _random_like(tree, seed):
-    keys = iter(jax.random.split(jax.random.key(seed), 100))
-    return jax.tree.map(lambda x: jax.random.normal(next(keys), x.shape, x.dtype), tree)
+def _first_order(f, m, x):
+    """Value, jvp and vjp along random directions of every input, the laws' parameters too."""
+    leaves = {"laws": eqx.filter(m.laws, eqx.is_array), **x}
+    one = _random(leaves, 1)
+
+    def g(x):
+        laws = eqx.combine(x["laws"], m.laws)
+        changed = with_leaves(eqx.tree_at(lambda m: m.laws, m, laws), x)
+        return f(changed, x["q"], x["v"], x["a"], x["f_ext"])
+
+    value, jvp = jax.jvp(g, (leaves,), (one,))
+    return value, jvp, jax.vjp(g, leaves)[1](_random(value, 2))[0]
 
 
-def _modes(f, m, q, v, u, f_ext):
-    """Value, jvp, vjp, jvp of the jvp and of the vjp along random directions of every input."""
-    leaves, static = eqx.partition((m, q, v, u, f_ext), eqx.is_inexact_array)
-    one, two = _random_like(leaves, 1), _random_like(leaves, 2)
+def _second_order(f, m, x):
+    """jvp of jvp and of vjp."""
 
-    def g(leaves):
-        m, *x = eqx.combine(leaves, static)
-        return f(m, *x)
+    def first(x):
+        return _first_order(f, m, x)[1:]
 
-    out, jvp = jax.jvp(g, (leaves,), (one,))
-    ct = _random_like(out, 3)
-
-    def pulled(x):
-        return jax.vjp(g, x)[1](ct)[0]
-
-    second = jax.jvp(lambda x: jax.jvp(g, (x,), (one,))[1], (leaves,), (two,))[1]
-    vjp, mixed = jax.jvp(pulled, (leaves,), (two,))
-    return out, jvp, vjp, second, mixed
+    return jax.jvp(first, (x,), (_random(x, 3),))[1]
 
 
-@pytest.mark.parametrize("kind", list(FUNCTIONS))
-@robots
-def test_rules_agree_with_autodiff_in_every_mode(name, kind):
+def _random(tree, seed):
+    """Numbers that two programs round alike."""
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), tree)
+
+
+slow = partial(pytest.param, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "what"),
+    [
+        ("knee", "forward", _first_order),
+        slow("knee", "inverse", _first_order),
+        slow("hand", "forward", _first_order),
+        *(slow(name, kind, _second_order) for name in MODELS for kind in FUNCTIONS),
+    ],
+)
+def test_rules_agree_with_autodiff_of_the_raw_algorithms(name, kind, what):
     m = MODELS[name]()
-    limits = lambda m: (m.position_lower, m.position_upper, m.velocity_limit, m.effort_limit)  # noqa: E731
-    m = eqx.tree_at(limits, m, tuple(jnp.zeros_like(x) for x in limits(m)))
-    s = random_state(m)
-    rule, raw = (
-        quick_jit(lambda m, s, f=f: _modes(f, m, s.q, s.v, s.a, s.f_ext)) for f in FUNCTIONS[kind]
-    )
-    ours, theirs = rule(m, s), raw(m, s)
-    scale = [max(1.0, float(jnp.abs(x).max())) for x in jax.tree.leaves(theirs)]
-    for x, y, size in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), scale, strict=True):
-        assert_close(x, y, atol=1e-9 * size)
-    law = ours[2][0].laws[0]
-    assert all(np.abs(x).max() > 1e-3 for x in jax.tree.leaves(law))  # gradients of the laws
+    x = inputs(m)
+    rule, raw = (quick_jit(partial(what, f))(m, x) for f in FUNCTIONS[kind])
+    for found, expected in zip(rule, raw, strict=True):
+        assert_relative(found, expected, 1e-8, lead=0)
+    if what is _first_order:
+        assert all(np.abs(g).max() > 1e-3 for g in jax.tree.leaves(raw[2]["laws"]))
 
 
+@pytest.mark.slow
 def test_fleets_states_and_single_precision():
     """vmap over states and over robots whose laws differ; float32 stays float32."""
     m = hand()
@@ -404,8 +415,9 @@ def test_slider_crank_against_its_closed_form():
         assert_close(ours(*jnp.array(state)), _slider_crank(*jnp.array(state)), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_four_bar_agrees_with_its_loop_as_a_constraint():
-    """By coordinates and by a closed loop: the same motion of the crank, and the same derivatives."""
+    """By coordinates and by a closed loop: the same motion of the crank, the same derivative."""
     a, b, c, d = 0.3, 0.8, 0.6, 0.9  # crank, coupler, rocker, ground
     names, kinds = ("crank", "coupler", "rocker"), ("revolute",) * 3
     robot = _planar(names, kinds, ((0, 0, 0), (a, 0, 0), (b, 0, 0)), np.eye(3)[[2, 2, 2]])
@@ -428,10 +440,14 @@ def test_four_bar_agrees_with_its_loop_as_a_constraint():
         v = jnp.concatenate([w, jax.jvp(closed, (u,), (w,))[1]])
         error = rbd.constraints.residual(robot, full, loop)
         zero = jnp.zeros(2)
-        f = lambda tau: rbd.constrained_dynamics(
-            robot, full, v, jnp.concatenate([tau, zero]), loop
-        ).a[:1]  # noqa: E731
-        g = lambda tau: rbd.forward_dynamics(m, u, w, tau)  # noqa: E731
+
+        def f(tau):
+            torque = jnp.concatenate([tau, zero])
+            return rbd.constrained_dynamics(robot, full, v, torque, loop).a[:1]
+
+        def g(tau):
+            return rbd.forward_dynamics(m, u, w, tau)
+
         return error, (f(tau), jax.jacfwd(f)(tau)), (g(tau), jax.jacfwd(g)(tau))
 
     error, theirs, ours = both(jnp.array([0.7]), jnp.array([2.0]), jnp.array([0.5]))
@@ -451,8 +467,12 @@ def _constrained(m, held, s, M, Phi, full):
     kick = M @ (after - v) - J.T @ impulses
     f = lambda d, v, t: tuple(rbd.constrained_dynamics(m, rbd.integrate(m, q, d), v, t, held))  # noqa: E731
     blocks = tuple(rbd.constrained_dynamics_derivatives(m, q, v, tau, held))
-    zero = jnp.zeros_like(v)
-    numbers = [central_difference(lambda x, k=k: f(*(x if i == k else y for i, y in enumerate((zero, v, tau)))), (zero, v, tau)[k]) for k in range(3)]  # fmt: skip
+    at = jnp.zeros_like(v), v, tau
+
+    def along(k):
+        return central_difference(lambda x: f(*at[:k], x, *at[k + 1 :]), at[k])
+
+    numbers = [along(k) for k in range(3)]
     by_rule = tuple(n[0] for n in numbers) + tuple(n[1] for n in numbers)
     found = missing, J @ a + gamma, kick, J @ after
     full_J = rbd.constraints.jacobian(m.robot, full, held) @ Phi
@@ -465,6 +485,7 @@ def _constrained(m, held, s, M, Phi, full):
     )
 
 
+@pytest.mark.slow
 def test_constraints_of_a_robot_with_driven_joints():
     m = hand()
     s = random_state(m)
