@@ -12,6 +12,7 @@ COMMANDS = {
     "peers": "against frax, MJX, Brax, JaxSim and adam, each in an environment of its own",
     "pinocchio": "dynamics and first derivatives against Pinocchio, on real robots",
     "constraints": "dynamics under constraints against the unconstrained and Pinocchio",
+    "coordinates": "mimic joints that follow, against all joints independent (--cores 1)",
     "derivatives": "jvp, vjp, jacfwd, jacrev of the ruled functions against plain autodiff",
     "explicit": "IDSVA and FDSVA (DMM, AZA) against the baselines of Singh, Table II",
     "second_order": "second derivatives against autodiff of autodiff",

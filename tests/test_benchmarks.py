@@ -55,7 +55,7 @@ def test_description_of_a_robot(tree, floating):
     zero = jnp.zeros(model.nv)
     model = eqx.tree_at(lambda m: (m.damping, m.armature), model, (zero, zero))
     urdf, names = to_urdf(model)
-    again = rbd.load_urdf(urdf, floating_base=floating, dtype="float64")
+    again = rbd.load_urdf(urdf, floating_base=floating, dtype="float64", mimic="independent")
     assert set(names) <= set(again.joint_names) and again.nv == model.nv
     order = np.concatenate(
         [np.arange(model.nv)[model.v_slice(n if n in names else model.joint_names[0])]

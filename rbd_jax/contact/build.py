@@ -71,9 +71,15 @@ def scene_on_ground(
         reference: the configuration at which the softness is scaled; the neutral one if None.
 
     Raises:
+        TypeError: if joints of the robot are driven by others (mimic joints).
         ValueError: for an unknown kind of shape or integrator, a size of wrong length, two solids
             of one name, or a pair that cannot touch. KeyError: for an unknown frame or name.
     """
+    if model.space is not model.topology:
+        raise TypeError(
+            f"scene_on_ground: robot {model.topology.name!r} has driven (mimic) joints, which "
+            f"scenes do not have; load it with mimic='independent', or give model.robot"
+        )
     _check(solids, surface, integrator)
     kind = model.dtype
     q0 = neutral(model) if reference is None else reference
