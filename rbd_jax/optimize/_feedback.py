@@ -1,7 +1,6 @@
 """The feedback of a solution as a policy of time and state."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -62,5 +61,6 @@ def feedback(problem: Problem, solution: Solution) -> Feedback:
         torques where an actuation stands in between.
     """
     low, high = problem.bounds()
-    s = jax.tree.map(jnp.asarray, (solution.q, solution.v, solution.u, solution.K))
-    return Feedback(problem.model, jnp.asarray(problem.start), problem.dt, *s, low, high)
+    q, v, u, K = (jnp.asarray(x) for x in (solution.q, solution.v, solution.u, solution.K))
+    start = jnp.asarray(problem.start)
+    return Feedback(problem.model, start, problem.dt, q, v, u, K, low, high)

@@ -185,8 +185,8 @@ def _cost(problem: Problem, q, v, u) -> Float[Array, ""]:
     """The cost of a simulation, whose states are not kept."""
 
     def step(state, row):
-        q, v, cost = state
-        q, v, more = problem.advance(*row[:1], q, v, row[1])
+        (q, v, cost), (k, control) = state, row
+        q, v, more = problem.advance(k, q, v, control)
         return (q, v, cost + more), None
 
     start = q, v, jnp.zeros((), q.dtype)
