@@ -13,7 +13,7 @@ import optax
 
 import rbd_jax as rbd
 
-from . import _scenario as scenario
+from . import _landing as landing, _scenario as scenario
 from ._identities import central, error, forward_dynamics, inverse_dynamics, random_states
 from ._picture import PictureData, save
 from ._pinocchio import agreement
@@ -60,6 +60,7 @@ class Stages:
             (f"{self.iterations} gradient steps on the torques", self.optimize),
             ("timing of each function on the batch", self.time_functions),
             ("comparison with Pinocchio on the same URDF", self.compare),
+            (f"{B} quadrupeds thrown onto the ground", self.land),
         ]
 
     def simulate(self) -> str:
@@ -171,7 +172,7 @@ class Stages:
         tau = jax.jit(jax.vmap(inverse_dynamics, (None, 0, 0, 0)))(model, states.q, states.v, a)
         limit = 1e-10 if self.dtype == "float64" else 1e-3
         self.checks.append(Check("ID(FD(τ)) = τ", error(tau, states.tau), limit, self.dtype))
-        return f"{len(self.throughput) - 2} functions, best of 5"
+        return f"{len(calls)} functions, best of 5"
 
     def compare(self) -> str:
         """Compare RNEA, CRBA and ABA with Pinocchio, if it is installed."""
@@ -179,6 +180,18 @@ class Stages:
         found = agreement(self.robot, floating and self.robot.path is not None, 8, 0)
         self.checks += found
         return found[0].note
+
+    def land(self) -> str:
+        """Let a batch of quadrupeds fall onto their feet, with friction and servos."""
+        thrown = landing.prepare(self.batch, self.dtype)
+        q, compile_time, seconds = timed(landing.fall, thrown)
+        self.landed = np.asarray(q, np.float64)
+        steps = self.batch * landing.STEPS
+        self._record("step with contact", steps, seconds, compile_time)
+        share = landing.fallen(self.landed)
+        note = f"after {landing.STEPS * landing.DT:g} s on the ground"
+        self.checks.append(Check("robots that do not stand", share, 0.0, note))
+        return f"{1 - share:.0%} stand, {steps / seconds:,.0f} steps with contact per second"
 
     def _record(self, name: str, count: int, seconds: float, compile_time: float) -> None:
         rate, each = count / seconds, 1e6 * seconds / count

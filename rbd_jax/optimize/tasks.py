@@ -19,6 +19,7 @@ from ._legged_tasks import (
     jump as jump,
     pace as pace,
     squat as squat,
+    stand as stand,
     standing_guess as standing_guess,
     trot as trot,
     walk as walk,
