@@ -12,6 +12,7 @@ COMMANDS = {
     "peers": "against frax, MJX, Brax, JaxSim and adam, each in an environment of its own",
     "pinocchio": "dynamics and first derivatives against Pinocchio, on real robots",
     "constraints": "dynamics under constraints against the unconstrained and Pinocchio",
+    "coordinates": "mimic joints that follow, against all joints independent (--cores 1)",
     "derivatives": "jvp, vjp, jacfwd, jacrev of the ruled functions against plain autodiff",
     "explicit": "IDSVA and FDSVA (DMM, AZA) against the baselines of Singh, Table II",
     "second_order": "second derivatives against autodiff of autodiff",
@@ -23,6 +24,7 @@ COMMANDS = {
     "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
     "legged": "trot, walk, jump of HyQ, squat of Talos: multiple shooting against Crocoddyl",
     "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",
+    "mjcf": "MJCF files of packages (--packages DIR): which load, how far they are from MuJoCo",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
     "formulations": "formulations, frames, factorizations, sizes of batches: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",
@@ -71,9 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--calls",
         nargs="+",
-        choices=["single", "batches", "spread"],
-        default=["single", "batches", "spread"],
-        help="peers: single calls, batches, batches spread over the cores (default all)",
+        choices=["single", "batches"],
+        default=["single", "batches"],
+        help="peers: single calls, batches (default both)",
     )
     parser.add_argument(
         "--peer-envs",
@@ -98,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         default=180,
         help="a peer that has not answered after so many seconds is left out (default 180)",
     )
+    parser.add_argument("--packages", help="mjcf: a folder of unpacked packages with MJCF files")
     parser.add_argument("--results", help="folder to write to (default benchmarks/results)")
     return parser
 
@@ -117,7 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.robots = options.robots.split(",") if options.robots else None
     options.seconds = options.seconds or (0.4 if options.command == "quick" else 1.0)
     warnings.filterwarnings("ignore", message="", category=UserWarning, module="rbd_jax")
-    every = [n for n in COMMANDS if n not in ("quick", "guard", "gpu")]
+    every = [n for n in COMMANDS if n not in ("quick", "guard", "gpu", "mjcf")]
     names = every if options.command == "all" else [options.command]
     for name in names:
         start = time.perf_counter()

@@ -53,7 +53,7 @@ def load(name: str, dtype="float64") -> rbd.Model:
         path = rbd.example_robot(file)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", rbd.RobotDescriptionWarning)
-            return rbd.load_urdf(path, floating_base=floating, dtype=dtype)
+            return rbd.load_urdf(path, floating_base=floating, dtype=dtype, mimic="independent")
     if found := re.fullmatch(r"chain(\d+)(f?)", name):
         n, floating = int(found[1]), bool(found[2])
         return rbd.samples.chain(n - 6 * floating, floating_base=floating, dtype=dtype)

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from ._peers import PEERS
-from ._peers.contest import CALLS, CASES, OURS, SWEEP, Contest
-from ._plots import Bars, Lines, draw
+from ._peers.contest import CALLS, CASES, OURS, Contest
+from ._plots import Bars, draw
 from ._report import Report, Table
 from ._robots import available
 
@@ -23,11 +23,10 @@ ABOUT = (
     "joints of all three. Rollout gradient: of 16 semi-implicit steps with respect to the "
     "torques; the scan is the same line by line, over the forward dynamics of each library. "
     "Single calls: every process has one core, in line and with loops as kernels (`single.md` "
-    "explains this). Batches: one program with JAX's default settings, whose operations XLA "
-    "divides among the cores. Spread: one device a core, and `shard_map` divides the batch among "
-    "them. The speed-up is the time of the fastest other library over the time of rbd_jax. The "
-    "difference is the largest one from the result of rbd_jax, over the largest entry, of joints "
-    "only. A library that differs by more than rounding is left out and named. –: not run; the "
+    "explains this). Batches: one program with JAX's default settings. The speed-up is the time "
+    "of the fastest other library over the time of rbd_jax. The difference is the largest one "
+    "from the result of rbd_jax, over the largest entry, of joints only. A library that differs "
+    "by more than rounding is left out and named. –: not run; the "
     "table of the libraries says why."
 )
 ROBOTS = ["ur5", "talos", "hyq"]
@@ -58,15 +57,15 @@ def _pythons(options) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _contest(
-    contest: Contest, tables: tuple[Table, Table, Table], seconds: float, sweep, end: float
+    contest: Contest, tables: tuple[Table, Table], seconds: float, sweep, end: float
 ) -> list[str]:
     """All rows of one robot and dtype, and its rows in the summary; what there was no time for."""
-    best, table, memory = tables
+    best, table = tables
     fastest: dict[str, tuple[float, float, str]] = {}
     skipped = []
     for label, (*_, few, many) in CASES.items():
         usual = many if contest.robot == ROBOTS[0] else few
-        for batch in (n for n in sweep or usual if CALLS[contest.calls](label, n)):
+        for batch in (n for n in sweep or usual if CALLS[contest.calls](n)):
             if time.monotonic() > end:
                 skipped.append(f"{label}, batch {batch}")
                 print(f"    {skipped[-1]} skipped: out of time (--limit)")
@@ -81,11 +80,6 @@ def _contest(
             row |= {OURS: t.get(OURS)} | peers
             speed_up = min(others.values()) / t[OURS] if others and OURS in t else None
             table.add(**row, speed_up=speed_up, difference=worst)
-            if batch > 1 and OURS in t:
-                of = contest.memory[label, batch]
-                needs = {n: of.get(n) for n in (OURS, *PEERS)}
-                names = "robot", "dtype", "calls", "function", "batch"
-                memory.add(**{k: row[k] for k in names}, **needs)
             if speed_up:
                 key = f"{label.split(', jac')[0]}, batch {batch}"
                 name = min(others, key=others.get)
@@ -116,14 +110,7 @@ def _libraries(table: Table, contest: Contest, skipped: list[str]) -> None:
         )
 
 
-def _plot(report: Report, table: Table, best: Table) -> None:
-    panels, rows = [], [r for r in table.rows if r["robot"] == ROBOTS[0] and r["calls"] != "spread"]
-    for label in ("ID", "FD"):
-        mine = [r for r in rows if r["function"] == label and r["dtype"] == rows[0]["dtype"]]
-        if len(mine) > 1:
-            series = {n: [r.get(n) for r in mine] for n in (OURS, *PEERS)}
-            title, batches = f"{label} of {ROBOTS[0]}", [r["batch"] for r in mine]
-            panels.append(Lines(title, "batch", "µs per evaluation", batches, series))
+def _plot(report: Report, best: Table) -> None:
     rows = [r for r in best.rows if r["calls"] == "batches"]
     groups = list(dict.fromkeys((r["robot"], r["dtype"]) for r in rows))
     keys = dict.fromkeys(r["function"] for r in rows)
@@ -132,13 +119,11 @@ def _plot(report: Report, table: Table, best: Table) -> None:
     series = {k: x for k, x in series.items() if sum(v is not None for v in x) == len(groups)}
     if series:
         names = [" ".join(g) for g in groups]
-        panels.append(Bars("Fastest other library / ours", "speed-up", names, series, level=1))
-    if panels:
-        draw(report, panels)
+        draw(report, [Bars("Fastest other library / ours", "speed-up", names, series, level=1)])
 
 
 def main(options) -> None:
-    """A fixed-base arm over all batches; Talos and HyQ."""
+    """A fixed-base arm, Talos and HyQ."""
     report = Report("peers", options, ABOUT)
     end = time.monotonic() + (options.limit or 450)
     pythons, absent = _pythons(options)
@@ -147,7 +132,6 @@ def main(options) -> None:
         return
     best = report.table("The fastest other library against ours")
     table = report.table("All of them, µs per evaluation")
-    memory = report.table("Temporary memory of the compiled programs, MB")
     libraries = report.table("The libraries")
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     sweep = (2,) if options.tiny else ((options.batch,) if options.batch else None)
@@ -157,14 +141,14 @@ def main(options) -> None:
                 print(f"{name}, {dtype} skipped: out of time (--limit)")
                 continue
             for calls, are_run in CALLS.items():
-                if calls not in options.calls or not any(are_run("ID", n) for n in sweep or SWEEP):
+                if calls not in options.calls or not any(map(are_run, sweep or (1, 2))):
                     continue
                 with Contest(name, dtype, pythons, options.patience, calls) as contest:
-                    tables = best, table, memory
+                    tables = best, table
                     skipped = _contest(contest, tables, min(options.seconds, 0.5), sweep, end)
                     _libraries(libraries, contest, skipped)
                 report.write()
     for name, reason in absent.items():
         libraries.add(library=name, notes=f"skipped: {reason}")
-    _plot(report, table, best)
+    _plot(report, best)
     report.write()

@@ -63,6 +63,7 @@ from .io import (
 )
 from .lanes import lanes as lanes
 from .model import (
+    CoordinateModel as CoordinateModel,
     JointSpec as JointSpec,
     LinkSpec as LinkSpec,
     Model as Model,
@@ -75,6 +76,7 @@ from .model import (
     random_configuration as random_configuration,
     rate_from_velocity as rate_from_velocity,
     velocity_from_rate as velocity_from_rate,
+    with_coordinates as with_coordinates,
 )
 from .simulate import rollout as rollout, step as step
 from .view import view as view

@@ -169,7 +169,7 @@ def test_pinocchio_real_robots(name):
         pytest.skip("example-robot-data is not installed")
     floating = name == "talos_full_v2"
     root = [pin.JointModelFreeFlyer()] if floating else []
-    model = load_urdf(robots[name], floating)
+    model = load_urdf(robots[name], floating, mimic="independent")
     against_pinocchio(model, pin.buildModelFromUrdf(str(robots[name]), *root))
 
 

@@ -27,7 +27,12 @@ def _load(name: str) -> rbd.Model:
         return getattr(samples, name)()
     if name not in example_robots():
         pytest.skip("example-robot-data is not installed")
-    return load_urdf(example_robots()[name], floating_base=name != "panda", dtype=jnp.float64)
+    return load_urdf(
+        example_robots()[name],
+        floating_base=name != "panda",
+        dtype=jnp.float64,
+        mimic="independent",
+    )
 
 
 def _raw(m, q, v, a, tau, f_ext):

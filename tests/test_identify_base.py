@@ -22,7 +22,9 @@ def _robot(name: str) -> rbd.Model:
     if name not in rbd.example_robots():
         pytest.skip("no example robots")
     floating = name.startswith("hyq")  # MuJoCo refuses the inertia of its root link
-    m = rbd.load_urdf(rbd.example_robot(name), floating_base=floating, dtype=jnp.float64)
+    m = rbd.load_urdf(
+        rbd.example_robot(name), floating_base=floating, dtype=jnp.float64, mimic="independent"
+    )
     driven = jnp.asarray(np.array(m.topology.kinds)[m.topology.dof_bodies] != "free")
     where = lambda m: [m.inertia, m.armature, m.damping]  # noqa: E731
     some = 0.1 + 0.05 * jnp.cos(jnp.arange(float(m.nv)))

@@ -54,7 +54,10 @@ TENDON = '<tendon><fixed name="rope"><joint joint="j" coef="1"/></fixed></tendon
             ["arm"],
         ),
         (WORLD.format('<option density="1.2"/>', "", LINK.format("", ""), ""), ["fluid", "1.2"]),
-        (WORLD.format("", 'gravcomp="1"', LINK.format("", ""), ""), ["gravity compensation", "x"]),
+        (
+            WORLD.format("", 'gravcomp="1"', LINK.format('actuatorgravcomp="true"', ""), ""),
+            ["gravity compensation by actuators", "j"],
+        ),
         (
             WORLD.format('<option integrator="implicit"/>', "", LINK.format("", ""), ""),
             ["integrator", "IMPLICIT"],
@@ -62,9 +65,10 @@ TENDON = '<tendon><fixed name="rope"><joint joint="j" coef="1"/></fixed></tendon
         (
             WORLD.format("", "", LINK.format("", ""), "").replace(
                 "</worldbody>",
-                '<body><freejoint/><geom name="case" type="box" size="1 1 1"/></body></worldbody>',
+                '<body><freejoint/><geom name="case" type="ellipsoid" size="1 1 1"/></body>'
+                "</worldbody>",
             ),
-            ["collision", "g (sphere)", "case (box)"],
+            ["collision", "g (sphere)", "case (ellipsoid)"],
         ),
     ],
 )  # fmt: skip

@@ -3,8 +3,6 @@
 import warnings
 from functools import cache
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from rbd_jax.io import example_robot, example_robots, load_urdf, read_urdf
 from rbd_jax.io._build import collect_bodies
 from rbd_jax.io._diagnose import diagnose
 from rbd_jax.io._singular import mass_matrix, singular_joints
-from rbd_jax.model import mimic_map
+from rbd_jax.model import with_mimics
 from rbd_jax.spatial.host import rotation_of_rpy
 
 EMPTY = {"ur3": "it has no links"}  # a xacro that was expanded to nothing
@@ -83,15 +81,18 @@ def test_rpy_turns_about_fixed_axes():
 
 
 def test_load_urdf():
-    model = load_urdf(TEXT, gravity=(0.0, 0.0, -1.62), mimic="ignore")
+    model = load_urdf(TEXT, gravity=(0.0, 0.0, -1.62), mimic="independent")
     assert (model.nq, model.nv, model.nb) == (1 + 1 + 1 + 3 + 7 + 4, 1 + 1 + 1 + 3 + 6 + 3, 8)
     assert set(model.frame_names) == {"world", "a", "b", "c", "d", "e", "f"}
     assert model.v_slice("j4") == slice(2, 5)
     assert float(model.gravity[2]) == pytest.approx(-1.62)
     assert float(model.position_upper[model.q_slice("j2")][0]) == np.inf
-    floating = load_urdf(TEXT, True, "float32", mimic="ignore")
+    floating = load_urdf(TEXT, True, "float32", mimic="independent")
     assert (floating.nv, floating.dtype) == (model.nv + 6, np.float32)
     assert floating.joint_names[0] == "root_joint"
+    following = load_urdf(TEXT)
+    assert (following.nv, following.robot.nv) == (model.nv - 1, model.nv)
+    assert [law.driven.joint_names for law in following.laws] == [("j3",)]
     with pytest.raises(rbd.RobotDescriptionError, match="joints that mimic another: 'j3'"):
         load_urdf(TEXT, mimic="error")
 
@@ -178,14 +179,17 @@ def _chain(*mimics, kinds=("revolute",) * 4):
 
 def test_mimic_chain():
     """j1 follows j2, which comes later and follows j3."""
-    model = _chain(
-        ("j1", rbd.model.MimicSpec("j2", 2.0, 0.1)), ("j2", rbd.model.MimicSpec("j3", -3.0, 0.2))
+    model = with_mimics(
+        _chain(
+            ("j1", rbd.model.MimicSpec("j2", 2.0, 0.1)),
+            ("j2", rbd.model.MimicSpec("j3", -3.0, 0.2)),
+        )
     )
-    constraint = mimic_map(model)
-    assert constraint.joint_names == ("j0", "j3")
-    q = constraint.expand_q(jnp.array([0.5, 1.0]))
-    np.testing.assert_allclose(q, [0.5, 2 * (-3 + 0.2) + 0.1, -3 + 0.2, 1.0])
-    np.testing.assert_allclose(constraint.expand_v(jnp.array([0.5, 1.0])), [0.5, -6, -3, 1])
+    assert model.space.joint_names == ("j0", "j3")
+    (law,) = model.laws
+    assert (law.driven.joint_names, law.by) == (("j1", "j2"), ("j3",))
+    np.testing.assert_allclose(law.position(jnp.array([1.0])), [2 * (-3 + 0.2) + 0.1, -3 + 0.2])
+    np.testing.assert_allclose(law.multiplier, [-6, -3])
 
 
 @pytest.mark.parametrize(
@@ -203,48 +207,4 @@ def test_mimic_errors(target, kinds, message):
     rules = [("j1", rbd.model.MimicSpec(target)), ("j2", rbd.model.MimicSpec("j1"))]
     model = _chain(*rules[: 2 if target == "j2" else 1], kinds=(*("revolute",) * 3, kinds))
     with pytest.raises(rbd.RobotDescriptionError, match=message):
-        mimic_map(model)
-
-
-@pytest.mark.parametrize(("name", "floating"), [("baxter", False), ("tiago_pro", True)])
-def test_mimic_projection_is_pinocchios_reduced_model(name, floating):
-    pin = pytest.importorskip("pinocchio")
-    if not ROBOTS:
-        pytest.skip("example-robot-data is not installed")
-    model = load_urdf(ROBOTS[name], floating, mimic="ignore")
-    model = eqx.tree_at(lambda m: m.damping, model, jnp.zeros_like(model.damping))
-    root = (pin.JointModelFreeFlyer(),) if floating else ()
-    reduced = pin.buildModelFromUrdf(str(ROBOTS[name]), *root, mimic=True)
-    full = mimic_map(model)
-    assert full.G.shape == (model.nv, reduced.nv)
-    x = np.random.default_rng(0).normal(size=(3, reduced.nv))
-    q_r, places = np.zeros(full.G_q.shape[1]), []
-    their_q, width = pin.neutral(reduced), 0
-    for joint in full.joint_names:  # ours in our order -> theirs
-        j = reduced.joints[reduced.getJointId(joint)]
-        if j.nq == 7:
-            q_r[:7] = (0, 0, 0, 1, 0, 0, 0)
-            places += [j.idx_v + k for k in (3, 4, 5, 0, 1, 2)]
-            width = 7
-            continue
-        q_r[width] = angle = x[0, len(places)]
-        their_q[j.idx_q : j.idx_q + j.nq] = angle if j.nq == 1 else (np.cos(angle), np.sin(angle))
-        places.append(j.idx_v)
-        width += 1
-
-    @jax.jit
-    def project(model, q_r, v_r, a_r):
-        q, v, a = full.expand_q(q_r), full.expand_v(v_r), full.expand_v(a_r)
-        M = full.reduce_mass_matrix(rbd.crba(model, q))
-        return M, full.reduce_tau(rbd.rnea(model, q, v, a))
-
-    M, tau = project(model, jnp.asarray(q_r), jnp.asarray(x[1]), jnp.asarray(x[2]))
-    v, a = np.zeros((2, reduced.nv))
-    v[places], a[places] = x[1], x[2]
-    data = reduced.createData()
-    theirs = np.triu(pin.crba(reduced, data, their_q))
-    theirs += np.triu(theirs, 1).T
-    ix = np.ix_(places, places)
-    np.testing.assert_allclose(M, theirs[ix], atol=1e-10 * np.abs(theirs).max())
-    expected = np.array(pin.rnea(reduced, data, their_q, v, a))[places]
-    np.testing.assert_allclose(tau, expected, atol=1e-10 * np.abs(expected).max())
+        with_mimics(model)

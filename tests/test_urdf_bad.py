@@ -242,10 +242,6 @@ ODD = {
         robot(A, '<link name="b"/>', C, joint(), joint(name="k", ends=ends("b", "c"))),
         "mass matrix singular.*: 'j', 'k'$",
     ),
-    "mimic": (
-        robot(A, B, C, joint(), joint('<mimic joint="j"/>', "k", ends=ends("b", "c"))),
-        "joints that mimic another: 'k'; they are kept as independent",
-    ),
 }  # fmt: skip
 
 

@@ -8,10 +8,9 @@ from .._robots import load, states
 from .description import to_urdf
 from .side import Failed, Side
 
-SWEEP = (1, 32, 1024, 16384, 65536)
 CASES = {  # label -> (our program, theirs, batches, batches of the arm); the slowest last
-    "ID": ("ID", "ID", (1, 1024), SWEEP),
-    "FD": ("FD", "FD", (1, 1024), SWEEP),
+    "ID": ("ID", "ID", (1, 1024), (1, 1024)),
+    "FD": ("FD", "FD", (1, 1024), (1, 1024)),
     "FD Jacobian, jacfwd": ("FD explicit", "FD jacfwd", (128,), (1, 128)),
     "FD vjp": ("FD vjp", "FD vjp", (1024,), (1, 1024)),
     "ID vjp": ("ID vjp", "ID vjp", (1024,), (1, 1024)),
@@ -20,14 +19,15 @@ CASES = {  # label -> (our program, theirs, batches, batches of the arm); the sl
     "rollout gradient": ("rollout gradient", "rollout gradient", (128,), (1, 128)),
     "FD Jacobian, jacrev": ("FD explicit", "FD jacrev", (128,), (1, 128)),
 }
-VALUES_AND_GRADIENTS = "ID", "FD", "ID vjp", "FD vjp"
-CALLS = {  # how the libraries are set up (`side.Side`) -> which cases are run so
-    "single": lambda label, batch: batch == 1,
-    "batches": lambda label, batch: batch > 1,
-    "spread": lambda label, batch: batch >= 1024 and label in VALUES_AND_GRADIENTS,
+CALLS = {  # how the libraries are set up (`side.Side`) -> which batches are run so
+    "single": lambda batch: batch == 1,
+    "batches": lambda batch: batch > 1,
 }
 OURS = "rbd_jax"
 SAMPLES, LONGEST_S = 64, 2.0
+BEHIND = 5
+"""A library whose value takes so many times that of the fastest other one takes no part in the
+races of derivatives, where compiling it would take minutes."""
 ROUNDING = {"float32": 5e-2, "float64": 1e-5}  # of ill-conditioned robots, still far from a mistake
 
 
@@ -58,7 +58,6 @@ class Contest:
         self.sides |= {n: Side(n, python, dtype, calls) for n, python in pythons.items()}
         self.notes = {name: [] for name in self.sides}
         self.compile = dict.fromkeys(self.sides, 0.0)
-        self.memory: dict[tuple[str, int], dict[str, float | None]] = {}
         self.difference = {name: {} for name in self.sides}
         self.loaded = self._all("load", self.patience, {n: what for n in self.sides})
         self.nv = self.loaded.get(OURS, {}).get("nv")
@@ -102,6 +101,9 @@ class Contest:
             if once * batch / last > LONGEST_S:
                 self._note(name, f"{label}, batch {batch}: over {LONGEST_S:.0f} s a run")
                 continue
+            if name != OURS and self._behind(name, label):
+                self._note(name, f"derivatives: values over {BEHIND} times those of another one")
+                continue
             function = mine if name == OURS else theirs
             requests[name] = {"function": function, "batch": batch}
         compiled = self._all("compile", self.patience, requests, f"{label}, batch {batch}")
@@ -110,19 +112,32 @@ class Contest:
             self.once[name, label] = batch, answer["once"]
         if OURS not in compiled:
             return {}
-        self.memory[label, batch] = {n: x["temporary_MB"] for n, x in compiled.items()}
         self._compare(label, requests, [n for n in compiled if label not in self.difference[n]])
         racing = [n for n in compiled if not self._differs(n, label)]
-        times: dict[str, list[float]] = {n: [] for n in racing}
-        for _ in range(3):  # turns; each library runs for about seconds / 3 in each
-            for name in racing:
-                runs = int(max(1, min(200, seconds / 3 / compiled[name]["once"])))
+        times = self._turns(label, batch, seconds, {n: compiled[n]["once"] for n in racing})
+        self.once |= {(n, label): (batch, float(np.median(t))) for n, t in times.items() if t}
+        return {n: self.once[n, label][1] / batch * 1e6 for n, t in times.items() if t}
+
+    def _turns(
+        self, label: str, batch: int, seconds: float, once: dict[str, float]
+    ) -> dict[str, list[float]]:
+        """The times of three turns; each library runs for about seconds / 3 in each of them."""
+        times: dict[str, list[float]] = {name: [] for name in once}
+        for _ in range(3):
+            for name, run in once.items():
+                runs = int(max(1, min(200, seconds / 3 / run)))
                 try:
                     times[name] += self.sides[name].ask("time", self.patience, runs=runs)["times"]
                 except Failed as problem:
                     self._note(name, f"{label}, batch {batch}: {problem}")
-        self.once |= {(n, label): (batch, float(np.median(t))) for n, t in times.items() if t}
-        return {n: self.once[n, label][1] / batch * 1e6 for n, t in times.items() if t}
+        return times
+
+    def _behind(self, name: str, label: str) -> bool:
+        """Whether a derivative of a library need not be raced, see ``BEHIND``."""
+        value = "ID" if label.startswith("ID") else "FD"
+        times = {n: t / batch for (n, x), (batch, t) in self.once.items() if x == value}
+        others = [t for n, t in times.items() if n != OURS]
+        return label != value and name in times and times[name] > BEHIND * min(others)
 
     def _differs(self, name: str, label: str) -> bool:
         return self.difference[name].get(label, 0.0) is None

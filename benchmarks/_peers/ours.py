@@ -11,7 +11,7 @@ class Robot:
     """The ruled functions, and the explicit derivatives."""
 
     def __init__(self, urdf, floating, joints, dtype):
-        self.model = rbd.load_urdf(urdf, floating_base=floating, dtype=dtype)
+        self.model = rbd.load_urdf(urdf, floating_base=floating, dtype=dtype, mimic="independent")
         self.joints = [n for n in self.model.joint_names if n in joints]
 
     inputs = staticmethod(layout.body_fixed)

@@ -16,7 +16,6 @@ from importlib.metadata import version
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 STEPS, DT = 16, 1e-3
 
@@ -69,23 +68,11 @@ def functions(robot) -> dict:
     return {k: (_over_batch(whole(f), len(names.split())), names) for k, (f, names) in made.items()}
 
 
-def _spread(f, args):
-    """A batched function on all devices, and its arguments, divided among them."""
-    mesh, batch = jax.sharding.Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch")
-    if hasattr(jax, "shard_map"):
-        f = jax.shard_map(f, mesh=mesh, in_specs=batch, out_specs=batch, check_vma=False)
-    else:  # before JAX 0.6
-        from jax.experimental.shard_map import shard_map
-
-        f = shard_map(f, mesh, in_specs=batch, out_specs=batch, check_rep=False)
-    return f, jax.device_put(args, NamedSharding(mesh, batch))
-
-
 class Server:
     """One robot, and the programs compiled for it."""
 
-    def __init__(self, name: str, calls: str):
-        self.name, self.calls = name, calls
+    def __init__(self, name: str):
+        self.name = name
 
     def load(self, urdf, floating, dtype, joints, states):
         """Load the robot, and convert the states (nested lists) to the peer's layout."""
@@ -112,8 +99,6 @@ class Server:
         """Compile for a batch: the given states, repeated as often as needed."""
         f, names = self.functions[function]
         args = [self._batch(self.states[k], batch) for k in names.split()]
-        if self.calls == "spread":
-            f, args = _spread(f, args)
         start, cpu = time.perf_counter(), time.process_time()
         compiled = jax.jit(f).lower(*args).compile()
         took = time.perf_counter() - start, time.process_time() - cpu
@@ -122,12 +107,10 @@ class Server:
         start = time.perf_counter()
         out = self.program()
         once = time.perf_counter() - start
-        memory = getattr(compiled.memory_analysis(), "temp_size_in_bytes", None)
         dtypes = {str(x.dtype) for x in jax.tree.leaves(out)}
         if dtypes != {self.dtype}:
             raise TypeError(f"asked for {self.dtype}, its results are {', '.join(sorted(dtypes))}")
-        times = {"compile_s": took[0], "compile_cpu_s": took[1], "once": once}
-        return times | {"temporary_MB": memory and memory / 1e6}
+        return {"compile_s": took[0], "compile_cpu_s": took[1], "once": once}
 
     def cost(self, function, batch):
         """What the function would cost on a GPU (``benchmarks._gpu``)."""
@@ -179,7 +162,7 @@ def main() -> None:
     if calls == "single":  # nothing is handed over
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-    server = Server(name, calls)
+    server = Server(name)
     for line in sys.stdin:
         request = json.loads(line)
         try:

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 LOOPS = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=65536"
-DEVICES = "--xla_force_host_platform_device_count"
 HERE = Path(__file__).resolve().parents[2]
 
 
@@ -20,7 +19,7 @@ class Side:
     """One peer's process for one robot and dtype, set up for one kind of calls.
 
     "single": one state a call (``benchmarks/single.py``); "batches": one program over the batch,
-    as JAX comes; "spread": one device a core and the batch divided among them.
+    as JAX comes.
     """
 
     def __init__(self, name: str, python: str, dtype: str, calls: str = "batches"):
@@ -33,11 +32,8 @@ class Side:
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
         }
-        cores = len(os.sched_getaffinity(0))
-        spread = 1 << (cores.bit_length() - 1)  # a power of two, as batches are
-        flags = {"single": LOOPS, "spread": f"{DEVICES}={spread}"}
-        if calls in flags:
-            environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {flags[calls]}"
+        if calls == "single":
+            environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {LOOPS}"
         self.process = subprocess.Popen(
             [python, "-m", "benchmarks._peers.serve", name, calls],
             stdin=subprocess.PIPE,

@@ -8,14 +8,16 @@ from jaxtyping import Array, Float
 from ..lanes import lanes
 from ..model import Model, Topology
 from ..model.arguments import checked
+from ..model.expansion import projected
 from ..spatial import inertia
 from ..spatial.motion import shift
 from . import ground
-from .tree import ancestor_matrices, per_dof, subtree_sum_about
+from .tree import ancestor_matrices, ancestor_rows, per_dof, subtree_sum_about
 
 
 @checked
 @lanes
+@projected(0, 1)
 def crba(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """The mass matrix M(q), symmetric, with the armature on its diagonal (kg m², kg m, kg).
 
@@ -48,15 +50,39 @@ def composite_mass_matrix(
     small difference of large numbers, and M⁻¹ in single precision would have three or four correct
     digits instead of six or seven.
     """
-    IC = per_dof(topology, subtree_sum_about(topology.tree, inertia.translate, p, I))
 
     def entry(i: _Row, j: _Row):
-        M = jnp.sum(i.t1 * shift(j.p - i.p, j.S))
+        M = _coupling(i, j)
         return ((M, M),)
 
-    rows = _Row(per_dof(topology, p), S, inertia.apply(IC, S))
+    rows = _rows(topology, p, S, I)
     (M,) = ancestor_matrices(topology.dof_tree.ancestor_mask, entry, rows)
     return M + jnp.diag(armature)
+
+
+def composite_mass_pairs(
+    topology: Topology,
+    p: Float[Array, "nb 3"],
+    S: Float[Array, "nv 6"],
+    I: Float[Array, "nb 10"],
+    armature: Float[Array, " nv"],
+) -> tuple[Float[Array, " pairs"], Float[Array, " nv"]]:
+    """The same matrix as its entries at pairs of :func:`ancestor_rows`, and on its diagonal.
+
+    All other entries below the diagonal are zero.
+    """
+    rows = _rows(topology, p, S, I)
+    pairs = ancestor_rows(topology.dof_tree, _coupling, rows)
+    return pairs, jnp.sum(rows.t1 * rows.S, axis=-1) + armature
+
+
+def _rows(topology: Topology, p: Array, S: Array, I: Array) -> _Row:
+    IC = per_dof(topology, subtree_sum_about(topology.tree, inertia.translate, p, I))
+    return _Row(per_dof(topology, p), S, inertia.apply(IC, S))
+
+
+def _coupling(i: _Row, j: _Row) -> Float[Array, ""]:
+    return jnp.sum(i.t1 * shift(j.p - i.p, j.S))
 
 
 mass_matrix = crba

@@ -5,7 +5,8 @@ from jaxtyping import Array, Float
 
 from ..lanes import lanes
 from ..model import Model
-from ..model.arguments import checked
+from ..model.arguments import checked, takes_coordinates
+from ..model.expansion import projected
 from ..spatial import inertia, so3
 from ..spatial.motion import wrench_to_parent
 from .kinematics import body_velocities, forward_kinematics
@@ -14,6 +15,7 @@ from .springs import spring_energy
 
 @checked
 @lanes
+@projected()
 def kinetic_energy(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, ""]:
@@ -27,6 +29,7 @@ def kinetic_energy(
 
 @checked
 @lanes
+@projected()
 def potential_energy(model: Model, q: Float[Array, " nq"]) -> Float[Array, ""]:
     """``−Σ m gᵀ c``, zero with every center of mass at the world's origin, and the springs' (J).
 
@@ -38,6 +41,7 @@ def potential_energy(model: Model, q: Float[Array, " nq"]) -> Float[Array, ""]:
 
 @checked
 @lanes
+@takes_coordinates
 def total_mass(model: Model) -> Float[Array, ""]:
     """Mass of all moving bodies (kg). Derivatives are those of autodiff."""
     return jnp.sum(inertia.mass(model.inertia))
@@ -45,6 +49,7 @@ def total_mass(model: Model) -> Float[Array, ""]:
 
 @checked
 @lanes
+@takes_coordinates
 def center_of_mass(model: Model, q: Float[Array, " nq"]) -> Float[Array, "3"]:
     """Center of mass of all moving bodies in the world frame (m); NaN for a massless robot.
 
@@ -61,6 +66,7 @@ def _first_moment(model: Model, q: Array) -> Float[Array, "3"]:
 
 @checked
 @lanes
+@takes_coordinates
 def centroidal_momentum(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "6"]:

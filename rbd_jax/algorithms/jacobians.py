@@ -14,7 +14,8 @@ from jaxtyping import Array, Float
 
 from ..lanes import lanes
 from ..model import Model, motion_subspace, rate_from_velocity
-from ..model.arguments import checked
+from ..model.arguments import checked, takes_coordinates
+from ..model.expansion import projected
 from ..spatial import se3, so3
 from ..spatial.motion import to_parent
 from .kinematics import forward_kinematics, frame_in_body
@@ -26,6 +27,7 @@ _REFERENCES = ("local", "world", "local_world_aligned")
 
 @checked
 @lanes
+@projected(1)
 def jacobian(
     model: Model, q: Float[Array, " nq"], frame: str | int, reference: Reference = "local"
 ) -> Float[Array, "6 nv"]:
@@ -65,6 +67,7 @@ def jacobian(
 
 @checked
 @lanes
+@takes_coordinates
 def jacobian_time_derivative(
     model: Model,
     q: Float[Array, " nq"],
@@ -83,6 +86,7 @@ def jacobian_time_derivative(
 
 @checked
 @lanes
+@takes_coordinates
 def frame_velocity(
     model: Model,
     q: Float[Array, " nq"],
@@ -99,6 +103,7 @@ def frame_velocity(
 
 @checked
 @lanes
+@takes_coordinates
 def frame_acceleration(
     model: Model,
     q: Float[Array, " nq"],
@@ -120,6 +125,7 @@ def frame_acceleration(
 
 @checked
 @lanes
+@takes_coordinates
 def relative_placement(
     model: Model, q: Float[Array, " nq"], frame: str | int, base: str | int
 ) -> se3.Pose:

@@ -5,7 +5,8 @@ from jaxtyping import Array, Float
 
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
-from ..model.arguments import checked
+from ..model.arguments import checked, takes_coordinates
+from ..model.expansion import projected
 from ..spatial import se3, so3
 from ..spatial.motion import cross_twist, to_child
 from .tree import ancestor_product, root_to_leaf, sum_dofs
@@ -13,6 +14,7 @@ from .tree import ancestor_product, root_to_leaf, sum_dofs
 
 @checked
 @lanes
+@projected()
 def forward_kinematics(
     model: Model, q: Float[Array, " nq"]
 ) -> tuple[Float[Array, "nb 3 3"], Float[Array, "nb 3"]]:
@@ -30,6 +32,7 @@ def forward_kinematics(
 
 @checked
 @lanes
+@projected()
 def body_velocities(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nb 6"]:
@@ -49,6 +52,7 @@ def body_velocities(
 
 @checked
 @lanes
+@projected()
 def body_accelerations(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]
 ) -> Float[Array, "nb 6"]:
@@ -84,6 +88,7 @@ def frame_in_body(model: Model, frame: str | int) -> tuple[int, se3.Pose]:
 
 @checked
 @lanes
+@takes_coordinates
 def frame_placement(
     model: Model, q: Float[Array, " nq"], frame: str | int
 ) -> tuple[Float[Array, "3 3"], Float[Array, "3"]]:

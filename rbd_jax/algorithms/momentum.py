@@ -1,11 +1,13 @@
 """The momentum ``∂T/∂v`` of all joints and the slope ``∂T/∂q``, in one pass."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..lanes import lanes
-from ..model import Model
-from ..model.arguments import checked
+from ..model import CoordinateModel, Model, coadjoint
+from ..model.arguments import checked, takes_coordinates
+from ..model.expansion import Expansion, projected
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, wrench_to_parent
 from . import ground
@@ -21,7 +23,17 @@ def kinetic_gradients(
     Source: Müller (35) and (79), ``∂T/∂v = Sᵀ Π`` with the momenta Π of subtrees, and the part of
     the rotors. Moving joint k adds the twist ``v_λ × S``, seen from the body (Singh, Algorithm 1,
     line of Ψ̇), so that ``∂T/∂q = (v_λ × S)ᵀ Π``. At a free root ∂T/∂q is exactly zero. Cost: O(n).
+    With driven joints ``∂T/∂ẏ = Φᵀ ∂T/∂v`` and ``∂T/∂y = Φᵀ ∂T/∂q + (∂(Φ ẏ)/∂y)ᵀ ∂T/∂v``.
     """
+    if isinstance(model, CoordinateModel):
+        x = Expansion(model, q)
+        p, slope = kinetic_gradients(x.robot, x.q, x.velocity(v))
+        total = x.project(slope)
+        for law, at, u in x.laws:
+            if not law.linear:
+                moved = jax.vjp(lambda u, law=law, du=v[at.by_v]: law.velocity(u, du), u)[1]
+                total = total.at[at.by_v].add(moved(p[at.v])[0])
+        return x.project(p), total
     topology, g = model.topology, ground.pose(model, q)
     Sv = sum_dofs(topology, g.S * v[:, None])
     V = ancestor_sum(topology.tree, Sv)
@@ -31,8 +43,17 @@ def kinetic_gradients(
     return jnp.sum(g.S * Pi, axis=-1) + model.armature * v, jnp.sum(slope * Pi, axis=-1)
 
 
+@projected(0)
+def rotor_coadjoint(
+    model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
+) -> Float[Array, " nv"]:
+    """``ad*_v`` of the rotors' part of the momentum, which equations of motion do not have."""
+    return coadjoint(model, v, model.armature * v)
+
+
 @checked
 @lanes
+@takes_coordinates
 def spatial_momentum(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "6"]:

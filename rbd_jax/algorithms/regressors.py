@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from ..lanes import lanes
 from ..model import Model
 from ..model.arguments import checked
+from ..model.expansion import projected
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, to_child, wrench_to_parent
 from . import ground
@@ -38,6 +39,7 @@ def _through_joints(
 
 @checked
 @lanes
+@projected(0)
 def joint_torque_regressor(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]
 ) -> Float[Array, "nv p"]:
@@ -62,6 +64,7 @@ def joint_torque_regressor(
 
 @checked
 @lanes
+@projected(0)
 def momentum_regressor(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nv p"]:
@@ -75,6 +78,7 @@ def momentum_regressor(
 
 @checked
 @lanes
+@projected()
 def kinetic_energy_regressor(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, " p"]:
@@ -85,6 +89,7 @@ def kinetic_energy_regressor(
 
 @checked
 @lanes
+@projected()
 def potential_energy_regressor(model: Model, q: Float[Array, " nq"]) -> Float[Array, " p"]:
     """``y(q)`` with potential energy ``y · π`` (J): ``−gᵀ p`` of m, ``−Rᵀ g`` of m c.
 

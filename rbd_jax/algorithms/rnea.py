@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
 from ..model.arguments import checked
+from ..model.expansion import projected
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from .gravity import base_acceleration
@@ -15,6 +16,7 @@ from .tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
 @checked
 @lanes
+@projected(0)
 def rnea(
     model: Model,
     q: Float[Array, " nq"],

@@ -5,13 +5,15 @@ from jaxtyping import Array, Float
 
 from ..lanes import lanes
 from ..model import Model
-from ..model.arguments import checked
+from ..model.arguments import checked, takes_coordinates
+from ..model.expansion import projected
 from .rnea import rnea
 from .springs import unsprung
 
 
 @checked
 @lanes
+@takes_coordinates
 def bias_torque(
     model: Model,
     q: Float[Array, " nq"],
@@ -25,8 +27,17 @@ def bias_torque(
     return rnea(model, q, v, jnp.zeros_like(v), f_ext)
 
 
+@projected(0)
+def damping_torque(
+    model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
+) -> Float[Array, " nv"]:
+    """``damping · v`` of all joints (N m, N)."""
+    return model.damping * v
+
+
 @checked
 @lanes
+@takes_coordinates
 def gravity_torque(model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """``g(q) = ∂V/∂q``: the torques that hold the robot still against gravity (N m, N).
 

@@ -261,6 +261,31 @@ def ancestor_rows(tree: Tree, entry: Callable, x: Any) -> Float[Array, " pairs"]
     return jax.vmap(entry)(*(jax.tree.map(lambda y, k=k: y[k], x) for k in (i, j)))
 
 
+def factor_along_branches(
+    tree: Tree, M: Float[Array, "n d"]
+) -> tuple[Float[Array, " pairs"], Float[Array, " n"]]:
+    """``(L, Ψ)`` with ``Lᵀ Ψ⁻¹ L`` the matrix M, as :func:`solve_along_branches` takes them.
+
+    ``M[i, k]`` couples node i with its ancestor at depth k, itself at its own depth. Other entries
+    are not used. Source: Featherstone, Rigid Body Dynamics Algorithms, Table 6.3 (LTL), by rows.
+    """
+    n, d = M.shape
+    i, j = tree.pairs
+    above = np.full((n, d), n, dtype=np.int32)  # a row after the last one takes what is not used
+    above[i, tree.depths[j]] = j
+
+    def eliminate(M, row):
+        i, depth, above = row
+        psi = 1 / M[i, depth]
+        l = psi * M[i]
+        return M.at[above].add(-l[:, None] * M[i][None]), (l, psi)
+
+    start = jnp.concatenate([M, jnp.zeros((1, d), M.dtype)])
+    rows = tuple(jnp.asarray(x) for x in (np.arange(n, dtype=np.int32), tree.depths, above))
+    _, (L, psi) = jax.lax.scan(eliminate, start, rows, reverse=True)
+    return L.reshape(-1)[i * d + tree.depths[j]], psi
+
+
 def solve_along_branches(
     tree: Tree, L: Float[Array, " pairs"], psi: Float[Array, " n"], B: Float[Array, "n m"]
 ) -> Float[Array, "n m"]:

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 import rbd_jax as rbd
 
+from ..algorithms.torques import damping_torque
 from ..model import Model
 from ._show import Check
 
@@ -104,7 +105,7 @@ def _energy(model: Model, state: State) -> list[Check]:
         energy = lambda q, v: rbd.kinetic_energy(model, q, v) + rbd.potential_energy(model, q)  # noqa: E731
         rates = rbd.rate_from_velocity(model, s.q, s.v), s.a
         power = jax.jvp(energy, (s.q, s.v), rates)[1]
-        terms = s.tau * s.v, -model.damping * s.v * s.v
+        terms = s.tau * s.v, -damping_torque(model, s.q, s.v) * s.v
         return 0.5 * jnp.sum(s.v * Mv), T, gradient, rbd.gravity_torque(model, s.q), power, terms
 
     half, T, gradient, g, power, terms = evaluate(model, state)

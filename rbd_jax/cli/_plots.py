@@ -23,7 +23,7 @@ def _figure(columns: int):
 
 def _joints(model: Model) -> list[tuple[str, int]]:
     """The names of all joints with one coordinate, and its index in q."""
-    slices = [(n, model.q_slice(n)) for n in model.joint_names]
+    slices = [(n, model.q_slice(n)) for n in model.space.joint_names]
     return [(n, s.start) for n, s in slices if s.stop - s.start == 1]
 
 

@@ -38,7 +38,7 @@ class ReportData(NamedTuple):
 
 def _dof_names(model: Model) -> list[str]:
     names = []
-    for joint in model.joint_names:
+    for joint in model.space.joint_names:
         s = model.v_slice(joint)
         n = s.stop - s.start
         names += [joint] if n == 1 else [f"{joint}[{k}]" for k in range(n)]

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 import rbd_jax as rbd
 
 from ..model import Model
+from ..model.coordinates import independent_dofs
 
 DT = 0.005
 SPEED = 18.0  # bandwidth of the joint controllers, rad/s
@@ -60,10 +61,11 @@ def prepare(model: Model, steps: int) -> Scenario:
     M_motors = np.diag(M) * driven
     # the inertia of geared rotors, which URDF files do not contain
     rotor = driven * (0.15 * M_motors + 0.01 * M_motors.max())
+    own, free = independent_dofs(model)
     model = eqx.tree_at(
         lambda m: (m.armature, m.damping),
         model,
-        (model.armature + jnp.asarray(rotor, model.dtype), 0.0 * model.damping),
+        (model.armature.at[own].add(jnp.asarray(rotor[free], model.dtype)), 0.0 * model.damping),
     )
     inertia = np.diag(M) + rotor
     zero = jnp.zeros((model.nv,), model.dtype)
@@ -80,8 +82,8 @@ def _postures(model: Model):
     q = np.asarray(rbd.neutral(model), dtype=np.float64)
     low, high = np.asarray(model.position_lower), np.asarray(model.position_upper)
     stretched, tucked = q.copy(), q.copy()
-    known = any(re.search(p, n) for p in POSTURES for n in model.joint_names)
-    for i, name in enumerate(model.joint_names):
+    known = any(re.search(p, n) for p in POSTURES for n in model.space.joint_names)
+    for i, name in enumerate(model.space.joint_names):
         at = model.q_slice(name)
         if at.stop - at.start != 1:
             continue

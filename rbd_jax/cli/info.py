@@ -43,23 +43,20 @@ def _joints(model: Model):
     lower, upper = np.asarray(model.position_lower), np.asarray(model.position_upper)
     topo = model.topology
     for i, name in enumerate(model.joint_names):
-        q, v = model.q_slice(name), model.v_slice(name)
+        at = topo.v_slice(name)
+        damping = numbers(model.damping[at]) if np.any(model.damping[at]) else ""
         parent = "world" if topo.parents[i] < 0 else model.body_names[topo.parents[i]]
+        axis = "" if topo.kinds[i] in ("free", "spherical", "translation") else model.axis[i]
+        axis = axis if isinstance(axis, str) else numbers(axis, 2)
+        begin = i, name, topo.kinds[i], parent, axis
+        if name not in model.space.joint_names:
+            yield *begin, "mimic", "", "", "", "", damping
+            continue
+        q, v = model.q_slice(name), model.v_slice(name)
         free = np.isinf(lower[q]).all() and np.isinf(upper[q]).all()
         limits = "" if free else f"{numbers(lower[q])} … {numbers(upper[q])}"
-        axis = "" if topo.kinds[i] in ("free", "spherical", "translation") else model.axis[i]
-        yield (
-            i,
-            name,
-            topo.kinds[i],
-            parent,
-            axis if isinstance(axis, str) else numbers(axis, 2),
-            f"{q.start}:{q.stop}",
-            f"{v.start}:{v.stop}",
-            limits,
-            *(_finite(x[v]) for x in (model.velocity_limit, model.effort_limit)),
-            numbers(model.damping[v]) if np.any(model.damping[v]) else "",
-        )
+        speed, effort = (_finite(x[v]) for x in (model.velocity_limit, model.effort_limit))
+        yield *begin, f"{q.start}:{q.stop}", f"{v.start}:{v.stop}", limits, speed, effort, damping
 
 
 def _finite(x) -> str:

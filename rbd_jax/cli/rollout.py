@@ -89,7 +89,7 @@ def rollout(
 def _save(model, q, v, inputs, dt: float, output: Path, picture: Path | None) -> None:
     """Arrays and the plot, and what was written where."""
     out, t = console(), dt * np.arange(q.shape[1])
-    names = np.array(model.joint_names)
+    names = np.array(model.space.joint_names)
     np.savez_compressed(output, t=t, q=q, v=v, **inputs, joint_names=names)
     bad = int((~np.isfinite(q).all(axis=(1, 2))).sum())
     told = ", ".join(f"{k} {x.shape}" for k, x in {"q": q, "v": v, **inputs}.items())

@@ -141,9 +141,10 @@ def coupling(
     Raises:
         KeyError: for an unknown joint. ValueError: for one of several degrees of freedom.
     """
-    row = jnp.zeros((model.nv,), model.dtype)
+    topology = model.topology
+    row = jnp.zeros((topology.nv,), model.dtype)
     for joint, coefficient in joints.items():
-        v, q = model.v_slice(joint), model.q_slice(joint)
+        v, q = topology.v_slice(joint), topology.q_slice(joint)
         if v.stop - v.start != 1 or q.stop - q.start != 1:
             raise ValueError(
                 f"constraints.coupling: joint {joint!r} has {v.stop - v.start} degrees of freedom, "
@@ -221,7 +222,7 @@ def _set(
         p_1=p_1,
         R_2=R_2,
         p_2=p_2,
-        coupling=stack([row for row, _ in rows], model.nv),
+        coupling=stack([row for row, _ in rows], model.topology.nv),
         offset=stack([x for _, x in rows]),
         position_gain=each(position_gain),
         velocity_gain=each(velocity_gain),

@@ -12,10 +12,10 @@ from ..derivatives.constrained import motion_of
 from ..derivatives.idsva import torque_matrices
 from ..derivatives.operator import residual
 from ..lanes import lanes
-from ..model import Model
-from ..model.arguments import checked
+from ..model import CoordinateModel, Model, integrate
+from ..model.arguments import checked, takes_coordinates
 from . import _blocks as blocks, _motion as motion
-from ._dynamics import Held
+from ._dynamics import Held, constrained_dynamics
 from ._jacobian import transmitted, world_wrenches
 from ._set import Constraints, check
 
@@ -33,6 +33,7 @@ class ConstrainedDerivatives(NamedTuple):
 
 @checked
 @lanes
+@takes_coordinates
 def constrained_dynamics_derivatives(
     model: Model,
     q: Float[Array, " nq"],
@@ -54,7 +55,20 @@ def constrained_dynamics_derivatives(
         tree.
     """
     check("constrained_dynamics_derivatives", model, constraints)
+    if isinstance(model, CoordinateModel):
+        return _by_rule(model, q, v, tau, constraints, f_ext)
     return with_motion(model, q, v, tau, constraints, f_ext)[1]
+
+
+def _by_rule(model: Model, q, v, tau, constraints: Constraints, f_ext) -> ConstrainedDerivatives:
+    """The same for a robot with driven joints, column by column from the rule."""
+
+    def moved(dq, v, tau):
+        at = integrate(model, q, dq)
+        return constrained_dynamics(model, at, v, tau, constraints, f_ext)
+
+    a, forces = jax.jacfwd(moved, (0, 1, 2))(jnp.zeros_like(v), v, tau)
+    return ConstrainedDerivatives(*a, *forces)
 
 
 def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):

@@ -7,12 +7,14 @@ from jaxtyping import Array, Bool, Float
 
 from ..algorithms import ground
 from ..derivatives.constrained import Law, solve_constrained
+from ..derivatives.coordinates import factorized
 from ..derivatives.rules import accelerations, at_rest
 from ..lanes import lanes
-from ..model import Model
-from ..model.arguments import checked
+from ..model import CoordinateModel, Model
+from ..model.arguments import checked, takes_coordinates
+from ..model.expansion import Expansion
 from . import _motion as motion
-from ._jacobian import jacobian_rows, transmitted
+from ._jacobian import jacobian, jacobian_rows, transmitted
 from ._rows import accelerations as acceleration_rows, velocities
 from ._set import Constraints, check
 
@@ -73,6 +75,7 @@ class Struck(Held):
 
 @checked
 @lanes
+@takes_coordinates
 def constrained_dynamics(
     model: Model,
     q: Float[Array, " nq"],
@@ -111,6 +114,7 @@ def constrained_dynamics(
 
 @checked
 @lanes
+@takes_coordinates
 def impact(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], constraints: Constraints
 ) -> Impact:
@@ -129,14 +133,15 @@ def impact(
         ``(v, impulses)``: velocity after the impact, and impulses (N m s, N s).
     """
     check("impact", model, constraints)
-    still = jnp.zeros_like(v)
-    law = Struck(constraints, v)
+    still, driven = jnp.zeros_like(v), isinstance(model, CoordinateModel)
+    law = Struck(constraints, Expansion(model, q).velocity(v) if driven else v)
     change, impulses = solve_constrained(at_rest(model), q, still, still, None, law)
     return Impact(v + change, impulses)
 
 
 @checked
 @lanes
+@takes_coordinates
 def delassus(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> Float[Array, "m m"]:
     """``J M⁻¹ Jᵀ``, the accelerations that unit forces cause; zero where inactive.
 
@@ -144,7 +149,10 @@ def delassus(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> 
     """
     check("delassus", model, constraints)
     zero = jnp.zeros((model.nv,), model.dtype)
-    *_, g, _, solver = accelerations(model, q, zero, zero, zero, None, None)
-    J = jacobian_rows(model, constraints, g, motion.ground_origins(model, q))
+    if isinstance(model, CoordinateModel):
+        solver, J = factorized(model, q), jacobian(model, q, constraints)
+    else:
+        *_, g, _, solver = accelerations(model, q, zero, zero, zero, None, None)
+        J = jacobian_rows(model, constraints, g, motion.ground_origins(model, q))
     G = jnp.matmul(J, solver.columns(model.topology, J.T), precision="highest")
     return 0.5 * (G + G.T)

@@ -6,8 +6,9 @@ from jaxtyping import Array, Float
 
 from ..algorithms import ground
 from ..lanes import lanes
-from ..model import Model, Topology
-from ..model.arguments import checked
+from ..model import CoordinateModel, Model, Topology
+from ..model.arguments import checked, takes_coordinates
+from ..model.expansion import Expansion, projected
 from ..spatial import so3
 from . import _motion as motion
 from ._rows import of_pairs, row_index
@@ -78,6 +79,7 @@ def transmitted(
 
 @checked
 @lanes
+@projected(1)
 def jacobian(
     model: Model, q: Float[Array, " nq"], constraints: Constraints
 ) -> Float[Array, "m nv"]:
@@ -92,6 +94,7 @@ def jacobian(
 
 @checked
 @lanes
+@takes_coordinates
 def wrenches(
     model: Model, q: Float[Array, " nq"], constraints: Constraints, forces: Float[Array, " m"]
 ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
@@ -103,6 +106,10 @@ def wrenches(
     Source: Featherstone, Rigid Body Dynamics Algorithms, ch. 8.
     """
     check("wrenches", model, constraints)
+    if isinstance(model, CoordinateModel):
+        x = Expansion(model, q)
+        W, torque = wrenches(x.robot, x.q, constraints, forces)
+        return W, x.project(torque)
     g = ground.pose(model, q)
     active = jnp.where(constraints.per_row(constraints.active), forces, 0)
     return transmitted(model, constraints, g, motion.ground_origins(model, q), active)

@@ -11,7 +11,7 @@ from ..derivatives.constrained import solve_constrained
 from ..derivatives.rules import at_rest
 from ..lanes import lanes
 from ..model import Model, integrate
-from ..model.arguments import checked
+from ..model.arguments import checked, takes_coordinates
 from ..model.outcome import RESULTS, throw_unless_successful
 from ._dynamics import Held, impact
 from ._rows import errors, residual, velocities
@@ -40,6 +40,7 @@ class Closed(Held):
 
 
 @checked
+@takes_coordinates
 def project(
     model: Model,
     q: Float[Array, " nq"],

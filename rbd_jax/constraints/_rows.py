@@ -8,7 +8,8 @@ from jaxtyping import Array, Float
 from ..algorithms import ground
 from ..lanes import lanes
 from ..model import Model
-from ..model.arguments import checked
+from ..model.arguments import checked, takes_coordinates
+from ..model.expansion import projected
 from ..spatial import so3
 from . import _motion as motion
 from ._set import Constraints, check
@@ -94,6 +95,7 @@ def law(c: Constraints, points: np.ndarray, local: np.ndarray, one, two, k=None)
 
 @checked
 @lanes
+@projected()
 def residual(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> Float[Array, " m"]:
     """The position errors c(q) of all rows, zero where inactive (m, rad).
 
@@ -114,6 +116,7 @@ def residual(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> 
 
 @checked
 @lanes
+@projected()
 def velocity(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], constraints: Constraints
 ) -> Float[Array, " m"]:
@@ -123,8 +126,14 @@ def velocity(
     return jnp.where(constraints.per_row(constraints.active), rate, 0)
 
 
+@projected()
+def _accelerations(model: Model, q: Array, v: Array, a: Array, c: Constraints) -> Array:
+    return accelerations(model, c, q, v, a)
+
+
 @checked
 @lanes
+@takes_coordinates
 def bias(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], constraints: Constraints
 ) -> Float[Array, " m"]:
@@ -134,12 +143,13 @@ def bias(
     et al. 2021.
     """
     check("bias", model, constraints)
-    gamma = accelerations(model, constraints, q, v, jnp.zeros_like(v))
+    gamma = _accelerations(model, q, v, jnp.zeros_like(v), constraints)
     return jnp.where(constraints.per_row(constraints.active), gamma, 0)
 
 
 @checked
 @lanes
+@projected()
 def anchored(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> Constraints:
     """The same set, held where the robot is at q: there its position errors are zero.
 

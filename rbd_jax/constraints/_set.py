@@ -126,7 +126,7 @@ def check(function: str, model: Model, constraints: Constraints) -> None:
         )
     n, k, c = len(constraints.pairs), len(constraints.couplings), len(constraints.names)
     shapes = {"R_1": (n, 3, 3), "p_1": (n, 3), "R_2": (n, 3, 3), "p_2": (n, 3)}
-    shapes |= {"coupling": (k, model.nv), "offset": (k,)} | dict.fromkeys(_OF_ALL, (c,))
+    shapes |= {"coupling": (k, model.topology.nv), "offset": (k,)} | dict.fromkeys(_OF_ALL, (c,))
     for name, shape in shapes.items():
         found = jnp.shape(getattr(constraints, name))
         if found != shape and found != ():  # transformations put placeholders without a shape

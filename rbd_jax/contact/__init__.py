@@ -8,13 +8,13 @@ Supported: spheres, capsules, boxes, cylinders, ellipsoids and convex meshes who
 most four corners, against planes or one height function (``Contacts.terrain``); pairs of spheres
 and capsules; both cones, ``condim`` 1, 3, 4, 6, ``solref``, ``solimp``, masks, exclusions, pairs;
 limits, dry friction, connects, welds, joint equalities; motors, servos and general actuators with
-fixed or affine gain and affine bias on joints and sites; Euler, ``implicitfast``, RK4.
+fixed or affine gain and affine bias on joints and sites; gravity compensation; mocap bodies,
+which stand still; Euler, ``implicitfast``, RK4.
 
 Not supported, and refused by name when a file is read: other pairs of shapes, tendons, flexes,
-plugins, mocap bodies, fluids, gravity compensation, activation dynamics, muscles, polynomial
-springs, the ``implicit`` integrator, the noslip solver. Parallel capsules touch in one point,
-where MuJoCo has two. Over a height function, the points of a shape are those that are lowest over
-the tangent plane below its center.
+plugins, fluids, activation dynamics, muscles, polynomial springs, the ``implicit`` integrator, the
+noslip solver. Parallel capsules touch in one point, where MuJoCo has two. Over a height function,
+the points of a shape are those that are lowest over the tangent plane below its center.
 """
 
 from ..model.outcome import RESULTS as RESULTS
@@ -23,6 +23,7 @@ from .actuators import (
     motors as motors,
     pd_actuators as pd_actuators,
 )
+from .build import Surface as Surface, scene_on_ground as scene_on_ground
 from .contacts import Contacts as Contacts, Pairs as Pairs, Shapes as Shapes
 from .dynamics import Solution as Solution
 from .equalities import Couplings as Couplings, Equalities as Equalities, Welds as Welds
@@ -35,4 +36,10 @@ from .joints import BallLimits as BallLimits, Dry as Dry, Joints as Joints, Limi
 from .load import load_mjcf as load_mjcf, scene_of as scene_of
 from .rows import Constraints as Constraints
 from .scene import Keyframe as Keyframe, Scene as Scene
+from .solids import (
+    Solid as Solid,
+    corners as corners,
+    points as points,
+    solids_of as solids_of,
+)
 from .step import Step as Step, constrained_acceleration as constrained_acceleration, step as step

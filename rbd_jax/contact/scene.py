@@ -27,6 +27,8 @@ class Scene(eqx.Module):
     actuators: Actuators
     constraints: Constraints
     keyframes: dict[str, Keyframe]
+    lift: Float[Array, "nb 4"] | None
+    """The mass of each body that is carried (kg) and its first moment (kg m); None for none."""
     dt: Float[Array, ""]
     """Time step (s)."""
     integrator: str = eqx.field(static=True)

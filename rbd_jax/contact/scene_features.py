@@ -31,8 +31,7 @@ def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
         found["flex"] = [f"{m.nflex} of them"]
     if m.nplugin:
         found["plugin"] = [f"{m.nplugin} of them"]
-    note("mocap body", "body", where(np.asarray(m.body_mocapid) >= 0))
-    note("gravity compensation", "body", where(rows("body_gravcomp")))
+    note("gravity compensation by actuators", "joint", where(rows("jnt_actgravcomp")))
     note("polynomial stiffness", "joint", where(rows("jnt_stiffnesspoly")))
     if rows("dof_dampingpoly").any():
         note("polynomial damping", "joint", np.unique(m.dof_jntid[where(rows("dof_dampingpoly"))]))

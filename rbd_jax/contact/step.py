@@ -20,6 +20,7 @@ from ..model import Model, integrate
 from ..model.outcome import RESULTS, throw_unless_successful
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench
+from .compensation import compensation
 from .dynamics import Solution, accelerations
 from .forces import Forces, constraint_forces
 from .rows import Theta
@@ -90,6 +91,8 @@ def constrained_acceleration(
 def _accelerations(scene: Scene, q, v, controls, tau, guess, max_steps: int) -> Solution:
     drive = scene.actuators.torque(scene.model, q, v, controls)
     drive = drive if tau is None else drive + tau
+    if scene.lift is not None:
+        drive = drive + compensation(scene.model, scene.lift, q)
     theta = Theta(scene.model, scene.constraints, q, v, drive, scene.dt)
     return accelerations(theta, guess, max_steps)
 

@@ -28,8 +28,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..algorithms import ground
-from ..model import Model
+from ..model import CoordinateModel, Model
+from ..model.expansion import Expansion
 from ._maps import Solver
+from .coordinates import CoordinateSolver, coordinate_accelerations, torque_change
 from .operator import residual
 from .rules import accelerations, torque_tangent
 from .semidefinite import pseudoinverse
@@ -64,7 +66,7 @@ class Law(eqx.Module):
 class Saddle(NamedTuple):
     """The matrix ``[M Jᵀ; J 0]`` and what solves with it."""
 
-    solver: Solver
+    solver: Solver | CoordinateSolver
     J: Float[Array, "m nv"]
     Y: Float[Array, "nv m"]
     """``M⁻¹ Jᵀ``."""
@@ -108,7 +110,35 @@ def _times(A: Array, x: Array) -> Array:
     return jnp.matmul(A, x, precision="highest")
 
 
-def saddle(topology, solver: Solver, J: Float[Array, "m nv"], active: Bool[Array, " m"]) -> Saddle:
+class _Projected(Law):
+    """The law of a robot whose joints are independent, for one with driven joints."""
+
+    law: Law
+
+    def active(self):
+        return self.law.active()
+
+    def jacobian(self, model, q, g):
+        x = Expansion(model, q)
+        return x.project_axes(self.law.jacobian(x.robot, x.q, ground.pose(x.robot, x.q)), (1,))
+
+    def rows(self, model, q, v, a):
+        x = Expansion(model, q)
+        return self.law.rows(x.robot, x.q, x.velocity(v), x.acceleration(v, a))
+
+    def velocity(self, model, q, v):
+        x = Expansion(model, q)
+        return self.law.velocity(x.robot, x.q, x.velocity(v))
+
+    def transmitted(self, model, q, g, forces):
+        x = Expansion(model, q)
+        W, torque = self.law.transmitted(x.robot, x.q, ground.pose(x.robot, x.q), forces)
+        return W, x.project(torque)
+
+
+def saddle(
+    topology, solver: Solver | CoordinateSolver, J: Float[Array, "m nv"], active: Bool[Array, " m"]
+) -> Saddle:
     """Factorize: ``M⁻¹ Jᵀ`` column by column, and the Delassus matrix."""
     Y = solver.columns(topology, J.T)
     return Saddle(solver, J, Y, *pseudoinverse(J, Y, active))
@@ -127,12 +157,16 @@ def solve_constrained(
     Source: Featherstone, Rigid Body Dynamics Algorithms, ch. 8; Carpentier, Budhiraja, Mansard,
     RSS 2021. Cost: O(n) for forward dynamics, O(n d) a column of ``M⁻¹ Jᵀ``, O(m³).
     """
+    law = _Projected(law) if isinstance(model, CoordinateModel) else law
     return _constrained(model, q, v, tau, f_ext, law)[:2]
 
 
 def motion_of(model, q, v, tau, f_ext, law: Law):
     """Accelerations, forces, poses, and the saddle that solves for derivatives."""
-    free, _, g, _, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext)
+    if isinstance(model, CoordinateModel):
+        g, (free, solver) = None, coordinate_accelerations(model, q, v, tau, f_ext)
+    else:
+        free, _, g, _, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext)
     active = law.active()
     s = saddle(model.topology, solver, law.jacobian(model, q, g), active)
     still = jnp.zeros_like(v)
@@ -153,19 +187,24 @@ def _constrained_jvp(primals, tangents):
     model, q, v, tau, f_ext, law = primals
     dmodel, dq, dv, dtau, df_ext, dlaw = tangents
     a, forces, kept = _constrained(*primals)
-    g = ground.pose(model, q)
+    g = None if isinstance(model, CoordinateModel) else ground.pose(model, q)
     factor, Y, inverse, null = jax.lax.stop_gradient(kept)
-    ones = jnp.ones_like(v)
-    solver = Solver(factor, g.R, g.p, g.S_own, g.I_own, model.armature, ones)
+    if g is None:
+        solver = CoordinateSolver(model, q, factor)
+    else:
+        ones = jnp.ones_like(v)
+        solver = Solver(factor, g.R, g.p, g.S_own, g.I_own, model.armature, ones)
     s = Saddle(solver, law.jacobian(model, q, g), Y, inverse, null)
     W, torque = law.transmitted(model, q, g, forces)
     pushed = W if f_ext is None else W + f_ext
-    m = ground.motion(model, g, v, a, pushed)
-    r = residual(model, g, m)
     z = _times(Y, _times(inverse, forces))
     dW, dtorque, drows, dnull = _law_tangents(primals, tangents, a, forces, z)
     dpush = dW if df_ext is None else df_ext if dW is None else dW + df_ext
-    change = torque_tangent(model, q, v, a, g, r, dmodel, dq, dv, None, dpush)
+    if g is None:
+        change = torque_change(model, q, v, a, pushed, dmodel, dq, dv, dpush)
+    else:
+        r = residual(model, g, ground.motion(model, g, v, a, pushed))
+        change = torque_tangent(model, q, v, a, g, r, dmodel, dq, dv, None, dpush)
     right = jnp.zeros_like(v)
     for sign, part in ((1, dtau), (-1, change), (1, dtorque)):
         right = right if part is None else right + sign * part
@@ -186,7 +225,7 @@ def _law_tangents(primals, tangents, a, forces, z):
         return None, None, None, None
 
     def told(model, q, v, law):
-        g = ground.pose(model, q)
+        g = None if isinstance(model, CoordinateModel) else ground.pose(model, q)
         W, torque = law.transmitted(model, q, g, forces)
         return W, torque, law.rows(model, q, v, a), law.velocity(model, q, z)
 

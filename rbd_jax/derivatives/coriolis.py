@@ -5,12 +5,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
+from ..algorithms.crba import crba
 from ..algorithms.tree import ancestor_matrices, per_dof
 from ..lanes import lanes
-from ..model import Model
-from ..model.arguments import checked
+from ..model import CoordinateModel, Model
+from ..model.arguments import checked, takes_coordinates
+from ..model.expansion import Expansion
 from ..spatial import inertia
 from ..spatial.motion import cross_twist
+from .coordinate_chain import coriolis_block
 from .idsva import composites, dot
 from .operator import residual
 
@@ -35,6 +38,7 @@ def _at(model: Model, g: ground.Placed, v: Float[Array, " nv"]) -> Float[Array, 
 
 @checked
 @lanes
+@takes_coordinates
 def coriolis_matrix(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nv nv"]:
@@ -44,11 +48,16 @@ def coriolis_matrix(
     composites and pairs of Algorithm 1. It equals ``Σ_k Γ_ijk v_k`` (Vlasblom (1.16)). Damping is
     not part of it. Derivatives are those of autodiff. Cost: O(n²).
     """
+    if isinstance(model, CoordinateModel):
+        x = Expansion(model, q)
+        C = coriolis_matrix(x.robot, x.q, x.velocity(v))
+        return coriolis_block(x, v, C, crba(x.robot, x.q))
     return _at(model, ground.pose(model, q), v)
 
 
 @checked
 @lanes
+@takes_coordinates
 def christoffel(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """The symbols Γ of the second index convention ``C_ij = Σ_k Γ_ijk v_k``.
 
@@ -58,6 +67,8 @@ def christoffel(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"
     degrees of freedom v is not the rate of coordinates, and Γ_ijk then differs from Γ_ikj by
     structure constants. Derivatives are those of autodiff. Cost: O(n³).
     """
+    eye = jnp.eye(model.nv, dtype=model.dtype)
+    if isinstance(model, CoordinateModel):
+        return jax.vmap(lambda v: coriolis_matrix(model, q, v), out_axes=2)(eye)
     g = ground.pose(model, q)
-    eye = jnp.eye(model.nv, dtype=g.S.dtype)
     return jax.vmap(lambda v: _at(model, g, v), out_axes=2)(eye)

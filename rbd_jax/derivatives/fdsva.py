@@ -1,5 +1,6 @@
 """Explicit derivatives of forward dynamics. Source: Singh (5) and §IV-E (FDSVA)."""
 
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -7,9 +8,10 @@ from jaxtyping import Array, Float
 
 from ..algorithms.springs import minus_springs, spring_matrix, unsprung
 from ..lanes import lanes
-from ..model import Model
-from ..model.arguments import checked
-from .idsva import torque_matrices
+from ..model import CoordinateModel, Model
+from ..model.arguments import checked, takes_coordinates
+from .coordinates import coordinate_accelerations
+from .idsva import inverse_dynamics_derivatives, torque_matrices
 from .operator import residual
 from .rules import accelerations
 
@@ -26,6 +28,7 @@ class ForwardDynamicsDerivatives(NamedTuple):
 
 @checked
 @lanes
+@takes_coordinates
 def forward_dynamics_derivatives(
     model: Model,
     q: Float[Array, " nq"],
@@ -71,16 +74,21 @@ def acceleration_with_derivatives(
         raise ValueError(
             f"forward_dynamics_derivatives: method must be 'auto', 'aza' or 'dmm', got {method!r}"
         )
-    tau, still = minus_springs(model, q, tau), jnp.zeros_like(v)
-    a, _, g, m, solver = accelerations(unsprung(model), q, v, still, tau, None, f_ext)
-    dtau_dq, dtau_dv, _ = torque_matrices(model, residual(model, g, m))
-    if model.stiffness is not None:
-        dtau_dq = dtau_dq + spring_matrix(model, q)
+    if isinstance(model, CoordinateModel):
+        a, solver = coordinate_accelerations(model, q, v, tau, f_ext)
+        dtau_dq, dtau_dv, _ = inverse_dynamics_derivatives(model, q, v, a, f_ext)
+    else:
+        tau, still = minus_springs(model, q, tau), jnp.zeros_like(v)
+        a, _, g, m, solver = accelerations(unsprung(model), q, v, still, tau, None, f_ext)
+        dtau_dq, dtau_dv, _ = torque_matrices(model, residual(model, g, m))
+        if model.stiffness is not None:
+            dtau_dq = dtau_dq + spring_matrix(model, q)
+    solve = partial(solver.columns, model.topology)
     eye = jnp.eye(model.nv, dtype=dtau_dq.dtype)
     if method == "dmm":
-        Minv = solver.columns(model.topology, eye)
+        Minv = solve(eye)
         by_q, by_v = (jnp.matmul(Minv, -x, precision="highest") for x in (dtau_dq, dtau_dv))
     else:
         columns = jnp.concatenate([-dtau_dq, -dtau_dv, eye], axis=1)
-        by_q, by_v, Minv = jnp.split(solver.columns(model.topology, columns), 3, axis=1)
+        by_q, by_v, Minv = jnp.split(solve(columns), 3, axis=1)
     return a, ForwardDynamicsDerivatives(by_q, by_v, 0.5 * (Minv + Minv.T))

@@ -19,13 +19,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
+from ..algorithms.rnea import rnea
 from ..algorithms.springs import spring_matrix
 from ..algorithms.tree import ancestor_matrices, per_dof, subtree_sum
 from ..lanes import lanes
-from ..model import Model, Topology
-from ..model.arguments import checked
+from ..model import CoordinateModel, Model, Topology
+from ..model.arguments import checked, takes_coordinates
+from ..model.expansion import Expansion
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_twist, cross_wrench
+from .coordinate_chain import torque_blocks
 from .operator import Residual, coriolis_block, parents, residual
 
 dot = partial(jnp.dot, precision="highest")
@@ -41,6 +44,7 @@ class InverseDynamicsDerivatives(NamedTuple):
 
 @checked
 @lanes
+@takes_coordinates
 def inverse_dynamics_derivatives(
     model: Model,
     q: Float[Array, " nq"],
@@ -63,6 +67,11 @@ def inverse_dynamics_derivatives(
     Returns:
         Derivatives of :func:`rbd_jax.inverse_dynamics`. Cost: O(n d), d the depth of the tree.
     """
+    if isinstance(model, CoordinateModel):
+        x = Expansion(model, q)
+        full = x.robot, x.q, x.velocity(v), x.acceleration(v, a), f_ext
+        blocks = inverse_dynamics_derivatives(*full)
+        return InverseDynamicsDerivatives(*torque_blocks(x, v, a, lambda: rnea(*full), *blocks))
     g = ground.pose(model, q)
     r = residual(model, g, ground.motion(model, g, v, a, f_ext))
     dq, dv, M = torque_matrices(model, r)

@@ -22,98 +22,16 @@ from ..algorithms import formulations, ground
 from ..algorithms.aba import articulated_dynamics
 from ..algorithms.crba import composite_mass_matrix, crba
 from ..algorithms.factor import Factor
-from ..algorithms.rnea import rnea
 from ..algorithms.springs import minus_springs, plus_springs, unsprung
 from ..algorithms.tree import per_dof
 from ..lanes import lanes
-from ..model import Model, velocity_from_rate
-from ..model.arguments import checked
+from ..model import CoordinateModel, Model
+from ..model.arguments import checked, takes_coordinates
 from ._maps import Solver, torque_map
-from ._perturbation import model_torque
+from .coordinates import coordinate_dynamics, coordinate_inverse
 from .inverse import invert
-from .operator import Residual, residual
-
-
-def torque_tangent(
-    model: Model,
-    q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
-    a: Float[Array, " nv"],
-    g: ground.Placed,
-    r: Residual,
-    dmodel: Model | None,
-    dq: Float[Array, " nq"] | None,
-    dv: Float[Array, " nv"] | None,
-    da: Float[Array, " nv"] | None,
-    df_ext: Float[Array, "nb 6"] | None,
-) -> Float[Array, " nv"] | None:
-    """δτ along the tangents of all inputs, of which None are zero; None if all are zero."""
-    total = model_torque(model, dmodel, df_ext, q, v, a, g, r)
-    if dq is None and dv is None and da is None:
-        return total
-    tangent = None if dq is None else velocity_from_rate(model, q, dq)
-    parts = [jnp.zeros_like(v) if t is None else t for t in (tangent, dv, da)]
-    part = torque_map(model.topology, r, jnp.concatenate(parts))
-    if dv is not None:
-        part = part + model.damping * dv
-    if da is not None:
-        part = part + model.armature * da
-    return part if total is None else total + part
-
-
-# --- inverse dynamics ---------------------------------------------------------
-
-
-@eqx.filter_custom_jvp
-def _inverse_dynamics(model, q, v, a, f_ext):
-    if formulations.current().recursions == "bodies":
-        return rnea(model, q, v, a, f_ext)
-    g = ground.pose(model, q)
-    return ground.torque(model, g, ground.motion(model, g, v, a, f_ext), v, a)
-
-
-@_inverse_dynamics.def_jvp
-def _inverse_dynamics_jvp(primals, tangents):
-    model, q, v, a, f_ext = primals
-    dmodel, dq, dv, da, df_ext = tangents
-    g = ground.pose(model, q)
-    m = ground.motion(model, g, v, a, f_ext)
-    tau = ground.torque(model, g, m, v, a)
-    r = residual(model, g, m)
-    return tau, torque_tangent(model, q, v, a, g, r, dmodel, dq, dv, da, df_ext)
-
-
-@checked
-@lanes
-def inverse_dynamics(
-    model: Model,
-    q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
-    a: Float[Array, " nv"],
-    f_ext: Float[Array, "nb 6"] | None = None,
-) -> Float[Array, " nv"]:
-    """Joint torques of the motion (q, v, a), with exact analytical derivatives in O(n).
-
-    Source: the value is that of :func:`rbd_jax.rnea` (Kim, Table 2). On an accelerator, where loops
-    are slow, and beside a derivative, it is computed by Singh, Algorithm 1, lines 1–10, in ground
-    coordinates. The derivative is an analytical rule: Singh, Algorithm 1, in operator form, and
-    Kim, Table 5, for the model's leaves and f_ext.
-
-    Args:
-        model: the robot; the rule covers every leaf that the dynamics depends on.
-        q: configuration (rad, m; quaternions wxyz are normalized inside).
-        v: velocity (rad/s, m/s; body-fixed twist for a free joint).
-        a: acceleration.
-        f_ext: external wrench (n, f) on each body, in its frame (N m, N).
-
-    Returns:
-        Generalized forces (N m, N). A jvp or vjp costs O(n), a Jacobian O(n²).
-
-    Raises:
-        ValueError: if a shape does not fit the robot.
-    """
-    return plus_springs(model, q, _inverse_dynamics(unsprung(model), q, v, a, f_ext))
-
+from .operator import residual
+from .torque_rule import inverse_dynamics as inverse_dynamics, torque_tangent as torque_tangent
 
 # --- forward and hybrid dynamics ----------------------------------------------
 
@@ -191,6 +109,7 @@ def _dynamics_jvp(primals, tangents):
 
 @checked
 @lanes
+@takes_coordinates
 def forward_dynamics(
     model: Model,
     q: Float[Array, " nq"],
@@ -210,6 +129,8 @@ def forward_dynamics(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
+    if isinstance(model, CoordinateModel):
+        return coordinate_dynamics(model, q, v, tau, f_ext)
     tau = minus_springs(model, q, tau)
     return _dynamics(unsprung(model), q, v, jnp.zeros_like(v), tau, f_ext, None)[0]
 
@@ -263,6 +184,7 @@ def at_rest(model: Model) -> Model:
 
 @checked
 @lanes
+@takes_coordinates
 def mass_matrix_product(
     model: Model, q: Float[Array, " nq"], a: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
@@ -275,6 +197,7 @@ def mass_matrix_product(
 
 @checked
 @lanes
+@takes_coordinates
 def mass_matrix_solve(
     model: Model, q: Float[Array, " nq"], tau: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
@@ -287,6 +210,8 @@ def mass_matrix_solve(
 
 @eqx.filter_custom_jvp
 def _mass_matrix_inverse(model, q):
+    if isinstance(model, CoordinateModel):
+        return coordinate_inverse(model, q)
     zero = jnp.zeros((model.nv,), model.dtype)
     *_, g, _, solver = accelerations(model, q, zero, zero, zero, None, None)
     if not isinstance(solver.factor, Factor):
@@ -305,6 +230,7 @@ def _mass_matrix_inverse_jvp(primals, tangents):
 
 @checked
 @lanes
+@takes_coordinates
 def mass_matrix_inverse(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """``M(q)⁻¹``, symmetric, with the analytical rule ``−M⁻¹ δM M⁻¹`` for its derivative.
 

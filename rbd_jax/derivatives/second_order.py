@@ -14,10 +14,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
+from ..algorithms.crba import crba
 from ..algorithms.tree import per_dof, subtree_sum
 from ..lanes import lanes
-from ..model import Model, integrate
-from ..model.arguments import checked
+from ..model import CoordinateModel, Model, integrate
+from ..model.arguments import checked, takes_coordinates
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench
 from .coriolis import christoffel
@@ -53,13 +54,17 @@ class Hessian(NamedTuple):
 
 @checked
 @lanes
+@takes_coordinates
 def mass_matrix_derivative(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """``∂M_ij/∂q_k`` along ``integrate(q, ε e_k)``, in closed form.
 
     Source: Vlasblom (1.14), (2.22), for trees. With ``M_ij = S_iᵀ I^C_j S_j`` for j below i, a
     joint k above i changes nothing. A joint k between them turns S_j and I^C_j under S_i. A joint k
-    below j turns the part I^C_k of the composite. Cost: O(n³).
+    below j turns the part I^C_k of the composite. Cost: O(n³). With driven joints: by autodiff.
     """
+    if isinstance(model, CoordinateModel):
+        zero = jnp.zeros((model.nv,), model.dtype)
+        return jax.jacfwd(lambda d: crba(model, integrate(model, q, d)))(zero)
     topology, g = model.topology, ground.pose(model, q)
     b, above = topology.dof_bodies, topology.tree.ancestor_mask
     IC = per_dof(topology, subtree_sum(topology.tree, g.I))
@@ -88,6 +93,7 @@ def _symmetric(x: Array) -> Array:
 
 @checked
 @lanes
+@takes_coordinates
 def inverse_dynamics_second_derivatives(
     model: Model,
     q: Float[Array, " nq"],
@@ -114,6 +120,7 @@ def inverse_dynamics_second_derivatives(
 
 @checked
 @lanes
+@takes_coordinates
 def inverse_dynamics_hessian(
     model: Model,
     q: Float[Array, " nq"],
@@ -141,6 +148,7 @@ def inverse_dynamics_hessian(
 
 @checked
 @lanes
+@takes_coordinates
 def forward_dynamics_second_derivatives(
     model: Model,
     q: Float[Array, " nq"],
@@ -170,6 +178,7 @@ def forward_dynamics_second_derivatives(
 
 @checked
 @lanes
+@takes_coordinates
 def forward_dynamics_hessian(
     model: Model,
     q: Float[Array, " nq"],

@@ -13,6 +13,7 @@ from ..algorithms.regressors import joint_torque_regressor
 from ..algorithms.rnea import rnea
 from ..model import Model
 from ..model.arguments import checked
+from ..model.expansion import projected
 from .data import Dataset, required
 
 TERMS = ("inertia", "armature", "damping", "friction")
@@ -74,6 +75,7 @@ def with_linear_parameters(
 
 
 @checked
+@projected(0)
 def torque_regressor(
     model: Model,
     q: Float[Array, " nq"],
@@ -100,6 +102,11 @@ def torque_regressor(
     return jnp.concatenate(parts, axis=1)
 
 
+@projected(0)
+def _torque(model: Model, q: Array, v: Array, a: Array, f_ext: Array | None, width) -> Array:
+    return rnea(model, q, v, a, f_ext) + friction_torque(model, v, width)
+
+
 def regression(
     model: Model, data: Dataset, terms: tuple[str, ...] = TERMS, width: float = WIDTH
 ) -> tuple[Float[Array, "N nv p"], Float[Array, "N nv"]]:
@@ -114,7 +121,7 @@ def regression(
 
     def one(s: Dataset):
         Y = torque_regressor(model, s.q, s.v, s.a, terms, width)
-        rest = rnea(nothing, s.q, s.v, s.a, s.f_ext) + friction_torque(nothing, s.v, width)
+        rest = _torque(nothing, s.q, s.v, s.a, s.f_ext, width)
         return Y, s.tau - rest
 
     if s.shape[0] <= _CHUNK:

@@ -5,11 +5,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
-from ..model import Model
+from ..model import CoordinateModel, Model, with_mimics
 from ..spatial import host
 from ._build import ROOT_JOINT, build_model
 from ._urdf import children, read_urdf, shorten, warn
@@ -53,6 +54,12 @@ def export_urdf(model: Model, source: Source, path: str | Path | None = None) ->
             f"export_urdf: {where} describes {nominal.topology}, the model is {model.topology}, "
             f"with other {', '.join(differ)}; give the file that the model was loaded from"
         )
+    if isinstance(model, CoordinateModel):
+        nominal = with_mimics(nominal)
+        laws = eqx.tree_equal(getattr(nominal, "laws", ()), model.laws, typematch=True, rtol=1e-6)
+        if nominal.space != model.space or not laws:
+            warn(where, "the laws of driven joints are not written; edit <mimic> in the file")
+            nominal, model = getattr(nominal, "robot", nominal), model.robot
     try:
         root = etree.fromstring(_DECLARATION.sub("", text).encode())
     except etree.XMLSyntaxError:

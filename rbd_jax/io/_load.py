@@ -1,14 +1,14 @@
 """``load_urdf``: from a file to a model."""
 
-from typing import Literal
+from typing import Literal, get_args
 
-from ..model import Model, RobotDescriptionError, RobotSpec
+from ..model import Model, RobotDescriptionError, with_mimics
 from ._build import build_model, collect_bodies
 from ._diagnose import diagnose
 from ._urdf import read_urdf, shorten, warn
 from ._xml import Source
 
-Mimic = Literal["independent", "ignore", "error"]
+Mimic = Literal["constrain", "independent", "error"]
 
 
 def load_urdf(
@@ -17,7 +17,7 @@ def load_urdf(
     dtype=None,
     *,
     gravity: tuple[float, float, float] = (0.0, 0.0, -9.81),
-    mimic: Mimic = "independent",
+    mimic: Mimic = "constrain",
 ) -> Model:
     """Load a robot from a URDF.
 
@@ -34,36 +34,27 @@ def load_urdf(
         floating_base: put a free joint named ``root_joint`` between the world and the root link.
         dtype: of the model's arrays; JAX's default float if None.
         gravity: gravitational acceleration in the world frame (m/s²).
-        mimic: what to do with joints that mimic another one. ``"independent"`` keeps them as
-            independent degrees of freedom with a warning that names them, ``"ignore"`` without a
-            warning; ``"error"`` refuses them. :func:`rbd_jax.model.mimic_map` gives the constraint.
+        mimic: what to do with joints that mimic another one. With ``"constrain"`` they follow it
+            exactly, and q and v are those of the other joints
+            (:func:`rbd_jax.model.with_mimics`); ``model.robot`` is the robot without these
+            constraints. ``"independent"`` ignores the elements and keeps the joints as degrees of
+            freedom. ``"error"`` refuses such a robot.
 
     Raises:
         RobotDescriptionError: for anything that is not one tree of known joints. The message has
             the file, line and element, what is wrong and what to do.
         ValueError: for an unknown ``mimic``.
     """
-    if mimic not in ("independent", "ignore", "error"):
-        raise ValueError(f"mimic is {mimic!r}; choose 'independent', 'ignore' or 'error'")
+    if mimic not in get_args(Mimic):
+        raise ValueError(f"mimic is {mimic!r}; choose one of {get_args(Mimic)}")
     spec = read_urdf(source)
-    _judge_mimics(spec, mimic)
-    for what, names in diagnose(spec, collect_bodies(spec, floating_base)).items():
-        warn(f"robot {spec.name!r}", f"{what}: {shorten(names)}")
-    return build_model(spec, floating_base=floating_base, dtype=dtype, gravity=gravity)
-
-
-def _judge_mimics(spec: RobotSpec, mimic: Mimic) -> None:
     names = [j.name for j in spec.joints if j.mimic is not None]
-    if not names or mimic == "ignore":
-        return
-    text = f"joints that mimic another: {shorten(names)}"
-    if mimic == "error":
+    if names and mimic == "error":
         raise RobotDescriptionError(
-            f"robot {spec.name!r}: {text}; load with mimic='independent' and use mimic_map, or "
-            "remove the <mimic> elements"
+            f"robot {spec.name!r}: joints that mimic another: {shorten(names)}; load with "
+            "mimic='constrain' or mimic='independent', or remove the <mimic> elements"
         )
-    warn(
-        f"robot {spec.name!r}",
-        f"{text}; they are kept as independent degrees of freedom. "
-        "rbd_jax.model.mimic_map(model) gives the constraint; mimic='ignore' silences this warning",
-    )
+    for what, found in diagnose(spec, collect_bodies(spec, floating_base)).items():
+        warn(f"robot {spec.name!r}", f"{what}: {shorten(found)}")
+    model = build_model(spec, floating_base=floating_base, dtype=dtype, gravity=gravity)
+    return with_mimics(model) if mimic == "constrain" else model

@@ -73,11 +73,13 @@ class _Ours(NamedTuple):
     names: tuple[str, ...]
     kind: str
     first: int
-    parent: int
 
 
 def pinocchio(model: Model, pin_model: Any) -> Layout:
-    """The layout of a ``pinocchio.Model`` of the same robot (built with ``mimic=False``).
+    """The layout of a ``pinocchio.Model`` of the same robot.
+
+    Build it with ``mimic=True`` for a robot whose mimic joints follow the others, and with
+    ``mimic=False`` for ``mimic="independent"``.
 
     Pinocchio's RNEA and ABA leave joint damping out; our ``rnea`` and ``aba`` contain
     ``damping · v``. To compare them, set ``model.damping`` to zero.
@@ -89,7 +91,7 @@ def pinocchio(model: Model, pin_model: Any) -> Layout:
     joints = [
         _Joint(pin_model.names[i], j.idx_q, j.nq, j.idx_v, j.nv)
         for i, j in enumerate(pin_model.joints)
-        if i > 0
+        if i > 0 and j.nv > 0  # mimic joints have no coordinates of their own
     ]
     for name, first, count in model.topology.composites:
         normal = np.asarray(model.axis)[first + count - 1]
@@ -136,7 +138,7 @@ def drake(model: Model, plant: Any = None, *, joint_order: Sequence[str] | None 
             if j.num_velocities() > 0
         ]  # fmt: skip
         return _layout("Drake", model, joints)
-    ours = {x.names[0]: x for x in _our_joints(model.topology, "Drake")}
+    ours = {x.names[0]: x for x in _our_joints(model.space, "Drake")}
     order = list(ours) if joint_order is None else list(joint_order)
     if sorted(order) != sorted(ours):
         raise ValueError(f"joint_order {order} must hold each of {list(ours)} once")
@@ -162,17 +164,17 @@ def _our_joints(topo: Topology, library: str) -> list[_Ours]:
         parts = [x.rpartition(":")[2] for x in topo.joint_names[i : i + count]]
         kind = {"x": "planar", "1": "universal"}.get(parts[0], "") if count > 1 else topo.kinds[i]
         if kind in known:
-            found.append(_Ours((name, topo.body_names[i]), kind, i, topo.parents[i]))
+            found.append(_Ours((name, topo.body_names[i]), kind, i))
         else:
             for k, part in enumerate(parts):
                 names = (topo.joint_names[i + k], name + _MUJOCO_PARTS.get(part, ":" + part))
-                found.append(_Ours(names, topo.kinds[i + k], i + k, topo.parents[i + k]))
+                found.append(_Ours(names, topo.kinds[i + k], i + k))
         i += count
     return found
 
 
 def _pairs(library: str, model: Model, theirs: list[_Joint]) -> list[tuple[_Ours, _Joint]]:
-    ours = _our_joints(model.topology, library)
+    ours = _our_joints(model.space, library)
     by_name = {j.name: j for j in theirs}
     pairs = [(x, by_name[x.names[0]]) for x in ours if x.names[0] in by_name]
     for x in ours:  # second names: of free joints the body's, of parts MuJoCo's
@@ -195,9 +197,10 @@ def _pairs(library: str, model: Model, theirs: list[_Joint]) -> list[tuple[_Ours
 
 def _check_free(library: str, model: Model, x: _Ours) -> None:
     """Their free bodies are placed in the world: refuse a free joint that hangs elsewhere."""
-    placement = np.asarray(model.placement_R)[x.first], np.asarray(model.placement_p)[x.first]
+    body = model.joint_names.index(x.names[0])
+    placement = np.asarray(model.placement_R)[body], np.asarray(model.placement_p)[body]
     at_origin = np.allclose(placement[0], np.eye(3)) and np.allclose(placement[1], 0.0)
-    if x.parent >= 0 or not at_origin:
+    if model.topology.parents[body] >= 0 or not at_origin:
         raise ValueError(
             f"free joint {x.names[0]!r} is not at the world's origin, from where {library} counts "
             "the position of every free body; remove its <origin>, or load with floating_base=True"
@@ -205,7 +208,7 @@ def _check_free(library: str, model: Model, x: _Ours) -> None:
 
 
 def _layout(library: str, model: Model, theirs: list[_Joint], linear_first=False) -> Layout:
-    topo = model.topology
+    topo = model.space
     q_places = np.zeros(sum(j.nq for j in theirs), dtype=np.int32)
     q_back, offset = np.zeros(topo.nq, dtype=np.int32), np.zeros(topo.nq)
     trig, v_places = np.zeros(len(q_places), dtype=np.int8), np.zeros(topo.nv, dtype=np.int32)
@@ -215,7 +218,7 @@ def _layout(library: str, model: Model, theirs: list[_Joint], linear_first=False
         if form is None or len(form.v) != j.nv:
             raise ValueError(
                 f"{library} has joint {j.name!r} with nq={j.nq}, nv={j.nv}; for the {x.kind} joint "
-                "of this model no such layout is known (mimic joints: build theirs without)"
+                "of this model no such layout is known"
             )
         if x.kind == "free" and library != "Pinocchio":
             _check_free(library, model, x)

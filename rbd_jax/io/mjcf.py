@@ -48,18 +48,36 @@ def compile_mjcf(source: str | os.PathLike, drop_meshes: bool = False) -> Any:
     inline = text.lstrip().startswith("<")
     if not inline and not Path(text).is_file():
         raise RobotDescriptionError(f"load_mjcf: there is no file {text!r}")
+    where = "the XML string" if inline else text
     try:
-        spec = mj.MjSpec.from_string(text) if inline else mj.MjSpec.from_file(text)
-        if drop_meshes:
-            for geom in list(spec.geoms):
-                if geom.type == mj.mjtGeom.mjGEOM_MESH:
-                    spec.delete(geom)
-            for mesh in list(spec.meshes):
-                spec.delete(mesh)
-        return spec.compile()
+        return mjcf_spec(source, drop_meshes).compile()
     except (ValueError, RuntimeError, mj.FatalError) as error:
-        where = "the XML string" if inline else text
         raise RobotDescriptionError(f"load_mjcf: MuJoCo refuses {where}: {error}") from error
+
+
+def mjcf_spec(source: str | os.PathLike, drop_meshes: bool = False) -> Any:
+    """A ``mujoco.MjSpec`` without what is only drawn. Arguments as :func:`compile_mjcf`."""
+    mj, text = mujoco(), str(source)
+    inline = text.lstrip().startswith("<")
+    spec = mj.MjSpec.from_string(text) if inline else mj.MjSpec.from_file(text)
+    _undress(spec)
+    if drop_meshes:
+        for geom in list(spec.geoms):
+            if geom.type == mj.mjtGeom.mjGEOM_MESH:
+                spec.delete(geom)
+        for mesh in list(spec.meshes):
+            spec.delete(mesh)
+    return spec
+
+
+def _undress(spec: Any) -> None:
+    """Leave out materials, textures and skins: they move nothing, and their files may be absent."""
+    for geom in (*spec.geoms, *spec.sites):
+        geom.material = ""
+    for tendon in spec.tendons:
+        tendon.material = ""
+    for x in (*spec.skins, *spec.materials, *spec.textures):
+        spec.delete(x)
 
 
 def name_of(mj_model: Any, kind: str, index: int) -> str:

@@ -1,4 +1,4 @@
-"""What a robot looks like: the ``<visual>`` elements of a URDF. No mesh file is opened here."""
+"""The shapes of a robot: ``<visual>`` and ``<collision>`` of a URDF. No mesh file is opened."""
 
 import os
 import warnings
@@ -73,6 +73,27 @@ def read_visuals(source: Source, package_dirs: Iterable[str | os.PathLike] = ())
         text = f"{where}: mesh files not found: {shorten(missing)}; give their package_dirs"
         warnings.warn(text, RobotDescriptionWarning, stacklevel=2)
     return visuals
+
+
+def read_collisions(source: Source) -> list[Visual]:
+    """The shapes of the ``<collision>`` elements of a URDF, in the order of the file.
+
+    Meshes are left out, with one warning that names their links. Arguments and errors as
+    :func:`read_visuals`.
+    """
+    root, where = parse_xml(source)
+    shapes, meshes = [], []
+    for link in children(root, "link"):
+        for element in children(link, "collision"):
+            found = _visual(element, link.get("name"), where, {}, None, [])
+            if isinstance(found, Visual) and found.shape != "mesh":
+                shapes.append(found)
+            elif found is not None:
+                meshes.append(link.get("name"))
+    if meshes:
+        text = f"{where}: collision meshes are left out, of the links {shorten(meshes)}"
+        warnings.warn(text, RobotDescriptionWarning, stacklevel=3)
+    return shapes
 
 
 def _visual(element, link: str, where: str, palette: dict, folder, places) -> Visual | str | None:

@@ -14,7 +14,7 @@ from ._configuration import (
     rate_from_velocity as rate_from_velocity,
     velocity_from_rate as velocity_from_rate,
 )
-from ._mimic import MimicMap as MimicMap, mimic_map as mimic_map
+from ._mimic import with_mimics as with_mimics
 from ._model import Model as Model
 from ._spec import (
     COMPOSITE as COMPOSITE,
@@ -27,4 +27,9 @@ from ._spec import (
     RobotDescriptionWarning as RobotDescriptionWarning,
     RobotSpec as RobotSpec,
 )
+from .coordinates import (
+    CoordinateModel as CoordinateModel,
+    with_coordinates as with_coordinates,
+)
+from .laws import Affine as Affine, Function as Function, Law as Law
 from .topology import NQ as NQ, NV as NV, Topology as Topology, Tree as Tree

@@ -11,20 +11,26 @@ from ..lanes import lanes
 from ..spatial import se3, so3
 from ._joints import GROUPS
 from ._model import Model
-from .arguments import checked
+from .arguments import checked, takes_coordinates
 from .rows import merge_rows, take_rows
+from .topology import Topology
 
 
-def _groups(model: Model):
-    """Yield ``(group, bodies, q_index, v_index, parameters)`` for every joint group present."""
-    topo = model.topology
+def _groups(space: Topology):
+    """Yield ``(group, bodies, q_index, v_index)`` for every joint group present."""
     for group in GROUPS:
-        bodies = topo.bodies_of(*group.kinds)
+        bodies = space.bodies_of(*group.kinds)
         if len(bodies) == 0:
             continue
-        q_index = topo.q_starts[bodies][:, None] + np.arange(group.nq)
-        v_index = topo.v_starts[bodies][:, None] + np.arange(group.nv)
-        kinds = [topo.kinds[b] for b in bodies]
+        q_index = space.q_starts[bodies][:, None] + np.arange(group.nq)
+        v_index = space.v_starts[bodies][:, None] + np.arange(group.nv)
+        yield group, bodies, q_index, v_index
+
+
+def _with_parameters(model: Model):
+    """Yield ``(group, bodies, q_index, v_index, parameters)`` for every joint group present."""
+    for group, bodies, q_index, v_index in _groups(model.topology):
+        kinds = [model.topology.kinds[b] for b in bodies]
         prismatic = np.array([k == "prismatic" for k in kinds])
         axis = take_rows(model.axis, bodies)
         if group is GROUPS[0]:
@@ -41,7 +47,7 @@ def _groups(model: Model):
 def joint_placements(model: Model, q: Float[Array, " nq"]) -> se3.Pose:
     """Pose of each body in its parent body's frame, ``T_{λ(i),i}`` of Kim; (nb, 3, 3), (nb, 3)."""
     Rs, ps = [], []
-    for group, bodies, q_index, _, j in _groups(model):
+    for group, bodies, q_index, _, j in _with_parameters(model):
         R, p = group.transform(take_rows(q, q_index), j)
         Rs.append((bodies, R))
         ps.append((bodies, p))
@@ -51,11 +57,11 @@ def joint_placements(model: Model, q: Float[Array, " nq"]) -> se3.Pose:
 
 def motion_subspace(model: Model) -> Float[Array, "nv 6"]:
     """The motion subspaces S in the child frames, one row a degree of freedom. Source: Kim (36)."""
-    parts = [(v_index, g.subspace(j)) for g, _, _, v_index, j in _groups(model)]
+    parts = [(v_index, g.subspace(j)) for g, _, _, v_index, j in _with_parameters(model)]
     return merge_rows(parts, jnp.zeros((0, 6), model.dtype))
 
 
-def _per_joint(model: Model, name: str, of_q: bool, args: tuple) -> Array:
+def per_joint(space: Topology, name: str, of_q: bool, args: tuple) -> Array:
     """Apply a function of the joint kinds to all joints.
 
     ``args`` are pairs of an array and whether it is laid out as q. Reverse mode keeps only these
@@ -63,7 +69,7 @@ def _per_joint(model: Model, name: str, of_q: bool, args: tuple) -> Array:
     every step of a rollout costs more than computing them again.
     """
     parts = []
-    for group, _, q_index, v_index, _ in _groups(model):
+    for group, _, q_index, v_index in _groups(space):
         inputs = [take_rows(x, q_index if q_like else v_index) for x, q_like in args]
         function = jax.checkpoint(getattr(group, name), prevent_cse=False)
         parts.append((q_index if of_q else v_index, function(*inputs)))
@@ -72,6 +78,7 @@ def _per_joint(model: Model, name: str, of_q: bool, args: tuple) -> Array:
 
 @checked
 @lanes
+@takes_coordinates
 def integrate(model: Model, q: Float[Array, " nq"], dv: Float[Array, " nv"]) -> Float[Array, " nq"]:
     """``q ⊕ dv``: move along the tangent ``dv`` (a velocity times a time), exactly on the manifold.
 
@@ -82,11 +89,12 @@ def integrate(model: Model, q: Float[Array, " nq"], dv: Float[Array, " nv"]) -> 
         q: configuration; its quaternions need not be normalized. Returned quaternions are.
         dv: tangent step, the body-fixed twist for a free joint (rad, m).
     """
-    return _per_joint(model, "plus", True, ((q, True), (dv, False)))
+    return per_joint(model.space, "plus", True, ((q, True), (dv, False)))
 
 
 @checked
 @lanes
+@takes_coordinates
 def difference(
     model: Model, q0: Float[Array, " nq"], q1: Float[Array, " nq"]
 ) -> Float[Array, " nv"]:
@@ -94,11 +102,12 @@ def difference(
 
     Derivatives are those of autodiff.
     """
-    return _per_joint(model, "minus", False, ((q0, True), (q1, True)))
+    return per_joint(model.space, "minus", False, ((q0, True), (q1, True)))
 
 
 @checked
 @lanes
+@takes_coordinates
 def displacement(
     model: Model, q0: Float[Array, " nq"], q1: Float[Array, " nq"]
 ) -> Float[Array, " nv"]:
@@ -108,11 +117,12 @@ def displacement(
     straight line: ``R1ᵀ (p1 − p0)`` and not the linear part of a screw. Source: MuJoCo's
     documentation, XML reference, ``joint/stiffness``.
     """
-    return _per_joint(model, "displacement", False, ((q0, True), (q1, True)))
+    return per_joint(model.space, "displacement", False, ((q0, True), (q1, True)))
 
 
 @checked
 @lanes
+@takes_coordinates
 def rate_from_velocity(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, " nq"]:
@@ -120,11 +130,12 @@ def rate_from_velocity(
 
     Source: Kim (9)–(10) for a free joint. Derivatives are those of autodiff.
     """
-    return _per_joint(model, "rate", True, ((q, True), (v, False)))
+    return per_joint(model.space, "rate", True, ((q, True), (v, False)))
 
 
 @checked
 @lanes
+@takes_coordinates
 def velocity_from_rate(
     model: Model, q: Float[Array, " nq"], dq: Float[Array, " nq"]
 ) -> Float[Array, " nv"]:
@@ -132,7 +143,7 @@ def velocity_from_rate(
 
     Derivatives are those of autodiff.
     """
-    return _per_joint(model, "velocity", False, ((q, True), (dq, True)))
+    return per_joint(model.space, "velocity", False, ((q, True), (dq, True)))
 
 
 def chart_rate(model: Model, u: Float[Array, " nv"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
@@ -140,7 +151,7 @@ def chart_rate(model: Model, u: Float[Array, " nv"], v: Float[Array, " nv"]) -> 
 
     Source: Müller §7: ``u̇ = dexp⁻¹_{−u} v``; valid for rotations of less than 2π.
     """
-    return _per_joint(model, "chart_rate", False, ((u, False), (v, False)))
+    return per_joint(model.space, "chart_rate", False, ((u, False), (v, False)))
 
 
 def chart_velocity(
@@ -150,7 +161,7 @@ def chart_velocity(
 
     Source: Müller (89), ``V = dexp_{−u} u̇``; inverse of :func:`chart_rate`.
     """
-    return _per_joint(model, "chart_velocity", False, ((u, False), (du, False)))
+    return per_joint(model.space, "chart_velocity", False, ((u, False), (du, False)))
 
 
 def coadjoint(model: Model, v: Float[Array, " nv"], p: Float[Array, " nv"]) -> Float[Array, " nv"]:
@@ -158,27 +169,29 @@ def coadjoint(model: Model, v: Float[Array, " nv"], p: Float[Array, " nv"]) -> F
 
     Source: Müller (41); zero for joints of one degree of freedom.
     """
-    return _per_joint(model, "coadjoint", False, ((v, False), (p, False)))
+    return per_joint(model.space, "coadjoint", False, ((v, False), (p, False)))
 
 
 @checked
+@takes_coordinates
 def neutral(model: Model) -> Float[Array, " nq"]:
     """The configuration with every joint at its origin (unit quaternions), whatever the limits."""
     q = np.zeros(model.nq)
-    for group, _, q_index, _, _ in _groups(model):
+    for group, _, q_index, _ in _groups(model.space):
         if group.nq > group.nv:
             q[q_index[:, -4]] = 1.0
     return jnp.asarray(q, dtype=model.dtype)
 
 
 @checked
+@takes_coordinates
 def random_configuration(model: Model, key: Array) -> Float[Array, " nq"]:
     """A random configuration within the limits; ±π (rad or m) where there are none.
 
     Orientations are uniform, positions of free and translation joints uniform in ±1 m.
     """
     parts = []
-    for k, (group, _, q_index, _, _) in enumerate(_groups(model)):
+    for k, (group, _, q_index, _) in enumerate(_groups(model.space)):
         limits = take_rows(model.position_lower, q_index), take_rows(model.position_upper, q_index)
         parts.append((q_index, group.random(jax.random.fold_in(key, k), *limits)))
     return merge_rows(parts, jnp.zeros((0,), model.dtype))

@@ -51,14 +51,19 @@ class Model(eqx.Module):
     """Where the springs are at rest, laid out as q; None exactly if ``stiffness`` is None."""
 
     @property
+    def space(self) -> Topology:
+        """The joints whose coordinates are q and v: those of the robot, or of fewer coordinates."""
+        return self.topology
+
+    @property
     def nq(self) -> int:
         """Number of configuration coordinates."""
-        return self.topology.nq
+        return self.space.nq
 
     @property
     def nv(self) -> int:
         """Number of degrees of freedom."""
-        return self.topology.nv
+        return self.space.nv
 
     @property
     def nb(self) -> int:
@@ -87,8 +92,8 @@ class Model(eqx.Module):
 
     def q_slice(self, joint: str) -> slice:
         """Where the named joint lives in q. Raises KeyError for an unknown name."""
-        return self.topology.q_slice(joint)
+        return self.space.q_slice(joint)
 
     def v_slice(self, joint: str) -> slice:
         """Where the named joint lives in v, a and tau. Raises KeyError for an unknown name."""
-        return self.topology.v_slice(joint)
+        return self.space.v_slice(joint)

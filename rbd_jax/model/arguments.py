@@ -7,13 +7,15 @@ import functools
 import inspect
 from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import jax.numpy as jnp
 from jaxtyping import AbstractArray, Bool, Float
 
 from ._model import Model
+from .topology import Topology
 
+F = TypeVar("F", bound=Callable)
 _SIZES = ("nq", "nv", "nb")  # dimensions that are attributes of the model
 _FLOAT: Any = Float[Any, ""]
 _BOOL: Any = Bool[Any, ""]
@@ -50,7 +52,7 @@ class ArrayArgument(NamedTuple):
         others = any(c not in (array, NoneType, float, int) for c in choices)
         return cls(dims if plain else None, kind, NoneType in choices, others)
 
-    def expected(self, model: Model) -> tuple[str | int, ...]:
+    def expected(self, model: Model | Topology) -> tuple[str | int, ...]:
         """The shape for this robot; sizes that the robot does not decide stay names."""
         return tuple(getattr(model, d) if d in _SIZES else d for d in self.dims or ())
 
@@ -74,12 +76,12 @@ def checked(function: Callable) -> Callable:
         ValueError: for a wrong shape of an argument or of a leaf of the model, and for a fleet of
             models that is not mapped over. The message names the argument, what was expected and
             the remedy.
-        TypeError: for integers, for lists and other values that are no arrays, and if the first
-            argument is not a model.
+        TypeError: for integers, for lists and other values that are no arrays, if the first
+            argument is not a model, and if it has driven joints that the function does not take.
     """
     signature = inspect.signature(function)
     arguments = array_arguments(function)
-    name = function.__name__
+    name, accepts = function.__name__, getattr(function, "takes_coordinates", False)
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
@@ -90,6 +92,11 @@ def checked(function: Callable) -> Callable:
                 f"{name}: the first argument must be a rbd_jax.Model, got "
                 f"{type(model).__name__}; make one with rbd_jax.load_urdf or rbd_jax.samples"
             )
+        if model.space is not model.topology and not accepts:
+            raise TypeError(
+                f"{name} takes no robot with driven (mimic) joints as {model.topology.name!r}; "
+                f"model.robot has all joints independent"
+            )
         check_leaves(name, model)
         for key, argument in arguments.items():
             if key in bound.arguments:
@@ -98,6 +105,12 @@ def checked(function: Callable) -> Callable:
         return function(*bound.args, **bound.kwargs)
 
     return wrapper
+
+
+def takes_coordinates(function: F) -> F:
+    """Mark a function that also takes a robot with driven joints; ``checked`` refuses others."""
+    function.takes_coordinates = True  # type: ignore[attr-defined]
+    return function
 
 
 def of_dtype(model: Model, value):
@@ -126,7 +139,7 @@ def check_leaves(function: str, model: Model) -> None:
     for name, leaf in _LEAVES.items():
         if (value := getattr(model, name)) is None:
             continue
-        shape, expected = jnp.shape(value), leaf.expected(model)
+        shape, expected = jnp.shape(value), leaf.expected(model.topology)
         if shape != expected and shape != ():
             problem = f"model.{name} of robot {model.topology.name!r} has shape {shape}"
             if len(shape) > len(expected):

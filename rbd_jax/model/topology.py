@@ -241,6 +241,25 @@ class Topology:
             parents += [above, *range(self.v_starts[i], self.v_starts[i + 1] - 1)]
         return Tree(tuple(int(p) for p in parents))
 
+    def joints_alone(self, joints: tuple[int, ...], new: tuple[str, ...] = ()) -> "Topology":
+        """The joints with these numbers, each on the world, and new numbers after them by name."""
+        at = {joint: k for k, joint in enumerate(joints)}
+        names = (*(self.joint_names[i] for i in joints), *new)
+        return Topology(
+            name=self.name,
+            parents=(-1,) * len(names),
+            kinds=(*(self.kinds[i] for i in joints), *("revolute" for _ in new)),
+            body_names=(*(self.body_names[i] for i in joints), *new),
+            joint_names=names,
+            frame_names=(),
+            frame_bodies=(),
+            composites=tuple(
+                (name, at[first], count)
+                for name, first, count in self.composites
+                if all(first + k in at for k in range(count))
+            ),
+        )
+
     def bodies_of(self, *kinds: str) -> np.ndarray:
         """Indices of the bodies moved by a joint of one of ``kinds``."""
         return np.array([i for i, k in enumerate(self.kinds) if k in kinds], dtype=np.int32)

@@ -50,7 +50,7 @@ def stand(model: Model, feet: Sequence[str], stance: dict[str, float]) -> Float[
     """A configuration with given joint angles whose lowest foot is on the ground, z = 0."""
     move = np.zeros(model.nv)
     for part, angle in stance.items():
-        for joint in model.joint_names:
+        for joint in model.space.joint_names:
             if part in joint and (at := model.v_slice(joint)).stop - at.start == 1:
                 move[at] = angle
     q = integrate(model, neutral(model), jnp.asarray(move, model.dtype))

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..algorithms.torques import damping_torque
 from ..constraints import Constraints, constrained_dynamics, jacobian
 from ..derivatives.rules import forward_dynamics, inverse_dynamics
 from ..model import Model
@@ -31,7 +32,7 @@ class ActuatedRobot(eqx.Module):
         """
         zero = jnp.zeros_like(v)
         weight = inverse_dynamics(self.model, q, zero, zero, self.f_ext)
-        force = self.tau - weight - self.model.damping * v
+        force = self.tau - weight - damping_torque(self.model, q, v)
         if self.constraints is None:
             return force
         held = constrained_dynamics(self.model, q, v, self.tau, self.constraints, self.f_ext)

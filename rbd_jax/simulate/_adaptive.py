@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from ..derivatives.rules import forward_dynamics
 from ..model import Model, integrate, rate_from_velocity
-from ..model.arguments import checked, of_dtype
+from ..model.arguments import checked, of_dtype, takes_coordinates
 from ..model.outcome import RESULTS
 
 State = tuple[Array, Array]
@@ -83,6 +83,7 @@ class AdaptiveTrajectory(NamedTuple):
 
 
 @checked
+@takes_coordinates
 def adaptive_rollout(
     model: Model,
     q0: Float[Array, " nq"],

@@ -15,7 +15,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from ..model import Model, integrate
-from ..model.arguments import checked
+from ..model.arguments import checked, takes_coordinates
 from ._actuated import ActuatedRobot
 from ._generalized_alpha import GeneralizedAlpha
 from ._momentum import momentum_munthe_kaas, variational
@@ -23,6 +23,7 @@ from ._munthe_kaas import TABLEAUS, Acceleration, munthe_kaas
 
 
 @checked
+@takes_coordinates
 def semi_implicit_euler(
     model: Model,
     acceleration: Acceleration,
@@ -41,6 +42,7 @@ def semi_implicit_euler(
 
 
 @checked
+@takes_coordinates
 def implicit_damping(
     model: Model,
     acceleration: Acceleration,

@@ -9,13 +9,14 @@ from jaxtyping import Array, Float
 from ..derivatives.fdsva import acceleration_with_derivatives
 from ..lanes import lanes
 from ..model import Model, rate_from_velocity, velocity_from_rate
-from ..model.arguments import checked
+from ..model.arguments import checked, takes_coordinates
 from ._actuated import ActuatedRobot
 from ._integrators import euler_robot, resolve_integrator, semi_implicit_euler
 
 
 @checked
 @lanes
+@takes_coordinates
 def step(
     model: Model,
     q: Float[Array, " nq"],
@@ -37,6 +38,7 @@ def step(
 
 @checked
 @lanes
+@takes_coordinates
 def step_derivatives(
     model: Model,
     q: Float[Array, " nq"],

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.momentum import kinetic_gradients
+from ..algorithms.momentum import kinetic_gradients, rotor_coadjoint
 from ..algorithms.springs import unsprung
 from ..derivatives.rules import inverse_dynamics, mass_matrix_solve
-from ..model import Model, chart_rate, chart_velocity, coadjoint, integrate
-from ..model.arguments import checked
+from ..model import Model, chart_rate, chart_velocity, integrate
+from ..model.arguments import checked, takes_coordinates
 from ._munthe_kaas import RK4, Acceleration, Tableau, increment
 from ._newton import newton
 
@@ -55,10 +55,11 @@ def _momentum_and_drive(
         kinetic = eqx.tree_at(lambda m: (m.gravity, m.damping), unsprung(model), zeros)
         force = inverse_dynamics(kinetic, q, v, acceleration(t, q, v))
     p, slope = kinetic_gradients(model, q, v)
-    return p, slope + force - coadjoint(model, v, model.armature * v)
+    return p, slope + force - rotor_coadjoint(model, q, v)
 
 
 @checked
+@takes_coordinates
 def momentum_munthe_kaas(
     model: Model,
     acceleration: Acceleration,
@@ -102,6 +103,7 @@ def momentum_munthe_kaas(
 
 
 @checked
+@takes_coordinates
 def variational(
     model: Model,
     acceleration: Acceleration,

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..model import Model, chart_rate, integrate
-from ..model.arguments import checked
+from ..model.arguments import checked, takes_coordinates
 
 Acceleration = Callable[[Array, Array, Array], Array]
 
@@ -70,6 +70,7 @@ def increment(tableau: Tableau, rate: Callable[[Array, Any], Any], like: Any, dt
 
 
 @checked
+@takes_coordinates
 def munthe_kaas(
     model: Model,
     acceleration: Acceleration,
@@ -113,6 +114,7 @@ def munthe_kaas(
 
 
 @checked
+@takes_coordinates
 def rk4(
     model: Model,
     acceleration: Acceleration,

@@ -11,7 +11,7 @@ from ..constraints import Constraints
 from ..contact import Scene
 from ..lanes import lanes
 from ..model import Model
-from ..model.arguments import checked, of_dtype
+from ..model.arguments import checked, of_dtype, takes_coordinates
 from ._actuated import ActuatedRobot
 from ._held import Switching
 from ._integrators import with_memory
@@ -49,6 +49,7 @@ class Episode(NamedTuple):
 
 @checked
 @lanes
+@takes_coordinates
 def rollout(
     model: Model,
     q0: Float[Array, " nq"],

@@ -94,11 +94,11 @@ def _load(model: Model, path: Path):
         arrays = dict(saved)
     if "q" not in arrays:
         raise ValueError(f"{path}: holds no configurations 'q'; it holds {', '.join(arrays)}")
-    names = list(arrays.get("joint_names", model.joint_names))
-    if names != list(model.joint_names):
+    names = list(arrays.get("joint_names", model.space.joint_names))
+    if names != list(model.space.joint_names):
         raise ValueError(
             f"{path}: is of a robot with the joints {', '.join(names[:4])}…, but this robot has "
-            f"{', '.join(model.joint_names[:4])}…"
+            f"{', '.join(model.space.joint_names[:4])}…"
         )
     return arrays.get("t"), arrays["q"]
 

@@ -1,0 +1,264 @@
+"""MJCF files out of packages: which load, and how far they are from MuJoCo."""
+
+import hashlib
+import warnings
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import rbd_jax as rbd
+from rbd_jax.algorithms.springs import unsprung
+from rbd_jax.contact.compensation import compensation
+from rbd_jax.contact.pairs import meetings
+from rbd_jax.contact.rows import classical
+from rbd_jax.io.mjcf import compile_mjcf, mjcf_spec
+
+from ._report import Report, Table
+
+ABOUT = (
+    "Every MJCF file in a folder of unpacked packages (`--packages`), in float64. Errors are the "
+    "largest difference from MuJoCo over the largest entry, or over one where all entries are "
+    "smaller. A file whose meshes are not in its package loads without its mesh geoms. A file "
+    "that needs `drop=` is compared without the features that are named."
+)
+FREE = (
+    "At random configurations and velocities, with random controls: mass matrix, bias forces, "
+    "passive forces, actuator forces, and accelerations without any constraint."
+)
+PUSHED = (
+    "MuJoCo with a converged Newton solver, from the moment at which contacts or limits begin to "
+    "push. One step: the largest error of one step from each state of MuJoCo's motion. 100 steps: "
+    "after so many of our own steps. Robots whose file has no floor stand on a plane here. The "
+    "second row of a robot has the other cone and another integrator."
+)
+GROUND = ("go1.xml", "g1.xml", "yam.xml")
+"""Robots that their packages put on a floor."""
+DRONES = "crazyflow/drones"
+"""Robots that their package gives a free joint."""
+STATES = 4
+STEPS = 100
+LARGEST = 60
+"""Degrees of freedom of the largest scene that is simulated."""
+
+
+def files(folder: Path) -> list[Path]:
+    """All MJCF files, without parts that are meant to be included."""
+    found = [p for p in sorted(folder.rglob("*.xml")) if "<mujoco" in p.read_text(errors="replace")]
+    return [p for p in found if "<worldbody" in p.read_text() or "<include" in p.read_text()]
+
+
+def compiled(path: Path, floor: bool = False):
+    """``(MjModel or None, what to know)``, without mesh geoms where meshes are absent."""
+    for drop in (False, True):
+        try:
+            m = compile_mjcf(path, drop)
+        except rbd.RobotDescriptionError as error:
+            said = str(error).split("MuJoCo refuses ")[-1].split(": ", 1)[-1]
+            continue
+        if floor and path.name in GROUND:
+            m = _on_floor(path)
+        if DRONES in path.as_posix():
+            m = _flying(path)
+        return m, "meshes absent" if drop else ""
+    return None, " ".join(said.split("Element")[0].split())[:110]
+
+
+def _on_floor(path: Path):
+    import mujoco
+
+    spec = mjcf_spec(path)
+    spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=[5, 5, 1])
+    return spec.compile()
+
+
+def _flying(path: Path):
+    spec = mjcf_spec(path, True)
+    spec.worldbody.first_body().add_freejoint()
+    return spec.compile()
+
+
+def scene_of(m, mj) -> tuple[Any, list[str], list[str]]:
+    """The scene, the features that had to be dropped, and pairs of shapes that are not known."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        scene = rbd.contact.scene_of(m, "float64", drop="all")
+    said = [str(w.message).split("left out: ")[-1] for w in caught if "left out" in str(w.message)]
+    features = [x.split(":")[0] for x in said[0].split("; ")] if said else []
+    return scene, features, meetings(m, mj)[1]
+
+
+def relative(ours, theirs) -> float:
+    """Largest difference over the largest entry, at least one."""
+    theirs = np.asarray(theirs)
+    error = np.abs(np.asarray(ours) - theirs).max(initial=0)
+    return float(np.nan_to_num(error, nan=np.inf) / max(1, np.abs(theirs).max(initial=0)))
+
+
+def unconstrained(scene, m, mj) -> dict[str, float]:
+    """The errors without contact, limits, dry friction and equalities."""
+    flags = m.opt.disableflags
+    m.opt.disableflags = flags | int(mj.mjtDisableBit.mjDSBL_CONSTRAINT)
+    model, layout = scene.model, scene.layout
+    bare = eqx.tree_at(lambda x: x.damping, unsprung(model), jnp.zeros_like(model.damping))
+
+    @jax.jit
+    def ours(q, v, controls):
+        offset = classical(model, v)
+        heavy = model.armature * offset
+        bias = rbd.inverse_dynamics(bare, q, v, -offset) + heavy
+        full = rbd.inverse_dynamics(model, q, v, -offset) + heavy
+        passive = bias - full + compensation(model, scene.lift, q)
+        drive = scene.actuators.torque(model, q, v, controls)
+        a = rbd.forward_dynamics(model, q, v, drive + passive - (bias - full) - heavy) + offset
+        M = layout.mass_matrix_to(q, rbd.mass_matrix(model, q))
+        rest = [layout.tau_to(q, x) for x in (bias, passive, drive)]
+        return M, *rest, layout.v_to(q, a)
+
+    rng, worst = np.random.default_rng(0), np.zeros(5)
+    for _ in range(STATES):
+        d = mj.MjData(m)
+        mj.mj_integratePos(m, d.qpos, rng.normal(size=m.nv), 1.0)
+        d.qvel[:], d.ctrl[:] = rng.normal(size=m.nv), rng.normal(size=m.nu)
+        mj.mj_forward(m, d)
+        q = layout.q_from(jnp.array(d.qpos))
+        v = layout.v_from(q, jnp.array(d.qvel))
+        full = np.zeros((m.nv, m.nv))
+        mj.mj_fullM(m, d, full)
+        theirs = full, d.qfrc_bias, d.qfrc_passive, d.qfrc_actuator, d.qacc
+        found = ours(q, v, jnp.array(d.ctrl))
+        worst = np.maximum(worst, [relative(x, y) for x, y in zip(found, theirs, strict=True)])
+    m.opt.disableflags = flags
+    names = "mass_matrix", "bias", "passive", "actuators", "acceleration"
+    return dict(zip(names, map(float, worst), strict=True))
+
+
+def begun(m, mj):
+    """A motion near the first keyframe at the moment where something begins to push."""
+    d = mj.MjData(m)
+    rng = np.random.default_rng(0)
+    if m.nkey:
+        mj.mj_resetDataKeyframe(m, d, 0)
+    mj.mj_integratePos(m, d.qpos, 0.03 * rng.normal(size=m.nv), 1.0)
+    d.qvel[:] = 0.3 * rng.normal(size=m.nv)
+    limited = np.asarray(m.actuator_ctrllimited, bool)
+    low = np.where(limited, m.actuator_ctrlrange[:, 0], -1)
+    high = np.where(limited, m.actuator_ctrlrange[:, 1], 1)
+    d.ctrl[:] = np.clip(d.ctrl + 0.05 * rng.normal(size=m.nu) * (high - low), low, high)
+    for _ in range(1500):
+        mj.mj_forward(m, d)
+        touching = d.ncon > 0 if any(k in m.geom_type for k in (0, 1)) else d.nefc > 0
+        if touching and d.nefc > 0:
+            break
+        mj.mj_step(m, d)
+    return d
+
+
+def pushed(m, mj, scene) -> dict[str, Any]:
+    """The errors of steps under contacts, limits, dry friction and equalities."""
+    m.opt.tolerance, m.opt.iterations, m.opt.ls_iterations = 1e-14, 300, 200
+    m.opt.ls_tolerance, m.opt.solver = 1e-10, int(mj.mjtSolver.mjSOL_NEWTON)
+    known = {frozenset(n) for n in _pairs(scene)}
+    names = [m.geom(i).name or f"geom#{i}" for i in range(m.ngeom)]
+    d, layout = begun(m, mj), scene.layout
+    u = jnp.tile(jnp.array(d.ctrl), (2, 1))
+
+    @jax.jit
+    def advance(q, v, guess):
+        r = jax.vmap(lambda q, v, u, g: rbd.contact.step(scene, q, v, u, guess=g))(q, v, u, guess)
+        return r, jax.vmap(layout.q_to)(r.q), jax.vmap(layout.v_to)(r.q, r.v)
+
+    def state():
+        q = layout.q_from(jnp.array(d.qpos))
+        return q, layout.v_from(q, jnp.array(d.qvel))
+
+    own, guess = state(), jnp.zeros((2, m.nv))
+    one = many = 0.0
+    contacts = rows = 0
+    for _ in range(STEPS):
+        r, q, v = advance(*(jnp.stack(x) for x in zip(own, state(), strict=True)), guess)
+        mj.mj_step(m, d)
+        met = [frozenset(names[g] for g in c.geom) for c in d.contact if c.exclude == 0]
+        if any(pair not in known for pair in met):
+            return {"why_not": "shapes touch that are not known to each other"}
+        one = max(one, relative(q[1], d.qpos), relative(v[1], d.qvel))
+        many = relative(q[0], d.qpos)
+        own, guess = (r.q[0], r.v[0]), r.a
+        contacts, rows = max(contacts, len(met)), max(rows, d.nefc)
+    return {"contacts": contacts, "rows": rows, "one_step": one, "100_steps": many}
+
+
+def _pairs(scene):
+    shapes = scene.contacts.shapes.names
+    return [(shapes[i], shapes[j]) for i, j in scene.contacts.pairs.shapes]
+
+
+def _other(m, mj) -> None:
+    """The other cone and another integrator."""
+    m.opt.cone = 1 - int(m.opt.cone)
+    euler, fast = (int(getattr(mj.mjtIntegrator, f"mjINT_{k}")) for k in ("EULER", "IMPLICITFAST"))
+    m.opt.integrator = fast if int(m.opt.integrator) == euler else euler
+
+
+def main(options) -> None:
+    """Both tables, package by package."""
+    import mujoco
+
+    folder = Path(options.packages or ".")
+    report = Report("mjcf", options, ABOUT)
+    free = report.table("Without contact")
+    free.notes = FREE
+    with_contact = report.table("With contact")
+    with_contact.notes = PUSHED
+    seen, count = set(), 0
+    for path in files(folder):
+        name = _title(path, folder)
+        if options.robots and not any(x in (name, name.split("/")[0]) for x in options.robots):
+            continue
+        m, said = compiled(path)
+        if m is None or m.nv == 0:
+            free.add(robot=name, loads="no" if m is None else "no joints", notes=said or None)
+            continue
+        once = hashlib.sha256(m.qpos0.tobytes() + m.body_mass.tobytes() + m.geom_pos.tobytes())
+        once.update(m.actuator_gear.tobytes() + bytes([int(m.opt.cone), int(m.opt.integrator)]))
+        if once.digest() in seen:
+            free.add(robot=name, nv=m.nv, loads="yes", notes="the robot of a file above")
+            continue
+        seen.add(once.digest())
+        scene, dropped, _ = scene_of(m, mujoco)
+        loads = "yes" if not dropped else "with drop=: " + ", ".join(dropped)
+        errors = unconstrained(scene, m, mujoco)
+        free.add(robot=name, nv=m.nv, nu=m.nu, loads=loads, **errors, notes=said or None)
+        count += 1
+        if m.nv <= LARGEST and not set(dropped) - {"collision of these shapes"}:
+            _simulate(with_contact, name, path, mujoco)
+        report.write()
+        jax.clear_caches()
+        if options.tiny and count >= 2:
+            break
+    report.write()
+
+
+def _simulate(table: Table, name: str, path: Path, mj) -> None:
+    for other in (False, True):
+        m, _ = compiled(path, floor=True)
+        if other:
+            _other(m, mj)
+        scene, _, _ = scene_of(m, mj)
+        found = pushed(m, mj, scene)
+        if found.get("rows") == 0:
+            return
+        cone = ("pyramidal", "elliptic")[int(m.opt.cone)]
+        table.add(robot=name, cone=cone, integrator=scene.integrator, nv=m.nv, **found)
+        if "why_not" in found:
+            return
+
+
+def _title(path: Path, folder: Path) -> str:
+    parts = path.relative_to(folder).parts
+    skipped = ("mujoco", "mjx", "xmls", "xml", "_src", "test_data", "mujoco_playground", "assets")
+    kept = [p for k, p in enumerate(parts) if p not in skipped and (k == 0 or p not in parts[:k])]
+    return "/".join(kept).removesuffix(".xml")

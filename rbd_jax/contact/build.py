@@ -1,0 +1,224 @@
+"""Scenes of robots that have no MJCF: shapes at frames of a robot, on a ground."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..model import Model, neutral
+from .actuators import Actuators, motors
+from .contacts import Contacts, Pairs, Shapes
+from .equalities import Couplings, Equalities, Welds
+from .joints import BallLimits, Dry, Joints, Limits, Soft
+from .meeting import PAIRS
+from .rows import Constraints
+from .scene import Scene
+from .solids import SIZES, Solid
+from .weights import inverse_weights
+
+ONE_DOF = ("revolute", "prismatic", "helical")
+
+
+class Surface(NamedTuple):
+    """What happens where shapes touch; the defaults are MuJoCo's."""
+
+    friction: tuple[float, ...] = (1.0, 0.005, 0.0001)
+    """Sliding (1), spinning (m), rolling (m)."""
+    solref: tuple[float, float] = (0.02, 1.0)
+    solimp: tuple[float, ...] = (0.9, 0.95, 0.001, 0.5, 2.0)
+    margin: float = 0.0
+    """Distance at which a contact begins to act (m)."""
+    condim: int = 3
+    """1: no friction; 3: sliding; 4: and spinning; 6: and rolling."""
+
+
+USUAL = Surface()
+"""MuJoCo's defaults."""
+
+
+def scene_on_ground(
+    model: Model,
+    solids: Sequence[Solid],
+    *,
+    surface: Surface = USUAL,
+    actuators: Actuators | None = None,
+    dt: float = 0.002,
+    touching: Sequence[tuple[str, str]] = (),
+    terrain: Callable[[Array], Array] | None = None,
+    elliptic: bool = True,
+    impratio: float = 1.0,
+    integrator: str = "implicitfast",
+    reference: Float[Array, " nq"] | None = None,
+) -> Scene:
+    """A scene of a robot of any origin with shapes that touch the ground ``z = 0``, or a terrain.
+
+    The robot's position limits, dry friction and damping act as MuJoCo's do, with its default
+    softness. Source: MuJoCo's documentation, "Computation", constraint model.
+
+    Args:
+        model: the robot.
+        solids: shapes at its frames, see :func:`points`, :func:`corners` and :func:`solids_of`.
+        surface: friction and softness of all contacts; leaves of the scene afterwards.
+        actuators: motors at all joints of one degree of freedom if None.
+        dt: time step (s).
+        touching: names of two solids that may touch each other, spheres and capsules.
+        terrain: a height function ``(x, y) -> z`` (m), a pytree if it has parameters.
+        elliptic: elliptic friction cones, else pyramidal.
+        impratio: resistance to slip over resistance to penetration.
+        integrator: ``"implicitfast"``, ``"euler"`` or ``"rk4"``.
+        reference: the configuration at which the softness is scaled; the neutral one if None.
+
+    Raises:
+        TypeError: if joints of the robot are driven by others (mimic joints).
+        ValueError: for an unknown kind of shape or integrator, a size of wrong length, two solids
+            of one name, or a pair that cannot touch. KeyError: for an unknown frame or name.
+    """
+    if model.space is not model.topology:
+        raise TypeError(
+            f"scene_on_ground: robot {model.topology.name!r} has driven (mimic) joints, which "
+            f"scenes do not have; load it with mimic='independent', or give model.robot"
+        )
+    _check(solids, surface, integrator)
+    kind = model.dtype
+    q0 = neutral(model) if reference is None else reference
+    weights, dof_weights = inverse_weights(model, q0)
+    shapes = _shapes(model, solids)
+    pairs = [(0, k) for k in range(1, len(shapes.names))] + _meetings(shapes, touching)
+    order = sorted(pairs, key=lambda ij: (shapes.kinds[ij[0]], shapes.kinds[ij[1]]))
+    n = len(order)
+    slide, spin, roll = (*surface.friction, 0.0, 0.0)[:3]
+    row = lambda *x: jnp.tile(jnp.array(x, kind), (n, 1))  # noqa: E731
+    of = np.array(shapes.bodies)
+    contacts = Contacts(
+        shapes=shapes,
+        pairs=Pairs(
+            friction=row(slide, slide, spin, roll, roll),
+            solref=row(*surface.solref),
+            solref_friction=row(0.0, 0.0),
+            solimp=row(*surface.solimp),
+            margin=jnp.full((n,), surface.margin, kind),
+            weight=jnp.array([weights[of[list(ij)]].sum(axis=0) for ij in order], kind).reshape(
+                n, 2
+            ),
+            shapes=tuple(order),
+            condim=(surface.condim,) * n,
+        ),
+        impratio=jnp.asarray(impratio, kind),
+        least_time=jnp.asarray(2.0, kind),
+        terrain=terrain,
+        elliptic=elliptic,
+    )
+    names = [j for j in model.joint_names if model.v_slice(j).stop - model.v_slice(j).start == 1]
+    return Scene(
+        model=model,
+        actuators=motors(model, names) if actuators is None else actuators,
+        constraints=Constraints(contacts, _joints(model, dof_weights), _no_equalities(kind)),
+        keyframes={},
+        lift=None,
+        dt=jnp.asarray(dt, kind),
+        integrator=integrator,
+        implicit_damping=bool((np.asarray(model.damping) > 0).any()),
+        layout=None,
+    )
+
+
+def _check(solids: Sequence[Solid], surface: Surface, integrator: str) -> None:
+    names = [x.name or x.frame for x in solids]
+    if len(set(names)) < len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise ValueError(f"scene_on_ground: two solids are named {twice!r}; give them a name each")
+    for name, x in zip(names, solids, strict=True):
+        if x.kind not in SIZES:
+            raise ValueError(
+                f"scene_on_ground: solid {name!r} has the kind {x.kind!r}, expected one of "
+                f"{', '.join(SIZES)}; a convex body is given by its corners()"
+            )
+        if len(x.size) != SIZES[x.kind] or not all(s >= 0 for s in x.size):
+            raise ValueError(
+                f"scene_on_ground: solid {name!r} has the size {x.size}, but a {x.kind} has "
+                f"{SIZES[x.kind]} numbers, none negative (m)"
+            )
+    if surface.condim not in (1, 3, 4, 6):
+        raise ValueError(f"scene_on_ground: condim is {surface.condim}, expected 1, 3, 4 or 6")
+    if integrator not in ("implicitfast", "euler", "rk4"):
+        raise ValueError(
+            f"scene_on_ground: integrator {integrator!r}, expected 'implicitfast', 'euler' or 'rk4'"
+        )
+
+
+def _shapes(model: Model, solids: Sequence[Solid]) -> Shapes:
+    """The ground, then the solids in their bodies."""
+    topology, kind = model.topology, model.dtype
+    at = [topology.frame_index(x.frame) for x in solids]
+    frame_R, frame_p = np.asarray(model.frame_R, float), np.asarray(model.frame_p, float)
+    R = [np.eye(3), *(frame_R[i] @ x.R for i, x in zip(at, solids, strict=True))]
+    p = [np.zeros(3), *(frame_p[i] + frame_R[i] @ x.p for i, x in zip(at, solids, strict=True))]
+    size = [np.zeros(3), *(np.array((*x.size, 0.0, 0.0)[:3]) for x in solids)]
+    return Shapes(
+        R=jnp.array(np.array(R), kind),
+        p=jnp.array(np.array(p), kind),
+        size=jnp.array(np.array(size), kind),
+        corners=jnp.zeros((0, 0, 3), kind),
+        kinds=("plane", *(x.kind for x in solids)),
+        bodies=(-1, *(topology.frame_bodies[i] for i in at)),
+        names=("ground", *(x.name or x.frame for x in solids)),
+        faces=(),
+        hulls=(-1,) * (len(solids) + 1),
+    )
+
+
+def _meetings(shapes: Shapes, touching: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
+    found = []
+    for pair in touching:
+        for name in pair:
+            if name not in shapes.names:
+                raise KeyError(f"no solid {name!r}; there are {', '.join(shapes.names[1:])}")
+        i, j = (shapes.names.index(name) for name in pair)
+        kinds = shapes.kinds[i], shapes.kinds[j]
+        if kinds not in PAIRS:
+            i, j, kinds, pair = j, i, kinds[::-1], pair[::-1]
+        if kinds not in PAIRS:
+            raise ValueError(
+                f"scene_on_ground: {pair[1]!r} and {pair[0]!r} are a {kinds[1]} and a {kinds[0]}, "
+                f"which cannot touch each other; known are {', '.join('-'.join(k) for k in PAIRS)}"
+            )
+        found.append((i, j))
+    return found
+
+
+def _soft(weight: np.ndarray, kind) -> Soft:
+    n = len(weight)
+    tile = lambda x: jnp.tile(jnp.array(x, kind), (n, 1))  # noqa: E731
+    return Soft(tile(USUAL.solref), tile(USUAL.solimp), jnp.array(weight, kind))
+
+
+def _joints(model: Model, weight: np.ndarray) -> Joints:
+    """Limits where a bound is finite, dry friction where there is some."""
+    topology, kind = model.topology, model.dtype
+    lower, upper = np.asarray(model.position_lower), np.asarray(model.position_upper)
+    dofs, places = [], []
+    for b, joint in enumerate(topology.kinds):
+        place = int(topology.q_starts[b])
+        if joint in ONE_DOF and (np.isfinite(lower[place]) or np.isfinite(upper[place])):
+            dofs.append(int(topology.v_starts[b]))
+            places.append(place)
+    dry = np.flatnonzero(np.asarray(model.friction) > 0).tolist()
+    none = jnp.zeros((0,), kind)
+    return Joints(
+        Limits(
+            _soft(weight[dofs], kind), jnp.zeros((len(dofs),), kind), tuple(dofs), tuple(places)
+        ),
+        BallLimits(_soft(weight[:0], kind), none, none, (), ()),
+        Dry(_soft(weight[dry], kind), tuple(dry)),
+    )
+
+
+def _no_equalities(kind) -> Equalities:
+    rows = lambda *n: jnp.zeros((0, *n), kind)  # noqa: E731
+    soft = rows(2), rows(5)
+    return Equalities(
+        Welds(rows(3), rows(3), rows(4), rows(4), rows(), *soft, rows(2), rows(), (), ()),
+        Couplings(rows(5), rows(2), *soft, rows(), rows(), (), ()),
+    )

@@ -1,0 +1,58 @@
+"""Actuators of a compiled MuJoCo model."""
+
+import numpy as np
+
+from ..io.mjcf import name_of
+from .actuators import BALL, FREE, SCALAR, SITE, Actuators
+from .reader import Reader
+
+
+def actuators_of(r: Reader) -> Actuators:
+    """Those that are supported, in the file's order."""
+    m, T = r.m, r.mj.mjtTrn
+    off = r.disabled("ACTUATION")
+    fixed = int(r.mj.mjtGain.mjGAIN_FIXED)
+    affine = int(r.mj.mjtBias.mjBIAS_AFFINE)
+    kept, kinds, targets = [], [], []
+    for i in range(0 if off else len(m.actuator_trntype)):
+        kind, target = int(m.actuator_trntype[i]), int(m.actuator_trnid[i, 0])
+        plain = m.actuator_dyntype[i] == 0 and int(m.actuator_gaintype[i]) in (fixed, fixed + 1)
+        known = map(int, (T.mjTRN_JOINT, T.mjTRN_SITE, T.mjTRN_JOINTINPARENT))
+        if not plain or kind not in known:
+            continue
+        kept.append(i)
+        if kind == int(T.mjTRN_SITE):
+            kinds.append(SITE)
+            name = name_of(m, "site", target)
+            known = r.model.frame_names
+            name = f"site:{name}" if f"site:{name}" in known else name
+            targets.append(known.index(name))
+        else:
+            kinds.append({0: FREE, 1: BALL}.get(int(m.jnt_type[target]), SCALAR))
+            targets.append(r.dof(target))
+    n, far = len(kept), np.inf
+    gain, bias = np.array(m.actuator_gainprm[kept, :3]), np.array(m.actuator_biasprm[kept, :3])
+    gain[np.asarray(m.actuator_gaintype)[kept] == fixed, 1:] = 0
+    bias[np.asarray(m.actuator_biastype)[kept] != affine] = 0
+    ctrl = np.array(m.actuator_ctrlrange[kept], float)
+    free = (np.asarray(m.actuator_ctrllimited)[kept] == 0) | r.disabled("CLAMPCTRL")
+    ctrl[free] = [-far, far]
+    force = np.array(m.actuator_forcerange[kept], float)
+    force[np.asarray(m.actuator_forcelimited)[kept] == 0] = [-far, far]
+    joint = np.tile([-far, far], (r.model.nv, 1))
+    for j in np.flatnonzero(m.jnt_actfrclimited):
+        joint[r.model.v_slice(name_of(m, "joint", int(j)))] = m.jnt_actfrcrange[j]
+    return Actuators(
+        gear=r.array(m.actuator_gear[kept], n, 6),
+        gain=r.array(gain, n, 3),
+        bias=r.array(bias, n, 3),
+        control_lower=r.array(ctrl[:, 0], n),
+        control_upper=r.array(ctrl[:, 1], n),
+        force_lower=r.array(force[:, 0], n),
+        force_upper=r.array(force[:, 1], n),
+        joint_force_lower=r.array(joint[:, 0], r.model.nv),
+        joint_force_upper=r.array(joint[:, 1], r.model.nv),
+        names=tuple(name_of(m, "actuator", i) for i in kept),
+        kinds=tuple(kinds),
+        targets=tuple(targets),
+    )

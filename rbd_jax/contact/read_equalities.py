@@ -1,0 +1,85 @@
+"""Soft equalities of a compiled MuJoCo model."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..spatial import so3
+from .equalities import Couplings, Equalities, Welds
+from .reader import Reader
+
+
+def equalities_of(r: Reader) -> Equalities:
+    """Connects, welds and coupled joints."""
+    m, E = r.m, r.mj.mjtEq
+    off = r.disabled("CONSTRAINT") or r.disabled("EQUALITY")
+    every = [] if off else range(m.neq)
+    tied = [i for i in every if int(m.eq_type[i]) in (int(E.mjEQ_CONNECT), int(E.mjEQ_WELD))]
+    coupled = [i for i in every if int(m.eq_type[i]) == int(E.mjEQ_JOINT)]
+    return Equalities(_welds(r, tied), _couplings(r, coupled))
+
+
+def _welds(r: Reader, tied: list[int]) -> Welds:
+    m, n = r.m, len(tied)
+    ends = [_weld(r, i) for i in tied]
+    bodies = [e[0] for e in ends]
+    return Welds(
+        p1=r.array([e[1] for e in ends], n, 3),
+        p2=r.array([e[2] for e in ends], n, 3),
+        quat1=r.array([e[3] for e in ends], n, 4),
+        quat2=r.array([e[4] for e in ends], n, 4),
+        torque_scale=r.array(m.eq_data[tied, 10], n),
+        solref=r.array(m.eq_solref[tied], n, 2),
+        solimp=r.array(m.eq_solimp[tied], n, 5),
+        weight=r.array([m.body_invweight0[list(b)].sum(axis=0) for b in bodies], n, 2),
+        active=r.array(m.eq_active0[tied], n),
+        bodies=tuple(tuple(int(r.bodies.index[b]) for b in pair) for pair in bodies),  # type: ignore
+        rigid=tuple(int(m.eq_type[i]) == int(r.mj.mjtEq.mjEQ_WELD) for i in tied),
+    )
+
+
+def _weld(r: Reader, i: int):
+    """Bodies of MuJoCo, anchors and orientations of one connect or weld, in our bodies."""
+    m, data = r.m, r.m.eq_data[i]
+    one, two = int(m.eq_obj1id[i]), int(m.eq_obj2id[i])
+    rigid = int(m.eq_type[i]) == int(r.mj.mjtEq.mjEQ_WELD)
+    quat1, quat2 = np.array([1.0, 0, 0, 0]), np.array([1.0, 0, 0, 0])
+    if int(m.eq_objtype[i]) == int(r.mj.mjtObj.mjOBJ_SITE):
+        b1, b2 = int(m.site_bodyid[one]), int(m.site_bodyid[two])
+        at1, at2 = m.site_pos[one], m.site_pos[two]
+        quat1, quat2 = m.site_quat[one], m.site_quat[two]
+    else:
+        b1, b2 = one, two
+        at1, at2 = (data[3:6], data[:3]) if rigid else (data[:3], data[3:6])
+        quat1 = data[6:10] if rigid else quat1
+    p1 = r.bodies.p[b1] + r.bodies.R[b1] @ at1
+    p2 = r.bodies.p[b2] + r.bodies.R[b2] @ at2
+    quat1 = _product(_quat(r.bodies.R[b1]), quat1)
+    quat2 = _product(_quat(r.bodies.R[b2]), quat2)
+    return (b1, b2), p1, p2, quat1, quat2
+
+
+def _couplings(r: Reader, coupled: list[int]) -> Couplings:
+    m, n = r.m, len(coupled)
+    ids = [(int(m.eq_obj1id[i]), int(m.eq_obj2id[i])) for i in coupled]
+    place = [m.jnt_qposadr[list(j)] for j in ids]
+    weight = [sum(m.dof_invweight0[m.jnt_dofadr[j]] for j in pair if j >= 0) for pair in ids]
+    return Couplings(
+        polynomial=r.array(m.eq_data[coupled, :5], n, 5),
+        start=r.array([m.qpos0[x] for x in place], n, 2),
+        solref=r.array(m.eq_solref[coupled], n, 2),
+        solimp=r.array(m.eq_solimp[coupled], n, 5),
+        weight=r.array(weight, n),
+        active=r.array(m.eq_active0[coupled], n),
+        dofs=tuple((r.dof(a), r.dof(b) if b >= 0 else -1) for a, b in ids),
+        places=tuple((r.place(a), r.place(b) if b >= 0 else -1) for a, b in ids),
+    )
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    w = a[0] * b[0] - a[1:] @ b[1:]
+    return np.append(w, a[0] * b[1:] + b[0] * a[1:] + np.cross(a[1:], b[1:]))
+
+
+def _quat(R: np.ndarray) -> np.ndarray:
+    """The quaternion ``wxyz`` of a rotation matrix."""
+    return np.asarray(so3.quat_from_matrix(jnp.asarray(R)))

@@ -1,0 +1,131 @@
+"""Robots of URDF on the ground: ``<collision>`` shapes, limits and dry friction as in MuJoCo."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rbd_jax as rbd
+
+INERTIAL = """<inertial><origin xyz="{}"/><mass value="{}"/>
+<inertia ixx=".02" iyy=".03" izz=".025" ixy=".001" ixz="0" iyz="0"/></inertial>"""
+SHAPE = '<collision><origin xyz="{}" rpy="{}"/><geometry>{}</geometry></collision>'
+URDF = f"""<robot name="walker"><link name="trunk">{INERTIAL.format(".01 0 .02", 3)}
+{SHAPE.format("0 0 0", "0 0 .2", '<box size=".3 .2 .1"/>')}</link>
+<link name="thigh">{INERTIAL.format("0 0 -.1", 1)}
+{SHAPE.format("0 0 -.1", ".1 0 0", '<cylinder radius=".03" length=".2"/>')}</link>
+<link name="shin">{INERTIAL.format("0 .01 -.1", 0.5)}
+{SHAPE.format("0 0 -.2", "0 0 0", '<sphere radius=".03"/>')}</link>
+<link name="toe"><inertial><origin xyz="0 0 .01"/><mass value=".1"/>
+<inertia ixx=".001" iyy=".001" izz=".001" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="hip" type="revolute"><parent link="trunk"/><child link="thigh"/>
+<origin xyz=".1 0 -.05"/><axis xyz="0 1 0"/><limit lower="-.1" upper=".5" effort="9" velocity="9"/>
+<dynamics damping=".1" friction=".3"/></joint>
+<joint name="knee" type="revolute"><parent link="thigh"/><child link="shin"/>
+<origin xyz="0 0 -.2"/><axis xyz="0 1 0"/><limit lower="-1" upper="0" effort="9" velocity="9"/>
+</joint>
+<joint name="tip" type="fixed"><parent link="shin"/><child link="toe"/><origin xyz=".02 0 -.2"/>
+</joint></robot>"""
+
+
+@pytest.fixture(scope="module")
+def walker():
+    return rbd.load_urdf(URDF, floating_base=True, dtype="float64")
+
+
+def theirs():
+    """MuJoCo's model of the same file, with a free joint, on a plane, with torques as controls."""
+    mujoco = pytest.importorskip("mujoco")
+    spec = mujoco.MjSpec.from_string(URDF)
+    spec.body("trunk").add_freejoint()
+    spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=[5, 5, 1], conaffinity=3)
+    for geom in spec.geoms[1:]:
+        geom.contype, geom.conaffinity = 2, 0  # with the ground alone
+    o = spec.option
+    o.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
+    o.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    o.tolerance, o.iterations, o.ls_tolerance, o.ls_iterations = 1e-14, 300, 1e-10, 200
+    return mujoco, spec.compile()
+
+
+def test_collisions_of_a_urdf_act_as_in_mujoco(walker):
+    """The steps of a fall, each from MuJoCo's state: to 1e-8, with limits and dry friction."""
+    mujoco, m = theirs()
+    scene = rbd.contact.scene_on_ground(walker, rbd.contact.solids_of(URDF))
+    assert scene.contacts.shapes.names == ("ground", "trunk", "thigh", "shin")
+    layout = rbd.convert.mujoco(walker, m)
+    d = mujoco.MjData(m)
+    d.qpos[:7], d.qvel[:] = [0, 0, 0.2, 0.8, 0.6, 0, 0], 0.3
+    d.qfrc_applied[6:] = [0.5, -0.8]
+    order = [scene.actuators.names.index(n) for n in ("hip", "knee")]
+    u = jnp.zeros(2).at[np.array(order)].set(jnp.array([0.5, -0.8]))
+
+    @jax.jit
+    def step(qpos, qvel):
+        q = layout.q_from(qpos)
+        r = rbd.contact.step(scene, q, layout.v_from(q, qvel), u)
+        return layout.q_to(r.q), layout.v_to(r.q, r.v)
+
+    touched = pushed = 0
+    for _ in range(400):
+        q, v = step(jnp.array(d.qpos), jnp.array(d.qvel))
+        mujoco.mj_step(m, d)
+        np.testing.assert_allclose(q, d.qpos, atol=1e-8)
+        np.testing.assert_allclose(v, d.qvel, atol=1e-8)
+        touched, pushed = max(touched, d.ncon), max(pushed, d.nefc - 3 * d.ncon)
+    assert touched >= 3 and pushed >= 2
+
+
+@pytest.mark.slow
+def test_contact_points_corners_and_terrain(walker):
+    """Points at frames touch; the corners of a box are the box; terrain is the ground."""
+    foot = rbd.contact.points(["toe"], 0.01)
+    box = np.array([[x, y, z] for x in (-0.15, 0.15) for y in (-0.1, 0.1) for z in (-0.05, 0.05)])
+    hull = rbd.contact.corners("trunk", box)
+    plain = rbd.contact.Solid("trunk", "box", (0.15, 0.1, 0.05), name="box")
+    q = rbd.neutral(walker).at[2].set(0.0499)
+    v = jnp.zeros(8).at[3].set(0.1)
+
+    def force(solids, **options):
+        scene = rbd.contact.scene_on_ground(walker, solids, **options)
+        step = jax.jit(lambda q, v: rbd.contact.step(scene, q, v, jnp.zeros(2), forces=True))
+        r = step(q, v)
+        return r.v, r.forces.contacts
+
+    expected, touching = force([plain])
+    assert float(touching.force_on("box")[2]) > 10
+    moved, touching = force(hull)
+    np.testing.assert_allclose(moved, expected, atol=1e-9)
+    assert touching.names[7] == ("ground", "trunk:7")
+    level, touching = force([plain, *foot], terrain=lambda x: 0.001 * x[0])
+    height = touching.distance[np.array(touching.rows("toe"))]
+    place = rbd.frame_placement(walker, q, "toe")[1]
+    np.testing.assert_allclose(height, place[2] - 0.001 * place[0] - 0.01, atol=1e-6)
+    assert np.abs(level - expected).max() > 0.1
+
+
+def test_what_is_refused(walker):
+    build, Solid = rbd.contact.scene_on_ground, rbd.contact.Solid
+    foot = Solid("toe", "sphere", (0.02,))
+    cases = [
+        (KeyError, "nowhere", [Solid("nowhere", "sphere", (1.0,))], {}),
+        (ValueError, "'toe' has the kind 'mesh'.*corners", [Solid("toe", "mesh", (1.0,))], {}),
+        (ValueError, "but a box has 3 numbers", [Solid("toe", "box", (1.0,))], {}),
+        (ValueError, "none negative", [Solid("toe", "sphere", (-1.0,))], {}),
+        (ValueError, "two solids are named 'toe'", [foot, foot], {}),
+        (ValueError, "integrator 'implicit'", [foot], {"integrator": "implicit"}),
+        (ValueError, "condim is 2", [foot], {"surface": rbd.contact.Surface(condim=2)}),
+        (KeyError, "no solid 'hand'", [foot], {"touching": [("toe", "hand")]}),
+        (
+            ValueError,
+            "a capsule and a box.*cannot touch each other; known are sphere-sphere",
+            [foot._replace(kind="capsule", size=(0.1, 0.1)), Solid("trunk", "box", (0.1,) * 3)],
+            {"touching": [("toe", "trunk")]},
+        ),
+    ]
+    for error, words, solids, options in cases:
+        with pytest.raises(error, match=words):
+            build(walker, solids, **options)
+    mesh = URDF.replace('<sphere radius=".03"/>', '<mesh filename="a.stl"/>')
+    with pytest.warns(rbd.RobotDescriptionWarning, match="collision meshes are left out.*shin"):
+        assert len(rbd.contact.solids_of(mesh)) == 2
