@@ -142,5 +142,5 @@ def test_pitch_is_for_helical_joints_only():
     assert build_model(one_joint("revolute", pitch=0.1)).pitch[0] == 0.0
 
 
-def test_axes_are_normalised():
+def test_axes_are_normalized():
     assert_close(build_model(one_joint("revolute", axis=3 * Y)).axis, Y[None], atol=0)

@@ -60,7 +60,9 @@ def test_formulations_agree_in_every_algorithm():
             close(a, b)
 
 
-@pytest.mark.parametrize("mask", [128, 0])  # 0: as with very many bodies
+@pytest.mark.parametrize(
+    "mask", [128, pytest.param(0, marks=pytest.mark.slow)]
+)  # 0: as with very many bodies
 def test_dynamics_where_loops_are_slow(mask):
     """What accelerators run is RNEA and ABA too, with one loop only, over blocks of M."""
     m = robot("random_tree1")

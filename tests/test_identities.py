@@ -56,7 +56,7 @@ def test_gravity_torque_is_the_slope_of_the_potential(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_potential_energy_is_that_of_the_centre_of_mass(name):
+def test_potential_energy_is_that_of_the_center_of_mass(name):
     m, _, _, x = facts(name)
     weight = np.asarray(rbd.total_mass(m) * m.gravity)
     close(x.V, -x.com @ weight)

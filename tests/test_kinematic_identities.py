@@ -48,7 +48,7 @@ def frame_facts(name: str):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_linear_momentum_is_mass_times_the_velocity_of_the_centre(name):
+def test_linear_momentum_is_mass_times_the_velocity_of_the_center(name):
     m, _, _, x = facts(name)
     close(x.momentum[:, 3:], np.asarray(rbd.total_mass(m)) * x.dcom)
 
@@ -61,7 +61,7 @@ def test_body_accelerations_are_rates_of_body_velocities(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_angular_momentum_is_that_of_the_bodies(name):
-    """Written out with moments of inertia about each body's own centre of mass."""
+    """Written out with moments of inertia about each body's own center of mass."""
     m, _, _, x = facts(name)
     I = rbd.spatial.inertia
     mass, c, Jc = (np.asarray(f(m.inertia)) for f in (I.mass, I.com, I.inertia_com))

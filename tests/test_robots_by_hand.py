@@ -88,7 +88,7 @@ def test_hybrid_dynamics_ignores_what_it_does_not_need(dtype, formulation):
 
 
 def test_free_body_obeys_euler():
-    """``I ω̇ + ω × I ω = n`` and ``m (v̇ + ω × v) = f + m g``, centre of mass at the origin."""
+    """``I ω̇ + ω × I ω = n`` and ``m (v̇ + ω × v) = f + m g``, center of mass at the origin."""
     link = rbd.LinkSpec("body", 2.0, np.zeros(3), np.diag([1.0, 2.0, 2.5]))
     robot = rbd.build_model(rbd.RobotSpec("body", (link,), ()), floating_base=True)
     s = random_state(robot)

@@ -79,7 +79,7 @@ def test_a_robot_that_cannot_move(name):
         pytest.skip("asks for a body that moves")
     f, args = traced(name, _still())
     out = f(*args)
-    if name != "center_of_mass":  # nothing moves, so nothing has a centre
+    if name != "center_of_mass":  # nothing moves, so nothing has a center
         assert all(bool(jnp.all(jnp.isfinite(x))) for x in jax.tree.leaves(out))
     shapes = jax.eval_shape(f, *args)
     assert jax.tree.map(lambda x: x.shape, out) == jax.tree.map(lambda x: x.shape, shapes)
