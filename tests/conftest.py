@@ -42,7 +42,24 @@ def pytest_addoption(parser):
     )
 
 
+# Files that take long although their tests are few. They start first, so that at the end of a run
+# with ``--dist loadfile`` no worker waits for one of them.
+LONG = {
+    f"test_{name}.py"
+    for name in ("constraints_rule", "constraints_motion", "constraints_edges", "contact_step",
+                 "contact_gradient", "coordinates", "rules", "rules_modes", "autodiff", "programs",
+                 "identify_fit", "identify_convex", "kim", "geometric_integrators", "float32",
+                 "rollout_gradients", "screw_closed_form", "identities", "lanes_primitive")
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 def pytest_configure(config):
+    if hasattr(config.option, "loadscopereorder"):  # of pytest-xdist: by the number of tests
+        config.option.loadscopereorder = False
     # A cache entry that another process is just writing is no failure of a test.
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent comp")
     if config.getoption("--typecheck"):

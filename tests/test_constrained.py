@@ -1,4 +1,4 @@
-"""Constraints in trajectory optimisation: against quadratic programs, SLSQP, differences."""
+"""Constraints in trajectory optimization: against quadratic programs, SLSQP, differences."""
 
 from functools import cache
 from types import SimpleNamespace
@@ -41,7 +41,7 @@ def _response(T):
 
 
 def _qp(H, g, rows, ends, G, h):
-    """The minimiser of ``½ uᵀHu + gᵀu`` with ``rows u ≤ ends``, ``G u = h``, and the multipliers.
+    """The minimizer of ``½ uᵀHu + gᵀu`` with ``rows u ≤ ends``, ``G u = h``, and the multipliers.
 
     SLSQP finds the active rows; their KKT system gives the digits.
     """

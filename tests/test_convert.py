@@ -52,7 +52,7 @@ FREE = {"f": "floating", **TREE}
 
 
 def state(model, seed=0):
-    """Configuration, with quaternions that are not normalised, velocity and acceleration."""
+    """Configuration, with quaternions that are not normalized, velocity and acceleration."""
     q = jit(rbd.random_configuration)(model, jax.random.key(seed)) * 1.1
     v, a = np.random.default_rng(seed).normal(size=(2, model.nv))
     return q, jnp.asarray(v), jnp.asarray(a)

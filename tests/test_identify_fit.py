@@ -103,6 +103,7 @@ def test_single_precision():
     np.testing.assert_allclose(fit.model.damping, m.damping, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_single_precision_without_noise():
     """With exact data only rounding errors are left. The fit neither follows them nor gives NaN."""
     m = cast(rbd.samples.chain(2), jnp.float32)
@@ -243,16 +244,23 @@ def test_robust_loss_of_a_nonlinear_problem():
     np.testing.assert_allclose(fit.sigma, sigma, rtol=0.3)
 
 
+def _limited(**options):
+    return identify.fit_torques(
+        all_linear(robot()), spoiled(40), loss="huber", max_steps=5, **options
+    )
+
+
+@pytest.mark.slow
 def test_limits_are_reported():
-    """A fit that reaches its limit says so, or raises."""
-    data = spoiled(40)
-    learn = all_linear(robot())
-    run = lambda **options: identify.fit_torques(learn, data, loss="huber", max_steps=5, **options)  # noqa: E731
-    fit = run(throw=False)
+    fit = _limited(throw=False)
     assert bool(fit.result == rbd.simulate.RESULTS.max_steps_reached) and int(fit.steps) == 5
     assert not bool(fit.converged)
+
+
+def test_limits_raise():
+    data, learn = spoiled(40), all_linear(robot())
     with pytest.raises(RuntimeError, match="maximum number of steps"):
-        run()
+        _limited()
     with pytest.raises(ValueError, match="loss must be"):
         identify.fit_torques(learn, data, loss="tukey")
 

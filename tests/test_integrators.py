@@ -1,4 +1,4 @@
-"""Integrators on the manifold: order, conservation, rollouts and gradients through them."""
+"""Integrators on the manifold: order, conservation, derivatives of a step."""
 
 from functools import cache, partial
 
@@ -7,25 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
 from support.calls import quick_jit
-from support.helpers import (
-    Compiled,
-    assert_close,
-    cast,
-    model,
-    random_state,
-    scale_quaternions,
-    stack,
-)
+from support.helpers import model, random_state
+from support.integrator_cases import METHODS, ORDERS, run, small
 
 import rbd_jax as rbd
 from rbd_jax import samples
 from rbd_jax.simulate import INTEGRATORS
 
-run = Compiled(rbd)
-ORDERS = {"semi_implicit_euler": 1, "rk4": 4}
-METHODS = {"semi_implicit_euler": rbd.simulate.semi_implicit_euler, "rk4": rbd.simulate.rk4}
 ROBOTS = {
     "free": lambda: samples.random_tree(1, kinds=("free",)),
     "spherical": lambda: samples.random_tree(2, kinds=("spherical", "spherical")),
@@ -33,55 +22,6 @@ ROBOTS = {
     "planar": lambda: model("only_planar"),
     "helical": lambda: model("only_helical"),
 }
-
-
-# --- stiff damping ----------------------------------------------------------------------------
-
-ARM = """<robot name="r"><link name="base"/>
-  <link name="a"><inertial><origin xyz="0.1 0 -0.2"/><mass value="1.5"/>
-    <inertia ixx="0.02" iyy="0.03" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial></link>
-  <link name="b"><inertial><origin xyz="0 0.05 0.1"/><mass value="0.01"/>
-    <inertia ixx="2e-6" iyy="3e-6" izz="4e-6" ixy="0" ixz="0" iyz="0"/></inertial></link>
-  <joint name="shoulder" type="continuous"><parent link="base"/><child link="a"/>
-    <axis xyz="0 1 0"/><dynamics damping="0.5"/></joint>
-  <joint name="finger" type="continuous"><parent link="a"/><child link="b"/>
-    <origin xyz="0 0 -0.4"/><axis xyz="1 0 0"/><dynamics damping="3"/></joint></robot>"""
-
-
-def test_implicit_damping_is_the_euler_step_of_mujoco():
-    mujoco = pytest.importorskip("mujoco")
-    m, mj = rbd.load_urdf(ARM), mujoco.MjModel.from_xml_string(ARM)
-    mj.opt.timestep = dt = 0.01
-    data = mujoco.MjData(mj)
-    data.qpos[:], data.qvel[:] = q, v = np.array([0.3, -0.2]), np.array([1.0, 2.0])
-    tau = data.qfrc_applied[:] = np.array([0.4, 0.1])
-    run = jax.jit(lambda n, how: rbd.rollout(  # noqa: E731
-        m, jnp.array(q), jnp.array(v), jnp.tile(tau, (n, 1)), dt, integrator=how
-    ), static_argnums=(0, 1))  # fmt: skip
-    path = run(40, "implicit_damping")
-    for k in range(1, 41):
-        mujoco.mj_step(mj, data)
-        np.testing.assert_allclose(path.q[k], data.qpos, atol=1e-11)
-        np.testing.assert_allclose(path.v[k], data.qvel, atol=1e-9)
-    assert not bool(jnp.abs(run(40, "semi_implicit_euler").v).max() < 1e6)
-
-
-def test_implicit_damping_of_one_wheel_in_closed_form():
-    m = samples.pendulum()
-    leaves = lambda m: (m.gravity, m.damping)  # noqa: E731
-    m = eqx.tree_at(leaves, m, (jnp.zeros(3), jnp.full(1, 1e4)))
-    I = float(run.mass_matrix(m, jnp.zeros(1))[0, 0])
-    dt, d = jnp.asarray(0.1), jnp.ones(1)
-
-    def end(damping):
-        robot = eqx.tree_at(lambda m: m.damping, m, damping * d)
-        return rbd.step(robot, 0 * d, d, 0 * d, dt, integrator="implicit_damping")[1][0]
-
-    v, slope = jax.jit(jax.value_and_grad(end))(jnp.asarray(1e4))
-    assert float(v) == pytest.approx(1 / (1 + 1e3 / I), rel=1e-12)
-    assert float(slope) == pytest.approx(-0.1 / I / (1 + 1e3 / I) ** 2, rel=1e-12)
-    with pytest.raises(TypeError, match="where the damping of the accelerations is known"):
-        rbd.simulate.implicit_damping(m, lambda t, q, v: v, dt, d, d, dt)
 
 
 # --- order ------------------------------------------------------------------------------------
@@ -204,14 +144,12 @@ def test_damping_takes_energy_away():
     assert (np.diff(energies) < -1e-3 * energies[0]).all()
 
 
-@cache
-def small() -> rbd.Model:
-    return samples.random_tree(4, kinds=("spherical", "revolute", "free"))
-
-
 # --- derivatives of a step --------------------------------------------------------------------
 
+
 STEPS = [("no free joint", method) for method in ("semi_implicit_euler", "kutta3")]
+
+
 STEPS += [pytest.param("small", method, marks=pytest.mark.slow) for method in INTEGRATORS]
 
 
@@ -246,128 +184,3 @@ def test_step_derivatives_equal_differences_on_the_manifold(name, method):
     assert found.shape == (2 * m.nv, 3 * m.nv)
     assert np.abs(expected - np.eye(*expected.shape)).max() > 0.1
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * scale)
-
-
-# --- rollouts ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ORDERS)
-def test_rollout_is_the_loop_over_steps(method):
-    m, T, dt = small(), 5, 0.01
-    s = random_state(m)
-    u = jax.random.normal(jax.random.key(0), (T, m.nv))
-    path = quick_jit(partial(rbd.rollout, integrator=method))(m, s.q, s.v, u, jnp.asarray(dt))
-    q, v = s.q, s.v
-    step = quick_jit(
-        lambda t, q, v, u: METHODS[method](
-            m, lambda t, q, v: rbd.aba(m, q, v, u, None), t, q, v, jnp.asarray(dt)
-        )
-    )
-    for k in range(T):
-        assert_close((path.q[k], path.v[k]), (q, v))
-        q, v = step(jnp.asarray(k * dt), q, v, u[k])
-    assert_close((path.q[T], path.v[T]), (q, v))
-    assert_close(path.t, dt * jnp.arange(T + 1.0))
-    assert_close(path.tau, u, atol=0)
-
-
-def test_policy_controls_wrenches_and_own_integrators():
-    m = small()
-    s = random_state(m)
-    policy = lambda t, q, v: -0.3 * v + jnp.sin(t)  # noqa: E731
-    start = m, s.q, s.v
-    run = quick_jit(
-        lambda m, q, v, u, f: rbd.rollout(m, q, v, u, 0.01, f_ext=f),
-    )
-    by_policy = quick_jit(lambda m, q, v, f: rbd.rollout(m, q, v, policy, 0.01, steps=6, f_ext=f))(
-        *start, s.f_ext
-    )
-    assert by_policy.tau.shape == (6, m.nv)
-    assert_close(by_policy.tau[2], policy(0.02, by_policy.q[2], by_policy.v[2]))
-    assert_close(run(*start, by_policy.tau, s.f_ext), by_policy)
-    other = run(*start, by_policy.tau, 0 * s.f_ext)
-    assert float(jnp.abs(other.v[1] - by_policy.v[1]).max()) > 1e-3
-
-    def frozen(model, acceleration, t, q, v, dt):
-        return q, v + dt
-
-    held = rbd.rollout(*start, by_policy.tau, 0.5, integrator=frozen)
-    assert_close(held.q, jnp.broadcast_to(s.q, held.q.shape), atol=0)
-    assert_close(held.v[-1], s.v + 3.0)
-
-
-def test_no_steps_gives_the_initial_state():
-    m = small()
-    s = random_state(m)
-    path = rbd.rollout(m, s.q, s.v, jnp.zeros((0, m.nv)), 0.01)
-    assert_close((path.q, path.v), (s.q[None], s.v[None]), atol=0)
-    assert path.t.shape == (1,) and path.tau.shape == (0, m.nv)
-
-
-@pytest.mark.parametrize("method", ORDERS)
-def test_rollout_in_float32_with_a_python_time_step(method):
-    m = cast(small(), jnp.float32)
-    s = random_state(m)
-    u = jnp.zeros((3, m.nv), jnp.float32)
-    policy = lambda t, q, v: -0.1 * v  # noqa: E731
-    for controls, steps in ((u, None), (policy, 3)):
-        path = jax.eval_shape(
-            lambda q, v, c=controls, n=steps: rbd.rollout(
-                m, q, v, c, 0.01, steps=n, integrator=method
-            ),
-            s.q,
-            s.v,
-        )
-        assert {x.dtype for x in jax.tree.leaves(path)} == {jnp.dtype(jnp.float32)}
-
-
-def test_batches_of_rollouts_over_states_and_models():
-    m = small()
-    s = random_state(m)
-    u = jax.random.normal(jax.random.key(1), (3, 4, m.nv))
-    run = lambda m, u: rbd.rollout(m, s.q, s.v, u, 0.01)  # noqa: E731
-    heavy = stack([eqx.tree_at(lambda m: m.inertia, m, m.inertia * k) for k in (1.0, 2.0, 3.0)])
-    many = quick_jit(jax.vmap(run, in_axes=(0, 0)))(heavy, u)
-    one = quick_jit(run)
-    for k in range(3):
-        row = jax.tree.map(lambda x, k=k: x[k], heavy)
-        assert_close(jax.tree.map(lambda x, k=k: x[k], many), one(row, u[k]), atol=1e-11)
-
-
-@pytest.mark.parametrize(
-    "method", ["semi_implicit_euler", pytest.param("rk4", marks=pytest.mark.slow)]
-)
-def test_gradient_through_a_rollout(method):
-    """Of the final state with respect to q0, v0, controls, wrench, inertia and time step."""
-    m = samples.random_tree(4, kinds=("spherical", "revolute"))
-    s = random_state(m)
-    u = jax.random.normal(jax.random.key(1), (4, m.nv))
-    inputs = {"q": s.q, "v": s.v, "u": u, "f": s.f_ext, "I": m.inertia, "dt": jnp.asarray(0.02)}
-    x0, unravel = ravel_pytree(inputs)
-
-    def loss(x):
-        x = unravel(x)
-        robot = eqx.tree_at(lambda m: m.inertia, m, x["I"])
-        path = rbd.rollout(robot, x["q"], x["v"], x["u"], x["dt"], integrator=method, f_ext=x["f"])
-        end = jnp.concatenate([path.q[-1], path.v[-1]])
-        return jnp.sum(end * jnp.sin(1.0 + jnp.arange(end.size, dtype=end.dtype)))
-
-    gradient = np.asarray(quick_jit(jax.grad(loss))(x0))
-    many = quick_jit(jax.vmap(loss))
-    h, numeric = 1e-3, 0
-    for c, w in ((1, 8), (-1, -8), (2, -1), (-2, 1)):
-        numeric = numeric + w * np.asarray(many(x0[None] + c * h * jnp.eye(x0.size))) / (12 * h)
-    scale = np.abs(gradient).max()
-    parts = unravel(jnp.asarray(gradient))
-    assert all(float(jnp.abs(x).max()) > 0 for x in parts.values())
-    np.testing.assert_allclose(gradient, numeric, rtol=0, atol=1e-6 * scale)
-
-
-def test_rollout_from_a_quaternion_of_another_length():
-    m = small()
-    s = random_state(m)
-    u = jnp.zeros((3, m.nv))
-    run = quick_jit(lambda q: rbd.rollout(m, q, s.v, u, 0.01))
-    a, b = run(s.q), run(scale_quaternions(m, s.q, 2.5))
-    assert_close(a.v, b.v)
-    assert_close(a.q[1:], b.q[1:])

@@ -100,6 +100,7 @@ def test_feet_stand_or_fall_as_the_schedule_says():
     np.testing.assert_allclose(moving[4], 0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_landings_are_found_and_may_be_data():
     """A traced schedule treats every step as a landing and gives the same motion."""
     problem, q0, v0, u = short()

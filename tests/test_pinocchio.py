@@ -284,7 +284,7 @@ def test_jacobian_time_derivative(case, reference):
 def test_energy_and_momentum(case):
     ours, rows, theirs, _, _ = results(case)
     check(case, "kinetic", "momentum")
-    if ours.nb:  # Pinocchio's centre of mass of nothing is zero, ours is NaN
+    if ours.nb:  # Pinocchio's center of mass of nothing is zero, ours is NaN
         check(case, "com", "potential")
 
 

@@ -52,6 +52,7 @@ def test_momentum_of_a_free_robot_moves_by_the_wrenches_on_it_alone():
     assert_close(dPi.sum(axis=0), gravity.sum(axis=0), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_integration_in_phase_space_is_the_rollout():
     """RK4 of (q, Π) in ambient coordinates of a double pendulum, against RK4 of (q, v)."""
     m = rbd.samples.double_pendulum()

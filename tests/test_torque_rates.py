@@ -175,6 +175,7 @@ def test_series_elastic_arm_follows_its_flat_output():
     assert float(jnp.abs(errors).max()) < 1e-8
 
 
+@pytest.mark.slow
 def test_series_elastic_feedback_makes_deviations_linear():
     """Each joint's error obeys its own equation of fourth order, independent of the others."""
     m = samples.chain(3)

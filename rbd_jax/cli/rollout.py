@@ -87,7 +87,7 @@ def rollout(
 
 
 def _save(model, q, v, inputs, dt: float, output: Path, picture: Path | None) -> None:
-    """Arrays and the plot, and what was written where."""
+    """Save the arrays and the plot, and print where they are."""
     out, t = console(), dt * np.arange(q.shape[1])
     names = np.array(model.space.joint_names)
     np.savez_compressed(output, t=t, q=q, v=v, **inputs, joint_names=names)
@@ -107,7 +107,7 @@ def _save(model, q, v, inputs, dt: float, output: Path, picture: Path | None) ->
 
 
 def _scene(robot, dtype, batch, steps, dt, stride, speed, seed, output, picture) -> None:
-    """The same for a scene."""
+    """Simulate a batch of motions of a scene, and save and draw them."""
     scene, compiled, said = _mujoco.load(robot, dtype)
     for text in said:
         console().print(f"[yellow]warning:[/] {text}", style="dim", highlight=False)

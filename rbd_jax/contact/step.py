@@ -111,6 +111,9 @@ def step(
 ) -> Step:
     """One step of ``scene.dt`` seconds, as MuJoCo's ``mj_step``.
 
+    The derivatives of the accelerations are a rule, the implicit function theorem; those of the
+    rest are autodiff's.
+
     Args:
         scene: robot, actuators, contacts.
         q: configuration. v: velocity.

@@ -70,8 +70,8 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
 def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *operands) -> list:
     """Call a kernel on operands whose batch axes lie in front, each with some of them.
 
-    XLA is asked for operands and results whose samples are apart by one number, so that threads
-    side by side read side by side. The last result is memory for what all samples share.
+    In each operand and result, neighboring samples are neighbors in memory, so that neighboring
+    threads read neighboring numbers. The last result is memory for what all samples share.
     """
     flat = in_one_axis(program, sizes, mapped, operands)
     lead = (math.prod(sizes),) if sizes else ()
@@ -88,7 +88,7 @@ def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *op
 
 
 def _layout(ndim: int, batched: bool) -> tuple[int, ...]:
-    """The order of axes in memory, from far apart to side by side: that of samples is last."""
+    """The order of axes in memory, from the greatest stride to the least: samples come last."""
     return (*range(1, ndim), 0) if batched else tuple(range(ndim))
 
 

@@ -85,20 +85,20 @@ class Writer:
         return f"%{kind}{self._count}"
 
     def remembered(self, key):
-        """What was written before for the same, if it is still in reach."""
+        """The register that holds what belongs to ``key``, if it is still in scope."""
         for memo, _ in reversed(self._scopes):
             if key in memo:
                 return memo[key]
         return None
 
     def remember(self, key, value):
-        """Keep for later in this scope."""
+        """Keep a register for later use in this scope."""
         self._scopes[-1][0][key] = value
         return value
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is written inside is not in reach afterwards."""
+        """A scope, at whose end everything remembered inside is forgotten."""
         before: list = []
         self._lines.append(before)
         self._scopes.append(({}, before))
@@ -107,7 +107,7 @@ class Writer:
 
     @contextmanager
     def before_scope_of(self, key) -> Iterator[None]:
-        """Write where the scope that knows ``key`` last was, before the loops inside it."""
+        """Write into the scope that remembers ``key``, before the loops that began inside it."""
         for depth in reversed(range(len(self._scopes))):
             if key in self._scopes[depth][0]:
                 break

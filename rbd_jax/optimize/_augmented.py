@@ -1,4 +1,4 @@
-"""Constrained trajectory optimisation: an augmented Lagrangian around iLQR and DDP."""
+"""Constrained trajectory optimization: an augmented Lagrangian around iLQR and DDP."""
 
 from collections.abc import Callable, Sequence
 

@@ -68,7 +68,7 @@ def inverse(M: Float[Array, "n n"], unroll: bool = False) -> Float[Array, "n n"]
 
 
 def _eliminate(A: Float[Array, "n n"], unroll: bool) -> Float[Array, "n n"]:
-    """The inverse, number after number, the last one first.
+    """The inverse, eliminated one unknown at a time, from the last to the first.
 
     A step exchanges the last unknown with its right-hand side and brings it to the front:
     ``[A c; r d] → [1/d r/d; −c/d A − c r/d]``. After n steps all are where they were.

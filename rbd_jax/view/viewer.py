@@ -121,5 +121,5 @@ class Viewer:
 
 
 def _silence():
-    """Keep what viser prints from the user's output: a server may be one of many."""
+    """Hide what viser prints about its server."""
     return contextlib.redirect_stdout(io.StringIO())
