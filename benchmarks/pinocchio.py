@@ -160,13 +160,23 @@ def main(options) -> None:
     except ImportError:
         print("pinocchio skipped: not installed (pip install pin)")
         return
-    cores = len(os.sched_getaffinity(0))
-    report = Report("pinocchio" if cores > 1 else "pinocchio_one_core", options, ABOUT)
-    batch = options.batch or (16 if options.tiny else 1024)
-    table = report.table(f"Against Pinocchio, batch {batch}, cores: {cores}")
-    names = options.robots or (["ur5"] if options.tiny else ["talos", "hyq", "ur5", "panda"])
-    for name in available(names):
-        calls = min(batch, 256)
-        compare(table, name, options.dtypes, batch, options.seconds, calls)
+    report = Report(name(), options, ABOUT)
+    table = measure(report, options)
     plot(report, table)
     report.write()
+
+
+def name() -> str:
+    """The name of the table for so many cores."""
+    return "pinocchio" if len(os.sched_getaffinity(0)) > 1 else "pinocchio_one_core"
+
+
+def measure(report: Report, options) -> Table:
+    """All robots and functions."""
+    cores = len(os.sched_getaffinity(0))
+    batch = options.batch or (16 if options.tiny else 1024)
+    table = report.table(f"Against Pinocchio, batch {batch}, cores: {cores}")
+    robots = options.robots or (["ur5"] if options.tiny else ["talos", "hyq", "ur5", "panda"])
+    for robot in available(robots):
+        compare(table, robot, options.dtypes, batch, options.seconds, min(batch, 256))
+    return table
