@@ -8,18 +8,14 @@ import time
 import warnings
 
 COMMANDS = {
-    "quick": "a short version of the main tables (under 5 minutes on 2 quiet cores)",
     "peers": "against frax, MJX, Brax, JaxSim and adam, each in an environment of its own",
     "pinocchio": "dynamics and first derivatives against Pinocchio, on real robots",
     "constraints": "dynamics under constraints against the unconstrained and Pinocchio",
     "coordinates": "mimic joints that follow, against all joints independent (--cores 1)",
-    "derivatives": "jvp, vjp, jacfwd, jacrev of the ruled functions against plain autodiff",
-    "explicit": "IDSVA and FDSVA (DMM, AZA) against the baselines of Singh, Table II",
     "second_order": "second derivatives against autodiff of autodiff",
     "figures": "Figs. 2–7 and Table III of Singh: methods, frames, Pinocchio; chains and trees",
     "singh": "accuracy against the complex step; a robot of the size of Atlas",
     "scaling": "time against the length of a chain, with fitted slopes and a plot",
-    "memory": "peak memory and time of the gradient of a rollout, with and without the rules",
     "single": "one call for one state: what the settings of JAX's runtime are worth",
     "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
     "legged": "trot, walk, jump of HyQ, squat of Talos: multiple shooting against Crocoddyl",
@@ -31,7 +27,7 @@ COMMANDS = {
     "ptx": "the code of one thread of a GPU that need not be there: registers, memory, spills",
     "gpu": "on a GPU: XLA, lanes, frax, MJX (under 10 minutes); exit code 1 without one",
     "compile": "first-call compile time of every public function and its derivatives",
-    "guard": "compare the ratios of a part of quick with the committed ones; exit code 1 if slower",
+    "guard": "compare the ratios of pinocchio with the committed ones; exit code 1 if slower",
 }
 
 
@@ -45,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds",
         type=float,
-        help="time spent on each comparison, more for slow programs (default 1; quick 0.4)",
+        help="time spent on each comparison, more for slow programs (default 1)",
     )
     parser.add_argument("--batch", type=int, help="samples in a batch (default: each command's)")
     parser.add_argument(
@@ -62,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--limit",
         type=float,
-        help="quick, peers, figures start nothing after so many seconds (default 240, 450, 900)",
+        help="peers and figures start nothing after so many seconds (default 450, 900)",
     )
     parser.add_argument(
         "--margin",
@@ -118,9 +114,9 @@ def main(arguments: list[str] | None = None) -> None:
     usual = "float32" if options.command in ("peers", "kernels", "gpu") else "float64,float32"
     options.dtypes = (options.dtypes or usual).split(",")
     options.robots = options.robots.split(",") if options.robots else None
-    options.seconds = options.seconds or (0.4 if options.command == "quick" else 1.0)
+    options.seconds = options.seconds or 1.0
     warnings.filterwarnings("ignore", message="", category=UserWarning, module="rbd_jax")
-    every = [n for n in COMMANDS if n not in ("quick", "guard", "gpu", "mjcf")]
+    every = [n for n in COMMANDS if n not in ("guard", "gpu", "mjcf")]
     names = every if options.command == "all" else [options.command]
     for name in names:
         start = time.perf_counter()

@@ -8,7 +8,8 @@ import numpy as np
 
 import rbd_jax as rbd
 
-from . import baselines, explicit
+from . import baselines
+from ._contest import contest
 from ._plots import Bars, Lines, draw
 from ._report import Report, Table
 from ._robots import available, load
@@ -108,7 +109,7 @@ def trees(
             methods = ours | (BY_HAND[last] if full and shape == "serial" else {})
             methods = {k: f for k, f in methods.items() if patience.allows(k, n)}
             rivals = _rivals(model, last) if full else []
-            made, difference = explicit.contest(model, batch, seconds, methods, last, rivals)
+            made, difference = contest(model, batch, seconds, methods, last, rivals)
             cells |= {p.name: p.median for p in made}
             differences += [] if difference is None else [difference]
         patience.saw(n, cells)

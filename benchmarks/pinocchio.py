@@ -9,7 +9,9 @@ import numpy as np
 
 import rbd_jax as rbd
 from rbd_jax.io import convert
+from rbd_jax.lanes import enabled
 
+from ._limit import flops, peak
 from ._pinocchio import call_overhead, loop
 from ._plots import Bars, draw
 from ._report import Report, Table
@@ -24,13 +26,14 @@ ABOUT = (
     "the time, and the overhead column bounds it: it is `pin.rnea` of a one-joint robot. If the "
     "ratio is below 1, rbd_jax is faster. The error is the median over the states of |rbd_jax − "
     "Pinocchio| / |Pinocchio|; for derivatives it is the error of M or its inverse. Both get the "
-    "same states, rounded to float32."
+    "same states, rounded to float32. The limit is the number of floating-point operations of the "
+    "compiled code (`_limit.py`) over the peak of the cores, which is measured in the same run "
+    "with products and sums that stay in registers. The last column is the part of the peak that "
+    "rbd_jax reaches."
 )
 FUNCTIONS = {  # label -> (function, last argument)
     "ID": (rbd.inverse_dynamics, "a"),
-    "ID raw (rnea)": (rbd.rnea, "a"),
     "FD": (rbd.forward_dynamics, "tau"),
-    "FD raw (aba)": (rbd.aba, "tau"),
     "ID derivatives": (rbd.inverse_dynamics_derivatives, "a"),
     "FD derivatives": (rbd.forward_dynamics_derivatives, "tau"),
 }
@@ -52,7 +55,7 @@ def _calls(label: str):
         "FD": pin.aba,
         "ID derivatives": pin.computeRNEADerivatives,
         "FD derivatives": pin.computeABADerivatives,
-    }[label.split(" raw")[0]]
+    }[label]
 
 
 def _convert(layout, s: States) -> dict[str, list]:
@@ -94,6 +97,7 @@ def compare(
     """Fill the table with one robot, all dtypes against Pinocchio in one race a function."""
     theirs = _theirs(name)
     overhead = call_overhead()
+    peaks = {dtype: peak(dtype) for dtype in dtypes} if enabled("cpu") else {}
     models = {}
     for dtype in dtypes:
         m = load(name, dtype)  # Pinocchio's dynamics have no damping
@@ -108,13 +112,17 @@ def compare(
         rival = loop(call, theirs, arguments)
         ours = {}
         batched = over_batch(function, 3)
+        operations = {}
         for dtype, m in models.items():
             s = states(m, batch)
             inputs = s.q, s.v, getattr(s, last)
+            operations[dtype] = flops(batched, m, *inputs) if enabled("cpu") else None
             ours[dtype] = program(dtype, batched, m, *inputs, per=batch)
         race(rival, *ours.values(), seconds=seconds)
         for dtype, p in ours.items():
             error = _error(layout, exact, label, p.run(), call, theirs, arguments)
+            count = operations[dtype]
+            limit = count and 1e6 * count / (peaks[dtype] * len(os.sched_getaffinity(0)))
             table.add(
                 robot=name,
                 nv=double.nv,
@@ -127,6 +135,9 @@ def compare(
                 error=error,
                 compile_s=p.compile_s,
                 pin_overhead=overhead,
+                flops=count,
+                limit=limit,
+                of_peak=limit and limit / p.median,
             )
 
 
@@ -149,13 +160,23 @@ def main(options) -> None:
     except ImportError:
         print("pinocchio skipped: not installed (pip install pin)")
         return
-    cores = len(os.sched_getaffinity(0))
-    report = Report("pinocchio" if cores > 1 else "pinocchio_one_core", options, ABOUT)
-    batch = options.batch or (16 if options.tiny else 1024)
-    table = report.table(f"Against Pinocchio, batch {batch}, cores: {cores}")
-    names = options.robots or (["ur5"] if options.tiny else ["talos", "hyq", "ur5", "panda"])
-    for name in available(names):
-        calls = min(batch, 256)
-        compare(table, name, options.dtypes, batch, options.seconds, calls)
+    report = Report(name(), options, ABOUT)
+    table = measure(report, options)
     plot(report, table)
     report.write()
+
+
+def name() -> str:
+    """The name of the table for so many cores."""
+    return "pinocchio" if len(os.sched_getaffinity(0)) > 1 else "pinocchio_one_core"
+
+
+def measure(report: Report, options) -> Table:
+    """All robots and functions."""
+    cores = len(os.sched_getaffinity(0))
+    batch = options.batch or (16 if options.tiny else 1024)
+    table = report.table(f"Against Pinocchio, batch {batch}, cores: {cores}")
+    robots = options.robots or (["ur5"] if options.tiny else ["talos", "hyq", "ur5", "panda"])
+    for robot in available(robots):
+        compare(table, robot, options.dtypes, batch, options.seconds, min(batch, 256))
+    return table

@@ -7,7 +7,8 @@ import numpy as np
 
 import rbd_jax as rbd
 
-from . import baselines, explicit
+from . import baselines
+from ._contest import contest
 from ._plots import Lines, draw
 from ._report import Report, Table
 from ._robots import load, states
@@ -204,7 +205,7 @@ def humanoid(report: Report, dtypes, batch: int, seconds: float) -> None:
         model = atlas(dtype)
         for label, methods, last in (("ID", inverse, "a"), ("FD", METHODS, "tau")):
             rivals = _pinocchio(model, last)
-            made, difference = explicit.contest(model, batch, seconds, methods, last, rivals)
+            made, difference = contest(model, batch, seconds, methods, last, rivals)
             cells = {p.name: p.median for p in made}
             table.add(function=label, nv=model.nv, dtype=dtype, **cells, difference=difference)
             report.write()

@@ -11,7 +11,19 @@ import pytest
 from support.helpers import jit
 
 import rbd_jax as rbd
-from benchmarks import _gpu, _ptxas, baselines, figures, gpu, guard, kernels, ptx, singh, single
+from benchmarks import (
+    _gpu,
+    _ptxas,
+    baselines,
+    figures,
+    gpu,
+    guard,
+    kernels,
+    pinocchio,
+    ptx,
+    singh,
+    single,
+)
 from benchmarks.__main__ import _parser
 from benchmarks._peers import layout
 from benchmarks._peers.contest import OURS, Contest
@@ -163,30 +175,27 @@ def test_where_aza_overtakes():
     assert figures.crossover(table(4.0, 4.0, 0.25)) == pytest.approx(10**1.5)
 
 
-def test_guard_looks_at_the_ratio_that_got_worst_in_medians_and_minima():
-    row = {"robot": "r", "function": "ID", "speed_up": 4.0, "over_explicit": 1.0, "rule": 7.0}
-    old = guard._ratios([{"title": "t", "rows": [row | {"speed_up_of_minima": 5.0}]}])
+def test_guard_looks_at_what_got_worse_in_medians_and_minima():
+    row = {"robot": "r", "function": "ID", "ratio": 0.25, "pinocchio": 7.0}
+    old = guard._ratios([{"title": "t", "rows": [row | {"ratio_of_minima": 0.2}]}])
     was = old["t", "r", "ID"]
-    assert was == {"speed_up": 0.25, "speed_up_of_minima": 0.2, "over_explicit": 1.0}
-    assert guard.worse(was | {"speed_up": 0.5}, was) == 1.0
-    assert guard.worse(was | {"speed_up": 0.5, "speed_up_of_minima": 0.6}, was) == 2.0
-    assert guard.worse(was | {"over_explicit": 3.0}, was) == 3.0
+    assert was == {"ratio": 0.25, "ratio_of_minima": 0.2}
+    assert guard.worse(was | {"ratio": 0.5}, was) == 1.0
+    assert guard.worse(was | {"ratio": 0.5, "ratio_of_minima": 0.6}, was) == 2.0
 
 
-@pytest.mark.parametrize("speed_up, calls, code", [(3.5, 1, None), (2.0, 2, 1)])
-def test_guard_exits_with_one_for_a_slower_row(
-    tmp_path, monkeypatch, capsys, speed_up, calls, code
-):
+@pytest.mark.parametrize("ratio, calls, code", [(0.3, 1, None), (0.5, 2, 1)])
+def test_guard_exits_with_one_for_a_slower_row(tmp_path, monkeypatch, capsys, ratio, calls, code):
     """Within the margin all is well; beyond it, it measures again before it says so."""
-    table = {"title": "t", "rows": [{"robot": "r", "speed_up": 4.0}]}
+    table = {"title": "t", "rows": [{"robot": "r", "ratio": 0.25}]}
     head = {"date": "", "processor": "", "cores": 2, "commit": ""}
     content = {"tables": [table], "environment": head, "settings": {"dtypes": [], "seconds": 1}}
-    (tmp_path / "quick.json").write_text(json.dumps(content))
+    (tmp_path / f"{pinocchio.name()}.json").write_text(json.dumps(content))
     asked = []
 
-    def measure(options, names):
-        asked.append(names)
-        return {("t", "r"): {"speed_up": 1 / speed_up}}
+    def measure(options):
+        asked.append(options)
+        return {("t", "r"): {"ratio": ratio}}
 
     monkeypatch.setattr(guard, "_measure", measure)
     options = SimpleNamespace(results=tmp_path, margin=1.3, robots=None)
@@ -210,7 +219,7 @@ def test_a_second_run_keeps_the_rows_of_robots_that_it_does_not_reach():
 
 def test_a_run_of_which_no_row_is_left_is_not_mentioned(tmp_path):
     for day, robots in enumerate(["ab", "b", "a"]):
-        options = _parser().parse_args(["quick", "--keep", "--results", str(tmp_path)])
+        options = _parser().parse_args(["pinocchio", "--keep", "--results", str(tmp_path)])
         report = Report("times", options, "About.")
         report.environment["date"] = f"day {day}"
         table = report.table("Times")
