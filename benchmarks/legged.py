@@ -1,9 +1,5 @@
 """Legged motion with a given schedule of contacts: multiple shooting against Crocoddyl."""
 
-import json
-import subprocess
-from pathlib import Path
-
 import equinox as eqx
 import jax
 import numpy as np
@@ -11,18 +7,17 @@ import numpy as np
 import rbd_jax as rbd
 from rbd_jax import optimize as opt
 
-from ._report import Report
+from . import optimize
+from ._report import Report, Table
 from ._robots import FILES, load
-from ._timing import program, race
-from .optimize import python_of
 
 ABOUT = (
     "Legged tasks of `rbd_jax.optimize.tasks`, without joint friction and damping. Crocoddyl "
     "runs `SolverBoxFDDP` (C++, one thread) in a process of its own. It solves the same problem: "
     "the same URDF, contacts, impacts, semi-implicit Euler steps, costs, bounds, and first guess "
     "(the robot stands, and torques balance gravity). rbd_jax runs `jax.jit` of "
-    "`rbd_jax.optimize.multiple_shooting`. The difference is the relative difference of the "
-    "costs at the two optima. If it is more than 1e-6, the benchmark fails."
+    "`rbd_jax.optimize.multiple_shooting` for one start, and for a batch of starts. The solvers "
+    "take turns, one core each. Times, ratio and difference are those of `optimize`."
 )
 TASKS = {"trot": "hyq", "walk": "hyq", "jump": "hyq", "squat": "talos"}
 
@@ -59,13 +54,22 @@ def spec_of(task, robot: str, repeats: int) -> dict:
     return jax.tree.map(plain, spec)
 
 
-def crocoddyl(python: str, spec: dict) -> dict:
-    """What Crocoddyl finds."""
-    command = [python, "-I", Path(__file__).parent / "_crocoddyl_legged.py"]
-    done = subprocess.run(command, input=json.dumps(spec), capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"Crocoddyl's process failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+def on_legs(table: Table, name: str, robot: str, batch: int, options) -> None:
+    """Multiple shooting on a task with contacts."""
+    task = task_of(name, robot)
+    m = task.problem.model
+
+    def solve(task, q0):
+        t = task._replace(q0=q0)
+        limits = {"throw": False, "max_steps": 200, "tol": 1e-10}
+        return opt.multiple_shooting(*t, **opt.tasks.standing_guess(t), **limits)
+
+    noise = 0.02 * jax.random.normal(jax.random.key(0), (batch, m.nv), m.dtype)
+    starts = jax.vmap(lambda d: rbd.integrate(m, task.q0, d))(noise)
+    row = {"task": name, "robot": robot, "nv": m.nv, "steps": task.problem.steps}
+    found = optimize.solvers("multiple shooting", task, solve, starts, batch)
+    spec = spec_of(task, robot, 2 if options.tiny else 5) | {"check": np.asarray(found.u).tolist()}
+    optimize.compare(table, row, found, spec, "_crocoddyl_legged.py", options)
 
 
 def main(options) -> None:
@@ -73,36 +77,7 @@ def main(options) -> None:
     report = Report("legged", options, ABOUT)
     table = report.table("Multiple shooting against Crocoddyl")
     for name, robot in list(TASKS.items())[: 1 if options.tiny else None]:
-        if options.robots is not None and robot not in options.robots:
-            continue
-        task = task_of(name, robot)
-
-        def solve(u, task=task):
-            t = task._replace(u=u)
-            s = opt.multiple_shooting(
-                *t, **opt.tasks.standing_guess(t), throw=False, max_steps=200, tol=1e-10
-            )
-            return s.cost, s.steps, s.result == opt.RESULTS.successful, s.u
-
-        one = program("multiple shooting", solve, task.u)
-        cost, n, good, u = one.run()
-        if not good:
-            raise AssertionError(f"{name}, {robot}: does not converge in {int(n)} steps")
-        race(one, seconds=options.seconds)
-        row = {"task": name, "robot": robot, "nv": task.problem.model.nv,
-               "steps": task.problem.steps}  # fmt: skip
-        ms, python = 1e-3 * one.median, python_of(options)
-        table.add(**row, solver=one.name, iterations=int(n), ms_a_solve=ms, cost=float(cost),
-                  ms_an_iteration=ms / int(n), compile_s=one.compile_s)  # fmt: skip
-        if python is not None:
-            spec = spec_of(task, robot, 2 if options.tiny else 10)
-            found = crocoddyl(python, spec | {"check": np.asarray(u).tolist()})
-            ms, off = found["ms_a_solve"], found["cost"] / float(cost) - 1
-            table.add(**row, solver=f"Crocoddyl {found['version']}",
-                      iterations=found["iterations"], ms_a_solve=ms,
-                      ms_an_iteration=ms / found["iterations"], cost=found["cost"],
-                      difference=off)  # fmt: skip
-            if abs(off) > 1e-6:
-                raise AssertionError(f"{name}, {robot}: Crocoddyl finds {found}, here {cost}")
-        report.write()
-        jax.clear_caches()
+        if options.robots is None or robot in options.robots:
+            on_legs(table, name, robot, options.batch or (2 if options.tiny else 64), options)
+            report.write()
+            jax.clear_caches()

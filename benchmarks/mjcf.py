@@ -15,7 +15,7 @@ from rbd_jax.algorithms.springs import unsprung
 from rbd_jax.contact.compensation import compensation
 from rbd_jax.contact.pairs import meetings
 from rbd_jax.contact.rows import classical
-from rbd_jax.io.mjcf import compile_mjcf
+from rbd_jax.io.mjcf import compile_mjcf, mjcf_spec
 
 from ._report import Report, Table
 
@@ -37,6 +37,8 @@ PUSHED = (
 )
 GROUND = ("go1.xml", "g1.xml", "yam.xml")
 """Robots that their packages put on a floor."""
+DRONES = "crazyflow/drones"
+"""Robots that their package gives a free joint."""
 STATES = 4
 STEPS = 100
 LARGEST = 60
@@ -59,6 +61,8 @@ def compiled(path: Path, floor: bool = False):
             continue
         if floor and path.name in GROUND:
             m = _on_floor(path)
+        if DRONES in path.as_posix():
+            m = _flying(path)
         return m, "meshes absent" if drop else ""
     return None, " ".join(said.split("Element")[0].split())[:110]
 
@@ -66,8 +70,14 @@ def compiled(path: Path, floor: bool = False):
 def _on_floor(path: Path):
     import mujoco
 
-    spec = mujoco.MjSpec.from_file(str(path))
+    spec = mjcf_spec(path)
     spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=[5, 5, 1])
+    return spec.compile()
+
+
+def _flying(path: Path):
+    spec = mjcf_spec(path, True)
+    spec.worldbody.first_body().add_freejoint()
     return spec.compile()
 
 
@@ -206,7 +216,7 @@ def main(options) -> None:
     seen, count = set(), 0
     for path in files(folder):
         name = _title(path, folder)
-        if options.robots and not any(x in name for x in options.robots):
+        if options.robots and not any(x in (name, name.split("/")[0]) for x in options.robots):
             continue
         m, said = compiled(path)
         if m is None or m.nv == 0:

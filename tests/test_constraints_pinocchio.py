@@ -46,7 +46,7 @@ def feet(*names: str) -> tuple[tuple[str, None], ...]:
     return tuple((name, None) for name in names)
 
 
-DEFAULT = {("hyq", "local"), ("talos", "local_world_aligned")}
+DEFAULT = {("hyq", "local")}
 ONE_AND_TWO = ((True, False), (False, True), (True, True))
 CASES = {
     "hyq": Case("hyq_no_sensors", True, feet("lf_foot", "rf_foot", "lh_foot", "rh_foot"), True,

@@ -105,7 +105,10 @@ HOPPER = """<mujoco><option cone="elliptic"/><worldbody><geom type="plane" size=
 <keyframe><key name="start" ctrl=".1" qvel=".2 .1 0 0 .3 0 0"/></keyframe></mujoco>"""
 
 
-def test_rollout_in_a_scene():
+@pytest.mark.parametrize(
+    "modes", [("adjoint",), pytest.param(("full", "checkpoint", "adjoint"), marks=pytest.mark.slow)]
+)
+def test_rollout_in_a_scene(modes):
     """A rollout is the scene's steps, in all three gradient modes with one gradient."""
     scene = rbd.load_mjcf(HOPPER)
     q, v, u = scene.keyframes["start"]
@@ -117,19 +120,25 @@ def test_rollout_in_a_scene():
 
     @jax.jit
     def all_modes(u):
-        return [
-            jax.value_and_grad(end, has_aux=True)(u, m) for m in ("full", "checkpoint", "adjoint")
-        ]
+        return [jax.value_and_grad(end, has_aux=True)(u, m) for m in modes]
 
     found = all_modes(u)
     step = jax.jit(lambda q, v, u: rbd.contact.step(scene, q, v, u)[:2])
-    now = q, v
-    for _ in range(6):
-        now = step(*now, u)
+
+    def after(u):
+        now = q, v
+        for _ in range(6):
+            now = step(*now, u)
+        return now
+
+    now, h = after(u), 1e-5
+    weights = np.arange(1.0, scene.model.nv + 1)
+    slope = (weights @ after(u + h)[1] - weights @ after(u - h)[1]) / (2 * h)
     for (value, path), gradient in found:
         np.testing.assert_allclose(path.q[-1], now[0], atol=1e-11)
         assert_close(value, found[0][0][0], atol=1e-9)
         assert_close(gradient, found[0][1], atol=1e-8)
+        assert_close(gradient, slope[None], rtol=1e-6)
     assert float(jnp.abs(found[0][1]).min()) > 0
     with pytest.raises(ValueError, match=r"\(T, nu\) = \(T, 1\)"):
         rbd.rollout(scene.model, q, v, jnp.zeros((3, 2)), scene.dt, scene=scene)

@@ -118,8 +118,8 @@ def test_what_is_refused(walker):
         (KeyError, "no solid 'hand'", [foot], {"touching": [("toe", "hand")]}),
         (
             ValueError,
-            "a sphere and a box.*cannot touch each other; known are sphere-sphere",
-            [foot, Solid("trunk", "box", (0.1, 0.1, 0.1))],
+            "a capsule and a box.*cannot touch each other; known are sphere-sphere",
+            [foot._replace(kind="capsule", size=(0.1, 0.1)), Solid("trunk", "box", (0.1,) * 3)],
             {"touching": [("toe", "trunk")]},
         ),
     ]

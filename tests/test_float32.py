@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.calls import bind, public_functions, quick_jit, traced
+from support.calls import bind, each_public_function, quick_jit, traced
 from support.helpers import cast, random_states
 
 import rbd_jax as rbd
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::rbd_jax.RobotDescriptionWarning
 STATES = 64
 TALOS = "talos_full_v2"
 URDFS = (TALOS, "hyq_no_sensors", "panda")
-ROBOTS = ("quadruped", *URDFS)
+NAMES = ("quadruped", TALOS, *(pytest.param(n, marks=pytest.mark.slow) for n in URDFS[1:]))
 
 
 def _load(name: str) -> rbd.Model:
@@ -85,7 +85,7 @@ def relative_errors(name: str, functions=_raw) -> dict[str, np.ndarray]:
     return errors
 
 
-@pytest.mark.parametrize("name", ROBOTS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("what", ["rnea", "crba", "positions"])
 def test_inverse_dynamics_and_kinematics(name, what):
     errors = relative_errors(name)[what]
@@ -93,7 +93,7 @@ def test_inverse_dynamics_and_kinematics(name, what):
     assert errors.max() <= 1e-6
 
 
-@pytest.mark.parametrize("name", ROBOTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_forward_dynamics(name):
     errors = relative_errors(name)["aba"]
     print(f"{name} aba: median {np.median(errors):.1e}, worst {errors.max():.1e}")
@@ -152,7 +152,7 @@ def test_derivatives_of_a_long_chain():
         assert np.median(error) < 2e-3 and error.max() < 3e-2
 
 
-@pytest.mark.parametrize("name", sorted(public_functions()))
+@pytest.mark.parametrize("name", each_public_function())
 def test_no_function_leaves_float32(name):
     """With x64 switched on, a float32 model and float32 arguments give float32 results."""
     for x in jax.tree.leaves(_program(name)[1]):
@@ -160,7 +160,7 @@ def test_no_function_leaves_float32(name):
             assert x.dtype == jnp.float32
 
 
-@pytest.mark.parametrize("name", sorted(public_functions()))
+@pytest.mark.parametrize("name", each_public_function())
 def test_no_function_computes_in_float64_on_the_way(name):
     text = str(_program(name)[0])
     assert "f32" in text or not bind(name, _robot())

@@ -14,6 +14,7 @@ from rbd_jax.identify import choose
 from rbd_jax.spatial import inertia
 
 
+@pytest.mark.slow
 def test_thousands_of_fits_at_once_from_bad_starts():
     """2000 recordings, each with its own noise and its own wrong robot to start from.
 

@@ -563,7 +563,12 @@ TREES = {
 }
 
 
-@pytest.fixture(params=TREES)
+SIMILAR = ("lean", "chain", "roots")  # to others of the trees
+
+
+@pytest.fixture(
+    params=[pytest.param(n, marks=pytest.mark.slow) if n in SIMILAR else n for n in TREES]
+)
 def tree(request):
     return TREES[request.param]
 
@@ -831,7 +836,7 @@ def test_a_robot_that_cannot_move(name):
     assert jax.tree.map(lambda x: x.shape, out) == jax.tree.map(lambda x: x.shape, shapes)
 
 
-ONE_BODY = ("revolute", "free")
+ONE_BODY = (pytest.param("revolute", marks=pytest.mark.slow), "free")
 
 
 @cache

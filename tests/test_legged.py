@@ -145,23 +145,26 @@ def test_a_swing_begins_and_ends_at_rest_on_the_ground():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["trot", "jump"])
+@pytest.mark.parametrize("name", ["walk", "trot", "jump"])
 def test_a_quadruped_from_a_guess_that_stands_still(name):
+    """It converges, keeps its limits, and its feedback walks on the ground of the simulator."""
     task = tasks.LEGGED[name]()
     problem, model = task.problem, task.problem.model
+    feet_at = jax.vmap(
+        lambda q: jnp.stack([rbd.frame_placement(model, q, f)[1] for f in tasks.FEET])
+    )
 
     @jax.jit
     def run(task):
         s = opt.multiple_shooting(*task, **tasks.standing_guess(task), max_steps=100, throw=False)
-        feet = lambda q: jnp.stack([rbd.frame_placement(model, q, f)[1] for f in tasks.FEET])  # noqa: E731
-        return s, jax.vmap(feet)(s.q), jax.vmap(problem.forces)(s.t[:-1], s.q[:-1], s.v[:-1], s.u)
+        return s, feet_at(s.q), jax.vmap(problem.forces)(s.t[:-1], s.q[:-1], s.v[:-1], s.u)
 
     s, feet, forces = run(task)
     assert bool(s.result == opt.RESULTS.successful)
     print(name, int(s.steps), "steps, cost", float(s.cost))
     assert float(jnp.abs(s.u).max()) <= 80.0
     feet, active = np.asarray(feet), np.asarray(problem.active)
-    forward = {"trot": 0.15, "jump": 0.2}[name]
+    forward = {"walk": 0.15, "trot": 0.15, "jump": 0.2}[name]
     assert np.abs(feet[-1, :, 0] - feet[0, :, 0] - forward).max() < 0.03
     assert np.abs(feet[-1, :, 2]).max() < 0.02
     still = active[1:] & active[:-1]
@@ -172,3 +175,29 @@ def test_a_quadruped_from_a_guess_that_stands_still(name):
     outside = np.hypot(f[:, 0], f[:, 1]) - 0.7 * np.sqrt(2) * f[:, 2]
     print("outside of the cone by", outside.max(), "N of", f[:, 2].max())
     assert outside.max() < 0.05 * f[:, 2].max()
+
+    # soft contact with friction at a tenth of the time step, and half a second of standing
+    short, more = 10, 25
+    feet_points, ground = rbd.contact.points(tasks.FEET), rbd.contact.Surface((0.7, 0.005, 1e-4))
+    scene = rbd.contact.scene_on_ground(model, feet_points, surface=ground, reference=task.q0)
+    follow = opt.feedback(problem, s)
+
+    @jax.jit
+    @jax.vmap
+    def play(gain):
+        policy = eqx.tree_at(lambda f: f.K, follow, gain * follow.K)
+        r = rbd.rollout(
+            model, task.q0, task.v0, policy, problem.dt / short,
+            steps=(problem.steps + more) * short, stride=short, scene=scene,
+        )  # fmt: skip
+        return r.q, feet_at(r.q)
+
+    q, feet = map(np.asarray, play(jnp.array([1.0, 0.0])))
+    away = np.abs(q[0, : problem.steps + 1] - np.asarray(s.q)).max()
+    print("off the plan by", away, "at rest", q[0, -1, :7], "without feedback", q[1, -1, :7])
+    assert away < 0.1
+    assert np.abs(q[0, -1, 2] - task.q0[2]) < 0.03 and q[0, -1, 3] > 0.99  # it stands
+    assert np.abs(feet[0, -1, :, 0] - feet[0, 0, :, 0] - forward).max() < 0.04
+    slip = np.diff(feet[0, : problem.steps], axis=0)[1:][still[1:] & active[:-2]]
+    assert np.abs(slip[:, :2]).max() < 0.01
+    assert q[1, -1, 2] < 0.7 * float(task.q0[2])  # the torques alone let it fall

@@ -12,7 +12,8 @@ from support.helpers import SINGLE_KIND, central_difference, model, random_state
 
 import rbd_jax as rbd
 
-ROBOTS = ("random_tree", *(pytest.param(name, marks=pytest.mark.slow) for name in SINGLE_KIND))
+LONG = ("random_tree", *SINGLE_KIND)
+ROBOTS = ("quadruped", *(pytest.param(name, marks=pytest.mark.slow) for name in LONG))
 STRAIGHT = ("only_prismatic", "only_translation")  # nothing turns, so nothing depends on q
 
 

@@ -65,9 +65,10 @@ TENDON = '<tendon><fixed name="rope"><joint joint="j" coef="1"/></fixed></tendon
         (
             WORLD.format("", "", LINK.format("", ""), "").replace(
                 "</worldbody>",
-                '<body><freejoint/><geom name="case" type="box" size="1 1 1"/></body></worldbody>',
+                '<body><freejoint/><geom name="case" type="ellipsoid" size="1 1 1"/></body>'
+                "</worldbody>",
             ),
-            ["collision", "g (sphere)", "case (box)"],
+            ["collision", "g (sphere)", "case (ellipsoid)"],
         ),
     ],
 )  # fmt: skip

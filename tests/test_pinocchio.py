@@ -24,15 +24,7 @@ REFERENCES = {
     "world": pin.ReferenceFrame.WORLD,
     "local_world_aligned": pin.ReferenceFrame.LOCAL_WORLD_ALIGNED,
 }
-DEFAULT = {  # humanoids, quadrupeds, arms; mobile bases, continuous and sliding joints; one body
-    "talos_full_v2-floating",
-    "icub-floating",
-    "hyq_no_sensors-floating",
-    "quadrotor_base-floating",
-    "pr2-fixed",
-    "panda-fixed",
-    "ur5_robot-fixed",
-}
+DEFAULT = {"hyq_no_sensors-floating", "pr2-fixed", "panda-fixed"}
 REFUSED = {"ur3"}  # not one tree: see the tests of load_urdf
 
 

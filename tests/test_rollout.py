@@ -149,6 +149,7 @@ def test_forward_mode_and_hessians():
     assert_close(c, d2, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_gradient_modes_under_vmap():
     """A batch of robots and torques, as the gradients one by one."""
     model = samples.double_pendulum()
@@ -259,7 +260,7 @@ def test_a_batch_in_which_some_end_early():
 
 
 @pytest.mark.parametrize(
-    "mode", ["full", "checkpoint", pytest.param("adjoint", marks=pytest.mark.slow)]
+    "mode", ["full", *(pytest.param(m, marks=pytest.mark.slow) for m in ("checkpoint", "adjoint"))]
 )
 def test_what_happens_after_the_end_cannot_spoil_the_gradient(mode):
     """A policy that is NaN past the end; the gradient is that of the steps before it."""

@@ -214,7 +214,7 @@ def test_single_precision(function):
 # --- every mode of one function -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
+@pytest.mark.parametrize("mode", [pytest.param(jax.jacfwd, marks=pytest.mark.slow), jax.jacrev])
 def test_jacobians_are_the_explicit_derivatives(mode):
     m = robot("random_tree")
 

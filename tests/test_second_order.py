@@ -8,7 +8,7 @@ from support import helpers
 
 import rbd_jax as rbd
 
-KINDS = ("revolute", "free", "helical", "spherical", "prismatic", "universal")
+KINDS = ("free", "helical", "spherical")
 
 
 @pytest.fixture(scope="module")

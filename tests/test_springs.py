@@ -37,7 +37,9 @@ def functions(given):
     }
 
 
-@pytest.mark.parametrize("name", ["inverse", "forward", "hybrid"])
+@pytest.mark.parametrize(
+    "name", ["inverse", "forward", pytest.param("hybrid", marks=pytest.mark.slow)]
+)
 def test_rules_agree_with_the_raw_algorithms(sprung, name):
     """Value, jvp and vjp in state, stiffness and rest."""
     s = random_state(sprung)

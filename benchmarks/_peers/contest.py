@@ -25,6 +25,9 @@ CALLS = {  # how the libraries are set up (`side.Side`) -> which batches are run
 }
 OURS = "rbd_jax"
 SAMPLES, LONGEST_S = 64, 2.0
+BEHIND = 5
+"""A library whose value takes so many times that of the fastest other one takes no part in the
+races of derivatives, where compiling it would take minutes."""
 ROUNDING = {"float32": 5e-2, "float64": 1e-5}  # of ill-conditioned robots, still far from a mistake
 
 
@@ -98,6 +101,9 @@ class Contest:
             if once * batch / last > LONGEST_S:
                 self._note(name, f"{label}, batch {batch}: over {LONGEST_S:.0f} s a run")
                 continue
+            if name != OURS and self._behind(name, label):
+                self._note(name, f"derivatives: values over {BEHIND} times those of another one")
+                continue
             function = mine if name == OURS else theirs
             requests[name] = {"function": function, "batch": batch}
         compiled = self._all("compile", self.patience, requests, f"{label}, batch {batch}")
@@ -125,6 +131,13 @@ class Contest:
                 except Failed as problem:
                     self._note(name, f"{label}, batch {batch}: {problem}")
         return times
+
+    def _behind(self, name: str, label: str) -> bool:
+        """Whether a derivative of a library need not be raced, see ``BEHIND``."""
+        value = "ID" if label.startswith("ID") else "FD"
+        times = {n: t / batch for (n, x), (batch, t) in self.once.items() if x == value}
+        others = [t for n, t in times.items() if n != OURS]
+        return label != value and name in times and times[name] > BEHIND * min(others)
 
     def _differs(self, name: str, label: str) -> bool:
         return self.difference[name].get(label, 0.0) is None

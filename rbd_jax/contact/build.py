@@ -11,8 +11,8 @@ from ..model import Model, neutral
 from .actuators import Actuators, motors
 from .contacts import Contacts, Pairs, Shapes
 from .equalities import Couplings, Equalities, Welds
-from .geometry import PAIRS
 from .joints import BallLimits, Dry, Joints, Limits, Soft
+from .meeting import PAIRS
 from .rows import Constraints
 from .scene import Scene
 from .solids import SIZES, Solid

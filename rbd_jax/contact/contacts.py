@@ -18,6 +18,7 @@ from . import geometry
 from .geometry import Ground, Touch
 from .impedance import Softness, impedance, regularization, stiffness_and_damping
 from .laws import Cone
+from .meeting import PAIRS
 
 
 class Shapes(eqx.Module):
@@ -121,7 +122,7 @@ def find(contacts: Contacts, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"])
                     return geometry.on_ground(kinds[1], lambda x: _terrain(terrain, x), Rj, pj, sj)
                 plane = Ground(pi, Ri[:, 2])
                 return geometry.on_ground(kinds[1], lambda _: plane, Rj, pj, sj)
-            return geometry.PAIRS[kinds](Ri, pi, si, Rj, pj, sj)
+            return PAIRS[kinds](Ri, pi, si, Rj, pj, sj)
 
         both: list = [x[k] for k in (i, j) for x in (R_shape, p_shape, shapes.size)]
         if kinds[1] == "mesh":

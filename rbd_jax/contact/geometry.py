@@ -1,4 +1,4 @@
-"""Shapes: the points at which they touch the ground, and the closest points of round pairs.
+"""Shapes: the points at which they touch the ground.
 
 A contact point has a signed distance, a place halfway between the two surfaces, a normal from the
 first shape to the second, and a hint for the first tangent. Source: MuJoCo's documentation,
@@ -34,7 +34,7 @@ class Ground(NamedTuple):
     normal: Vector
 
 
-def _unit(x: Vector, otherwise: Vector) -> Vector:
+def unit(x: Vector, otherwise: Vector) -> Vector:
     """``x / |x|``, or another vector where x vanishes; its derivative is finite everywhere."""
     n2 = so3.dot(x, x)
     some = n2 > 1e-30
@@ -79,9 +79,9 @@ def _cylinder(R, p, size, n):
     slope = so3.dot(n, R[:, 2])
     axis = jnp.where(slope > 0, -R[:, 2], R[:, 2])
     slope = -jnp.abs(slope)
-    rim = size[0] * _unit(axis * slope - n, R[:, 0])
+    rim = size[0] * unit(axis * slope - n, R[:, 0])
     half = size[1] * axis
-    side = 0.5 * 3.0**0.5 * size[0] * _unit(so3.cross(rim, half), R[:, 1])
+    side = 0.5 * 3.0**0.5 * size[0] * unit(so3.cross(rim, half), R[:, 1])
     disk = p + half - 0.5 * rim
     points = jnp.stack([p + rim + half, p + rim - half, disk + side, disk - side])
     return points, jnp.zeros((4,), p.dtype), jnp.zeros((4, 3), p.dtype)
@@ -89,7 +89,7 @@ def _cylinder(R, p, size, n):
 
 def _ellipsoid(R, p, size, n):
     m = so3.rotate_inverse(R, n) * size
-    point = p - so3.rotate(R, size * _unit(m, m))
+    point = p - so3.rotate(R, size * unit(m, m))
     return point[None], jnp.zeros((1,), p.dtype), jnp.zeros((1, 3), p.dtype)
 
 
@@ -140,58 +140,6 @@ def on_ground(shape: str, ground: Callable[[Vector], Ground], R, p, size) -> Tou
     distance = height - radii
     place = points - n * (radii + 0.5 * distance)[:, None]
     return Touch(distance, place, n, tangents)
-
-
-# --- pairs of round shapes ----------------------------------------------------------------------
-
-
-def _balls(c1, r1, c2, r2, otherwise) -> Touch:
-    """Two spheres; the normal of concentric ones is ``otherwise``."""
-    n2 = so3.dot(c2 - c1, c2 - c1)
-    apart = n2 > 1e-30
-    length = jnp.where(apart, jnp.sqrt(jnp.where(apart, n2, 1)), 0)
-    normal = _unit(c2 - c1, otherwise)
-    distance = length - r1 - r2
-    point = c1 + normal * (r1 + 0.5 * distance)
-    return Touch(distance[None], point[None], normal[None], jnp.zeros((1, 3), c1.dtype))
-
-
-def sphere_sphere(R1, p1, s1, R2, p2, s2) -> Touch:
-    """Two spheres."""
-    return _balls(p1, s1[0], p2, s2[0], R1[:, 0])
-
-
-def sphere_capsule(R1, p1, s1, R2, p2, s2) -> Touch:
-    """A sphere and the nearest point of a capsule's segment."""
-    axis = R2[:, 2]
-    x = jnp.clip(so3.dot(axis, p1 - p2), -s2[1], s2[1])
-    return _balls(p1, s1[0], p2 + x * axis, s2[0], R1[:, 0])
-
-
-def capsule_capsule(R1, p1, s1, R2, p2, s2) -> Touch:
-    """The nearest points of two segments; of parallel ones some nearest pair, where MuJoCo has two.
-
-    Source: MuJoCo's capsule collider: unconstrained closest points, then clipped one after the
-    other.
-    """
-    a1, a2, d = R1[:, 2] * s1[1], R2[:, 2] * s2[1], p1 - p2
-    ma, mb, mc = so3.dot(a1, a1), -so3.dot(a1, a2), so3.dot(a2, a2)
-    u, v = -so3.dot(a1, d), so3.dot(a2, d)
-    det = ma * mc - mb * mb
-    skew = jnp.abs(det) >= 1e-12 * ma * mc
-    x1 = jnp.where(skew, (mc * u - mb * v) / jnp.where(skew, det, 1), 0)
-    x1 = jnp.clip(x1, -1, 1)
-    x2 = jnp.clip((v - mb * x1) / mc, -1, 1)
-    x1 = jnp.clip((u - mb * x2) / ma, -1, 1)
-    return _balls(p1 + x1 * a1, s1[0], p2 + x2 * a2, s2[0], R1[:, 0])
-
-
-PAIRS: dict[tuple[str, str], Callable] = {
-    ("sphere", "sphere"): sphere_sphere,
-    ("sphere", "capsule"): sphere_capsule,
-    ("capsule", "capsule"): capsule_capsule,
-}
-"""Pairs of shapes that meet in one point."""
 
 
 def contact_frame(normal: Float[Array, "k 3"], tangent: Float[Array, "k 3"]):

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..io.mjcf import name_of
-from .geometry import PAIRS, POINTS
+from .geometry import POINTS
 from .hulls import flaw
+from .meeting import PAIRS
 
 
 class Meeting(NamedTuple):

@@ -121,7 +121,7 @@ def regression(
     required("regression", s, "v", "a", "tau")
     nothing = with_linear_parameters(model, jnp.zeros_like(linear_parameters(model, terms)), terms)
 
-    def one(s: Dataset):
+    def one(s):
         Y = torque_regressor(model, s.q, s.v, s.a, terms, width)
         rest = _torque(nothing, s.q, s.v, s.a, s.f_ext, width)
         return Y, s.tau - rest

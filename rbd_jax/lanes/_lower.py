@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax.interpreters import mlir
 
-from . import _gpu, _machine, _run
+from . import _apart, _gpu, _machine, _run
 from ._ir import Unsupported
 from ._primitive import Mapped, Program, lanes_p, plain
 from ._private import needs_devices
@@ -55,6 +55,10 @@ def _compiled(platform: str, ctx, program: Program, sizes, mapped: Mapped) -> Ca
     if exported or not enabled(platform):
         return None
     room = _PLATFORMS[platform]
+    if not sizes and platform == "cpu" and not over_devices(ctx):
+        pieces = _apart.apart(program)
+        if pieces is not None:
+            return pieces
     try:
         kernel = room.kernel_of(program, sizes, mapped)
     except (Unsupported, RecursionError) as e:  # the latter of very long chains of operations

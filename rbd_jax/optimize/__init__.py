@@ -11,6 +11,7 @@ from ._box import box_qp as box_qp
 from ._constrained_solution import ConstrainedSolution as ConstrainedSolution
 from ._constraints import Constraint as Constraint, Rows as Rows
 from ._costs import FrameCost as FrameCost, StateCost as StateCost
+from ._feedback import Feedback as Feedback, feedback as feedback
 from ._ilqr import ddp as ddp, ilqr as ilqr
 from ._legged import LeggedProblem as LeggedProblem
 from ._legged_costs import (
@@ -42,5 +43,7 @@ from ._multiple_shooting import multiple_shooting as multiple_shooting
 from ._problem import Problem as Problem
 from ._progress import print_progress as print_progress
 from ._riccati import Gains as Gains, backward as backward, forward as forward
+from ._sampling import Sampled as Sampled, cem as cem, mppi as mppi
+from ._scene_problem import SceneProblem as SceneProblem, in_scene as in_scene
 from ._single_shooting import single_shooting as single_shooting
 from ._solution import History as History, Solution as Solution

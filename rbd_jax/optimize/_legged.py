@@ -17,8 +17,7 @@ from ..constraints import (
 )
 from ..lanes import lanes
 from ..model import integrate, rate_from_velocity, velocity_from_rate
-from ..simulate import Trajectory
-from ._problem import Problem, Terms, total
+from ._problem import Problem, Terms, simulate_steps, total
 
 
 class LeggedProblem(Problem):
@@ -118,19 +117,7 @@ class LeggedProblem(Problem):
 
     def simulate(self, q0: Array, v0: Array, u: Float[Array, "T nu"], **options: Any):
         """The trajectory of the controls u."""
-        if options.get("gradient", "full") != "full":
-            raise ValueError("LeggedProblem: single shooting needs gradient='full'")
-
-        def body(state, row):
-            (q, v), (k, u) = state, row
-            new = self.step(k, q, v, u)
-            return new, (*new, self.torques(self.time(k), q, v, u))
-
-        k = jnp.arange(self.steps)
-        _, (q, v, tau) = jax.lax.scan(body, (q0, v0), (k, u))
-        q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
-        t = self.start + jnp.arange(self.steps + 1).astype(q.dtype) * self.dt
-        return Trajectory(t, q, v, tau)
+        return simulate_steps(self, q0, v0, u, **options)
 
     def stage_terms(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Terms:
         """The costs of step k with their weights."""

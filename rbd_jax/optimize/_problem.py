@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from ..lanes import lanes
 from ..model import Model, integrate
-from ..simulate import resolve_integrator, rollout, step, step_derivatives
+from ..simulate import Trajectory, resolve_integrator, rollout, step, step_derivatives
 
 Cost = Callable[..., Array]
 Terms = tuple[tuple[Array | float, Array], ...]
@@ -228,6 +228,24 @@ class Problem(eqx.Module):
         return jnp.sum(jax.vmap(self.stage_cost)(k, q[:-1], v[:-1], u)) + self.final_cost(
             q[-1], v[-1]
         )
+
+
+def simulate_steps(problem: Problem, q0: Array, v0: Array, u: Array, **options: Any) -> Trajectory:
+    """The trajectory of a problem whose steps are not those of a rollout."""
+    if options.get("gradient", "full") != "full":
+        kind = type(problem).__name__
+        raise ValueError(f"{kind}: single shooting needs gradient='full'")
+
+    def body(state, row):
+        (q, v), (k, u) = state, row
+        new = problem.step(k, q, v, u)
+        return new, (*new, problem.torques(problem.time(k), q, v, u))
+
+    k = jnp.arange(problem.steps)
+    _, (q, v, tau) = jax.lax.scan(body, (q0, v0), (k, u))
+    q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
+    t = problem.start + jnp.arange(problem.steps + 1).astype(q.dtype) * problem.dt
+    return Trajectory(t, q, v, tau)
 
 
 @lanes

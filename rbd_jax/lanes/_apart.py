@@ -1,0 +1,468 @@
+"""Long loops of one sample, taken apart, so that most of their work runs one round a SIMD lane.
+
+A rollout is a loop whose rounds wait for each other. Most operations of a round do not: on the way
+back through a rollout all states are known, and only the cotangents of the state pass from one
+round to the next. Such a loop becomes three programs:
+
+1. what does not depend on the carry (*ahead*), of all rounds at once, in lanes;
+2. the loop of what the carry needs (*core*), with a kernel of one sample;
+3. what depends on the carry, but what no later round needs (*after*), of all rounds in lanes.
+   Sums over the rounds belong to it, such as the cotangents of the robot's parameters.
+
+What needs neither the carry nor the rows of the loop is computed once, before the loop.
+A loop inside the loop is taken apart in the same way, with regard to the outer carry.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jcore
+
+from ._primitive import Program, bind, lanes_p
+from ._reader import parts
+from ._uniform import scan_counts
+
+SHORTEST = 16
+"""Rounds of a loop that is taken apart."""
+MOST_BYTES = 2**26
+"""So much may be handed from one of the three programs to the next."""
+_CALLS = ("jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call",
+          "custom_vjp_call")  # fmt: skip
+_VIEWS = ("reshape", "squeeze", "transpose", "broadcast_in_dim", "slice", "copy", "rev")
+_LOOPS = ("scan", "while")
+
+
+def apart(program: Program) -> Callable | None:
+    """The same function as several programs, or None if no loop of it is worth that."""
+    if "apart" not in program.derived:
+        program.derived["apart"] = _apart(program)
+    return program.derived["apart"]
+
+
+def _apart(program: Program) -> Callable | None:
+    if not any(_may(e) for e in _inner(program.closed)):
+        return None
+    flat = _flat(program.closed)
+    split = _Split(program.name)
+    found = jax.make_jaxpr(lambda *xs: split.run(flat, xs))(*flat.in_avals)
+    return _grouped(found, program.name) if split.count else None
+
+
+def _inner(closed) -> Iterable:
+    """All equations of a jaxpr, those of calls included, but not those of loops."""
+    for eqn in parts(closed)[0].eqns:
+        yield eqn
+        called = _called(eqn)
+        if called is not None:
+            yield from _inner(called)
+
+
+def _called(eqn):
+    """What a call calls, or None."""
+    if eqn.primitive is lanes_p and not eqn.params["sizes"]:
+        return eqn.params["program"].closed
+    if eqn.primitive.name not in _CALLS:
+        return None
+    return next((eqn.params[n] for n in ("jaxpr", "call_jaxpr") if n in eqn.params), None)
+
+
+def _may(eqn) -> bool:
+    return eqn.primitive.name == "scan" and eqn.params["length"] >= SHORTEST and _nested(eqn)
+
+
+def _nested(eqn) -> bool:
+    """Whether there are loops in a loop."""
+    return any(e.primitive.name in _LOOPS for e in _inner(eqn.params["jaxpr"]))
+
+
+# --- evaluation of jaxprs -------------------------------------------------------
+
+
+def _flat(closed):
+    """The same jaxpr with calls inlined."""
+    jaxpr, consts = parts(closed)
+
+    def function(*args):
+        return _run(jaxpr.eqns, dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args),
+                                         strict=True)), jaxpr.outvars, _inlined)  # fmt: skip
+
+    return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype)
+                                      for v in jaxpr.invars))  # fmt: skip
+
+
+def _inlined(eqn, ins) -> list:
+    called = _called(eqn)
+    if called is not None:
+        jaxpr, consts = parts(called)
+        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *ins), strict=True))
+        return _run(jaxpr.eqns, env, jaxpr.outvars, _inlined)
+    if hasattr(eqn.primitive, "expand") and eqn.primitive is not lanes_p:
+        closed = jax.make_jaxpr(lambda *xs: eqn.primitive.expand(*xs, **eqn.params))(*ins)
+        jaxpr, consts = parts(closed)
+        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *ins), strict=True))
+        return _run(jaxpr.eqns, env, jaxpr.outvars, _inlined)
+    return _bound(eqn, ins)
+
+
+def _bound(eqn, ins) -> list:
+    out = eqn.primitive.bind(*ins, **eqn.primitive.get_bind_params(eqn.params))
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def _value(env: dict, atom):
+    return atom.val if isinstance(atom, jcore.Literal) else env[atom]
+
+
+def _run(eqns, env: dict, outvars, each: Callable = _bound) -> list:
+    """Carry out equations; the values of outer variables stand in ``env``."""
+    env = dict(env)
+    for eqn in eqns:
+        ins = [_value(env, v) for v in eqn.invars]
+        env.update(zip(eqn.outvars, each(eqn, ins), strict=True))
+    return [_value(env, v) for v in outvars]
+
+
+def _free(eqns, outvars=()) -> list:
+    """The variables that equations and outputs take from outside."""
+    made = {v for e in eqns for v in e.outvars}
+    used = [v for e in eqns for v in e.invars] + list(outvars)
+    return list(dict.fromkeys(v for v in used if not isinstance(v, jcore.Literal)
+                              and v not in made))  # fmt: skip
+
+
+def _with_views(eqns: list, wanted: Iterable, everything: list) -> list:
+    """The equations, and the views that they read, which are better computed again than stored."""
+    origin = {v: (k, e) for k, e in enumerate(everything) for v in e.outvars}
+    chosen = {id(e) for e in eqns}
+    waiting = [*_free(eqns), *(v for v in wanted if not isinstance(v, jcore.Literal))]
+    while waiting:
+        _, eqn = origin.get(waiting.pop(), (None, None))
+        if eqn is not None and id(eqn) not in chosen and eqn.primitive.name in _VIEWS:
+            chosen.add(id(eqn))
+            waiting += [v for v in eqn.invars if not isinstance(v, jcore.Literal)]
+    return [e for e in everything if id(e) in chosen]
+
+
+def _bytes(variables) -> int:
+    return sum(math.prod(v.aval.shape) * v.aval.dtype.itemsize for v in variables)
+
+
+# --- taking a loop apart --------------------------------------------------------
+
+
+class _Parts(NamedTuple):
+    once: list
+    ahead: list
+    core: list
+    after: list
+    sums: dict
+    """Number of a carry that only collects a sum -> what each round adds: variables, or tuples of
+    a variable and the place in the sum where it belongs."""
+
+    @property
+    def worth(self) -> bool:
+        """Whether enough can leave the loop."""
+        loops = (*_LOOPS, lanes_p.name)
+        return any(e.primitive.name in loops for e in (*self.ahead, *self.after))
+
+
+class _Split:
+    """Follows a jaxpr and takes its loops apart."""
+
+    def __init__(self, name: str):
+        self.name, self.count = name, 0
+
+    def run(self, closed, args) -> list:
+        """The outputs of a jaxpr, whose long loops are taken apart."""
+        jaxpr, consts = parts(closed)
+        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
+        return _run(jaxpr.eqns, env, jaxpr.outvars, self._loop)
+
+    def _loop(self, eqn, ins) -> list:
+        if not _may(eqn):
+            return _bound(eqn, ins)
+        out = self._scan(eqn, ins, [False] * len(ins), [False] * len(eqn.outvars))
+        self.count += out is not None
+        return _bound(eqn, ins) if out is None else out
+
+    def _scan(self, eqn, ins, waits: list[bool], needed: list[bool]) -> list | None:
+        """A loop in three parts, or None. ``waits``: inputs that depend on the carry of the loop
+        around this one; ``needed``: outputs that it needs."""
+        p = eqn.params
+        nc, nk = scan_counts(p)
+        body, n = _flat(p["jaxpr"]), p["length"]
+        body = self._inside(body, nc, nk, waits, needed)
+        jaxpr, tables = parts(body)
+        eqns = list(jaxpr.eqns)
+        found = _sorted(jaxpr, nc, nk, waits, needed)
+        if not found.worth:
+            return None
+        consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
+        carried = jaxpr.invars[nc : nc + nk]
+        fixed = dict(zip((*jaxpr.constvars, *jaxpr.invars[:nc]), (*tables, *consts), strict=True))
+        each = dict(zip(jaxpr.invars[nc + nk :], rows, strict=True))
+        kept = [k for k in range(nk) if k not in found.sums]
+
+        once = [e for e in eqns if id(e) in set(map(id, found.once))]
+        made = [v for e in once for v in e.outvars]
+        fixed |= dict(zip(made, _run(once, fixed, made), strict=True))
+
+        ys = jaxpr.outvars[nk:]
+        results = [v for v in (*ys, *_terms(found.sums)) if not isinstance(v, jcore.Literal)]
+        new = [jaxpr.outvars[k] for k in kept]
+        core = _with_views(found.core, new, eqns)
+        after = _with_views(found.after, results, eqns)
+        of_core = {v for e in core for v in e.outvars} | {carried[k] for k in kept}
+        by_core = {v for e in found.core for v in e.outvars} | {carried[k] for k in kept}
+        wanted = [v for v in _free(after, results) if v in by_core]
+        taken = [*_free(core, [*new, *wanted]), *_free(after, results)]
+        early = {v for e in found.ahead for v in e.outvars}
+        handed = [v for v in dict.fromkeys(taken) if v in early and v not in of_core]
+        if n * _bytes([*handed, *wanted]) > MOST_BYTES:
+            return None
+        each |= self._batched(_with_views(found.ahead, handed, eqns), handed, fixed, each, n)
+        outer = _free(core, [*new, *wanted])
+        lines = {v: each[v] for v in outer if v in each}
+
+        def step(carry, row):
+            env = fixed | dict(zip((carried[k] for k in kept), carry, strict=True)) | row
+            out = _run(core, env, [*new, *wanted])
+            return out[: len(new)], out[len(new) :]
+
+        names = list(lines)
+        last, stacked = jax.lax.scan(
+            lambda c, xs: step(c, dict(zip(names, xs, strict=True))),
+            [start[k] for k in kept], [lines[v] for v in names], length=n, reverse=p["reverse"],
+        )  # fmt: skip
+        each |= dict(zip(wanted, stacked, strict=True))
+        each |= self._batched(after, [v for v in results if v not in each and v not in fixed],
+                              fixed, each, n)  # fmt: skip
+
+        def all_rounds(v):
+            if v in each:
+                return each[v]
+            x = _value(fixed, v)
+            return jnp.broadcast_to(x, (n, *jnp.shape(x)))
+
+        out = dict(zip(kept, last, strict=True))
+        for k, terms in found.sums.items():
+            out[k] = start[k]
+            for v in terms:
+                if isinstance(v, tuple):
+                    out[k] = _added_at(out[k], *map(all_rounds, v))
+                else:
+                    out[k] = out[k] + jnp.sum(all_rounds(v), 0)
+        return [*(out[k] for k in range(nk)), *map(all_rounds, ys)]
+
+    def _inside(self, body, nc: int, nk: int, waits: list[bool], needed: list[bool]):
+        """The body of a loop, with the loops in it taken apart that are in the way."""
+        jaxpr, tables = parts(body)
+        found = _sorted(jaxpr, nc, nk, waits, needed)
+        core = {id(e) for e in found.core}
+        loops = [e for e in found.core if e.primitive.name == "scan" and _nested(e)]
+        if not loops:
+            return body
+        depends = _depends(jaxpr, nc, nk, waits)
+        wanted = {v for e in found.core for v in e.invars if not isinstance(v, jcore.Literal)}
+        wanted |= {v for k, v in enumerate(jaxpr.outvars) if not isinstance(v, jcore.Literal)
+                   and k not in found.sums and (k < nk or needed[k])}  # fmt: skip
+
+        def each(eqn, ins):
+            if id(eqn) in core and eqn.primitive.name == "scan" and _nested(eqn):
+                dependent = [not isinstance(v, jcore.Literal) and v in depends for v in eqn.invars]
+                out = self._scan(eqn, ins, dependent, [v in wanted for v in eqn.outvars])
+                if out is not None:
+                    return out
+            return _bound(eqn, ins)
+
+        def function(*args):
+            env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*tables, *args), strict=True))
+            return _run(jaxpr.eqns, env, jaxpr.outvars, each)
+
+        return jax.make_jaxpr(function)(*body.in_avals)
+
+    def _batched(self, eqns: list, outvars: list, fixed: dict, rows: dict, n: int) -> dict:
+        """The values of variables in all rounds, computed in lanes."""
+        if not outvars:
+            return {}
+        free = _free(eqns, outvars)
+        ins = [rows[v] if v in rows else fixed[v] for v in free]
+
+        def function(*args):
+            return _run(eqns, dict(zip(free, args, strict=True)), outvars)
+
+        avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in free]
+        single = _grouped(jax.make_jaxpr(function)(*avals), self.name)
+        axes = [0 if v in rows else None for v in free]
+        out = jax.vmap(single, in_axes=axes, axis_size=n)(*ins)
+        return dict(zip(outvars, out, strict=True))
+
+
+def _added_at(total, parts, *starts):
+    """A sum with parts of it added at places that each part has of its own."""
+
+    def add(total, row):
+        part, *at = row
+        here = jax.lax.dynamic_slice(total, at, part.shape)
+        return jax.lax.dynamic_update_slice(total, here + part, at), None
+
+    return jax.lax.scan(add, total, (parts, *starts))[0]
+
+
+def _depends(jaxpr, nc: int, nk: int, waits: list[bool]) -> set:
+    """The variables of a round that depend on its carry, or on what waits for another one."""
+    found = {v for k, v in enumerate(jaxpr.invars) if nc <= k < nc + nk or waits[k]}
+    for e in jaxpr.eqns:
+        if any(v in found for v in e.invars if not isinstance(v, jcore.Literal)):
+            found.update(e.outvars)
+    return found
+
+
+def _sorted(jaxpr, nc: int, nk: int, waits: list[bool], needed: list[bool]) -> _Parts:
+    """Which part of a loop each equation of its body belongs to."""
+    depends = _depends(jaxpr, nc, nk, waits)
+    each = set(jaxpr.invars[nc + nk :])
+    for e in jaxpr.eqns:
+        if any(v in each for v in e.invars if not isinstance(v, jcore.Literal)):
+            each.update(e.outvars)
+    sums, collected = _sums(jaxpr, nc, nk, needed)
+    wanted = {v for k, v in enumerate(jaxpr.outvars) if not isinstance(v, jcore.Literal)
+              and k not in sums and (k < nk or needed[k])}  # fmt: skip
+    alive = wanted | {v for v in (*jaxpr.outvars[nk:], *_terms(sums))
+                      if not isinstance(v, jcore.Literal)}  # fmt: skip
+    once, ahead, core, after = [], [], [], []
+    for e in reversed(jaxpr.eqns):
+        if any(v in collected for v in e.outvars):
+            continue
+        ins = [v for v in e.invars if not isinstance(v, jcore.Literal)]
+        waiting = any(v in depends for v in ins)
+        if waiting and any(v in wanted for v in e.outvars):
+            core.append(e)
+            wanted.update(ins)
+        elif any(v in alive or v in wanted for v in e.outvars):
+            (after if waiting else ahead if any(v in each for v in ins) else once).append(e)
+        else:
+            continue
+        alive.update(ins)
+    return _Parts(once[::-1], ahead[::-1], core[::-1], after[::-1], sums)
+
+
+def _sums(jaxpr, nc: int, nk: int, needed: list[bool]) -> tuple[dict, set]:
+    """The carries to which each round only adds, with what it adds, and the sums on the way."""
+    uses: dict = {}
+    for e in jaxpr.eqns:
+        for v in e.invars:
+            if not isinstance(v, jcore.Literal):
+                uses[v] = uses.get(v, 0) + 1
+    for v in jaxpr.outvars:
+        if not isinstance(v, jcore.Literal):
+            uses[v] = uses.get(v, 0) + 1
+    origin = {v: e for e in jaxpr.eqns for v in e.outvars}
+    found: dict[int, list] = {}
+    steps: set = set()
+    for k in (k for k in range(nk) if not needed[k]):
+        at, before, added, on_the_way = jaxpr.outvars[k], jaxpr.invars[nc + k], [], set()
+        while at is not before and uses.get(at) == 1:
+            e = origin.get(at)
+            if e is None or e.primitive.name not in ("add", "add_any"):
+                break
+            more = [v for v in e.invars if _leads(v, before, origin)]
+            rest = [v for v in e.invars if v not in more]
+            if len(more) != 1 or len(rest) != 1 or rest[0].aval.shape != before.aval.shape:
+                break
+            if isinstance(rest[0], jcore.Literal):
+                break
+            on_the_way.add(at)
+            update = origin.get(rest[0])
+            if update is not None and update.primitive.name == "dynamic_update_slice":
+                if not _is_zero(origin.get(update.invars[0])):
+                    break
+                on_the_way.add(rest[0])
+                rest = [tuple(update.invars[1:])]
+            at, added = more[0], [*added, rest[0]]
+        if at is before and added and uses.get(at) == 1:
+            found[k] = added
+            steps |= on_the_way
+    return found, steps
+
+
+def _is_zero(eqn) -> bool:
+    """Whether an equation makes an array of zeros."""
+    if eqn is None or eqn.primitive.name != "broadcast_in_dim":
+        return False
+    x = eqn.invars[0]
+    return isinstance(x, jcore.Literal) and not np.any(x.val)
+
+
+def _terms(sums: dict) -> list:
+    """The variables that sums add."""
+    found = [v for vs in sums.values() for part in vs
+             for v in (part if isinstance(part, tuple) else (part,))]  # fmt: skip
+    return [v for v in dict.fromkeys(found) if not isinstance(v, jcore.Literal)]
+
+
+def _leads(v, before, origin: dict) -> bool:
+    """Whether a variable is another one with something added to it."""
+    waiting = [v]
+    while waiting:
+        v = waiting.pop()
+        if v is before:
+            return True
+        e = None if isinstance(v, jcore.Literal) else origin.get(v)
+        if e is not None and e.primitive.name in ("add", "add_any"):
+            waiting += e.invars
+    return False
+
+
+# --- programs of what is left ---------------------------------------------------
+
+
+def _grouped(closed, name: str) -> Callable:
+    """A function that carries out a jaxpr with as few programs as possible.
+
+    Equations that are in lanes already stay. The others are collected between them.
+    """
+    jaxpr, tables = parts(closed)
+    eqns, level, levels = list(jaxpr.eqns), {}, {}
+    for e in eqns:
+        at = max((level.get(v, 0) for v in e.invars if not isinstance(v, jcore.Literal)), default=0)
+        at += (at % 2 == 0) if e.primitive is lanes_p else at % 2
+        level.update(dict.fromkeys(e.outvars, at))
+        levels.setdefault(at, []).append(e)
+    steps = []
+    fixed = dict(zip(jaxpr.constvars, tables, strict=True))
+    for at in sorted(levels):
+        if at % 2:
+            steps.append((None, levels[at], [], [v for e in levels[at] for v in e.outvars]))
+            continue
+        others = [e for k in levels if k != at for e in levels[k]]
+        mine = levels[at]
+        made = {v for e in mine for v in e.outvars}
+        outside = {v for e in others for v in e.invars if not isinstance(v, jcore.Literal)}
+        outs = [v for v in dict.fromkeys((*outside, *(v for v in jaxpr.outvars
+                if not isinstance(v, jcore.Literal)))) if v in made]  # fmt: skip
+        free = [v for v in _free(mine) if v not in fixed]
+
+        def function(*args, mine=mine, free=free, outs=outs):
+            return _run(mine, fixed | dict(zip(free, args, strict=True)), outs)
+
+        avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in free]
+        program = Program(jax.make_jaxpr(function)(*avals), f"{name}.part", False)
+        program.derived["apart"] = None  # what is left is not taken apart again
+        steps.append((program, [], free, outs))
+
+    def carried_out(*args):
+        env = fixed | dict(zip(jaxpr.invars, args, strict=True))
+        for program, given, free, outs in steps:
+            if program is None:
+                env |= dict(zip(outs, _run(given, env, outs), strict=True))
+            elif outs:
+                found = bind(program, [jnp.asarray(env[v]) for v in free])
+                env |= dict(zip(outs, found, strict=True))
+        return [jnp.asarray(_value(env, v)) for v in jaxpr.outvars]
+
+    return carried_out
