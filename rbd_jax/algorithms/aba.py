@@ -26,10 +26,9 @@ from ..model import CoordinateModel, Model, joint_placements, motion_subspace
 from ..model.arguments import checked, takes_coordinates
 from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
-from . import coordinates
+from .embedding import embedded_dynamics
 from .factor import Factor
 from .gravity import base_acceleration
-from .rnea import rnea
 from .springs import minus_springs, plus_springs
 from .tree import at_first_dof, at_last_dof, leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
@@ -84,12 +83,11 @@ def aba(
     """Accelerations under the torques ``tau``, by the articulated-body algorithm.
 
     Source: Kim, Table 3. Its derivatives are those of autodiff; :func:`rbd_jax.forward_dynamics`
-    has an analytical rule. Arguments and frames as in :func:`hybrid_aba`. Cost: O(n). A robot with
-    driven joints takes its mass matrix instead (:mod:`rbd_jax.algorithms.coordinates`), in O(n d²).
+    has an analytical rule. Arguments and frames as in :func:`hybrid_aba`. Cost: O(n). Robots with
+    driven joints take the form of :mod:`rbd_jax.algorithms.embedding`.
     """
     if isinstance(model, CoordinateModel):
-        missing = tau - rnea(model, q, v, jnp.zeros_like(v), f_ext)
-        return coordinates.solve(model, coordinates.factorize(model, q), missing[:, None])[:, 0]
+        return embedded_dynamics(model, q, v, tau, f_ext)
     tau = minus_springs(model, q, tau)
     return articulated_dynamics(model, q, v, jnp.zeros_like(v), tau, None, f_ext)[0]
 

@@ -88,7 +88,7 @@ def branches(model: CoordinateModel) -> Branches:
 
 @lru_cache(maxsize=256)
 def _branches(topology: Topology, space: Topology, named: tuple, patterns: tuple) -> Branches:
-    columns = _columns(topology, places_of(topology, space, named), patterns)
+    columns = entries_of_rows(topology, places_of(topology, space, named), patterns)
     first = [min(i for i, c in enumerate(columns) if any(y == k for y, _ in c))
              for k in range(space.nv)]  # fmt: skip
     order = np.argsort(first, kind="stable")  # bodies above others are eliminated after them
@@ -104,7 +104,9 @@ def _branches(topology: Topology, space: Topology, named: tuple, patterns: tuple
     return Branches(tree, order, plain, mapped)
 
 
-def _columns(topology: Topology, places: Places, patterns: tuple) -> list[list[tuple[int, int]]]:
+def entries_of_rows(
+    topology: Topology, places: Places, patterns: tuple
+) -> list[list[tuple[int, int]]]:
     """For each row of Φ its entries, as coordinate and number of the entry; number 0 is one."""
     columns: list[list[tuple[int, int]]] = [[] for _ in range(topology.nv)]
     for row, y in zip(*places.kept_v, strict=True):

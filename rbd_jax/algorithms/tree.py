@@ -266,22 +266,19 @@ def factor_along_branches(
 ) -> tuple[Float[Array, " pairs"], Float[Array, " n"]]:
     """``(L, Ψ)`` with ``Lᵀ Ψ⁻¹ L`` the matrix M, as :func:`solve_along_branches` takes them.
 
-    ``M[i, k]`` couples node i with its ancestor at depth k, itself at its own depth. Other entries
-    are not used. Source: Featherstone, Rigid Body Dynamics Algorithms, Table 6.3 (LTL), by rows.
+    ``M[i, k]`` is of node i and its ancestor at depth k. Source: Featherstone, Table 6.3, by rows.
     """
-    n, d = M.shape
-    i, j = tree.pairs
-    above = np.full((n, d), n, dtype=np.int32)  # a row after the last one takes what is not used
+    (n, d), (i, j) = M.shape, tree.pairs
+    above = np.full((n, d), n, dtype=np.int32)  # a row beyond the last one takes what is unused
     above[i, tree.depths[j]] = j
 
     def eliminate(M, row):
         i, depth, above = row
-        psi = 1 / M[i, depth]
-        l = psi * M[i]
-        return M.at[above].add(-l[:, None] * M[i][None]), (l, psi)
+        l = M[i] / M[i, depth]
+        return M.at[above].add(-l[:, None] * M[i][None]), (l, 1 / M[i, depth])
 
     start = jnp.concatenate([M, jnp.zeros((1, d), M.dtype)])
-    rows = tuple(jnp.asarray(x) for x in (np.arange(n, dtype=np.int32), tree.depths, above))
+    rows = jnp.arange(n), jnp.asarray(tree.depths), jnp.asarray(above)
     _, (L, psi) = jax.lax.scan(eliminate, start, rows, reverse=True)
     return L.reshape(-1)[i * d + tree.depths[j]], psi
 

@@ -20,7 +20,7 @@ them least in the metric of M, and the violation is held fixed by derivatives.
 """
 
 import abc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -164,7 +164,8 @@ def solve_constrained(
 def motion_of(model, q, v, tau, f_ext, law: Law):
     """Accelerations, forces, poses, and the saddle that solves for derivatives."""
     if isinstance(model, CoordinateModel):
-        g, (free, solver) = None, coordinate_accelerations(model, q, v, tau, f_ext)
+        free, solver = coordinate_accelerations(model, q, v, tau, f_ext)
+        g: Any = None  # each function of the law finds its own poses
     else:
         free, _, g, _, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext)
     active = law.active()
@@ -187,7 +188,7 @@ def _constrained_jvp(primals, tangents):
     model, q, v, tau, f_ext, law = primals
     dmodel, dq, dv, dtau, df_ext, dlaw = tangents
     a, forces, kept = _constrained(*primals)
-    g = None if isinstance(model, CoordinateModel) else ground.pose(model, q)
+    g: Any = None if isinstance(model, CoordinateModel) else ground.pose(model, q)
     factor, Y, inverse, null = jax.lax.stop_gradient(kept)
     if g is None:
         solver = CoordinateSolver(model, q, factor)

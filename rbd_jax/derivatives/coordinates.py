@@ -2,6 +2,7 @@
 
 With ``τ_y = Φᵀ ID(φ(y), Φ ẏ, Φ ÿ + Φ̇ ẏ)``, whose derivatives are those of inverse dynamics and of
 the laws, forward dynamics is implicit: ``δÿ = M_y⁻¹ (δτ − δτ_y)`` at the computed ÿ.
+The value is that of articulated bodies, and M_y is factorized along the branches.
 """
 
 from functools import partial
@@ -14,6 +15,7 @@ from jaxtyping import Array, Float
 
 from ..algorithms import coordinates, formulations, ground
 from ..algorithms.crba import crba
+from ..algorithms.embedding import embedded_dynamics
 from ..algorithms.factor import product
 from ..model import CoordinateModel, Topology
 from ..model.expansion import Expansion
@@ -67,24 +69,18 @@ def factorized(model: CoordinateModel, q: Float[Array, " nq"]) -> CoordinateSolv
 
 @eqx.filter_custom_jvp
 def _dynamics(model, q, v, tau, f_ext):
-    """The accelerations and the factor, of which no derivative is taken."""
-    factor, a = factorized(model, q).factor, jnp.zeros_like(v)
-    for _ in range(2):  # the second is a step of iterative refinement
-        missing = tau - inverse_dynamics(model, q, v, a, f_ext)
-        a = a + _solve_columns(model, factor, missing[:, None])[:, 0]
-    return a, factor
+    return embedded_dynamics(model, q, v, tau, f_ext)
 
 
 @_dynamics.def_jvp
 def _dynamics_jvp(primals, tangents):
-    model, q, v, tau, f_ext = primals
+    model, q, v, _, f_ext = primals
     dmodel, dq, dv, dtau, df_ext = tangents
-    a, factor = _dynamics(*primals)
-    right = jnp.zeros_like(tau) if dtau is None else dtau
+    a = _dynamics(*primals)
+    right = jnp.zeros_like(a) if dtau is None else dtau
     change = torque_change(model, q, v, a, f_ext, dmodel, dq, dv, df_ext)
     right = right if change is None else right - change
-    da = CoordinateSolver(model, q, factor)(model.topology, right)
-    return (a, factor), (da, jax.tree.map(jnp.zeros_like, factor))
+    return a, factorized(model, q)(model.topology, right)
 
 
 def torque_change(model, q, v, a, f_ext, dmodel, dq, dv, df_ext) -> Float[Array, " nv"] | None:
@@ -105,12 +101,8 @@ def coordinate_dynamics(
     tau: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None,
 ) -> Float[Array, " nv"]:
-    """``ÿ = M_y⁻¹ (τ_y − h_y)`` with an implicit rule.
-
-    One step of refinement gives single precision back the digits that the mass matrix loses.
-    Source: Singh (3), (5).
-    """
-    return _dynamics(model, q, v, tau, f_ext)[0]
+    """ÿ under τ_y, with the rule ``δÿ = M_y⁻¹ (δτ − δτ_y)``. Source: Singh (5)."""
+    return _dynamics(model, q, v, tau, f_ext)
 
 
 def coordinate_accelerations(
@@ -121,8 +113,7 @@ def coordinate_accelerations(
     f_ext: Float[Array, "nb 6"] | None,
 ) -> tuple[Float[Array, " nv"], CoordinateSolver]:
     """ÿ, and what solves with M_y."""
-    a, factor = _dynamics(model, q, v, tau, f_ext)
-    return a, CoordinateSolver(model, q, factor)
+    return _dynamics(model, q, v, tau, f_ext), factorized(model, q)
 
 
 def coordinate_inverse(model: CoordinateModel, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:

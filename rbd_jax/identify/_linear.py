@@ -4,6 +4,8 @@ The torques are ``τ = Y θ − Jᵀ f_ext``. θ holds the terms one after the o
 the model's leaf.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -103,7 +105,7 @@ def torque_regressor(
 
 
 @projected(0)
-def _torque(model: Model, q: Array, v: Array, a: Array, f_ext: Array | None, width) -> Array:
+def _torque(model: Model, q, v, a, f_ext, width) -> Any:
     return rnea(model, q, v, a, f_ext) + friction_torque(model, v, width)
 
 

@@ -21,7 +21,8 @@ F = TypeVar("F", bound=Callable)
 class Expansion:
     """A robot at the coordinates y: the configuration of all joints, and the map Φ."""
 
-    def __init__(self, model: CoordinateModel, y: Float[Array, " nq_y"]):
+    def __init__(self, model: Model, y: Float[Array, " nq_y"]):
+        assert isinstance(model, CoordinateModel)
         self.model, self.y, self.places = model, y, model.places
         us = [take_rows(y, law.by_q) for law in self.places.laws]
         self.laws = list(zip(model.laws, self.places.laws, us, strict=True))

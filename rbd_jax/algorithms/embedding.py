@@ -1,0 +1,190 @@
+"""The articulated-body algorithm of a robot with driven joints.
+
+Source: Kim, Table 4, with the elimination of a coordinate put off. A coordinate that moves several
+joints is *open* at all nodes from these joints up to the first node above all of them; there it is
+closed, which means eliminated. An articulated body with open coordinates is
+
+    F = Î A + B̂ + Uᵀ s̈,      0 = U A + D s̈ − u      for each open coordinate s,
+
+so that a driven joint with ``q̈ = m s̈ + bias`` adds ``m S`` to its coordinate, and any other one is
+eliminated from Î, B̂, U, D and u at once (constraint embedding: Jain, Robot and Multibody Dynamics,
+ch. 15, for trees of single joints).
+
+Letters beside those of :mod:`rbd_jax.algorithms.aba`: ``m`` of a node are its entries of Φ, one a
+channel. A channel holds one open coordinate at a time; most robots need one. ``e`` marks the
+channel that a node closes.
+"""
+
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..model import CoordinateModel, Topology, Tree, joint_placements, motion_subspace
+from ..model.coordinates import places_of
+from ..model.expansion import Expansion
+from ..model.topology import depth_first
+from ..spatial import articulated, inertia
+from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
+from .coordinates import entries_of_rows
+from .gravity import base_acceleration
+from .springs import minus_springs
+from .tree import at_first_dof, at_last_dof, leaf_to_root, root_to_leaf, sum_dofs
+
+
+def embedded_dynamics(
+    model: CoordinateModel,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None,
+) -> Float[Array, " nv"]:
+    """The accelerations of the independent coordinates. Cost: O(n) for few open coordinates."""
+    again = partial(jax.checkpoint, prevent_cse=False)
+    x, plan, k = Expansion(model, q), plan_of(model), plan_of(model).channels
+    robot, topology, kind = x.robot, model.topology, model.dtype
+    V_joint, still = x.velocity(v), jnp.zeros_like(v)
+    bias = x.acceleration(v, still)
+    T, S = joint_placements(robot, x.q), motion_subspace(robot)
+    Sv = sum_dofs(topology, S * V_joint[:, None])
+
+    def velocity(V_up, row):
+        T, Sv = row
+        return to_child(T, V_up) + Sv
+
+    V = root_to_leaf(topology.tree, again(velocity), (T, Sv), jnp.zeros((6,), kind))
+    B = cross_wrench(V, inertia.apply(robot.inertia, V))
+    B = B if f_ext is None else B - f_ext
+    eta = at_first_dof(topology, cross_twist(V, Sv)) + S * bias[:, None]
+    eye = jnp.eye(3, dtype=kind)
+    T = at_first_dof(topology, T[0], eye[None]), at_first_dof(topology, T[1])
+    I, B = at_last_dof(topology, robot.inertia), at_last_dof(topology, B)
+    passive = minus_springs(robot, x.q, -robot.damping * V_joint) - robot.armature * bias
+
+    def placed(rows):  # rows of the degrees of freedom, zeros where a coordinate is closed
+        return jnp.concatenate([rows, jnp.zeros_like(rows[:1])])[plan.dof]
+
+    closing = jnp.asarray(plan.closes, kind)
+    turns = placed(T[0]) + jnp.asarray(plan.dof == topology.nv, kind)[:, None, None] * eye[None]
+    Phi = jnp.concatenate([jnp.ones((1,), kind), *x.entries])
+    m = jnp.zeros((len(plan.dof), k), kind).at[plan.row, plan.channel].set(Phi[plan.entry])
+    applied = jnp.where(plan.y >= 0, tau[np.maximum(plan.y, 0)], 0)
+    free = jnp.asarray(plan.y >= 0, kind)  # nodes that eliminate a coordinate
+    numbers = applied + placed(passive), placed(robot.armature), free
+    rows = (turns, placed(T[1])), placed(S), placed(eta), placed(I), placed(B), *numbers, m, closing
+
+    def backward(row, children):
+        T, S, eta, I, B, tau, armature, free, m, e = row
+        Ia = jax.tree.map(jnp.add, articulated.from_inertia(I), children[0])
+        Ba, (U, D, u) = B + children[1], children[2:]
+        own, w = articulated.apply(Ia, S), jnp.sum(U * S[None], axis=1)
+        d, rest = jnp.sum(S * own) + armature, tau - jnp.sum(S * Ba)
+        opened = (1 - free) * rest
+        U, u = U + m[:, None] * own[None], u + m * opened
+        D = D + m[:, None] * w[None] + w[:, None] * m[None] + d * m[:, None] * m[None]
+        column = free * own + jnp.sum(e[:, None] * U, axis=0)
+        coupled = free * w + jnp.sum(D * e[None], axis=1)
+        pivot = free * d + jnp.sum(e * coupled) + (1 - free)
+        psi, right = free / pivot, free * rest + jnp.sum(e * u)
+        Pi, stay = articulated.subtract(Ia, psi, column), 1 - e
+        coupled = stay * coupled
+        U = stay[:, None] * (U - psi * coupled[:, None] * column[None])
+        D = stay[:, None] * stay[None] * (D - psi * coupled[:, None] * coupled[None])
+        u = stay * (u - psi * right * coupled) - jnp.sum(U * eta[None], axis=1)
+        beta = Ba + articulated.apply(Pi, eta) + psi * right * column
+        up = wrench_to_parent(T, beta), wrench_to_parent((T[0][None], T[1][None]), U), D, u
+        return (articulated.to_parent(T, Pi), *up), (column, coupled, psi, right)
+
+    nothing = jnp.zeros((6,), kind), jnp.zeros((k, 6), kind), jnp.zeros((k, k), kind)
+    leaf = articulated.from_inertia(jnp.zeros((10,), kind)), *nothing, jnp.zeros((k,), kind)
+    column, coupled, psi, right = leaf_to_root(plan.tree, again(backward), rows, leaf)
+
+    def forward(above, row):
+        T, S, eta, column, coupled, psi, right, m, e, free = row
+        dV, s = to_child(T, above[0]) + eta, above[1]
+        a = psi * (right - jnp.sum(column * dV) - jnp.sum(coupled * s))
+        s = s + e * (a - s)
+        return dV + S * (free * a + jnp.sum(m * s)), s, a
+
+    world = base_acceleration(robot), jnp.zeros((k,), kind), jnp.zeros((), kind)
+    rows = (*rows[:3], column, coupled, psi, right, m, closing, free)
+    a = root_to_leaf(plan.tree, again(forward), rows, world)[2]
+    return a[plan.node]
+
+
+class Plan(NamedTuple):
+    """The nodes of the algorithm: degrees of freedom, and places where coordinates are closed."""
+
+    tree: Tree
+    dof: np.ndarray
+    """The degree of freedom of each node; nv of the robot where a coordinate is closed."""
+    y: np.ndarray
+    """The coordinate that the node eliminates, −1 for none."""
+    node: np.ndarray
+    """The node that eliminates each coordinate."""
+    closes: np.ndarray
+    """The channel that a node closes, as rows of a 0/1 matrix."""
+    row: np.ndarray
+    """Nodes that are driven; for each of their entries of Φ the channel and the entry."""
+    channel: np.ndarray
+    entry: np.ndarray
+    channels: int
+
+
+def plan_of(model: CoordinateModel) -> Plan:
+    """The nodes for a robot."""
+    patterns = tuple(law.pattern for law in model.laws)
+    named = tuple((law.driven.joint_names, law.by) for law in model.laws)
+    return _plan(model.topology, model.space, named, patterns)
+
+
+@lru_cache(maxsize=256)
+def _plan(topology: Topology, space: Topology, named: tuple, patterns: tuple) -> Plan:
+    columns = entries_of_rows(topology, places_of(topology, space, named), patterns)
+    moved = [[i for i, c in enumerate(columns) if any(y == k for y, _ in c)]
+             for k in range(space.nv)]  # fmt: skip
+    parents, nv = list(topology.dof_tree.parents), topology.nv
+    shared = [y for y, rows in enumerate(moved) if len(rows) > 1 or columns[rows[0]] != [(y, 0)]]
+    place = {y: rows[0] for y, rows in enumerate(moved)}
+    for y in shared:  # a node between the first one above all rows and those below it
+        paths = [_path(parents, i) for i in moved[y]]
+        common = [n for n in paths[0] if all(n in p for p in paths)]
+        own = common and common[0] in moved[y]
+        top = (common[1:] or [-1])[0] if own else (common or [-1])[0]
+        below = {n for p in paths for n in p if parents[n] == top}
+        place[y] = len(parents)
+        parents.append(top)
+        for n in below:
+            parents[n] = place[y]
+    numbers = depth_first(lambda n: [i for i, p in enumerate(parents) if p == n], -1)[1:]
+    at = {old: new for new, old in enumerate(numbers)}
+    open_at = [{y for y in shared if any(i in _path(parents, r, place[y]) for r in moved[y])}
+               for i in range(len(parents))]  # fmt: skip
+    channel: dict[int, int] = {}
+    for y in shared:
+        taken = {channel[z] for s in open_at if y in s for z in s if z in channel}
+        channel[y] = next(c for c in range(len(shared) + 1) if c not in taken)
+    count = max(channel.values(), default=-1) + 1
+    driven = [(at[i], channel[y], entry) for i, c in enumerate(columns) for y, entry in c
+              if y in channel]  # fmt: skip
+    row, slot, entry = np.array(driven, dtype=np.int32).reshape(-1, 3).T
+    y, closes = np.full(len(parents), -1, dtype=np.int32), np.zeros((len(parents), count))
+    node = np.array([at[place[k]] for k in range(space.nv)], dtype=np.int32)
+    y[node] = np.arange(space.nv)
+    for k in shared:
+        closes[at[place[k]], channel[k]] = 1.0
+    tree = Tree(tuple(at[parents[n]] if parents[n] >= 0 else -1 for n in numbers))
+    dof = np.minimum(np.array(numbers, dtype=np.int32), nv)
+    return Plan(tree, dof, y, node, closes, row, slot, entry, count)
+
+
+def _path(parents: list[int], node: int, end: int = -1) -> list[int]:
+    """The node and those above it, up to but without ``end``."""
+    found = []
+    while node not in (-1, end):
+        found.append(node)
+        node = parents[node]
+    return found
