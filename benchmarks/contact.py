@@ -1,5 +1,6 @@
 """A step of a robot that stands on the ground against MuJoCo's C, alternating, on one core."""
 
+import contextlib
 import json
 import subprocess
 import tempfile
@@ -75,15 +76,21 @@ FILES = {
 
 def scenes(options) -> dict[str, str]:
     """The XML of each robot, without meshes, with MuJoCo's usual number of iterations."""
+    import mujoco
+
     from rbd_jax.io.mjcf import mjcf_spec
 
     found = {"quadruped": QUADRUPED}
     for name, path in FILES.items():
         if options.packages:
-            spec = mjcf_spec(Path(options.packages) / path, True)
-            spec.option.iterations, spec.option.ls_iterations = 100, 50
-            spec.compile()
-            found[name] = spec.to_xml()
+            for bare in (False, True):  # without meshes and materials only if they are absent
+                whole = Path(options.packages) / path
+                spec = mjcf_spec(whole, True) if bare else mujoco.MjSpec.from_file(str(whole))
+                spec.option.iterations, spec.option.ls_iterations = 100, 50
+                with contextlib.suppress(ValueError):
+                    spec.compile()
+                    found[name] = spec.to_xml()
+                    break
     wanted = options.robots or list(found)
     return {k: v for k, v in found.items() if k in wanted}
 

@@ -87,7 +87,7 @@ BAD = {
 
 @pytest.mark.parametrize("words", BAD)
 def test_files_that_mujoco_refuses(words):
-    with pytest.raises(rbd.RobotDescriptionError, match=f"MuJoCo refuses the XML string.*{words}"):
+    with pytest.raises(rbd.RobotDescriptionError, match=f"(?s)MuJoCo refuses the XML string.*{words}"):
         rbd.load_mjcf(BAD[words])
 
 
