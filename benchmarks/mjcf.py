@@ -202,7 +202,7 @@ def _pairs(scene):
     return [(shapes[i], shapes[j]) for i, j in scene.contacts.pairs.shapes]
 
 
-def _other(m, mj) -> None:
+def other_options(m, mj) -> None:
     """The other cone and another integrator."""
     m.opt.cone = 1 - int(m.opt.cone)
     euler, fast = (int(getattr(mj.mjtIntegrator, f"mjINT_{k}")) for k in ("EULER", "IMPLICITFAST"))
@@ -221,7 +221,7 @@ def main(options) -> None:
     with_contact.notes = PUSHED
     seen, count = set(), 0
     for path in files(folder):
-        name = _title(path, folder)
+        name = title(path, folder)
         if options.robots and not any(x in (name, name.split("/")[0]) for x in options.robots):
             continue
         m, said = compiled(path)
@@ -252,7 +252,7 @@ def _simulate(table: Table, name: str, path: Path, mj) -> None:
     for other in (False, True):
         m, _ = compiled(path, floor=True)
         if other:
-            _other(m, mj)
+            other_options(m, mj)
         scene, _, _ = scene_of(m, mj)
         found = pushed(m, mj, scene)
         if found.get("rows") == 0:
@@ -263,7 +263,8 @@ def _simulate(table: Table, name: str, path: Path, mj) -> None:
             return
 
 
-def _title(path: Path, folder: Path) -> str:
+def title(path: Path, folder: Path) -> str:
+    """The path of a file in the folder without parts that say nothing."""
     parts = path.relative_to(folder).parts
     skipped = ("mujoco", "mjx", "xmls", "xml", "_src", "test_data", "mujoco_playground", "assets")
     kept = [p for k, p in enumerate(parts) if p not in skipped and (k == 0 or p not in parts[:k])]

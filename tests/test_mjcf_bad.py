@@ -87,7 +87,8 @@ BAD = {
 
 @pytest.mark.parametrize("words", BAD)
 def test_files_that_mujoco_refuses(words):
-    with pytest.raises(rbd.RobotDescriptionError, match=f"(?s)MuJoCo refuses the XML string.*{words}"):
+    message = f"(?s)MuJoCo refuses the XML string.*{words}"
+    with pytest.raises(rbd.RobotDescriptionError, match=message):
         rbd.load_mjcf(BAD[words])
 
 
