@@ -1,5 +1,6 @@
 """A step of a robot that stands on the ground against MuJoCo's C, alternating, on one core."""
 
+import contextlib
 import json
 import subprocess
 import tempfile
@@ -59,6 +60,11 @@ def states(m, n: int):
     return [np.array(x) for x in zip(*rows, strict=True)]
 
 
+MEMORY = (
+    "The gradient of the last configuration of a rollout with respect to its controls, one sample. "
+    "Temporary memory is what XLA reserves (`memory_analysis().temp_size_in_bytes`); bytes a step: "
+    "how much it grows from half the steps to all."
+)
 GO1 = "playground/mujoco_playground/_src/locomotion/go1/xmls/"
 FILES = {
     "go1": GO1 + "scene_mjx_feetonly_flat_terrain.xml",
@@ -70,15 +76,21 @@ FILES = {
 
 def scenes(options) -> dict[str, str]:
     """The XML of each robot, without meshes, with MuJoCo's usual number of iterations."""
+    import mujoco
+
     from rbd_jax.io.mjcf import mjcf_spec
 
     found = {"quadruped": QUADRUPED}
     for name, path in FILES.items():
         if options.packages:
-            spec = mjcf_spec(Path(options.packages) / path, True)
-            spec.option.iterations, spec.option.ls_iterations = 100, 50
-            spec.compile()
-            found[name] = spec.to_xml()
+            for bare in (False, True):  # without meshes and materials only if they are absent
+                whole = Path(options.packages) / path
+                spec = mjcf_spec(whole, True) if bare else mujoco.MjSpec.from_file(str(whole))
+                spec.option.iterations, spec.option.ls_iterations = 100, 50
+                with contextlib.suppress(ValueError):
+                    spec.compile()
+                    found[name] = spec.to_xml()
+                    break
     wanted = options.robots or list(found)
     return {k: v for k, v in found.items() if k in wanted}
 
@@ -106,6 +118,35 @@ def main(options) -> None:
         for dtype in options.dtypes:
             compare(table, name, xml, dtype, options)
             report.write()
+    gradient = report.table("Memory of a gradient")
+    gradient.notes = MEMORY
+    for dtype in options.dtypes if not options.robots or "quadruped" in options.robots else ():
+        memory(gradient, dtype, options)
+    report.write()
+
+
+def memory(table, dtype: str, options) -> None:
+    """Memory of the gradient of a rollout with respect to its controls, in each gradient mode."""
+    scene = rbd.load_mjcf(QUADRUPED, dtype)
+    start = next(iter(scene.keyframes.values()))
+    steps = 20 if options.tiny else 1000
+    for mode in ("full", "checkpoint", "adjoint"):
+
+        def cost(controls, mode=mode):
+            path = rbd.rollout(
+                scene.model, start.q, start.v, controls, scene.dt, scene=scene, gradient=mode
+            )
+            return jnp.sum(path.q[-1] ** 2)
+
+        half, full = (
+            program(mode, jax.grad(cost), jnp.tile(start.controls, (n, 1)), per=n)
+            for n in (steps // 2, steps)
+        )
+        race(full, seconds=options.seconds)
+        table.add(robot="quadruped", dtype=dtype, gradient=mode, steps=steps,
+                  temporary_MB=full.temp_bytes / 1e6,
+                  bytes_a_step=(full.temp_bytes - half.temp_bytes) / (steps - steps // 2),
+                  us_a_step=full.median)  # fmt: skip
 
 
 def compare(table, name: str, xml: str, dtype: str, options) -> None:

@@ -98,6 +98,12 @@ def relative(ours, theirs) -> float:
     return float(np.nan_to_num(error, nan=np.inf) / max(1, np.abs(theirs).max(initial=0)))
 
 
+def controls_of(scene, m, d):
+    """MuJoCo's controls of the actuators that the scene has."""
+    names = [m.actuator(i).name or f"actuator#{i}" for i in range(m.nu)]
+    return jnp.array([d.ctrl[names.index(n)] for n in scene.actuators.names])
+
+
 def unconstrained(scene, m, mj) -> dict[str, float]:
     """The errors without contact, limits, dry friction and equalities."""
     flags = m.opt.disableflags
@@ -129,7 +135,7 @@ def unconstrained(scene, m, mj) -> dict[str, float]:
         full = np.zeros((m.nv, m.nv))
         mj.mj_fullM(m, d, full)
         theirs = full, d.qfrc_bias, d.qfrc_passive, d.qfrc_actuator, d.qacc
-        found = ours(q, v, jnp.array(d.ctrl))
+        found = ours(q, v, controls_of(scene, m, d))
         worst = np.maximum(worst, [relative(x, y) for x, y in zip(found, theirs, strict=True)])
     m.opt.disableflags = flags
     names = "mass_matrix", "bias", "passive", "actuators", "acceleration"
@@ -159,12 +165,12 @@ def begun(m, mj):
 
 def pushed(m, mj, scene) -> dict[str, Any]:
     """The errors of steps under contacts, limits, dry friction and equalities."""
-    m.opt.tolerance, m.opt.iterations, m.opt.ls_iterations = 1e-14, 300, 200
+    m.opt.tolerance, m.opt.iterations, m.opt.ls_iterations = 0, 100, 200
     m.opt.ls_tolerance, m.opt.solver = 1e-10, int(mj.mjtSolver.mjSOL_NEWTON)
     known = {frozenset(n) for n in _pairs(scene)}
     names = [m.geom(i).name or f"geom#{i}" for i in range(m.ngeom)]
     d, layout = begun(m, mj), scene.layout
-    u = jnp.tile(jnp.array(d.ctrl), (2, 1))
+    u = jnp.tile(controls_of(scene, m, d), (2, 1))
 
     @jax.jit
     def advance(q, v, guess):
@@ -196,7 +202,7 @@ def _pairs(scene):
     return [(shapes[i], shapes[j]) for i, j in scene.contacts.pairs.shapes]
 
 
-def _other(m, mj) -> None:
+def other_options(m, mj) -> None:
     """The other cone and another integrator."""
     m.opt.cone = 1 - int(m.opt.cone)
     euler, fast = (int(getattr(mj.mjtIntegrator, f"mjINT_{k}")) for k in ("EULER", "IMPLICITFAST"))
@@ -215,7 +221,7 @@ def main(options) -> None:
     with_contact.notes = PUSHED
     seen, count = set(), 0
     for path in files(folder):
-        name = _title(path, folder)
+        name = title(path, folder)
         if options.robots and not any(x in (name, name.split("/")[0]) for x in options.robots):
             continue
         m, said = compiled(path)
@@ -246,7 +252,7 @@ def _simulate(table: Table, name: str, path: Path, mj) -> None:
     for other in (False, True):
         m, _ = compiled(path, floor=True)
         if other:
-            _other(m, mj)
+            other_options(m, mj)
         scene, _, _ = scene_of(m, mj)
         found = pushed(m, mj, scene)
         if found.get("rows") == 0:
@@ -257,7 +263,8 @@ def _simulate(table: Table, name: str, path: Path, mj) -> None:
             return
 
 
-def _title(path: Path, folder: Path) -> str:
+def title(path: Path, folder: Path) -> str:
+    """The path of a file in the folder without parts that say nothing."""
     parts = path.relative_to(folder).parts
     skipped = ("mujoco", "mjx", "xmls", "xml", "_src", "test_data", "mujoco_playground", "assets")
     kept = [p for k, p in enumerate(parts) if p not in skipped and (k == 0 or p not in parts[:k])]

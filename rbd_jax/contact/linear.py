@@ -1,7 +1,9 @@
 """Cholesky factorization and solves for one small symmetric matrix, column by column.
 
 LAPACK is slow for batches of small matrices, and lanes have none. Columns are written out, which
-costs code and no arithmetic: n³/3 for the factorization, 2n² for a solve.
+costs code and no arithmetic: n³/3 for the factorization, 2n² for a solve. The factorization of
+:mod:`rbd_jax.spatial.linear` and that of lanes are written out entry by entry, which is too much
+code for a matrix of the size of a robot.
 """
 
 import jax

@@ -15,7 +15,7 @@ from ..io.mjcf import compile_mjcf, mujoco, name_of, robot_of
 from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
 from .compensation import lift_of
 from .pairs import meetings
-from .read_actuators import actuators_of
+from .read_actuators import actuators_of, kept_actuators
 from .read_contacts import contacts_of
 from .read_equalities import equalities_of
 from .read_joints import joints_of
@@ -105,10 +105,10 @@ def _scene(r: Reader) -> Scene:
 
 def _keyframes(r: Reader) -> dict[str, Keyframe]:
     m, layout = r.m, convert.mujoco(r.model, r.m, ref=False)
-    frames = {}
+    frames, kept = {}, kept_actuators(r)
     for k in range(m.nkey):
         q = layout.q_from(r.array(m.key_qpos[k], m.nq))
         v = layout.v_from(q, r.array(m.key_qvel[k], m.nv))
-        controls = r.array(m.key_ctrl[k], m.nu)
+        controls = r.array(m.key_ctrl[k][kept], len(kept))
         frames[name_of(m, "key", k)] = Keyframe(q, v, controls)
     return frames

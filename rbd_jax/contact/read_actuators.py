@@ -7,21 +7,29 @@ from .actuators import BALL, FREE, SCALAR, SITE, Actuators
 from .reader import Reader
 
 
+def kept_actuators(r: Reader) -> list[int]:
+    """The numbers of the actuators that are supported."""
+    m, T = r.m, r.mj.mjtTrn
+    fixed = int(r.mj.mjtGain.mjGAIN_FIXED)
+    known = tuple(map(int, (T.mjTRN_JOINT, T.mjTRN_SITE, T.mjTRN_JOINTINPARENT)))
+    return [
+        i
+        for i in range(0 if r.disabled("ACTUATION") else len(m.actuator_trntype))
+        if m.actuator_dyntype[i] == 0
+        and int(m.actuator_gaintype[i]) in (fixed, fixed + 1)
+        and int(m.actuator_trntype[i]) in known
+    ]
+
+
 def actuators_of(r: Reader) -> Actuators:
     """Those that are supported, in the file's order."""
-    m, T = r.m, r.mj.mjtTrn
-    off = r.disabled("ACTUATION")
+    m, far = r.m, np.inf
     fixed = int(r.mj.mjtGain.mjGAIN_FIXED)
     affine = int(r.mj.mjtBias.mjBIAS_AFFINE)
-    kept, kinds, targets = [], [], []
-    for i in range(0 if off else len(m.actuator_trntype)):
-        kind, target = int(m.actuator_trntype[i]), int(m.actuator_trnid[i, 0])
-        plain = m.actuator_dyntype[i] == 0 and int(m.actuator_gaintype[i]) in (fixed, fixed + 1)
-        known = map(int, (T.mjTRN_JOINT, T.mjTRN_SITE, T.mjTRN_JOINTINPARENT))
-        if not plain or kind not in known:
-            continue
-        kept.append(i)
-        if kind == int(T.mjTRN_SITE):
+    kept, kinds, targets = kept_actuators(r), [], []
+    for i in kept:
+        target = int(m.actuator_trnid[i, 0])
+        if int(m.actuator_trntype[i]) == int(r.mj.mjtTrn.mjTRN_SITE):
             kinds.append(SITE)
             name = name_of(m, "site", target)
             known = r.model.frame_names
@@ -30,7 +38,7 @@ def actuators_of(r: Reader) -> Actuators:
         else:
             kinds.append({0: FREE, 1: BALL}.get(int(m.jnt_type[target]), SCALAR))
             targets.append(r.dof(target))
-    n, far = len(kept), np.inf
+    n = len(kept)
     gain, bias = np.array(m.actuator_gainprm[kept, :3]), np.array(m.actuator_biasprm[kept, :3])
     gain[np.asarray(m.actuator_gaintype)[kept] == fixed, 1:] = 0
     bias[np.asarray(m.actuator_biastype)[kept] != affine] = 0

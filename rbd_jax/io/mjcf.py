@@ -133,11 +133,13 @@ class _Reader:
         parent = int(m.body_parentid[b])
         T = host.pose(host.rotation_of_quat(m.body_quat[b]), m.body_pos[b])
         name = self._free_name(name_of(m, "body", b), "body")
-        R = host.rotation_of_quat(m.body_iquat[b])
+        R, com = host.rotation_of_quat(m.body_iquat[b]), np.array(m.body_ipos[b])
+        if m.body_sameframe[b]:  # MuJoCo calls frames one that differ by less than 1e-6
+            R, com = np.eye(3), com if m.body_sameframe[b] == 3 else 0 * com
         inertia = R @ np.diag(m.body_inertia[b]) @ R.T
         count = int(m.body_jntnum[b])
         if count == 0:
-            self._fix(name, parent, T, LinkSpec(name, m.body_mass[b], m.body_ipos[b], inertia))
+            self._fix(name, parent, T, LinkSpec(name, m.body_mass[b], com, inertia))
             self.link.append(name)
             self.offset.append(np.eye(4))
             return
@@ -151,8 +153,11 @@ class _Reader:
             anchor = np.zeros(3) if free else np.array(m.jnt_pos[j])
             last = k == count - 1
             child = name if last else self._free_name(f"{name}:{joint}", "body")
-            com = m.body_ipos[b] - anchor
-            own = (m.body_mass[b], com, inertia) if last else (0.0, np.zeros(3), np.zeros((3, 3)))
+            own = (
+                (m.body_mass[b], com - anchor, inertia)
+                if last
+                else (0.0, np.zeros(3), np.zeros((3, 3)))
+            )
             self.links.append(LinkSpec(child, *own))
             self.joints.append(self._joint(j, joint, above, child, T))
             above, T = child, np.eye(4)
