@@ -193,9 +193,9 @@ def test_a_quadruped_from_a_guess_that_stands_still(name):
         return r.q, feet_at(r.q)
 
     q, feet = map(np.asarray, play(jnp.array([1.0, 0.0])))
-    away = np.abs(q[0, : problem.steps + 1] - np.asarray(s.q)).max()
-    print("off the plan by", away, "at rest", q[0, -1, :7], "without feedback", q[1, -1, :7])
-    assert away < 0.1
+    away = np.abs(q[0, : problem.steps + 1, :7] - np.asarray(s.q[:, :7])).max()
+    print("trunk off the plan by", away, "at rest", q[0, -1, :7], "without feedback", q[1, -1, :7])
+    assert away < 0.08
     assert np.abs(q[0, -1, 2] - task.q0[2]) < 0.03 and q[0, -1, 3] > 0.99  # it stands
     assert np.abs(feet[0, -1, :, 0] - feet[0, 0, :, 0] - forward).max() < 0.04
     slip = np.diff(feet[0, : problem.steps], axis=0)[1:][still[1:] & active[:-2]]
