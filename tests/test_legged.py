@@ -145,6 +145,30 @@ def test_a_swing_begins_and_ends_at_rest_on_the_ground():
 
 
 @pytest.mark.slow
+def test_a_horizon_that_moves_has_the_derivatives_of_its_landings():
+    """Started one step later, as in a receding horizon, with a time that is traced."""
+    problem, q0, v0, u = short()
+    assert problem.starting(problem.dt).slots == 1
+
+    @quick_jit
+    def run(t):
+        path = problem.simulate(q0, v0, u)
+        row = path.q[1:7], path.v[1:7], u[1:]
+        whole = (
+            problem.derivatives(path.q[:-1], path.v[:-1], u),
+            problem.stage_models(path.q[:-1], path.v[:-1], u),
+        )
+        late = opt.LeggedProblem(
+            problem.model, problem.stage, problem.final, problem.dt, 6, problem.actuation,
+            contacts=problem.contacts, active=problem.active,
+        ).starting(t)  # fmt: skip
+        return whole, (late.derivatives(*row), late.stage_models(*row))
+
+    whole, late = run(problem.dt)
+    assert_close(jax.tree.map(lambda x: x[1:], whole), late, atol=1e-9)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["walk", "trot", "jump"])
 def test_a_quadruped_from_a_guess_that_stands_still(name):
     """It converges, keeps its limits, and its feedback walks on the ground of the simulator."""
