@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import rbd_jax as rbd
@@ -10,6 +11,7 @@ from rbd_jax import optimize as opt
 from . import optimize
 from ._report import Report, Table
 from ._robots import FILES, load
+from ._timing import program, race
 
 ABOUT = (
     "Legged tasks of `rbd_jax.optimize.tasks`, without joint friction and damping. Crocoddyl "
@@ -18,6 +20,10 @@ ABOUT = (
     "(the robot stands, and torques balance gravity). rbd_jax runs `jax.jit` of "
     "`rbd_jax.optimize.multiple_shooting` for one start, and for a batch of starts. The solvers "
     "take turns, one core each. Times, ratio and difference are those of `optimize`."
+)
+RECEDING = (
+    "`rbd_jax.optimize.mpc` on the trot: in each step the horizon moves on by 20 ms, and one step "
+    "of the solver starts from the shifted plan. The closed loop is one compiled scan."
 )
 TASKS = {"trot": "hyq", "walk": "hyq", "jump": "hyq", "squat": "talos"}
 
@@ -72,6 +78,31 @@ def on_legs(table: Table, name: str, robot: str, batch: int, options) -> None:
     optimize.compare(table, row, found, spec, "_crocoddyl_legged.py", options)
 
 
+def receding(table: Table, robot: str, options) -> None:
+    """The trot in a receding horizon of 50 steps, one solver step for each state."""
+    task = task_of("trot", robot)
+    p, horizon = task.problem, 10 if options.tiny else 50
+    problem = opt.LeggedProblem(
+        p.model, p.stage, p.final, p.dt, horizon, p.actuation, p.lower, p.upper,
+        contacts=p.contacts, active=p.active,
+    )  # fmt: skip
+    u = task.u[np.minimum(np.arange(horizon), len(task.u) - 1)]
+    control, steps = opt.controller(problem, max_steps=1), 4 if options.tiny else 45
+
+    def run(q0, v0):
+        loop = opt.mpc(control, q0, v0, u, steps)
+        return loop.q[-1], jnp.all(loop.result == opt.RESULTS.successful)
+
+    loop = program("mpc", run, task.q0, task.v0, per=steps)
+    q, good = loop.run()
+    if not good:
+        raise AssertionError(f"mpc of {robot}: a step found no better plan")
+    race(loop, seconds=options.seconds)
+    table.add(task="trot", robot=robot, nv=p.model.nv, horizon=horizon, steps=steps,
+              ms_a_step=1e-3 * loop.median, hertz=1e6 / loop.median,
+              forward_m=float(q[0] - task.q0[0]), compile_s=loop.compile_s)  # fmt: skip
+
+
 def main(options) -> None:
     """Each task, solved by both."""
     report = Report("legged", options, ABOUT)
@@ -81,3 +112,7 @@ def main(options) -> None:
             on_legs(table, name, robot, options.batch or (2 if options.tiny else 64), options)
             report.write()
             jax.clear_caches()
+    if options.robots is None or "hyq" in options.robots:
+        table = report.table("Model predictive control", RECEDING)
+        receding(table, "hyq", options)
+        report.write()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -91,7 +92,10 @@ def crocoddyl(python: str, spec: dict, script: str = "_crocoddyl.py") -> dict:
     """What Crocoddyl finds."""
     # isolated: a file of this folder is called pinocchio too
     command = [python, "-I", Path(__file__).parent / script]
-    done = subprocess.run(command, input=json.dumps(spec), capture_output=True, text=True)
+    one_core = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, input=json.dumps(spec), capture_output=True, text=True, env=one_core
+    )
     if done.returncode:
         raise RuntimeError(f"Crocoddyl's process failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -218,6 +222,8 @@ def main(options) -> None:
             legged.on_legs(table, name, robot, batch, options)
             report.write()
             jax.clear_caches()
+    if options.robots is not None:
+        return
     table = report.table("The Riccati sweep", RICCATI)
     for n, m in ((4, 1), (14, 7)):
         for steps in (8,) if options.tiny else (32, 128, 512, 1024):

@@ -16,6 +16,7 @@ from ._lagrangian import Multipliers, Penalties, advance, excess, violation, wit
 from ._penalized import penalized_step
 from ._problem import Problem, with_explicit_closures
 from ._solution import checked_argument, checked_arguments
+from ._tolerances import tolerances
 
 
 class Limits(eqx.Module):
@@ -83,12 +84,12 @@ def augmented_lagrangian(
     name = "augmented_lagrangian"
     q0, v0, u = checked_arguments(name, problem, q0, v0, u)
     problem, rows = with_explicit_closures(problem, q0, v0), stack(problem, constraints, q0, v0)
-    double = u.dtype == jnp.float64
+    usual = tolerances(u.dtype)
     o = options(u.dtype, max_steps, tol, regularization, progress)
     limits = Limits(
-        (1e-6 if double else 1e-3) if feasibility is None else feasibility,
+        usual.violation if feasibility is None else feasibility,
         o.tol,
-        (1e8 if double else 1e5) if max_penalty is None else max_penalty,
+        usual.most_penalty if max_penalty is None else max_penalty,
     )
     equal = rows.equality
     if multipliers is None:

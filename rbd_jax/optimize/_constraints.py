@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ..lanes import lanes
 from ._problem import Problem
 
 
@@ -114,7 +115,7 @@ class Stack(eqx.Module):
 
     def values(self, problem: Any, q: Array, v: Array, u: Array) -> Rows:
         """All rows of a trajectory."""
-        one = lambda k, q, v, u: self.stage(problem, k, q, v, u)  # noqa: E731
+        one = lambda *row: _stage(self, problem, *row)  # noqa: E731
         stage = jax.vmap(one)(jnp.arange(self.steps), q[:-1], v[:-1], u)
         return Rows(stage, self.final(problem, q[-1], v[-1]))
 
@@ -122,15 +123,24 @@ class Stack(eqx.Module):
         """Of the rows of each step (T, s, n + m) and of the end (f, n), in the tangent spaces."""
         n = 2 * problem.model.nv
 
-        def one(k, q, v, u):
-            zero = jnp.zeros((n + u.size,), q.dtype)
-            return jax.jacfwd(lambda z: self.stage(problem, k, *problem.moved(q, v, u, z)))(zero)
+        one = lambda *row: _jacobian(self, problem, *row)  # noqa: E731
 
         def last(z):
             return self.final(problem, *problem.moved(q[-1], v[-1], u[-1, :0], z)[:2])
 
         end = jax.jacfwd(last)(jnp.zeros((n,), q.dtype))
         return Rows(jax.vmap(one)(jnp.arange(self.steps), q[:-1], v[:-1], u), end)
+
+
+@lanes
+def _stage(rows: Stack, problem: Problem, k, q: Array, v: Array, u: Array) -> Float[Array, " s"]:
+    return rows.stage(problem, k, q, v, u)
+
+
+@lanes
+def _jacobian(rows: Stack, problem: Problem, k, q: Array, v: Array, u: Array) -> Array:
+    zero = jnp.zeros((2 * v.size + u.size,), q.dtype)
+    return jax.jacfwd(lambda z: rows.stage(problem, k, *problem.moved(q, v, u, z)))(zero)
 
 
 def stack(problem: Problem, constraints: Sequence[Constraint], q: Array, v: Array) -> Stack:

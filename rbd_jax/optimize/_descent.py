@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..model.outcome import RESULTS
 from ._progress import Progress, report
 from ._solution import History
+from ._tolerances import tolerances
 
 LENGTHS = 10
 """Number of step lengths that are tried at most: 1, ½, ¼ …"""
@@ -71,7 +72,7 @@ def options(dtype, max_steps: int, tol: float | None, regularization: float, pro
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
     if tol is None:
-        tol = 1e-9 if dtype == jnp.float64 else 1e-5
+        tol = tolerances(dtype).decrease
     return Options(max_steps, tol, regularization, progress)
 
 
@@ -91,7 +92,7 @@ def descend(
     exact derivatives make the model indefinite, and the Gauss–Newton model is the better one there.
     """
     dtype = merit.dtype
-    least_mu, greatest_mu = 1e-14 if dtype == jnp.float64 else 1e-9, 1e10
+    least_mu, greatest_mu = tolerances(dtype).least_damping, 1e10
     rounding = 10 * jnp.finfo(dtype).eps
 
     def body(s: _State) -> _State:

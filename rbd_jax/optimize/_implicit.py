@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ._expansion import costates, curvature, linear, quadratic
 from ._problem import Problem
 from ._riccati import backward, forward
+from ._tolerances import tolerances
 
 
 def without_derivatives(tree: PyTree) -> PyTree:
@@ -40,7 +41,7 @@ def _stationary_jvp(primals, tangents):
         lambda t, p: None if t is None else p, rates, tuple(parameters), is_leaf=is_none
     )
     low, high = (jnp.broadcast_to(x, u.shape) for x in parameters[0].bounds())
-    slack = (1e-9 if u.dtype == jnp.float64 else 1e-5) * (1 + jnp.abs(u))
+    slack = tolerances(u.dtype).at_bound * (1 + jnp.abs(u))
     at_low, at_high = u <= low + slack, u >= high - slack
     free = ~(at_low | at_high)
 

@@ -13,6 +13,7 @@ from ._implicit import without_derivatives
 from ._lagrangian import Weighted, with_terms
 from ._problem import Problem
 from ._riccati import backward, forward
+from ._tolerances import tolerances
 
 ROUNDS = 50
 """Greatest number of steps of the proximal method."""
@@ -48,7 +49,7 @@ def _jvp(primals, tangents):
         lambda t, p: None if t is None else p, rates, tuple(parameters), is_leaf=is_none
     )
     low, high = (jnp.broadcast_to(x, u.shape) for x in parameters[0].bounds())
-    slack = (1e-9 if u.dtype == jnp.float64 else 1e-5) * (1 + jnp.abs(u))
+    slack = tolerances(u.dtype).at_bound * (1 + jnp.abs(u))
     at_low, at_high = u <= low + slack, u >= high - slack
     free = ~(at_low | at_high)
     equality, holds = parameters[1].equality, parameters[1].holds()
@@ -110,7 +111,7 @@ def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
     l = add_curvature(l, curvature(problem, q, v, u, costates(f, l, end)))
     size = jnp.max(jnp.abs(jnp.diagonal(l.uu, axis1=1, axis2=2))) + jnp.max(jnp.abs(end.xx))
     # a row that weighs little in C is pushed as much as the others
-    rho = (1e6 if u.dtype == jnp.float64 else 1e2) * size
+    rho = tolerances(u.dtype).multiplier_penalty * size
     Cs, Ce = C
     wide = jnp.einsum("tri,trj->tij", Cs, Cs, precision="highest")
     l = l._replace(
@@ -138,7 +139,7 @@ def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
         [jnp.max(jnp.abs(x), initial=0) for x in jax.tree.leaves(tree)]
     ).max()
     reach = jnp.maximum(most(Cs), most(Ce))
-    small = 1e-9 if u.dtype == jnp.float64 else 1e-3
+    small = tolerances(u.dtype).multiplier_error
 
     def go_on(state):
         _, _, left, fine, k = state

@@ -1,5 +1,6 @@
 """Motion with contacts on a given schedule: which feet hold in which step, impacts in between."""
 
+import dataclasses
 from typing import Any, NamedTuple, cast
 
 import equinox as eqx
@@ -40,8 +41,11 @@ class LeggedProblem(Problem):
     active: Bool[Array, "S c"] | None = None
     """Which contacts hold in the steps that begin at 0, dt, 2 dt …; the last row holds for ever."""
     landings: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    """Steps at which a contact may land; found in ``active`` if None. If that is traced, or if
-    the start time is not zero, every step may be one, which costs time and changes no number."""
+    """Steps at which a contact may land; found in ``active`` if None. If that or the start time is
+    traced, every step may be one, which costs time and changes no number."""
+    slots: int | None = eqx.field(static=True, default=None)
+    """If not None, landings are looked up when the problem runs, at most so many, see
+    :meth:`starting`."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -66,6 +70,18 @@ class LeggedProblem(Problem):
                 on = np.asarray(self.active)[np.maximum(rows, 0)]
                 self.landings = tuple(np.flatnonzero((on[1:] & ~on[:-1]).any(1)).tolist())
 
+    def starting(self, t: Float[Array, ""]) -> "LeggedProblem":
+        """The same problem at another start time, which may be traced."""
+        active, slots = cast(Array, self.active), self.slots
+        if slots is None and isinstance(active, Tracer):
+            slots = self.steps
+        elif slots is None:  # the most landings in any horizon
+            on = np.asarray(active)
+            lands = np.concatenate([[0], (on[1:] & ~on[:-1]).any(1)]).astype(int)
+            ends = np.cumsum(np.concatenate([[0], lands, np.zeros(self.steps, int)]))
+            slots = int((ends[self.steps :] - ends[: -self.steps]).max())
+        return dataclasses.replace(self, start=t, landings=(), slots=slots)
+
     @property
     def free_euler(self) -> bool:
         """False: the contacts hold the robot."""
@@ -81,7 +97,7 @@ class LeggedProblem(Problem):
 
     def landed(self, t: Array, q: Array, v: Array) -> Float[Array, " nv"]:
         """The velocity at time t, after the landing of a contact if there is one."""
-        if not self.landings:
+        if not self.landings and not self.slots:
             return v
         contacts, lands = self.phase(t)
 
@@ -138,7 +154,7 @@ class LeggedProblem(Problem):
         after, jumps = self._landings(q, v)
         one = lambda k, q, v, u: step_derivatives(self, self.time(k), q, v, u)  # noqa: E731
         A, B = jax.vmap(one)(jnp.arange(self.steps), q, after, u)
-        at = np.array(self.landings, int)
+        at = self._landing_steps()
         return A if jumps is None else A.at[at].set(_times(A[at], jumps)), B
 
     def stage_models(self, q: Array, v: Array, u: Array) -> tuple[Array, Array] | None:
@@ -153,7 +169,7 @@ class LeggedProblem(Problem):
         after, jumps = self._landings(q, v)
         g, H = jax.vmap(one)(jnp.arange(self.steps), q, after, u)
         if jumps is not None:
-            at, nu = np.array(self.landings, int), u.shape[1]
+            at, nu = self._landing_steps(), u.shape[1]
             L = jnp.pad(jumps, ((0, 0), (0, nu), (0, nu)))
             L = L + jnp.diag(jnp.eye(L.shape[1], dtype=q.dtype)[-nu:].sum(0))[None]
             LT = jnp.swapaxes(L, 1, 2)
@@ -161,9 +177,17 @@ class LeggedProblem(Problem):
             H = H.at[at].set(_times(LT, _times(H[at], L)))
         return g, H
 
+    def _landing_steps(self) -> Int[Array | np.ndarray, " l"]:
+        """The steps of landings. Where there are fewer than ``slots``, some do not land."""
+        if self.slots is None:
+            return np.array(self.landings, int)
+        one = lambda k: jnp.any(self.phase(self.time(k))[1])  # noqa: E731
+        lands = jax.vmap(one)(jnp.arange(self.steps))
+        return jnp.nonzero(lands, size=self.slots, fill_value=0)[0]
+
     def _landings(self, q: Array, v: Array) -> tuple[Array, Array | None]:
         """Velocities after the landings, and ``∂(q, v)/∂(q, v)`` of those steps that have one."""
-        at = np.array(self.landings, int)
+        at = self._landing_steps()
         if not len(at):
             return v, None
         t = jax.vmap(self.time)(jnp.arange(self.steps))[at]

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..lanes import lanes
 from ..model import difference
 from ..model.outcome import RESULTS
 from ._augmented import Limits, proposer
@@ -117,7 +118,7 @@ class Controller(eqx.Module):
             checked_argument("Controller.step", problem, n, x, s)
             for n, x, s in (("q", q, (problem.model.nq,)), ("v", v, (problem.model.nv,)))
         )
-        problem = eqx.tree_at(lambda p: p.start, problem, jnp.asarray(t, q.dtype))
+        problem = problem.starting(jnp.asarray(t, q.dtype))
         old = shifted(plan) if shift else plan
         path, u = follow(problem, old, q, v)
         o = Options(self.max_steps, -jnp.inf, self.regularization, None)  # never converged
@@ -167,6 +168,7 @@ def controller(
         raise ValueError(f"controller: max_steps must be at least 1, got {max_steps}")
     model, dtype = problem.model, problem.model.dtype
     q, v = jnp.zeros((model.nq,), dtype), jnp.zeros((model.nv,), dtype)
+    problem = problem.starting(problem.start)  # what can be known before the time is traced
     problem, rows = with_explicit_closures(problem, q, v), stack(problem, constraints, q, v)
     weight = jnp.asarray(penalty, dtype)
     return Controller(problem, rows, weight, second_order, max_steps, regularization)
@@ -201,8 +203,7 @@ def mpc(
     t0 = jnp.asarray(t0, problem.model.dtype)
 
     def follow_model(t, q, v, u):
-        at = eqx.tree_at(lambda p: p.start, problem, t)
-        return at.step(jnp.asarray(0), q, v, u)
+        return problem.starting(t).step(jnp.asarray(0), q, v, u)
 
     move = follow_model if plant is None else plant
 
@@ -231,6 +232,7 @@ def shifted(plan: Plan) -> Plan:
     return Plan(on(plan.q), on(plan.v), on(plan.u), on(plan.K), rows)
 
 
+@lanes
 def follow(problem: Problem, plan: Plan, q: Array, v: Array):
     """Where the plan leads from the state (q, v) under its feedback: states and controls."""
     model = problem.model

@@ -141,6 +141,10 @@ class Problem(eqx.Module):
         """The time of step k (s)."""
         return self.start + jnp.asarray(k, self.model.dtype) * self.dt
 
+    def starting(self, t: Float[Array, ""]) -> "Problem":
+        """The same problem at another start time (s), which may be traced."""
+        return eqx.tree_at(lambda p: p.start, self, t)
+
     def step(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> tuple[Array, Array]:
         """The state after step k."""
         tau = self.torques(self.time(k), q, v, u)
@@ -224,10 +228,9 @@ class Problem(eqx.Module):
 
     def cost(self, q: Float[Array, "N nq"], v: Float[Array, "N nv"], u: Float[Array, "T nu"]):
         """The objective at a trajectory."""
-        k = jnp.arange(self.steps)
-        return jnp.sum(jax.vmap(self.stage_cost)(k, q[:-1], v[:-1], u)) + self.final_cost(
-            q[-1], v[-1]
-        )
+        one = lambda *row: _stage_cost(self, *row)  # noqa: E731
+        stages = jax.vmap(one)(jnp.arange(self.steps), q[:-1], v[:-1], u)
+        return jnp.sum(stages) + self.final_cost(q[-1], v[-1])
 
 
 def simulate_steps(problem: Problem, q0: Array, v0: Array, u: Array, **options: Any) -> Trajectory:
@@ -235,6 +238,11 @@ def simulate_steps(problem: Problem, q0: Array, v0: Array, u: Array, **options: 
     if options.get("gradient", "full") != "full":
         kind = type(problem).__name__
         raise ValueError(f"{kind}: single shooting needs gradient='full'")
+    return _simulate_steps(problem, q0, v0, u)
+
+
+@lanes
+def _simulate_steps(problem: Problem, q0: Array, v0: Array, u: Array) -> Trajectory:
 
     def body(state, row):
         (q, v), (k, u) = state, row
@@ -246,6 +254,11 @@ def simulate_steps(problem: Problem, q0: Array, v0: Array, u: Array, **options: 
     q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
     t = problem.start + jnp.arange(problem.steps + 1).astype(q.dtype) * problem.dt
     return Trajectory(t, q, v, tau)
+
+
+@lanes
+def _stage_cost(problem: Problem, k, q: Array, v: Array, u: Array) -> Float[Array, ""]:
+    return problem.stage_cost(k, q, v, u)
 
 
 @lanes

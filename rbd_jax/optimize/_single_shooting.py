@@ -13,6 +13,7 @@ from ._descent import options
 from ._problem import Problem, with_explicit_closures
 from ._progress import report
 from ._solution import Found, History, Solution, checked_arguments, solution_of
+from ._tolerances import tolerances
 
 
 def _optax() -> Any:
@@ -61,7 +62,7 @@ def single_shooting(
     optax = _optax()
     q0, v0, u = checked_arguments("single_shooting", problem, q0, v0, u)
     if tol is None:
-        tol = 1e-5 if u.dtype == jnp.float64 else 1e-3
+        tol = tolerances(u.dtype).slope
     o = options(u.dtype, max_steps, tol, 0.0, progress)
     if optimizer is None:
         optimizer = optax.adam(0.05) if problem.bounded else optax.lbfgs()

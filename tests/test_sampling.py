@@ -1,0 +1,85 @@
+"""Search by samples: on a problem whose minimum is known, its options, failures and derivatives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_constrained import sledge
+
+from rbd_jax import optimize as opt
+
+T, DT = 12, 0.1
+
+
+def _problem(bound=2.0):
+    """Bring a sledge to 0.3 m, a linear problem."""
+
+    def stage(m, t, q, v, u):
+        return 0.3 * u
+
+    def final(m, q, v):
+        return 10 * jnp.concatenate([q - 0.3, v])
+
+    return opt.Problem(sledge(), stage, final, DT, T, None, -bound, bound)
+
+
+@pytest.fixture(scope="module")
+def solved():
+    problem, zero, guess = _problem(), jnp.zeros(1), jnp.zeros((T, 1))
+
+    @jax.jit
+    def run():
+        least = opt.ilqr(problem, zero, zero, guess, throw=False)
+        keys = jax.random.split(jax.random.key(0), 4)
+        options = {"noise": 1.0, "samples": 64, "max_steps": 40}
+        by = lambda f, **o: jax.vmap(lambda k: f(problem, zero, zero, guess, k, **options, **o))(  # noqa: E731
+            keys
+        )
+        return least, by(opt.cem), by(opt.mppi), by(opt.cem, knots=4)
+
+    return run()
+
+
+def test_samples_come_near_to_the_minimum(solved):
+    least, cem, mppi, _ = solved
+    best, first = float(least.cost), float(least.history.cost[0])
+    print(best, cem.cost, mppi.cost)
+    for s, gap in ((cem, 0.01), (mppi, 0.05)):
+        assert (np.asarray(s.cost) >= best * (1 - 1e-9)).all()
+        assert (np.asarray(s.cost) - best < gap * (first - best)).all()
+        assert (np.diff(np.asarray(s.costs), axis=1) <= 0).all()  # the best is kept
+        np.testing.assert_allclose(s.costs[:, -1], s.cost, rtol=1e-9)
+        assert (np.abs(s.u) <= 2).all()
+        assert bool((s.result == opt.RESULTS.max_steps_reached).all())
+    assert np.ptp(np.asarray(cem.cost)) > 0  # each key is a search of its own
+
+
+def test_between_knots_the_controls_are_lines(solved):
+    u = np.asarray(solved[3].u)[..., 0]
+    place = np.linspace(0, 3, T)
+    bend = np.abs(np.diff(u, 2, axis=1))
+    inside = [k for k in range(T - 2) if np.floor(place[k]) == np.floor(place[k + 2])]
+    assert len(inside) >= 3 and bend[:, inside].max() < 1e-9 < bend.max()
+
+
+def test_no_finite_sample_is_a_result_and_derivatives_are_nan():
+    zero, guess, key = jnp.zeros(1), jnp.zeros((T, 1)), jax.random.key(0)
+    options = {"noise": 1.0, "samples": 8, "max_steps": 2}
+
+    @jax.jit
+    def run(q0):
+        cost = lambda q0: opt.cem(_problem(), q0, zero, guess, key, elites=2, **options).cost  # noqa: E731
+        lost = opt.mppi(_problem(), q0 * jnp.nan, zero, guess, key, **options)
+        return jax.grad(cost)(q0), lost
+
+    slope, lost = run(jnp.zeros(1))
+    assert bool(jnp.isnan(slope).all())
+    assert bool(lost.result == opt.RESULTS.nonfinite)
+    assert bool(jnp.isfinite(lost.u).all())  # the guess
+    for f, o, says in (
+        (opt.cem, {"elites": 1}, "elites must be from 2 to samples = 8, got 1"),
+        (opt.mppi, {"temperature": 0.0}, "temperature must be positive"),
+        (opt.mppi, {"knots": 0}, "knots must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            f(_problem(), zero, zero, guess, key, **options, **o)
