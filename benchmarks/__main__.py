@@ -23,6 +23,7 @@ COMMANDS = {
     "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
     "legged": "trot, walk, jump of HyQ, squat of Talos: multiple shooting against Crocoddyl",
     "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",
+    "train": "quadrupeds that learn to walk, three seeds; judged in MuJoCo (--cores 1)",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
     "formulations": "formulations, frames, factorizations, sizes of batches: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",

@@ -33,7 +33,9 @@ def train(
     output: Annotated[
         Path | None, typer.Option(help="Checkpoint, a .npz file; by default TASK.npz.")
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on from the checkpoint if there is one.")] = False,
+    resume: Annotated[
+        bool, typer.Option(help="Go on from the checkpoint if there is one.")
+    ] = False,
     film: Annotated[
         Path | None, typer.Option(help="Film of the walk in MuJoCo, an HTML page.")
     ] = None,

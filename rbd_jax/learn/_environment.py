@@ -1,4 +1,4 @@
-"""Environments: a scene, where episodes begin, what the policy sees, and what it is rewarded for."""
+"""Environments: a scene with a task, which a policy learns."""
 
 import abc
 import dataclasses
@@ -15,17 +15,17 @@ from ..lanes import lanes
 class State(eqx.Module):
     """One robot at the start of a control step. A batch has the same fields with one more axis."""
 
-    q: Float[Array, " nq"]
-    v: Float[Array, " nv"]
-    controls: Float[Array, " nu"]
+    q: Float[Array, "*b nq"]
+    v: Float[Array, "*b nv"]
+    controls: Float[Array, "*b nu"]
     """The controls of the last control step, which still act while the new ones are late."""
-    action: Float[Array, " na"]
+    action: Float[Array, "*b na"]
     """The last action of the policy."""
-    guess: Float[Array, " nv"]
+    guess: Float[Array, "*b nv"]
     """Accelerations of the last step, where the solver of contact starts."""
-    age: Float[Array, ""]
+    age: Float[Array, "*b"]
     """Control steps since the episode began."""
-    delay: Float[Array, ""]
+    delay: Float[Array, "*b"]
     """Simulation steps after which new controls act, between 0 and ``substeps``."""
     robot: PyTree
     """How this robot differs from the others, see :meth:`Environment.scene_of`."""

@@ -1,5 +1,6 @@
 """A batch of robots under a policy over a short horizon, differentiable, and its returns."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -111,7 +112,7 @@ def value_targets(record: Record, discount: float, trace: float) -> Float[Array,
 def mixed_ages(states: State, episode: int, key: Key[Array, ""]) -> State:
     """The states with random ages, so that episodes of a batch do not end together."""
     ages = jax.random.uniform(key, states.age.shape, states.age.dtype, 0, episode)
-    return State(**{**vars(states), "age": jnp.floor(ages)})
+    return dataclasses.replace(states, age=jnp.floor(ages))
 
 
 def remembered(normalizer: Normalizer, record: Record) -> Normalizer:

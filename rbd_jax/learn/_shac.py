@@ -8,12 +8,16 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, Key
 
 from ._environment import Environment, State, observe
 from ._horizon import Record, horizon, mixed_ages, remembered, value_targets
 from ._networks import Perceptron, Policy, new_policy
+
+try:
+    import optax
+except ImportError as error:
+    raise ImportError("learning needs optax: pip install 'rbd-jax[learn]'") from error
 
 
 class Settings(NamedTuple):
@@ -140,9 +144,7 @@ def _update(env: Environment, settings: Settings, learner: Learner) -> tuple[Lea
 
     def loss(parts):
         new = eqx.tree_at(lambda p: (p.network, p.log_std), policy, parts)
-        found = horizon(
-            env, new, future, states, noise_key, settings.horizon, settings.discount
-        )
+        found = horizon(env, new, future, states, noise_key, settings.horizon, settings.discount)
         return -found[0], found[1:]
 
     parts = policy.network, policy.log_std

@@ -15,6 +15,7 @@ from ._environment import Environment
 from ._networks import Policy
 from ._shac import Learner, Progress, Settings, start, update
 
+DEFAULTS = Settings()
 _BAD_IN_A_ROW = 10
 
 
@@ -46,7 +47,7 @@ def print_progress(step: int, now: Progress, seconds: float) -> None:
 def shac(
     env: Environment,
     key: Key[Array, ""],
-    settings: Settings = Settings(),
+    settings: Settings = DEFAULTS,
     *,
     progress: Callable[[int, Progress, float], None] | None = None,
     checkpoint: str | os.PathLike | None = None,
@@ -108,10 +109,11 @@ def shac(
     return Learned(policy, Progress(*table[:-1]), table[-1], len(rows), result, learner)
 
 
-def bptt(env: Environment, key: Key[Array, ""], settings: Settings = Settings(), **options):
-    """Learn a policy by plain back-propagation through whole episodes of ``settings.horizon`` steps.
+def bptt(env: Environment, key: Key[Array, ""], settings: Settings = DEFAULTS, **options):
+    """Learn a policy by plain back-propagation through time.
 
-    Each update simulates all robots from new beginnings, and follows the exact gradient of the sum
-    of rewards. There is no value function. Arguments and result are those of :func:`shac`.
+    Each update simulates all robots for ``settings.horizon`` control steps from new beginnings, and
+    follows the exact gradient of the mean reward. There is no value function. Arguments and result
+    are those of :func:`shac`.
     """
     return shac(env, key, settings._replace(critic=False), **options)

@@ -14,48 +14,52 @@ from ..spatial import so3
 from ._environment import Environment, State
 
 
+Number = Float[Array, ""]
+
+
 class Weights(eqx.Module):
     """How much each part of the reward counts."""
 
-    alive: float = 3.0
-    velocity: float = 1.0
-    turning: float = 0.5
-    gait: float = 0.3
-    upright: float = 4.0
-    height: float = 20.0
-    bounce: float = 0.5
-    rolling: float = 0.05
-    posture: float = 0.15
-    smooth: float = 0.03
-    effort: float = 2e-4
+    alive: float | Number = 3.0
+    velocity: float | Number = 1.0
+    turning: float | Number = 0.5
+    gait: float | Number = 0.3
+    slip: float | Number = 0.15
+    upright: float | Number = 4.0
+    height: float | Number = 20.0
+    bounce: float | Number = 0.5
+    rolling: float | Number = 0.05
+    posture: float | Number = 0.15
+    smooth: float | Number = 0.03
+    effort: float | Number = 2e-4
 
 
 class Variation(eqx.Module):
     """How the robots of a training differ, each number the half width about one."""
 
-    mass: float = 0.2
+    mass: float | Number = 0.2
     """Mass and inertia of the trunk."""
-    friction: float = 0.3
-    strength: float = 0.1
+    friction: float | Number = 0.3
+    strength: float | Number = 0.1
     """Gains of the servos."""
-    delay: float = 2.0
+    delay: float | Number = 2.0
     """The greatest delay of the controls, in simulation steps."""
 
 
 class Robot(eqx.Module):
     """One robot of a training."""
 
-    mass: Float[Array, ""]
-    friction: Float[Array, ""]
-    strength: Float[Array, ""]
+    mass: Float[Array, "*b"]
+    friction: Float[Array, "*b"]
+    strength: Float[Array, "*b"]
 
 
 class Task(eqx.Module):
     """What one robot has to do."""
 
-    command: Float[Array, "3"]
+    command: Float[Array, "*b 3"]
     """Velocity forward and to the left (m/s), turning rate (rad/s)."""
-    phase: Float[Array, ""]
+    phase: Float[Array, "*b"]
     """Where the clock of the gait starts (turns)."""
 
 
@@ -166,9 +170,13 @@ class Walker(Environment):
         spin, speed = after.v[:3], after.v[3:6]
         rise = jnp.sum(R[2] * speed)
         off = speed[:2] - command[:2]
-        swing = jnp.sin(2 * jnp.pi * (self.clock(after) + jnp.array([0.0, 0.5, 0.5, 0.0])))
-        goal = self.lift * jnp.maximum(swing.astype(off.dtype), 0)
-        foot = (self.feet(after)[:, 2] - self.foot_radius - goal) / self.lift
+        apart = jnp.array([0.0, 0.5, 0.5, 0.0], off.dtype)
+        swing = jnp.sin(2 * jnp.pi * (self.clock(after) + apart))
+        feet = self.feet(after)
+        goal = self.lift * jnp.maximum(swing, 0)
+        foot = (feet[:, 2] - self.foot_radius - goal) / self.lift
+        slip = (feet - self.feet(before))[:, :2] / self.period
+        slip = jnp.where(swing < 0, jnp.sum(slip**2, axis=1), 0)
         torque = self.scene.actuators.torque(self.scene.model, after.q, after.v, after.controls)
         change, bent = action - before.action, after.q[7:] - self.stance
         sideways = jnp.array([1.0, 0.2, 0.1] * 4, bent.dtype)
@@ -176,6 +184,7 @@ class Walker(Environment):
             w.velocity * soft(4 * jnp.sum(off**2))
             + w.turning * soft((spin[2] - command[2]) ** 2)
             + w.gait * jnp.sum(soft(foot**2))
+            + w.slip * jnp.sum(soft(slip))
             + w.upright * jnp.sum(R[2, :2] ** 2)
             + w.height * (after.q[2] - self.height) ** 2
             + w.bounce * rise**2
@@ -199,8 +208,6 @@ class Walker(Environment):
         v = jnp.where(chance[0] < self.often, state.v.at[3:5].add(kick), state.v)
         command = jnp.where(chance[1] < self.often, self.random_command(new), state.task.command)
         return eqx.tree_at(lambda s: (s.v, s.task.command), state, (v, command))
-
-
 
 
 def walker(
@@ -253,8 +260,8 @@ def walker(
     numbers = {"foot_radius": foot_radius, "height": height, "lift": lift, "rhythm": rhythm}
     return Walker(
         scene=scene,
-        weights=weights or Weights(),
-        variation=variation or Variation(),
+        weights=jax.tree.map(array, weights or Weights()),
+        variation=jax.tree.map(array, variation or Variation()),
         lowest=array(lowest),
         highest=array(highest),
         stance=stand.controls,
