@@ -21,6 +21,7 @@ COMMANDS = {
     "legged": "trot, walk, jump of HyQ, squat of Talos: multiple shooting against Crocoddyl",
     "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",
     "mjcf": "MJCF files of packages (--packages DIR): which load, how far they are from MuJoCo",
+    "train": "quadrupeds that learn to walk, three seeds; judged in MuJoCo (--cores 1)",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
     "formulations": "formulations, frames, factorizations, sizes of batches: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",
@@ -116,7 +117,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.robots = options.robots.split(",") if options.robots else None
     options.seconds = options.seconds or 1.0
     warnings.filterwarnings("ignore", message="", category=UserWarning, module="rbd_jax")
-    every = [n for n in COMMANDS if n not in ("guard", "gpu", "mjcf")]
+    every = [n for n in COMMANDS if n not in ("guard", "gpu", "mjcf", "train")]
     names = every if options.command == "all" else [options.command]
     for name in names:
         start = time.perf_counter()

@@ -2,7 +2,7 @@
 
 What is needed first stands here. Everything else is in the rooms: ``rbd.spatial``, ``rbd.model``,
 ``rbd.io``, ``rbd.algorithms``, ``rbd.derivatives``, ``rbd.constraints``, ``rbd.contact``,
-``rbd.screw``, ``rbd.simulate``, ``rbd.optimize`` and ``rbd.identify``.
+``rbd.screw``, ``rbd.simulate``, ``rbd.optimize``, ``rbd.identify`` and ``rbd.learn``.
 """
 
 import importlib as _importlib
@@ -82,11 +82,11 @@ from .simulate import rollout as rollout, step as step
 from .view import view as view
 
 if _TYPE_CHECKING:
-    from . import identify as identify
+    from . import identify as identify, learn as learn
 
 
 def __getattr__(name: str):
-    """``rbd.identify`` is imported when it is first used: it needs packages of an extra."""
-    if name == "identify":
-        return _importlib.import_module(".identify", __name__)
+    """These rooms are imported when they are first used: they need packages of an extra."""
+    if name in ("identify", "learn"):
+        return _importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

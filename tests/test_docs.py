@@ -8,7 +8,8 @@ import pytest
 from support.pages import PAGES, ROOT, blocks, name, run
 
 import rbd_jax as rbd
-import rbd_jax.identify  # noqa: F401, the name rbd.identify is imported when it is first used
+import rbd_jax.identify
+import rbd_jax.learn  # noqa: F401, these rooms are imported when they are first used
 
 WITH_CODE = [page for page in PAGES if blocks(page, "python")]
 

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "rbd_jax"
 # From the ground up. A room may use the rooms that stand before it.
 ROOMS = (
     "spatial", "lanes", "model", "io", "algorithms", "derivatives", "constraints", "contact",
-    "screw", "simulate", "optimize", "identify", "view", "cli",
+    "screw", "simulate", "optimize", "identify", "learn", "view", "cli",
 )  # fmt: skip
 
 

@@ -23,14 +23,15 @@ FOLDER = Path(__file__).resolve().parent.parent / "api"
 HIDDEN = ("cli",)  # the command line explains itself
 ORDER = (
     "io", "model", "algorithms", "derivatives", "constraints", "contact", "simulate", "optimize",
-    "identify", "screw", "spatial", "lanes", "view",
+    "identify", "learn", "screw", "spatial", "lanes", "view",
 )  # fmt: skip
 TITLES = {
     "model": "Robots and configurations", "io": "Reading and writing robots",
     "algorithms": "Kinematics and dynamics",
     "derivatives": "Dynamics with derivative rules, explicit derivatives",
     "constraints": "Constraints and impacts", "contact": "Contact", "simulate": "Simulation",
-    "optimize": "Trajectory optimization", "identify": "Identification", "screw": "Screw theory",
+    "optimize": "Trajectory optimization", "identify": "Identification", "learn": "Learning of policies",
+    "screw": "Screw theory",
     "spatial": "Spatial algebra", "lanes": "Fast batches on CPUs", "view": "The viewer",
 }  # fmt: skip
 

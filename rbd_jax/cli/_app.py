@@ -8,6 +8,7 @@ from .identify import identify
 from .info import info
 from .optimize import optimize
 from .rollout import rollout
+from .train import train
 from .view import view
 
 app = typer.Typer(
@@ -16,5 +17,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, info, check, rollout, optimize, identify, view):
+for command in (demo, info, check, rollout, optimize, identify, train, view):
     app.command()(command)

@@ -1,0 +1,50 @@
+"""Learning of policies from the exact gradients of simulations.
+
+An :class:`Environment` is a scene with a task. :func:`shac` and :func:`bptt` learn a
+:class:`Policy` for it. :func:`quadruped` and :func:`go1` are robots that learn to walk, and
+:func:`walk_in_mujoco` judges them in MuJoCo itself. Needs the extra ``learn``.
+"""
+
+from ..simulate import RESULTS as RESULTS
+from ._cart_pole import CartPole as CartPole, cart_pole as cart_pole
+from ._checkpoint import (
+    load_checkpoint as load_checkpoint,
+    load_policy as load_policy,
+    save_checkpoint as save_checkpoint,
+)
+from ._environment import (
+    Environment as Environment,
+    State as State,
+    advance as advance,
+    observe as observe,
+)
+from ._horizon import Record as Record, horizon as horizon, value_targets as value_targets
+from ._mujoco import Walk as Walk, in_numpy as in_numpy, walk_in_mujoco as walk_in_mujoco
+from ._networks import Normalizer as Normalizer, Perceptron as Perceptron, Policy as Policy
+from ._robots import (
+    go1 as go1,
+    go1_mjcf as go1_mjcf,
+    quadruped as quadruped,
+    quadruped_mjcf as quadruped_mjcf,
+)
+from ._shac import (
+    Learner as Learner,
+    Progress as Progress,
+    Settings as Settings,
+    start as start,
+    update as update,
+)
+from ._train import (
+    Learned as Learned,
+    bptt as bptt,
+    print_progress as print_progress,
+    shac as shac,
+)
+from ._walker import (
+    Robot as Robot,
+    Task as Task,
+    Variation as Variation,
+    Walker as Walker,
+    Weights as Weights,
+    walker as walker,
+)

@@ -1,0 +1,118 @@
+"""Environments: a scene with a task, which a policy learns."""
+
+import abc
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+from ..contact import Scene, step as scene_step
+from ..lanes import lanes
+
+
+class State(eqx.Module):
+    """One robot at the start of a control step. A batch has the same fields with one more axis."""
+
+    q: Float[Array, "*b nq"]
+    v: Float[Array, "*b nv"]
+    controls: Float[Array, "*b nu"]
+    """The controls of the last control step, which still act while the new ones are late."""
+    action: Float[Array, "*b na"]
+    """The last action of the policy."""
+    guess: Float[Array, "*b nv"]
+    """Accelerations of the last step, where the solver of contact starts."""
+    age: Float[Array, "*b"]
+    """Control steps since the episode began."""
+    delay: Float[Array, "*b"]
+    """Simulation steps after which new controls act, between 0 and ``substeps``."""
+    robot: PyTree
+    """How this robot differs from the others, see :meth:`Environment.scene_of`."""
+    task: PyTree
+    """What this robot has to do, for example a commanded velocity."""
+
+
+class Environment(eqx.Module):
+    """A task for a policy, of one robot; the learners map it over a batch.
+
+    The float arrays of an environment are leaves, as those of its scene. What a subclass defines
+    has to be a differentiable function of states and actions.
+    """
+
+    scene: eqx.AbstractVar[Scene]
+    substeps: eqx.AbstractVar[int]
+    """Simulation steps in each control step."""
+    episode: eqx.AbstractVar[int]
+    """Control steps after which an episode is cut. The future counts as if it went on."""
+    actions: eqx.AbstractVar[int]
+    """The number of actions, each between -1 and 1."""
+
+    @abc.abstractmethod
+    def begin(self, key: Key[Array, ""]) -> State:
+        """A random state in which an episode begins; see :meth:`state`."""
+
+    @abc.abstractmethod
+    def observe(self, state: State) -> Float[Array, " n"]:
+        """What the policy sees. The learners bring it to unit variance."""
+
+    @abc.abstractmethod
+    def controls(self, state: State, action: Float[Array, " na"]) -> Float[Array, " nu"]:
+        """The controls of the actuators for an action between -1 and 1."""
+
+    @abc.abstractmethod
+    def reward(self, before: State, action: Float[Array, " na"], after: State) -> Float[Array, ""]:
+        """The reward of a control step. It should be positive where a failure is worse."""
+
+    def failed(self, state: State) -> Bool[Array, ""]:
+        """Whether the episode ends here, with no reward ever after."""
+        return jnp.zeros((), bool)
+
+    def disturb(self, state: State, key: Key[Array, ""]) -> State:
+        """Random events between two control steps, such as pushes and new commands."""
+        return state
+
+    def scene_of(self, robot: PyTree) -> Scene:
+        """The scene of a robot that differs from the others, for domain randomization."""
+        return self.scene
+
+    def state(self, q: Array, v: Array, controls: Array, robot=None, task=None, delay=0.0) -> State:
+        """A state at the beginning of an episode."""
+        zero = jnp.zeros((), q.dtype)
+        action = jnp.zeros((self.actions,), q.dtype)
+        late = jnp.asarray(delay, q.dtype)
+        return State(q, v, controls, action, jnp.zeros_like(v), zero, late, robot, task)
+
+    @property
+    def period(self) -> Float[Array, ""]:
+        """The time of a control step (s)."""
+        return self.substeps * self.scene.dt
+
+
+def advance(env: Environment, state: State, action: Float[Array, " na"]) -> State:
+    """The state one control step later. Its derivatives are the exact ones of the scene's steps."""
+    scene, new = env.scene_of(state.robot), env.controls(state, action)
+
+    def substep(now, k):
+        q, v, guess = now
+        end = scene_step(scene, q, v, jnp.where(k < state.delay, state.controls, new), guess=guess)
+        return (end.q, end.v, end.a), None
+
+    k = jnp.arange(env.substeps, dtype=state.q.dtype)
+    (q, v, guess), _ = jax.lax.scan(substep, (state.q, state.v, state.guess), k)
+    return dataclasses.replace(
+        state, q=q, v=v, guess=guess, controls=new, action=action, age=state.age + 1
+    )
+
+
+@lanes
+def observe(env: Environment, state: State) -> Float[Array, " n"]:
+    """:meth:`Environment.observe`, compiled for batches."""
+    return env.observe(state)
+
+
+@lanes
+def judge_step(env: Environment, before: State, action: Array, after: State):
+    """Reward and failure of a control step. A state that is not finite is a failure."""
+    finite = jnp.isfinite(jnp.sum(after.q) + jnp.sum(after.v))
+    return env.reward(before, action, after), env.failed(after) | ~finite

@@ -1,0 +1,198 @@
+"""Short-horizon actor–critic: policies from the exact gradients of short simulations.
+
+Source: Xu et al., "Accelerated Policy Learning with Parallel Differentiable Simulation" (2022).
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from ._environment import Environment, State, observe
+from ._horizon import Record, horizon, mixed_ages, remembered, value_targets
+from ._networks import Perceptron, Policy, new_policy
+
+try:
+    import optax
+except ImportError as error:
+    raise ImportError("learning needs optax: pip install 'rbd-jax[learn]'") from error
+
+
+class Settings(NamedTuple):
+    """Numbers of the learner. The defaults learn all tasks of this room."""
+
+    robots: int = 64
+    """Robots that are simulated at once."""
+    horizon: int = 24
+    """Control steps through which gradients go, in each update."""
+    updates: int = 500
+    discount: float = 0.99
+    trace: float = 0.95
+    """λ of the value function's targets."""
+    rate: float = 2e-3
+    """Learning rate of the policy, which falls to a tenth."""
+    value_rate: float = 1e-3
+    passes: int = 4
+    """Passes through the horizon's data in which the value function learns."""
+    minibatches: int = 4
+    clip: float = 1.0
+    """Greatest length of the policy's gradient."""
+    lag: float = 0.5
+    """How much of the old value function is kept in the target of each update."""
+    std: float = 0.2
+    """Standard deviation of the policy's noise at the beginning."""
+    hidden: tuple[int, ...] = (128, 64)
+    critic: bool = True
+    """Whether the horizon ends in a value function. Otherwise each update simulates episodes from
+    their beginning: plain back-propagation through time."""
+
+
+class Learner(eqx.Module):
+    """Everything that changes while a policy is learned; with it, learning can be resumed."""
+
+    policy: Policy
+    value: Perceptron
+    target: Perceptron
+    """The value function as it was some updates ago, for the ends of horizons."""
+    policy_memory: Any
+    value_memory: Any
+    states: State
+    key: Key[Array, ""]
+    done: Int[Array, ""]
+    """Updates so far."""
+
+
+class Progress(NamedTuple):
+    """What one update tells."""
+
+    reward: Float[Array, ""]
+    """Mean reward of a control step."""
+    failures: Float[Array, ""]
+    """Failures per control step."""
+    age: Float[Array, ""]
+    """Mean length of the episodes that ended (control steps); zero if none did."""
+    value_error: Float[Array, ""]
+    """Mean squared error of the value function, in rewards of one step."""
+    gradient: Float[Array, ""]
+    """Length of the policy's gradient, before it is clipped."""
+
+
+def optimizers(settings: Settings) -> tuple[Any, Any]:
+    """Adam for the policy and for the value function."""
+    falls = optax.linear_schedule(settings.rate, 0.1 * settings.rate, settings.updates)
+    value_falls = optax.linear_schedule(
+        settings.value_rate,
+        0.1 * settings.value_rate,
+        settings.updates * settings.passes * settings.minibatches,
+    )
+    policy = optax.chain(
+        optax.clip_by_global_norm(settings.clip), optax.adam(falls, b1=0.7, b2=0.95)
+    )
+    value = optax.chain(
+        optax.clip_by_global_norm(settings.clip), optax.adam(value_falls, b1=0.7, b2=0.95)
+    )
+    return policy, value
+
+
+def start(env: Environment, settings: Settings, key: Key[Array, ""]) -> Learner:
+    """The learner before its first update."""
+    begin, ages, actor, critic, rest = jax.random.split(key, 5)
+    states = jax.vmap(env.begin)(jax.random.split(begin, settings.robots))
+    states = mixed_ages(states, env.episode, ages) if settings.critic else states
+    one = jax.tree.map(lambda x: x[0], states)
+    (n,) = eqx.filter_eval_shape(observe, env, one).shape
+    dtype = states.q.dtype
+    policy = new_policy(n, env.actions, settings.hidden, actor, dtype, settings.std)
+    value = Perceptron((n, *settings.hidden, 1), critic, dtype)
+    for_policy, for_value = optimizers(settings)
+    zero = jnp.zeros((), jnp.int32)
+    return Learner(
+        policy, value, value, for_policy.init(moving(policy)), for_value.init(arrays(value)),
+        states, rest, zero,
+    )  # fmt: skip
+
+
+def arrays(tree):
+    """The float arrays of a network."""
+    return eqx.filter(tree, eqx.is_inexact_array)
+
+
+def moving(policy: Policy):
+    """The float arrays that the gradient of a policy moves: not its normalizer."""
+    return arrays((policy.network, policy.log_std))
+
+
+@eqx.filter_jit
+def update(env: Environment, settings: Settings, learner: Learner) -> tuple[Learner, Progress]:
+    """One update of the policy, then of the value function."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        return _update(env, settings, learner)
+
+
+def _update(env: Environment, settings: Settings, learner: Learner) -> tuple[Learner, Progress]:
+    noise_key, batch_key, begin_key, key = jax.random.split(learner.key, 4)
+    for_policy, for_value = optimizers(settings)
+    policy, states = learner.policy, learner.states
+    if not settings.critic:
+        states = jax.vmap(env.begin)(jax.random.split(begin_key, settings.robots))
+
+    def future(x):
+        value = learner.target(x)[0] / (1 - settings.discount)
+        return value if settings.critic else jnp.zeros_like(value)
+
+    def loss(parts):
+        new = eqx.tree_at(lambda p: (p.network, p.log_std), policy, parts)
+        found = horizon(env, new, future, states, noise_key, settings.horizon, settings.discount)
+        return -found[0], found[1:]
+
+    parts = policy.network, policy.log_std
+    (_, (states, record)), slope = eqx.filter_value_and_grad(loss, has_aux=True)(parts)
+    size = optax.global_norm(slope)
+    finite = jnp.isfinite(size)
+    slope = jax.tree.map(lambda g: jnp.where(finite, g, 0), slope)
+    change, memory = for_policy.update(slope, learner.policy_memory)
+    network, log_std = eqx.apply_updates(parts, change)
+    normalizer = remembered(policy.normalizer, record)
+    policy = Policy(normalizer, network, log_std)
+    value, value_memory, error = learner.value, learner.value_memory, jnp.zeros_like(size)
+    if settings.critic:
+        value, value_memory, error = _fit(
+            settings, for_value, value, value_memory, policy, record, batch_key
+        )
+    target = jax.tree.map(
+        lambda old, new: settings.lag * old + (1 - settings.lag) * new,
+        *map(arrays, (learner.target, value)),
+    )
+    target = eqx.combine(target, value)
+    now = Learner(policy, value, target, memory, value_memory, states, key, learner.done + 1)
+    ended = record.ended.sum()
+    length = jnp.where(ended > 0, jnp.sum(record.ended * record.age) / jnp.maximum(ended, 1), 0)
+    return now, Progress(record.reward.mean(), record.failed.mean(), length, error, size)
+
+
+def _fit(settings: Settings, optimizer, value, memory, policy: Policy, record: Record, key):
+    """The value function after some passes over the data of a horizon."""
+    goal = value_targets(record, settings.discount, settings.trace).reshape(-1)
+    goal = goal * (1 - settings.discount)  # the network tells the value in rewards of one step
+    x = record.observation.reshape(goal.shape[0], -1)
+    x = policy.normalizer(x)
+    rows = goal.shape[0] // settings.minibatches
+    static = eqx.filter(value, eqx.is_inexact_array, inverse=True)
+
+    def error(value, x, goal):
+        net = eqx.combine(value, static)
+        return jnp.mean((jax.vmap(net)(x)[:, 0] - goal) ** 2)
+
+    def step(carry, index):
+        value, memory = carry
+        loss, slope = jax.value_and_grad(error)(value, x[index], goal[index])
+        change, memory = optimizer.update(slope, memory)
+        return (eqx.apply_updates(value, change), memory), loss
+
+    keys = jax.random.split(key, settings.passes)
+    order = jax.vmap(lambda k: jax.random.permutation(k, goal.shape[0]))(keys)
+    order = order[:, : rows * settings.minibatches].reshape(-1, rows)
+    (value, memory), losses = jax.lax.scan(step, (arrays(value), memory), order)
+    return eqx.combine(value, static), memory, losses.mean()
