@@ -31,7 +31,7 @@ def main(options) -> None:
     robots = options.robots.split(",") if options.robots else ["quadruped"]
     curve = report.table("Reward while learning")
     walks = report.table("Walks in MuJoCo")
-    pushed = report.table("Pushes in MuJoCo", f"Walking at 0.6 m/s; pushed for 0.1 s, of 8 pushes.")
+    pushed = report.table("Pushes in MuJoCo", "Walking at 0.6 m/s; pushed for 0.1 s, of 8 pushes.")
     for robot in robots:
         env, mjcf = getattr(learn, robot)(jnp.float32), getattr(learn, f"{robot}_mjcf")()
         for seed in range(1 if options.tiny else 3):

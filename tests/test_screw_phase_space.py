@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from support.calls import quick_jit
 from support.helpers import assert_close, random_state
 

@@ -9,7 +9,6 @@ import numpy as np
 import rbd_jax as rbd
 
 from ..contact import pd_actuators, points, scene_on_ground
-from ..model import Model
 from ..optimize import tasks
 from ._robots import is_example
 

@@ -37,6 +37,9 @@ class PictureData(NamedTuple):
     """Gradient with respect to the torques, (T, nv)."""
     dmass: np.ndarray
     """Change of the cost if the mass of a body grows by 1 %, (nb,)."""
+    heights: np.ndarray
+    """Heights of the trunks of quadrupeds that land, (B, T+1)."""
+    heights_t: np.ndarray
 
 
 def save(data: PictureData, path: Path) -> None:
@@ -56,11 +59,11 @@ def save(data: PictureData, path: Path) -> None:
         figure = plt.figure(figsize=(16, 10.4), dpi=120)
         rows = figure.add_gridspec(2, 1, height_ratios=(1.75, 1), hspace=0.1,
                                    left=0.045, right=0.985, top=0.915, bottom=0.065)  # fmt: skip
-        columns = rows[1].subgridspec(1, 5, wspace=0.26, width_ratios=(1, 1, 1.25, 0.3, 1))
+        columns = rows[1].subgridspec(1, 6, wspace=0.28, width_ratios=(1, 1, 1.2, 0.24, 0.9, 1))
         _scene(figure.add_subplot(rows[0]), data)
-        panels = (_fan, _drift, _torques, _masses)
+        panels = (_fan, _drift, _torques, _masses, _landings)
         for k, draw in enumerate(panels):
-            draw(figure.add_subplot(columns[k if k < 3 else 4]), data)
+            draw(figure.add_subplot(columns[k if k < 3 else k + 1]), data)
         figure.text(0.03, 0.966, data.title, fontsize=19, fontweight="bold")
         figure.text(0.03, 0.939, data.facts, fontsize=11, color="#59627a")
         figure.savefig(path)
@@ -194,3 +197,12 @@ def _masses(ax, s: PictureData) -> None:
     ax.ticklabel_format(axis="x", style="sci", scilimits=(-2, 3))
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
+
+
+def _landings(ax, s: PictureData) -> None:
+    lines = np.stack([np.broadcast_to(s.heights_t, s.heights.shape), s.heights], axis=-1)
+    _curves(ax, lines, TEAL, max(0.04, min(0.5, 20 / len(lines))), 0.8)
+    ax.plot(s.heights_t, s.heights.mean(0), color=INK, lw=1.8, label="mean")
+    ax.set(title=f"{len(lines)} quadrupeds land", xlabel="time s", ylabel="height of the trunk m")
+    ax.set_ylim(0, 1.1 * s.heights.max())
+    ax.legend(frameon=False, loc="lower right")

@@ -220,6 +220,8 @@ class Stages:
             drifts=self.drifts,
             drift_t=np.asarray(self.before.t)[scenario.sampled(len(self.u))],
             du=np.asarray(self.du),
+            heights=self.landed[:, :, 2],
+            heights_t=landing.DT * np.arange(landing.STEPS + 1),
             dmass=0.01 * np.asarray(jnp.sum(self.dmodel.inertia * model.inertia, axis=1)),
         )
         save(data, path)

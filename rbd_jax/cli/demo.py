@@ -29,7 +29,8 @@ def demo(
     """Simulate 512 variations of a robot, differentiate and check the motion, and save a picture.
 
     A robot with a floating base is thrown into the air; an arm swings. The exit code is 1 if a
-    check fails. Checks and gradients are always computed in float64.
+    check fails. At the end, quadrupeds land on the ground. Checks and gradients are always
+    computed in float64.
     """
     jax.config.update("jax_enable_x64", True)
     from ._stages import Stages

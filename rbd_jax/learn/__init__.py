@@ -5,7 +5,7 @@ An :class:`Environment` is a scene with a task. :func:`shac` and :func:`bptt` le
 :func:`walk_in_mujoco` judges them in MuJoCo itself. Needs the extra ``learn``.
 """
 
-from ..simulate import RESULTS as RESULTS
+from ..model.outcome import RESULTS as RESULTS
 from ._cart_pole import CartPole as CartPole, cart_pole as cart_pole
 from ._checkpoint import (
     load_checkpoint as load_checkpoint,

@@ -69,11 +69,11 @@ def go1_mjcf() -> str:
 def quadruped(dtype=None, **options) -> Walker:
     """The walking task of the quadruped of this package; options as for :func:`walker`."""
     feet = [f"{leg}_foot" for leg in LEGS]
-    numbers = {"foot_radius": 0.022, "height": 0.3} | options
+    numbers: dict[str, Any] = {"foot_radius": 0.022, "height": 0.3} | options
     return walker(load_mjcf(quadruped_mjcf(), dtype), feet, **numbers)
 
 
 def go1(dtype=None, **options) -> Walker:
     """The walking task of Unitree's Go1; needs ``mjlab``. Options as for :func:`walker`."""
-    numbers = {"foot_radius": 0.023, "height": 0.27} | options
+    numbers: dict[str, Any] = {"foot_radius": 0.023, "height": 0.27} | options
     return walker(load_mjcf(go1_mjcf(), dtype), LEGS, **numbers)

@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from ..simulate import RESULTS, throw_unless_successful
+from ..model.outcome import RESULTS, throw_unless_successful
 from ._checkpoint import load_checkpoint, save_checkpoint
 from ._environment import Environment
 from ._networks import Policy

@@ -13,7 +13,6 @@ from ..contact import Scene
 from ..spatial import so3
 from ._environment import Environment, State
 
-
 Number = Float[Array, ""]
 
 
@@ -257,7 +256,12 @@ def walker(
     def array(x):
         return jnp.asarray(np.asarray(x, float), dtype)
 
-    numbers = {"foot_radius": foot_radius, "height": height, "lift": lift, "rhythm": rhythm}
+    numbers: dict[str, Any] = {
+        "foot_radius": foot_radius,
+        "height": height,
+        "lift": lift,
+        "rhythm": rhythm,
+    }
     return Walker(
         scene=scene,
         weights=jax.tree.map(array, weights or Weights()),
