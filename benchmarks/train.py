@@ -11,10 +11,10 @@ from rbd_jax import learn
 from ._report import Report, Table
 
 ABOUT = (
-    "`rbd.learn.shac` teaches a quadruped of 14 kg to follow commanded velocities, from nothing: 64 "
-    "robots with random masses, friction, servos and delays, exact gradients through 24 control "
-    "steps (0.48 s). Reward: of a control step, three at most. The last policy then walks in MuJoCo: "
-    "10 s for each command, without noise, and 8 s with a push of 0.1 s on the trunk from one of "
+    "`rbd.learn.shac` teaches a quadruped of 14 kg to follow commanded velocities, from nothing: "
+    "64 robots with random masses, friction, servos and delays, exact gradients through 24 control "
+    "steps (0.48 s). Reward: of a control step, three at most. The last policy then walks in "
+    "MuJoCo: 10 s for each command, without noise, and 8 s with a push of 0.1 s on the trunk from one of "
     "eight directions. The error is the root mean square of the velocity's error in the plane, "
     "averaged over a cycle of the gait. A seed's first column of time has no compiling in it; the "
     "processor time is that of all threads. Run it with `--cores 1` or `2`."
@@ -59,7 +59,8 @@ def train(table: Table, env, robot: str, seed: int, updates: int) -> learn.Learn
               seconds=float(seconds[-1]), processor_s=processor,
               **{f"update {k + 1}": float(reward[k]) for k in marks},
               **{f"seconds to {GOOD}": float(seconds[reached[0]]) if len(reached) else None},
-              steps_simulated=updates * settings.robots * settings.horizon * env.substeps)  # fmt: skip
+              steps_simulated=updates * settings.robots * settings.horizon * env.substeps,
+          )  # fmt: skip
     return learned
 
 
@@ -79,6 +80,7 @@ def judge(walks: Table, pushed: Table, env, policy, robot: str, seed: int, mjcf,
             angle = 2 * np.pi * k / 8
             push = force * np.cos(angle), force * np.sin(angle)
             walk = learn.walk_in_mujoco(env, policy, mjcf, (0.6, 0.0, 0.0), 2.0 if tiny else 8.0,
-                                        push=push, push_at=0.5 if tiny else 3 + 0.07 * k)  # fmt: skip
+                                        push=push, push_at=0.5 if tiny else 3 + 0.07 * k,
+            )  # fmt: skip
             survived += not walk.fell
         pushed.add(robot=name, force_N=force, survived=survived)

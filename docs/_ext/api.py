@@ -30,8 +30,8 @@ TITLES = {
     "algorithms": "Kinematics and dynamics",
     "derivatives": "Dynamics with derivative rules, explicit derivatives",
     "constraints": "Constraints and impacts", "contact": "Contact", "simulate": "Simulation",
-    "optimize": "Trajectory optimization", "identify": "Identification", "learn": "Learning of policies",
-    "screw": "Screw theory",
+    "optimize": "Trajectory optimization", "identify": "Identification",
+    "learn": "Learning of policies", "screw": "Screw theory",
     "spatial": "Spatial algebra", "lanes": "Fast batches on CPUs", "view": "The viewer",
 }  # fmt: skip
 

@@ -95,8 +95,8 @@ def embedded_dynamics(
         D = stay[:, None] * stay[None] * (D - psi * coupled[:, None] * coupled[None])
         u = stay * (u - psi * right * coupled) - jnp.sum(U * eta[None], axis=1)
         beta = Ba + articulated.apply(Pi, eta) + psi * right * column
-        up = wrench_to_parent(T, beta), wrench_to_parent((T[0][None], T[1][None]), U), D, u
-        return (articulated.to_parent(T, Pi), *up), (column, coupled, psi, right)
+        above = wrench_to_parent(T, beta), jax.vmap(lambda F: wrench_to_parent(T, F))(U), D, u
+        return (articulated.to_parent(T, Pi), *above), (column, coupled, psi, right)
 
     nothing = jnp.zeros((6,), kind), jnp.zeros((k, 6), kind), jnp.zeros((k, k), kind)
     leaf = articulated.from_inertia(jnp.zeros((10,), kind)), *nothing, jnp.zeros((k,), kind)

@@ -1,4 +1,4 @@
-"""Carrying out jaxprs equation by equation: calls inlined, parts chosen, the rest in few programs."""
+"""Carrying out jaxprs: calls inlined, some equations chosen, the others in few programs."""
 
 import math
 from collections.abc import Callable, Iterable

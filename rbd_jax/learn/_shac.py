@@ -149,7 +149,7 @@ def _update(env: Environment, settings: Settings, learner: Learner) -> tuple[Lea
 
     parts = policy.network, policy.log_std
     (_, (states, record)), slope = eqx.filter_value_and_grad(loss, has_aux=True)(parts)
-    size = optax.global_norm(slope)
+    size = optax.tree.norm(slope)
     finite = jnp.isfinite(size)
     slope = jax.tree.map(lambda g: jnp.where(finite, g, 0), slope)
     change, memory = for_policy.update(slope, learner.policy_memory)

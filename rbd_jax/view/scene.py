@@ -100,7 +100,7 @@ class Scene:
         )
 
     def _newtons(self, *drawn: Arrows | None) -> float:
-        """The force (N) whose arrow is as long as the robot: twice its weight or the greatest one."""
+        """The force (N) whose arrow is as long as the robot, at least twice its weight."""
         weight = float(total_mass(self._model)) * float(np.linalg.norm(self._model.gravity))
         longest = [np.linalg.norm(x.vectors, axis=-1).max() for x in drawn if x is not None]
         return 2 * weight if weight > 0 else max(longest, default=1.0) or 1.0

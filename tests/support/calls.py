@@ -29,7 +29,8 @@ quick_jit = partial(
 
 _LEFT_OUT = (
     "export_urdf",  # writes a file
-    "screw.with_geometry",  # returns a model
+    "with_coordinates",  # returns a model, as the next one
+    "screw.with_geometry",
     "screw.to_modern_robotics",  # of chains alone
     "screw.series_elastic_feedforward",  # of robots without quaternions
     "screw.series_elastic_feedback",  # the same
