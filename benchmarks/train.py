@@ -14,10 +14,10 @@ ABOUT = (
     "`rbd.learn.shac` teaches a quadruped of 14 kg to follow commanded velocities, from nothing: "
     "64 robots with random masses, friction, servos and delays, exact gradients through 24 control "
     "steps (0.48 s). Reward: of a control step, three at most. The last policy then walks in "
-    "MuJoCo: 10 s for each command, without noise, and 8 s with a push of 0.1 s on the trunk from one of "
-    "eight directions. The error is the root mean square of the velocity's error in the plane, "
-    "averaged over a cycle of the gait. A seed's first column of time has no compiling in it; the "
-    "processor time is that of all threads. Run it with `--cores 1` or `2`."
+    "MuJoCo: 10 s for each command, without noise, and 8 s with a push of 0.1 s on the trunk from "
+    "one of eight directions. The error is the root mean square of the velocity's error in the "
+    "plane, averaged over a cycle of the gait. A seed's first column of time has no compiling in "
+    "it; the processor time is that of all threads. Run it with `--cores 1` or `2`."
 )
 GOOD = 2.3
 """A reward with which the robot walks."""

@@ -63,4 +63,4 @@ class CartPole(Environment):
 def cart_pole(dtype=None) -> CartPole:
     """The swing-up of a cart-pole with a motor of 10 N. Needs the extra ``mjcf``."""
     scene = load_mjcf(MJCF, dtype)
-    return CartPole(scene, jnp.asarray(10.0, scene.model.dtype))
+    return CartPole(scene=scene, force=jnp.asarray(10.0, scene.model.dtype))

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +21,7 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint. A file that is there is replaced at once and never half written."""
     leaves = [jax.random.key_data(x) if _is_key(x) else x for x in jax.tree.leaves(learner)]
-    named = {f"leaf{k}": np.asarray(x) for k, x in enumerate(leaves)}
+    named: dict[str, Any] = {f"leaf{k}": np.asarray(x) for k, x in enumerate(leaves)}
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as file:
         np.savez(file, settings=_told(settings), history=np.array(rows), **named)

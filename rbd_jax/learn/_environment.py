@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -76,7 +77,9 @@ class Environment(eqx.Module):
         """The scene of a robot that differs from the others, for domain randomization."""
         return self.scene
 
-    def state(self, q: Array, v: Array, controls: Array, robot=None, task=None, delay=0.0) -> State:
+    def state(
+        self, q: Array, v: Array, controls: Array, robot=None, task=None, delay: Any = 0.0
+    ) -> State:
         """A state at the beginning of an episode."""
         zero = jnp.zeros((), q.dtype)
         action = jnp.zeros((self.actions,), q.dtype)

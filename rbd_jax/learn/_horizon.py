@@ -76,7 +76,7 @@ def horizon(
         reward, failed = jax.vmap(judge_step, (None, 0, 0, 0))(env, state, action, after)
         ended = failed | (after.age >= env.episode)
         reward = jnp.where(jnp.isfinite(reward), reward, 0)
-        future = jax.vmap(value)(policy.normalizer(look(after)))
+        future = jax.vmap(lambda x: value(policy.normalizer(x)))(look(after))
         future = jnp.where(failed, 0, future)
         total = total + weight * reward
         later = discount * weight

@@ -1,6 +1,7 @@
 """A learned walker in MuJoCo itself: the same file and control law, in NumPy, without JAX."""
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,7 +87,7 @@ def walk_in_mujoco(
         push: horizontal force on the trunk in the world (N), for ``push_for`` seconds from
             ``push_at`` on.
     """
-    import mujoco
+    mujoco = import_module("mujoco")
 
     m = mjcf if isinstance(mjcf, mujoco.MjModel) else compile_mjcf(mjcf)
     d = mujoco.MjData(m)

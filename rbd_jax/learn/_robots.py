@@ -1,5 +1,6 @@
 """The quadrupeds that learn to walk: one of this package, and the Go1 of the package mjlab."""
 
+import importlib
 import importlib.resources
 import importlib.util
 from pathlib import Path
@@ -15,7 +16,7 @@ LEGS = ("FR", "FL", "RR", "RL")
 
 def quadruped_mjcf() -> str:
     """The MJCF of a quadruped of 14 kg that comes with this package."""
-    return importlib.resources.files(__package__).joinpath("quadruped.xml").read_text()
+    return importlib.resources.files("rbd_jax.learn").joinpath("quadruped.xml").read_text()
 
 
 def go1_mjcf() -> str:
@@ -27,7 +28,7 @@ def go1_mjcf() -> str:
     Raises:
         ImportError: without mjlab or mujoco.
     """
-    import mujoco as mj
+    mj = importlib.import_module("mujoco")
 
     found = importlib.util.find_spec("mjlab")  # found, not imported: it would import torch
     if found is None or found.origin is None:

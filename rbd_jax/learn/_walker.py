@@ -1,6 +1,7 @@
 """A quadruped that follows a commanded velocity."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -262,6 +263,7 @@ def walker(
         "lift": lift,
         "rhythm": rhythm,
     }
+    numbers = {k: array(x) for k, x in numbers.items()}
     return Walker(
         scene=scene,
         weights=jax.tree.map(array, weights or Weights()),
@@ -275,5 +277,5 @@ def walker(
         push=array(push),
         often=array(0.005),
         foot_bodies=tuple(int(b) for b, _ in places),
-        **{k: array(x) for k, x in numbers.items()},
+        **numbers,
     )
