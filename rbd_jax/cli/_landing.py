@@ -15,7 +15,7 @@ from ._robots import is_example
 DT, STEPS = 0.005, 300
 HEIGHT = 0.25
 """Of the feet above the ground at the beginning (m)."""
-STIFFNESS, DAMPING = 500.0, 50.0
+STIFFNESS, DAMPING = 300.0, 30.0
 """Of the servos at the joints (N m/rad, N m s/rad)."""
 
 

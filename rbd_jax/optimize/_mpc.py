@@ -168,9 +168,8 @@ def controller(
         raise ValueError(f"controller: max_steps must be at least 1, got {max_steps}")
     model, dtype = problem.model, problem.model.dtype
     q, v = jnp.zeros((model.nq,), dtype), jnp.zeros((model.nv,), dtype)
-    problem = problem.starting(
-        jnp.asarray(problem.start)
-    )  # what can be known before the time is traced
+    # what can be known before the time is traced
+    problem = problem.starting(jnp.asarray(problem.start))
     problem, rows = with_explicit_closures(problem, q, v), stack(problem, constraints, q, v)
     weight = jnp.asarray(penalty, dtype)
     return Controller(problem, rows, weight, second_order, max_steps, regularization)
