@@ -1,6 +1,6 @@
-"""Robots in fewer coordinates than joints: mimic joints, own coordinates, closed forms."""
+"""Robots in fewer coordinates than joints: every algorithm, the rules, refused laws."""
 
-from functools import cache, partial
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -8,116 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
+from support.driven import MODELS, explicit, hand, knee
 from support.helpers import assert_close, cast, central_difference, random_state, stack
 from support.inputs import assert_relative, inputs, with_leaves
 
 import rbd_jax as rbd
-from rbd_jax.io import convert, example_robots, load_urdf
-from rbd_jax.model import MimicSpec, with_mimics
 
-rng = np.random.default_rng(0)
-
-
-def _link(name: str) -> rbd.LinkSpec:
-    return rbd.LinkSpec(
-        name, rng.uniform(0.5, 2), rng.normal(size=3) * 0.2, np.diag([0.1, 0.2, 0.15])
-    )
-
-
-def _joint(name: str, kind: str, parent: str, child: str, mimic=None) -> rbd.JointSpec:
-    p, axis = rng.normal(size=3) * 0.3, rng.normal(size=3)
-    return rbd.JointSpec(
-        name, kind, parent, child, p=p, axis=axis, mimic=mimic, damping=0.3, armature=0.05
-    )  # fmt: skip
-
-
-@cache
-def hand() -> rbd.Model:
-    """A floating hand: two fingers of which one follows the other, across branches and in a chain.
-
-    ``b1`` follows ``a2``, which comes later in no other branch; ``c`` follows ``b1``.
-    """
-    joints = (
-        _joint("arm", "revolute", "base", "palm"),
-        _joint("c", "prismatic", "palm", "thumb", MimicSpec("b1", -0.5, 0.2)),
-        _joint("a1", "revolute", "palm", "a1"),
-        _joint("a2", "revolute", "a1", "a2"),
-        _joint("b1", "revolute", "palm", "b1", MimicSpec("a2", 1.5, 0.1)),
-        _joint("b2", "revolute", "b1", "b2"),
-    )
-    links = tuple(_link(n) for n in ("base", "palm", "thumb", "a1", "a2", "b1", "b2"))
-    spec = rbd.RobotSpec("hand", links, joints)
-    return with_mimics(rbd.build_model(spec, floating_base=True, dtype=jnp.float64))
-
-
-class Cam(eqx.Module):
-    """A joint whose axis moves as it turns: any placement, as a function of one coordinate."""
-
-    shape: jax.Array
-
-    def __call__(self, u):
-        a, b, c = self.shape
-        p = jnp.stack([a * jnp.cos(u[0]), b * jnp.sin(2 * u[0]), c * u[0] ** 2])
-        quat = jnp.stack([jnp.cos(u[0]), jnp.sin(u[0]), 0.3 * u[0] ** 2, 0.1 * jnp.sin(u[0])])
-        return jnp.concatenate([p, quat])
-
-
-@cache
-def knee() -> rbd.Model:
-    """An arm, a joint with the motion subspace of ``Cam``, and a differential of two motors."""
-    joints = (
-        _joint("arm", "revolute", "base", "upper"),
-        _joint("cam", "free", "upper", "lower"),
-        _joint("pitch", "revolute", "lower", "cross"),
-        _joint("roll", "revolute", "cross", "foot"),
-        _joint("toe", "revolute", "foot", "toe"),
-    )
-    links = tuple(_link(n) for n in ("base", "upper", "lower", "cross", "foot", "toe"))
-    model = rbd.build_model(rbd.RobotSpec("knee", links, joints), dtype=jnp.float64)
-    model = rbd.with_coordinates(model, Cam(jnp.array([0.1, 0.05, 0.02])), ["cam"], ["angle"])
-
-    def differential(u):
-        return jnp.stack([(u[0] + u[1]) / 2, jnp.sin(u[0] - u[1]) / 3])
-
-    return rbd.with_coordinates(model, differential, ["pitch", "roll"], ["left", "right"])
-
-
-MODELS = {"hand": hand, "knee": knee}
 robots = pytest.mark.parametrize("name", list(MODELS))
-
-
-def _explicit(m, q):
-    """The configuration of all joints, and the matrix Φ by differences, from the laws alone."""
-    robot = m.robot
-
-    def expand(q):
-        full = rbd.neutral(robot)
-        for joint in m.space.joint_names:
-            if joint in robot.joint_names:
-                full = full.at[robot.q_slice(joint)].set(q[m.q_slice(joint)])
-        if "arm" in robot.joint_names and "c" in robot.joint_names:
-            b1 = 1.5 * q[m.q_slice("a2")] + 0.1
-            full = full.at[robot.q_slice("b1")].set(b1)
-            return full.at[robot.q_slice("c")].set(-0.5 * b1 + 0.2)
-        angle, left, right = (q[m.q_slice(n)] for n in ("angle", "left", "right"))
-        full = full.at[robot.q_slice("cam")].set(m.laws[0].function(angle))
-        full = full.at[robot.q_slice("pitch")].set((left + right) / 2)
-        return full.at[robot.q_slice("roll")].set(jnp.sin(left - right) / 3)
-
-    at = expand(q)
-    Phi = central_difference(
-        lambda d: rbd.difference(robot, at, expand(rbd.integrate(m, q, d))), jnp.zeros(m.nv)
-    )
-    return at, Phi
 
 
 @quick_jit
 def _both(m, s):
     """Results in coordinates, and what the robot of all joints says of them."""
     q, v, a, tau, f = s
-    full, Phi = _explicit(m, q)
+    full, Phi = explicit(m, q)
     bias = central_difference(
-        lambda t: _explicit(m, rbd.integrate(m, q, t * v))[1] @ v, jnp.zeros(1)
+        lambda t: explicit(m, rbd.integrate(m, q, t * v))[1] @ v, jnp.zeros(1)
     )
     V, A, frame = Phi @ v, Phi @ a + bias[:, 0], m.frame_names[-1]
     r, M = m.robot, Phi.T @ rbd.crba(m.robot, full) @ Phi
@@ -201,7 +107,7 @@ def _lagrange(m, q, v, a):
 
     rate = jax.jvp(momentum, (q, v), (v, a))[1]
     slope = jax.grad(lambda q: rbd.kinetic_energy(m, q, v) - rbd.potential_energy(m, q))(q)
-    Phi = _explicit(m, q)[1]
+    Phi = explicit(m, q)[1]
     damping = Phi.T @ (m.damping * (Phi @ v))
     T = 0.5 * v @ rbd.crba(m, q) @ v
     C = rbd.coriolis_matrix(m, q, v)
@@ -341,162 +247,6 @@ def test_integrators_keep_the_energy(name, integrator):
     assert moved > 1e-2 and jnp.abs(drift).max() < 1e-4 * (1 + moved)
 
 
-# --- closed forms ---------------------------------------------------------------
-
-R, L = 0.3, 0.8  # m, crank and rod
-
-
-def _planar(names: tuple[str, ...], kinds: tuple[str, ...], places, axes) -> rbd.Model:
-    masses = (1.1, 0.7, 1.9)
-    links = [rbd.LinkSpec("world")] + [
-        rbd.LinkSpec(n, m, np.array([c, 0.0, 0.0]), np.diag([0.01, 0.02, 0.03]))
-        for n, m, c in zip(names, masses, (R / 2, L / 2, 0.0), strict=True)
-    ]
-    joints = [
-        rbd.JointSpec(n, kind, parent, n, p=np.array(p), axis=np.array(axis))
-        for n, kind, parent, p, axis in zip(
-            names, kinds, ("world", *names[:2]), places, axes, strict=True
-        )
-    ]
-    spec = rbd.RobotSpec("planar", tuple(links), tuple(joints))
-    return rbd.build_model(spec, dtype=jnp.float64, gravity=(0.0, -9.81, 0.0))
-
-
-@quick_jit
-def _slider_crank(th, w, tau):
-    """Reduced inertia, bias and acceleration of the crank, from the loop's geometry."""
-    sin, cos = jnp.sin(th), jnp.cos(th)
-    phi = jnp.arcsin(R * sin / L)  # of the rod, downwards
-    dphi = R * cos / (L * jnp.cos(phi))
-
-    def centers(th):
-        phi = jnp.arcsin(R * jnp.sin(th) / L)
-        x = R * jnp.cos(th) + L * jnp.cos(phi)
-        rod = R * jnp.cos(th) + L / 2 * jnp.cos(phi), R * jnp.sin(th) - L / 2 * jnp.sin(phi)
-        return jnp.array([[R / 2 * jnp.cos(th), R / 2 * jnp.sin(th)], [*rod], [x, 0.0]])
-
-    def inertia(th):
-        speed = jax.jacfwd(centers)(th)
-        turn = R * jnp.cos(th) / (L * jnp.cos(jnp.arcsin(R * jnp.sin(th) / L)))
-        return jnp.array([1.1, 0.7, 1.9]) @ jnp.sum(speed**2, axis=1) + 0.03 * (1 + turn**2)
-
-    weight = 9.81 * jnp.array([1.1, 0.7, 1.9]) @ jax.jacfwd(centers)(th)[:, 1]
-    bias = 0.5 * jax.grad(inertia)(th) * w * w + weight
-    return inertia(th), bias, (tau - bias) / inertia(th), centers(th)[2, 0], dphi
-
-
-def test_slider_crank_against_its_closed_form():
-    """Crank, rod and slider; the slider's frame stays level, so that its joint turns back."""
-    m = _planar(
-        ("crank", "rod", "slider"),
-        ("revolute",) * 3,
-        ((0, 0, 0), (R, 0, 0), (L, 0, 0)),
-        np.eye(3)[[2, 2, 2]],
-    )
-
-    def closed(u):
-        phi = jnp.arcsin(R * jnp.sin(u) / L)
-        return jnp.concatenate([-phi - u, phi])
-
-    m = rbd.with_coordinates(m, closed, ["rod", "slider"], ["crank"])
-    assert (m.nq, m.nv, m.space.joint_names) == (1, 1, ("crank",))
-
-    @quick_jit
-    def ours(th, w, tau):
-        q, v, t = (jnp.reshape(x, 1) for x in (th, w, tau))
-        x = rbd.frame_placement(m, q, "slider")[1]
-        return (
-            rbd.crba(m, q)[0, 0], rbd.bias_torque(m, q, v)[0], rbd.forward_dynamics(m, q, v, t)[0],
-            x[0], -rbd.frame_velocity(m, q, jnp.ones(1), "rod", "world")[2],
-        )  # fmt: skip
-
-    for state in ((0.4, 3.0, 1.0), (2.5, -7.0, -4.0)):
-        assert_close(ours(*jnp.array(state)), _slider_crank(*jnp.array(state)), rtol=1e-10)
-
-
-@pytest.mark.slow
-def test_four_bar_agrees_with_its_loop_as_a_constraint():
-    """By coordinates and by a closed loop: the same motion of the crank, the same derivative."""
-    a, b, c, d = 0.3, 0.8, 0.6, 0.9  # crank, coupler, rocker, ground
-    names, kinds = ("crank", "coupler", "rocker"), ("revolute",) * 3
-    robot = _planar(names, kinds, ((0, 0, 0), (a, 0, 0), (b, 0, 0)), np.eye(3)[[2, 2, 2]])
-
-    def closed(u):
-        """Coupler and rocker angles, from the triangle over the diagonal."""
-        x, y = d - a * jnp.cos(u), -a * jnp.sin(u)
-        e = jnp.sqrt(x * x + y * y)
-        inner = jnp.arccos((b * b + e * e - c * c) / (2 * b * e))
-        coupler = jnp.arctan2(y, x) + inner
-        tip = jnp.arctan2(y - b * jnp.sin(coupler), x - b * jnp.cos(coupler))
-        return jnp.concatenate([coupler - u, tip - coupler])
-
-    m = rbd.with_coordinates(robot, closed, ["coupler", "rocker"], ["crank"])
-    loop = rbd.constraints.point(robot, "rocker", offset=(c, 0, 0), at=(d, 0, 0))
-
-    @quick_jit
-    def both(u, w, tau):
-        full = jnp.concatenate([u, closed(u)])
-        v = jnp.concatenate([w, jax.jvp(closed, (u,), (w,))[1]])
-        error = rbd.constraints.residual(robot, full, loop)
-        zero = jnp.zeros(2)
-
-        def f(tau):
-            torque = jnp.concatenate([tau, zero])
-            return rbd.constrained_dynamics(robot, full, v, torque, loop).a[:1]
-
-        def g(tau):
-            return rbd.forward_dynamics(m, u, w, tau)
-
-        return error, (f(tau), jax.jacfwd(f)(tau)), (g(tau), jax.jacfwd(g)(tau))
-
-    error, theirs, ours = both(jnp.array([0.7]), jnp.array([2.0]), jnp.array([0.5]))
-    assert jnp.abs(error).max() < 1e-12
-    assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
-
-
-@quick_jit
-def _constrained(m, held, s, M, Phi, full):
-    """Constraints of a robot with driven joints, and the same by dense matrices."""
-    q, v, tau = s.q, s.v, s.tau
-    a, forces = rbd.constrained_dynamics(m, q, v, tau, held)
-    J = rbd.constraints.jacobian(m, q, held)
-    gamma = rbd.constraints.bias(m, q, v, held)
-    missing = M @ a + rbd.bias_torque(m, q, v) - tau - J.T @ forces
-    after, impulses = rbd.impact(m, q, v, held)
-    kick = M @ (after - v) - J.T @ impulses
-    f = lambda d, v, t: tuple(rbd.constrained_dynamics(m, rbd.integrate(m, q, d), v, t, held))  # noqa: E731
-    blocks = tuple(rbd.constrained_dynamics_derivatives(m, q, v, tau, held))
-    at = jnp.zeros_like(v), v, tau
-
-    def along(k):
-        return central_difference(lambda x: f(*at[:k], x, *at[k + 1 :]), at[k])
-
-    numbers = [along(k) for k in range(3)]
-    by_rule = tuple(n[0] for n in numbers) + tuple(n[1] for n in numbers)
-    found = missing, J @ a + gamma, kick, J @ after
-    full_J = rbd.constraints.jacobian(m.robot, full, held) @ Phi
-    return (
-        found,
-        (J, full_J),
-        (blocks, by_rule),
-        rbd.constraints.delassus(m, q, held),
-        J @ jnp.linalg.solve(M, J.T),
-    )
-
-
-@pytest.mark.slow
-def test_constraints_of_a_robot_with_driven_joints():
-    m = hand()
-    s = random_state(m)
-    held = rbd.constraints.point(m, "thumb") + rbd.constraints.point(m, "b2", "a2")
-    full, Phi = _explicit(m, s.q)
-    zeros, jacobians, derivatives, *matrices = _constrained(m, held, s, rbd.crba(m, s.q), Phi, full)
-    assert_close(zeros, jax.tree.map(jnp.zeros_like, zeros), atol=1e-8)
-    assert_close(*jacobians, atol=1e-9)
-    assert_close(*derivatives, rtol=1e-6, atol=1e-5)
-    assert_close(*matrices, rtol=1e-9, atol=1e-9)
-
-
 # --- errors ---------------------------------------------------------------------
 
 
@@ -522,54 +272,3 @@ def test_functions_without_coordinates_refuse_driven_joints():
     s = random_state(m)
     with pytest.raises(TypeError, match="takes no robot with driven .mimic. joints as 'hand'"):
         rbd.hybrid_dynamics(m, s.q, s.v, s.a, s.tau, jnp.zeros(m.nb, bool))
-
-
-# --- real robots against Pinocchio ------------------------------------------------
-
-RENAMED = {  # Pinocchio needs targets that come first by name
-    "talos_full_v2": ("gripper_left_joint", "gripper_right_joint"),
-}
-ROBOTS = [
-    ("baxter", False),
-    pytest.param("pr2", False, marks=pytest.mark.slow),
-    pytest.param("tiago_pro", True, marks=pytest.mark.slow),
-    pytest.param("talos_full_v2", True, marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.parametrize(("name", "floating"), ROBOTS)
-def test_mimic_joints_against_pinocchio(name, floating):
-    pin = pytest.importorskip("pinocchio")
-    if name not in example_robots():
-        pytest.skip("example-robot-data is not installed")
-    text = example_robots()[name].read_text()
-    for joint in RENAMED.get(name, ()):
-        text = text.replace(f'"{joint}"', f'"a_{joint}"')
-    model = load_urdf(text, floating, jnp.float64)
-    model = eqx.tree_at(lambda m: m.damping, model, 0 * model.damping)
-    root = (pin.JointModelFreeFlyer(),) if floating else ()
-    theirs = pin.buildModelFromXML(text, *root, mimic=True)
-    layout = convert.pinocchio(model, theirs)
-    assert model.nv == theirs.nv < model.robot.nv
-    s = random_state(model)
-
-    @quick_jit
-    def ours(m, s):
-        q, v, a = s.q, s.v, s.a
-        h = rbd.bias_torque(m, q, v)
-        acceleration = rbd.forward_dynamics(m, q, v, s.tau)
-        there = (
-            layout.mass_matrix_to(q, rbd.crba(m, q)), layout.tau_to(q, h),
-            layout.tau_to(q, rbd.rnea(m, q, v, a)), layout.a_to(q, v, acceleration),
-        )  # fmt: skip
-        at = layout.q_to(q), layout.v_to(q, v), layout.a_to(q, v, a), layout.tau_to(q, s.tau)
-        return at, there
-
-    (q, v, a, tau), found = jax.tree.map(np.asarray, ours(model, s))
-    data = theirs.createData()
-    M = np.triu(pin.crba(theirs, data, q))
-    M += np.triu(M, 1).T
-    h = np.array(pin.nle(theirs, data, q, v))
-    expected = M, h, np.array(pin.rnea(theirs, data, q, v, a)), np.linalg.solve(M, tau - h)
-    for x, y in zip(found, expected, strict=True):
-        np.testing.assert_allclose(x, y, rtol=0, atol=1e-9 * np.abs(y).max())

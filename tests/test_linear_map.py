@@ -23,7 +23,7 @@ def small():
 
 @partial(quick_jit, static_argnums=0)
 def _residuals(name, m, states):
-    """What the two maps take, in several states: the residual and the factorised mass matrix."""
+    """What the two maps take, in several states: the residual and the factorized mass matrix."""
 
     def one(s):
         g = ground.pose(m, s.q)

@@ -1,4 +1,4 @@
-"""The optimisers: against an independent solver, their derivatives, batches, results."""
+"""The optimizers: against an independent solver, their derivatives, batches, results."""
 
 from functools import cache, partial
 

@@ -1,4 +1,4 @@
-"""The parts of the optimisers: expansions, box QP, Riccati sweeps."""
+"""The parts of the optimizers: expansions, box QP, Riccati sweeps."""
 
 import inspect
 import itertools
@@ -304,7 +304,7 @@ def _single(*state):
     [i if i == "rk4" else pytest.param(i, marks=pytest.mark.slow) for i in (*TAKEN, _single)],
 )
 def test_a_simulation_is_the_loop_over_its_steps(integrator):
-    """With every integrator that a problem takes: what is optimised is what is returned."""
+    """With every integrator that a problem takes: what is optimized is what is returned."""
     model = rbd.samples.pendulum()
     cost = lambda *a: jnp.zeros(())  # noqa: E731
     drive = lambda m, t, q, v, u: u * (1 + t)  # noqa: E731

@@ -103,7 +103,7 @@ def _torques_and_frames(m, s):
     return rbd.rnea(m, s.q, s.v, s.a), [rbd.frame_placement(m, s.q, f) for f in FRAMES]
 
 
-def test_all_ways_of_modelling_give_the_same_robot(tree, screws):
+def test_all_ways_of_modeling_give_the_same_robot(tree, screws):
     (_, B, M), m = tree
     n, starts = m.nb, m.topology.v_starts
     rows = lambda X: [X[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]  # noqa: E731

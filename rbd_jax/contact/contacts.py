@@ -161,7 +161,7 @@ class Reference(NamedTuple):
 def reference(
     contacts: Contacts, group: Group, velocity: Float[Array, "n d"], dt: Float[Array, ""]
 ) -> Reference:
-    """``a_ref = −b v − k d r`` and the regularised cone of every contact.
+    """``a_ref = −b v − k d r`` and the regularized cone of every contact.
 
     Source: MuJoCo's documentation, "Computation", constraint model. Friction rows have no k.
 

@@ -26,7 +26,7 @@ class Welds(eqx.Module):
     quat2: Float[Array, "n 4"]
     """Welds: the frames that are to have one orientation, in the frames of the bodies."""
     torque_scale: Float[Array, " n"]
-    """Welds: metres that count as much as a radian."""
+    """Welds: meters that count as much as a radian."""
     solref: Float[Array, "n 2"]
     solimp: Float[Array, "n 5"]
     weight: Float[Array, "n 2"]

@@ -31,7 +31,7 @@ class Cone(NamedTuple):
     """What a group of n contacts of one dimension needs: D, friction, and which are switched on.
 
     ``D``: of the normal direction of an elliptic cone, of every edge of a pyramidal one. ``mu`` is
-    the slope of the regularised elliptic cone; D of its tangents is ``D f²/mu²``.
+    the slope of the regularized elliptic cone; D of its tangents is ``D f²/mu²``.
     """
 
     D: Float[Array, " n"]

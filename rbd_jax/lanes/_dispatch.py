@@ -74,7 +74,7 @@ def kernel_fields(*names: str) -> str:
 
 
 def _fail(name: str) -> str:
-    """Blocks that return an error, labelled with its name."""
+    """Blocks that return an error, labeled with its name."""
     code = constant(f"Error_Code_{_ERRORS[name][0]}")
     return f"""\
 {name}:

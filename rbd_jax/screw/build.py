@@ -1,4 +1,4 @@
-"""Models from screws alone: product-of-exponentials modelling. Source: Müller App. A, §4.4.
+"""Models from screws alone: product-of-exponentials modeling. Source: Müller App. A, §4.4.
 
 This runs on the host in float64 NumPy, and :func:`rbd_jax.build_model` makes the arrays. A joint is
 given by its screw coordinates, ``(6,)``, or by the rows that span its motions: three rows for a
