@@ -27,8 +27,8 @@ if jax.__version_info__ < (0, 11):
     flags.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-# Traced programs are many small objects that live long: to look through them seldom saves 6 %.
-gc.set_threshold(50_000, 20, 100)
+# Traced programs are many small objects that live long: to look through them seldom saves 15 %.
+gc.set_threshold(1_000_000, 20, 100)
 # Likewise for lanes: nine tenths of a kernel's compilation is LLVM's optimization.
 os.environ.setdefault("RBD_JAX_LANES_OPT", "0")
 

@@ -213,7 +213,10 @@ def _heavier(m, k):
     return eqx.tree_at(lambda m: m.inertia, m, m.inertia * (1 + 0.3 * k))
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "algorithm",
+    ["aba", *(pytest.param(n, marks=pytest.mark.slow) for n in ALGORITHMS if n != "aba")],
+)
 def test_vmap_over_states_models_and_both(algorithm):
     m = samples.random_tree(3, kinds=("free", "revolute", "spherical"))
     f, s = ALGORITHMS[algorithm], random_states(m, 3)

@@ -105,10 +105,8 @@ HOPPER = """<mujoco><option cone="elliptic"/><worldbody><geom type="plane" size=
 <keyframe><key name="start" ctrl=".1" qvel=".2 .1 0 0 .3 0 0"/></keyframe></mujoco>"""
 
 
-@pytest.mark.parametrize(
-    "modes", [("adjoint",), pytest.param(("full", "checkpoint", "adjoint"), marks=pytest.mark.slow)]
-)
-def test_rollout_in_a_scene(modes):
+@pytest.mark.slow
+def test_rollout_in_a_scene():
     """A rollout is the scene's steps, in all three gradient modes with one gradient."""
     scene = rbd.load_mjcf(HOPPER)
     q, v, u = scene.keyframes["start"]
@@ -120,6 +118,7 @@ def test_rollout_in_a_scene(modes):
 
     @jax.jit
     def all_modes(u):
+        modes = ("full", "checkpoint", "adjoint")
         return [jax.value_and_grad(end, has_aux=True)(u, m) for m in modes]
 
     found = all_modes(u)

@@ -15,8 +15,8 @@ import rbd_jax as rbd
 from rbd_jax import samples
 from rbd_jax.simulate import INTEGRATORS, TABLEAUS, momentum_munthe_kaas
 
-ORDERS = {"kutta3": 3, "momentum_rk4": 4}
-TAIL = {"euler": 1, "midpoint": 2, "heun": 2, "variational": 2, "generalized_alpha": 2}
+ORDERS = {"momentum_rk4": 4}
+TAIL = {"kutta3": 3, "euler": 1, "midpoint": 2, "heun": 2, "variational": 2, "generalized_alpha": 2}
 
 
 # --- order ------------------------------------------------------------------------------------

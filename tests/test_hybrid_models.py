@@ -213,7 +213,7 @@ def test_implicit_steps(method):
 @pytest.mark.parametrize(
     "parts, gradient",
     [
-        (("mass", "friction"), "full"),
+        pytest.param(("mass", "friction"), "full", marks=pytest.mark.slow),
         pytest.param(idf.PARTS, "full", marks=pytest.mark.slow),
         pytest.param(idf.PARTS, "adjoint", marks=pytest.mark.slow),
     ],

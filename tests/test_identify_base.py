@@ -128,8 +128,15 @@ def _chi_square_bounds(r: int) -> tuple[float, float]:
     return stats.chi2.ppf(1e-3, r), stats.chi2.ppf(1 - 1e-3, r)
 
 
-@pytest.mark.parametrize("maker", ["pinocchio", "mujoco"])
-@pytest.mark.parametrize("name", ["panda", "hyq_no_sensors"])
+@pytest.mark.parametrize(
+    ("name", "maker"),
+    [
+        ("panda", "pinocchio"),
+        ("hyq_no_sensors", "mujoco"),
+        pytest.param("panda", "mujoco", marks=pytest.mark.slow),
+        pytest.param("hyq_no_sensors", "pinocchio", marks=pytest.mark.slow),
+    ],
+)
 def test_base_parameters_are_within_their_confidence_intervals(name, maker):
     """For an arm of seven joints with a gripper, and for a quadruped, with rotors and damping."""
     m, s, Y, base = _recorded(name)

@@ -73,7 +73,8 @@ def test_there_and_back(name):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "all" else n for n in SETS]
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n in ("all", "other charts") else n for n in SETS],
 )
 def test_gradients(name):
     """Gradients through charts and rules, in both modes, at the nominal robot and elsewhere.

@@ -145,7 +145,7 @@ def test_threads_compile_at_once():
     assert not wrong
 
 
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("persistent", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_another_process_compiles_nothing(tmp_path, persistent):
     """Code comes from the disk; an executable from JAX's cache finds it, or compiles it anew."""
     program = """

@@ -66,18 +66,19 @@ def test_between_knots_the_controls_are_lines(solved):
     assert inside.sum() >= 3 and bend[:, inside].max() < 1e-9 < bend[:, ~inside].max()
 
 
-def test_no_finite_sample_is_a_result_and_derivatives_are_nan():
+FEW = {"noise": 1.0, "samples": 8, "max_steps": 2}
+
+
+@pytest.mark.slow
+def test_derivatives_of_a_search_are_nan():
     zero, guess, key = jnp.zeros(1), jnp.zeros((T, 1)), jax.random.key(0)
-    options = {"noise": 1.0, "samples": 8, "max_steps": 2}
+    cost = lambda q0: opt.cem(_problem(), q0, zero, guess, key, elites=2, **FEW).cost  # noqa: E731
+    assert bool(jnp.isnan(jax.jit(jax.grad(cost))(zero)).all())
 
-    @jax.jit
-    def run(q0):
-        cost = lambda q0: opt.cem(_problem(), q0, zero, guess, key, elites=2, **options).cost  # noqa: E731
-        lost = opt.mppi(_problem(), q0 * jnp.nan, zero, guess, key, **options)
-        return jax.grad(cost)(q0), lost
 
-    slope, lost = run(jnp.zeros(1))
-    assert bool(jnp.isnan(slope).all())
+def test_no_finite_sample_is_a_result():
+    zero, guess, key = jnp.zeros(1), jnp.zeros((T, 1)), jax.random.key(0)
+    lost = jax.jit(lambda q0: opt.mppi(_problem(), q0, zero, guess, key, **FEW))(zero * jnp.nan)
     assert bool(lost.result == opt.RESULTS.nonfinite)
     assert bool(jnp.isfinite(lost.u).all())  # the guess
     for f, o, says in (
@@ -86,4 +87,4 @@ def test_no_finite_sample_is_a_result_and_derivatives_are_nan():
         (opt.mppi, {"knots": 0}, "knots must be at least 1"),
     ):
         with pytest.raises(ValueError, match=says):
-            f(_problem(), zero, zero, guess, key, **options, **o)
+            f(_problem(), zero, zero, guess, key, **FEW, **o)

@@ -125,7 +125,10 @@ def test_all_ways_of_modeling_give_the_same_robot(tree, screws):
     assert_close(_torques_and_frames(plain, s)[0], tau, rtol=1e-11, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["random_tree", "arm", "only_universal"])
+@pytest.mark.parametrize(
+    "name",
+    ["random_tree", *(pytest.param(n, marks=pytest.mark.slow) for n in ("arm", "only_universal"))],
+)
 def test_product_of_exponentials_is_forward_kinematics(name):
     """(92), (93), with body frames and with selected frames."""
     m = model(name)

@@ -38,7 +38,7 @@ def functions(given):
 
 
 @pytest.mark.parametrize(
-    "name", ["inverse", "forward", pytest.param("hybrid", marks=pytest.mark.slow)]
+    "name", ["forward", *(pytest.param(n, marks=pytest.mark.slow) for n in ("inverse", "hybrid"))]
 )
 def test_rules_agree_with_the_raw_algorithms(sprung, name):
     """Value, jvp and vjp in state, stiffness and rest."""

@@ -57,7 +57,10 @@ def _expected(name):
     )
 
 
-@pytest.mark.parametrize("name", ROBOTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n != "random_tree" else n for n in ROBOTS],
+)
 @pytest.mark.parametrize("form", FORMS)
 def test_rates_against_nested_forward_mode(name, form):
     """τ, τ̇ and τ̈ on trees of all joint kinds, with wrenches, rotors and damping."""
