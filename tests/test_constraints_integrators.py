@@ -42,7 +42,7 @@ def crank_motion(model):
     [
         pytest.param("generalized_alpha", False, 2, marks=pytest.mark.slow),
         pytest.param("generalized_alpha", True, 2, marks=pytest.mark.slow),
-        ("rk4", True, 4),
+        pytest.param("rk4", True, 4, marks=pytest.mark.slow),
         ("semi_implicit_euler", True, 1),
     ],
 )
