@@ -58,17 +58,17 @@ class Touching(Guard):
     """A guard for feet: they touch the ground, bounce or stick, and lift off.
 
     A constraint that does not hold strikes if its frame has reached the ground and approaches it.
-    The state goes back to the time of the touch, to first order; there :func:`rbd_jax.impact`
-    changes the velocities, with the restitution of the constraint, and the rest of the step begins.
-    If the rebound were slower than ``stick``, the constraint sticks instead: its restitution counts
-    as zero, and it holds where it has landed. A constraint that holds lifts off if its force pulls
-    at the ground; Baumgarte's terms do not count as force.
+    The state goes back to the time of the touch at constant acceleration. There
+    :func:`rbd_jax.impact` changes the velocities with the restitution of the constraint, and the
+    rest of the step begins. If the rebound were slower than ``stick``, the constraint sticks
+    instead: its restitution counts as zero, and it holds where it has landed. A constraint that
+    holds lifts off if its force pulls at the ground. Baumgarte's terms do not count as force.
 
-    Derivatives are those along the path that is taken, with the time of each touch as a function of
-    the state: to first order in dt they are the derivatives of the continuous motion (the saltation
-    matrix of hybrid systems). The time of a lift-off needs no such care, because velocities do not
-    jump there. If several constraints strike in one step, the time is that of the deepest one.
-    Constraints that hold take part in impacts, and their impulses may pull.
+    Derivatives are those along the path that is taken, and the time of each touch is a function of
+    the state. Up to terms of order dt they are the derivatives of the continuous motion (the
+    saltation matrix of hybrid systems). The time of a lift-off needs no such care, because
+    velocities do not jump there. If several constraints strike in one step, the time is the
+    earliest one. Constraints that hold take part in impacts, and their impulses may pull.
 
     Source: events and resets as in Featherstone, Rigid Body Dynamics Algorithms, ch. 11; saltation
     as in Kong, Payne, Zhu, Johnson, "Saltation Matrices", Proceedings of the IEEE, 2024.
@@ -104,23 +104,27 @@ class Touching(Guard):
     ) -> Switched:
         """The state after touch-downs and lift-offs; see :class:`Guard` for the arguments."""
 
-        def depths(q):
-            return jax.vmap(self.gap)(anchored(model, q, held).p_2)
+        def moving(q, v):  # distances from the ground, and their rates
+            at = lambda q: jax.vmap(self.gap)(anchored(model, q, held).p_2)  # noqa: E731
+            return jax.jvp(at, (q,), (rate_from_velocity(model, q, v),))
 
-        depth, speed = jax.jvp(depths, (q,), (rate_from_velocity(model, q, v),))
         tau = (
             jnp.zeros_like(v) if self.controls is None else of_dtype(model, self.controls(t, q, v))
         )
         plain = _without_gains(held)
         a, forces = constrained_dynamics(model, q, v, tau, plain, self.f_ext)
+        rates = rate_from_velocity(model, q, v), a
+        (depth, speed), (_, bend) = jax.jvp(moving, (q, v), rates)
         stays = held.active & (self._normal(model, q, plain, forces) >= 0)
         strikes = ~held.active & (depth <= 0) & (speed < 0)
         sticks = strikes & (-held.restitution * speed < self.stick)
         holds = stays | sticks
 
         def strike(q, v):
-            since = jnp.where(strikes, depth / jnp.where(strikes, speed, 1), 0)
-            since = jnp.minimum(jnp.max(since), dt)  # since the touch
+            # time since the touch, where depth − speed s + bend s²/2 = 0
+            root = jnp.sqrt(jnp.where(strikes, jnp.maximum(speed**2 - 2 * bend * depth, 0), 1))
+            since = jnp.where(strikes, 2 * depth / (speed - root), 0)
+            since = jnp.minimum(jnp.max(since), dt)
             q = integrate(model, q, since * (0.5 * since * a - v))
             e = jnp.where(strikes & ~sticks, held.restitution, 0)
             struck = eqx.tree_at(lambda c: c.restitution, plain.with_active(stays | strikes), e)
