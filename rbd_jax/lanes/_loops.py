@@ -1,6 +1,9 @@
 """Rules for loops and branches."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import eval_jaxpr
 
 from ._ir import Op, Value, constant
 from ._reader import Reader, dtype_of, parts, rule
@@ -47,11 +50,15 @@ def _while(r: Reader, eqn, *ins):
     p, ins = eqn.params, r.solid(ins)
     nt, nb = p["cond_nconsts"], p["body_nconsts"]
     tests, consts, start = ins[:nt], ins[nt : nt + nb], ins[nt + nb :]
+    first, second, consts = p["cond_jaxpr"], p["body_jaxpr"], list(consts)
+    if first.out_avals[0].shape:
+        first, second = _until_all_stop(first, second, nt)
+        consts = [*tests, *consts]
     uniform = while_carry(p, [v.uniform for v in ins])
     while True:
         carry = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
-        test = r.block(p["cond_jaxpr"], [*tests, *carry])
-        body = r.block(p["body_jaxpr"], [*consts, *carry])
+        test = r.block(first, [*tests, *carry])
+        body = r.block(second, [*consts, *carry])
         all_stop = test.outputs[0].uniform  # else a sample that has finished keeps its values
         now = [u and v.uniform and all_stop for u, v in zip(uniform, body.outputs, strict=True)]
         if now == uniform:
@@ -66,6 +73,34 @@ def _while(r: Reader, eqn, *ins):
         v.op = op
     r.ops.append(op)
     return made
+
+
+def _until_all_stop(test, body, nt: int):
+    """The test and the body of a loop that ``jax.vmap`` has mapped inside a sample.
+
+    Its test has one flag for each row of the batch. The new loop runs as long as any row wants it,
+    and a row that has finished keeps its values, as in JAX.
+    """
+    inside, before = test.in_avals[nt:], test.in_avals[:nt]
+
+    def flags(xs):
+        return eval_jaxpr(test.jaxpr, test.consts, *xs)[0]
+
+    def any_runs(*xs):
+        return jnp.any(flags(xs))
+
+    def advance(*xs):
+        tests, old = xs[:nt], xs[len(xs) - len(inside) :]
+        on, new = flags([*tests, *old]), eval_jaxpr(body.jaxpr, body.consts, *xs[nt:])
+        wide = [jnp.reshape(on, on.shape + (1,) * (x.ndim - on.ndim)) for x in old]
+        return [jax.lax.select(jnp.broadcast_to(w, x.shape), y, x)
+                for w, x, y in zip(wide, old, new, strict=True)]  # fmt: skip
+
+    like = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (*before, *body.in_avals)]
+    return (
+        jax.make_jaxpr(any_runs)(*like[:nt], *like[len(like) - len(inside) :]),
+        jax.make_jaxpr(advance)(*like),
+    )
 
 
 @rule("cond")

@@ -16,6 +16,7 @@ from ._free_body import (
     free_body_twist as free_body_twist,
 )
 from ._generalized_alpha import GeneralizedAlpha as GeneralizedAlpha
+from ._guard import Guard as Guard, Switched as Switched, Touching as Touching
 from ._integrators import (
     INTEGRATORS as INTEGRATORS,
     implicit_damping as implicit_damping,

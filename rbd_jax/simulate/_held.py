@@ -1,14 +1,24 @@
 """Constraints in a rollout: which of them hold in a step, impacts, and projection."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..constraints import Constraints, check, impact, project
 from ..model import Model
+from ._guard import Guard
+
+
+class Kept(NamedTuple):
+    """What a step with a guard hands over: which constraints hold, as numbers, and where."""
+
+    mask: Array
+    R_2: Array
+    p_2: Array
 
 
 class Switching:
@@ -22,7 +32,7 @@ class Switching:
         self,
         model: Model,
         constraints: Constraints | None,
-        active: Array | Callable[..., Array] | None,
+        active: Array | Callable[..., Array] | Guard | None,
         projects: bool,
         steps: int,
     ):
@@ -30,6 +40,7 @@ class Switching:
             raise ValueError("rollout: active and project need constraints=…")
         self.model, self.constraints, self.projects = model, constraints, projects
         self.guard = active if callable(active) else None
+        self.resets = active if isinstance(active, Guard) else None
         self.rows, self.start = None, ()
         if constraints is None:
             return
@@ -37,6 +48,9 @@ class Switching:
         if active is None:
             return
         self.start = constraints.active.astype(model.dtype)
+        if self.resets is not None:
+            self.resets.check(model, constraints)
+            self.start = Kept(self.start, constraints.R_2, constraints.p_2)
         if self.guard is None:
             self.rows = jnp.asarray(active)
             expected = (steps, len(constraints.names))
@@ -46,8 +60,11 @@ class Switching:
                     f"{self.rows.dtype} of shape {self.rows.shape}"
                 )
 
-    def begin(self, t: Array, q: Array, v: Array, mask, scheduled: Array | None):
+    def begin(self, t: Array, q: Array, v: Array, mask, scheduled: Array | None, dt: Array):
         """The state and the mask with which a step begins: an impact where a constraint starts."""
+        if self.resets is not None:
+            q, v, c = self.resets(self.model, t, q, v, cast(Constraints, self.set(mask)), dt)
+            return (q, v), Kept(c.active.astype(mask.mask.dtype), c.R_2, c.p_2)
         if self.constraints is None or isinstance(mask, tuple):
             return (q, v), mask
         before = mask > 0
@@ -67,6 +84,9 @@ class Switching:
 
     def set(self, mask) -> Constraints | None:
         """The constraints with a mask."""
+        if isinstance(mask, Kept):
+            c = eqx.tree_at(lambda c: (c.R_2, c.p_2), self.constraints, mask[1:])
+            return cast(Constraints, c).with_active(mask.mask > 0)
         if self.constraints is None or isinstance(mask, tuple):
             return self.constraints
         return self.constraints.with_active(mask > 0)

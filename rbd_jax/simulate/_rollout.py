@@ -13,6 +13,7 @@ from ..lanes import lanes
 from ..model import Model
 from ..model.arguments import checked, of_dtype, takes_coordinates
 from ._actuated import ActuatedRobot
+from ._guard import Guard
 from ._held import Switching
 from ._integrators import with_memory
 from ._scene import in_scene
@@ -61,7 +62,7 @@ def rollout(
     integrator: str | Callable = "semi_implicit_euler",
     f_ext: Float[Array, "nb 6"] | None = None,
     constraints: Constraints | None = None,
-    active: Bool[Array, "T c"] | Callable[..., Array] | None = None,
+    active: Bool[Array, "T c"] | Callable[..., Array] | Guard | None = None,
     project: bool = False,
     substeps: int = 1,
     stride: int = 1,
@@ -97,7 +98,8 @@ def rollout(
         constraints: bilateral constraints that hold, see :mod:`rbd_jax.constraints`.
         active: which of the constraints hold in each step, one row for each step; or a guard
             ``active(t, q, v, before) -> bool (c,)`` that is called at the start of each step. A
-            constraint that starts to hold causes an impact with its restitution.
+            constraint that starts to hold causes an impact with its restitution. Or a
+            :class:`Guard`, which resets the state itself, such as :class:`Touching` for feet.
         project: move the state back onto the constraints after each step
             (:func:`rbd_jax.constraints.project`). Otherwise their gains keep the drift bounded.
         substeps: number of integration steps of length ``dt / substeps`` in each step. The torques
@@ -182,7 +184,7 @@ def rollout(
         if stop is not None:  # an ended sample computes at its start, where numbers are finite
             now = jax.tree.map(lambda x, x0: jnp.where(state[3] > 0, x, x0), now, start[:3])
             row = None if row is None else jnp.where(state[3] > 0, row, 0)
-        (q, v), mask = held.begin(time(k), now[0], now[1], now[2][1], scheduled)
+        (q, v), mask = held.begin(time(k), *now[:2], now[2][1], scheduled, dt)
         now, tau, c = (q, v, now[2][0]), torques(k, row, q, v), held.set(mask)
 
         def substep(now, j):

@@ -257,7 +257,12 @@ def whiles(x, y):
     newton = lax.while_loop(
         lambda a: jnp.any(a > 1), lambda a: a * 0.5, jnp.abs(jnp.nan_to_num(y[0]))
     )
-    return (own, same, large, newton, lax.fori_loop(0, few, lambda k, a: a + k, x[0]),
+    # rows that stop at different times, and rows of rows; the test has one flag for each
+    halved = lambda a, c: lax.while_loop(lambda s: s[0] > c, lambda s: (s[0] * 0.5, s[1] + a),  # noqa: E731
+                                         (a, jnp.stack([a, c])))  # fmt: skip
+    level = jnp.abs(jnp.nan_to_num(y)) + 0.1
+    each = jax.vmap(jax.vmap(halved, (0, None)), (0, None))(jnp.nan_to_num(x), level[0, 0])
+    return (own, same, large, newton, each, lax.fori_loop(0, few, lambda k, a: a + k, x[0]),
             lax.fori_loop(1, 5, lambda k, a: a.at[k % 3].add(a[0]), x),
             lax.while_loop(lambda a: False, lambda a: a + 1, x))  # fmt: skip
 
