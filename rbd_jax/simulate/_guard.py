@@ -64,6 +64,9 @@ class Touching(Guard):
     instead: its restitution counts as zero, and it holds where it has landed. A constraint that
     holds lifts off if its force pulls at the ground. Baumgarte's terms do not count as force.
 
+    A rollout keeps the states at the ends of its steps: the one before a touch is still below the
+    ground, by less than the speed times dt, and the reset belongs to the next step.
+
     Derivatives are those along the path that is taken, and the time of each touch is a function of
     the state. Up to terms of order dt they are the derivatives of the continuous motion (the
     saltation matrix of hybrid systems). The time of a lift-off needs no such care, because

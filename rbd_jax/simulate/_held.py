@@ -39,7 +39,7 @@ class Switching:
         if constraints is None and (active is not None or projects):
             raise ValueError("rollout: active and project need constraints=…")
         self.model, self.constraints, self.projects = model, constraints, projects
-        self.guard = active if callable(active) else None
+        self.guard = cast(Callable, active) if callable(active) else None
         self.resets = active if isinstance(active, Guard) else None
         self.rows, self.start = None, ()
         if constraints is None:

@@ -184,7 +184,7 @@ def rollout(
         if stop is not None:  # an ended sample computes at its start, where numbers are finite
             now = jax.tree.map(lambda x, x0: jnp.where(state[3] > 0, x, x0), now, start[:3])
             row = None if row is None else jnp.where(state[3] > 0, row, 0)
-        (q, v), mask = held.begin(time(k), *now[:2], now[2][1], scheduled, dt)
+        (q, v), mask = held.begin(time(k), now[0], now[1], now[2][1], scheduled, dt)
         now, tau, c = (q, v, now[2][0]), torques(k, row, q, v), held.set(mask)
 
         def substep(now, j):
