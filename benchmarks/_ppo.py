@@ -13,11 +13,16 @@ import time
 
 import jax
 import jax.numpy as jnp
-from brax.envs import Env, State
-from brax.training.agents.ppo import networks, train as ppo
+from brax.envs import Env, State  # pyright: ignore
+from brax.training.agents.ppo import networks, train as ppo  # pyright: ignore
 
 from rbd_jax import learn
 from rbd_jax.learn._environment import judge_step
+
+# Brax 0.14 calls a function that JAX 0.10 no longer has. Here is one device.
+jax.device_put_replicated = lambda tree, devices: jax.tree.map(  # pyright: ignore
+    lambda x: jnp.stack([x] * len(devices)), tree
+)
 
 
 class Task(Env):

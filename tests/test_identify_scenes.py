@@ -1,5 +1,7 @@
 """Friction, ground compliance and masses from motions with contact that MuJoCo recorded."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -76,7 +78,7 @@ def test_a_puck_tells_its_friction_its_mass_and_the_ground():
         out = eqx.tree_at(leaves, scene, new)
         return eqx.tree_at(lambda s: s.contacts.pairs.weight, out, weight)
 
-    sigma = {"q_sigma": 1e-4, "v_sigma": 1e-3}
+    sigma: dict[str, Any] = {"q_sigma": 1e-4, "v_sigma": 1e-3}
     data = noisy(scene.model, recorded(scene, real, controls), jax.random.key(0), **sigma)
     start = {"friction": 0.8, "time": 0.02, "mass": 1.0}
     fit = quick_jit(lambda w: identify.fit_scene(scene_with, start, w, **sigma, throw=False))(
@@ -152,9 +154,9 @@ def test_a_quadruped_tells_its_payload_its_friction_and_the_ground():
         )
         return eqx.tree_at(leaves, scene, new)
 
-    sigma = {"q_sigma": 1e-3, "v_sigma": 2e-2}
+    sigma: dict[str, Any] = {"q_sigma": 1e-3, "v_sigma": 2e-2}
     start = {"friction": 0.8, "time": 0.02, "payload": 0.5, "forward": 0.0}
-    options = {"charts": {"forward": identify.Real(0.1)}, "throw": False, **sigma}
+    options: dict[str, Any] = {"charts": {"forward": identify.Real(0.1)}, "throw": False, **sigma}
     fit = jax.jit(lambda w: identify.fit_scene(scene_with, start, w, **options))
     far = []
     for key in range(8):

@@ -6,13 +6,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from ..contact import Scene, step
 from ..model import Model
 from ..model.outcome import RESULTS, throw_unless_successful
 from ._chain import chain_cost, damped, solve_chain
-from ._charts import Chart, Positive
+from ._charts import Bounded, Positive, Real
 from ._solve import Progress, covariance_of, prior_weight, report, result_of
 from ._windows import Unknowns, Windows
 from .data import Dataset, required
@@ -20,6 +21,7 @@ from .data import Dataset, required
 _TRIES = 0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e3  # The dampings that each step tries.
 _CONVERGED = 0.05  # A distance from the minimum, in standard deviations.
 _IDLE = 3  # So many steps without progress end the fit.
+Chart = Real | Positive | Bounded
 Values = dict[str, Float[Array, "..."]]
 
 
@@ -126,7 +128,8 @@ def fit_scene(
         start: first guesses of the values by name, numbers or arrays.
         windows: q, v and controls, with leading axes (B, L) and L ≥ 2, as :meth:`Dataset.windows`
             makes them; samples are one time step of the scene apart.
-        charts: the chart of each value, by name; :class:`Positive` if it is not given.
+        charts: the chart of each value, by name: :class:`Positive`, which is the default,
+            :class:`Real` or :class:`Bounded`.
         q_sigma: standard deviation of measured configurations (rad, m).
         v_sigma: standard deviation of measured velocities (rad/s, m/s).
         loss: of each error, as in :func:`fit_torques`.
@@ -142,7 +145,7 @@ def fit_scene(
             their charts, or charts of unknown names.
         RuntimeError: if the fit does not converge and ``throw`` is set.
     """
-    required("fit_scene", windows, "v", "controls")
+    v, _ = required("fit_scene", windows, "v", "controls")
     if len(windows.shape) != 2 or windows.shape[1] < 2:
         raise ValueError(
             f"fit_scene: windows must have the leading axes (B, L) with L at least 2, got "
@@ -152,7 +155,7 @@ def fit_scene(
     z, weight = learn.start, prior_weight(0.0, learn.start.dtype)
     alone = jnp.zeros(windows.shape[:1], bool)
     problem = SceneWindows(learn, windows, alone, dt, q_sigma, v_sigma, v_sigma, weight, loss, ())
-    x = Unknowns(z, windows.q[:, 0], windows.v[:, 0])
+    x = Unknowns(z, windows.q[:, 0], v[:, 0])
     x, R, distance, cost, steps = _minimize(problem, x, max_steps, progress)
     result = result_of(distance < _CONVERGED, cost, steps, max_steps)
     values = learn.values(x.z)
@@ -251,6 +254,6 @@ def _unknowns(scene_with, start, charts, dtype) -> tuple[SceneUnknowns, Array]:
 
 
 def _inside(chart: Chart, value: Array) -> bool:
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return True
     return bool(jnp.all(jnp.isfinite(chart.coordinates(value.reshape(-1, 1)))))
