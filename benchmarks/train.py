@@ -1,6 +1,10 @@
 """Quadrupeds that learn to walk from exact gradients, judged in MuJoCo: wall time and quality."""
 
+import json
+import os
+import subprocess
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +23,14 @@ ABOUT = (
     "plane, averaged over a cycle of the gait. A seed's first column of time has no compiling in "
     "it; the processor time is that of all threads. Run it with `--cores 1` or `2`."
 )
+PPO = (
+    "The same task, simulation, reward and cores with the PPO of Brax 0.14.2 (`_ppo.py`; "
+    "`--robots ppo --keep --peer-python ppo=PYTHON`, a Python with Brax and rbd_jax). Settings are "
+    "those of MuJoCo Playground for Go1, with 512 robots, minibatches of 128 stretches of 20 "
+    "control steps, networks of 128 and 64 units, rewards times 0.1 and a rate of 1e-3. No other "
+    "settings were tried. Reward: of a control step, the mean over 64 episodes of the random "
+    "policy. Seconds are those of training, with compiling but without these episodes."
+)
 GOOD = 2.3
 """A reward with which the robot walks."""
 SPEEDS = (0.3, 0.5, 0.7, 1.0)
@@ -28,11 +40,15 @@ PUSHES = (100, 150, 200)
 def main(options) -> None:
     """Three seeds, and what their policies do in MuJoCo."""
     report = Report("train", options, ABOUT)
-    robots = options.robots.split(",") if options.robots else ["quadruped"]
+    robots = options.robots or ["quadruped"]
     curve = report.table("Reward while learning")
     walks = report.table("Walks in MuJoCo")
     pushed = report.table("Pushes in MuJoCo", "Walking at 0.6 m/s; pushed for 0.1 s, of 8 pushes.")
-    for robot in robots:
+    others = report.table("Reward with PPO", PPO)
+    if python := dict(x.split("=", 1) for x in options.peer_python or []).get("ppo"):
+        ppo(others, python, "quadruped", 0, 20 if options.tiny else 420)
+        report.write()
+    for robot in (r for r in robots if r != "ppo"):
         env, mjcf = getattr(learn, robot)(jnp.float32), getattr(learn, f"{robot}_mjcf")()
         for seed in range(1 if options.tiny else 3):
             learned = train(curve, env, robot, seed, 2 if options.tiny else 300)
@@ -62,6 +78,31 @@ def train(table: Table, env, robot: str, seed: int, updates: int) -> learn.Learn
               steps_simulated=updates * settings.robots * settings.horizon * env.substeps,
           )  # fmt: skip
     return learned
+
+
+def ppo(table: Table, python: str, robot: str, seed: int, seconds: float) -> None:
+    """Rows with the reward after parts of the time."""
+    spec = {"robot": robot, "seed": seed, "seconds": seconds, "good": GOOD, "robots": 512,
+            "steps": 20_000_000, "evals": 40, "rate": 1e-3, "scale": 0.1}  # fmt: skip
+    root = Path(__file__).parent
+    where = os.environ | {"PYTHONPATH": str(root.parent), "JAX_PLATFORMS": "cpu"}
+    command = [python, root / "_ppo.py"]
+    done = subprocess.run(
+        command, input=json.dumps(spec), capture_output=True, text=True, env=where
+    )
+    if done.returncode:
+        raise RuntimeError(f"the process of PPO failed:\n{done.stderr}")
+    add_curve(table, robot, seed, json.loads(done.stdout.splitlines()[-1]))
+
+
+def add_curve(table: Table, robot: str, seed: int, rows: list) -> None:
+    """One row: the reward after parts of the time, and when it was good."""
+    reached = [seconds for _, seconds, reward, _ in rows if reward > GOOD]
+    marks = sorted({round(f * (len(rows) - 1)) for f in (0, 0.25, 0.5, 0.75, 1)})
+    parts = {f"after {int(rows[k][1])} s": rows[k][2] for k in marks}
+    table.add(robot=f"{robot}, seed {seed}", control_steps=rows[-1][0], seconds=rows[-1][1],
+              **{f"seconds to {GOOD}": reached[0] if reached else None}, **parts,
+              best=max(r[2] for r in rows), episode_steps=rows[-1][3])  # fmt: skip
 
 
 def judge(walks: Table, pushed: Table, env, policy, robot: str, seed: int, mjcf, tiny) -> None:

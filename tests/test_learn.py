@@ -11,12 +11,25 @@ pytest.importorskip("mujoco")
 
 from rbd_jax import learn  # noqa: E402
 
-SMALL = learn.Settings(robots=16, horizon=16, updates=70, passes=2, hidden=(32, 32), rate=5e-3)
+SMALL = learn.Settings(
+    robots=32, horizon=32, updates=150, passes=2, hidden=(32, 32), rate=3e-3, discount=0.98, std=1.0
+)
+"""With less noise or a longer memory some seeds never leave the hanging pole."""
 
 
 @pytest.fixture(scope="module")
 def env():
     return learn.cart_pole()
+
+
+@pytest.fixture(scope="module")
+def trained(env, tmp_path_factory):
+    """A whole run, its checkpoint, and what it told."""
+    file, told = tmp_path_factory.mktemp("learn") / "pole.npz", []
+    whole = learn.shac(
+        env, jax.random.key(0), SMALL, progress=lambda *x: told.append(x), checkpoint=file, every=60
+    )
+    return whole, file, told
 
 
 def learner_of(env, settings=SMALL, seed=0):
@@ -97,20 +110,25 @@ def test_late_controls_act_later(env):
     np.testing.assert_array_equal(never.controls, env.force * action)
 
 
-def test_a_pole_learns_to_swing_up(env):
-    """Hanging earns nothing. Seeds differ: some still hang after 400 updates."""
-    settings = learn.Settings(
-        robots=64, horizon=32, updates=300, passes=2, hidden=(32, 32), rate=3e-3
-    )
-    learned = learn.shac(env, jax.random.key(0), settings)
-    reward = learned.history.reward
+def test_a_pole_learns_to_swing_up(trained):
+    """Hanging earns nothing, and two are the most that there is."""
+    reward = trained[0].history.reward
     assert reward[-50:].mean() > 0.7 > 0.1 > reward[:3].mean()
 
 
-def test_learning_can_be_resumed(env, tmp_path):
-    file, told = tmp_path / "pole.npz", []
+@pytest.mark.slow
+def test_every_seed_learns_to_swing_up(env):
+    settings = SMALL._replace(updates=200)
+    for seed in range(6):
+        reward = learn.shac(env, jax.random.key(seed), settings).history.reward
+        print(seed, reward[-50:].mean())
+        assert reward[-50:].mean() > 0.7
+
+
+def test_learning_can_be_resumed(env, trained, tmp_path):
+    whole, first, told = trained
+    file = tmp_path / "pole.npz"
     options = {"checkpoint": file, "every": 60}
-    whole = learn.shac(env, jax.random.key(0), SMALL, progress=lambda *x: told.append(x), **options)
     assert whole.steps == len(told) == SMALL.updates
     assert bool(whole.result == learn.RESULTS.successful)
 
@@ -127,6 +145,8 @@ def test_learning_can_be_resumed(env, tmp_path):
     same = jax.tree.map(lambda x, y: bool((x == y).all()), again.policy, whole.policy)
     assert jax.tree.all(same)
     np.testing.assert_array_equal(again.history.reward, whole.history.reward)
+    now, before = (np.load(path)["history"][:, :-1] for path in (file, first))
+    np.testing.assert_array_equal(now, before)  # all but the wall time
 
     policy = learn.load_policy(file, env)
     x = np.random.default_rng(0).normal(size=5)

@@ -67,6 +67,7 @@ from ._physical import (
     entropic_distance as entropic_distance,
     made_consistent as made_consistent,
 )
+from ._scenes import SceneFit as SceneFit, fit_scene as fit_scene
 from ._shooting import Shooting as Shooting, fit_trajectories as fit_trajectories
 from ._smooth import filter_and_differentiate as filter_and_differentiate
 from ._solve import Fit as Fit, Progress as Progress

@@ -22,7 +22,7 @@ def save_npz(model: Model, data: Dataset, path: str | os.PathLike) -> None:
 
 
 def load_npz(model: Model, path: str | os.PathLike) -> Dataset:
-    """Read the arrays ``t``, ``q``, ``v``, ``a``, ``tau`` and ``f_ext``. Only ``q`` is required.
+    """Read ``t``, ``q``, ``v``, ``a``, ``tau``, ``f_ext`` and ``controls``. Only ``q`` is required.
 
     If there is an array ``joint_names``, the columns of q, v, a and tau are put into the order of
     the robot's joints, and those of f_ext into the order of the bodies that these joints move. One
@@ -33,7 +33,8 @@ def load_npz(model: Model, path: str | os.PathLike) -> Dataset:
         ValueError: if names or shapes do not fit the robot.
     """
     with np.load(path) as file:
-        arrays = {k: file[k] for k in ("t", "q", "v", "a", "tau", "f_ext") if k in file}
+        known = "t", "q", "v", "a", "tau", "f_ext", "controls"
+        arrays = {k: file[k] for k in known if k in file}
         names = [str(n) for n in file["joint_names"]] if "joint_names" in file else None
     if "q" not in arrays:
         raise ValueError(f"{path}: there is no array 'q' in the file")
@@ -42,7 +43,7 @@ def load_npz(model: Model, path: str | os.PathLike) -> Dataset:
         for k, x in arrays.items():
             if k == "f_ext":
                 arrays[k] = x[..., [names.index(n) for n in model.joint_names], :]
-            elif k != "t":
+            elif k not in ("t", "controls"):
                 arrays[k] = x[..., _order(model.topology, names, k in _Q_COLUMNS)]
     if "tau" in arrays and arrays["tau"].shape[-2] == arrays["q"].shape[-2] - 1:
         n, tau = arrays["tau"].shape[-2], arrays.pop("tau")
@@ -132,6 +133,7 @@ def _dataset(path, model: Model, arrays: dict[str, np.ndarray]) -> Dataset:
         arrays["t"] = np.broadcast_to(arrays["t"], lead)
     nv = (model.nv,)
     tails = {"t": (), "q": (model.nq,), "v": nv, "a": nv, "tau": nv, "f_ext": (model.nb, 6)}
+    tails["controls"] = arrays["controls"].shape[-1:] if "controls" in arrays else ()
     for name, x in arrays.items():
         if x.shape != (*lead, *tails[name]):
             raise ValueError(

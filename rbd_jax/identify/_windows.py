@@ -78,12 +78,17 @@ class Windows(eqx.Module):
         nv = v.size
         return integrate(self.learn.nominal, q, self.q_sigma * d[:nv]), v + self.v_unit * d[nv:]
 
+    def simulated(self, z: Array, q0: Array, v0: Array, window: Dataset) -> tuple[Array, Array]:
+        """The states of a window, (L, nq) and (L, nv), from its first one."""
+        (tau,) = required("fit_trajectories", window, "tau")
+        return simulated(self.learn.model(z), q0, v0, tau, self.dt, **dict(self.options))
+
     def cost(self, x: Unknowns, weight: Array) -> Float[Array, ""]:
         """Half the sum of squares of the errors, the prior, and the gaps times ``weight``."""
         r, q, v = jax.vmap(self._errors, (None, 0, 0, 0, 0))(x.z, *x[1:], self.data, self.follows)
         q1, v1 = _next(x)
         gaps = weight * jnp.where(self.follows[:, None], jax.vmap(self._gap)(q1, v1, q, v), 0)
-        value = 0.5 * sum(jnp.sum(part**2) for part in (r, gaps, self._prior(x.z)))
+        value = 0.5 * sum(jnp.sum(part**2) for part in (r, gaps, self.prior(x.z)))
         return jnp.where(jnp.isfinite(value), value, jnp.inf)
 
     def linear(self, x: Unknowns) -> Chain:
@@ -103,15 +108,13 @@ class Windows(eqx.Module):
             return measurements, jnp.where(follows, continuity, 0)
 
         rows = jax.vmap(one)(x.q, x.v, *_next(x), self.data, self.follows)
-        prior = jax.jacfwd(self._prior)(x.z), self._prior(x.z)[:, None]
+        prior = jax.jacfwd(self.prior)(x.z), self.prior(x.z)[:, None]
         return compressed(Chain(*rows, jnp.concatenate(prior, axis=1)))
 
     def _errors(self, z: Array, q0: Array, v0: Array, window: Dataset, follows: Array):
         """Errors of one window, and its last state; a shared sample counts in the second window."""
         nominal = self.learn.nominal
-        model, options = self.learn.model(z), dict(self.options)
-        (tau,) = required("fit_trajectories", window, "tau")
-        q, v = simulated(model, q0, v0, tau, self.dt, **options)
+        q, v = self.simulated(z, q0, v0, window)
         miss = jax.vmap(lambda a, b: difference(nominal, a, b))(window.q, q)
         parts = [loss_root(self.loss, miss / self.q_sigma)]
         if self.v_sigma is not None:
@@ -124,7 +127,8 @@ class Windows(eqx.Module):
         distance = difference(self.learn.nominal, q1, q)
         return jnp.concatenate([distance / self.q_sigma, (v - v1) / self.v_unit])
 
-    def _prior(self, z: Array) -> Array:
+    def prior(self, z: Array) -> Array:
+        """Residuals of the prior."""
         return prior_residuals(self.learn, z, self.learn.model(z), self.weight)
 
 

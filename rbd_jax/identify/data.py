@@ -26,6 +26,8 @@ class Dataset(eqx.Module):
     """Joint torques and forces (N m, N)."""
     f_ext: Float[Array, "*b nb 6"] | None = None
     """External wrench (n, f) on each body, in its frame (N m, N)."""
+    controls: Float[Array, "*b nu"] | None = None
+    """Controls of the actuators of a scene, held from each sample to the next."""
 
     @property
     def shape(self) -> tuple[int, ...]:
