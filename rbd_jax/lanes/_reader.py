@@ -12,6 +12,7 @@ import numpy as np
 from jax.extend import core as jcore
 
 from ._ir import Block, Op, Unsupported, Value, constant, converted, reshape_map
+from ._same import Same
 
 _MOST_VIEWS = 16  # views of views, before they are copied
 _FOLD_LIMIT = 1 << 18  # elements of a table that is computed while compiling
@@ -44,31 +45,42 @@ FOLD: dict[str, Callable] = {
 class Reader:
     """Collects the operations of one block."""
 
-    def __init__(self, traced: dict | None = None):
+    def __init__(self, traced: dict | None = None, same: Same | None = None):
         self.ops: list[Op] = []
         self._traced: dict = {} if traced is None else traced
+        self._same = same or Same()
+        self._read: dict = {}
 
     def run(self, jaxpr, consts, inputs: list[Value]) -> list[Value]:
         """Append the operations of a jaxpr; returns its outputs."""
-        env: dict = dict(zip(jaxpr.constvars, [_known(c) for c in consts], strict=True))
+        known = lambda c: self._same.constant(_known(c))  # noqa: E731
+        env: dict = dict(zip(jaxpr.constvars, map(known, consts), strict=True))
         env.update(zip(jaxpr.invars, inputs, strict=True))
 
         def read(atom) -> Value:
-            return _known(atom.val) if isinstance(atom, jcore.Literal) else env[atom]
+            return known(atom.val) if isinstance(atom, jcore.Literal) else env[atom]
 
         for eqn in jaxpr.eqns:
-            name = eqn.primitive.name
             ins = [read(v) for v in eqn.invars]
-            with _named(eqn):
-                if name in RULES:
-                    outs = RULES[name](self, eqn, *ins)
-                elif hasattr(eqn.primitive, "expand"):
-                    outs = self._expand(eqn, ins)
-                else:
-                    raise Unsupported("there is no rule for it")
-            outs = [outs] if isinstance(outs, Value) else outs
+            key = self._same.equation(eqn, ins)
+            _, outs = self._read.get(key, (ins, None))
+            if outs is None:
+                outs = [self._same.constant(v) for v in self._of(eqn, ins)]
+                if key is not None:
+                    self._read[key] = ins, outs  # the key holds ids of what has to stay alive
             env.update(zip(eqn.outvars, outs, strict=True))
         return [read(v) for v in jaxpr.outvars]
+
+    def _of(self, eqn, ins: list[Value]) -> list[Value]:
+        """Append the operations of one equation; returns its outputs."""
+        with _named(eqn):
+            if eqn.primitive.name in RULES:
+                outs = RULES[eqn.primitive.name](self, eqn, *ins)
+            elif hasattr(eqn.primitive, "expand"):
+                outs = self._expand(eqn, ins)
+            else:
+                raise Unsupported("there is no rule for it")
+        return [outs] if isinstance(outs, Value) else list(outs)
 
     def inline(self, f: Callable, *ins: Value) -> list[Value]:
         """Append the operations of a function of JAX arrays."""
@@ -89,7 +101,7 @@ class Reader:
 
     def block(self, closed, inputs: list[Value]) -> Block:
         """The inside of a loop or branch, or a whole program, as a block of its own."""
-        reader = Reader(self._traced)
+        reader = Reader(self._traced, self._same)
         jaxpr, consts = parts(closed)
         outputs = reader.run(jaxpr, consts, inputs)
         return Block(inputs, outputs, alive(reader.ops, outputs))
