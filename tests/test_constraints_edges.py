@@ -1,5 +1,6 @@
 """Loops against differences; redundant, contradictory and idle constraints; single precision."""
 
+import dataclasses
 from functools import cache
 
 import equinox as eqx
@@ -18,10 +19,12 @@ GAINS = dict(position_gain=3.0, velocity_gain=2.0)
 
 @cache
 def robot():
-    """Two arms on a floating body."""
+    """Two arms with joint springs on a floating body."""
     m = rbd.samples.tree(8, 2, floating_base=True, dtype=jnp.float64)
     k = jax.random.split(jax.random.key(1), 3)
     normal = [jax.random.normal(x, (m.nv,)) for x in k[:2]]
+    rest = rbd.random_configuration(m, k[1])
+    m = dataclasses.replace(m, stiffness=jnp.linspace(1.0, 4.0, m.nv), rest=rest)
     return m, rbd.random_configuration(m, k[2]), *normal
 
 

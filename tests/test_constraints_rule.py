@@ -1,5 +1,6 @@
 """The rule of constrained dynamics and impacts: every mode, every leaf, and defined results."""
 
+import dataclasses
 from functools import cache, partial
 
 import equinox as eqx
@@ -20,8 +21,10 @@ FLOATS = ("R_1", "p_1", "p_2", "coupling", "offset", "position_gain", "velocity_
 
 @cache
 def robot():
-    """Hinges of every kind on a floating body, and what ties them to the world and each other."""
+    """Springs, hinges of every kind on a floating body, and ties to the world and each other."""
     m = rbd.samples.random_tree(21, kinds=("free", "revolute", "helical"), n=3)
+    rest = rbd.random_configuration(m, jax.random.key(2))
+    m = dataclasses.replace(m, stiffness=jnp.linspace(1.0, 4.0, m.nv), rest=rest)
     moving = [n for n, b in zip(m.frame_names, m.topology.frame_bodies, strict=True) if b >= 0]
     ones = [j for j in m.joint_names if m.v_slice(j).stop - m.v_slice(j).start == 1]
     gains = dict(position_gain=3.0, velocity_gain=2.0, restitution=0.3)

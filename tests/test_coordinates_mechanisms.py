@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
-from support.driven import explicit, hand
+from support.driven import MODELS, explicit
 from support.helpers import assert_close, central_difference, random_state
 
 import rbd_jax as rbd
@@ -151,11 +151,18 @@ def _constrained(m, held, s, M, Phi, full):
     )
 
 
+HELD = {
+    "hand": lambda m: rbd.constraints.point(m, "thumb") + rbd.constraints.point(m, "b2", "a2"),
+    "knee": lambda m: rbd.constraints.frame(m, "toe", "upper", rows=(0, 4)),
+}
+
+
 @pytest.mark.slow
-def test_constraints_of_a_robot_with_driven_joints():
-    m = hand()
+@pytest.mark.parametrize("name", HELD)
+def test_constraints_of_a_robot_with_driven_joints(name):
+    m = MODELS[name]()
     s = random_state(m)
-    held = rbd.constraints.point(m, "thumb") + rbd.constraints.point(m, "b2", "a2")
+    held = HELD[name](m)
     full, Phi = explicit(m, s.q)
     zeros, jacobians, derivatives, *matrices = _constrained(m, held, s, rbd.crba(m, s.q), Phi, full)
     assert_close(zeros, jax.tree.map(jnp.zeros_like, zeros), atol=1e-8)

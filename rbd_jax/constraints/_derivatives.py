@@ -8,15 +8,19 @@ from jaxtyping import Array, Float
 
 from ..algorithms import ground
 from ..algorithms.gravity import base_acceleration
-from ..derivatives.constrained import motion_of
+from ..algorithms.rnea import rnea
+from ..algorithms.springs import spring_matrix
+from ..derivatives.constrained import motion_of, prepared
+from ..derivatives.coordinate_chain import row_blocks, torque_blocks
 from ..derivatives.idsva import torque_matrices
 from ..derivatives.operator import residual
 from ..lanes import lanes
-from ..model import CoordinateModel, Model, integrate
+from ..model import CoordinateModel, Model
 from ..model.arguments import checked, takes_coordinates
+from ..model.expansion import Expansion
 from . import _blocks as blocks, _motion as motion
-from ._dynamics import Held, constrained_dynamics
-from ._jacobian import transmitted, world_wrenches
+from ._dynamics import Held
+from ._jacobian import jacobian_rows, transmitted, world_wrenches
 from ._set import Constraints, check
 
 
@@ -55,40 +59,38 @@ def constrained_dynamics_derivatives(
         tree.
     """
     check("constrained_dynamics_derivatives", model, constraints)
-    if isinstance(model, CoordinateModel):
-        return _by_rule(model, q, v, tau, constraints, f_ext)
     return with_motion(model, q, v, tau, constraints, f_ext)[1]
-
-
-def _by_rule(model: Model, q, v, tau, constraints: Constraints, f_ext) -> ConstrainedDerivatives:
-    """The same for a robot with driven joints, column by column from the rule."""
-
-    def moved(dq, v, tau):
-        at = integrate(model, q, dq)
-        return constrained_dynamics(model, at, v, tau, constraints, f_ext)
-
-    a, forces = jax.jacfwd(moved, (0, 1, 2))(jnp.zeros_like(v), v, tau)
-    return ConstrainedDerivatives(*a, *forces)
 
 
 def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):
     """``(a, forces)`` and all derivatives."""
-    c, topology = constraints, model.topology
-    law = Held(c)
-    a, forces, g, s = motion_of(model, q, v, tau, f_ext, law)
-    o = motion.ground_origins(model, q)
-    W, _ = transmitted(model, c, g, o, forces)
-    m = ground.motion(model, g, v, a, W if f_ext is None else W + f_ext)
-    A = m.a - base_acceleration(model)[None]
-    b = motion.bodies_at(g, o, m.v, A)
-    C_q, C_v = blocks.law_blocks(model, c, b, blocks.screws(topology, g, m.v, A))
-    T_q, T_v, _ = torque_matrices(model, residual(model, g, m))
+    c, x = constraints, Expansion(model, q) if isinstance(model, CoordinateModel) else None
+    own, free_tau, law = prepared(model, q, tau, Held(c))
+    a, forces, g, s = motion_of(own, q, v, free_tau, f_ext, law)
+    robot, at, rates, accelerations = model, q, v, a
+    if x is not None:  # all joints of the robot, of which some are driven
+        robot, at, rates, accelerations = x.robot, x.q, x.velocity(v), x.acceleration(v, a)
+        g = ground.pose(robot, at)
+    o = motion.ground_origins(robot, at)
+    W, coupled = transmitted(robot, c, g, o, forces)
+    pushed = W if f_ext is None else W + f_ext
+    m = ground.motion(robot, g, rates, accelerations, pushed)
+    b = motion.bodies_at(g, o, m.v, m.a - base_acceleration(robot)[None])
+    C_q, C_v = blocks.law_blocks(robot, c, b, blocks.screws(robot.topology, g, m.v, b.A[:-1]))
+    T_q, T_v, M = torque_matrices(robot, residual(robot, g, m))
+    if model.stiffness is not None:
+        T_q = T_q + spring_matrix(robot, at)
     if c.pairs:
-        F = world_wrenches(c, b, forces)
-        turning = blocks.force_block(model, c, b, g.S, F)
+        turning = blocks.force_block(robot, c, b, g.S, world_wrenches(c, b, forces))
         T_q = T_q if turning is None else T_q - turning
     active = law.active()[:, None]
     C_q, C_v = jnp.where(active, C_q, 0), jnp.where(active, C_v, 0)
+    J = s.J
+    if x is not None:
+        J = jacobian_rows(robot, c, g, o)
+        torque = lambda: rnea(robot, at, rates, accelerations, pushed) - coupled  # noqa: E731
+        T_q, T_v, _ = torque_blocks(x, v, a, torque, T_q, T_v, M)
+        C_q, C_v, _ = row_blocks(x, v, a, C_q, C_v, J)
     A = _times(s.inverse, s.Y.T)
     inverse = s.solver.columns(model.topology, jnp.eye(model.nv, dtype=T_q.dtype))
     K = inverse - _times(s.Y, A)
@@ -98,10 +100,13 @@ def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):
 
     def least_norm(df_dq):
         z = _times(s.Y, _times(s.inverse, forces))
-        V = motion.twists(model, g, z)
-        at = motion.bodies_at(g, o, V, jnp.zeros_like(V))
-        x = blocks.screws(topology, g, V, jnp.zeros_like(V))
-        change = jnp.where(active, blocks.velocity_block(model, c, at, x), 0)
+        V = motion.twists(robot, g, z if x is None else x.velocity(z))
+        still = jnp.zeros_like(V)
+        there = motion.bodies_at(g, o, V, still)
+        screws = blocks.screws(robot.topology, g, V, still)
+        change = jnp.where(active, blocks.velocity_block(robot, c, there, screws), 0)
+        if x is not None:
+            change = row_blocks(x, z, jnp.zeros_like(z), change, J, jnp.zeros_like(J))[0]
         return df_dq + _times(s.null, change)
 
     deficient = jnp.any(jnp.diagonal(s.null) > 0)

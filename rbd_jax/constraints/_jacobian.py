@@ -15,29 +15,36 @@ from ._rows import of_pairs, row_index
 from ._set import Constraints, check
 
 
-def supports(topology: Topology, constraints: Constraints) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For both sides: each pair with each degree of freedom that moves its body."""
+def moving(topology: Topology, constraints: Constraints) -> list[np.ndarray]:
+    """For both sides: which degrees of freedom move the body of each pair, (n, nv)."""
     found = []
     for index in motion.numbers(constraints):
-        above = topology.tree.ancestor_mask[index][:, topology.dof_bodies] & (index >= 0)[:, None]
-        found.append(np.nonzero(above))
+        above = topology.tree.ancestor_mask[index][:, topology.dof_bodies]
+        found.append((above != 0) & (index >= 0)[:, None])
     return found
+
+
+def supports(topology: Topology, constraints: Constraints) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The same, as pairs with each degree of freedom."""
+    return [np.nonzero(m) for m in moving(topology, constraints)]  # type: ignore[misc]
 
 
 def jacobian_rows(
     model: Model, c: Constraints, g: ground.Placed, o: Float[Array, "nb 3"]
 ) -> Float[Array, "m nv"]:
     """J with zeros for inactive rows, for known poses and ground origins."""
-    nv, zero = model.nv, jnp.zeros((model.nb, 6), g.p.dtype)
-    six = jnp.zeros((len(c.pairs), nv, 6), g.p.dtype)
+    n, nv, zero = len(c.pairs), model.nv, jnp.zeros((model.nb, 6), g.p.dtype)
+    six = jnp.zeros((n, nv, 6), g.p.dtype)
     if c.pairs:
         points, local = motion.flag(c, "point"), motion.flag(c, "local")
         one, two = motion.sides(c, motion.bodies_at(g, o, zero, zero))
+        S, R = (jnp.broadcast_to(x, (n, nv, *x.shape[2:])) for x in (g.S[None], one.R[:, None]))
         at = motion.levers(points, one, two)
-        for sign, r, (k, j) in zip((1, -1), at, supports(model.topology, c), strict=True):
-            columns = motion.turn_back(local[k], one.R[k], motion.twist_at(g.S[j], r[k]))
-            part = jnp.zeros_like(six).at[k, j].set(columns)
-            six = six + part if sign > 0 else six - part
+        for sign, r, moved in zip((1, -1), at, moving(model.topology, c), strict=True):
+            if moved.any():  # else this side is the world
+                r = jnp.broadcast_to(r[:, None], (n, nv, 3))
+                columns = motion.turn_back(local[:, None], R, motion.twist_at(S, r))
+                six = six + sign * jnp.where(moved[:, :, None], columns, 0)
     J = of_pairs(c, jnp.swapaxes(six, 1, 2), c.coupling)
     return jnp.where(c.per_row(c.active)[:, None], J, 0)
 

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..algorithms import ground
+from ..algorithms.springs import minus_springs, unsprung
 from ..model import CoordinateModel, Model
 from ..model.expansion import Expansion
 from ._maps import Solver
@@ -157,12 +158,23 @@ def solve_constrained(
     Source: Featherstone, Rigid Body Dynamics Algorithms, ch. 8; Carpentier, Budhiraja, Mansard,
     RSS 2021. Cost: O(n) for forward dynamics, O(n d) a column of ``M⁻¹ Jᵀ``, O(m³).
     """
-    law = _Projected(law) if isinstance(model, CoordinateModel) else law
+    model, tau, law = prepared(model, q, tau, law)
     return _constrained(model, q, v, tau, f_ext, law)[:2]
 
 
+def prepared(model: Model, q: Array, tau: Array, law: Law) -> tuple[Model, Array, Law]:
+    """The robot, its torques and the law as the rule takes them.
+
+    Springs become torques. Laws of driven joints are told in the independent coordinates, whose
+    forward dynamics counts springs itself.
+    """
+    if isinstance(model, CoordinateModel):
+        return model, tau, _Projected(law)
+    return unsprung(model), minus_springs(model, q, tau), law
+
+
 def motion_of(model, q, v, tau, f_ext, law: Law):
-    """Accelerations, forces, poses, and the saddle that solves for derivatives."""
+    """Accelerations, forces, poses, and the saddle that solves, of what ``prepared`` gives."""
     if isinstance(model, CoordinateModel):
         free, solver = coordinate_accelerations(model, q, v, tau, f_ext)
         g: Any = None  # each function of the law finds its own poses

@@ -36,35 +36,50 @@ def torque_blocks(
         torque: gives τ of all joints; it is called if a law is not linear.
         dtau_dq: with dtau_dv and M, the derivatives of τ.
     """
-    by_q, by_v, mass = (x.project_axes(A, (1,)) for A in (dtau_dq, dtau_dv, M))
-    own = []
+    by_q, by_v, mass = map(x.project, row_blocks(x, v, a, dtau_dq, dtau_dv, M))
     for law, at, u in x.laws:
-        if law.linear:
-            continue
-
-        state = u, v[at.by_v], a[at.by_v]
-        dv_du, da_du, da_ddu, block = _slopes(law, *state, torque()[at.v])
-        by_q = by_q.at[:, at.by_v].add(_product(dtau_dv[:, at.v], dv_du))
-        by_q = by_q.at[:, at.by_v].add(_product(M[:, at.v], da_du))
-        by_v = by_v.at[:, at.by_v].add(_product(M[:, at.v], da_ddu))
-        own.append((at.by_v, block))
-    by_q, by_v, mass = map(x.project, (by_q, by_v, mass))
-    for places, block in own:
-        by_q = by_q.at[places[:, None], places[None, :]].add(block)
+        if not law.linear:
+            block = _turning(law, u, v[at.by_v], torque()[at.v])
+            by_q = by_q.at[at.by_v[:, None], at.by_v[None, :]].add(block)
     return by_q, by_v, mass
 
 
-def _slopes(law: Law, u: Array, du: Array, ddu: Array, tau: Array):
-    """``∂v/∂u``, ``∂a/∂u``, ``∂a/∂u̇`` and ``∂(Φᵀ τ)/∂u`` of the joints that a law drives."""
+def row_blocks(
+    x: Expansion,
+    v: Float[Array, " nv_y"],
+    a: Float[Array, " nv_y"],
+    by_q: Float[Array, "m nv"],
+    by_v: Float[Array, "m nv"],
+    by_a: Float[Array, "m nv"],
+) -> tuple[Float[Array, "m nv_y"], Float[Array, "m nv_y"], Float[Array, "m nv_y"]]:
+    """Derivatives along y, ẏ and ÿ of rows, from those along q, v and a of all joints."""
+    y_q, y_v, y_a = (x.project_axes(A, (1,)) for A in (by_q, by_v, by_a))
+    for law, at, u in x.laws:
+        if law.linear:
+            continue
+        dv_du, da_du, da_ddu = _slopes(law, u, v[at.by_v], a[at.by_v])
+        y_q = y_q.at[:, at.by_v].add(_product(by_v[:, at.v], dv_du))
+        y_q = y_q.at[:, at.by_v].add(_product(by_a[:, at.v], da_du))
+        y_v = y_v.at[:, at.by_v].add(_product(by_a[:, at.v], da_ddu))
+    return y_q, y_v, y_a
+
+
+def _slopes(law: Law, u: Array, du: Array, ddu: Array):
+    """``∂v/∂u``, ``∂a/∂u`` and ``∂a/∂u̇`` of the joints that a law drives."""
 
     def acceleration(u, du):
         return law.velocity(u, ddu) + law.bias(u, du)
 
+    return jax.jacfwd(law.velocity)(u, du), *jax.jacfwd(acceleration, (0, 1))(u, du)
+
+
+def _turning(law: Law, u: Array, du: Array, tau: Array):
+    """``∂(Φᵀ τ)/∂u`` at fixed τ."""
+
     def transposed(u):
         return jax.vjp(lambda du: law.velocity(u, du), du)[1](tau)[0]
 
-    by_both = jax.jacfwd(acceleration, (0, 1))(u, du)
-    return jax.jacfwd(law.velocity)(u, du), *by_both, jax.jacfwd(transposed)(u)
+    return jax.jacfwd(transposed)(u)
 
 
 def coriolis_block(

@@ -114,8 +114,10 @@ def _times(A: Array, B: Array) -> Array:
 def _sweep(A: Float[Array, "m m"]) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
     """``−A⁻¹``, and the least pivot; A is symmetric and has a unit diagonal.
 
-    Source: the sweep operator, Goodnight, "A tutorial on the SWEEP operator", 1979. The inverse is
-    worth nothing where the least pivot is not positive.
+    Source: the sweep operator, Goodnight, "A tutorial on the SWEEP operator", 1979. With the column
+    c, its pivot d and ``x = c − e_k``, a sweep is ``A − x xᵀ / d − 2 e_k e_kᵀ``. No later step
+    reads the diagonal at k, so the last term is left to the end. The inverse is worth nothing where
+    the least pivot is not positive.
     """
     m = A.shape[0]
 
@@ -126,8 +128,9 @@ def _sweep(A: Float[Array, "m m"]) -> tuple[Float[Array, "m m"], Float[Array, ""
         d = column[k]
         x = column - unit
         less = x / jnp.where(d > 0, d, 1)
-        A = A - x[:, None] * less[None, :] - 2 * unit[:, None] * unit[None, :]
-        return (A, jnp.minimum(least, d)), None
+        return (A - x[:, None] * less[None, :], jnp.minimum(least, d)), None
 
     start = A, jnp.ones((), A.dtype)
-    return jax.lax.scan(step, start, (jnp.arange(m), jnp.eye(m, dtype=A.dtype)))[0]
+    eye = jnp.eye(m, dtype=A.dtype)
+    (A, least), _ = jax.lax.scan(step, start, (jnp.arange(m), eye))
+    return A - 2 * eye, least
