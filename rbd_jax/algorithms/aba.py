@@ -87,7 +87,7 @@ def aba(
     driven joints take the form of :mod:`rbd_jax.algorithms.embedding`.
     """
     if isinstance(model, CoordinateModel):
-        return embedded_dynamics(model, q, v, tau, f_ext)
+        return embedded_dynamics(model, q, v, tau, f_ext)[0]
     tau = minus_springs(model, q, tau)
     return articulated_dynamics(model, q, v, jnp.zeros_like(v), tau, None, f_ext)[0]
 

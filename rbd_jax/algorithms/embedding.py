@@ -29,10 +29,28 @@ from ..model.expansion import Expansion
 from ..model.topology import depth_first
 from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
+from ..spatial.se3 import Pose
 from .coordinates import entries_of_rows
 from .gravity import base_acceleration
 from .springs import minus_springs
 from .tree import at_first_dof, at_last_dof, leaf_to_root, root_to_leaf, sum_dofs
+
+
+class EmbeddedFactor(NamedTuple):
+    """What the elimination leaves behind of each node: the mass matrix of the coordinates.
+
+    A node eliminates one coordinate, or none. ``column`` and ``coupled`` are the wrench and the
+    forces on open coordinates that its unit acceleration takes, ``psi`` is its inverse inertia.
+    """
+
+    T: Pose
+    S: Float[Array, "n 6"]
+    m: Float[Array, "n k"]
+    closing: Float[Array, "n k"]
+    free: Float[Array, " n"]
+    column: Float[Array, "n 6"]
+    coupled: Float[Array, "n k"]
+    psi: Float[Array, " n"]
 
 
 def embedded_dynamics(
@@ -41,8 +59,11 @@ def embedded_dynamics(
     v: Float[Array, " nv"],
     tau: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None,
-) -> Float[Array, " nv"]:
-    """The accelerations of the independent coordinates. Cost: O(n) for few open coordinates."""
+) -> tuple[Float[Array, " nv"], EmbeddedFactor]:
+    """The accelerations of the independent coordinates, and the factor of their mass matrix.
+
+    Cost: O(n) for few open coordinates.
+    """
     again = partial(jax.checkpoint, prevent_cse=False)
     x, plan, k = Expansion(model, q), plan_of(model), plan_of(model).channels
     robot, topology, kind = x.robot, model.topology, model.dtype
@@ -102,17 +123,43 @@ def embedded_dynamics(
     leaf = articulated.from_inertia(jnp.zeros((10,), kind)), *nothing, jnp.zeros((k,), kind)
     column, coupled, psi, right = leaf_to_root(plan.tree, again(backward), rows, leaf)
 
-    def forward(above, row):
-        T, S, eta, column, coupled, psi, right, m, e, free = row
-        dV, s = to_child(T, above[0]) + eta, above[1]
-        a = psi * (right - jnp.sum(column * dV) - jnp.sum(coupled * s))
-        s = s + e * (a - s)
-        return dV + S * (free * a + jnp.sum(m * s)), s, a
-
     world = base_acceleration(robot), jnp.zeros((k,), kind), jnp.zeros((), kind)
-    rows = (*rows[:3], column, coupled, psi, right, m, closing, free)
-    a = root_to_leaf(plan.tree, again(forward), rows, world)[2]
-    return a[plan.node]
+    factor = EmbeddedFactor(rows[0], rows[1], m, closing, free, column, coupled, psi)
+    a = root_to_leaf(plan.tree, again(_accelerate), (factor, rows[2], right), world)[2]
+    return a[plan.node], factor
+
+
+def _accelerate(above, row):
+    """From the root to the leaves: acceleration, open coordinates, and the one of the node."""
+    f, eta, right = row
+    dV, s = to_child(f.T, above[0]) + eta, above[1]
+    a = f.psi * (right - jnp.sum(f.column * dV) - jnp.sum(f.coupled * s))
+    s = s + f.closing * (a - s)
+    return dV + f.S * (f.free * a + jnp.sum(f.m * s)), s, a
+
+
+def solve(
+    model: CoordinateModel, factor: EmbeddedFactor, b: Float[Array, " nv"]
+) -> Float[Array, " nv"]:
+    """``M_y⁻¹ b``: the algorithm at rest, with the inertias already eliminated."""
+    plan, kind = plan_of(model), b.dtype
+    k = plan.channels
+
+    def backward(row, children):
+        f, tau = row
+        Ba, u = children
+        rest = tau - jnp.sum(f.S * Ba)
+        u = u + f.m * ((1 - f.free) * rest)
+        right = f.free * rest + jnp.sum(f.closing * u)
+        u = (1 - f.closing) * (u - f.psi * right * f.coupled)
+        return (wrench_to_parent(f.T, Ba + f.psi * right * f.column), u), right
+
+    tau = jnp.where(plan.y >= 0, b[np.maximum(plan.y, 0)], 0)
+    leaf = jnp.zeros((6,), kind), jnp.zeros((k,), kind)
+    right = leaf_to_root(plan.tree, backward, (factor, tau), leaf)
+    still = jnp.zeros_like(factor.S)
+    world = *leaf, jnp.zeros((), kind)
+    return root_to_leaf(plan.tree, _accelerate, (factor, still, right), world)[2][plan.node]
 
 
 class Plan(NamedTuple):

@@ -1,5 +1,6 @@
-"""Named special cases of inverse dynamics."""
+"""Named special cases of inverse dynamics, and the robot at rest."""
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -9,6 +10,13 @@ from ..model.arguments import checked, takes_coordinates
 from ..model.expansion import projected
 from .rnea import rnea
 from .springs import unsprung
+
+
+def at_rest(model: Model) -> Model:
+    """The same robot without gravity, damping and springs."""
+    model = unsprung(model)
+    zeros = [jnp.zeros_like(model.gravity), jnp.zeros_like(model.damping)]
+    return eqx.tree_at(lambda m: [m.gravity, m.damping], model, zeros)
 
 
 @checked

@@ -6,9 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..algorithms import ground
+from ..algorithms.torques import at_rest
 from ..derivatives.constrained import Law, solve_constrained
 from ..derivatives.coordinates import factorized
-from ..derivatives.rules import accelerations, at_rest
+from ..derivatives.rules import accelerations
 from ..lanes import lanes
 from ..model import CoordinateModel, Model
 from ..model.arguments import checked, takes_coordinates

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from ..algorithms import coordinates, formulations, ground
 from ..algorithms.crba import crba
-from ..algorithms.embedding import embedded_dynamics
+from ..algorithms.embedding import EmbeddedFactor, embedded_dynamics, solve
 from ..algorithms.factor import product
 from ..model import CoordinateModel, Topology
 from ..model.expansion import Expansion
@@ -69,6 +69,7 @@ def factorized(model: CoordinateModel, q: Float[Array, " nq"]) -> CoordinateSolv
 
 @eqx.filter_custom_jvp
 def _dynamics(model, q, v, tau, f_ext):
+    """ÿ and the factor of the articulated bodies, of which no derivative is taken."""
     return embedded_dynamics(model, q, v, tau, f_ext)
 
 
@@ -76,11 +77,22 @@ def _dynamics(model, q, v, tau, f_ext):
 def _dynamics_jvp(primals, tangents):
     model, q, v, _, f_ext = primals
     dmodel, dq, dv, dtau, df_ext = tangents
-    a = _dynamics(*primals)
+    a, factor = _dynamics(*primals)
     right = jnp.zeros_like(a) if dtau is None else dtau
     change = torque_change(model, q, v, a, f_ext, dmodel, dq, dv, df_ext)
     right = right if change is None else right - change
-    return a, factorized(model, q)(model.topology, right)
+    da = _solved(model, q, jax.lax.stop_gradient(factor), right)
+    return (a, factor), (da, jax.tree.map(jnp.zeros_like, factor))
+
+
+def _solved(model: CoordinateModel, q: Array, factor: EmbeddedFactor, b: Array) -> Array:
+    """``M_y⁻¹ b`` with an implicit derivative."""
+    still = jax.lax.stop_gradient(model)
+    matrix = CoordinateSolver(model, q, jnp.zeros((0, 0), b.dtype))
+    product = partial(matrix.product, model.topology)
+    return jax.lax.custom_linear_solve(
+        product, b, lambda _, b: solve(still, factor, b), symmetric=True
+    )
 
 
 def torque_change(model, q, v, a, f_ext, dmodel, dq, dv, df_ext) -> Float[Array, " nv"] | None:
@@ -102,7 +114,7 @@ def coordinate_dynamics(
     f_ext: Float[Array, "nb 6"] | None,
 ) -> Float[Array, " nv"]:
     """ÿ under τ_y, with the rule ``δÿ = M_y⁻¹ (δτ − δτ_y)``. Source: Singh (5)."""
-    return _dynamics(model, q, v, tau, f_ext)
+    return _dynamics(model, q, v, tau, f_ext)[0]
 
 
 def coordinate_accelerations(
@@ -113,7 +125,7 @@ def coordinate_accelerations(
     f_ext: Float[Array, "nb 6"] | None,
 ) -> tuple[Float[Array, " nv"], CoordinateSolver]:
     """ÿ, and what solves with M_y."""
-    return _dynamics(model, q, v, tau, f_ext), factorized(model, q)
+    return _dynamics(model, q, v, tau, f_ext)[0], factorized(model, q)
 
 
 def coordinate_inverse(model: CoordinateModel, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:

@@ -23,6 +23,7 @@ from ..algorithms.aba import articulated_dynamics
 from ..algorithms.crba import composite_mass_matrix, crba
 from ..algorithms.factor import Factor
 from ..algorithms.springs import minus_springs, plus_springs, unsprung
+from ..algorithms.torques import at_rest
 from ..algorithms.tree import per_dof
 from ..lanes import lanes
 from ..model import CoordinateModel, Model
@@ -173,13 +174,6 @@ def hybrid_dynamics(
 
 
 # --- the mass matrix as a linear map ------------------------------------------
-
-
-def at_rest(model: Model) -> Model:
-    """The same robot without gravity, damping and springs."""
-    model = unsprung(model)
-    zeros = [jnp.zeros_like(model.gravity), jnp.zeros_like(model.damping)]
-    return eqx.tree_at(lambda m: [m.gravity, m.damping], model, zeros)
 
 
 @checked

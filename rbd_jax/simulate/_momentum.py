@@ -8,13 +8,12 @@ and ``J_l J_r⁻¹`` is Ad of the joint's motion.
 
 from functools import partial
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms.momentum import kinetic_gradients, rotor_coadjoint
-from ..algorithms.springs import unsprung
+from ..algorithms.torques import at_rest
 from ..derivatives.rules import inverse_dynamics, mass_matrix_solve
 from ..model import Model, chart_rate, chart_velocity, integrate
 from ..model.arguments import checked, takes_coordinates
@@ -51,9 +50,7 @@ def _momentum_and_drive(
     if hasattr(acceleration, "force"):
         force = acceleration.force(t, q, v)
     else:
-        zeros = jnp.zeros_like(model.gravity), jnp.zeros_like(model.damping)
-        kinetic = eqx.tree_at(lambda m: (m.gravity, m.damping), unsprung(model), zeros)
-        force = inverse_dynamics(kinetic, q, v, acceleration(t, q, v))
+        force = inverse_dynamics(at_rest(model), q, v, acceleration(t, q, v))
     p, slope = kinetic_gradients(model, q, v)
     return p, slope + force - rotor_coadjoint(model, q, v)
 
