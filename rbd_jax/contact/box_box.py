@@ -26,7 +26,8 @@ def box_box(R1, p1, s1, R2, p2, s2, margin=jnp.inf) -> Touch:
     """Two boxes: at most eight points of a face, or one of two edges that cross.
 
     Args:
-        R1: orientation, p1: place, s1: half lengths of the first box (m). R2, p2, s2: of the second.
+        R1: orientation, p1: place (m), s1: half lengths (m) of the first box.
+        R2, p2, s2: those of the second.
         margin: if any axis separates the boxes by more than this, they have no points (m).
     """
     code, most = _axis(R1, p1, s1, R2, p2, s2)

@@ -20,7 +20,10 @@ EDGES = [(axis, corner) for axis in range(3) for corner in range(8) if not corne
 TURNS = np.array([[(axis + k) % 3 for k in range(3)] for axis, _ in EDGES], dtype=np.int32)
 """The coordinates in an order that begins with the axis of the edge."""
 CORNERS = np.array(
-    [[2.0 * (corner >> k & 1) - 1 for k in turn] for (_, corner), turn in zip(EDGES, TURNS)]
+    [
+        [2.0 * (corner >> k & 1) - 1 for k in turn]
+        for (_, corner), turn in zip(EDGES, TURNS, strict=True)
+    ]
 )
 TINY = 1e-15
 
@@ -102,7 +105,7 @@ def capsule_box(R1, p1, s1, R2, p2, s2) -> Touch:
 
 
 def _reach(length, speed):
-    """How far a parameter goes until a coordinate with this rate has gone a length; big if never."""
+    """How far a parameter goes until a coordinate with this rate has gone a length, or a lot."""
     moves = jnp.abs(speed) > 0
     return jnp.where(moves, length / jnp.where(moves, jnp.abs(speed), 1), FAR)
 
