@@ -14,6 +14,7 @@ from ..io import convert
 from ..io.mjcf import compile_mjcf, mujoco, name_of, robot_of
 from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
 from .compensation import lift_of
+from .fluid import fluid_of
 from .pairs import meetings
 from .read_actuators import actuators_of, kept_actuators
 from .read_contacts import contacts_of
@@ -96,6 +97,7 @@ def _scene(r: Reader) -> Scene:
         constraints=Constraints(contacts_of(r), joints_of(r), equalities_of(r)),
         keyframes=_keyframes(r),
         lift=lift_of(r),
+        fluid=fluid_of(r),
         dt=r.array(o.timestep),
         integrator=kinds.get(int(o.integrator), "euler"),
         implicit_damping=damped and not any(map(r.disabled, ("EULERDAMP", "DAMPER"))),
