@@ -173,11 +173,12 @@ def _shared(c, du, dv, half: Float[Array, "2"]):
     signs = SIGNS.astype(c.dtype)
     start = c[None] + signs[:, :1] * du[None] + signs[:, 1:] * dv[None]
     along = jnp.roll(start, -1, axis=0) - start
+    noise = 100 * jnp.finfo(c.dtype).eps  # sides that coincide count as inside
     enter, leave = jnp.zeros((4,), c.dtype), jnp.ones((4,), c.dtype)
     for k in range(2):
         for side in (1.0, -1.0):
             rate = side * along[:, k]
-            room = half[k] - side * start[:, k]
+            room = (1 + noise) * half[k] - side * start[:, k]
             moves = rate != 0
             t = room / jnp.where(moves, rate, 1)
             leave = jnp.where(rate > 0, jnp.minimum(leave, t), leave)
@@ -191,9 +192,9 @@ def _shared(c, du, dv, half: Float[Array, "2"]):
     x, y = corner[:, 0] - c[0], corner[:, 1] - c[1]
     a, b = (dv[1] * x - dv[0] * y) / safe, (du[0] * y - du[1] * x) / safe
     z = c[2] + a * du[2] + b * dv[2]
-    inside = (jnp.abs(a) < 1) & (jnp.abs(b) < 1) & (det != 0)
+    inside = (jnp.abs(a) <= 1 + noise) & (jnp.abs(b) <= 1 + noise) & (det != 0)
     every = jnp.concatenate([*ends, jnp.concatenate([corner, z[:, None]], axis=1)])
-    counts = jnp.concatenate([crosses, crosses & (leave < 1), inside])
+    counts = jnp.concatenate([crosses, crosses, inside])
     near = 1e-14 if c.dtype == jnp.float64 else 1e-10
     return _distinct(every, counts, near * jnp.sum(half * half))
 
