@@ -114,30 +114,29 @@ def find(contacts: Contacts, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"])
     R_shape = so3.matmul(R[body], so3.orthonormalize(shapes.R))
     p_shape = p[body] + so3.rotate(R[body], shapes.p)
 
-    def touch(kinds, members, i, j) -> Touch:
-        def one(margin, Ri, pi, si, Rj, pj, sj):
+    def touch(kinds, i, j) -> Touch:
+        def one(Ri, pi, si, Rj, pj, sj):
             if kinds[0] == "plane":
                 if contacts.terrain is not None:
                     terrain = contacts.terrain
                     return geometry.on_ground(kinds[1], lambda x: _terrain(terrain, x), Rj, pj, sj)
                 plane = Ground(pi, Ri[:, 2])
                 return geometry.on_ground(kinds[1], lambda _: plane, Rj, pj, sj)
-            more = (margin,) if kinds == ("box", "box") else ()
-            return PAIRS[kinds](Ri, pi, si, Rj, pj, sj, *more)
+            return PAIRS[kinds](Ri, pi, si, Rj, pj, sj)
 
         both: list = [x[k] for k in (i, j) for x in (R_shape, p_shape, shapes.size)]
         if kinds[1] == "mesh":
             hull = np.array(shapes.hulls, dtype=np.int32)[j]
             faces = np.array(shapes.faces, dtype=np.int32)[hull]
             both[-1] = (shapes.corners[hull], jnp.asarray(faces))
-        return jax.vmap(one)(pairs.margin[members], *both)
+        return jax.vmap(one)(*both)
 
     groups = []
     for dim, kinds in contacts.groups:
         touches, owners = [], []
         for names, members in kinds:
             ij = np.array([pairs.shapes[m] for m in members], dtype=np.int32)
-            t = touch(names, np.array(members, dtype=np.int32), ij[:, 0], ij[:, 1])
+            t = touch(names, ij[:, 0], ij[:, 1])
             owners.append(np.repeat(members, t.distance.shape[1]))
             touches.append(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), t))
         t = (
