@@ -72,7 +72,7 @@ TENDON = '<tendon><fixed name="rope"><joint joint="j" coef="1"/></fixed></tendon
                 '<body><freejoint/><geom name="case" type="ellipsoid" size="1 1 1"/></body>'
                 "</worldbody>",
             ),
-            ["collision", "g (sphere)", "case (ellipsoid)"],
+            ["collision", "g (sphere) with case (ellipsoid)", "boxes may meet", "exclude"],
         ),
     ],
 )  # fmt: skip

@@ -26,6 +26,10 @@ from .scene import Keyframe, Scene
 from .scene_features import unsupported
 
 Drop = Collection[str] | Literal["all"]
+_REMEDY = (
+    " (spheres, capsules and boxes may meet each other, spheres cylinders too; an <exclude> or "
+    "contype and conaffinity keep other shapes apart)"
+)
 
 
 def load_mjcf(
@@ -61,8 +65,8 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = ()) -> Scene:
     if refused:
         text = "; ".join(f"{k}: {_short(v)}" for k, v in refused.items())
         raise RobotDescriptionError(
-            f"load_mjcf: not supported: {text}. Change the file, or leave them out with "
-            f"drop={tuple(refused)!r}"
+            f"load_mjcf: not supported: {text}. Change the file{_REMEDY if strangers else ''}, or "
+            f"leave them out with drop={tuple(refused)!r}"
         )
     if found:
         text = "; ".join(f"{k}: {_short(v)}" for k, v in found.items())
