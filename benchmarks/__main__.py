@@ -20,6 +20,7 @@ COMMANDS = {
     "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
     "legged": "trot, walk, jump of HyQ, squat of Talos: multiple shooting against Crocoddyl",
     "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",
+    "contact_memory": "memory of the gradient of a rollout on the ground, in each gradient mode",
     "mjcf": "MJCF files of packages (--packages DIR): which load, how far they are from MuJoCo",
     "train": "quadrupeds that learn to walk, three seeds; judged in MuJoCo (--cores 1)",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",

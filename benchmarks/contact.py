@@ -60,11 +60,6 @@ def states(m, n: int):
     return [np.array(x) for x in zip(*rows, strict=True)]
 
 
-MEMORY = (
-    "The gradient of the last configuration of a rollout with respect to its controls, one sample. "
-    "Temporary memory is what XLA reserves (`memory_analysis().temp_size_in_bytes`); bytes a step: "
-    "how much it grows from half the steps to all."
-)
 GO1 = "playground/mujoco_playground/_src/locomotion/go1/xmls/"
 FILES = {
     "go1": GO1 + "scene_mjx_feetonly_flat_terrain.xml",
@@ -118,35 +113,6 @@ def main(options) -> None:
         for dtype in options.dtypes:
             compare(table, name, xml, dtype, options)
             report.write()
-    gradient = report.table("Memory of a gradient")
-    gradient.notes = MEMORY
-    for dtype in options.dtypes if not options.robots or "quadruped" in options.robots else ():
-        memory(gradient, dtype, options)
-    report.write()
-
-
-def memory(table, dtype: str, options) -> None:
-    """Memory of the gradient of a rollout with respect to its controls, in each gradient mode."""
-    scene = rbd.load_mjcf(QUADRUPED, dtype)
-    start = next(iter(scene.keyframes.values()))
-    steps = 20 if options.tiny else 1000
-    for mode in ("full", "checkpoint", "adjoint"):
-
-        def cost(controls, mode=mode):
-            path = rbd.rollout(
-                scene.model, start.q, start.v, controls, scene.dt, scene=scene, gradient=mode
-            )
-            return jnp.sum(path.q[-1] ** 2)
-
-        half, full = (
-            program(mode, jax.grad(cost), jnp.tile(start.controls, (n, 1)), per=n)
-            for n in (steps // 2, steps)
-        )
-        race(full, seconds=options.seconds)
-        table.add(robot="quadruped", dtype=dtype, gradient=mode, steps=steps,
-                  temporary_MB=full.temp_bytes / 1e6,
-                  bytes_a_step=(full.temp_bytes - half.temp_bytes) / (steps - steps // 2),
-                  us_a_step=full.median)  # fmt: skip
 
 
 def compare(table, name: str, xml: str, dtype: str, options) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import rbd_jax as rbd
 from rbd_jax.algorithms.springs import unsprung
 from rbd_jax.contact.compensation import compensation
+from rbd_jax.contact.fluid import drag
 from rbd_jax.contact.pairs import meetings
 from rbd_jax.contact.rows import classical
 from rbd_jax.io.mjcf import compile_mjcf, mjcf_spec
@@ -118,6 +119,8 @@ def unconstrained(scene, m, mj) -> dict[str, float]:
         bias = rbd.inverse_dynamics(bare, q, v, -offset) + heavy
         full = rbd.inverse_dynamics(model, q, v, -offset) + heavy
         passive = bias - full + compensation(model, scene.lift, q)
+        if scene.fluid is not None:
+            passive = passive + drag(model, scene.fluid, q, v)
         drive = scene.actuators.torque(model, q, v, controls)
         a = rbd.forward_dynamics(model, q, v, drive + passive - (bias - full) - heavy) + offset
         M = layout.mass_matrix_to(q, rbd.mass_matrix(model, q))

@@ -118,8 +118,11 @@ def test_what_is_refused(walker):
         (KeyError, "no solid 'hand'", [foot], {"touching": [("toe", "hand")]}),
         (
             ValueError,
-            "a capsule and a box.*cannot touch each other; known are sphere-sphere",
-            [foot._replace(kind="capsule", size=(0.1, 0.1)), Solid("trunk", "box", (0.1,) * 3)],
+            "a capsule and a cylinder.*cannot touch each other; known are sphere-sphere",
+            [
+                foot._replace(kind="capsule", size=(0.1, 0.1)),
+                Solid("trunk", "cylinder", (0.1, 0.1)),
+            ],
             {"touching": [("toe", "trunk")]},
         ),
     ]

@@ -5,16 +5,18 @@ Source: MuJoCo's documentation, chapter "Computation". ``rbd.load_mjcf`` makes a
 contacts and forces by name.
 
 Supported: spheres, capsules, boxes, cylinders, ellipsoids and convex meshes whose faces have at
-most four corners, against planes or one height function (``Contacts.terrain``); pairs of spheres
-and capsules; both cones, ``condim`` 1, 3, 4, 6, ``solref``, ``solimp``, masks, exclusions, pairs;
-limits, dry friction, connects, welds, joint equalities; motors, servos and general actuators with
-fixed or affine gain and affine bias on joints and sites; gravity compensation; mocap bodies,
-which stand still; Euler, ``implicitfast``, RK4.
+most four corners, against planes or one height function (``Contacts.terrain``); pairs of spheres,
+capsules and boxes, and of spheres and cylinders; both cones, ``condim`` 1, 3, 4, 6, ``solref``,
+``solimp``, masks, exclusions, pairs; limits, dry friction, connects, welds, joint equalities;
+motors, servos and general actuators with fixed or affine gain and affine bias on joints and sites;
+gravity compensation; the drag of a fluid by MuJoCo's inertia-box model; mocap bodies, which stand
+still; Euler, ``implicitfast``, RK4.
 
 Not supported, and refused by name when a file is read: other pairs of shapes, tendons, flexes,
-plugins, fluids, activation dynamics, muscles, polynomial springs, the ``implicit`` integrator, the
-noslip solver. Parallel capsules touch in one point, where MuJoCo has two. Over a height function,
-the points of a shape are those that are lowest over the tangent plane below its center.
+plugins, fluids around ellipsoids, activation dynamics, muscles, polynomial springs, the
+``implicit`` integrator, the noslip solver. Parallel capsules touch in one point, where MuJoCo has
+two. Over a height function, the points of a shape are those that are lowest over the tangent plane
+below its center.
 """
 
 from ..model.outcome import RESULTS as RESULTS
@@ -27,6 +29,7 @@ from .build import Surface as Surface, scene_on_ground as scene_on_ground
 from .contacts import Contacts as Contacts, Pairs as Pairs, Shapes as Shapes
 from .dynamics import Solution as Solution
 from .equalities import Couplings as Couplings, Equalities as Equalities, Welds as Welds
+from .fluid import Fluid as Fluid
 from .forces import (
     Forces as Forces,
     Touching as Touching,

@@ -63,7 +63,8 @@ def scene_on_ground(
         surface: friction and softness of all contacts; leaves of the scene afterwards.
         actuators: motors at all joints of one degree of freedom if None.
         dt: time step (s).
-        touching: names of two solids that may touch each other, spheres and capsules.
+        touching: names of two solids that may touch each other: spheres, capsules and boxes, or
+            a sphere and a cylinder.
         terrain: a height function ``(x, y) -> z`` (m), a pytree if it has parameters.
         elliptic: elliptic friction cones, else pyramidal.
         impratio: resistance to slip over resistance to penetration.
@@ -117,6 +118,7 @@ def scene_on_ground(
         constraints=Constraints(contacts, _joints(model, dof_weights), _no_equalities(kind)),
         keyframes={},
         lift=None,
+        fluid=None,
         dt=jnp.asarray(dt, kind),
         integrator=integrator,
         implicit_damping=bool((np.asarray(model.damping) > 0).any()),

@@ -15,7 +15,8 @@ def lift_of(r: Reader) -> Float[Array, "nb 4"] | None:
     """The mass of each of our bodies that is carried (kg), and its first moment (kg m)."""
     m, bodies = r.m, r.bodies
     share = np.asarray(m.body_gravcomp)
-    if not share.any() or r.disabled("GRAVITY"):
+    off = r.disabled("SPRING") and r.disabled("DAMPER")  # of all passive forces
+    if not share.any() or r.disabled("GRAVITY") or off:
         return None
     lift = np.zeros((r.model.nb + 1, 4))
     for b in np.flatnonzero(share):

@@ -14,6 +14,7 @@ from ..io import convert
 from ..io.mjcf import compile_mjcf, mujoco, name_of, robot_of
 from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
 from .compensation import lift_of
+from .fluid import fluid_of
 from .pairs import meetings
 from .read_actuators import actuators_of, kept_actuators
 from .read_contacts import contacts_of
@@ -25,6 +26,10 @@ from .scene import Keyframe, Scene
 from .scene_features import unsupported
 
 Drop = Collection[str] | Literal["all"]
+_REMEDY = (
+    " (spheres, capsules and boxes may meet each other, spheres cylinders too; an <exclude> or "
+    "contype and conaffinity keep other shapes apart)"
+)
 
 
 def load_mjcf(
@@ -60,8 +65,8 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = ()) -> Scene:
     if refused:
         text = "; ".join(f"{k}: {_short(v)}" for k, v in refused.items())
         raise RobotDescriptionError(
-            f"load_mjcf: not supported: {text}. Change the file, or leave them out with "
-            f"drop={tuple(refused)!r}"
+            f"load_mjcf: not supported: {text}. Change the file{_REMEDY if strangers else ''}, or "
+            f"leave them out with drop={tuple(refused)!r}"
         )
     if found:
         text = "; ".join(f"{k}: {_short(v)}" for k, v in found.items())
@@ -96,6 +101,7 @@ def _scene(r: Reader) -> Scene:
         constraints=Constraints(contacts_of(r), joints_of(r), equalities_of(r)),
         keyframes=_keyframes(r),
         lift=lift_of(r),
+        fluid=fluid_of(r),
         dt=r.array(o.timestep),
         integrator=kinds.get(int(o.integrator), "euler"),
         implicit_damping=damped and not any(map(r.disabled, ("EULERDAMP", "DAMPER"))),

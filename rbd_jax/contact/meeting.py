@@ -10,6 +10,8 @@ from collections.abc import Callable
 import jax.numpy as jnp
 
 from ..spatial import so3
+from .box_box import box_box
+from .boxes import capsule_box, sphere_box
 from .geometry import Touch, unit
 
 
@@ -54,25 +56,6 @@ def capsule_capsule(R1, p1, s1, R2, p2, s2) -> Touch:
     return _balls(p1 + x1 * a1, s1[0], p2 + x2 * a2, s2[0], R1[:, 0])
 
 
-def sphere_box(R1, p1, s1, R2, p2, s2) -> Touch:
-    """A sphere and the nearest point of a box; out of the nearest face if its center is inside."""
-    x = so3.rotate_inverse(R2, p1 - p2)
-    nearest = jnp.clip(x, -s2, s2)
-    away = x - nearest
-    n2 = so3.dot(away, away)
-    outside = n2 > 1e-30
-    length = jnp.where(outside, jnp.sqrt(jnp.where(outside, n2, 1)), 0)
-    depths = jnp.stack([s2 + x, s2 - x], axis=1).reshape(-1)  # below −x, +x, −y, …
-    k = jnp.argmin(depths)
-    sides = jnp.stack([-jnp.eye(3, dtype=x.dtype), jnp.eye(3, dtype=x.dtype)], axis=1)
-    face = jnp.sum(jnp.where(jnp.arange(6)[:, None] == k, sides.reshape(6, 3), 0), axis=0)
-    out = jnp.where(outside, away / jnp.where(outside, length, 1), face)
-    distance = jnp.where(outside, length, -jnp.min(depths)) - s1[0]
-    normal = -so3.rotate(R2, out)
-    point = p1 + normal * (s1[0] + 0.5 * distance)
-    return Touch(distance[None], point[None], normal[None], jnp.zeros((1, 3), p1.dtype))
-
-
 def sphere_cylinder(R1, p1, s1, R2, p2, s2) -> Touch:
     """A sphere and the side, a cap or the rim of a cylinder, whichever is nearest."""
     axis, d = R2[:, 2], p1 - p2
@@ -102,5 +85,7 @@ PAIRS: dict[tuple[str, str], Callable] = {
     ("sphere", "cylinder"): sphere_cylinder,
     ("sphere", "box"): sphere_box,
     ("capsule", "capsule"): capsule_capsule,
+    ("capsule", "box"): capsule_box,
+    ("box", "box"): box_box,
 }
-"""Pairs of shapes that meet in one point."""
+"""Pairs of shapes that meet, and the function that finds their points."""

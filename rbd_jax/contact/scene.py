@@ -9,6 +9,7 @@ from ..io import Layout
 from ..model import Model
 from .actuators import Actuators
 from .contacts import Contacts
+from .fluid import Fluid
 from .rows import Constraints
 
 
@@ -29,6 +30,8 @@ class Scene(eqx.Module):
     keyframes: dict[str, Keyframe]
     lift: Float[Array, "nb 4"] | None
     """The mass of each body that is carried (kg) and its first moment (kg m); None for none."""
+    fluid: Fluid | None
+    """What resists the motion of the bodies; None for nothing."""
     dt: Float[Array, ""]
     """Time step (s)."""
     integrator: str = eqx.field(static=True)

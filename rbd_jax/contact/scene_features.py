@@ -42,6 +42,8 @@ def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
     note("frictionloss of a free joint", "joint", np.unique(m.dof_jntid[where(dry)]))
     note("surface velocity", "geom", where(rows("geom_surfacevel")))
     note("adhesion", "geom", where(rows("geom_adhesion")))
+    if m.opt.density > 0 or m.opt.viscosity > 0:
+        note("fluid around an ellipsoid", "geom", where(np.asarray(m.geom_fluid)[:, 0] > 0))
     _actuators(m, mj, note, rows)
     E = mj.mjtEq
     known = tuple(int(k) for k in (E.mjEQ_CONNECT, E.mjEQ_WELD, E.mjEQ_JOINT))
@@ -87,8 +89,6 @@ def _actuators(m: Any, mj: Any, note: Callable, rows: Callable) -> None:
 
 def _options(m: Any, mj: Any, found: dict[str, list[str]]) -> None:
     o = m.opt
-    if o.density or o.viscosity:
-        found["fluid"] = [f"density {o.density}, viscosity {o.viscosity}"]
     if o.noslip_iterations:
         found["noslip solver"] = [f"{o.noslip_iterations} iterations"]
     for flag in ("OVERRIDE", "SLEEP", "DIAGEXACT", "IPC", "SPECULATIVE"):

@@ -22,6 +22,7 @@ from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench
 from .compensation import compensation
 from .dynamics import Solution, accelerations
+from .fluid import drag, drag_slope
 from .forces import Forces, constraint_forces
 from .rows import Theta
 from .scene import Scene
@@ -93,6 +94,8 @@ def _accelerations(scene: Scene, q, v, controls, tau, guess, max_steps: int) -> 
     drive = drive if tau is None else drive + tau
     if scene.lift is not None:
         drive = drive + compensation(scene.model, scene.lift, q)
+    if scene.fluid is not None:
+        drive = drive + drag(scene.model, scene.fluid, q, v)
     theta = Theta(scene.model, scene.constraints, q, v, drive, scene.dt)
     return accelerations(theta, guess, max_steps)
 
@@ -173,12 +176,14 @@ def _heavier(model: Model, more: Float[Array, " nv"], q: Array, a: Array) -> Flo
 
 
 def _implicitfast(scene: Scene, q: Array, v: Array, controls: Array, a: Array) -> Array:
-    """Damping and slopes of actuators implicit; of lone free bodies gyroscopic terms too."""
+    """Damping, drag and slopes of actuators implicit; of lone free bodies gyroscopic terms too."""
     model, h = scene.model, scene.dt
     slope = jnp.diag(model.damping)
     if scene.nu:
         slope = slope - scene.actuators.velocity_slope(model, q, v, controls)
-    if all(k == "scalar" for k in scene.actuators.kinds):
+    if scene.fluid is not None:
+        slope = slope - drag_slope(model, scene.fluid, q, v)
+    if scene.fluid is None and all(k == "scalar" for k in scene.actuators.kinds):
         new = _heavier(model, h * jnp.diagonal(slope), q, a)
     else:
         M = crba(model, q)
