@@ -13,9 +13,10 @@ from ._descent import descend, options
 from ._implicit import without_derivatives
 from ._implicit_constrained import constrained_stationary
 from ._lagrangian import Multipliers, Penalties, advance, excess, violation, with_terms
+from ._motion import States, held_controls, reached
 from ._penalized import penalized_step
 from ._problem import Problem, with_explicit_closures
-from ._solution import checked_argument, checked_arguments
+from ._solution import checked_argument, checked_arguments, if_finite, times_of
 from ._tolerances import tolerances
 
 
@@ -107,13 +108,17 @@ def augmented_lagrangian(
 
     inputs = without_derivatives((problem, rows, q0, v0, u, multipliers, penalty))
     out = _solve(*inputs, o=o, limits=limits, second_order=second_order)
-    (_, _, found, _), (K, m), result, count, history = without_derivatives(out)
+    (q, v, u, _), (K, m), result, count, history = without_derivatives(out)
     good = result == RESULTS.successful
-    u, lam = constrained_stationary(problem, rows, q0, v0, found, m.rows, good)
-    path = problem.simulate(q0, v0, u)
-    c = rows.values(problem, path.q, path.v, u)
+    at_low, at_high = without_derivatives(held_controls(problem, u))
+    states = States(q, v, K).holding(at_low | at_high)
+    w, lam = constrained_stationary(problem, rows, q0, v0, u, m.rows, good, states)
+    q, v, u = reached(problem, q0, v0, w, states)
+    c = rows.values(problem, q, v, u)
+    cost = problem.cost(q, v, u)
+    result = if_finite(result, (q, v, u, K, cost, lam))
     solution = ConstrainedSolution(
-        t=path.t, q=path.q, v=path.v, u=u, K=K, cost=problem.cost(path.q, path.v, u),
+        t=times_of(problem), q=q, v=v, u=u, K=K, cost=cost,
         result=result, steps=count, history=history, multipliers=lam, penalty=m.penalty,
         violation=excess(c, equal), names=rows.names,
     )  # fmt: skip

@@ -137,14 +137,24 @@ def _quadratic_end(problem: Problem, q, v, exact: bool) -> Quadratic:
     return Quadratic(g, none, H, jnp.zeros((0, n), q.dtype), jnp.zeros((0, 0), q.dtype))
 
 
-def costates(f: Dynamics, l: Quadratic, end: Quadratic) -> Float[Array, "T n"]:
-    """``λ_{k+1} = ∂J/∂x_{k+1}`` for each step k, from the adjoint equation of the trajectory."""
+def costates(
+    f: Dynamics, l: Quadratic, end: Quadratic, K: Float[Array, "T m n"] | None = None
+) -> Float[Array, "T n"]:
+    """``λ_{k+1} = ∂J/∂x_{k+1}`` for each step k, from the adjoint equation of the trajectory.
+
+    With gains K, those under the feedback ``u + K x``. At a minimum both are the same if K is zero
+    for controls at their bounds, but for an unstable robot only the latter keep their digits.
+    """
+    A, lx = f.A, l.x
+    if K is not None:
+        A = A + jnp.matmul(f.B, K, precision="highest")
+        lx = lx + jnp.sum(K * l.u[..., None], axis=1)
 
     def back(lam, row):
         A, lx = row
         return lx + times(A.T, lam), lam
 
-    return jax.lax.scan(back, end.x, (f.A, l.x), reverse=True)[1]
+    return jax.lax.scan(back, end.x, (A, lx), reverse=True)[1]
 
 
 def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, "T n"]):

@@ -100,7 +100,8 @@ def _solve(name, problem, q0, v0, u, o: Options, second_order: bool, throw: bool
             return _propose(problem, point, mu, exact if second_order else None)
 
         s = descend(propose, point, gains, cost, o)
-        return Found(s.point[2], s.carried, s.result, s.steps, s.history)
+        q, v, u, _ = s.point
+        return Found(u, s.carried, s.result, s.steps, s.history, (q, v))
 
     return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)
 

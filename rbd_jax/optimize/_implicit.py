@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ._expansion import costates, curvature, linear, quadratic
+from ._motion import States, held_controls, motion
 from ._problem import Problem
 from ._riccati import backward, forward
-from ._tolerances import tolerances
 
 
 def without_derivatives(tree: PyTree) -> PyTree:
@@ -19,13 +19,20 @@ def without_derivatives(tree: PyTree) -> PyTree:
 
 @eqx.filter_custom_jvp
 def stationary(
-    problem: Problem, q0: Array, v0: Array, u: Float[Array, "T nu"], successful: Bool[Array, ""]
+    problem: Problem,
+    q0: Array,
+    v0: Array,
+    u: Float[Array, "T nu"],
+    successful: Bool[Array, ""],
+    states: States,
 ) -> Float[Array, "T nu"]:
-    """The controls ``u`` of a solution, as a function of the problem and (q0, v0).
+    """The corrections w of a solution's feedback, with the value u, as a function of the problem.
 
-    The equations ``∂J/∂u = 0`` for the free controls and ``u = bound`` for the others define u.
-    Hence ``H δu = −δ(∂J/∂u)`` with ``H = ∂²J/∂u²``. One Riccati sweep with exact second derivatives
-    solves this equation, in forward and in reverse mode. Derivatives are NaN if u is not
+    The controls are ``w + K (x ⊖ x_k)`` about ``states``, see :func:`motion`. The equations
+    ``∂J/∂w = 0`` for the free controls and ``u = bound`` for the others define w. Hence
+    ``H δw = −δ(∂J/∂w)`` with ``H = ∂²J/∂w²``. One Riccati sweep with exact second derivatives
+    solves this equation, in forward and in reverse mode. ``states`` must have no feedback of
+    controls at their bounds, see :meth:`States.holding`. Derivatives are NaN if u is not
     ``successful`` or not a strict minimum. In a batch, the derivatives of an unsuccessful sample on
     which the result does not depend are zero, so the other samples keep theirs.
     """
@@ -34,23 +41,20 @@ def stationary(
 
 @stationary.def_jvp
 def _stationary_jvp(primals, tangents):
-    *parameters, u, successful = primals
+    *parameters, u, successful, states = primals
     is_none = lambda x: x is None  # noqa: E731
-    rates = tuple(tangents[:-2])
+    rates = tuple(tangents[:-3])
     moving = jax.tree.map(
         lambda t, p: None if t is None else p, rates, tuple(parameters), is_leaf=is_none
     )
-    low, high = (jnp.broadcast_to(x, u.shape) for x in parameters[0].bounds())
-    slack = tolerances(u.dtype).at_bound * (1 + jnp.abs(u))
-    at_low, at_high = u <= low + slack, u >= high - slack
+    at_low, at_high = held_controls(parameters[0], u)
     free = ~(at_low | at_high)
 
     def condition(moving, u):
         problem, q0, v0 = eqx.combine(moving, tuple(parameters))
 
         def objective(u):
-            path = problem.simulate(q0, v0, u)
-            return problem.cost(path.q, path.v, u)
+            return problem.cost(*motion(problem, q0, v0, u, states))
 
         low, high = (jnp.broadcast_to(x, u.shape) for x in problem.bounds())
         # a control at a bound moves with the bound, and the free controls respond to that
@@ -58,7 +62,7 @@ def _stationary_jvp(primals, tangents):
         return jnp.where(free, jax.grad(objective)(moved), u - moved)
 
     change = jax.jvp(lambda x: condition(x, u), (moving,), (rates,))[1]
-    here = without_derivatives((*parameters, u))
+    here = without_derivatives((parameters[0], u, states))
 
     def matvec(w):  # H for the free controls, the identity for the others
         Hw = jax.jvp(lambda x: condition(moving, x), (u,), (jnp.where(free, w, 0),))[1]
@@ -77,16 +81,15 @@ def _stationary_jvp(primals, tangents):
 def _newton(here: tuple, free, y):
     """``H⁻¹ y`` for the free controls, and whether H is positive definite for them.
 
-    It is the solution of the linear-quadratic problem with the slope ``−y`` in the controls.
+    It is ``w = δu − K x`` of the linear-quadratic problem with the cost ``−yᵀ w``.
     """
-    problem, q0, v0, u = here
-    path = problem.simulate(q0, v0, u)
-    f = linear(problem, path.q, path.v, u, gaps=False)
-    l, end = quadratic(problem, path.q, path.v, u, exact=True)
+    problem, u, (q, v, K) = here
+    f = linear(problem, q, v, u, gaps=False)
+    l, end = quadratic(problem, q, v, u, exact=True)
     n = end.x.size
-    more = curvature(problem, path.q, path.v, u, costates(f, l, end))
+    more = curvature(problem, q, v, u, costates(f, l, end, K))
     l = l._replace(
-        x=jnp.zeros_like(l.x),
+        x=jnp.sum(K * y[..., None], axis=1),
         u=-y,
         xx=l.xx + more[:, :n, :n],
         ux=l.ux + more[:, n:, :n],
@@ -94,4 +97,5 @@ def _newton(here: tuple, free, y):
     )
     end = end._replace(x=jnp.zeros_like(end.x))
     gains = backward(f, l, end, jnp.zeros((), u.dtype), free=free)
-    return forward(f, gains)[1], gains.definite
+    x, du = forward(f, gains)
+    return du - jnp.sum(K * x[:-1, None], axis=-1), gains.definite

@@ -11,6 +11,7 @@ from ._expansion import costates, curvature, linear, quadratic, times
 from ._ilqr import add_curvature
 from ._implicit import without_derivatives
 from ._lagrangian import Weighted, with_terms
+from ._motion import States, held_controls, motion
 from ._problem import Problem
 from ._riccati import backward, forward
 from ._tolerances import tolerances
@@ -28,11 +29,13 @@ def constrained_stationary(
     u: Float[Array, "T nu"],
     multipliers: Rows,
     good: Bool[Array, ""],
+    states: States,
 ) -> tuple[Float[Array, "T nu"], Rows]:
     """Controls and multipliers, a KKT point if ``good``, as a function of problem and constraints.
 
-    With ``L = J + λᵀ c``, the equations are ``∂L/∂u = 0`` for the free controls, ``u = bound`` for
-    the others, ``c = 0`` for the active rows (equalities, and inequalities with λ > 0), and
+    The controls are corrections of the feedback about ``states``, as in :func:`stationary`. With
+    ``L = J + λᵀ c``, the equations are ``∂L/∂u = 0`` for the free controls, ``u = bound`` for the
+    others, ``c = 0`` for the active rows (equalities, and inequalities with λ > 0), and
     ``λ = 0`` for the other rows. Their matrix is symmetric. :func:`_kkt` solves them by Riccati
     sweeps. Derivatives are NaN if the point is not ``good`` or if the sweeps do not converge,
     because the point is then no strict minimum.
@@ -42,15 +45,13 @@ def constrained_stationary(
 
 @constrained_stationary.def_jvp
 def _jvp(primals, tangents):
-    *parameters, u, lam, good = primals
-    rates = tuple(tangents[:-3])
+    *parameters, u, lam, good, states = primals
+    rates = tuple(tangents[:-4])
     is_none = lambda x: x is None  # noqa: E731
     moving = jax.tree.map(
         lambda t, p: None if t is None else p, rates, tuple(parameters), is_leaf=is_none
     )
-    low, high = (jnp.broadcast_to(x, u.shape) for x in parameters[0].bounds())
-    slack = tolerances(u.dtype).at_bound * (1 + jnp.abs(u))
-    at_low, at_high = u <= low + slack, u >= high - slack
+    at_low, at_high = held_controls(parameters[0], u)
     free = ~(at_low | at_high)
     equality, holds = parameters[1].equality, parameters[1].holds()
     active = Rows(*(
@@ -65,8 +66,8 @@ def _jvp(primals, tangents):
         on = jax.tree.map(lambda a, x: jnp.where(a, x, 0), active, lam)
 
         def values(u):
-            path = problem.simulate(q0, v0, u)
-            return problem.cost(path.q, path.v, u), rows.values(problem, path.q, path.v, u)
+            path = motion(problem, q0, v0, u, states)
+            return problem.cost(*path), rows.values(problem, *path)
 
         (_, c), pull = jax.vjp(values, at)
         slope = pull((jnp.ones((), u.dtype), on))[0]
@@ -74,7 +75,7 @@ def _jvp(primals, tangents):
         return jnp.where(free, slope, u - at), c
 
     change = jax.jvp(lambda x: condition(x, u, lam), (moving,), (rates,))[1]
-    here = without_derivatives((*parameters, u, lam))
+    here = without_derivatives((*parameters[:2], u, lam, states))
 
     minus, unravel = ravel_pytree(jax.tree.map(jnp.negative, change))
 
@@ -102,13 +103,11 @@ def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
     ``ρ (C w − y_c)`` to μ. The term with ρ makes a Hessian definite that is definite only in the
     tangent space of the constraints.
     """
-    problem, rows, q0, v0, u, lam = here
-    path = problem.simulate(q0, v0, u)
-    q, v = path.q, path.v
+    problem, rows, u, lam, (q, v, K) = here
     f = linear(problem, q, v, u, gaps=False)
     n = f.d.shape[-1]
-    l, end, C = _lagrangian_expansion(problem, rows, path, u, active, lam)
-    l = add_curvature(l, curvature(problem, q, v, u, costates(f, l, end)))
+    l, end, C = _lagrangian_expansion(problem, rows, q, v, u, active, lam)
+    l = add_curvature(l, curvature(problem, q, v, u, costates(f, l, end, K)))
     size = jnp.max(jnp.abs(jnp.diagonal(l.uu, axis1=1, axis2=2))) + jnp.max(jnp.abs(end.xx))
     # a row that weighs little in C is pushed as much as the others
     rho = tolerances(u.dtype).multiplier_penalty * size
@@ -125,7 +124,8 @@ def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
     def apply(mu, y):
         at_stage, at_end = mu.stage - rho * y[1].stage, mu.final - rho * y[1].final
         push = many(jnp.swapaxes(Cs, 1, 2), at_stage)
-        row = l._replace(x=push[:, :n], u=push[:, n:] - y[0])
+        back = jnp.sum(K * y[0][..., None], axis=1)
+        row = l._replace(x=push[:, :n] + back, u=push[:, n:] - y[0])
         gains = backward(
             f, row, end._replace(x=times(Ce.T, at_end)), jnp.zeros((), u.dtype), free=free
         )
@@ -133,7 +133,7 @@ def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
         gap = Rows(
             many(Cs, jnp.concatenate([x[:-1], w], 1)) - y[1].stage, times(Ce, x[-1]) - y[1].final
         )
-        return w, gap, gains.definite
+        return w - jnp.sum(K * x[:-1, None], axis=-1), gap, gains.definite
 
     most = lambda tree: jnp.stack(  # noqa: E731
         [jnp.max(jnp.abs(x), initial=0) for x in jax.tree.leaves(tree)]
@@ -159,12 +159,14 @@ def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
     return w, mu, fine & (left <= 100 * small)
 
 
-def _lagrangian_expansion(problem: Problem, rows: Stack, path, u, active: Rows, lam: Rows):
+def _lagrangian_expansion(
+    problem: Problem, rows: Stack, q: Array, v: Array, u: Array, active: Rows, lam: Rows
+):
     """Exact expansions of ``J + λᵀ c`` and the Jacobians of the active rows, zero in the others."""
     on = jax.tree.map(lambda a, x: jnp.where(a, x, 0), active, lam)
     whole = with_terms(problem, Weighted(rows, on))
-    l, end = quadratic(whole, path.q, path.v, u, exact=True)
-    C = rows.jacobians(problem, path.q, path.v, u)
+    l, end = quadratic(whole, q, v, u, exact=True)
+    C = rows.jacobians(problem, q, v, u)
     Cs = jnp.where(active.stage[:, :, None], C[0], 0)
     Ce = jnp.where(active.final[:, None], C[1], 0)
     return l, end, (Cs, Ce)

@@ -16,6 +16,7 @@ from ._ilqr import curvature_scale
 from ._problem import Problem, with_explicit_closures
 from ._riccati import backward, forward
 from ._solution import Found, Solution, checked_argument, checked_arguments, solution_of
+from ._tolerances import tolerances
 
 
 def multiple_shooting(
@@ -57,8 +58,10 @@ def multiple_shooting(
         throw: as in :func:`ilqr`. progress: as in :func:`ilqr`.
 
     Returns:
-        The solution. Its states are the rollout of its controls, so it has no gaps. Its derivatives
-        follow from the implicit function theorem, see :class:`Solution`.
+        The solution. Its states are those of the solver: if it succeeded, each state is the step
+        from the one before up to a gap of at most 1e-6 (1e-3 in float32) in every entry. A rollout
+        of the controls alone may lead elsewhere, because an unstable robot falls without feedback.
+        Derivatives follow from the implicit function theorem, see :class:`Solution`.
 
     Raises:
         ValueError: for a wrong shape, or an unknown ``riccati``. TypeError: for a value that is no
@@ -100,7 +103,8 @@ def multiple_shooting(
             return _propose(problem, point, carried[1], mu, riccati)
 
         s = descend(propose, *start, merit + jnp.sum(gaps), o)
-        return Found(s.point[2], s.carried[0], s.result, s.steps, s.history)
+        q, v, u, *_ = s.point
+        return Found(u, s.carried[0], s.result, s.steps, s.history, (q, v))
 
     return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)
 
@@ -159,4 +163,6 @@ def _propose(problem: Problem, point, penalty, mu, riccati: str):
     merit = cost + closed(gaps)
     definite = gains.definite & jnp.isfinite(expected)
     new, new_merit, length = line_search(attempt, merit, predicted, definite)
-    return Proposal(new, merit, new_merit, expected, length, definite), (gains.K, penalty)
+    closes = jnp.maximum(jnp.max(gaps), jnp.max(new[-1])) <= tolerances(u.dtype).violation
+    proposal = Proposal(new, merit, new_merit, expected, length, definite, closes)
+    return proposal, (gains.K, penalty)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from ..lanes import lanes
 from ..model.outcome import RESULTS
 from ._implicit import stationary, without_derivatives
+from ._motion import States, reached
 from ._problem import Problem, with_explicit_closures
 from ._progress import Progress, report
 from ._solution import checked_arguments
@@ -171,13 +172,16 @@ def _search(
 
     start = p.clip(center), spread, p.clip(center), jnp.full((), jnp.inf, u.dtype)
     (center, _, best, lowest), costs = jax.lax.scan(body, start, jnp.arange(max_steps))
-    best = stationary(problem, q0, v0, best, jnp.zeros((), bool))
-    path = problem.simulate(q0, v0, best)
+    path = p.simulate(at_q, at_v, best)
+    K = jnp.zeros((*best.shape, 2 * v0.size), best.dtype)
+    states = without_derivatives(States(path.q, path.v, K))
+    w = stationary(problem, q0, v0, best, jnp.zeros((), bool), states)
+    q, v, best = reached(problem, q0, v0, w, states)
     lost = ~jnp.isfinite(lowest)
     result = RESULTS.where(lost, RESULTS.nonfinite, RESULTS.max_steps_reached)
     steps = jnp.asarray(max_steps, jnp.int32)
-    cost = problem.cost(path.q, path.v, best)
-    return Sampled(path.t, path.q, path.v, best, cost, center, result, steps, costs)
+    cost = problem.cost(q, v, best)
+    return Sampled(path.t, q, v, best, cost, center, result, steps, costs)
 
 
 @lanes

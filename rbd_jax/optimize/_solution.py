@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..model.arguments import ArrayArgument, check_array
 from ..model.outcome import RESULTS, throw_unless_successful
 from ._implicit import stationary, without_derivatives
+from ._motion import States, held_controls, reached
 from ._problem import Problem
 
 
@@ -56,6 +58,8 @@ class Found(NamedTuple):
     result: RESULTS
     steps: Int[Array, ""]
     history: History
+    states: tuple[Array, Array] | None = None
+    """The q and v that the solver ended with; the simulation of u if None."""
 
 
 def checked_arguments(name: str, problem: Problem, q0: Any, v0: Any, u: Any) -> tuple[Array, ...]:
@@ -80,9 +84,27 @@ def solution_of(
 ) -> Solution:
     """Run ``solve(problem, q0, v0, u)`` and make its solution differentiable."""
     found = without_derivatives(solve(*without_derivatives((problem, q0, v0, u))))
-    u = stationary(problem, q0, v0, found.u, found.result == RESULTS.successful)
-    path = problem.simulate(q0, v0, u)
-    cost = problem.cost(path.q, path.v, u)
-    rest = found.K, cost, found.result, found.steps, found.history
-    solution = Solution(path.t, path.q, path.v, u, *rest)
-    return throw_unless_successful(solution, found.result) if throw else solution
+    here = without_derivatives((problem, q0, v0))
+    at = here[0].simulate(*here[1:], found.u)[1:3] if found.states is None else found.states
+    at_low, at_high = held_controls(here[0], found.u)
+    states = without_derivatives(States(*at, found.K).holding(at_low | at_high))
+    good = found.result == RESULTS.successful
+    w = stationary(problem, q0, v0, found.u, good, states)
+    q, v, u = reached(problem, q0, v0, w, states)
+    cost = problem.cost(q, v, u)
+    result = if_finite(found.result, (q, v, u, found.K, cost))
+    rest = found.K, cost, result, found.steps, found.history
+    solution = Solution(times_of(problem), q, v, u, *rest)
+    return throw_unless_successful(solution, result) if throw else solution
+
+
+def times_of(problem: Problem) -> Float[Array, " N"]:
+    """The times of the states (s)."""
+    return jax.vmap(problem.time)(jnp.arange(problem.steps + 1))
+
+
+def if_finite(result: RESULTS, values: PyTree) -> RESULTS:
+    """``nonfinite`` instead of ``successful`` where a number of ``values`` is infinite or NaN."""
+    finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(values)]).all()
+    lost = (result == RESULTS.successful) & ~finite
+    return RESULTS.where(lost, RESULTS.nonfinite, result)
