@@ -4,8 +4,8 @@ Functions that are put together ask for the same things again: several parts of 
 the poses of the bodies. JAX leaves that to XLA, so lanes look for it themselves.
 """
 
-import jax
 import numpy as np
+from jax.core import Tracer
 from jax.extend import core as jcore
 
 from ._ir import Value
@@ -83,7 +83,7 @@ class Same:
         return self._names.setdefault(tuple(lines), len(self._names))
 
     def _table(self, c):
-        if isinstance(c, jax.core.Tracer) or np.size(c) > _SMALL:
+        if isinstance(c, Tracer) or np.size(c) > _SMALL:
             return "array", id(c)
         x = np.asarray(c)
         return (x.dtype.str, x.shape, x.tobytes()) if x.nbytes <= _SMALL else ("array", id(c))
