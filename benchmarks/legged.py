@@ -23,7 +23,8 @@ ABOUT = (
 )
 RECEDING = (
     "`rbd_jax.optimize.mpc` on the trot: in each step the horizon moves on by 20 ms, and one step "
-    "of the solver starts from the shifted plan. The closed loop is one compiled scan."
+    "of the solver starts from the shifted plan. The closed loop is one compiled scan. The first "
+    "plan is that of multiple shooting, and its time is not counted."
 )
 TASKS = {"trot": "hyq", "walk": "hyq", "jump": "hyq", "squat": "talos"}
 
@@ -89,11 +90,22 @@ def receding(table: Table, robot: str, options) -> None:
     u = task.u[np.minimum(np.arange(horizon), len(task.u) - 1)]
     control, steps = opt.controller(problem, max_steps=1), 4 if options.tiny else 45
 
-    def run(q0, v0):
-        loop = opt.mpc(control, q0, v0, u, steps)
+    @jax.jit
+    def first_plan(q0, v0):  # a simulation of torques alone would fall within the horizon
+        still = opt.tasks.standing_guess(task._replace(problem=problem))
+        s = opt.multiple_shooting(problem, q0, v0, u, **still, throw=False)
+        rows = control.plan(q0, v0, u).multipliers
+        return opt.Plan(s.q, s.v, s.u, s.K, rows), s.result == opt.RESULTS.successful
+
+    plan, good = first_plan(task.q0, task.v0)
+    if not good:
+        raise AssertionError(f"mpc of {robot}: no first plan")
+
+    def run(q0, v0, plan):
+        loop = opt.mpc(control, q0, v0, plan, steps)
         return loop.q[-1], jnp.all(loop.result == opt.RESULTS.successful)
 
-    loop = program("mpc", run, task.q0, task.v0, per=steps)
+    loop = program("mpc", run, task.q0, task.v0, plan, per=steps)
     q, good = loop.run()
     if not good:
         raise AssertionError(f"mpc of {robot}: a step found no better plan")

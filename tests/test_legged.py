@@ -170,10 +170,17 @@ def test_a_horizon_that_moves_has_the_derivatives_of_its_landings():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["walk", "trot", "jump"])
-def test_a_quadruped_from_a_guess_that_stands_still(name):
+@pytest.mark.parametrize(
+    ("robot", "name"),
+    [("sample", n) for n in ("walk", "trot", "jump")]
+    + [("hyq_no_sensors", n) for n in ("walk", "trot", "pace", "jump")],
+)
+def test_a_quadruped_from_a_guess_that_stands_still(robot, name):
     """It converges, keeps its limits, and its feedback walks on the ground of the simulator."""
-    task = tasks.LEGGED[name]()
+    model = None
+    if robot != "sample":
+        model = rbd.load_urdf(rbd.example_robot(robot), floating_base=True)
+    task = tasks.LEGGED[name](model)
     problem, model = task.problem, task.problem.model
     feet_at = jax.vmap(
         lambda q: jnp.stack([rbd.frame_placement(model, q, f)[1] for f in tasks.FEET])
@@ -186,16 +193,18 @@ def test_a_quadruped_from_a_guess_that_stands_still(name):
 
     s, feet, forces = run(task)
     assert bool(s.result == opt.RESULTS.successful)
-    print(name, int(s.steps), "steps, cost", float(s.cost))
-    assert float(jnp.abs(s.u).max()) <= 80.0
+    limit = np.asarray(problem.bounds()[1])
+    load = (np.abs(s.u) / limit).max()
+    print(robot, name, int(s.steps), "steps, cost", float(s.cost), "torques", load, "of the limits")
+    assert load <= 1 + 1e-12 and np.isfinite(limit).all()
     feet, active = np.asarray(feet), np.asarray(problem.active)
-    forward = {"walk": 0.15, "trot": 0.15, "jump": 0.2}[name]
+    forward = {"walk": 0.15, "trot": 0.15, "pace": 0.1, "jump": 0.2}[name]
     assert np.abs(feet[-1, :, 0] - feet[0, :, 0] - forward).max() < 0.03
     assert np.abs(feet[-1, :, 2]).max() < 0.02
     still = active[1:] & active[:-1]
     assert np.abs(np.diff(feet, axis=0)[1:][still]).max() < 2e-3
     high = np.where(active, 0, feet[:-1, :, 2]).max(axis=0)
-    assert (high > 0.05).all()
+    assert (high > (0.03 if name == "pace" else 0.05)).all()
     f = np.asarray(forces).reshape(len(active), 4, 3)[active]
     outside = np.hypot(f[:, 0], f[:, 1]) - 0.7 * np.sqrt(2) * f[:, 2]
     print("outside of the cone by", outside.max(), "N of", f[:, 2].max())
@@ -219,10 +228,15 @@ def test_a_quadruped_from_a_guess_that_stands_still(name):
 
     q, feet = map(np.asarray, play(jnp.array([1.0, 0.0])))
     away = np.abs(q[0, : problem.steps + 1, :7] - np.asarray(s.q[:, :7])).max()
-    print("trunk off the plan by", away, "at rest", q[0, -1, :7], "without feedback", q[1, -1, :7])
+    print("trunk off the plan by", away, "at rest", q[0, -1, :7])
     assert away < 0.08
     assert np.abs(q[0, -1, 2] - task.q0[2]) < 0.03 and q[0, -1, 3] > 0.99  # it stands
     assert np.abs(feet[0, -1, :, 0] - feet[0, 0, :, 0] - forward).max() < 0.04
     slip = np.diff(feet[0, : problem.steps], axis=0)[1:][still[1:] & active[:-2]]
     assert np.abs(slip[:, :2]).max() < 0.01
-    assert q[1, -1, 2] < 0.7 * float(task.q0[2])  # the torques alone let it fall
+    alone = np.abs(q[1, : problem.steps + 1, :3] - np.asarray(s.q[:, :3])).max()
+    print("trunk off the plan by", alone, "m without feedback")
+    if (robot, name) == ("hyq_no_sensors", "trot"):
+        assert alone > 0.1  # the torques alone lose the plan: it rises and drifts away
+    else:
+        assert q[1, -1, 2] < 0.7 * float(task.q0[2])  # the torques alone let it fall

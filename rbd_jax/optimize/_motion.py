@@ -91,7 +91,8 @@ def _reached_jvp(primals, tangents):
     )
 
     def along(moving):
-        return motion(*eqx.combine(moving, tuple(parameters)), states)
+        problem, q0, v0, w = eqx.combine(moving, tuple(parameters))
+        return motion(problem, q0, v0, w, states)
 
     return Motion(states.q, states.v, primals[3]), jax.jvp(along, (moving,), (rates,))[1]
 

@@ -84,10 +84,14 @@ def solution_of(
 ) -> Solution:
     """Run ``solve(problem, q0, v0, u)`` and make its solution differentiable."""
     found = without_derivatives(solve(*without_derivatives((problem, q0, v0, u))))
-    here = without_derivatives((problem, q0, v0))
-    at = here[0].simulate(*here[1:], found.u)[1:3] if found.states is None else found.states
-    at_low, at_high = held_controls(here[0], found.u)
-    states = without_derivatives(States(*at, found.K).holding(at_low | at_high))
+    here, at_q, at_v = without_derivatives((problem, q0, v0))
+    if found.states is None:
+        path = here.simulate(at_q, at_v, found.u)
+        at_q, at_v = path.q, path.v
+    else:
+        at_q, at_v = found.states
+    at_low, at_high = held_controls(here, found.u)
+    states = without_derivatives(States(at_q, at_v, found.K).holding(at_low | at_high))
     good = found.result == RESULTS.successful
     w = stationary(problem, q0, v0, found.u, good, states)
     q, v, u = reached(problem, q0, v0, w, states)
