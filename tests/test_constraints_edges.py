@@ -69,7 +69,7 @@ def check(m, q, v, tau, c, tolerance=1e-7):
 @pytest.mark.parametrize(
     "kind, reference",
     [
-        ("point", "local"),
+        pytest.param("point", "local", marks=pytest.mark.slow),
         pytest.param("weld", "local_world_aligned", marks=pytest.mark.slow),
         pytest.param("point", "local_world_aligned", marks=pytest.mark.slow),
         pytest.param("weld", "local", marks=pytest.mark.slow),

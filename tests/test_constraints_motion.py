@@ -157,6 +157,7 @@ def test_schedule_and_guard_of_a_bouncing_ball():
     np.testing.assert_allclose(planned.q, guarded.q, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_projection_is_differentiable():
     model, c = four_bar()
     q = closed_form(jnp.asarray(0.9)) + jnp.array([0.0, 0.02, -0.03])

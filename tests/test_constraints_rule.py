@@ -121,7 +121,8 @@ def assert_gradients(found, expected):
             assert_relative(a, b, 1e-8, lead=0)
 
 
-@pytest.mark.parametrize("name", ["dynamics", pytest.param("impact", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RULES)
 def test_every_leaf(name):
     """Value, jvp along every input, and vjp equal autodiff's of the raw system."""
     x, full, ct = directions(name)

@@ -29,7 +29,9 @@ def _flight(method: str, gravity: bool, n: int = 60):
     return m, np.asarray(t), np.asarray(momentum)
 
 
-@pytest.mark.parametrize("method", ["momentum_rk4", "variational"])
+@pytest.mark.parametrize(
+    "method", ["momentum_rk4", pytest.param("variational", marks=pytest.mark.slow)]
+)
 def test_momentum_in_free_flight_is_kept_to_rounding(method):
     _, _, momentum = _flight(method, False)
     drift = np.abs(momentum - momentum[0]).max(axis=0)

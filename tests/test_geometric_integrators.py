@@ -196,6 +196,7 @@ def test_tableaus_that_are_not_explicit_are_refused(a, b):
         rbd.simulate.munthe_kaas(m, lambda t, q, v: v, h, x, x, h, rbd.simulate.Tableau(a, b, 2))
 
 
+@pytest.mark.slow
 def test_a_step_too_long_for_newtons_method_is_nan():
     """A spring that hardens without end: no step of 100 s has a midpoint near the start."""
     m = samples.pendulum()

@@ -246,6 +246,7 @@ def test_gradient_through_a_rollout(parts, gradient):
     assert still == ("potential" in parts)  # Only the constant of the potential has no effect.
 
 
+@pytest.mark.slow
 def test_float32_and_precision():
     """All results stay in float32, and every matrix product states its precision."""
     model = samples.double_pendulum(dtype=jnp.float32)

@@ -178,7 +178,8 @@ def spoiled(count: int = 200):
     return eqx.tree_at(lambda d: d.tau, data, tau)
 
 
-@pytest.mark.parametrize("loss", ["huber", pytest.param("cauchy", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["huber", "cauchy"])
 def test_robust_losses_ignore_outliers(loss):
     """All inertias, rotors, damping and friction from data with outliers and a bad start.
 

@@ -21,7 +21,8 @@ RAW = {name: raw for name, (_, raw) in FUNCTIONS.items()}
 # --- every mode of one function -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", [pytest.param(jax.jacfwd, marks=pytest.mark.slow), jax.jacrev])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
 def test_jacobians_are_the_explicit_derivatives(mode):
     m = robot("random_tree")
 
