@@ -57,9 +57,8 @@ def test_order_on_the_manifold(method):
     assert (np.abs(slope(errors)[-1] - (ORDERS | TAIL)[method]) < 0.15).all()
 
 
-@pytest.mark.parametrize(
-    "name", ["heun", *(pytest.param(n, marks=pytest.mark.slow) for n in ("euler", "kutta3"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["heun", "euler", "kutta3"])
 def test_momentum_form_takes_other_tableaus(name):
     """With the order of the tableau given, and momentum exact with any: Müller (36), (79)."""
     m = samples.tree(2, 1, floating_base=True)
@@ -209,6 +208,7 @@ def test_a_step_too_long_for_newtons_method_is_nan():
 # --- by name ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_names_are_steps_of_rollout_in_single_precision():
     m = samples.double_pendulum(dtype=jnp.float32)
     q = jnp.array([0.3, 0.1], jnp.float32)

@@ -167,6 +167,7 @@ def test_untrained_is_rigid():
 # --- wherever accelerations are expected ----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rollouts_steps_and_problems():
     """Learned accelerations in an integrator and learned torques give the same motion."""
     model = samples.double_pendulum()

@@ -132,7 +132,7 @@ def _chi_square_bounds(r: int) -> tuple[float, float]:
     ("name", "maker"),
     [
         ("panda", "pinocchio"),
-        ("hyq_no_sensors", "mujoco"),
+        pytest.param("hyq_no_sensors", "mujoco", marks=pytest.mark.slow),
         pytest.param("panda", "mujoco", marks=pytest.mark.slow),
         pytest.param("hyq_no_sensors", "pinocchio", marks=pytest.mark.slow),
     ],

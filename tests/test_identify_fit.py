@@ -86,6 +86,7 @@ def test_torques_identify_everything_that_can_be():
     assert (held_out_error(learn.nominal, held_out) > 10 * SIGMA).all()
 
 
+@pytest.mark.slow
 def test_single_precision():
     """Data, start and arithmetic in float32 give the same robot within its intervals."""
     _, data = recorded()

@@ -44,7 +44,9 @@ def _robot():
     return eqx.tree_at(lambda m: m.gravity, m, jnp.array([1.3, -3.1, -8.7]))
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "all" else n for n in SETS]
+)
 def test_there_and_back(name):
     m = _robot()
     learn = identify.Parameters(m, *SETS[name](m))

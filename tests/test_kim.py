@@ -91,6 +91,7 @@ def test_tables_against_rules(name):
     assert_relative(by_tables(m, prescribed, x, ds), rules, 1e-9)
 
 
+@pytest.mark.slow
 def test_single_precision():
     m, prescribed, x = case("random_tree")
     everything = m, prescribed, x, directions(x)
@@ -164,6 +165,7 @@ def random_perturbation(m, seed=5):
     )
 
 
+@pytest.mark.slow
 def test_every_quantity_of_64():
     """S and Ṡ that change, which no joint of ours has, against jvp of a plain Table 2."""
     m, _, x = case("random_tree")

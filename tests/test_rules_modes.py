@@ -179,6 +179,7 @@ def test_no_external_wrench_is_a_zero_one():
     assert_relative(without, zero, 1e-12, lead=0)
 
 
+@pytest.mark.slow
 def test_a_robot_that_cannot_move():
     links = rbd.LinkSpec("base", 1.0), rbd.LinkSpec("tip", 1.0)
     m = rbd.build_model(

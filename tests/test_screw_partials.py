@@ -68,8 +68,7 @@ def test_second_partials(tree, kind):
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(k, marks=pytest.mark.slow) for k in ("body_fixed", "mixed", "hybrid")]
-    + ["spatial"],
+    [pytest.param(k, marks=pytest.mark.slow) for k in ("body_fixed", "mixed", "hybrid", "spatial")],
 )
 def test_third_partials(kind):
     """(14), (23) by nested brackets for one chain. Hybrid and mixed partials follow from these."""

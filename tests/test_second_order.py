@@ -164,6 +164,7 @@ def test_explicit_derivatives_can_be_differentiated(case, which):
         _close(x, y, 1e-9)
 
 
+@pytest.mark.slow
 def test_float32_and_zero_dof_models():
     model = helpers.cast(rbd.samples.arm(), jnp.float32)
     q = jnp.linspace(0, 1, 7, dtype=jnp.float32)

@@ -135,6 +135,7 @@ def test_linearized_equations_are_the_derivatives_of_inverse_dynamics():
     assert_close(tuple(ours), (M, D, K), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_linearized_dynamics_is_the_rate_of_the_step_derivatives():
     """``(∂x(h)/∂x₀ − 1) / h`` for small h, on a manifold with curved joints."""
     m = samples.random_tree(1, kinds=("free", "spherical", "revolute"))

@@ -71,6 +71,7 @@ def test_rates_against_nested_forward_mode(name, form):
         assert_close(row, expected, atol=1e-11 * float(jnp.abs(expected).max()))
 
 
+@pytest.mark.slow
 def test_any_order_and_both_forms_agree():
     m, s, rates = _motion("double_pendulum")
     values = [
