@@ -25,7 +25,7 @@ def moving(topology: Topology, constraints: Constraints) -> list[np.ndarray]:
 
 
 def supports(topology: Topology, constraints: Constraints) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The same, as pairs with each degree of freedom."""
+    """For both sides: each pair with each degree of freedom that moves its body, as indices."""
     return [np.nonzero(m) for m in moving(topology, constraints)]  # type: ignore[misc]
 
 

@@ -20,6 +20,10 @@ NEARLY_FACE, WORSE = 0.99, 0.05
 SIGNS = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]])
 """The corners of a rectangle in order."""
 AXES = np.arange(3, dtype=np.int32)
+UNCLEAR = {"float64": 1e-9, "float32": 1e-5}
+"""An axis with a smaller component along a side does not say which of two edges supports it."""
+SAME = {"float64": 1e-14, "float32": 1e-10}
+"""Squared distance of points that count as one, over that of a corner from the center."""
 
 
 def box_box(R1, p1, s1, R2, p2, s2) -> Touch:
@@ -120,7 +124,7 @@ def _edge(code, R1, p1, s1, R2, p2, s2):
 def _middles(R, size, along: Bool[Array, "3"], axis, center) -> Float[Array, "2 3"]:
     """The middles of the edges that lie farthest along the axis: two, or one of them twice."""
     component = so3.rotate_inverse(R, axis)
-    unclear = jnp.abs(component) < (1e-9 if axis.dtype == jnp.float64 else 1e-5)
+    unclear = jnp.abs(component) < UNCLEAR[str(axis.dtype)]
     next_, last = (jnp.roll(along, k) for k in (1, 2))
     twin = unclear & (next_ | (last & ~(unclear & next_).any()))
     sign = jnp.where(component >= 0, 1, -1).astype(size.dtype)
@@ -196,8 +200,7 @@ def _shared(c, du, dv, half: Float[Array, "2"]):
     inside = (jnp.abs(a) <= 1 + noise) & (jnp.abs(b) <= 1 + noise) & (det != 0)
     every = jnp.concatenate([*ends, jnp.concatenate([corner, z[:, None]], axis=1)])
     counts = jnp.concatenate([crosses, crosses, inside])
-    near = 1e-14 if c.dtype == jnp.float64 else 1e-10
-    return _distinct(every, counts, near * jnp.sum(half * half))
+    return _distinct(every, counts, SAME[str(c.dtype)] * jnp.sum(half * half))
 
 
 def _distinct(points: Float[Array, "n 3"], counts: Bool[Array, " n"], near2):

@@ -1,5 +1,6 @@
 """Fits of scenes: friction, ground and payload of a robot from a motion with contact."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -60,13 +61,16 @@ class SceneUnknowns(eqx.Module):
 
     def values(self, z: Float[Array, " k"]) -> Values:
         """The values with the coordinates z."""
+        parts = self.named(z)
+        return {name: chart.value(parts[name].reshape(-1, 1)).reshape(parts[name].shape)
+                for name, chart in self.charts}  # fmt: skip
+
+    def named(self, x: Float[Array, " k"]) -> Values:
+        """A vector with one number for each entry of the values, by name and in their shapes."""
         found, at = {}, 0
-        for (name, chart), shape in zip(self.charts, self.shapes, strict=True):
-            n = 1
-            for length in shape:
-                n *= length
-            found[name] = chart.value(z[at : at + n][:, None]).reshape(shape)
-            at += n
+        for (name, _), shape in zip(self.charts, self.shapes, strict=True):
+            found[name] = x[at : at + math.prod(shape)].reshape(shape)
+            at += math.prod(shape)
         return found
 
 
@@ -161,11 +165,7 @@ def fit_scene(
     values = learn.values(x.z)
     J = jax.jacfwd(lambda z: _flat(learn.values(z)))(x.z)
     covariance = jnp.matmul(J, jnp.matmul(covariance_of(R), J.T), precision="highest")
-    spread, at = jnp.sqrt(jnp.diagonal(covariance)), 0
-    deviation = {}
-    for name, value in values.items():
-        deviation[name] = spread[at : at + value.size].reshape(value.shape)
-        at += value.size
+    deviation = learn.named(jnp.sqrt(jnp.diagonal(covariance)))
     nv, (B, L) = learn.nominal.nv, windows.shape
     freedom = 2 * nv * B * (L - 1) - z.size
     fit = SceneFit(
