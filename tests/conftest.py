@@ -6,12 +6,14 @@ Nothing here imports rbd_jax at module level: the import hook of ``--typecheck``
 import argparse
 import gc
 import os
+import resource
 from pathlib import Path
 
 import jax
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+SLOW = ROOT / "tests" / "slow.txt"
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -37,7 +39,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--typecheck",
         action=argparse.BooleanOptionalAction,
-        default=True,
+        default=False,  # a seventh of the time; CI has it in the run on the newest JAX
         help="check the jaxtyping annotations of rbd_jax at run time with beartype",
     )
 
@@ -53,8 +55,18 @@ LONG = {
 }  # fmt: skip
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: item.path.name not in LONG)
+    tail = {x for x in SLOW.read_text().splitlines() if x and not x.startswith("#")}
+    found = set()
+    for item in items:
+        name = f"{item.path.name}::{item.name}"
+        listed = tail & {name, name.partition("[")[0]}
+        found |= listed
+        if listed:
+            item.add_marker(pytest.mark.slow)
+    if config.args == config.getini("testpaths") and tail != found:
+        raise pytest.UsageError(f"{SLOW.name} lists unknown tests: {sorted(tail - found)}")
 
 
 def pytest_configure(config):
@@ -76,9 +88,19 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_programs():
-    """Drop compiled programs after each file: a whole run would hold more than 10 GB of them."""
+    """Drop compiled programs when they are too many: a whole run would hold more than 10 GB."""
     yield
-    jax.clear_caches()
+    if _resident_gigabytes() > 4:
+        jax.clear_caches()
+
+
+def _resident_gigabytes() -> float:
+    """The memory that this process holds, or has held at most where the system tells only that."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / 1e9
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 @pytest.fixture(scope="session")
