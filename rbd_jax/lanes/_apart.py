@@ -148,10 +148,13 @@ class _Split:
             return out[: len(new)], out[len(new) :]
 
         names = list(lines)
-        last, stacked = jax.lax.scan(
-            lambda c, xs: step(c, dict(zip(names, xs, strict=True))),
-            [start[k] for k in kept], [lines[v] for v in names], length=n, reverse=p["reverse"],
-        )  # fmt: skip
+        last, stacked = [], []
+        if kept:
+            last, stacked = jax.lax.scan(
+                lambda c, xs: step(c, dict(zip(names, xs, strict=True))),
+                [start[k] for k in kept], [lines[v] for v in names], length=n,
+                reverse=p["reverse"],
+            )  # fmt: skip
         each |= dict(zip(wanted, stacked, strict=True))
         each |= self._batched(after, [v for v in results if v not in each and v not in fixed],
                               fixed, each, n)  # fmt: skip
