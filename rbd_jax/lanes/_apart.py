@@ -21,7 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jcore
 
+from ._cut import recomputed
 from ._jaxprs import (
+    VIEWS,
     _bound,
     _bytes,
     _flat,
@@ -32,7 +34,7 @@ from ._jaxprs import (
     _value,
     _with_views,
 )
-from ._primitive import Program, lanes_p
+from ._primitive import LARGEST, Program, lanes_p
 from ._reader import parts
 from ._uniform import scan_counts
 
@@ -41,6 +43,12 @@ SHORTEST = 16
 MOST_BYTES = 2**26
 """So much may be handed from one of the three programs to the next."""
 _LOOPS = ("scan", "while")
+_CHEAP = {
+    *VIEWS, "gather", "pad", "select_n", "convert_element_type", "reduce_sum",
+    "add", "add_any", "sub", "mul", "neg", "div", "square", "integer_pow", "sqrt", "abs", "sign",
+    "max", "min", "clamp", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not",
+}  # fmt: skip
+"""Equations that are carried out again where that saves memory."""
 
 
 def apart(program: Program) -> Callable | None:
@@ -129,7 +137,8 @@ class _Split:
         results = [v for v in (*ys, *_terms(found.sums)) if not isinstance(v, jcore.Literal)]
         new = [jaxpr.outvars[k] for k in kept]
         core = _with_views(found.core, new, eqns)
-        after = _with_views(found.after, results, eqns)
+        again = recomputed(found.after, results, [*found.ahead, *found.core], _cheap)
+        after = [e for e in eqns if id(e) in again]
         of_core = {v for e in core for v in e.outvars} | {carried[k] for k in kept}
         by_core = {v for e in found.core for v in e.outvars} | {carried[k] for k in kept}
         wanted = [v for v in _free(after, results) if v in by_core]
@@ -206,17 +215,28 @@ class _Split:
         """The values of variables in all rounds, computed in lanes."""
         if not outvars:
             return {}
-        free = _free(eqns, outvars)
+        known = {v: x for v, x in fixed.items() if _is_table(x)}
+        free = [v for v in _free(eqns, outvars) if v not in known]
         ins = [rows[v] if v in rows else fixed[v] for v in free]
 
         def function(*args):
-            return _run(eqns, dict(zip(free, args, strict=True)), outvars)
+            return _run(eqns, known | dict(zip(free, args, strict=True)), outvars)
 
         avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in free]
         single = _grouped(jax.make_jaxpr(function)(*avals), self.name)
         axes = [0 if v in rows else None for v in free]
         out = jax.vmap(single, in_axes=axes, axis_size=n)(*ins)
         return dict(zip(outvars, out, strict=True))
+
+
+def _cheap(eqn) -> bool:
+    """Whether an equation may be carried out a second time."""
+    return eqn.primitive.name in _CHEAP
+
+
+def _is_table(x) -> bool:
+    """Whether a value is known, and small enough to be part of the code."""
+    return not isinstance(x, jax.core.Tracer) and np.size(x) <= LARGEST
 
 
 def _added_at(total, parts, *starts):

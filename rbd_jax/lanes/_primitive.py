@@ -23,6 +23,8 @@ from ._given import Given, given
 from ._private import compiles, dropped_with_others, without_unused
 
 Mapped = tuple[tuple[bool, ...], ...]
+LARGEST = 4096
+"""Elements of an array that becomes part of the code; larger ones are operands."""
 
 
 class Program:
