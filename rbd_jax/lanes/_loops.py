@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import eval_jaxpr
 
-from ._ir import Op, Value, constant
+from ._ir import Block, Op, Value, constant
 from ._reader import Reader, dtype_of, parts, rule
-from ._reads import read_anywhere
+from ._reads import read_anywhere, taken
 from ._uniform import scan_carry, scan_counts, while_carry
 
 
@@ -35,6 +35,7 @@ def _scan(r: Reader, eqn, *ins):
             break
         uniform = now
     block.inputs = [*carry, *each]
+    r.ops += hoisted(block)
     spread = read_anywhere(block)
     rows = [r.solid([x])[0] if v in spread else x for v, x in zip(each, rows, strict=True)]
     uniform = [*uniform, *(v.uniform for v in block.outputs[nk:])]
@@ -47,6 +48,20 @@ def _scan(r: Reader, eqn, *ins):
         v.op = op
     r.ops.append(op)
     return made
+
+
+def hoisted(block: Block) -> list[Op]:
+    """Take from the inside of a loop the operations that give the same in each round."""
+    changing, found, kept = set(block.inputs), [], []
+    for op in block.ops:
+        ins = [*op.ins, *(v for inner in op.blocks for v in taken(inner))]
+        if any(v in changing for v in ins):
+            changing.update(op.outs)
+            kept.append(op)
+        else:
+            found.append(op)
+    block.ops = kept
+    return found
 
 
 @rule("while")
