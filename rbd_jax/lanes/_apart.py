@@ -23,7 +23,6 @@ from jax.extend import core as jcore
 
 from ._cut import recomputed
 from ._jaxprs import (
-    VIEWS,
     _bound,
     _bytes,
     _flat,
@@ -43,12 +42,6 @@ SHORTEST = 16
 MOST_BYTES = 2**26
 """So much may be handed from one of the three programs to the next."""
 _LOOPS = ("scan", "while")
-_CHEAP = {
-    *VIEWS, "gather", "pad", "select_n", "convert_element_type", "reduce_sum",
-    "add", "add_any", "sub", "mul", "neg", "div", "square", "integer_pow", "sqrt", "abs", "sign",
-    "max", "min", "clamp", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not",
-}  # fmt: skip
-"""Equations that are carried out again where that saves memory."""
 
 
 def apart(program: Program) -> Callable | None:
@@ -137,7 +130,7 @@ class _Split:
         results = [v for v in (*ys, *_terms(found.sums)) if not isinstance(v, jcore.Literal)]
         new = [jaxpr.outvars[k] for k in kept]
         core = _with_views(found.core, new, eqns)
-        again = recomputed(found.after, results, [*found.ahead, *found.core], _cheap)
+        again = recomputed(found.after, results, [*found.ahead, *found.core])
         after = [e for e in eqns if id(e) in again]
         of_core = {v for e in core for v in e.outvars} | {carried[k] for k in kept}
         by_core = {v for e in found.core for v in e.outvars} | {carried[k] for k in kept}
@@ -227,11 +220,6 @@ class _Split:
         axes = [0 if v in rows else None for v in free]
         out = jax.vmap(single, in_axes=axes, axis_size=n)(*ins)
         return dict(zip(outvars, out, strict=True))
-
-
-def _cheap(eqn) -> bool:
-    """Whether an equation may be carried out a second time."""
-    return eqn.primitive.name in _CHEAP
 
 
 def _is_table(x) -> bool:

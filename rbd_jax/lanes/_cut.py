@@ -1,16 +1,20 @@
 """What one program hands to the next: the fewest bytes from which the rest is computed again."""
 
-from collections.abc import Callable
-
 import numpy as np
 from jax.extend import core as jcore
 
-from ._jaxprs import _bytes, _free
+from ._jaxprs import VIEWS, _bytes, _free
 
 _ALWAYS = 2**30
+_CHEAP = {
+    *VIEWS, "gather", "pad", "select_n", "convert_element_type", "reduce_sum",
+    "add", "add_any", "sub", "mul", "neg", "div", "square", "integer_pow", "sqrt", "abs", "sign",
+    "max", "min", "clamp", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not",
+}  # fmt: skip
+"""Equations that are carried out again where that saves memory."""
 
 
-def recomputed(eqns: list, wanted: list, before: list, cheap: Callable) -> set[int]:
+def recomputed(eqns: list, wanted: list, before: list) -> set[int]:
     """The ids of the equations that a program carries out, some of them for a second time.
 
     What else the program reads has been stored by the equations before it. Which of them are
@@ -20,7 +24,6 @@ def recomputed(eqns: list, wanted: list, before: list, cheap: Callable) -> set[i
         eqns: the equations of the program itself.
         wanted: its outputs.
         before: the equations before it.
-        cheap: which of these may be carried out again.
     """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
@@ -34,7 +37,7 @@ def recomputed(eqns: list, wanted: list, before: list, cheap: Callable) -> set[i
     edges = {(n, n + 1): _bytes([v]) for v, n in made.items()}
     edges |= {(made[v] + 1, sink): _ALWAYS for v in last}
     for v, e in origin.items():
-        if cheap(e):
+        if e.primitive.name in _CHEAP:
             sources = [made[x] + 1 for x in _variables(e.invars) if x in origin]
         else:
             sources = [source]
