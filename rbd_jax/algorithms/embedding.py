@@ -26,6 +26,7 @@ from jaxtyping import Array, Float
 from ..model import CoordinateModel, Topology, Tree, joint_placements, motion_subspace
 from ..model.coordinates import places_of
 from ..model.expansion import Expansion
+from ..model.rows import take_rows
 from ..model.topology import depth_first
 from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
@@ -86,7 +87,8 @@ def embedded_dynamics(
     passive = minus_springs(robot, x.q, -robot.damping * V_joint) - robot.armature * bias
 
     def placed(rows):  # rows of the degrees of freedom, zeros where a coordinate is closed
-        return jnp.concatenate([rows, jnp.zeros_like(rows[:1])])[plan.dof]
+        there = (plan.dof < topology.nv).reshape(-1, *[1] * (rows.ndim - 1))
+        return jnp.where(there, take_rows(rows, np.minimum(plan.dof, topology.nv - 1)), 0)
 
     closing = jnp.asarray(plan.closes, kind)
     turns = placed(T[0]) + jnp.asarray(plan.dof == topology.nv, kind)[:, None, None] * eye[None]

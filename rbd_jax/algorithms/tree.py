@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import dynamic_update_index_in_dim as put
 from jaxtyping import Array, Float, Shaped
 
 from ..model import Topology, Tree
@@ -74,7 +75,7 @@ def root_to_leaf(tree: Tree, step: Callable, x: Any, world: Any) -> Any:
         def body(values, own_parent_row):
             own, parent, row = own_parent_row
             new = flat_step(values[parent], row)
-            return values.at[own].set(new), new
+            return put(values, new, own, 0), new
 
         start = jnp.zeros((slots.count, top.shape[0]), top.dtype).at[slots.world].set(top)
         rows = jnp.asarray(slots.own), jnp.asarray(slots.parent), xs
@@ -124,11 +125,10 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any) -> Any:
         def body(sums, x):
             own, parent, leaf, last, row = x
             up, out = flat_step(row, jnp.where(leaf, empty, sums[own]))
-            return sums.at[parent].set(jnp.where(last, up, sums[parent] + up)), out
+            return put(sums, jnp.where(last, up, sums[parent] + up), parent, 0), out
 
         start = jnp.zeros((slots.count, empty.shape[0]), empty.dtype)
-        static = slots.own, slots.parent, slots.leaf, slots.last
-        rows = (*(jnp.asarray(x) for x in static), xs)
+        rows = (*map(jnp.asarray, (slots.own, slots.parent, slots.leaf, slots.last)), xs)
         return jax.lax.scan(body, start, rows, reverse=True)[1]
 
     levels = tree.levels

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jcore
 
+from ._cut import recomputed
 from ._jaxprs import (
     _bound,
     _bytes,
@@ -32,7 +33,7 @@ from ._jaxprs import (
     _value,
     _with_views,
 )
-from ._primitive import Program, lanes_p
+from ._primitive import LARGEST, Program, lanes_p
 from ._reader import parts
 from ._uniform import scan_counts
 
@@ -129,7 +130,8 @@ class _Split:
         results = [v for v in (*ys, *_terms(found.sums)) if not isinstance(v, jcore.Literal)]
         new = [jaxpr.outvars[k] for k in kept]
         core = _with_views(found.core, new, eqns)
-        after = _with_views(found.after, results, eqns)
+        again = recomputed(found.after, results, [*found.ahead, *found.core])
+        after = [e for e in eqns if id(e) in again]
         of_core = {v for e in core for v in e.outvars} | {carried[k] for k in kept}
         by_core = {v for e in found.core for v in e.outvars} | {carried[k] for k in kept}
         wanted = [v for v in _free(after, results) if v in by_core]
@@ -148,10 +150,13 @@ class _Split:
             return out[: len(new)], out[len(new) :]
 
         names = list(lines)
-        last, stacked = jax.lax.scan(
-            lambda c, xs: step(c, dict(zip(names, xs, strict=True))),
-            [start[k] for k in kept], [lines[v] for v in names], length=n, reverse=p["reverse"],
-        )  # fmt: skip
+        last, stacked = [], []
+        if kept:
+            last, stacked = jax.lax.scan(
+                lambda c, xs: step(c, dict(zip(names, xs, strict=True))),
+                [start[k] for k in kept], [lines[v] for v in names], length=n,
+                reverse=p["reverse"],
+            )  # fmt: skip
         each |= dict(zip(wanted, stacked, strict=True))
         each |= self._batched(after, [v for v in results if v not in each and v not in fixed],
                               fixed, each, n)  # fmt: skip
@@ -203,17 +208,23 @@ class _Split:
         """The values of variables in all rounds, computed in lanes."""
         if not outvars:
             return {}
-        free = _free(eqns, outvars)
+        known = {v: x for v, x in fixed.items() if _is_table(x)}
+        free = [v for v in _free(eqns, outvars) if v not in known]
         ins = [rows[v] if v in rows else fixed[v] for v in free]
 
         def function(*args):
-            return _run(eqns, dict(zip(free, args, strict=True)), outvars)
+            return _run(eqns, known | dict(zip(free, args, strict=True)), outvars)
 
         avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in free]
         single = _grouped(jax.make_jaxpr(function)(*avals), self.name)
         axes = [0 if v in rows else None for v in free]
         out = jax.vmap(single, in_axes=axes, axis_size=n)(*ins)
         return dict(zip(outvars, out, strict=True))
+
+
+def _is_table(x) -> bool:
+    """Whether a value is known, and small enough to be part of the code."""
+    return not isinstance(x, jax.core.Tracer) and np.size(x) <= LARGEST
 
 
 def _added_at(total, parts, *starts):

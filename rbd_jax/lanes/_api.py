@@ -10,13 +10,12 @@ from jax.core import ShapedArray, Tracer, eval_jaxpr
 
 from ._ir import Unsupported
 from ._lower import enabled
-from ._primitive import Program, bind
+from ._primitive import LARGEST, Program, bind
 from ._private import ArrayImpl, compiles, dropped_with_others
 from ._read import read_program
 
 F = TypeVar("F", bound=Callable)
 _CONCRETE = {ArrayImpl}
-_LARGEST = 4096  # elements of an array that becomes part of the code; larger ones are operands
 
 
 def lanes(f: F, strict: bool = False) -> F:
@@ -145,7 +144,7 @@ def _consts_to_operands(closed):
     """Tables become part of the code; large arrays and values of outer transformations do not."""
     jaxpr, consts = closed.jaxpr, closed.consts
     kept = [k for k, c in enumerate(consts)
-            if not isinstance(c, Tracer) and np.size(c) <= _LARGEST]  # fmt: skip
+            if not isinstance(c, Tracer) and np.size(c) <= LARGEST]  # fmt: skip
     if len(kept) == len(consts):
         return closed, []
     moved = [k for k in range(len(consts)) if k not in kept]

@@ -12,7 +12,8 @@ from ._reader import parts
 
 _CALLS = ("jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call",
           "custom_vjp_call")  # fmt: skip
-_VIEWS = ("reshape", "squeeze", "transpose", "broadcast_in_dim", "slice", "copy", "rev")
+VIEWS = ("reshape", "squeeze", "transpose", "broadcast_in_dim", "slice", "copy", "rev", "split",
+         "expand_dims", "stop_gradient", "stack", "unstack", "concatenate")  # fmt: skip
 
 
 def _inner(closed) -> Iterable:
@@ -92,7 +93,7 @@ def _with_views(eqns: list, wanted: Iterable, everything: list) -> list:
     waiting = [*_free(eqns), *(v for v in wanted if not isinstance(v, jcore.Literal))]
     while waiting:
         _, eqn = origin.get(waiting.pop(), (None, None))
-        if eqn is not None and id(eqn) not in chosen and eqn.primitive.name in _VIEWS:
+        if eqn is not None and id(eqn) not in chosen and eqn.primitive.name in VIEWS:
             chosen.add(id(eqn))
             waiting += [v for v in eqn.invars if not isinstance(v, jcore.Literal)]
     return [e for e in everything if id(e) in chosen]

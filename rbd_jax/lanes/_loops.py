@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import eval_jaxpr
 
-from ._ir import Op, Value, constant
+from ._ir import Block, Op, Value, constant
 from ._reader import Reader, dtype_of, parts, rule
+from ._reads import read_anywhere, taken
 from ._uniform import scan_carry, scan_counts, while_carry
 
 
@@ -16,14 +17,15 @@ def _like(v: Value, uniform: bool) -> Value:
 
 @rule("scan")
 def _scan(r: Reader, eqn, *ins):
-    p, ins = eqn.params, r.solid(ins)
+    p = eqn.params
     nc, nk = scan_counts(p)
-    consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
+    rows, ins = ins[nc + nk :], r.solid(ins[: nc + nk])
+    consts, start = ins[:nc], ins[nc:]
     length, outs = p["length"], [v.aval for v in eqn.outvars]
     if length == 0:
         zero = [constant(np.zeros(a.shape, dtype_of(a))) for a in outs[nk:]]
         return [*start, *zero]
-    uniform = scan_carry(p, [v.uniform for v in ins])
+    uniform = scan_carry(p, [v.uniform for v in (*ins, *rows)])
     while True:  # as a rule once: constants that come to light may share more, nothing less
         carry = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
         each = [Value(v.shape[1:], v.dtype, v.uniform) for v in rows]
@@ -33,6 +35,9 @@ def _scan(r: Reader, eqn, *ins):
             break
         uniform = now
     block.inputs = [*carry, *each]
+    r.ops += hoisted(block)
+    spread = read_anywhere(block)
+    rows = [r.solid([x])[0] if v in spread else x for v, x in zip(each, rows, strict=True)]
     uniform = [*uniform, *(v.uniform for v in block.outputs[nk:])]
     made = [Value(a.shape, dtype_of(a), u) for a, u in zip(outs, uniform, strict=True)]
     # the outputs of a loop without varying inputs are uniform, else its memory is each sample's own
@@ -43,6 +48,20 @@ def _scan(r: Reader, eqn, *ins):
         v.op = op
     r.ops.append(op)
     return made
+
+
+def hoisted(block: Block) -> list[Op]:
+    """Take from the inside of a loop the operations that give the same in each round."""
+    changing, found, kept = set(block.inputs), [], []
+    for op in block.ops:
+        ins = [*op.ins, *(v for inner in op.blocks for v in taken(inner))]
+        if any(v in changing for v in ins):
+            changing.update(op.outs)
+            kept.append(op)
+        else:
+            found.append(op)
+    block.ops = kept
+    return found
 
 
 @rule("while")

@@ -37,7 +37,22 @@ def _dynamic_update(r: Reader, eqn, x, update, *starts):
         )
 
     return r.op("scatter", [x, constant(np.int32(0)), update, *starts], x.shape, x.dtype,
-                index=index, fn="set", limits=None)  # fmt: skip
+                index=index, fn="set", limits=None, once=True)  # fmt: skip
+
+
+@rule("add", "add_any")
+def _add(r: Reader, eqn, x, y):
+    """A sum. Where one term is zero but for some places, only these are added to the other."""
+    for total, term in ((x, y), (y, x)):
+        op = term.op
+        if op is None or op.name != "scatter" or total.shape != term.shape:
+            continue
+        zeros, *rest = op.ins
+        sums = op.params["fn"] == "add" or op.params.get("once")
+        if sums and zeros.const is not None and not np.any(zeros.const):
+            return r.op("scatter", [total, *rest], term.shape, term.dtype,
+                        **op.params | {"fn": "add"})  # fmt: skip
+    return r.map("add", x, y)
 
 
 def _checks(eqn, indices: Value, sizes: list[int]):

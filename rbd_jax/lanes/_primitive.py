@@ -19,9 +19,12 @@ from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching
 from jax.sharding import NamedSharding, PartitionSpec
 
-from ._private import compiles, dropped_with_others
+from ._given import Given, given
+from ._private import compiles, dropped_with_others, without_unused
 
 Mapped = tuple[tuple[bool, ...], ...]
+LARGEST = 4096
+"""Elements of an array that becomes part of the code; larger ones are operands."""
 
 
 class Program:
@@ -39,7 +42,7 @@ class Program:
     def derive(self, key: tuple, function: Callable, avals: list) -> "Program":
         """The program of another function, made once for each key."""
         if key not in self.derived:
-            closed = jax.make_jaxpr(function)(*avals)
+            closed = without_unused(jax.make_jaxpr(function)(*avals))
             self.derived[key] = Program(closed, f"{self.name}.{key[0]}", self.strict)
         return self.derived[key]
 
@@ -149,30 +152,46 @@ def _jvp(primals, tangents, *, program: Program, sizes, mapped, linear):
     rates = [ad.Zero(a.to_tangent_aval() if hasattr(a, "to_tangent_aval") else a) for a in
              map(jax.typeof, out)]  # fmt: skip
     if moving and floats:
+        known, _ = _given(program)
         derived = _tangent_program(program, moving, floats)
-        flags = (False,) * len(primals) + (True,) * len(moving)
-        places = mapped + tuple(mapped[k] for k in moving)
-        found = lanes_p.bind(*primals, *(tangents[k] for k in moving), program=derived,
-                             sizes=sizes, mapped=places, linear=flags)  # fmt: skip
+        flags = (False,) * (len(primals) + len(known)) + (True,) * len(moving)
+        every = ((True,) * len(sizes),) * len(known)
+        places = (*mapped, *every, *(mapped[k] for k in moving))
+        found = lanes_p.bind(
+            *primals, *(out[k] for k in known), *(tangents[k] for k in moving), program=derived,
+            sizes=sizes, mapped=places, linear=flags,
+        )  # fmt: skip
         for k, t in zip(floats, found, strict=True):
             rates[k] = t
     return out, rates
 
 
+def _given(program: Program) -> Given:
+    """The program as its derivatives see it."""
+    if "given" not in program.derived:
+        program.derived["given"] = given(program.closed)
+    return program.derived["given"]
+
+
 def _tangent_program(program: Program, moving: tuple[int, ...], floats: list[int]) -> Program:
+    """The derivative: a program of the operands, of some results, and of the tangents."""
+    known, evaluate = _given(program)
+    n, m = len(program.avals_in), len(known)
+
     def function(*args):
-        primals, rates = list(args[: len(program.avals_in)]), args[len(program.avals_in) :]
+        primals, results, rates = list(args[:n]), args[n : n + m], args[n + m :]
 
         def of_moving(*values):
             for k, x in zip(moving, values, strict=True):
                 primals[k] = x
-            out = program(*primals)
+            out = evaluate(primals, results)
             return [out[k] for k in floats]
 
         return jax.jvp(of_moving, tuple(primals[k] for k in moving), tuple(rates))[1]
 
-    avals = [*map(_struct, program.avals_in), *(_struct(program.avals_in[k]) for k in moving)]
-    return program.derive(("jvp", moving), function, avals)
+    avals = [*program.avals_in, *(program.avals_out[k] for k in known)]
+    avals += [program.avals_in[k] for k in moving]
+    return program.derive(("jvp", moving), function, list(map(_struct, avals)))
 
 
 def _transpose(cts, *operands, program: Program, sizes, mapped, linear):

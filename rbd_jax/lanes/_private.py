@@ -5,6 +5,7 @@ from typing import Any
 import jax
 from jax._src.array import ArrayImpl as ArrayImpl
 from jax._src.dispatch import prim_requires_devices_during_lowering
+from jax._src.interpreters.partial_eval import dce_jaxpr
 from jax._src.util import register_cache
 
 
@@ -23,3 +24,10 @@ def compiles() -> bool:
     """Whether ``jax.jit`` compiles, which ``jax.disable_jit`` turns off."""
     config: Any = jax.config
     return not config.jax_disable_jit
+
+
+def without_unused(closed: Any) -> Any:
+    """A jaxpr without the equations, and the parts of loops, that no result needs."""
+    inner = getattr(closed, "jaxpr", closed)
+    lean = dce_jaxpr(inner, True, True)[0]
+    return lean if inner is closed else closed.replace(jaxpr=lean)

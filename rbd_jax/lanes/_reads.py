@@ -152,6 +152,20 @@ def bases(v: Value, idx: tuple) -> list[tuple[Value, tuple]]:
     return [place for place, base in found.items() if base]
 
 
+def read_anywhere(block: Block) -> set[Value]:
+    """The inputs of a block of which it reads elements at places that are not known beforehand."""
+    axes = Axes(block)
+    found = [(v, axes.pattern(v.shape)) for v in block.outputs]
+    for op in block.ops:
+        if op.name not in VIEWS:
+            found += reads(op, axes)
+        for inner in op.blocks:
+            found += [(v, anywhere(v)) for v in taken(inner)]
+    inputs = set(block.inputs)
+    return {v for place in found for v, idx in bases(*place) if v in inputs
+            and any(isinstance(i, Sym) for i in idx)}  # fmt: skip
+
+
 def seen_through(v: Value, idx: tuple) -> list[tuple[Value, tuple]]:
     """What an element of a view, or of an operation that is computed where it is taken, reads."""
     op = v.op

@@ -7,7 +7,7 @@ from ._ir import Unsupported, Value, constant
 from ._reader import Reader, dtype_of, parts, rule
 
 _SAME = {
-    "add": "add", "add_any": "add", "sub": "sub", "mul": "mul", "div": "div", "rem": "rem",
+    "sub": "sub", "mul": "mul", "div": "div", "rem": "rem",
     "max": "max", "min": "min", "neg": "neg", "abs": "abs", "sign": "sign", "floor": "floor",
     "ceil": "ceil", "sqrt": "sqrt", "rsqrt": "rsqrt", "and": "and", "or": "or",
     "xor": "xor", "not": "not", "shift_left": "shl", "shift_right_logical": "lshr",

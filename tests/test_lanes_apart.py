@@ -1,0 +1,114 @@
+"""Long loops of one sample: taken apart, and with states from the results in derivatives."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import pytest
+from support.lane_programs import close, numbers
+
+from rbd_jax.lanes import lanes
+from rbd_jax.lanes._apart import SHORTEST, apart
+from rbd_jax.lanes._primitive import lanes_p
+
+pytest.importorskip("llvmlite")
+N = SHORTEST + 1
+
+
+@pytest.fixture(autouse=True)
+def ordinary_promotion():
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def motion(weights, start, controls, reverse=False):
+    """All states of a loop with two stages in each round, counted, and what each round adds."""
+
+    def stage(x, h):
+        return x + h * jnp.sin(weights @ x), None
+
+    def step(carry, u):
+        x, count = carry
+        new = jax.lax.scan(stage, x + u * count, jnp.array([0.1, 0.2]))[0]
+        after = new, count + 1
+        return after, (*after, jnp.sum(new * u))
+
+    carry = start, jnp.zeros((), int)
+    _, (xs, counts, costs) = jax.lax.scan(step, carry, controls, reverse=reverse)
+    parts = [xs, start[None]] if reverse else [start[None], xs]
+    return jnp.concatenate(parts), counts, costs
+
+
+def last_only(weights, start, controls):
+    """The same loop without its states in the results."""
+    xs, _, costs = motion(weights, start, controls)
+    return xs[-1], costs
+
+
+def objective(f):
+    def total(*args):
+        xs, *_, costs = f(*args)
+        return jnp.sum(jnp.cos(xs)) + jnp.sum(costs * costs)
+
+    return total
+
+
+FUNCTIONS = {"forward": motion, "reverse": partial(motion, reverse=True), "last": last_only}
+TRANSFORMS = {
+    "value": lambda f: f,
+    "gradient": lambda f: jax.value_and_grad(objective(f), (0, 1, 2)),
+    "jvp": lambda f: lambda *args: jax.jvp(objective(f), args, args[:1] + args[1:]),
+    "second": lambda f: jax.jacfwd(jax.grad(objective(f), (0, 1)), 1),
+    "batch": lambda f: jax.vmap(jax.grad(objective(f), (0, 1, 2)), (None, 0, None)),
+}
+
+
+def arguments(many=False):
+    weights, start = numbers((3, 3), "float64", 1, 1)[0], numbers((3,), "float64", 2, 5)
+    return weights, start if many else start[0], numbers((N, 3), "float64", 3, 1)[0]
+
+
+@pytest.mark.parametrize("kind", TRANSFORMS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_long_loops(name, kind):
+    """A long loop agrees with XLA's, in each kind of derivative and in a batch."""
+    f, transform = FUNCTIONS[name], TRANSFORMS[kind]
+    args = arguments(kind == "batch")
+    found = jax.jit(transform(lanes(f, strict=True)))(*args)
+    wanted = jax.jit(transform(f))(*args)
+    jax.tree.map(lambda x, y: close(x, y, kind, 1e-12), found, wanted)
+
+
+def programs(jaxpr):
+    return [e.params["program"] for e in jaxpr.eqns if e.primitive is lanes_p]
+
+
+def loops(jaxpr):
+    """The long loops of a jaxpr."""
+    return [e for e in jaxpr.eqns if e.primitive.name == "scan" and e.params["length"] == N]
+
+
+def test_states_are_taken_from_results():
+    """The gradient has one loop that waits for its carry, the way back, and not the way there."""
+    for f, forward in ((motion, 0), (last_only, 1)):
+        gradient = jax.make_jaxpr(jax.grad(objective(lanes(f))))(*arguments())
+        *_, back = programs(gradient.jaxpr)
+        waiting = [e for e in loops(back.closed.jaxpr) if e.params["num_carry"]]
+        assert len(waiting) == 1 + forward
+
+
+def test_only_the_loop_that_waits_is_left():
+    """Of a gradient, sines and cosines are computed for all rounds at once."""
+    gradient = jax.make_jaxpr(jax.grad(objective(lanes(motion))))(*arguments())
+    *_, back = programs(gradient.jaxpr)
+    pieces = apart(back)
+    assert pieces is not None
+    found = jax.make_jaxpr(pieces)(*back.avals_in)
+    batched = [e for e in found.eqns if e.primitive is lanes_p and e.params["sizes"] == (N,)]
+    alone = [e for e in found.eqns if e.primitive is lanes_p and not e.params["sizes"]]
+    assert any(has(e, "cos") for e in batched)
+    assert not any(has(e, "cos") for e in alone)
+
+
+def has(eqn, name: str) -> bool:
+    return f"= {name} " in str(eqn.params["program"].closed)
