@@ -62,7 +62,7 @@ class Factor(NamedTuple):
 
 
 class Problem:
-    """The problem of one state with a dense mass matrix, and Jacobians of what each contact moves."""
+    """The problem of one state: a dense mass matrix, and what moves each contact point."""
 
     def __init__(self, theta: Theta):
         model, self.c, q, v, tau, _ = theta
