@@ -14,9 +14,10 @@ from jaxtyping import Array, Float
 
 from ..algorithms import ground
 from ..algorithms.crba import composite_mass_matrix
-from ..derivatives.rules import inverse_dynamics
+from ..algorithms.springs import plus_springs
+from ..derivatives.poses import placed
 from ..lanes import columns_of, factorized, factorized_solve
-from ..model import Topology, joint_placements
+from ..model import Topology
 from ..spatial import so3
 from . import laws
 from .rows import (
@@ -68,14 +69,15 @@ class Problem:
         model, self.c, q, v, tau, _ = theta
         self.theta = theta
         topology = model.topology
-        g = ground.pose(model, q)
-        root = joint_placements(model, q)[1][topology.tree.roots]
+        g, root = placed(model, q)
         self.M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
-        self.rows = rows(theta, g.R, g.p + root)
+        self.rows = rows(theta, g, root)
         self.S, self.root = g.S, with_world(root, jnp.zeros((3,), q.dtype))
         self.topology = topology
         offset = classical(model, v)
-        self.b = tau - inverse_dynamics(model, q, v, -offset) - model.armature * offset
+        held = ground.motion(model, g, v, -offset, None)
+        held = plus_springs(model, q, ground.torque(model, g, held, v, -offset))
+        self.b = tau - held - model.armature * offset
         self.levers = [self._levers(x) for x in self.rows.groups]
         self.welds = self._weld_jacobian()
         self.target = targets(self.rows)
