@@ -74,10 +74,11 @@ class Search:
     @property
     def ended(self) -> tuple[RESULTS, Int[Array, ""]]:
         """The first result that is no success, and the steps of all searches."""
-        result = self.found[0].result
+        _, result, steps = self.found[0]
         for x in self.found[1:]:
             result = RESULTS.where(result == RESULTS.successful, x.result, result)
-        return result, jnp.sum(jnp.stack([x.steps for x in self.found]))
+            steps = steps + x.steps
+        return result, steps
 
 
 class Known:

@@ -35,6 +35,8 @@ from .rows import (
 )
 
 _EXACT = jax.lax.Precision.HIGHEST
+APART = 16
+"""Sets of degrees of freedom that have Jacobians of their own; of more, one has all."""
 
 
 class Lever(NamedTuple):
@@ -86,9 +88,10 @@ class Problem:
     def _pattern(self) -> np.ndarray:
         """Where the Hessian may not be zero."""
         pattern = np.array(self.topology.dof_tree.ancestor_mask)
-        welds = self.c.equalities.welds.bodies
-        together = [x.dofs for group in self.levers for x in group]
-        together += [np.flatnonzero(moving(self.topology, np.array([x]))[0]) for x in welds]
+        ends = [x.bodies for x in self.rows.groups]
+        ends.append(np.array(self.c.equalities.welds.bodies, int).reshape(-1, 2))
+        moves = np.unique(moving(self.topology, np.concatenate(ends)), axis=0)
+        together = [np.flatnonzero(x) for x in moves]
         together += [
             np.array([d for d in pair if d >= 0]) for pair in self.c.equalities.couplings.dofs
         ]
@@ -110,6 +113,8 @@ class Problem:
         """The points of a group, by the degrees of freedom that move them."""
         moves = moving(self.topology, group.bodies)
         kinds, kind = np.unique(moves, axis=0, return_inverse=True)
+        if len(kinds) > APART:
+            kinds, kind = moves.any(axis=0, keepdims=True), np.zeros(len(moves), int)
         found = []
         for k, row in enumerate(kinds):
             points = np.flatnonzero(kind.reshape(-1) == k)
@@ -201,7 +206,7 @@ class Problem:
             for lever in levers:
                 BJ = jnp.sum(B[lever.points][..., None] * lever.J[:, None], axis=2)
                 block = jnp.matmul(lever.rows.T, BJ.reshape(lever.rows.shape), precision=_EXACT)
-                H = H.at[np.ix_(lever.dofs, lever.dofs)].add(block)
+                H = H.at[_rows_and_columns(lever.dofs)].add(block)
         return H
 
 
@@ -209,6 +214,14 @@ def moving(topology: Topology, bodies: np.ndarray) -> np.ndarray:
     """Which degrees of freedom move any of the bodies of each row; −1 is the world."""
     mask = np.concatenate([topology.tree.ancestor_mask, np.zeros((1, topology.nb), bool)])
     return mask[bodies].any(axis=1)[:, topology.dof_bodies]
+
+
+def _rows_and_columns(dofs: np.ndarray):
+    """The place of a block in a matrix: slices where the numbers follow each other."""
+    if len(dofs) and dofs[-1] - dofs[0] + 1 == len(dofs):
+        own = slice(int(dofs[0]), int(dofs[-1]) + 1)
+        return own, own
+    return np.ix_(dofs, dofs)
 
 
 def _in_order(parts: list[tuple[np.ndarray, Array]]) -> Array:
