@@ -8,6 +8,8 @@ import pytest
 from support.helpers import assert_close
 
 import rbd_jax as rbd
+from rbd_jax.contact.geometry import Ground, on_ground
+from rbd_jax.spatial import so3
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -84,6 +86,28 @@ class Hill(eqx.Module):
 
     def __call__(self, x):
         return self.slope @ x + self.bump * jnp.exp(-20 * (x @ x))
+
+
+def test_derivatives_of_the_corners_of_a_mesh():
+    """Distance and place in pose and corners, against differences; other shapes have theirs."""
+    shapes = rbd.contact.scene_of(mujoco.MjModel.from_xml_string(SCENE)).contacts.shapes
+    drum = shapes.names.index("drum")
+    corners, faces = shapes.corners[shapes.hulls[drum]], jnp.array(shapes.faces[shapes.hulls[drum]])
+    ground = Ground(jnp.zeros(3), jnp.array([0.0, 0.6, 0.8]))
+
+    def touch(x):
+        hull = corners + 0.01 * x[6:].reshape(corners.shape), faces
+        found = on_ground("mesh", lambda _: ground, so3.exp(x[:3]), x[3:6], hull)
+        return jnp.concatenate([found.distance, found.point.ravel()])
+
+    rng, h = np.random.default_rng(0), 1e-6
+    x, d = jnp.array(rng.normal(size=(2, 40, 6 + corners.size)))
+    tangent = jax.jit(jax.vmap(lambda x, d: jax.jvp(touch, (x,), (d,))[1]))(x, d)
+    each = jax.jit(jax.vmap(touch))
+    difference = (each(x + h * d) - each(x - h * d)) / (2 * h)
+    error = np.abs(tangent - difference).max(axis=1)
+    assert np.mean(error < 1e-6) > 0.9, error  # a few lie at a switch of the lowest corner
+    assert np.abs(tangent).max() > 0.1
 
 
 BALL = """<mujoco><option timestep=".002" cone="elliptic"/><worldbody>
