@@ -114,7 +114,7 @@ class Problem:
         moves = moving(self.topology, group.bodies)
         kinds, kind = np.unique(moves, axis=0, return_inverse=True)
         if len(kinds) > APART:
-            kinds, kind = moves.any(axis=0, keepdims=True), np.zeros(len(moves), int)
+            kinds, kind = np.asarray(moves.any(axis=0))[None], np.zeros(len(moves), int)
         found = []
         for k, row in enumerate(kinds):
             points = np.flatnonzero(kind.reshape(-1) == k)
@@ -213,7 +213,7 @@ class Problem:
 def moving(topology: Topology, bodies: np.ndarray) -> np.ndarray:
     """Which degrees of freedom move any of the bodies of each row; −1 is the world."""
     mask = np.concatenate([topology.tree.ancestor_mask, np.zeros((1, topology.nb), bool)])
-    return mask[bodies].any(axis=1)[:, topology.dof_bodies]
+    return np.asarray(mask[bodies].any(axis=1))[:, topology.dof_bodies]
 
 
 def _rows_and_columns(dofs: np.ndarray):
