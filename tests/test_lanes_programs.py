@@ -32,6 +32,7 @@ WITHOUT_NAN = {
     "calls",
     "counted",
     "reduced",
+    "factors",
 }
 
 

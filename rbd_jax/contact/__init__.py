@@ -4,13 +4,12 @@ Source: MuJoCo's documentation, chapter "Computation". ``rbd.load_mjcf`` makes a
 :func:`step` advances it, as does ``rbd.rollout(..., scene=scene)``; :func:`constraint_forces` tells
 contacts and forces by name.
 
-Supported: spheres, capsules, boxes, cylinders, ellipsoids and convex meshes whose faces have at
-most four corners, against planes or one height function (``Contacts.terrain``); pairs of spheres,
-capsules and boxes, and of spheres and cylinders; both cones, ``condim`` 1, 3, 4, 6, ``solref``,
-``solimp``, masks, exclusions, pairs; limits, dry friction, connects, welds, joint equalities;
-motors, servos and general actuators with fixed or affine gain and affine bias on joints and sites;
-gravity compensation; the drag of a fluid by MuJoCo's inertia-box model; mocap bodies, which stand
-still; Euler, ``implicitfast``, RK4.
+Supported: spheres, capsules, boxes, cylinders, ellipsoids and convex meshes against planes or one
+height function (``Contacts.terrain``); pairs of spheres, capsules and boxes, and of spheres and
+cylinders; both cones, ``condim`` 1, 3, 4, 6, ``solref``, ``solimp``, masks, exclusions, pairs;
+limits, dry friction, connects, welds, joint equalities; motors, servos and general actuators with
+fixed or affine gain and affine bias on joints and sites; gravity compensation; the drag of a fluid
+by MuJoCo's inertia-box model; mocap bodies, which stand still; Euler, ``implicitfast``, RK4.
 
 Not supported, and refused by name when a file is read: other pairs of shapes, tendons, flexes,
 plugins, fluids around ellipsoids, activation dynamics, muscles, polynomial springs, the

@@ -35,8 +35,8 @@ class Shapes(eqx.Module):
     kinds: tuple[str, ...] = eqx.field(static=True)
     bodies: tuple[int, ...] = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
-    faces: tuple[tuple[tuple[int, ...], ...], ...] = eqx.field(static=True)
-    """The faces of each convex hull by the numbers of their corners."""
+    faces: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...] = eqx.field(static=True)
+    """For each corner of each convex hull its faces, each by the numbers of four corners."""
     hulls: tuple[int, ...] = eqx.field(static=True)
     """Which hull each shape has, −1 for none."""
 

@@ -1,19 +1,20 @@
 """Accelerations under constraints, with exact derivatives."""
 
-import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..derivatives.minimizer import Stationary, minimizer
 from ..model.outcome import RESULTS
-from .linear import solve
+from .compensation import compensation
+from .fluid import drag
 from .newton import minimize
 from .problem import Problem
 from .residual import residual
 from .rows import Theta
+from .scene import Scene
 
 
 class Solution(NamedTuple):
@@ -26,22 +27,72 @@ class Solution(NamedTuple):
     """Newton steps of the solver."""
 
 
-@functools.lru_cache
-def _problem(max_steps: int) -> Stationary:
-    """The problem as static functions: the same object for the same limit."""
+class Drive(NamedTuple):
+    """A scene at work: what its accelerations depend on beside the state."""
 
-    def find(theta: Theta, guess: Array):
-        found = minimize(Problem(theta), guess, max_steps)
-        return found.a, found.factor, (found.result, found.steps)
+    scene: Scene
+    controls: Float[Array, " nu"]
+    tau: Float[Array, " nv"] | None
+    """More generalized forces."""
 
-    return Stationary(find, residual, solve)
+    def at(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Theta:
+        """The constraint problem of a state."""
+        scene, model = self.scene, self.scene.model
+        drive = scene.actuators.torque(model, q, v, self.controls)
+        drive = drive if self.tau is None else drive + self.tau
+        if scene.lift is not None:
+            drive = drive + compensation(model, scene.lift, q)
+        if scene.fluid is not None:
+            drive = drive + drag(model, scene.fluid, q, v)
+        return Theta(model, scene.constraints, q, v, drive, scene.dt)
 
 
-def accelerations(theta: Theta, guess: Array | None = None, max_steps: int = 60) -> Solution:
-    """The minimizer of MuJoCo's convex problem, with its implicit derivative in every leaf.
+def _solver(theta: Theta, a: Float[Array, " nv"]) -> Callable[[Array], Array]:
+    """``H⁻¹ r`` with the Hessian at the accelerations a."""
+    problem = Problem(theta)
+    return problem.factor(problem.values(a)).solve
+
+
+_CONVEX = Stationary(residual, _solver)
+
+
+class Search:
+    """Finds accelerations, one moment after the other."""
+
+    def __init__(self, drive: Drive, guess: Float[Array, " nv"] | None, max_steps: int):
+        self.drive, self.guess, self.max_steps = drive, guess, max_steps
+        self.found: list[Solution] = []
+
+    def __call__(self, q: Array, v: Array) -> Float[Array, " nv"]:
+        """The accelerations of a state; the search begins where the last one ended."""
+        start = jnp.zeros_like(v) if self.guess is None else self.guess
+        a, result, steps = minimize(Problem(self.drive.at(q, v)), start, self.max_steps)
+        self.found.append(Solution(a, result, steps))
+        self.guess = a
+        return a
+
+    @property
+    def ended(self) -> tuple[RESULTS, Int[Array, ""]]:
+        """The first result that is no success, and the steps of all searches."""
+        _, result, steps = self.found[0]
+        for x in self.found[1:]:
+            result = RESULTS.where(result == RESULTS.successful, x.result, result)
+            steps = steps + x.steps
+        return result, steps
+
+
+class Known:
+    """Gives out accelerations that were found, with their implicit derivatives.
 
     Source: MuJoCo's documentation, "Computation": ``H δa = δτ − δ(ID − Jᵀ λ)`` at the solution.
     """
-    start = jnp.zeros_like(theta.v) if guess is None else jax.lax.stop_gradient(guess)
-    a, _, (result, steps) = minimizer(_problem(max_steps), theta, start)
-    return Solution(a, result, steps)
+
+    def __init__(self, drive: Drive, found: list[Float[Array, " nv"]]):
+        self.drive, self.found = drive, found
+        self.given: list[Array] = []
+
+    def __call__(self, q: Array, v: Array) -> Float[Array, " nv"]:
+        """The accelerations of a state."""
+        a = self.found[len(self.given)]
+        self.given.append(minimizer(_CONVEX, self.drive.at(q, v), a))
+        return self.given[-1]

@@ -101,17 +101,18 @@ def _mesh(R, p, hull, n):
     """The corners of one face: of those at the lowest corner, the one that lies flattest.
 
     Corners above the shape's center count only if they are the lowest. ``hull`` is a pair: corners
-    in the shape's frame and, for each face, the numbers of its four corners.
+    in the shape's frame and, for each of them, the faces that begin there, each by the numbers of
+    four corners.
     """
     corners, faces = hull
     down = so3.rotate_inverse(R, n)
     height = jnp.sum(corners * down[None], axis=-1)
     lowest = jnp.argmin(height).astype(faces.dtype)
-    x, y, z = (corners[faces[:, k]] for k in range(3))
-    across = so3.cross(y - x, z - x)
+    here = faces[lowest]
+    a, b, c, d = (corners[here[:, k]] for k in range(4))
+    across = so3.cross(c - a, d - b)
     slope = jnp.sum(across * down[None], axis=-1) / jnp.sqrt(so3.dot(across, across))
-    here = (faces == lowest).any(axis=-1)
-    face = faces[jnp.argmin(jnp.where(here, slope, jnp.inf))]
+    face = here[jnp.argmin(slope)]
     twice = jnp.arange(face.shape[0]) > 0
     twice = twice & (face == face[0])
     counts = ((height[face] < 0) | (face == lowest)) & ~twice

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 CORNERS = 4
-"""Most corners of a face that contact takes; MuJoCo itself chooses four of more."""
+"""Corners of a face that touch the ground at most."""
 
 
 def faces_of(m: Any, geom: int) -> list[list[int]]:
@@ -21,18 +21,15 @@ def faces_of(m: Any, geom: int) -> list[list[int]]:
 
 def flaw(m: Any, geom: int) -> str:
     """Why a mesh geom is not supported, or nothing."""
-    faces = faces_of(m, geom)
-    if not faces:
-        return "mesh without a convex hull"
-    most = max(map(len, faces))
-    return f"mesh with a face of {most} corners, at most {CORNERS}" if most > CORNERS else ""
+    return "" if faces_of(m, geom) else "mesh without a convex hull"
 
 
 def hulls(m: Any, geoms: list[int]) -> tuple[np.ndarray, tuple, tuple[int, ...]]:
-    """Corners, faces, and the row of each geom, −1 for one that is no mesh.
+    """Corners, the faces at each corner, and the row of each geom, −1 for one that is no mesh.
 
-    Corners are ``(meshes, corners, 3)`` in the frames of the geoms (m); shorter lists end with
-    copies of their first corner or face, and a triangle is a face with its first corner twice.
+    Corners are ``(meshes, corners, 3)`` in the frames of the geoms (m), and faces are
+    ``(meshes, corners, faces, 4)``: the corners of :func:`widest`. Shorter lists end with copies
+    of their first corner or face.
     """
     corners, faces, rows = [], [], []
     for g in geoms:
@@ -45,12 +42,49 @@ def hulls(m: Any, geoms: list[int]) -> tuple[np.ndarray, tuple, tuple[int, ...]]
         at = {x: k for k, x in enumerate(used)}
         start = int(m.mesh_vertadr[int(m.geom_dataid[g])])
         corners.append(np.asarray(m.mesh_vert, float)[start + np.array(used)])
-        faces.append(
-            [[at[x] for x in face] + [at[face[0]]] * (CORNERS - len(face)) for face in own]
-        )
+        table: list[list[list[int]]] = [[] for _ in used]
+        for face in own:
+            for k, x in enumerate(face):
+                ring = [at[y] for y in (*face[k:], *face[:k])]
+                table[at[x]].append(widest(corners[-1], ring))
+        faces.append(table)
     n = max(map(len, corners), default=0)
-    k = max(map(len, faces), default=0)
+    k = max((len(x) for table in faces for x in table), default=0)
     corners = [np.concatenate([x, np.repeat(x[:1], n - len(x), axis=0)]) for x in corners]
-    tables = [[*x, *[x[0]] * (k - len(x))] for x in faces]
-    frozen = tuple(tuple(tuple(f) for f in x) for x in tables)
+    tables = [[*table, *[table[0]] * (n - len(table))] for table in faces]
+    frozen = tuple(
+        tuple(tuple(map(tuple, [*x, *[x[0]] * (k - len(x))])) for x in table) for table in tables
+    )
     return np.array(corners).reshape(len(corners), n, 3), frozen, tuple(rows)
+
+
+def widest(corners: np.ndarray, ring: list[int]) -> list[int]:
+    """Four corners of a face, the first of them given; a triangle has its first corner twice.
+
+    Source: MuJoCo 4's collider of planes and meshes. It prunes a face to a wide quadrilateral that
+    has the lowest corner: the other three move on along the ring as long as the area grows.
+    """
+    n = len(ring)
+    if n <= CORNERS:
+        return [*ring, *ring[:1] * (CORNERS - n)]
+    place = corners[np.array(ring)]
+
+    def area(b: int, c: int, d: int) -> float:
+        return float(np.linalg.norm(np.cross(place[c] - place[0], place[d] - place[b])))
+
+    at = [1, 2, 3]
+    largest = area(*at)
+
+    def advanced(k: int) -> bool:
+        nonlocal largest
+        new = [(x + 1) % n if i == k else x for i, x in enumerate(at)]
+        if area(*new) <= largest:
+            return False
+        at[k], largest = new[k], area(*new)
+        return True
+
+    while advanced(2):
+        for k in (1, 0):
+            while advanced(k):
+                pass
+    return [ring[k] for k in (0, *at)]

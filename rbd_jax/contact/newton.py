@@ -12,19 +12,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..model.outcome import RESULTS
-from .linear import cholesky, solve
 from .problem import Problem
 from .rows import Values
 
 SEARCH = 30
 """Evaluations in one line search at most."""
+FLAT = 32
+"""A gradient that vanishes up to rounding, in units of the machine precision."""
 
 
 class Minimum(NamedTuple):
-    """The minimizer and the factor of the Hessian there."""
+    """The minimizer, and how the search ended."""
 
     a: Float[Array, " nv"]
-    factor: Float[Array, "nv nv"]
     result: RESULTS
     steps: Int[Array, ""]
 
@@ -39,11 +39,13 @@ def _values_dot(x: Values, y: Values) -> Float[Array, ""]:
     return sum((dot(a, b) for a, b in pairs), start=jnp.zeros((), x.dry.dtype))
 
 
-def line_search(problem: Problem, z: Values, dz: Values, slope: Array, curvature: Array) -> Array:
+def line_search(
+    problem: Problem, z: Values, dz: Values, start: Array, slope: Array, curvature: Array
+) -> Array:
     """The step t at which the derivative of the cost along the line vanishes.
 
     ``φ'(t) = slope + t curvature − dz · f(z + t dz)`` never falls; Newton's method on it, kept
-    between a step that is too short and one that is too long.
+    between a step that is too short and one that is too long. ``start`` is ``φ'(0)``.
     """
 
     def derivatives(t):
@@ -52,7 +54,6 @@ def line_search(problem: Problem, z: Values, dz: Values, slope: Array, curvature
         return slope + t * curvature - _values_dot(dz, f), curvature - _values_dot(dz, df)
 
     one = jnp.ones_like(slope)
-    start = derivatives(0 * one)[0]
     goal = 1e-3 * jnp.abs(start)
 
     def unfinished(state):
@@ -75,37 +76,44 @@ def line_search(problem: Problem, z: Values, dz: Values, slope: Array, curvature
 def minimize(problem: Problem, guess: Float[Array, " nv"], max_steps: int) -> Minimum:
     """The accelerations that minimize the cost, from a guess, to rounding.
 
-    It ends one Newton step after the decrement ``gᵀ H⁻¹ g`` has fallen below the square root of
-    the machine precision, squared, of the size of the problem: that last step is exact up to
-    rounding, because no constraint switches any more.
+    It ends where the gradient g vanishes up to rounding, which a step without a switch of a
+    constraint brings about, or one step after the decrement ``gᵀ H⁻¹ g`` has fallen below the
+    machine precision: then no constraint switches any more. Both are relative to the size of the
+    problem, and g is measured by the diagonal of the mass matrix.
     """
     M, b = problem.M, problem.b
-    tolerance = jnp.finfo(b.dtype).eps ** 0.5
+    eps = jnp.finfo(b.dtype).eps
 
     def times(a):
         return jnp.matmul(M, a, precision="highest")
 
-    scale = dot(b, b / jnp.diagonal(M))
+    lightness = 1 / jnp.diagonal(M)
+    scale = dot(b, b * lightness)
+
+    def gradient(smooth, z):
+        return smooth - problem.pull(problem.forces(z))
 
     def unfinished(state):
-        return ~state[2] & (state[3] < max_steps)
+        *_, done, n = state
+        return ~done & (n < max_steps)
 
     def iterate(state):
-        a, z, _, n = state
-        smooth = times(a) - b
-        gradient = smooth - problem.pull(problem.forces(z))
-        L = cholesky(problem.hessian(z))
-        da = -solve(L, gradient)
-        decrement = -dot(gradient, da)
-        dz = problem.map(da)
-        t = line_search(problem, z, dz, dot(da, smooth), dot(da, times(da)))
-        size = scale + dot(a, times(a))
-        a = a + t * da
-        done = ~(decrement > tolerance**2 * size)  # also if it is NaN
-        return a, problem.values(a), done, n + 1
+        a, Ma, z, g, _, n = state
+        da = -problem.factor(z).solve(g)
+        decrement = -dot(g, da)
+        Mda, dz = times(da), problem.map(da)
+        slope, curvature = dot(da, Ma - b), dot(da, Mda)
+        t = line_search(problem, z, dz, -decrement, slope, curvature)
+        size = scale + dot(a, Ma)
+        a, Ma, z = jax.tree.map(lambda x, dx: x + t * dx, (a, Ma, z), (da, Mda, dz))
+        g = gradient(Ma - b, z)
+        small = dot(g, g * lightness) <= (FLAT * eps) ** 2 * size
+        done = small | ~(decrement > eps * size)  # also if it is NaN
+        return a, Ma, z, g, done, n + 1
 
-    start = guess, problem.values(guess), jnp.zeros((), bool), jnp.zeros((), jnp.int32)
-    a, z, done, n = jax.lax.while_loop(unfinished, iterate, start)
+    Ma, z = times(guess), problem.values(guess)
+    start = guess, Ma, z, gradient(Ma - b, z), jnp.zeros((), bool), jnp.zeros((), jnp.int32)
+    a, *_, done, n = jax.lax.while_loop(unfinished, iterate, start)
     result = RESULTS.where(done, RESULTS.successful, RESULTS.max_steps_reached)
     result = RESULTS.where(jnp.isfinite(a).all(), result, RESULTS.nonfinite)
-    return Minimum(a, cholesky(problem.hessian(z)), result, n)
+    return Minimum(a, result, n)

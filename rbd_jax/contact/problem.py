@@ -5,6 +5,8 @@
 Source: MuJoCo's documentation, "Computation", constraint model and solvers.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +14,10 @@ from jaxtyping import Array, Float
 
 from ..algorithms import ground
 from ..algorithms.crba import composite_mass_matrix
-from ..derivatives.rules import inverse_dynamics
-from ..model import joint_placements
+from ..algorithms.springs import plus_springs
+from ..derivatives.poses import placed
+from ..lanes import columns_of, factorized, factorized_solve
+from ..model import Topology
 from ..spatial import so3
 from . import laws
 from .rows import (
@@ -31,52 +35,108 @@ from .rows import (
 )
 
 _EXACT = jax.lax.Precision.HIGHEST
+APART = 16
+"""Sets of degrees of freedom that have Jacobians of their own; of more, one has all."""
+
+
+class Lever(NamedTuple):
+    """The Jacobians of contact points that the same degrees of freedom move."""
+
+    points: np.ndarray
+    """Which points of their group."""
+    dofs: np.ndarray
+    J: Float[Array, "n d s"]
+
+    @property
+    def rows(self) -> Float[Array, "nd s"]:
+        """One row for each direction of each point."""
+        return self.J.reshape(-1, len(self.dofs))
+
+
+class Factor(NamedTuple):
+    """The factor of a Hessian."""
+
+    L: Float[Array, " entries"]
+    columns: tuple[tuple[int, ...], ...]
+
+    def solve(self, r: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """``H⁻¹ r``."""
+        return factorized_solve(self.L, r, self.columns)
 
 
 class Problem:
-    """The problem of one state with a dense mass matrix and dense Jacobians."""
+    """The problem of one state: a dense mass matrix, and what moves each contact point."""
 
     def __init__(self, theta: Theta):
         model, self.c, q, v, tau, _ = theta
         self.theta = theta
         topology = model.topology
-        g = ground.pose(model, q)
-        root = joint_placements(model, q)[1][topology.tree.roots]
+        g, root = placed(model, q)
         self.M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
-        self.rows = rows(theta, g.R, g.p + root)
+        self.rows = rows(theta, g, root)
         self.S, self.root = g.S, with_world(root, jnp.zeros((3,), q.dtype))
         self.topology = topology
         offset = classical(model, v)
-        self.b = tau - inverse_dynamics(model, q, v, -offset) - model.armature * offset
-        self.contacts = [self._contact_jacobian(x) for x in self.rows.groups]
+        held = ground.motion(model, g, v, -offset, None)
+        held = plus_springs(model, q, ground.torque(model, g, held, v, -offset))
+        self.b = tau - held - model.armature * offset
+        self.levers = [self._levers(x) for x in self.rows.groups]
         self.welds = self._weld_jacobian()
         self.target = targets(self.rows)
+        self.columns = columns_of(self._pattern())
 
-    def _line(self, body: np.ndarray, wrench: Float[Array, "n k 6"]) -> Float[Array, "n k nv"]:
-        """``wrench · S`` on the degrees of freedom that move each body."""
-        mask = np.concatenate(
-            [self.topology.tree.ancestor_mask, np.zeros((1, self.topology.nb), bool)]
-        )
-        moves = mask[body][:, self.topology.dof_bodies]
+    def _pattern(self) -> np.ndarray:
+        """Where the Hessian may not be zero."""
+        pattern = np.array(self.topology.dof_tree.ancestor_mask)
+        ends = [x.bodies for x in self.rows.groups]
+        ends.append(np.array(self.c.equalities.welds.bodies, int).reshape(-1, 2))
+        moves = np.unique(moving(self.topology, np.concatenate(ends)), axis=0)
+        together = [np.flatnonzero(x) for x in moves]
+        together += [
+            np.array([d for d in pair if d >= 0]) for pair in self.c.equalities.couplings.dofs
+        ]
+        for dofs in together:
+            pattern[np.ix_(dofs, dofs)] = True
+        return pattern
+
+    def _line(
+        self, body: np.ndarray, wrench: Float[Array, "n k 6"], dofs: np.ndarray
+    ) -> Float[Array, "n k s"]:
+        """``wrench · S`` on some degrees of freedom, zero on those that do not move each body."""
+        moves = moving(self.topology, body[:, None])[:, dofs]
         n, k, _ = wrench.shape
-        J = jnp.matmul(wrench.reshape(n * k, 6), self.S.T, precision=_EXACT).reshape(n, k, -1)
-        return jnp.where(moves[:, None, :], J, 0)
+        J = jnp.matmul(wrench.reshape(n * k, 6), self.S[dofs].T, precision=_EXACT)
+        J = J.reshape(n, k, len(dofs))
+        return J if moves.all() else jnp.where(moves[:, None, :], J, 0)
 
-    def _contact_jacobian(self, group) -> Float[Array, "n d nv"]:
-        total, n = None, len(group.pair)
-        d = group.frame[:, : min(group.dim, 3)]
+    def _levers(self, group) -> list[Lever]:
+        """The points of a group, by the degrees of freedom that move them."""
+        moves = moving(self.topology, group.bodies)
+        kinds, kind = np.unique(moves, axis=0, return_inverse=True)
+        if len(kinds) > APART:
+            kinds, kind = np.asarray(moves.any(axis=0))[None], np.zeros(len(moves), int)
+        found = []
+        for k, row in enumerate(kinds):
+            points = np.flatnonzero(kind.reshape(-1) == k)
+            dofs = np.flatnonzero(row)
+            found.append(Lever(points, dofs, self._contact_jacobian(group, points, dofs)))
+        return found
+
+    def _contact_jacobian(self, group, points, dofs) -> Float[Array, "n d s"]:
+        total, point, frame = None, group.point[points], group.frame[points]
+        d = frame[:, : min(group.dim, 3)]
         for k, sign in ((0, -1.0), (1, 1.0)):
-            body = group.bodies[:, k]
+            body = group.bodies[points, k]
             if (body < 0).all():
                 continue
-            arm = group.point - self.root[body]
+            arm = point - self.root[body]
             lines = [jnp.concatenate([so3.cross(arm[:, None], d), d], axis=-1)]
             if group.dim > 3:
-                turn = group.frame[:, : group.dim - 3]
+                turn = frame[:, : group.dim - 3]
                 lines.append(jnp.concatenate([turn, jnp.zeros_like(turn)], axis=-1))
-            J = sign * self._line(body, jnp.concatenate(lines, axis=1))
+            J = sign * self._line(body, jnp.concatenate(lines, axis=1), dofs)
             total = J if total is None else total + J
-        return jnp.zeros((n, group.dim, self.topology.nv)) if total is None else total
+        return jnp.zeros((len(points), group.dim, 0), point.dtype) if total is None else total
 
     def _weld_jacobian(self) -> Float[Array, "n 6 nv"]:
         r, nv = self.rows.welds, self.topology.nv
@@ -90,14 +150,17 @@ class Problem:
             arm = point - self.root[body]
             linear = jnp.concatenate([so3.cross(arm[:, None], eye), eye], axis=-1)
             turning = jnp.concatenate([r.turn, jnp.zeros_like(r.turn)], axis=-1)
-            total = total + sign * self._line(body, jnp.concatenate([linear, turning], axis=1))
+            lines = jnp.concatenate([linear, turning], axis=1)
+            total = total + sign * self._line(body, lines, np.arange(nv))
         return total
 
     def map(self, a: Float[Array, " nv"]) -> Values:
         """``J a``."""
-        times = lambda J: jnp.matmul(J, a, precision=_EXACT)  # noqa: E731
-        touching = tuple(times(J) for J in self.contacts)
-        return Values(touching, *joint_values(self.c, self.rows, a), welds=times(self.welds))
+        times = lambda J, a: jnp.matmul(J, a, precision=_EXACT)  # noqa: E731
+        touching = tuple(
+            _in_order([(x.points, times(x.J, a[x.dofs])) for x in levers]) for levers in self.levers
+        )
+        return Values(touching, *joint_values(self.c, self.rows, a), welds=times(self.welds, a))
 
     def values(self, a: Float[Array, " nv"]) -> Values:
         """``J a − a_ref``."""
@@ -110,11 +173,18 @@ class Problem:
     def pull(self, f: Values) -> Float[Array, " nv"]:
         """``Jᵀ f``."""
         total = joint_torques(self.c, self.rows, f, jnp.zeros_like(self.b))
-        for J, x in zip((*self.contacts, self.welds), (*f.contacts, f.welds), strict=True):
-            if x.size:
-                flat = J.reshape(-1, J.shape[-1])
-                total = total + jnp.matmul(x.reshape(-1), flat, precision=_EXACT)
+        for levers, y in zip(self.levers, f.contacts, strict=True):
+            for x in levers:
+                torque = jnp.matmul(y[x.points].reshape(-1), x.rows, precision=_EXACT)
+                total = total.at[x.dofs].add(torque)
+        if self.welds.size:
+            flat = self.welds.reshape(-1, len(total))
+            total = total + jnp.matmul(f.welds.reshape(-1), flat, precision=_EXACT)
         return total
+
+    def factor(self, z: Values) -> Factor:
+        """The factor of the Hessian."""
+        return Factor(factorized(self.hessian(z), self.columns), self.columns)
 
     def hessian(self, z: Values) -> Float[Array, "nv nv"]:
         """``M − Jᵀ (∂f/∂z) J``, positive definite."""
@@ -128,15 +198,38 @@ class Problem:
             W = self.welds.reshape(-1, H.shape[0])
             H = H + jnp.matmul(W.T, -slope.welds.reshape(-1, 1) * W, precision=_EXACT)
         elliptic = self.c.contacts.elliptic
-        for J, x, ref in zip(self.contacts, z.contacts, self.rows.references, strict=True):
+        for levers, x, ref in zip(self.levers, z.contacts, self.rows.references, strict=True):
             law = lambda x, ref=ref: laws.contact(x, ref.cone, elliptic)  # noqa: E731
             unit = jnp.eye(x.shape[1], dtype=x.dtype)
             columns = [jax.jvp(law, (x,), (jnp.broadcast_to(e, x.shape),))[1] for e in unit]
             B = -jnp.stack(columns, axis=-1)  # (n, d, d)
-            BJ = jnp.sum(B[..., None] * J[:, None], axis=2)
-            flat = J.reshape(-1, J.shape[-1])
-            H = H + jnp.matmul(flat.T, BJ.reshape(flat.shape), precision=_EXACT)
+            for lever in levers:
+                BJ = jnp.sum(B[lever.points][..., None] * lever.J[:, None], axis=2)
+                block = jnp.matmul(lever.rows.T, BJ.reshape(lever.rows.shape), precision=_EXACT)
+                H = H.at[_rows_and_columns(lever.dofs)].add(block)
         return H
+
+
+def moving(topology: Topology, bodies: np.ndarray) -> np.ndarray:
+    """Which degrees of freedom move any of the bodies of each row; −1 is the world."""
+    mask = np.concatenate([topology.tree.ancestor_mask, np.zeros((1, topology.nb), bool)])
+    return np.asarray(mask[bodies].any(axis=1))[:, topology.dof_bodies]
+
+
+def _rows_and_columns(dofs: np.ndarray):
+    """The place of a block in a matrix: slices where the numbers follow each other."""
+    if len(dofs) and dofs[-1] - dofs[0] + 1 == len(dofs):
+        own = slice(int(dofs[0]), int(dofs[-1]) + 1)
+        return own, own
+    return np.ix_(dofs, dofs)
+
+
+def _in_order(parts: list[tuple[np.ndarray, Array]]) -> Array:
+    """Rows that were put apart, in their old order."""
+    if len(parts) == 1:
+        return parts[0][1]
+    order = np.argsort(np.concatenate([points for points, _ in parts]))
+    return jnp.concatenate([x for _, x in parts])[order]
 
 
 def _joint_slopes(c: Constraints, slope: Values, like: Array) -> Float[Array, " nv"]:

@@ -10,10 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..algorithms.kinematics import body_velocities
+from ..derivatives.poses import placed
 from ..derivatives.rules import inverse_dynamics
-from ..model import joint_placements
 from ..spatial import so3
 from .rows import (
     Rows,
@@ -43,10 +41,9 @@ class Push(NamedTuple):
 def push(theta: Theta, a: Float[Array, " nv"]) -> Push:
     """The rows and the forces that they have at the accelerations a, in O(n)."""
     model, c, q, v, _, _ = theta
-    g = ground.pose(model, q)
-    p = g.p + joint_placements(model, q)[1][model.topology.tree.roots]
-    r = rows(theta, g.R, p)
-    A = bodies(g.R, p, body_velocities(model, q, a))
+    g, root = placed(model, q)
+    r = rows(theta, g, root)
+    A = bodies(model, g, root, a)
     welds = jnp.zeros((0, 6), v.dtype)
     if r.welds is not None:
         s = weld_state(A, np.array(c.equalities.welds.bodies, dtype=np.int32))

@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..algorithms.ground import Placed
 from ..algorithms.kinematics import body_accelerations, body_velocities
+from ..derivatives.poses import twists
 from ..model import Model
 from ..spatial import so3
 from . import laws
@@ -64,14 +66,14 @@ def with_world(x: Array, row: Array) -> Array:
     return jnp.concatenate([x, row[None]])
 
 
-def bodies(R: Array, p: Array, V: Float[Array, "nb 6"]) -> Body:
-    """Bodies at given poses with given twists, each twist in its body's frame."""
-    zero = jnp.zeros((3,), p.dtype)
+def bodies(model: Model, g: Placed, root: Float[Array, "nb 3"], v: Float[Array, " nv"]) -> Body:
+    """Bodies at given poses, whose twists are those of joint speeds v."""
+    zero, (w, speed) = jnp.zeros((3,), root.dtype), twists(model.topology, g, v)
     return Body(
-        with_world(R, jnp.eye(3, dtype=p.dtype)),
-        with_world(p, zero),
-        with_world(so3.rotate(R, V[:, :3]), zero),
-        with_world(so3.rotate(R, V[:, 3:]), zero),
+        with_world(g.R, jnp.eye(3, dtype=root.dtype)),
+        with_world(g.p + root, zero),
+        with_world(w, zero),
+        with_world(speed, zero),
     )
 
 
@@ -116,12 +118,12 @@ def weld_state(body: Body, ends: np.ndarray) -> State:
     return State(*(x[ends[:, k]] for k in (0, 1) for x in body))
 
 
-def rows(theta: Theta, R: Array, p: Array) -> Rows:
+def rows(theta: Theta, g: Placed, root: Float[Array, "nb 3"]) -> Rows:
     """All rows at a state, for the poses of its bodies."""
     model, c, q, v, _, dt = theta
     least = c.contacts.least_time * dt
-    body = bodies(R, p, body_velocities(model, q, v))
-    groups = find(c.contacts, R, p)
+    R, body = g.R, bodies(model, g, root, v)
+    groups = find(c.contacts, R, g.p + root)
     references = [reference(c.contacts, g, relative(body, g), dt) for g in groups]
     lower, upper = limit_rows(c.joints.limits, model, q, v, least)
     welds = None

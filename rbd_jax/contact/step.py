@@ -14,17 +14,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..algorithms.crba import crba
-from ..derivatives.rules import mass_matrix_product, mass_matrix_solve
+from ..derivatives.minimizer import searched
+from ..derivatives.rules import mass_matrix_solve
 from ..lanes import lanes
 from ..model import Model, integrate
 from ..model.outcome import RESULTS, throw_unless_successful
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench
-from .compensation import compensation
-from .dynamics import Solution, accelerations
-from .fluid import drag, drag_slope
+from .dynamics import Drive, Known, Search, Solution
+from .fluid import drag_slope
 from .forces import Forces, constraint_forces
-from .rows import Theta
 from .scene import Scene
 
 
@@ -84,20 +83,24 @@ def constrained_acceleration(
     The arguments are those of :func:`step`.
     """
     _check_arguments("constrained_acceleration", scene, q, v, controls, max_steps)
-    found = _accelerations(scene, q, v, controls, tau, guess, max_steps)
+    drive, start = Drive(scene, controls, tau), jax.lax.stop_gradient(guess)
+    a, _, ended = searched(_find, _found, (drive, q, v), (start, max_steps))
+    found = Solution(a, *ended)
     return throw_unless_successful(found, found.result) if throw else found
 
 
 @lanes
-def _accelerations(scene: Scene, q, v, controls, tau, guess, max_steps: int) -> Solution:
-    drive = scene.actuators.torque(scene.model, q, v, controls)
-    drive = drive if tau is None else drive + tau
-    if scene.lift is not None:
-        drive = drive + compensation(scene.model, scene.lift, q)
-    if scene.fluid is not None:
-        drive = drive + drag(scene.model, scene.fluid, q, v)
-    theta = Theta(scene.model, scene.constraints, q, v, drive, scene.dt)
-    return accelerations(theta, guess, max_steps)
+def _find(args: tuple[Drive, Array, Array], rest):
+    search = Search(args[0], *rest)
+    a = search(*args[1:])
+    return a, a, search.ended
+
+
+@lanes
+def _found(args: tuple[Drive, Array, Array], a: Array):
+    drive, q, v = args
+    a = Known(drive, [a])(q, v)
+    return a, a
 
 
 def step(
@@ -134,27 +137,54 @@ def step(
         RuntimeError: if the solver does not converge and ``throw`` is set.
     """
     _check_arguments("step", scene, q, v, controls, max_steps)
-    new = _step(scene, q, v, controls, tau, guess, forces, max_steps)
-    return throw_unless_successful(new, new.result) if throw else new
+    args = Drive(scene, controls, tau), q, v, forces
+    rest = jax.lax.stop_gradient(guess), max_steps
+    moved, _, (result, steps) = searched(_advance, _advance_known, args, rest)
+    new = Step(moved.q, moved.v, moved.a, result, steps, moved.forces)
+    return throw_unless_successful(new, result) if throw else new
+
+
+class _Moved(NamedTuple):
+    """What of a step has derivatives."""
+
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    a: Float[Array, " nv"]
+    forces: Forces | None
 
 
 @lanes
-def _step(scene: Scene, q, v, controls, tau, guess, forces: bool, max_steps: int) -> Step:
-    model, h = scene.model, scene.dt
-    found = _accelerations(scene, q, v, controls, tau, guess, max_steps)
+def _advance(args: tuple[Drive, Array, Array, bool], rest):
+    search = Search(args[0], *rest)
+    moved = _moved_by(search, *args)
+    return moved, [x.a for x in search.found], search.ended
+
+
+@lanes
+def _advance_known(args: tuple[Drive, Array, Array, bool], found: list[Array]):
+    known = Known(args[0], found)
+    return _moved_by(known, *args), known.given
+
+
+def _moved_by(
+    accelerations: Search | Known, drive: Drive, q: Array, v: Array, forces: bool
+) -> _Moved:
+    """The end of a step whose accelerations come from a search, or are known from one."""
+    scene, model, h = drive.scene, drive.scene.model, drive.scene.dt
+    first = accelerations(q, v)
     if scene.integrator == "rk4":
-        q1, v1, found = _runge_kutta(scene, q, v, controls, tau, found, max_steps)
+        q1, v1 = _runge_kutta(accelerations, scene, q, v, first)
     else:
-        a = found.a
+        a = first
         if scene.integrator == "implicitfast":
-            a = _implicitfast(scene, q, v, controls, a)
+            a = _implicitfast(scene, q, v, drive.controls, a)
         elif scene.implicit_damping:
             a = _heavier(model, h * model.damping, q, a)
         u = _turned(model, q, v + h * a, False)
         q1 = _moved(model, q, h * u)
         v1 = _turned(model, q1, u, True)
-    told = constraint_forces(scene, q, v, found.a) if forces else None
-    return Step(q1, v1, found.a, found.result, found.steps, told)
+    told = constraint_forces(scene, q, v, first) if forces else None
+    return _Moved(q1, v1, first, told)
 
 
 def _check_arguments(name: str, scene: Scene, q, v, controls, max_steps: int) -> None:
@@ -170,9 +200,9 @@ def _check_arguments(name: str, scene: Scene, q, v, controls, max_steps: int) ->
 
 
 def _heavier(model: Model, more: Float[Array, " nv"], q: Array, a: Array) -> Float[Array, " nv"]:
-    """``(M + diag(more))⁻¹ M a``."""
+    """``(M + diag(more))⁻¹ M a``, which is ``a − (M + diag(more))⁻¹ diag(more) a``."""
     heavy = eqx.tree_at(lambda m: m.armature, model, model.armature + more)
-    return mass_matrix_solve(heavy, q, mass_matrix_product(model, q, a))
+    return a - mass_matrix_solve(heavy, q, more * a)
 
 
 def _implicitfast(scene: Scene, q: Array, v: Array, controls: Array, a: Array) -> Array:
@@ -217,31 +247,23 @@ def _chart_rate(model: Model, x: Float[Array, " nv"], u: Array) -> Float[Array, 
 
 
 def _runge_kutta(
-    scene: Scene, q: Array, v: Array, controls: Array, tau, first: Solution, max_steps: int
-):
-    """The state after a step of Runge and Kutta's method, and its first solution.
-
-    The result and the steps of that solution are those of all four stages. The method is of order
-    four on the rotation group, as MuJoCo 4 does it.
+    accelerations: Search | Known, scene: Scene, q: Array, v: Array, first: Array
+) -> tuple[Array, Array]:
+    """The state after a step of Runge and Kutta's method, of order four on the rotation group.
 
     Source: Munthe-Kaas, "Runge–Kutta methods on Lie groups" (1998): stages are steps from the
-    start. MuJoCo 3 left out the curvature of rotations.
+    start, as MuJoCo 4 does it. MuJoCo 3 left out the curvature of rotations.
     """
     model, h = scene.model, scene.dt
     u0 = _turned(model, q, v, False)
-    speeds, rates, guess = [u0], [_turned(model, q, first.a, False)], first.a
-    result, steps = first.result, first.steps
+    speeds, rates = [u0], [_turned(model, q, first, False)]
     for c in (0.5, 0.5, 1.0):
         moved = h * c * speeds[-1]
         qi = _moved(model, q, moved)
         ui = u0 + h * c * rates[-1]
-        vi = _turned(model, qi, ui, True)
-        found = _accelerations(scene, qi, vi, controls, tau, guess, max_steps)
-        guess, steps = found.a, steps + found.steps
-        result = RESULTS.where(result == RESULTS.successful, found.result, result)
+        a = accelerations(qi, _turned(model, qi, ui, True))
         speeds.append(_chart_rate(model, moved, ui))
-        rates.append(_turned(model, qi, guess, False))
+        rates.append(_turned(model, qi, a, False))
     mean = lambda x: (x[0] + 2 * x[1] + 2 * x[2] + x[3]) / 6  # noqa: E731
     q1 = _moved(model, q, h * mean(speeds))
-    v1 = _turned(model, q1, u0 + h * mean(rates), True)
-    return q1, v1, Solution(first.a, result, steps)
+    return q1, _turned(model, q1, u0 + h * mean(rates), True)

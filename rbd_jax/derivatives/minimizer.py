@@ -1,11 +1,13 @@
-"""The derivative of a minimizer: implicit, exact, through no iteration.
+"""The derivative of what follows from a minimizer: implicit, exact, through no iteration.
 
 With the stationarity ``r(θ, x) = 0`` and its symmetric derivative ``H = ∂r/∂x``,
 
     H δx = −∂r/∂θ δθ
 
 which is the implicit function theorem. It holds wherever r is differentiable at the solution; at a
-switch of an active set it gives the derivative of one side.
+switch of an active set it gives the derivative of one side. A derivative needs the solution, and
+not the search for it: :func:`searched` runs the search once, for the value, and takes derivatives
+of a function that is given the solution.
 """
 
 from collections.abc import Callable
@@ -19,37 +21,56 @@ from jaxtyping import Array, PyTree
 class Stationary(NamedTuple):
     """A problem by its functions, all static.
 
-    ``find(theta, guess) -> (x, factor, rest)``; ``residual(theta, x) -> r``;
-    ``solve(factor, r) -> H⁻¹ r`` with the factor that ``find`` has returned.
+    ``residual(theta, x) -> r``; ``solver(theta, x)`` is a function ``r -> H⁻¹ r``.
     """
 
-    find: Callable[[Any, Array], tuple[Array, Any, Any]]
     residual: Callable[[Any, Array], Array]
-    solve: Callable[[Any, Array], Array]
+    solver: Callable[[Any, Array], Callable[[Array], Array]]
 
 
 @eqx.filter_custom_jvp
-def minimizer(problem: Stationary, theta: PyTree, guess: Array) -> tuple[Array, PyTree, PyTree]:
-    """``(x, factor, rest)`` of ``problem.find``; x has the implicit derivative, the others none.
-
-    The guess has no derivative either: it decides where the search starts, not where it ends.
-    """
-    return problem.find(theta, guess)
+def minimizer(problem: Stationary, theta: PyTree, x: Array) -> Array:
+    """``x``, which solves the problem for theta, with its implicit derivative in theta."""
+    return x
 
 
 @minimizer.def_jvp
 def _minimizer_jvp(primals, tangents):
-    problem, theta, guess = primals
+    problem, theta, x = primals
     _, dtheta, _ = tangents
-    x, factor, rest = minimizer(problem, theta, guess)
     _, change = eqx.filter_jvp(lambda t: problem.residual(t, x), (theta,), (dtheta,))
-    frozen = jax.lax.stop_gradient(factor)
+    fixed = jax.lax.stop_gradient
+    solve = problem.solver(
+        jax.tree.map(lambda y: fixed(y) if eqx.is_array(y) else y, theta), fixed(x)
+    )
 
     def hessian(y):
         return jax.jvp(lambda x: problem.residual(theta, x), (x,), (y,))[1]
 
-    dx = jax.lax.custom_linear_solve(
-        hessian, -change, lambda _, y: problem.solve(frozen, y), symmetric=True
-    )
-    unmoved = jax.tree.map(lambda _: None, (factor, rest))
-    return (x, factor, rest), (dx, *unmoved)
+    dx = jax.lax.custom_linear_solve(hessian, -change, lambda _, y: solve(y), symmetric=True)
+    return minimizer(problem, theta, x), dx
+
+
+@eqx.filter_custom_jvp
+def searched(search: Callable, known: Callable, args: PyTree, rest: PyTree) -> tuple:
+    """``search(args, rest) -> (out, x, notes)`` with the derivatives of ``known(args, x)``.
+
+    Args:
+        search: finds the solution x of some problem by iterations, and the values that follow.
+        known: ``known(args, x) -> (out, x)``, the same values from the solution, which it passes
+            through :func:`minimizer` wherever it depends on ``args``.
+        args: what the derivatives are with respect to.
+        rest: what has no derivative, as where the search begins and when it gives up.
+
+    Returns:
+        ``(out, x, notes)``; the notes on the search have no derivative.
+    """
+    return search(args, rest)
+
+
+@searched.def_jvp
+def _searched_jvp(primals, tangents):
+    search, known, args, rest = primals
+    out, x, notes = searched(search, known, args, rest)
+    _, (dout, dx) = eqx.filter_jvp(lambda t: known(t, x), (args,), (tangents[2],))
+    return (out, x, notes), (dout, dx, jax.tree.map(lambda _: None, notes))

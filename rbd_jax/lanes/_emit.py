@@ -302,5 +302,6 @@ class Emitter(Storage):
         """An operation that writes code of its own."""
         from ._arrays import ARRAYS
         from ._control import BLOCKS
+        from ._factor import FACTORS
 
-        (ARRAYS | BLOCKS)[op.name](self, op, plan)
+        (ARRAYS | BLOCKS | FACTORS)[op.name](self, op, plan)

@@ -7,12 +7,12 @@ versions of JAX are looked up in both forms; only this file, ``_reader`` and the
 know them.
 """
 
-from . import _expand, _loops, _places, _rules
+from . import _expand, _factor, _loops, _places, _rules
 from ._ir import Block, Value
 from ._reader import RULES, Reader, dtype_of
 
 __all__ = ["RULES", "read_program"]
-FILES = (_rules, _places, _loops, _expand)
+FILES = (_rules, _places, _loops, _expand, _factor)
 """The files whose rules fill the table ``RULES`` when they are imported."""
 
 

@@ -128,7 +128,7 @@ def reads(op: Op, axes: Axes) -> list[tuple[Value, tuple]]:
         nk = op.params["carry"]
         start = [(v, axes.pattern(v.shape)) for v in op.ins[:nk]]
         return start + [(v, (OTHER, *[ANY] * (v.ndim - 1))) for v in op.ins[nk:]]
-    if op.name == "cumulate":
+    if op.name in ("cumulate", "factorized", "factorized_solve"):
         return [(v, anywhere(v)) for v in op.ins]
     if op.name == "scatter":
         x, table, update, *starts = op.ins

@@ -2,10 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from rbd_jax.lanes import lanes
+from rbd_jax.lanes import columns_of, factorized, factorized_solve, lanes
 
 UNARY = [
     "neg", "abs", "sign", "floor", "ceil", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos",
@@ -290,6 +291,17 @@ def calls(x, y):
             jax.vmap(lambda a, b: a @ b)(x, y), checkpoint_name(x, "x"),
             lanes(lambda a: a + 1)(x), jax.vmap(lanes(jnp.cumsum))(x), jnp.copy(x),
             jax.device_put(x), lax.associative_scan(jnp.add, x))  # fmt: skip
+
+
+@program
+def factors(x, y):
+    x, n = jnp.tanh(x), x.shape[0]
+    above = np.eye(n, dtype=bool)  # of a tree with two branches at each node
+    for k in range(1, n):
+        above[k] |= above[(k - 1) // 2]
+    A = jnp.where(above | above.T, x @ x.T, 0) + 4 * n * jnp.eye(n, dtype=x.dtype)
+    L = factorized(A, columns_of(above))
+    return L, factorized_solve(L, y[:, 0], columns_of(above))
 
 
 @program
