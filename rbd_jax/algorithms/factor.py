@@ -70,8 +70,7 @@ def solve_columns(
 ) -> Float[Array, "nv m"]:
     """``M⁻¹ B`` for many columns, by the factorization ``M = Lᵀ Ψ⁻¹ L`` along the branches.
 
-    Eliminating i leaves ``L_ij = Ψ_i U_iᵀ S_j`` at its ancestors j, with S_j measured at body i.
-    Source: Singh, §IV-E, the ABA-zero algorithm for many columns; Featherstone §6.5 for L.
+    Source: Singh, §IV-E, the ABA-zero algorithm for many columns; Featherstone §6.5.
 
     Args:
         topology: the robot's.
@@ -80,14 +79,25 @@ def solve_columns(
         p: origins of the bodies (m), in the same axes.
         B: columns of generalized forces.
     """
+    L = couplings(topology, factor, R, p)
+    return solve_along_branches(topology.dof_tree, L, factor.psi, B)
+
+
+def couplings(
+    topology: Topology, factor: Factor, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"]
+) -> Float[Array, " pairs"]:
+    """``L`` of ``M = Lᵀ Ψ⁻¹ L`` at the pairs of a degree of freedom and an ancestor.
+
+    Eliminating i leaves ``L_ij = Ψ_i U_iᵀ S_j`` at its ancestors j, with S_j measured at body i.
+    Source: Singh, §IV-E. Poses as for :func:`solve_columns`.
+    """
     axes, origin = per_dof(topology, R), per_dof(topology, p)
     rows = origin, turn(axes, factor.S), turn(axes, factor.psi[:, None] * factor.U)
 
     def entry(i, j):
         return jnp.sum(i[2] * shift(j[0] - i[0], j[1]))
 
-    L = ancestor_rows(topology.dof_tree, entry, rows)
-    return solve_along_branches(topology.dof_tree, L, factor.psi, B)
+    return ancestor_rows(topology.dof_tree, entry, rows)
 
 
 def product(

@@ -33,15 +33,17 @@ class Formulation(NamedTuple):
     """The same for degrees of freedom in a row: M⁻¹ of longer chains loses digits."""
     columns: int
     """The most columns of a matrix that are solved for at once: few stay in cache and registers."""
+    written: int
+    """The largest matrix that is factorized entry by entry: much code, but no loops."""
 
 
 FORMULATIONS = {
     # compiled to lanes, recursions are the least work and the most accurate form
-    "lanes": Formulation("bodies", "bodies", "bodies", 0, "ancestors", 0, 0, 16),
+    "lanes": Formulation("bodies", "bodies", "bodies", 0, "ancestors", 0, 0, 16, 16),
     # XLA on a CPU: a short loop is cheap, many small operations in it are not
-    "xla": Formulation("bodies", "bodies", "mask", 128, "mask", 24, 12, 1024),
+    "xla": Formulation("bodies", "bodies", "mask", 128, "mask", 24, 12, 1024, 0),
     # one step of a loop is about ten kernels of an accelerator; counted, not measured
-    "accelerator": Formulation("levels", "doubling", "mask", 128, "mask", 64, 24, 1024),
+    "accelerator": Formulation("levels", "doubling", "mask", 128, "mask", 64, 24, 1024, 0),
 }
 
 _forced: ContextVar[Formulation | None] = ContextVar("formulation", default=None)

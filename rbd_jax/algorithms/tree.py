@@ -10,8 +10,7 @@ An algorithm says what happens at one node; how the nodes are visited is decided
 
 Values are pytrees with a leading axis of one row for each node. Inside they are packed into one
 flat array, because XLA on CPUs is slow at loops that carry many small arrays. A loop over bodies
-carries only the values of nodes that still wait for a child (``Slots``), so that a batch of them
-stays in cache.
+carries only the values of nodes that still wait for a child (``Slots``): a batch stays in cache.
 """
 
 import math
@@ -288,26 +287,18 @@ def solve_along_branches(
 ) -> Float[Array, "n m"]:
     """``(Lᵀ Ψ⁻¹ L)⁻¹ B`` for a unit matrix L whose other entries couple nodes with ancestors.
 
-    Source: Featherstone, Rigid Body Dynamics Algorithms, §6.5 (branch-induced sparsity): no zero of
-    L is filled in, so that a column costs two multiplications for each pair.
+    Source: Featherstone, Rigid Body Dynamics Algorithms, §6.5. No zero of L is filled in.
     """
-    i, j = tree.pairs
-    if len(i) == 0 or B.size == 0:
+    if len(tree.pairs[0]) == 0 or B.size == 0:
         return psi[:, None] * B
 
     def up(B, pair):
         l, i, j = pair
         return B.at[j].add(-l * B[i]), None
 
-    def down(B, pair):
-        l, i, j = pair
-        return B.at[i].add(-l * B[j]), None
-
-    rows = L, jnp.asarray(i), jnp.asarray(j)
-
     def solve(B):
-        B = jax.lax.scan(up, B, rows, reverse=True)[0]
-        return jax.lax.scan(down, psi[:, None] * B, rows)[0]
+        B = jax.lax.scan(up, B, (L, *map(jnp.asarray, tree.pairs)), reverse=True)[0]
+        return down_along_branches(tree, L, psi[:, None] * B)
 
     n, m = B.shape
     width = max(k for k in range(1, min(m, formulations.current().columns) + 1) if m % k == 0)
@@ -315,6 +306,16 @@ def solve_along_branches(
         return solve(B)
     parts = jnp.swapaxes(B.reshape(n, m // width, width), 0, 1)
     return jnp.swapaxes(jax.lax.map(solve, parts), 0, 1).reshape(n, m)
+
+
+def down_along_branches(tree: Tree, L: Float[Array, " pairs"], B: Float[Array, "n m"]) -> Array:
+    """``L⁻¹ B``, the second half of :func:`solve_along_branches`."""
+
+    def down(B, pair):
+        l, i, j = pair
+        return B.at[i].add(-l * B[j]), None
+
+    return jax.lax.scan(down, B, (L, *map(jnp.asarray, tree.pairs)))[0]
 
 
 # --- between degrees of freedom and bodies -------------------------------------------------------

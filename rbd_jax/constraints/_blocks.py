@@ -17,12 +17,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
+from ..algorithms.pieces import times
 from ..algorithms.tree import per_dof
 from ..model import Model, Topology
 from ..spatial import so3
 from ..spatial.motion import cross_twist
 from . import _motion as motion
-from ._jacobian import supports
+from ._jacobian import moving, supports
 from ._motion import Bodies, Side
 from ._rows import law, of_pairs
 from ._set import Constraints
@@ -164,4 +165,7 @@ def _power(model, c, S, which: int, r: Array, dF: Float[Array, "n nv 6"]) -> Flo
     """``Σ_k S_iᵀ δF_kj`` over the pairs whose body degree of freedom i moves."""
     k, i = supports(model.topology, c)[which]
     rows = jnp.zeros_like(dF).at[k, i].set(motion.twist_at(S[i], r[k]))
-    return jnp.einsum("kic,kjc->ij", rows, dF, precision="highest")
+    moved, frames = np.logical_or(*moving(model.topology, c)), ~motion.flag(c, "point")
+    nonzero = moved[:, None] & (frames | (np.arange(6) >= 3))[:, :, None]  # points take no moments
+    left, right = (x.reshape(-1, model.nv) for x in (jnp.swapaxes(y, 1, 2) for y in (rows, dF)))
+    return times(left.T, right, nonzero.reshape(-1, model.nv))

@@ -4,10 +4,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
 from ..algorithms.gravity import base_acceleration
+from ..algorithms.pieces import times
 from ..algorithms.rnea import rnea
 from ..algorithms.springs import spring_matrix
 from ..derivatives.constrained import motion_of, prepared
@@ -66,7 +68,7 @@ def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):
     """``(a, forces)`` and all derivatives."""
     c, x = constraints, Expansion(model, q) if isinstance(model, CoordinateModel) else None
     own, free_tau, law = prepared(model, q, tau, Held(c))
-    a, forces, g, s = motion_of(own, q, v, free_tau, f_ext, law)
+    a, forces, g, inverse, s = motion_of(own, q, v, free_tau, f_ext, law)
     robot, at, rates, accelerations = model, q, v, a
     if x is not None:  # all joints of the robot, of which some are driven
         robot, at, rates, accelerations = x.robot, x.q, x.velocity(v), x.acceleration(v, a)
@@ -92,11 +94,13 @@ def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):
         T_q, T_v, _ = torque_blocks(x, v, a, torque, T_q, T_v, M)
         C_q, C_v, _ = row_blocks(x, v, a, C_q, C_v, J)
     A = _times(s.inverse, s.Y.T)
-    inverse = s.solver.columns(model.topology, jnp.eye(model.nv, dtype=T_q.dtype))
     K = inverse - _times(s.Y, A)
     K = 0.5 * (K + K.T)  # accelerations along torques, with J K = 0
-    dq, dv = (-_times(K, T) - _times(A.T, C) for T, C in ((T_q, C_q), (T_v, C_v)))
-    fq, fv = (_times(A, T) - _times(s.inverse, C) for T, C in ((T_q, C_q), (T_v, C_v)))
+    tied = law.support(own)
+    above = np.ones((own.nv, own.nv), bool) if x else model.topology.dofs_above
+    both = above | above.T | (tied.T @ tied)  # degrees of freedom on one branch, or tied
+    dq, dv = (-times(K, T, both) - times(A.T, C, tied) for T, C in ((T_q, C_q), (T_v, C_v)))
+    fq, fv = (times(A, T, both) - times(s.inverse, C, tied) for T, C in ((T_q, C_q), (T_v, C_v)))
 
     def least_norm(df_dq):
         z = _times(s.Y, _times(s.inverse, forces))

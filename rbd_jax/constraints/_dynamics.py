@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..algorithms import ground
@@ -15,7 +16,7 @@ from ..model import CoordinateModel, Model
 from ..model.arguments import checked, takes_coordinates
 from ..model.expansion import Expansion
 from . import _motion as motion
-from ._jacobian import jacobian, jacobian_rows, transmitted
+from ._jacobian import jacobian, jacobian_rows, support, transmitted
 from ._rows import accelerations as acceleration_rows, velocities
 from ._set import Constraints, check
 
@@ -42,6 +43,10 @@ class Held(Law):
     def active(self) -> Bool[Array, " m"]:
         """Which rows hold."""
         return self.constraints.per_row(self.constraints.active)
+
+    def support(self, model: Model) -> Bool[np.ndarray, "m nv"]:
+        """Where J may differ from zero."""
+        return support(model.topology, self.constraints)
 
     def jacobian(self, model: Model, q: Array, g: ground.Placed) -> Float[Array, "m nv"]:
         """J, with zeros for rows that do not hold."""

@@ -29,24 +29,35 @@ def supports(topology: Topology, constraints: Constraints) -> list[tuple[np.ndar
     return [np.nonzero(m) for m in moving(topology, constraints)]  # type: ignore[misc]
 
 
+def support(topology: Topology, c: Constraints) -> np.ndarray:
+    """Where J may differ from zero, bool (m, nv)."""
+    one, two = moving(topology, c)
+    sizes = [len(p.rows) for p in c.pairs]
+    coupled = np.ones((len(c.couplings), topology.nv), dtype=bool)
+    return np.concatenate([np.repeat(one | two, sizes, axis=0), coupled])
+
+
 def jacobian_rows(
     model: Model, c: Constraints, g: ground.Placed, o: Float[Array, "nb 3"]
 ) -> Float[Array, "m nv"]:
     """J with zeros for inactive rows, for known poses and ground origins."""
     n, nv, zero = len(c.pairs), model.nv, jnp.zeros((model.nb, 6), g.p.dtype)
-    six = jnp.zeros((n, nv, 6), g.p.dtype)
+    six = [jnp.zeros((n, nv, 6), g.p.dtype)]
     if c.pairs:
         points, local = motion.flag(c, "point"), motion.flag(c, "local")
         one, two = motion.sides(c, motion.bodies_at(g, o, zero, zero))
-        S, R = (jnp.broadcast_to(x, (n, nv, *x.shape[2:])) for x in (g.S[None], one.R[:, None]))
         at = motion.levers(points, one, two)
-        for sign, r, moved in zip((1, -1), at, moving(model.topology, c), strict=True):
-            if moved.any():  # else this side is the world
-                r = jnp.broadcast_to(r[:, None], (n, nv, 3))
-                columns = motion.turn_back(local[:, None], R, motion.twist_at(S, r))
-                six = six + sign * jnp.where(moved[:, :, None], columns, 0)
-    J = of_pairs(c, jnp.swapaxes(six, 1, 2), c.coupling)
-    return jnp.where(c.per_row(c.active)[:, None], J, 0)
+        found = []
+        for sign, r, (k, j) in zip((1, -1), at, supports(model.topology, c), strict=True):
+            if len(k):  # else this side is the world
+                columns = motion.turn_back(local[k], one.R[k], motion.twist_at(g.S[j], r[k]))
+                columns = jnp.where(c.active[k, None], sign * columns, 0)
+                place = np.full((n, nv), len(k))
+                place[k, j] = np.arange(len(k))
+                found.append(jnp.concatenate([columns, zero[:1]])[place])
+        six = found or six
+    coupled = jnp.where(c.active[n:, None], c.coupling, 0)
+    return of_pairs(c, jnp.swapaxes(sum(six[1:], six[0]), 1, 2), coupled)
 
 
 def world_wrenches(

@@ -5,10 +5,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
-from ..algorithms.factor import Factor, product, solve, solve_columns
+from ..algorithms.factor import Factor, couplings, product, solve, solve_columns
+from ..algorithms.pieces import Pieces, halves, inverse_halves
+from ..algorithms.tree import down_along_branches
 from ..model import Topology
 from ._linear import LinearMap
 from .idsva import joint_matrices
@@ -70,6 +73,26 @@ class Solver(NamedTuple):
         matvec = jax.vmap(partial(self.product, topology), in_axes=1, out_axes=1)
         B = jnp.where(self.solved[:, None] > 0, B, 0)
         return jax.lax.custom_linear_solve(matvec, B, solve, symmetric=True)
+
+    def halves(
+        self, topology: Topology, B: Float[Array, "nv m"], nonzero: np.ndarray
+    ) -> tuple[Pieces, Pieces]:
+        """``(W, X)`` with ``Bᵀ M⁻¹ B = Wᵀ X`` and ``M⁻¹ B = down(X)``, where nothing is prescribed.
+
+        No derivative is taken.
+        """
+        s = jax.lax.stop_gradient(self)
+        if isinstance(s.factor, Factor):
+            L = couplings(topology, s.factor, s.R, s.p)
+            return halves(topology.dof_tree, L, s.factor.psi, B, nonzero)
+        return inverse_halves(s.factor, B)
+
+    def down(self, topology: Topology, X: Float[Array, "nv m"]) -> Float[Array, "nv m"]:
+        """The second half of a solve."""
+        s = jax.lax.stop_gradient(self)
+        if not isinstance(s.factor, Factor):
+            return X
+        return down_along_branches(topology.dof_tree, couplings(topology, s.factor, s.R, s.p), X)
 
     def product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``M x`` on the degrees of freedom solved for, x on the others."""

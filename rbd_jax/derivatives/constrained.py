@@ -25,9 +25,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..algorithms import ground
+from ..algorithms.pieces import inner, times
 from ..algorithms.springs import minus_springs, unsprung
 from ..model import CoordinateModel, Model
 from ..model.expansion import Expansion
@@ -35,7 +37,7 @@ from ._maps import Solver
 from .coordinates import CoordinateSolver, coordinate_accelerations, torque_change
 from .operator import residual
 from .rules import accelerations, torque_tangent
-from .semidefinite import pseudoinverse
+from .semidefinite import factorized, independent, once_if, pseudoinverse
 
 
 class Law(eqx.Module):
@@ -44,6 +46,10 @@ class Law(eqx.Module):
     @abc.abstractmethod
     def active(self) -> Bool[Array, " m"]:
         """Which rows hold."""
+
+    @abc.abstractmethod
+    def support(self, model: Model) -> Bool[np.ndarray, "m nv"]:
+        """Where J may differ from zero."""
 
     @abc.abstractmethod
     def jacobian(self, model: Model, q: Array, g: ground.Placed) -> Float[Array, "m nv"]:
@@ -119,6 +125,10 @@ class _Projected(Law):
     def active(self):
         return self.law.active()
 
+    def support(self, model):
+        x = Expansion(model, jnp.zeros((model.nq,), model.dtype))
+        return (self.law.support(x.robot).astype(int) @ x.pattern) > 0
+
     def jacobian(self, model, q, g):
         x = Expansion(model, q)
         return x.project_axes(self.law.jacobian(x.robot, x.q, ground.pose(x.robot, x.q)), (1,))
@@ -135,14 +145,6 @@ class _Projected(Law):
         x = Expansion(model, q)
         W, torque = self.law.transmitted(x.robot, x.q, ground.pose(x.robot, x.q), forces)
         return W, x.project(torque)
-
-
-def saddle(
-    topology, solver: Solver | CoordinateSolver, J: Float[Array, "m nv"], active: Bool[Array, " m"]
-) -> Saddle:
-    """Factorize: ``M⁻¹ Jᵀ`` column by column, and the Delassus matrix."""
-    Y = solver.columns(topology, J.T)
-    return Saddle(solver, J, Y, *pseudoinverse(J, Y, active))
 
 
 def solve_constrained(
@@ -173,26 +175,58 @@ def prepared(model: Model, q: Array, tau: Array, law: Law) -> tuple[Model, Array
     return unsprung(model), minus_springs(model, q, tau), law
 
 
-def motion_of(model, q, v, tau, f_ext, law: Law):
-    """Accelerations, forces, poses, and the saddle that solves, of what ``prepared`` gives."""
+@eqx.filter_custom_jvp
+def _constrained(model, q, v, tau, f_ext, law):
+    """Accelerations, forces, and the factors, of which no derivative is taken."""
+    topology, active = model.topology, law.active()
     if isinstance(model, CoordinateModel):
         free, solver = coordinate_accelerations(model, q, v, tau, f_ext)
         g: Any = None  # each function of the law finds its own poses
     else:
         free, _, g, _, solver = accelerations(model, q, v, jnp.zeros_like(v), tau, None, f_ext)
-    active = law.active()
-    s = saddle(model.topology, solver, law.jacobian(model, q, g), active)
-    still = jnp.zeros_like(v)
-    bias = jnp.where(active, -law.rows(model, q, v, still), 0)
-    a, forces = s.corrected(free, bias)
-    return a, forces, g, s
+    J = law.jacobian(model, q, g)
+    W, X = solver.halves(topology, J.T, law.support(model).T)
+    G = inner(W, X, (~active).astype(J.dtype))
+
+    def missing(a):
+        return jnp.where(active, -law.rows(model, q, v, a), 0)
+
+    def least_norm():
+        J = law.jacobian(model, q, g)
+        Y = solver.columns(topology, J.T)
+        inverse, _ = independent(J, Y, active)
+        a, forces = free, jnp.zeros(len(G), G.dtype)
+        for _ in range(2):  # the second step removes most of the rounding of G⁺
+            more = _times(inverse, missing(a))
+            a, forces = a + _times(Y, more), forces + more
+        return a, forces
+
+    solve, dependent = factorized(G)
+    forces = solve(missing(free)[:, None])[:, 0]
+    a = free + solver.down(topology, X.times(forces, len(v))[:, None])[:, 0]
+    a, forces = once_if(dependent, least_norm, (a, forces))
+    Y = solver.down(topology, X.dense(len(v)))
+    return a, forces, (solver.factor, G, Y, *pseudoinverse(G, J, Y, active))
 
 
-@eqx.filter_custom_jvp
-def _constrained(model, q, v, tau, f_ext, law):
-    """Accelerations, forces, and the factors, of which no derivative is taken."""
-    a, forces, _, s = motion_of(model, q, v, tau, f_ext, law)
-    return a, forces, (s.solver.factor, s.Y, s.inverse, s.null)
+def motion_of(model, q, v, tau, f_ext, law: Law):
+    """Accelerations, forces, poses, ``M⁻¹``, and the saddle, of what ``prepared`` gives."""
+    a, forces, (factor, G, *_) = _constrained(model, q, v, tau, f_ext, law)
+    g, solver = _factorized(model, q, factor)
+    J = law.jacobian(model, q, g)
+    inverse = solver.columns(model.topology, jnp.eye(len(v), dtype=a.dtype))
+    Y = times(inverse, J.T, law.support(model).T)
+    saddle = Saddle(solver, J, Y, *pseudoinverse(G, J, Y, law.active()))
+    return a, forces, g, inverse, saddle
+
+
+def _factorized(model, q, factor) -> tuple[Any, Solver | CoordinateSolver]:
+    """Poses, and what solves with the mass matrix, for a known factor."""
+    if isinstance(model, CoordinateModel):
+        return None, CoordinateSolver(model, q, factor)  # functions of the law find their own poses
+    g = ground.pose(model, q)
+    ones = jnp.ones_like(model.armature)
+    return g, Solver(factor, g.R, g.p, g.S_own, g.I_own, model.armature, ones)
 
 
 @_constrained.def_jvp
@@ -200,13 +234,8 @@ def _constrained_jvp(primals, tangents):
     model, q, v, tau, f_ext, law = primals
     dmodel, dq, dv, dtau, df_ext, dlaw = tangents
     a, forces, kept = _constrained(*primals)
-    g: Any = None if isinstance(model, CoordinateModel) else ground.pose(model, q)
-    factor, Y, inverse, null = jax.lax.stop_gradient(kept)
-    if g is None:
-        solver = CoordinateSolver(model, q, factor)
-    else:
-        ones = jnp.ones_like(v)
-        solver = Solver(factor, g.R, g.p, g.S_own, g.I_own, model.armature, ones)
+    factor, _, Y, inverse, null = jax.lax.stop_gradient(kept)
+    g, solver = _factorized(model, q, factor)
     s = Saddle(solver, law.jacobian(model, q, g), Y, inverse, null)
     W, torque = law.transmitted(model, q, g, forces)
     pushed = W if f_ext is None else W + f_ext

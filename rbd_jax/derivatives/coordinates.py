@@ -11,12 +11,15 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms import coordinates, formulations, ground
 from ..algorithms.crba import crba
 from ..algorithms.embedding import EmbeddedFactor, embedded_dynamics, solve
 from ..algorithms.factor import product
+from ..algorithms.pieces import Pieces, halves, inverse_halves
+from ..algorithms.tree import down_along_branches
 from ..model import CoordinateModel, Topology
 from ..model.expansion import Expansion
 from .inverse import invert
@@ -51,6 +54,27 @@ class CoordinateSolver(NamedTuple):
             return _solve_columns(still.model, still.factor, B)
 
         return jax.lax.custom_linear_solve(product, B, solve, symmetric=True)
+
+    def halves(
+        self, topology: Topology, B: Float[Array, "nv m"], nonzero: np.ndarray
+    ) -> tuple[Pieces, Pieces]:
+        """``(W, X)`` with ``Bᵀ M_y⁻¹ B = Wᵀ X`` and ``M_y⁻¹ B = down(X)``.
+
+        No derivative is taken.
+        """
+        s = jax.lax.stop_gradient(self)
+        if isinstance(s.factor, coordinates.Factor):
+            table = coordinates.branches(s.model)
+            return halves(table.tree, *s.factor, B[table.order], nonzero[table.order])
+        return inverse_halves(s.factor, B)
+
+    def down(self, topology: Topology, X: Float[Array, "nv m"]) -> Float[Array, "nv m"]:
+        """The second half of a solve."""
+        s = jax.lax.stop_gradient(self)
+        if not isinstance(s.factor, coordinates.Factor):
+            return X
+        table = coordinates.branches(s.model)
+        return down_along_branches(table.tree, s.factor.L, X)[np.argsort(table.order)]
 
     def product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``M_y x``."""

@@ -1,61 +1,52 @@
-"""The pseudoinverse of ``J M⁻¹ Jᵀ``, by loops of a fixed program."""
+"""Solving with ``G = J M⁻¹ Jᵀ`` and its pseudoinverse, by fixed programs.
+
+G is factorized. If all pivots are large compared with its diagonal, that is all. Otherwise the rank
+is not decided by G, whose rounding hides what is smaller than √ε, but by the rows of J, see
+:func:`independent`: least squares where rows contradict each other, and the least norm of all
+solutions. That is the limit of the proximal iteration of Carpentier et al. 2021, §III, which it
+replaces: no parameter μ, no iteration to wait for.
+"""
+
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..algorithms import formulations
+from ..spatial.linear import cholesky, solve_lower
+
 
 @jax.custom_jvp
 def pseudoinverse(
-    J: Float[Array, "m nv"], Y: Float[Array, "nv m"], active: Bool[Array, " m"]
+    G: Float[Array, "m m"],
+    J: Float[Array, "m nv"],
+    Y: Float[Array, "nv m"],
+    active: Bool[Array, " m"],
 ) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
     """``(G⁺, N)``: the pseudoinverse of ``G = J Y`` on the active rows, and its null projector.
 
-    Rows that are not active are zero in both results. G is scaled to unit diagonal and swept row by
-    row. If all pivots are large that is all, and N is zero. Otherwise the rank is not decided by G,
-    whose rounding hides what is smaller than √ε, but by the rows of J, see :func:`_independent`:
-    least squares where rows contradict each other, and the least norm of all solutions. That is the
-    limit of the proximal iteration of Carpentier et al. 2021, §III, which it replaces: no parameter
-    μ, no iteration to wait for.
+    Rows that are not active are zero in both results. N is zero if no row depends on others.
 
     Args:
+        G: with ones on its diagonal for rows that are not active; no derivative is taken.
         J: rows of constraints.
         Y: ``M⁻¹ Jᵀ``.
         active: which rows count.
     """
-    m = J.shape[0]
-    if m == 0:
-        return jnp.zeros((0, 0), J.dtype), jnp.zeros((0, 0), J.dtype)
-    G = _times(J, Y)
-    diagonal = jnp.diagonal(G)
-    used = active & (diagonal > 0)
-    scale = jnp.where(used, jax.lax.rsqrt(jnp.where(used, diagonal, 1)), 0)
-    both = scale[:, None] * scale[None, :]
-    unit = 0.5 * (G + G.T) * both + jnp.diag((~used).astype(G.dtype))
-    swept, least = _sweep(unit)
-    still = active & ~used  # a row that nothing moves: any force on it does nothing
-    needed = (least < float(jnp.finfo(G.dtype).eps) ** 0.4) | jnp.any(still)
-
-    def dependent():
-        return _independent(J, Y, scale, still)
-
-    def independent():
-        return -swept * both, jnp.zeros_like(G)
-
-    # a loop of no or one round, not a branch: lanes leaves it out where no sample needs it
-    start = needed, *independent()
-    _, inverse, N = jax.lax.while_loop(
-        lambda x: x[0], lambda x: (x[0] & False, *dependent()), start
-    )
-    return 0.5 * (inverse + inverse.T), N
+    apply, dependent = factorized(G)
+    X = jnp.where(active[:, None], apply(jnp.eye(len(G), dtype=G.dtype)), 0)
+    whole = 0.5 * (X + X.T), jnp.zeros_like(G)
+    return once_if(dependent, lambda: independent(J, Y, active), whole)
 
 
 @pseudoinverse.defjvp
 def _pseudoinverse_jvp(primals, tangents):
     """Where the rank stays. Source: Golub, Pereyra, SIAM J. Numer. Anal. 1973, eq. (4.12)."""
-    J, Y, active = primals
-    X, N = pseudoinverse(J, Y, active)
-    dG = _times(tangents[0], Y) + _times(J, tangents[1])
+    G, J, Y, active = primals
+    X, N = pseudoinverse(G, J, Y, active)
+    dG = _times(tangents[1], Y) + _times(J, tangents[2])
     dG = 0.5 * (dG + dG.T)
     turned = _times(N, _times(dG, X))
     outside = _times(turned, X)
@@ -63,7 +54,40 @@ def _pseudoinverse_jvp(primals, tangents):
     return (X, N), (dX, -turned - turned.T)
 
 
-def _independent(J, Y, scale, still) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
+def factorized(
+    G: Float[Array, "m m"],
+) -> tuple[Callable[[Float[Array, "m k"]], Float[Array, "m k"]], Bool[Array, ""]]:
+    """What multiplies columns by ``G⁻¹``, and whether that is worth nothing: a pivot is small."""
+    if len(G) <= formulations.current().written:
+        L = cholesky(G)
+        back = L.T[::-1, ::-1]
+
+        def apply(B):
+            return solve_lower(back, solve_lower(L, B)[::-1])[::-1]
+
+        pivots = jnp.diagonal(L) ** 2 / jnp.diagonal(G)
+    else:
+        diagonal = jnp.diagonal(G)
+        moved = diagonal > 0  # else any force on a row does nothing
+        scale = jax.lax.rsqrt(jnp.where(moved, diagonal, 1))
+        swept, pivots = _sweep(G * scale[:, None] * scale[None, :])
+
+        def apply(B):
+            return scale[:, None] * -_times(swept, scale[:, None] * B)
+
+    least = float(jnp.finfo(G.dtype).eps) ** 0.4
+    return apply, ~jnp.all(pivots >= least)  # NaN is not large
+
+
+def once_if(flag: Bool[Array, ""], function: Callable[[], Any], otherwise: Any) -> Any:
+    """A loop of no or one round, not a branch: lanes leave it out where no sample needs it."""
+    start = flag, otherwise
+    return jax.lax.while_loop(lambda x: x[0], lambda x: (x[0] & False, function()), start)[1]
+
+
+def independent(
+    J: Float[Array, "m nv"], Y: Float[Array, "nv m"], active: Bool[Array, " m"]
+) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
     """``(G⁺, N)`` by modified Gram–Schmidt on the rows of J in the metric of ``M⁻¹``, with pivots.
 
     What is left of a dependent row is ε of it, and its square, the pivot, ε²; a factorization of G
@@ -75,7 +99,12 @@ def _independent(J, Y, scale, still) -> tuple[Float[Array, "m m"], Float[Array, 
     Source: Björck, "Numerics of Gram–Schmidt orthogonalization", 1994.
     """
     m = J.shape[0]
+    if m == 0:
+        return jnp.zeros((0, 0), J.dtype), jnp.zeros((0, 0), J.dtype)
     tolerance = max(1e-11, (256 * float(jnp.finfo(J.dtype).eps)) ** 2)
+    diagonal = jnp.sum(J * Y.T, axis=1)
+    used = active & (diagonal > 0)  # a row that nothing moves: any force on it does nothing
+    scale = jnp.where(used, jax.lax.rsqrt(jnp.where(used, diagonal, 1)), 0)
     W, Z = scale[:, None] * J, scale[:, None] * Y.T
 
     def step(carry, _):
@@ -94,7 +123,6 @@ def _independent(J, Y, scale, still) -> tuple[Float[Array, "m m"], Float[Array, 
 
     left = jnp.ones((m,), W.dtype)
     _, columns = jax.lax.scan(step, (W, Z, left), None, length=m)
-    used = scale > 0
     B = jnp.where(used, 1 / jnp.where(used, scale, 1), 0)[:, None] * columns.T
     bound = jnp.sum(B * B, axis=0)
     less = jnp.where(bound > 0, jax.lax.rsqrt(jnp.where(bound > 0, bound, 1)), 0)
@@ -103,34 +131,31 @@ def _independent(J, Y, scale, still) -> tuple[Float[Array, "m m"], Float[Array, 
     back = _times(U, -_sweep(gram)[0])  # U (UᵀU)⁻¹, zero in columns of dependent rows
     half = back * less[None, :]
     project = _times(back, U.T)
-    counted = (used | still).astype(U.dtype)
-    return _times(half, half.T), jnp.diag(counted) - 0.5 * (project + project.T)
+    return _times(half, half.T), jnp.diag(active.astype(U.dtype)) - 0.5 * (project + project.T)
 
 
 def _times(A: Array, B: Array) -> Array:
     return jnp.matmul(A, B, precision="highest")
 
 
-def _sweep(A: Float[Array, "m m"]) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
-    """``−A⁻¹``, and the least pivot; A is symmetric and has a unit diagonal.
+def _sweep(A: Float[Array, "m m"]) -> tuple[Float[Array, "m m"], Float[Array, " m"]]:
+    """``−A⁻¹``, and the pivots; A is symmetric and has a unit diagonal.
 
     Source: the sweep operator, Goodnight, "A tutorial on the SWEEP operator", 1979. With the column
     c, its pivot d and ``x = c − e_k``, a sweep is ``A − x xᵀ / d − 2 e_k e_kᵀ``. No later step
     reads the diagonal at k, so the last term is left to the end. The inverse is worth nothing where
-    the least pivot is not positive.
+    a pivot is not positive.
     """
     m = A.shape[0]
 
-    def step(carry, k_unit):
-        A, least = carry
+    def step(A, k_unit):
         k, unit = k_unit
         column = A[k]
         d = column[k]
         x = column - unit
         less = x / jnp.where(d > 0, d, 1)
-        return (A - x[:, None] * less[None, :], jnp.minimum(least, d)), None
+        return A - x[:, None] * less[None, :], d
 
-    start = A, jnp.ones((), A.dtype)
     eye = jnp.eye(m, dtype=A.dtype)
-    (A, least), _ = jax.lax.scan(step, start, (jnp.arange(m), eye))
-    return A - 2 * eye, least
+    A, pivots = jax.lax.scan(step, A, (jnp.arange(m), eye))
+    return A - 2 * eye, pivots

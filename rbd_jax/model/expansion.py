@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ._model import Model
 from .arguments import takes_coordinates
@@ -56,6 +56,16 @@ class Expansion:
     def entries(self) -> list[Float[Array, " entries"]]:
         """The entries of Φ of each law."""
         return [law.entries(u) for law, _, u in self.laws]
+
+    @property
+    def pattern(self) -> Bool[np.ndarray, "nv nv_y"]:
+        """Where Φ may differ from zero."""
+        found = np.zeros((self.model.topology.nv, self.model.nv), dtype=bool)
+        found[self.places.kept_v] = True
+        for law, at, _ in self.laws:
+            rows, columns = map(np.array, law.pattern)
+            found[at.v[rows], at.by_v[columns]] = True
+        return found
 
     def velocity(self, x: Float[Array, "nv_y *k"]) -> Float[Array, "nv *k"]:
         """``Φ x``."""
