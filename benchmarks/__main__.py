@@ -98,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         default=180,
         help="a peer that has not answered after so many seconds is left out (default 180)",
     )
+    parser.add_argument("--model", help="train: mjlab's go1.xml, for --robots go1")
     parser.add_argument("--packages", help="mjcf: a folder of unpacked packages with MJCF files")
     parser.add_argument("--results", help="folder to write to (default benchmarks/results)")
     return parser

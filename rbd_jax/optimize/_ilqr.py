@@ -149,8 +149,8 @@ def _search(problem: Problem, q, v, u, cost, gains: Gains, definite):
         *point, new_cost = roll(problem, q, v, u, length * gains.k, gains.K)
         return tuple(point), new_cost
 
-    def predicted(length):
-        return -length * (gains.slope + length * gains.bend)
+    def predicted(length):  # the model is convex: at least this part of the whole decrease
+        return -length * (gains.slope + gains.bend)
 
     return line_search(attempt, cost, predicted, definite)
 
