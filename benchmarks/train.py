@@ -21,7 +21,7 @@ ABOUT = (
     "MuJoCo: 10 s for each command, without noise, and 8 s with a push of 0.1 s on the trunk from "
     "one of eight directions. The error is the root mean square of the velocity's error in the "
     "plane, averaged over a cycle of the gait. A seed's first column of time has no compiling in "
-    "it; the processor time is that of all threads. Run it with `--cores 1` or `2`. Go1 (12.6 kg) is "
+    "it; the processor time is that of all threads. Run it with `--cores 1` or `2`. Go1 is "
     "Unitree's, from the file `go1.xml` of mjlab: `--robots go1 --keep --model PATH`."
 )
 PPO = (

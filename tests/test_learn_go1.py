@@ -40,7 +40,8 @@ def test_a_robot_with_the_names_of_go1_becomes_a_walker(file):
     assert scene.nu == 12 and [a[:2] for a in scene.actuators.names] == list(
         np.repeat(learn._robots.LEGS, 3)
     )
-    np.testing.assert_allclose(model.armature[6:9], 0.000111842 * np.array([36, 36, 81]))
+    rotors = 0.000111842 * np.array([36, 36, 81])
+    np.testing.assert_allclose(model.armature[6:9], rotors, rtol=1e-5)  # as printed in the XML
     pairs = scene.contacts.pairs.shapes
     assert len(pairs) == 4  # the feet alone touch the ground
     feet = jax.vmap(lambda q: env.feet(env.state(q, jnp.zeros(18), env.stance)))(env.start[None])

@@ -7,13 +7,13 @@ from jaxtyping import Array, Float, Key
 
 from ..model.outcome import RESULTS
 from ._constraints import stack, zeros
-from ._mpc import Controller, Plan, Predicted, follow, shifted
+from ._mpc import Controller, Plan, Predicted, Receding, follow, shifted
 from ._problem import Problem, with_explicit_closures
 from ._sampling import mppi
 from ._solution import checked_arguments
 
 
-class Sampler(eqx.Module):
+class Sampler(Receding):
     """A controller that improves its plan by :func:`mppi`, then by the steps of another one.
 
     It has the methods of :class:`Controller`, so :func:`mpc` takes it in the same way. The samples
