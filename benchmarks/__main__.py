@@ -17,8 +17,9 @@ COMMANDS = {
     "singh": "accuracy against the complex step; a robot of the size of Atlas",
     "scaling": "time against the length of a chain, with fitted slopes and a plot",
     "single": "one call for one state: what the settings of JAX's runtime are worth",
-    "optimize": "iLQR against Crocoddyl on real robots; Riccati sweeps against the horizon",
+    "optimize": "multiple shooting against Crocoddyl on real robots; Riccati sweeps",
     "legged": "trot, walk, jump of HyQ, squat of Talos: multiple shooting against Crocoddyl",
+    "standing": "quadrupeds stand up and take pushes, in a receding horizon through contact",
     "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",
     "contact_memory": "memory of the gradient of a rollout on the ground, in each gradient mode",
     "mjcf": "MJCF files of packages (--packages DIR): which load, how far they are from MuJoCo",
@@ -98,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         default=180,
         help="a peer that has not answered after so many seconds is left out (default 180)",
     )
+    parser.add_argument("--model", help="train: mjlab's go1.xml, for --robots go1")
     parser.add_argument("--packages", help="mjcf: a folder of unpacked packages with MJCF files")
     parser.add_argument("--results", help="folder to write to (default benchmarks/results)")
     return parser

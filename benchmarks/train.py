@@ -21,7 +21,8 @@ ABOUT = (
     "MuJoCo: 10 s for each command, without noise, and 8 s with a push of 0.1 s on the trunk from "
     "one of eight directions. The error is the root mean square of the velocity's error in the "
     "plane, averaged over a cycle of the gait. A seed's first column of time has no compiling in "
-    "it; the processor time is that of all threads. Run it with `--cores 1` or `2`."
+    "it; the processor time is that of all threads. Run it with `--cores 1` or `2`. Go1 is "
+    "Unitree's, from the file `go1.xml` of mjlab: `--robots go1 --keep --model PATH`."
 )
 PPO = (
     "The same task, simulation, reward and cores with the PPO of Brax 0.14.2 (`_ppo.py`; "
@@ -49,7 +50,11 @@ def main(options) -> None:
         ppo(others, python, "quadruped", 0, 20 if options.tiny else 420)
         report.write()
     for robot in (r for r in robots if r != "ppo"):
-        env, mjcf = getattr(learn, robot)(jnp.float32), getattr(learn, f"{robot}_mjcf")()
+        given = {"path": options.model} if robot == "go1" and options.model else {}
+        env, mjcf = (
+            getattr(learn, robot)(jnp.float32, **given),
+            getattr(learn, f"{robot}_mjcf")(**given),
+        )
         for seed in range(1 if options.tiny else 3):
             learned = train(curve, env, robot, seed, 2 if options.tiny else 300)
             judge(walks, pushed, env, learned.policy, robot, seed, mjcf, options.tiny)

@@ -121,10 +121,10 @@ def test_cart_pole_swings_up_within_its_bounds_as_slsqp_would(cart_pole):
 
 
 @pytest.mark.slow
-def test_double_pendulum_swings_up_as_slsqp_would():
-    """By multiple shooting; DDP and iLQR are still far from the minimum after 400 steps."""
+@pytest.mark.parametrize("name", ["ilqr", "ddp", "multiple_shooting"])
+def test_double_pendulum_swings_up_as_slsqp_would(name):
     task = tasks.double_pendulum(steps=60)
-    s = jax.jit(lambda t: opt.multiple_shooting(*t, tol=1e-12, max_steps=400))(task)
+    s = jax.jit(lambda t: SOLVERS[name](*t, tol=1e-12, max_steps=400))(task)
     assert float(jnp.abs(s.q[-1] - jnp.array([jnp.pi, 0])).max()) < 0.05
     most, upper = jnp.abs(s.u).max(0), task.problem.upper
     assert (most <= upper).all() and (most == upper).any()  # a bound is reached, and kept

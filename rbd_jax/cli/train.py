@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import typer
 
+from ..model import RobotDescriptionError
 from . import _robots
 from ._show import console, live_line, machine, table
 
@@ -23,7 +24,7 @@ class Task(StrEnum):
 
 
 def train(
-    task: Annotated[Task, typer.Argument(help="go1 needs the package mjlab.")],
+    task: Annotated[Task, typer.Argument(help="go1 needs the package mjlab, or --model.")],
     updates: Annotated[int, typer.Option(help="Updates of the policy.", min=1)] = 400,
     robots: Annotated[int, typer.Option(help="Robots that are simulated at once.", min=2)] = 64,
     horizon: Annotated[
@@ -36,6 +37,10 @@ def train(
     resume: Annotated[
         bool, typer.Option(help="Go on from the checkpoint if there is one.")
     ] = False,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="For go1: mjlab's go1.xml; by default that of the installed mjlab."),
+    ] = None,
     film: Annotated[
         Path | None, typer.Option(help="Film of the walk in MuJoCo, an HTML page.")
     ] = None,
@@ -50,12 +55,15 @@ def train(
     from .. import learn
 
     name = task.value.replace("-", "_")
+    if model is not None and task != Task.go1:
+        _robots.fail(f"task {task.value!r} has its own robot; leave --model out")
+    given = {} if model is None else {"path": model}
     path = output or Path(f"{name}.npz")
     _robots.writable(path)
     _robots.writable(film)
     try:
-        env = getattr(learn, name)(jnp.float32)
-    except ImportError as error:
+        env = getattr(learn, name)(jnp.float32, **given)
+    except (ImportError, RobotDescriptionError) as error:
         _robots.fail(str(error))
     settings = learn.Settings(robots=robots, horizon=horizon, updates=updates)
     out = console()
@@ -78,14 +86,14 @@ def train(
     out.print(table(f"{task.value}, shac", ("", ""), rows, 2))
     out.print(f"[green]✔[/] {path}", highlight=False)
     if isinstance(env, learn.Walker):
-        _judge(learn, env, learned.policy, task, film)
+        mjcf = getattr(learn, f"{name}_mjcf")(**given)
+        _judge(learn, env, learned.policy, mjcf, film)
     out.print(machine(), style="dim", highlight=False)
 
 
-def _judge(learn, env, policy, task: Task, film: Path | None) -> None:
+def _judge(learn, env, policy, mjcf: str, film: Path | None) -> None:
     """A table of walks in MuJoCo, and a film of one of them."""
-    out, mjcf = console(), getattr(learn, f"{task.value}_mjcf")()
-    rows = []
+    out, rows = console(), []
     for speed in (0.3, 0.6, 1.0):
         walk = learn.walk_in_mujoco(env, policy, mjcf, (speed, 0.0, 0.0))
         mean = walk.velocity[len(walk.t) // 10 :, 0].mean()

@@ -3,15 +3,18 @@
 import importlib
 import importlib.resources
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..contact import load_mjcf
+from ..model import RobotDescriptionError
 from ._walker import Walker, walker
 
 LEGS = ("FR", "FL", "RR", "RL")
+GO1_JOINTS = tuple(f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf"))
 
 
 def quadruped_mjcf() -> str:
@@ -19,22 +22,44 @@ def quadruped_mjcf() -> str:
     return importlib.resources.files("rbd_jax.learn").joinpath("quadruped.xml").read_text()
 
 
-def go1_mjcf() -> str:
-    """The MJCF of Unitree's Go1 out of the package ``mjlab``, on flat ground.
+def go1_file() -> Path:
+    """The file ``go1.xml`` of the installed package ``mjlab``.
+
+    Raises:
+        ImportError: without mjlab.
+    """
+    found = importlib.util.find_spec("mjlab")  # found, not imported: it would import torch
+    if found is None or found.origin is None:
+        raise ImportError(
+            "Go1 comes with mjlab: pip install --no-deps mjlab, or give the path of its go1.xml"
+        )
+    folder = Path(found.origin).parent / "asset_zoo" / "robots" / "unitree_go1" / "xmls"
+    return folder / "go1.xml"
+
+
+def go1_mjcf(path: str | os.PathLike | None = None) -> str:
+    """The MJCF of Unitree's Go1 as the package ``mjlab`` ships it, on flat ground.
 
     What is changed: meshes are left out, only the feet touch the ground, with softer contacts, the
     joints have rotor inertia, damping and servos, and a keyframe holds mjlab's standing posture.
 
+    Args:
+        path: of mjlab's ``go1.xml``, whose meshes may be absent; that of the installed package if
+            None.
+
     Raises:
-        ImportError: without mjlab or mujoco.
+        ImportError: without mujoco, or without mjlab if there is no path.
+        RobotDescriptionError: if there is no such file, or it is not mjlab's Go1.
     """
     mj = importlib.import_module("mujoco")
 
-    found = importlib.util.find_spec("mjlab")  # found, not imported: it would import torch
-    if found is None or found.origin is None:
-        raise ImportError("Go1 comes with mjlab: pip install --no-deps mjlab")
-    folder = Path(found.origin).parent / "asset_zoo" / "robots" / "unitree_go1" / "xmls"
-    spec = mj.MjSpec.from_file(str(folder / "go1.xml"))
+    file = go1_file() if path is None else Path(path)
+    if not file.is_file():
+        raise RobotDescriptionError(f"go1: there is no file {str(file)!r}")
+    spec = mj.MjSpec.from_file(str(file))
+    names = {joint.name for joint in spec.joints}
+    if missing := [n for n in GO1_JOINTS if n not in names]:
+        raise RobotDescriptionError(f"go1: {str(file)!r} is not mjlab's Go1: no joint {missing[0]}")
     for part in (*spec.geoms, *spec.meshes, *spec.sensors):
         kind = getattr(part, "type", None)
         if part in spec.geoms and kind != mj.mjtGeom.mjGEOM_MESH:
@@ -74,7 +99,7 @@ def quadruped(dtype=None, **options) -> Walker:
     return walker(load_mjcf(quadruped_mjcf(), dtype), feet, **numbers)
 
 
-def go1(dtype=None, **options) -> Walker:
-    """The walking task of Unitree's Go1; needs ``mjlab``. Options as for :func:`walker`."""
+def go1(dtype=None, path: str | os.PathLike | None = None, **options) -> Walker:
+    """The walking task of Unitree's Go1; path as :func:`go1_mjcf`, options as :func:`walker`."""
     numbers: dict[str, Any] = {"foot_radius": 0.023, "height": 0.27} | options
-    return walker(load_mjcf(go1_mjcf(), dtype), LEGS, **numbers)
+    return walker(load_mjcf(go1_mjcf(path), dtype), LEGS, **numbers)

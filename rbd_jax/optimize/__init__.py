@@ -44,6 +44,7 @@ from ._problem import Problem as Problem
 from ._progress import print_progress as print_progress
 from ._riccati import Gains as Gains, backward as backward, forward as forward
 from ._sampling import Sampled as Sampled, cem as cem, mppi as mppi
+from ._sampling_mpc import Sampler as Sampler, sampler as sampler
 from ._scene_problem import SceneProblem as SceneProblem, in_scene as in_scene
 from ._single_shooting import single_shooting as single_shooting
 from ._solution import History as History, Solution as Solution

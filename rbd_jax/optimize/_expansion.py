@@ -51,7 +51,11 @@ def linear(problem: Problem, q: Array, v: Array, u: Array, gaps: bool = True) ->
 
     Without ``gaps``, the states must be the rollout of the controls, and d is zero.
     """
-    k, (A, B) = jnp.arange(problem.steps), problem.derivatives(q[:-1], v[:-1], u)
+    return _linear(problem, problem.derivatives(q[:-1], v[:-1], u), q, v, u, gaps)
+
+
+def _linear(problem: Problem, slopes: tuple[Array, Array], q, v, u, gaps: bool) -> Dynamics:
+    k, (A, B) = jnp.arange(problem.steps), slopes
     if not gaps:
         return Dynamics(A, B, jnp.zeros(A.shape[:2], q.dtype))
 
@@ -61,36 +65,59 @@ def linear(problem: Problem, q: Array, v: Array, u: Array, gaps: bool = True) ->
     return jax.vmap(one)(A, B, k, q[:-1], v[:-1], u, q[1:], v[1:])
 
 
+def gauss_newton(
+    problem: Problem, q: Array, v: Array, u: Array, gaps: bool = True
+) -> tuple[Dynamics, Quadratic, Quadratic]:
+    """:func:`linear` and :func:`quadratic`, which share what they can."""
+    slopes, own = problem.expansions(q[:-1], v[:-1], u)
+    f = _linear(problem, slopes, q, v, u, gaps)
+    return f, *_quadratic(problem, own, q, v, u, False)
+
+
 @lanes
 def _with_gap(problem: Problem, A, B, k, q, v, u, q_next, v_next) -> Dynamics:
     """The dynamics of one step, seen from the next state of the trajectory."""
-    model, nv = problem.model, problem.model.nv
+    model, space = problem.model, problem.model.space
     q1, v1 = problem.step(k, q, v, u)
     gap = difference(model, q_next, q1)
+    # the end of the step as seen from the next state: only rotations and free joints turn
+    for b in (*space.bodies_of("free"), *space.bodies_of("spherical")):
+        start, size = int(space.v_starts[b]), 6 if space.kinds[b] == "free" else 3
+        rows = slice(start, start + size)
 
-    def from_next(e):  # the end of the step, relative to the next state of the trajectory
-        return difference(model, q_next, integrate(model, q1, e))
+        def from_next(x, rows=rows):
+            e = jnp.zeros_like(v).at[rows].set(x)
+            return difference(model, q_next, integrate(model, q1, e))[rows]
 
-    D = jax.jacfwd(from_next)(jnp.zeros_like(v))
-    A, B = (jnp.concatenate([times(D, X[:nv]), X[nv:]]) for X in (A, B))
+        D = jax.jacfwd(from_next)(jnp.zeros((size,), q.dtype))
+        A, B = (X.at[rows].set(times(D, X[rows])) for X in (A, B))
     return Dynamics(A, B, jnp.concatenate([gap, v1 - v_next]))
 
 
-def _expand(terms, size: int, dtype, exact: bool):
-    """Gradient and Hessian at zero of a sum of costs.
+def _jacobian(f, sizes: tuple[int, ...], dtype) -> Array:
+    """``∂f/∂z`` at zero for z in parts: the parts that a value does not depend on cost nothing."""
+    at = [jnp.zeros((n,), dtype) for n in sizes]
+    blocks = [jax.jacfwd(f, argnums=k)(*at) for k, n in enumerate(sizes) if n]
+    return jnp.concatenate(blocks, axis=-1)
+
+
+def _expand(terms, sizes: tuple[int, ...], dtype, exact: bool):
+    """Gradient and Hessian at zero of a sum of costs of the parts of z.
 
     The Hessian of residuals is that of Gauss and Newton unless ``exact``.
     """
-    zero = jnp.zeros((size,), dtype)
+    zero, size = [jnp.zeros((n,), dtype) for n in sizes], sum(sizes)
+    every = tuple(range(len(sizes)))
     g, H = jnp.zeros((size,), dtype), jnp.zeros((size, size), dtype)
-    for i, (_, shape) in enumerate(jax.eval_shape(terms, zero)):
-        weight, value = terms(zero)[i]
+    for i, (_, shape) in enumerate(jax.eval_shape(terms, *zero)):
+        weight, value = terms(*zero)[i]
         if shape.ndim and not exact:
-            J = jax.jacfwd(lambda z, i=i: terms(z)[i][1])(zero)
+            J = _jacobian(lambda *z, i=i: terms(*z)[i][1], sizes, dtype)
             more = times(J.T, value), times(J.T, J)
         else:
-            slope = jax.grad(lambda z, i=i: cost_value(terms(z)[i][1]))
-            more = slope(zero), jax.jacfwd(slope)(zero)
+            slopes = jax.grad(lambda *z, i=i: cost_value(terms(*z)[i][1]), argnums=every)
+            slope = lambda *z, slopes=slopes: jnp.concatenate(slopes(*z))  # noqa: E731
+            more = slope(*zero), _jacobian(slope, sizes, dtype)
         g, H = g + weight * more[0], H + weight * more[1]
     return g, 0.5 * (H + H.T)
 
@@ -100,7 +127,10 @@ def quadratic(
 ) -> tuple[Quadratic, Quadratic]:
     """Quadratic models of the stage costs and of the final cost about a trajectory."""
     own = None if exact else problem.stage_models(q[:-1], v[:-1], u)
+    return _quadratic(problem, own, q, v, u, exact)
 
+
+def _quadratic(problem: Problem, own, q, v, u, exact: bool) -> tuple[Quadratic, Quadratic]:
     def one(k, q, v, u):
         return _quadratic_stage(problem, k, q, v, u, exact)
 
@@ -113,12 +143,12 @@ def quadratic(
 @lanes
 def _quadratic_stage(problem: Problem, k, q, v, u, exact: bool) -> Quadratic:
     """The model of one stage cost."""
-    n = 2 * problem.model.nv
+    sizes = problem.model.nv, problem.model.nv, u.size
 
-    def terms(z):
-        return problem.stage_terms(k, *problem.moved(q, v, u, z))
+    def terms(dq, dv, du):
+        return problem.stage_terms(k, integrate(problem.model, q, dq), v + dv, u + du)
 
-    return _blocks(*_expand(terms, n + u.size, q.dtype, exact), n)
+    return _blocks(*_expand(terms, sizes, q.dtype, exact), 2 * problem.model.nv)
 
 
 def _blocks(g: Array, H: Array, n: int) -> Quadratic:
@@ -128,12 +158,13 @@ def _blocks(g: Array, H: Array, n: int) -> Quadratic:
 @lanes
 def _quadratic_end(problem: Problem, q, v, exact: bool) -> Quadratic:
     """The model of the final cost."""
-    n, none = 2 * problem.model.nv, jnp.zeros((0,), q.dtype)
+    nv, none = problem.model.nv, jnp.zeros((0,), q.dtype)
+    n = 2 * nv
 
-    def terms(z):
-        return problem.final_terms(*problem.moved(q, v, none, z)[:2])
+    def terms(dq, dv):
+        return problem.final_terms(integrate(problem.model, q, dq), v + dv)
 
-    g, H = _expand(terms, n, q.dtype, exact)
+    g, H = _expand(terms, (nv, nv), q.dtype, exact)
     return Quadratic(g, none, H, jnp.zeros((0, n), q.dtype), jnp.zeros((0, 0), q.dtype))
 
 

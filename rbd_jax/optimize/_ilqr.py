@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from ..lanes import lanes
 from ..model import difference
 from ._descent import Options, Proposal, descend, line_search, options
-from ._expansion import Quadratic, costates, curvature, linear, quadratic, times
+from ._expansion import Quadratic, costates, curvature, gauss_newton, quadratic, times
 from ._problem import Problem, with_explicit_closures
 from ._riccati import Gains, backward
 from ._solution import Found, Solution, checked_arguments, solution_of
@@ -121,8 +121,7 @@ def curvature_scale(l: Quadratic) -> Float[Array, ""]:
 
 def _propose(problem: Problem, point, mu, exact: Array | None):
     q, v, u, cost = point
-    f = linear(problem, q, v, u, gaps=False)
-    l, end = quadratic(problem, q, v, u)
+    f, l, end = gauss_newton(problem, q, v, u, gaps=False)
     size = curvature_scale(l)
     if exact is not None:
         l_exact, end_exact = quadratic(problem, q, v, u, exact=True)
@@ -149,8 +148,8 @@ def _search(problem: Problem, q, v, u, cost, gains: Gains, definite):
         *point, new_cost = roll(problem, q, v, u, length * gains.k, gains.K)
         return tuple(point), new_cost
 
-    def predicted(length):
-        return -length * (gains.slope + length * gains.bend)
+    def predicted(length):  # the model is convex: at least this part of the whole decrease
+        return -length * (gains.slope + gains.bend)
 
     return line_search(attempt, cost, predicted, definite)
 

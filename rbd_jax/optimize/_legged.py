@@ -1,6 +1,7 @@
 """Motion with contacts on a given schedule: which feet hold in which step, impacts in between."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import equinox as eqx
@@ -151,31 +152,44 @@ class LeggedProblem(Problem):
 
     def derivatives(self, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
         """``(A, B)`` of all steps about states (T, …) and controls (T, …)."""
-        after, jumps = self._landings(q, v)
-        one = lambda k, q, v, u: step_derivatives(self, self.time(k), q, v, u)  # noqa: E731
-        A, B = jax.vmap(one)(jnp.arange(self.steps), q, after, u)
-        at = self._landing_steps()
-        return A if jumps is None else A.at[at].set(_times(A[at], jumps)), B
+        return self._expanded(q, v, u, step_derivatives)[0]
 
     def stage_models(self, q: Array, v: Array, u: Array) -> tuple[Array, Array] | None:
         """Gradients and Gauss–Newton Hessians of all stage costs, if they are residuals alone.
 
         The forces move as their explicit derivatives say, and the landings change the velocity.
         """
-        one = lambda k, q, v, u: stage_model(self, self.time(k), q, v, u)  # noqa: E731
+        return self._expanded(q, v, u, stage_model)[1] if self._of_residuals(q, v) else None
+
+    def expansions(self, q: Array, v: Array, u: Array) -> tuple[tuple[Array, Array], Any]:
+        """:meth:`derivatives` and :meth:`stage_models`, which share the contacts' derivatives."""
+        if not self._of_residuals(q, v):
+            return self.derivatives(q, v, u), None
+        return self._expanded(q, v, u, step_and_stage)
+
+    def _of_residuals(self, q: Array, v: Array) -> bool:
         shape = jax.eval_shape(self.stage, *self.stage_arguments(q[0], v[0])).shape
-        if self.added is not None or not shape:
-            return None
+        return self.added is None and bool(shape)
+
+    def _expanded(self, q: Array, v: Array, u: Array, one: Callable) -> tuple[Any, Any]:
+        """``(A, B)`` and ``(g, H)`` of all steps, or None, from those after their landings."""
         after, jumps = self._landings(q, v)
-        g, H = jax.vmap(one)(jnp.arange(self.steps), q, after, u)
-        if jumps is not None:
-            at, nu = self._landing_steps(), u.shape[1]
+        each = lambda k, q, v, u: one(self, self.time(k), q, v, u)  # noqa: E731
+        slopes, models = jax.vmap(each)(jnp.arange(self.steps), q, after, u)
+        if jumps is None:
+            return slopes, models
+        at = self._landing_steps()
+        if slopes is not None:
+            A, B = slopes
+            slopes = A.at[at].set(_times(A[at], jumps)), B
+        if models is not None:
+            (g, H), nu = models, u.shape[1]
             L = jnp.pad(jumps, ((0, 0), (0, nu), (0, nu)))
             L = L + jnp.diag(jnp.eye(L.shape[1], dtype=q.dtype)[-nu:].sum(0))[None]
             LT = jnp.swapaxes(L, 1, 2)
             g = g.at[at].set(_times(LT, g[at][..., None])[..., 0])
-            H = H.at[at].set(_times(LT, _times(H[at], L)))
-        return g, H
+            models = g, H.at[at].set(_times(LT, _times(H[at], L)))
+        return slopes, models
 
     def _landing_steps(self) -> Int[Array | np.ndarray, " l"]:
         """The steps of landings. Where there are fewer than ``slots``, some do not land."""
@@ -235,10 +249,30 @@ def _slopes(problem: LeggedProblem, t, q, v, u):
 
 
 @lanes
-def step_derivatives(problem: LeggedProblem, t, q, v, u) -> tuple[Array, Array]:
+def step_derivatives(problem: LeggedProblem, t, q, v, u) -> tuple[tuple[Array, Array], None]:
     """``(A, B)`` of one step after the landing."""
+    a, slopes = problem._motion(t, q, v, u, land=False).a, _slopes(problem, t, q, v, u)
+    return _step(problem, q, v, a, slopes[0]), None
+
+
+@lanes
+def stage_model(problem: LeggedProblem, t, q, v, u) -> tuple[None, tuple[Array, Array]]:
+    """Gradient and Gauss–Newton Hessian of a stage cost of residuals after the landing."""
+    forces, slopes = problem._motion(t, q, v, u, land=False).forces, _slopes(problem, t, q, v, u)
+    return None, _stage(problem, t, q, v, u, forces, slopes[1])
+
+
+@lanes
+def step_and_stage(problem: LeggedProblem, t, q, v, u):
+    """Both of them."""
+    motion, slopes = problem._motion(t, q, v, u, land=False), _slopes(problem, t, q, v, u)
+    model = _stage(problem, t, q, v, u, motion.forces, slopes[1])
+    return _step(problem, q, v, motion.a, slopes[0]), model
+
+
+def _step(problem: LeggedProblem, q, v, a, da) -> tuple[Array, Array]:
+    """``(A, B)`` from ``∂a/∂(x, u)``."""
     model, dt, n = problem.model, problem.dt, 2 * problem.model.nv
-    a, da = problem._motion(t, q, v, u, land=False).a, _slopes(problem, t, q, v, u)[0]
     dq, dv = jnp.split(jnp.eye(n, da.shape[1], dtype=q.dtype), 2)
 
     def advance(q, v, a):
@@ -254,15 +288,14 @@ def step_derivatives(problem: LeggedProblem, t, q, v, u) -> tuple[Array, Array]:
     return AB[:, :n], AB[:, n:]
 
 
-@lanes
-def stage_model(problem: LeggedProblem, t, q, v, u) -> tuple[Array, Array]:
-    """Gradient and Gauss–Newton Hessian of a stage cost of residuals after the landing."""
-    forces, slope = problem._motion(t, q, v, u, land=False).forces, _slopes(problem, t, q, v, u)[1]
+def _stage(problem: LeggedProblem, t, q, v, u, forces, slope) -> tuple[Array, Array]:
+    """Gradient and Hessian from ``∂forces/∂(x, u)``."""
 
-    def residuals(z):
-        moved = forces + jnp.sum(slope * z[None], axis=-1)
-        return problem.stage(problem.model, t, *problem.moved(q, v, u, z), moved)
+    def residuals(dq, dv, du, df):
+        moved = integrate(problem.model, q, dq), v + dv, u + du, forces + df
+        return problem.stage(problem.model, t, *moved)
 
-    zero = jnp.zeros((2 * v.size + u.size,), q.dtype)
-    r, J = residuals(zero), jax.jacfwd(residuals)(zero)
+    at = [jnp.zeros_like(x) for x in (v, v, u, forces)]
+    r, blocks = residuals(*at), jax.jacfwd(residuals, argnums=(0, 1, 2, 3))(*at)
+    J = jnp.concatenate(blocks[:3], axis=1) + _times(blocks[3], slope)
     return problem.dt * _times(J.T, r), problem.dt * _times(J.T, J)

@@ -174,7 +174,8 @@ def standing_guess(task: Task) -> dict[str, Array]:
     return {"q": jnp.tile(task.q0, rows), "v": jnp.tile(task.v0, rows)}
 
 
-def _quadruped(model: Model | None, q0, dtype) -> tuple[Model, Array]:
+def quadruped(model: Model | None, q0, dtype) -> tuple[Model, Array]:
+    """A quadruped and how it stands with its feet at the height zero."""
     model = samples.quadruped(dtype=dtype) if model is None else model
     if q0 is None:
         if model.topology.name not in STANCES:
@@ -194,7 +195,7 @@ def walk(model: Model | None = None, q0=None, dtype=None, **options):
         q0: where it stands; known for the sample and for HyQ.
         dtype: of the sample. options: as in :func:`gait`.
     """
-    model, q0 = _quadruped(model, q0, dtype)
+    model, q0 = quadruped(model, q0, dtype)
     order = ("rh_foot", "rf_foot", "lh_foot", "lf_foot")
     phases = [p for f in order for p in (Phase(5), Phase(15, (f,)))]
     return gait(model, q0, [*phases, Phase(5)], **options)
@@ -202,7 +203,7 @@ def walk(model: Model | None = None, q0=None, dtype=None, **options):
 
 def trot(model: Model | None = None, q0=None, dtype=None, **options):
     """One cycle of a trot: diagonal feet swing together. Arguments as :func:`walk`."""
-    model, q0 = _quadruped(model, q0, dtype)
+    model, q0 = quadruped(model, q0, dtype)
     phases = [Phase(5), Phase(15, ("lf_foot", "rh_foot")), Phase(3),
               Phase(15, ("rf_foot", "lh_foot")), Phase(7)]  # fmt: skip
     return gait(model, q0, phases, **options)
@@ -210,7 +211,7 @@ def trot(model: Model | None = None, q0=None, dtype=None, **options):
 
 def pace(model: Model | None = None, q0=None, dtype=None, **options):
     """One cycle of a pace: feet of one side swing together. Arguments as :func:`walk`."""
-    model, q0 = _quadruped(model, q0, dtype)
+    model, q0 = quadruped(model, q0, dtype)
     phases = [Phase(5), Phase(10, ("lf_foot", "lh_foot")), Phase(5),
               Phase(10, ("rf_foot", "rh_foot")), Phase(10)]  # fmt: skip
     return gait(model, q0, phases, **{"stride": 0.1, "height": 0.05, **options})
@@ -218,7 +219,7 @@ def pace(model: Model | None = None, q0=None, dtype=None, **options):
 
 def jump(model: Model | None = None, q0=None, dtype=None, **options):
     """A jump 20 cm forward with a flight of 0.3 s. Arguments as :func:`walk`."""
-    model, q0 = _quadruped(model, q0, dtype)
+    model, q0 = quadruped(model, q0, dtype)
     push, flight, land = 20, 15, 20
     dt, far = options.get("dt", 0.02), options.get("stride", 0.2)
     t = dt * np.arange(flight + 1)

@@ -1,5 +1,6 @@
 """Model predictive control: a few solver steps for each state, the plan shifted in between."""
 
+import abc
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -65,7 +66,21 @@ class Closed(NamedTuple):
     """The last one."""
 
 
-class Controller(eqx.Module):
+class Receding(eqx.Module):
+    """A controller that plans over a receding horizon: :func:`mpc` closes its loop."""
+
+    problem: eqx.AbstractVar[Problem]
+
+    @abc.abstractmethod
+    def plan(self, q: Array, v: Array, u: Array) -> Plan:
+        """A first plan: a simulation of the controls u."""
+
+    @abc.abstractmethod
+    def step(self, plan: Plan, q: Array, v: Array, *, t: Any = 0.0, shift: bool = True):
+        """The next plan, from the state (q, v) at time t (s)."""
+
+
+class Controller(Receding):
     """A receding horizon: a few solver steps from each state that the robot reaches.
 
     Source: Diehl, Bock, Schlöder (2005), real-time iteration with the warm start by shifting. The
@@ -176,7 +191,7 @@ def controller(
 
 
 def mpc(
-    control: Controller,
+    control: Receding,
     q0: Float[Array, " nq"],
     v0: Float[Array, " nv"],
     u: Float[Array, "T nu"] | Plan,
@@ -188,7 +203,7 @@ def mpc(
     """The closed loop of a controller and a robot, as one compiled scan.
 
     Args:
-        control: made by :func:`controller`.
+        control: made by :func:`controller` or :func:`sampler`.
         q0: initial configuration. v0: initial velocity.
         u: first guess of the controls of the horizon, or a plan.
         steps: number of steps of the closed loop.

@@ -11,7 +11,7 @@ from ..lanes import lanes
 from ..model import difference, integrate
 from ._associative import parallel_backward, parallel_forward
 from ._descent import Proposal, descend, line_search, options
-from ._expansion import linear, quadratic
+from ._expansion import gauss_newton
 from ._ilqr import curvature_scale
 from ._problem import Problem, with_explicit_closures
 from ._riccati import backward, forward
@@ -129,8 +129,7 @@ def _cost_and_gap(problem: Problem, k, q, v, u, q_next, v_next) -> tuple[Array, 
 
 def _propose(problem: Problem, point, penalty, mu, riccati: str):
     q, v, u, cost, gaps = point
-    f = linear(problem, q, v, u)
-    l, end = quadratic(problem, q, v, u)
+    f, l, end = gauss_newton(problem, q, v, u)
     mu = mu * curvature_scale(l)
     if riccati == "associative":
         gains = parallel_backward(f, l, end, mu)

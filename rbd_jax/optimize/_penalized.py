@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from ..lanes import lanes
 from ._constraints import Rows, Stack
 from ._descent import Proposal, line_search
-from ._expansion import Quadratic, costates, curvature, linear, quadratic, times
+from ._expansion import Quadratic, costates, curvature, gauss_newton, quadratic, times
 from ._ilqr import add_curvature, curvature_scale, roll
 from ._lagrangian import Multipliers, Weighted, update, with_terms
 from ._problem import Problem
@@ -95,8 +95,7 @@ def penalized_step(
     """
     q, v, u, merit = point
     plain = with_terms(problem, None)
-    f = linear(plain, q, v, u, gaps=False)
-    l, end = quadratic(plain, q, v, u)
+    f, l, end = gauss_newton(plain, q, v, u, gaps=False)
     if exact is not None:
         l, end = _exact(plain, rows, m, c, (q, v, u), (f, l, end), exact)
     r = jax.tree.map(lambda c, x: c + x / m.penalty, c, m.rows)

@@ -189,6 +189,10 @@ class Problem(eqx.Module):
         """Gradients and Gauss–Newton Hessians of all stage costs; None to have them by autodiff."""
         return None
 
+    def expansions(self, q: Array, v: Array, u: Array) -> tuple[tuple[Array, Array], Any]:
+        """:meth:`derivatives` and :meth:`stage_models`, for problems in which they share work."""
+        return self.derivatives(q, v, u), self.stage_models(q, v, u)
+
     def stage_arguments(self, q: Array, v: Array) -> tuple:
         """Arguments of the stage cost at a state, with zeros for the others."""
         t, u = jnp.zeros((), q.dtype), jnp.zeros((self.controls,), q.dtype)

@@ -21,9 +21,9 @@ class Gains(NamedTuple):
     Vxx: Float[Array, "T n n"]
     """Hessian of the cost to go after each step."""
     slope: Float[Array, ""]
-    """First-order change of the cost for a full step. It is negative."""
+    """First-order change of the regularized cost for a full step. It is negative."""
     bend: Float[Array, ""]
-    """Second-order change of the cost for a full step."""
+    """Second-order change of the regularized cost for a full step."""
     definite: Bool[Array, ""]
     """Whether every Quu was positive definite."""
 
@@ -41,8 +41,11 @@ def backward(
 
     Derivatives are those of autodiff; with a ``box`` there is no reverse mode.
 
-    Source: Tassa, Erez, Todorov (2012), (5)–(11), with ``μ`` added to the diagonal of Quu. The gap
-    d shifts the gradient to ``Vx + Vxx d`` (Mastalli et al. 2020, (15)).
+    Source: Tassa, Erez, Todorov (2012), (5)–(11). Departure: the regularization ``½ μ |u|²`` is a
+    part of the costs, so the cost to go belongs to the regularized problem. Then the step is that
+    of Levenberg and Marquardt and lowers the cost if it is short enough. Tassa et al. add μ to Quu
+    alone; with a large μ their step may raise the cost, however short it is. The gap d shifts the
+    gradient to ``Vx + Vxx d`` (Mastalli et al. 2020, (15)).
 
     Args:
         f: dynamics. l: stage costs, with the second-order terms of the dynamics added if wanted.
@@ -64,9 +67,9 @@ def backward(
         (A, B, d), c, limits = row
         shifted = Vx + times(Vxx, d)
         Qx, Qu = c.x + times(A.T, shifted), c.u + times(B.T, shifted)
-        VA = times(Vxx, A)
-        Qxx, Qux, Quu = c.xx + times(A.T, VA), c.ux + times(B.T, VA), c.uu + times(B.T, Vxx, B)
-        H = Quu + mu * jnp.eye(m, dtype=Quu.dtype)
+        BV = times(B.T, Vxx)
+        Qxx, Qux, Quu = c.xx + times(A.T, Vxx, A), c.ux + times(BV, A), c.uu + times(BV, B)
+        H = 0.5 * (Quu + Quu.T) + mu * jnp.eye(m, dtype=Quu.dtype)
         L_all, definite_here = restricted_cholesky(H, jnp.ones((m,), bool))
         if box is not None:
             safe = jnp.where(definite_here, H, jnp.eye(m, dtype=H.dtype))
@@ -80,10 +83,10 @@ def backward(
             moving, L = jnp.ones((m,), bool), L_all
             k = -solve_free(L, moving, Qu)
         K = -solve_free(L, moving, Qux)
-        slope, bend = slope + jnp.sum(k * Qu), bend + 0.5 * jnp.sum(k * times(Quu, k))
-        new_x = Qx + times(K.T, times(Quu, k) + Qu) + times(Qux.T, k)
-        cross = times(K.T, Qux)
-        new_xx = Qxx + times(K.T, Quu, K) + cross + cross.T
+        Hk = times(H, k)
+        slope, bend = slope + jnp.sum(k * Qu), bend + 0.5 * jnp.sum(k * Hk)
+        new_x = Qx + times(Qux.T, k) + times(K.T, Qu + Hk)
+        new_xx = Qxx + times(Qux.T, K)  # K solves H K = −Qux in the rows that are not zero
         new_xx = 0.5 * (new_xx + new_xx.T)
         return (new_x, new_xx, slope, bend, definite & definite_here), (k, K, Vx, Vxx)
 

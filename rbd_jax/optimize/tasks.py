@@ -25,6 +25,13 @@ from ._legged_tasks import (
     walk as walk,
 )
 from ._problem import Problem
+from ._scene_tasks import (
+    lying as lying,
+    on_ground as on_ground,
+    pushed as pushed,
+    stand_up as stand_up,
+    stands as stands,
+)
 from ._task import Task as Task
 
 

@@ -1,0 +1,172 @@
+"""Ready problems of robots with servos on the ground, without a schedule of contacts."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from ..algorithms.kinematics import forward_kinematics, frame_in_body
+from ..contact import Scene, Surface, pd_actuators, points, scene_on_ground, step as scene_step
+from ..model import Model, integrate
+from ..spatial import so3
+from ._costs import StateCost
+from ._legged_tasks import FEET, quadruped
+from ._scene_problem import SceneProblem, in_scene
+from ._task import Task
+
+SOFT = Surface((0.8, 0.005, 0.0001), (0.02, 1.0), (0.5, 0.95, 0.01, 0.5, 2.0))
+"""Ground that is softer than MuJoCo's default, so that forces change smoothly."""
+FOOT, KNEE, HIP = 0.02, 0.03, 0.08
+"""Radii of the spheres by which a quadruped touches the ground (m)."""
+CONTROL, SUBSTEPS, HORIZON = 0.04, 4, 10
+"""The time for which targets of the servos are held (s), simulation steps in it, and the number of
+such steps in the horizon of a controller."""
+
+
+class Standing(NamedTuple):
+    """Costs of a robot that is to stand: weights of the residuals of state and controls."""
+
+    q: Float[np.ndarray, " nv"]
+    v: Float[np.ndarray, " nv"]
+    u: Float[np.ndarray, " nu"]
+
+
+def _weights(model: Model) -> Standing:
+    q, v = np.full(model.nv, 0.3), np.full(model.nv, 0.02)
+    q[:6], v[:6] = (4.0, 4.0, 0.5, 0.5, 0.5, 10.0), (0.2, 0.2, 0.2, 0.3, 0.3, 0.3)
+    return Standing(q, v, np.full(model.nv - 6, 0.1))
+
+
+def on_ground(
+    model: Model | None = None, q0=None, dtype=None, *, stiffness=200.0, damping=10.0
+) -> tuple[Scene, Float[Array, " nq"]]:
+    """A quadruped with servos on soft ground, and how it stands there.
+
+    Its feet, knees and hips touch the ground as spheres.
+
+    Args:
+        model: a quadruped with feet ``lf_foot`` … ``rh_foot``, :func:`rbd_jax.samples.quadruped` if
+            None.
+        q0: how it stands; known for the sample and for HyQ.
+        dtype: of the sample. stiffness: of the servos (N m/rad). damping: (N m s/rad).
+    """
+    model, q0 = quadruped(model, q0, dtype)
+    q0 = jnp.asarray(q0, model.dtype).at[2].add(FOOT)
+    topology, names = model.topology, model.body_names
+    knees = [int(frame_in_body(model, f)[0]) for f in FEET]
+    hips = [int(topology.parents[int(topology.parents[k])]) for k in knees]
+    solids = points(FEET, FOOT)
+    solids += points([names[k] for k in knees], KNEE) + points([names[k] for k in hips], HIP)
+    servos = pd_actuators(model, model.joint_names[1:], stiffness, damping)
+    dt = CONTROL / SUBSTEPS
+    return (
+        scene_on_ground(model, solids, surface=SOFT, actuators=servos, dt=dt, reference=q0),
+        q0,
+    )
+
+
+def stand_up(model: Model | None = None, q0=None, dtype=None, **options) -> Task:
+    """A horizon of 0.4 s in which a quadruped comes to stand where it is. It starts standing.
+
+    The controls are the targets of its servos, which start at the standing posture. Solve it in a
+    receding horizon, with :func:`sampler` and :func:`mpc`, from states of :func:`lying` or with the
+    pushes of :func:`pushed`. Arguments as :func:`on_ground`.
+    """
+    scene, q0 = on_ground(model, q0, dtype, **options)
+    w, dtype = _weights(scene.model), scene.model.dtype
+    q, v, u = (jnp.asarray(x, dtype) for x in w)
+    targets = q0[7:]
+    stage, final = StateCost(q0, q, v, u, targets), StateCost(q0, q, v)
+    problem = in_scene(scene, stage, final, HORIZON, substeps=SUBSTEPS)
+    u0 = jnp.tile(targets, (HORIZON, 1))
+    return Task(problem, q0, jnp.zeros((scene.model.nv,), dtype), u0)
+
+
+def lying(
+    task: Task, key: Key[Array, ""], *, spread: float = 1.2, tilt: float = 0.4, seconds: float = 1.0
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """A random state in which the robot of a task lies or crouches on the ground.
+
+    It falls limp for some time, from a posture that differs from the standing one.
+
+    Args:
+        task: made by :func:`stand_up`.
+        key: random key.
+        spread: greatest difference of each joint (rad), within the limits.
+        tilt: greatest roll and pitch of the trunk at first (rad).
+        seconds: how long it falls.
+    """
+    problem = cast(SceneProblem, task.problem)
+    scene, model = cast(Scene, problem.scene), problem.model
+    one, two = jax.random.split(key)
+    uniform = lambda key, n, x: jax.random.uniform(key, (n,), model.dtype, -x, x)  # noqa: E731
+    joints = task.q0[7:] + uniform(one, model.nv - 6, spread)
+    joints = jnp.clip(joints, model.position_lower[7:], model.position_upper[7:])
+    turn = jnp.zeros_like(task.v0).at[:2].set(uniform(two, 2, tilt))
+    q = integrate(model, task.q0.at[7:].set(joints), turn)
+    shapes, (R, p) = scene.contacts.shapes, forward_kinematics(model, q)
+    at = np.array(shapes.bodies[1:])
+    centers = p[at] + so3.rotate(R[at], shapes.p[1:])
+    q = q.at[2].add(0.01 - jnp.min(centers[:, 2] - shapes.size[1:, 0]))
+    a = scene.actuators
+    slack = jnp.zeros_like(a.bias).at[:, 2].set(-3.0)  # some friction, no stiffness
+    limp = eqx.tree_at(lambda s: (s.actuators.gain, s.actuators.bias), scene, (0 * a.gain, slack))
+    return _run(limp, q, task.v0, task.q0[7:], None, round(seconds * SUBSTEPS / CONTROL))
+
+
+def pushed(
+    task: Task,
+    impulse: Float[Array, "3"] | float = 0.0,
+    *,
+    at: float = 0.2,
+    lasting: float = 0.12,
+    finer: int = 2,
+) -> Callable[[Array, Array, Array, Array], tuple[Array, Array]]:
+    """A plant for :func:`mpc`: the robot of a task under a force on its trunk, in finer steps.
+
+    Args:
+        task: made by :func:`stand_up`.
+        impulse: of the force in world axes (N s), constant while it acts.
+        at: when it begins (s). lasting: how long it acts (s). finer: steps for one of the task's.
+    """
+    problem = cast(SceneProblem, task.problem)
+    scene, dtype = cast(Scene, problem.scene), problem.model.dtype
+    steps = finer * problem.substeps
+    fine = eqx.tree_at(lambda s: s.dt, scene, problem.dt / steps)
+    force = jnp.broadcast_to(jnp.asarray(impulse, dtype), (3,)) / lasting
+
+    def plant(t, q, v, u):
+        middle = t + 0.5 * problem.dt
+        return _run(
+            fine, q, v, u, jnp.where((middle > at) & (middle < at + lasting), force, 0), steps
+        )
+
+    return plant
+
+
+def _run(scene: Scene, q, v, u, force: Any, steps: int) -> tuple[Array, Array]:
+    """Some steps of a scene under held controls and a force on the trunk in world axes."""
+
+    def once(state, _):
+        q, v, guess = state
+        tau = None
+        if force is not None:
+            R = so3.quat_to_matrix(so3.quat_normalize(q[3:7]))
+            tau = jnp.zeros_like(v).at[3:6].set(so3.rotate_inverse(R, force))
+        new = scene_step(scene, q, v, u, tau, guess)
+        return (new.q, new.v, new.a), None
+
+    q, v, _ = jax.lax.scan(once, (q, v, jnp.zeros_like(v)), None, length=steps)[0]
+    return q, v
+
+
+def stands(task: Task, q: Float[Array, "*b nq"], v: Float[Array, "*b nv"]) -> Array:
+    """Whether states are near the standing one: height, upright trunk, joints, and at rest."""
+    up = 1 - 2 * (q[..., 4] ** 2 + q[..., 5] ** 2)
+    bent = jnp.max(jnp.abs(q[..., 7:] - task.q0[7:]), axis=-1)
+    fast = jnp.max(jnp.abs(v), axis=-1)
+    return (q[..., 2] > 0.85 * task.q0[2]) & (up > 0.95) & (bent < 0.5) & (fast < 0.5)
