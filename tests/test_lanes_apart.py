@@ -12,6 +12,7 @@ from rbd_jax.lanes import lanes
 from rbd_jax.lanes._apart import SHORTEST, apart
 from rbd_jax.lanes._primitive import lanes_p
 from rbd_jax.lanes._read import read_program
+from rbd_jax.lanes._uniform import scan_counts
 
 pytest.importorskip("llvmlite")
 N = SHORTEST + 1
@@ -95,7 +96,7 @@ def test_states_are_taken_from_results():
     for f, forward in ((motion, 0), (last_only, 1)):
         gradient = jax.make_jaxpr(jax.grad(objective(lanes(f))))(*arguments())
         *_, back = programs(gradient.jaxpr)
-        waiting = [e for e in loops(back.closed.jaxpr) if e.params["num_carry"]]
+        waiting = [e for e in loops(back.closed.jaxpr) if scan_counts(e.params)[1]]
         assert len(waiting) == 1 + forward
 
 
