@@ -4,12 +4,15 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from support.lane_programs import close, numbers
 
 from rbd_jax.lanes import lanes
 from rbd_jax.lanes._apart import SHORTEST, apart
 from rbd_jax.lanes._primitive import lanes_p
+from rbd_jax.lanes._read import read_program
+from rbd_jax.lanes._uniform import scan_counts
 
 pytest.importorskip("llvmlite")
 N = SHORTEST + 1
@@ -88,12 +91,18 @@ def loops(jaxpr):
     return [e for e in jaxpr.eqns if e.primitive.name == "scan" and e.params["length"] == N]
 
 
+def carries(eqn) -> bool:
+    """Whether a loop hands numbers from round to round, other than counters."""
+    _, carried = scan_counts(eqn.params)
+    return any(v.aval.dtype == np.float64 for v in eqn.outvars[:carried])
+
+
 def test_states_are_taken_from_results():
     """The gradient has one loop that waits for its carry, the way back, and not the way there."""
     for f, forward in ((motion, 0), (last_only, 1)):
         gradient = jax.make_jaxpr(jax.grad(objective(lanes(f))))(*arguments())
         *_, back = programs(gradient.jaxpr)
-        waiting = [e for e in loops(back.closed.jaxpr) if e.params["num_carry"]]
+        waiting = [e for e in loops(back.closed.jaxpr) if carries(e)]
         assert len(waiting) == 1 + forward
 
 
@@ -112,3 +121,43 @@ def test_only_the_loop_that_waits_is_left():
 
 def has(eqn, name: str) -> bool:
     return f"= {name} " in str(eqn.params["program"].closed)
+
+
+def read(f, *args):
+    """The operations of a function, and those inside its only loop."""
+    block = read_program(jax.make_jaxpr(f)(*args), [False] * len(args))
+    (loop,) = (op for op in block.ops if op.name == "scan")
+    return block.ops, loop.params["body"].ops
+
+
+def test_what_rounds_share_is_computed_before_them():
+    def f(x):
+        return jax.lax.scan(lambda c, _: (c * jnp.sin(x), None), x, None, length=N)[0]
+
+    outside, inside = read(f, jnp.ones(3))
+    assert [op.params.get("fn") for op in inside] == ["mul"]
+    assert "sin" in [op.params.get("fn") for op in outside]
+
+
+def test_rows_of_two_parts_are_not_copied():
+    def f(x, y):
+        step = lambda c, row: (c + row[0] * row[1:], None)  # noqa: E731
+        return jax.lax.scan(step, x[0], jnp.concatenate([x, y], 1))[0]
+
+    outside, _ = read(f, jnp.ones((N, 2)), jnp.ones((N, 1)))
+    assert "copy" not in [op.params.get("fn") for op in outside]
+
+
+def test_a_sum_with_few_places_writes_only_these():
+    def f(x, u, k):
+        return (
+            x
+            + jnp.zeros_like(x).at[k].add(u)
+            + jax.lax.dynamic_update_slice(jnp.zeros_like(x), u[None], [k])
+        )
+
+    args = jnp.arange(9.0), jnp.ones(()), jnp.array(4)
+    block = read_program(jax.make_jaxpr(f)(*args), [False] * 3)
+    floats = [op for op in block.ops if op.outs[0].dtype == np.float64]
+    assert "add" not in [op.params.get("fn") for op in floats if op.name == "map"]
+    close(jax.jit(lanes(f, strict=True))(*args), f(*args))

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.extend import core as jcore
 
 from ._cut import recomputed
@@ -224,7 +225,7 @@ class _Split:
 
 def _is_table(x) -> bool:
     """Whether a value is known, and small enough to be part of the code."""
-    return not isinstance(x, jax.core.Tracer) and np.size(x) <= LARGEST
+    return not isinstance(x, Tracer) and np.size(x) <= LARGEST
 
 
 def _added_at(total, parts, *starts):
