@@ -106,7 +106,8 @@ def halves(
 def inverse_halves(inverse: Float[Array, "n n"], B: Float[Array, "n m"]) -> tuple[Pieces, Pieces]:
     """``B`` and ``M⁻¹ B``, the same for a known inverse."""
     P = pieces(B, np.ones(B.shape, dtype=bool))
-    return P, P._replace(parts=[_dot(inverse[:, P.rows[0]], P.parts[0])])
+    ((part, rows, _),) = zip(*P, strict=True)
+    return P, P._replace(parts=[_dot(inverse[rows[:, None], rows], part)])
 
 
 def _dot(A: Array, B: Array) -> Array:
