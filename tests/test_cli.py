@@ -265,6 +265,8 @@ def test_optimize_takes_a_sample_that_always_floats(monkeypatch):
         (("optimize", "juggle"), "no task 'juggle'; the tasks are: cart-pole"),
         (("optimize", "cart-pole", "--robot", "talos"), "has its own robot"),
         (("optimize", "cart-pole", "--output", "no/such/file.npz"), "no folder no/such"),
+        (("train", "cart-pole", "--model", "go1.xml"), "has its own robot; leave --model out"),
+        (("train", "go1", "--model", "none.xml"), "go1: there is no file 'none.xml'"),
         (("rollout", "sample:pendulum", "--stride", 7), "the stride 7 does not divide the 1000"),
         (("rollout", "sample:pendulum", "--integrator", "x"), "integrator must be one of"),
     ],

@@ -76,7 +76,9 @@ class Receding(eqx.Module):
         """A first plan: a simulation of the controls u."""
 
     @abc.abstractmethod
-    def step(self, plan: Plan, q: Array, v: Array, *, t: Any = 0.0, shift: bool = True):
+    def step(
+        self, plan: Plan, q: Array, v: Array, *, t: Any = 0.0, shift: bool = True
+    ) -> Predicted:
         """The next plan, from the state (q, v) at time t (s)."""
 
 
