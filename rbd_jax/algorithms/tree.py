@@ -105,10 +105,8 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any) -> Any:
     Returns:
         The ``out_i``, stacked.
     """
-    message = _Flat(zero, 0)
-    empty = message.pack(zero, 0)
-    inputs = _Flat(x, 1)
-    xs = inputs.pack(x, 1)
+    message, inputs = _Flat(zero, 0), _Flat(x, 1)
+    empty, xs = message.pack(zero, 0), inputs.pack(x, 1)
     if tree.n == 0:
         row = jnp.zeros(xs.shape[1:], xs.dtype)
         out = jax.eval_shape(lambda r: step(inputs.unpack(r), zero)[1], row)
@@ -127,8 +125,8 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any) -> Any:
             return put(sums, jnp.where(last, up, sums[parent] + up), parent, 0), out
 
         start = jnp.zeros((slots.count, empty.shape[0]), empty.dtype)
-        rows = (*map(jnp.asarray, (slots.own, slots.parent, slots.leaf, slots.last)), xs)
-        return jax.lax.scan(body, start, rows, reverse=True)[1]
+        places = map(jnp.asarray, (slots.own, slots.parent, slots.leaf, slots.last))
+        return jax.lax.scan(body, start, (*places, xs), reverse=True)[1]
 
     levels = tree.levels
     _, width = levels.shape
