@@ -72,9 +72,10 @@ def on_ground(
 def stand_up(model: Model | None = None, q0=None, dtype=None, **options) -> Task:
     """A horizon of 0.4 s in which a quadruped comes to stand where it is. It starts standing.
 
-    The controls are the targets of its servos, which start at the standing posture. Solve it in a
-    receding horizon, with :func:`sampler` and :func:`mpc`, from states of :func:`lying` or with the
-    pushes of :func:`pushed`. Arguments as :func:`on_ground`.
+    The controls are the targets of its servos, which start at the standing posture. It is meant for
+    a receding horizon (:func:`mpc`), from states of :func:`lying` or with the pushes of
+    :func:`pushed`. No controller of this library solves it from all such states yet; see
+    ``benchmarks/results/standing.md``. Arguments as :func:`on_ground`.
     """
     scene, q0 = on_ground(model, q0, dtype, **options)
     w, dtype = _weights(scene.model), scene.model.dtype
