@@ -4,12 +4,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
 from ..algorithms.gravity import base_acceleration
-from ..algorithms.pieces import times
 from ..algorithms.rnea import rnea
 from ..algorithms.springs import spring_matrix
 from ..derivatives.constrained import motion_of, prepared
@@ -96,11 +94,8 @@ def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):
     A = _times(s.inverse, s.Y.T)
     K = inverse - _times(s.Y, A)
     K = 0.5 * (K + K.T)  # accelerations along torques, with J K = 0
-    tied = law.support(own)
-    above = np.ones((own.nv, own.nv), bool) if x else model.topology.dofs_above
-    both = above | above.T | (tied.T @ tied)  # degrees of freedom on one branch, or tied
-    dq, dv = (-times(K, T, both) - times(A.T, C, tied) for T, C in ((T_q, C_q), (T_v, C_v)))
-    fq, fv = (times(A, T, both) - times(s.inverse, C, tied) for T, C in ((T_q, C_q), (T_v, C_v)))
+    dq, dv = (-_times(K, T) - _times(A.T, C) for T, C in ((T_q, C_q), (T_v, C_v)))
+    fq, fv = (_times(A, T) - _times(s.inverse, C) for T, C in ((T_q, C_q), (T_v, C_v)))
 
     def least_norm(df_dq):
         z = _times(s.Y, _times(s.inverse, forces))

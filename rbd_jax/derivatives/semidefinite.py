@@ -35,7 +35,7 @@ def pseudoinverse(
         Y: ``M⁻¹ Jᵀ``.
         active: which rows count.
     """
-    apply, dependent = factorized(G)
+    apply, dependent = _swept(G)
     X = jnp.where(active[:, None], apply(jnp.eye(len(G), dtype=G.dtype)), 0)
     whole = 0.5 * (X + X.T), jnp.zeros_like(G)
     return once_if(dependent, lambda: independent(J, Y, active), whole)
@@ -54,29 +54,35 @@ def _pseudoinverse_jvp(primals, tangents):
     return (X, N), (dX, -turned - turned.T)
 
 
-def factorized(
-    G: Float[Array, "m m"],
-) -> tuple[Callable[[Float[Array, "m k"]], Float[Array, "m k"]], Bool[Array, ""]]:
+Apply = Callable[[Float[Array, "m k"]], Float[Array, "m k"]]
+
+
+def factorized(G: Float[Array, "m m"]) -> tuple[Apply, Bool[Array, ""]]:
     """What multiplies columns by ``G⁻¹``, and whether that is worth nothing: a pivot is small."""
-    if len(G) <= formulations.current().written:
-        L = cholesky(G)
-        back = L.T[::-1, ::-1]
+    if len(G) > formulations.current().written:
+        return _swept(G)
+    L = cholesky(G)
+    back = L.T[::-1, ::-1]
 
-        def apply(B):
-            return solve_lower(back, solve_lower(L, B)[::-1])[::-1]
+    def apply(B):
+        return solve_lower(back, solve_lower(L, B)[::-1])[::-1]
 
-        pivots = jnp.diagonal(L) ** 2 / jnp.diagonal(G)
-    else:
-        diagonal = jnp.diagonal(G)
-        moved = diagonal > 0  # else any force on a row does nothing
-        scale = jax.lax.rsqrt(jnp.where(moved, diagonal, 1))
-        swept, pivots = _sweep(G * scale[:, None] * scale[None, :])
+    return apply, _any_small(jnp.diagonal(L) ** 2 / jnp.diagonal(G))
 
-        def apply(B):
-            return scale[:, None] * -_times(swept, scale[:, None] * B)
 
-    least = float(jnp.finfo(G.dtype).eps) ** 0.4
-    return apply, ~jnp.all(pivots >= least)  # NaN is not large
+def _swept(G: Float[Array, "m m"]) -> tuple[Apply, Bool[Array, ""]]:
+    """The same by loops: little code, and little more work for the whole inverse."""
+    diagonal = jnp.diagonal(G)
+    moved = diagonal > 0  # else any force on a row does nothing
+    scale = jax.lax.rsqrt(jnp.where(moved, diagonal, 1))
+    swept, pivots = _sweep(G * scale[:, None] * scale[None, :])
+    negative = swept * scale[:, None] * scale[None, :]
+    return lambda B: -_times(negative, B), _any_small(pivots)
+
+
+def _any_small(pivots: Float[Array, " m"]) -> Bool[Array, ""]:
+    least = float(jnp.finfo(pivots.dtype).eps) ** 0.4
+    return ~jnp.all(pivots >= least)  # NaN is not large
 
 
 def once_if(flag: Bool[Array, ""], function: Callable[[], Any], otherwise: Any) -> Any:
