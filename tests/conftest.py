@@ -60,8 +60,8 @@ def pytest_collection_modifyitems(config, items):
     tail = {x for x in SLOW.read_text().splitlines() if x and not x.startswith("#")}
     found = set()
     for item in items:
-        name = f"{item.path.name}::{item.name}"
-        listed = tail & {name, name.partition("[")[0]}
+        file, (test, _, case) = item.path.name, item.name.partition("[")
+        listed = tail & {f"{file}::{item.name}", f"{file}::{test}", f"{file}[{case}"}
         found |= listed
         if listed:
             item.add_marker(pytest.mark.slow)
