@@ -153,6 +153,8 @@ def _sweep(A: Float[Array, "m m"]) -> tuple[Float[Array, "m m"], Float[Array, " 
     a pivot is not positive.
     """
     m = A.shape[0]
+    if m == 0:
+        return A, jnp.diagonal(A)
 
     def step(A, k_unit):
         k, unit = k_unit
