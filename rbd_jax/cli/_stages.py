@@ -31,13 +31,19 @@ def timed(f: Callable, *args, repeats: int = 1):
     start = time.perf_counter()
     compiled = jax.jit(f).lower(*args).compile()
     compile_time = time.perf_counter() - start
+    out, seconds = best(compiled, *args, repeats=repeats)
+    return out, compile_time, seconds
+
+
+def best(compiled: Callable, *args, repeats: int):
+    """The outputs of a compiled function, and its best run time (s)."""
     runs: list[float] = []
     out: Any = None
     while len(runs) < repeats and sum(runs) < 2.0:
         start = time.perf_counter()
         out = jax.block_until_ready(compiled(*args))
         runs.append(time.perf_counter() - start)
-    return out, compile_time, min(runs)
+    return out, min(runs)
 
 
 class Stages:
@@ -99,9 +105,7 @@ class Stages:
         f = jax.jit(jax.value_and_grad(cost, (0, 1), has_aux=True))
         self.slope = f.lower(self.u, self.s.model, self.s).compile()
         compile_time = time.perf_counter() - start
-        start = time.perf_counter()
-        out = jax.block_until_ready(self.slope(self.u, self.s.model, self.s))
-        seconds = time.perf_counter() - start
+        out, seconds = best(self.slope, self.u, self.s.model, self.s, repeats=5)
         (J, self.before), (self.du, self.dmodel) = out
         self.costs = [float(J)]
         self._record("rollout with its gradient, per step", len(self.u), seconds, compile_time)
