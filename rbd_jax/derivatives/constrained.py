@@ -188,19 +188,21 @@ def _constrained(model, q, v, tau, f_ext, law):
     W, X = solver.halves(topology, J.T, law.support(model).T)
     G = inner(W, X, (~active).astype(J.dtype))
 
-    missing = jnp.where(active, -law.rows(model, q, v, free), 0)
+    def missing(a):
+        return jnp.where(active, -law.rows(model, q, v, a), 0)
 
     def least_norm():
+        J = law.jacobian(model, q, g)
         Y = solver.columns(topology, J.T)
         inverse, _ = independent(J, Y, active)
-        change, forces = jnp.zeros_like(free), jnp.zeros_like(missing)
+        a, forces = free, jnp.zeros(len(G), G.dtype)
         for _ in range(2):  # the second step removes most of the rounding of G⁺
-            more = _times(inverse, missing - _times(J, change))
-            change, forces = change + _times(Y, more), forces + more
-        return free + change, forces
+            more = _times(inverse, missing(a))
+            a, forces = a + _times(Y, more), forces + more
+        return a, forces
 
     solve, dependent = factorized(G)
-    forces = solve(missing[:, None])[:, 0]
+    forces = solve(missing(free)[:, None])[:, 0]
     a = free + solver.down(topology, X.times(forces, len(v))[:, None])[:, 0]
     a, forces = once_if(dependent, least_norm, (a, forces))
     Y = solver.down(topology, X.dense(len(v)))
