@@ -53,7 +53,8 @@ def test_each_step_has_its_own_samples_and_a_time_its_own_key():
 def test_no_finite_sample_keeps_the_plan():
     problem, zero = _problem(), jnp.zeros(1)
     control = opt.sampler(problem, jax.random.key(0), noise=1.0, samples=8)
-    plan = control.plan(zero, zero, jnp.ones((T, 1)))
+    plan = control.plan(zero, zero, 3 * jnp.ones((T, 1)))
+    np.testing.assert_array_equal(plan.u, 2)  # within the limits, as it was simulated
     lost = jax.jit(lambda q: control.step(plan, q, zero, shift=False))(jnp.nan * zero)
     assert bool(lost.result == opt.RESULTS.nonfinite)
     np.testing.assert_array_equal(lost.plan.u, plan.u)

@@ -36,7 +36,8 @@ class Sampler(Receding):
         if self.refine is not None:
             return self.refine.plan(q, v, u)
         q, v, u = checked_arguments("Sampler.plan", self.problem, q, v, u)
-        path = self.problem.simulate(q, v, self.problem.clip(u))
+        u = self.problem.clip(u)
+        path = self.problem.simulate(q, v, u)
         K = jnp.zeros((*u.shape, 2 * v.size), u.dtype)
         return Plan(path.q, path.v, u, K, zeros(stack(self.problem, (), q, v), u.dtype))
 
