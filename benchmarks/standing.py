@@ -84,7 +84,7 @@ def main(options) -> None:
                 inputs = [*start, jnp.asarray(impulse * way, jnp.float32), keys]
                 q, v = jax.block_until_ready(run(*inputs))
                 seconds = time.perf_counter() - began
-                good = np.asarray(tasks.stands(task, q[:, -1], v[:, -1]))
+                good = np.asarray(jax.vmap(tasks.stands, (None, 0, 0))(task, q[:, -1], v[:, -1]))
                 lowest = np.asarray(q[..., 2].min(axis=1) / task.q0[2])
                 if what == "push":
                     good = good & (lowest > 0.5)

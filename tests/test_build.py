@@ -144,3 +144,16 @@ def test_pitch_is_for_helical_joints_only():
 
 def test_axes_are_normalized():
     assert_close(build_model(one_joint("revolute", axis=3 * Y)).axis, Y[None], atol=0)
+
+
+def test_a_model_that_is_built_within_jit_has_numbers():
+    """A cache may keep it when the trace has ended."""
+    kept = []
+
+    @jax.jit
+    def mass(x):
+        kept.append(build_model(one_joint("revolute")))
+        return x + kept[0].inertia[0, 0]
+
+    mass(0.0)
+    assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(kept))

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -71,8 +72,9 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = ()) -> Scene:
     if found:
         text = "; ".join(f"{k}: {_short(v)}" for k, v in found.items())
         warnings.warn(f"load_mjcf: left out: {text}", RobotDescriptionWarning, stacklevel=3)
-    model, bodies = robot_of(mj_model, dtype)
-    return _scene(Reader(mj_model, mj, model, bodies, met))
+    with jax.ensure_compile_time_eval():  # numbers within jax.jit too: such a scene may be kept
+        model, bodies = robot_of(mj_model, dtype)
+        return _scene(Reader(mj_model, mj, model, bodies, met))
 
 
 def _short(names: list[str]) -> str:

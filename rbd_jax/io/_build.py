@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -55,7 +56,8 @@ def build_model(
         )
     if dtype is not None and not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"dtype must be a float such as jnp.float32 or None, got {dtype!r}")
-    return collect_bodies(spec, floating_base).model(dtype, downwards)
+    with jax.ensure_compile_time_eval():  # numbers within jax.jit too: such a model may be kept
+        return collect_bodies(spec, floating_base).model(dtype, downwards)
 
 
 def collect_bodies(spec: RobotSpec, floating_base: bool) -> "Bodies":

@@ -2,6 +2,8 @@
 
 from typing import Literal, get_args
 
+import jax
+
 from ..model import Model, RobotDescriptionError, with_mimics
 from ._build import build_model, collect_bodies
 from ._diagnose import diagnose
@@ -57,4 +59,5 @@ def load_urdf(
     for what, found in diagnose(spec, collect_bodies(spec, floating_base)).items():
         warn(f"robot {spec.name!r}", f"{what}: {shorten(found)}")
     model = build_model(spec, floating_base=floating_base, dtype=dtype, gravity=gravity)
-    return with_mimics(model) if mimic == "constrain" else model
+    with jax.ensure_compile_time_eval():  # as in build_model
+        return with_mimics(model) if mimic == "constrain" else model

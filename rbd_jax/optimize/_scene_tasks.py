@@ -165,9 +165,8 @@ def _run(scene: Scene, q, v, u, force: Any, steps: int) -> tuple[Array, Array]:
     return q, v
 
 
-def stands(task: Task, q: Float[Array, "*b nq"], v: Float[Array, "*b nv"]) -> Array:
-    """Whether states are near the standing one: height, upright trunk, joints, and at rest."""
-    up = 1 - 2 * (q[..., 4] ** 2 + q[..., 5] ** 2)
-    bent = jnp.max(jnp.abs(q[..., 7:] - task.q0[7:]), axis=-1)
-    fast = jnp.max(jnp.abs(v), axis=-1)
-    return (q[..., 2] > 0.85 * task.q0[2]) & (up > 0.95) & (bent < 0.5) & (fast < 0.5)
+def stands(task: Task, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Array:
+    """Whether a state is near the standing one: height, upright trunk, joints, and at rest."""
+    up = 1 - 2 * (q[4] ** 2 + q[5] ** 2)
+    bent, fast = jnp.max(jnp.abs(q[7:] - task.q0[7:])), jnp.max(jnp.abs(v))
+    return (q[2] > 0.85 * task.q0[2]) & (up > 0.95) & (bent < 0.5) & (fast < 0.5)
