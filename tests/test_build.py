@@ -9,6 +9,7 @@ import pytest
 from support.descriptions import Y, joint, merged, one_joint, robot
 from support.helpers import KINDS, assert_close
 
+import rbd_jax as rbd
 from rbd_jax import LinkSpec, RobotSpec, build_model
 from rbd_jax.spatial import inertia
 
@@ -146,14 +147,26 @@ def test_axes_are_normalized():
     assert_close(build_model(one_joint("revolute", axis=3 * Y)).axis, Y[None], atol=0)
 
 
-def test_a_model_that_is_built_within_jit_has_numbers():
+URDF = """<robot name="r"><link name="base"/><link name="a"/><link name="b"/>
+<joint name="j" type="prismatic"><parent link="base"/><child link="a"/>
+<limit effort="1" velocity="1"/></joint>
+<joint name="k" type="prismatic"><parent link="a"/><child link="b"/>
+<limit effort="1" velocity="1"/><mimic joint="j" multiplier="2"/></joint></robot>"""
+MJCF = """<mujoco><worldbody><geom type="plane" size="1 1 1"/><body><freejoint/><geom size=".1"/>
+</body></worldbody></mujoco>"""
+BUILDERS = {
+    "build_model": lambda: build_model(one_joint("revolute")),
+    "load_urdf": lambda: rbd.load_urdf(URDF),
+    "load_mjcf": lambda: rbd.load_mjcf(MJCF),
+}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_what_is_built_within_jit_has_numbers(name):
     """A cache may keep it when the trace has ended."""
+    if name == "load_mjcf":
+        pytest.importorskip("mujoco")
     kept = []
-
-    @jax.jit
-    def mass(x):
-        kept.append(build_model(one_joint("revolute")))
-        return x + kept[0].inertia[0, 0]
-
-    mass(0.0)
-    assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(kept))
+    jax.eval_shape(lambda: kept.append(BUILDERS[name]()))
+    leaves = jax.tree.leaves(kept)
+    assert leaves and not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)

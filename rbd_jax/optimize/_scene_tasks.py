@@ -166,7 +166,11 @@ def _run(scene: Scene, q, v, u, force: Any, steps: int) -> tuple[Array, Array]:
 
 
 def stands(task: Task, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Array:
-    """Whether a state is near the standing one: height, upright trunk, joints, and at rest."""
+    """Whether a state is near the standing one, a scalar truth value.
+
+    The trunk has at least 0.85 of its height and tilts by at most 18° (a cosine of 0.95), each
+    joint is within 0.5 rad of its angle, and no entry of v exceeds 0.5 (m/s, rad/s).
+    """
     up = 1 - 2 * (q[4] ** 2 + q[5] ** 2)
     bent, fast = jnp.max(jnp.abs(q[7:] - task.q0[7:])), jnp.max(jnp.abs(v))
     return (q[2] > 0.85 * task.q0[2]) & (up > 0.95) & (bent < 0.5) & (fast < 0.5)
