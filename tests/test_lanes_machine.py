@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,28 @@ def test_cache_is_bounded(folder, monkeypatch):
     monkeypatch.setattr(_machine, "CACHE_BYTES", 3 * size)
     _machine._trim(folder)
     assert {p.name for p in folder.iterdir()} == {used.name, "old1.o", "old2.o"}
+
+
+def test_cache_is_bounded_while_others_remove_files(folder, monkeypatch):
+    """A file that is listed but gone a moment later does not stop the cleaning."""
+    folder.mkdir(parents=True)
+    for age in range(3):
+        (folder / f"old{age}.o").write_bytes(b"x" * 10)
+        os.utime(folder / f"old{age}.o", (1e9 - age, 1e9 - age))
+    real = os.scandir
+
+    @contextmanager
+    def scandir(path):
+        with real(path) as entries:
+            found = list(entries)
+        (folder / "old1.o").unlink()
+        yield found
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(_machine, "CACHE_BYTES", 10)
+    _machine._trim(folder)
+    monkeypatch.undo()
+    assert {p.name for p in folder.iterdir()} == {"old0.o"}
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="counts memory by /proc")

@@ -229,9 +229,13 @@ def _write(path: Path, obj: bytes) -> None:
 def _trim(folder: Path) -> None:
     """Remove the files used longest ago until the cache has its size."""
     files = []
-    for entry in os.scandir(folder):
-        if entry.is_file(follow_symlinks=False):
-            files.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                if entry.is_file(follow_symlinks=False):
+                    files.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
+            except FileNotFoundError:  # another process has moved or removed it meanwhile
+                continue
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if total <= CACHE_BYTES:
