@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from rbd_jax.lanes import _loaded, forget, lanes, report  # noqa: E402
+from rbd_jax.lanes import _loaded, _machine, _run, forget, lanes, report  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 BEGIN = """
@@ -260,8 +260,32 @@ def test_exported_programs_do_without():
     np.testing.assert_allclose(exported.call(a, x), g(a, x), rtol=1e-12)
 
 
-def test_report():
+@pytest.mark.parametrize("bits", [256, 512])
+def test_vectors_of_every_length(bits, monkeypatch):
+    """Kernels use vectors of the length that is fast on the CPU, unless they need much memory."""
+    monkeypatch.setattr(_machine, "vector_bits", lambda: bits)
+    for dtype, size in ((jnp.float32, 4), (jnp.float64, 8)):
+        for n in (0, 1, 3, 7, 8, 9, 15, 16, 17, 40):
+            a, x = (jnp.asarray(y, dtype) for y in inputs(n))
+
+            @lanes
+            def grown(a, x):
+                y = f(a, jnp.cumsum(x))
+                return jax.lax.fori_loop(0, 2, lambda _, z: jnp.where(z > 0, z - y, z * y), y)
+
+            both = [jax.vmap(g, (None, 0))(a, x) for g in (grown, grown.__wrapped__)]
+            np.testing.assert_allclose(*both, rtol=1e-5 if size == 4 else 1e-12)
+        (one,) = report(jax.vmap(grown, (None, 0)), a, x)
+        assert one.width == bits // 8 // size
+        with monkeypatch.context() as m:
+            m.setattr(_run, "WIDE_BYTES", 0)
+            (one,) = report(jax.vmap(lanes(lambda a, x: jnp.cumsum(f(a, x))), (None, 0)), a, x)
+        assert one.width == 256 // 8 // size
+
+
+def test_report(monkeypatch):
     """Memory and code of each kernel of a call can be asked for, and looked at."""
+    monkeypatch.setattr(_machine, "vector_bits", lambda: 256)
     a, x = inputs()
     g = jax.vmap(lanes(f), (None, 0))
     (one,) = report(g, a, x)
@@ -282,7 +306,7 @@ def test_memory_has_a_bound():
         return jnp.cumsum(jnp.cumsum(x)[::-1])[-1]
 
     kind = jax.ShapeDtypeStruct((16, 10_000_000), jnp.float32)
-    with pytest.raises(ValueError, match="large: a program that needs .* MiB for 8 samples"):
+    with pytest.raises(ValueError, match="large: a program that needs .* MiB for (8|16) samples"):
         report(jax.vmap(lanes(large)), kind)
     text = jax.jit(jax.vmap(lanes(large))).lower(kind).as_text()
     assert "rbd_jax.lanes" not in text

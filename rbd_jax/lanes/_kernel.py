@@ -16,9 +16,6 @@ from ._plan import assemble
 from ._reads import VIEWS, Axes, bases, reads, taken
 from ._text import Reg, scalar_type
 
-WIDEST = 8
-"""So many samples of float32 fit a vector of 256 bits."""
-
 _I64 = np.dtype("int64")
 
 
@@ -244,7 +241,7 @@ def _transposed(e: Emitter, rows: list[str], vector: str) -> list[str]:
 def _module(first: Emitter, second: Emitter, program: Block, width: int, batched: bool,
             grain: int) -> Text:  # fmt: skip
     shared_bytes, scratch_bytes = first.arena.size, second.arena.size
-    vector_bits = 8 * width * max((v.dtype.itemsize for v in _floats(program)), default=4)
+    vector_bits = 8 * width * floating_bytes(program)
     attributes = (
         f'nounwind "prefer-vector-width"="{max(256, min(512, vector_bits))}" '
         f'"min-legal-vector-width"="{min(512, vector_bits)}"'
@@ -282,7 +279,6 @@ def _floats(block: Block) -> list[Value]:
     return found
 
 
-def natural_width(block: Block) -> int:
-    """How many samples fit a vector of 256 bits."""
-    size = max((v.dtype.itemsize for v in _floats(block)), default=4)
-    return WIDEST * 4 // size
+def floating_bytes(block: Block) -> int:
+    """The size of the largest floating-point type of a program."""
+    return max((v.dtype.itemsize for v in _floats(block)), default=4)

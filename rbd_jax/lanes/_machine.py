@@ -20,6 +20,12 @@ CACHE_BYTES = 512 * 2**20
 OLDEST = (0, 45)
 """The oldest version of llvmlite that works: LLVM 20."""
 
+BITS = 256
+"""The length of the vectors that kernels use, on every CPU that is not in the next table."""
+
+LONG_VECTORS = {"znver5": 512}
+"""CPUs, by LLVM's names, on which longer vectors were measured to be faster."""
+
 _FORMAT = b"rbd_jax lanes 1"  # changes when cached files of before are not to be used any more
 _DIGEST = hashlib.sha256().digest_size
 _names = itertools.count()
@@ -115,6 +121,11 @@ def _host() -> tuple[str, str]:
     except RuntimeError:  # LLVM cannot tell on some platforms
         features = ""
     return llvm.get_host_cpu_name(), features
+
+
+def vector_bits() -> int:
+    """The longest vectors that are fast on this CPU."""
+    return LONG_VECTORS.get(_host()[0], BITS)
 
 
 def _target(opt: int) -> Any:
