@@ -201,10 +201,10 @@ def _constrained(model, q, v, tau, f_ext, law):
             a, forces = a + _times(Y, more), forces + more
         return a, forces
 
-    solve, dependent = factorized(G)
-    forces = solve(missing(free)[:, None])[:, 0]
+    f = factorized(G)
+    forces = f.apply(missing(free)[:, None])[:, 0]
     a = free + solver.down(topology, X.times(forces, len(v))[:, None])[:, 0]
-    a, forces = once_if(dependent, least_norm, (a, forces))
+    a, forces = once_if(f.dependent, least_norm, (a, forces))
     Y = solver.down(topology, X.dense(len(v)))
     return a, forces, (solver.factor, G, Y, *pseudoinverse(G, J, Y, active))
 

@@ -8,7 +8,7 @@ replaces: no parameter μ, no iteration to wait for.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,10 +35,9 @@ def pseudoinverse(
         Y: ``M⁻¹ Jᵀ``.
         active: which rows count.
     """
-    apply, dependent = _swept(G)
-    X = jnp.where(active[:, None], apply(jnp.eye(len(G), dtype=G.dtype)), 0)
-    whole = 0.5 * (X + X.T), jnp.zeros_like(G)
-    return once_if(dependent, lambda: independent(J, Y, active), whole)
+    f = factorized(G)
+    whole = jnp.where(active[:, None], f.inverse(), 0), jnp.zeros_like(G)
+    return once_if(f.dependent, lambda: independent(J, Y, active), whole)
 
 
 @pseudoinverse.defjvp
@@ -54,11 +53,19 @@ def _pseudoinverse_jvp(primals, tangents):
     return (X, N), (dX, -turned - turned.T)
 
 
-Apply = Callable[[Float[Array, "m k"]], Float[Array, "m k"]]
+class Factorized(NamedTuple):
+    """A matrix ``G`` that is factorized."""
+
+    apply: Callable[[Float[Array, "m k"]], Float[Array, "m k"]]
+    """Multiplies columns by ``G⁻¹``."""
+    inverse: Callable[[], Float[Array, "m m"]]
+    """``G⁻¹`` itself."""
+    dependent: Bool[Array, ""]
+    """A pivot is small, so that the inverse is worth nothing."""
 
 
-def factorized(G: Float[Array, "m m"]) -> tuple[Apply, Bool[Array, ""]]:
-    """What multiplies columns by ``G⁻¹``, and whether that is worth nothing: a pivot is small."""
+def factorized(G: Float[Array, "m m"]) -> Factorized:
+    """Factorize the symmetric matrix G: entry by entry, or by loops if it is large."""
     if len(G) > formulations.current().written:
         return _swept(G)
     L = cholesky(G)
@@ -67,17 +74,21 @@ def factorized(G: Float[Array, "m m"]) -> tuple[Apply, Bool[Array, ""]]:
     def apply(B):
         return solve_lower(back, solve_lower(L, B)[::-1])[::-1]
 
-    return apply, _any_small(jnp.diagonal(L) ** 2 / jnp.diagonal(G))
+    def inverse():
+        half = solve_lower(L, jnp.eye(len(L), dtype=L.dtype))
+        return _times(half.T, half)
+
+    return Factorized(apply, inverse, _any_small(jnp.diagonal(L) ** 2 / jnp.diagonal(G)))
 
 
-def _swept(G: Float[Array, "m m"]) -> tuple[Apply, Bool[Array, ""]]:
-    """The same by loops: little code, and little more work for the whole inverse."""
+def _swept(G: Float[Array, "m m"]) -> Factorized:
     diagonal = jnp.diagonal(G)
     moved = diagonal > 0  # else any force on a row does nothing
     scale = jax.lax.rsqrt(jnp.where(moved, diagonal, 1))
     swept, pivots = _sweep(G * scale[:, None] * scale[None, :])
     negative = swept * scale[:, None] * scale[None, :]
-    return lambda B: -_times(negative, B), _any_small(pivots)
+    inverse = lambda: -0.5 * (negative + negative.T)  # noqa: E731
+    return Factorized(lambda B: -_times(negative, B), inverse, _any_small(pivots))
 
 
 def _any_small(pivots: Float[Array, " m"]) -> Bool[Array, ""]:
