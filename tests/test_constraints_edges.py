@@ -13,6 +13,7 @@ from support.helpers import cast, central_difference
 
 import rbd_jax as rbd
 from rbd_jax import constraints
+from rbd_jax.model.expansion import Expansion
 
 GAINS = dict(position_gain=3.0, velocity_gain=2.0)
 
@@ -86,6 +87,31 @@ def test_loops(kind, reference):
     else:
         c = constraints.frame(m, one, two, at=(R, 0.1 * jnp.ones(3)), rows=(0, 1, 4), **numbers)
     check(m, q, v, tau, c)
+
+
+def test_springs_and_nonlinear_driven_joints_under_a_loop():
+    """The equations of all joints hold, springs included, and derivatives are differences."""
+    m, _, _, _ = robot()
+    one, two = ends(m)
+    names = [j for j, k in zip(m.joint_names, m.topology.kinds, strict=True) if k != "free"]
+    law = lambda u: jnp.stack([jnp.sin(u[0]) + u[1] ** 2, u[0] * u[1]])  # noqa: E731
+    driven = rbd.with_coordinates(m, law, [names[1], names[-1]], by=[names[0], "motor"])
+    keys = jax.random.split(jax.random.key(4), 3)
+    q = rbd.random_configuration(driven, keys[0])
+    v, tau = (jax.random.normal(k, (driven.nv,)) for k in keys[1:])
+    c = constraints.point(driven, one, two, at=[1.0, 0.2, 0.1], **GAINS)
+    value = check(driven, q, v, tau, c)
+    a, forces = value[: driven.nv], value[driven.nv :]
+
+    def left(q, v, a, forces):
+        x = Expansion(driven, q)
+        assert x.robot.stiffness is not None
+        torque = rbd.rnea(x.robot, x.q, x.velocity(v), x.acceleration(v, a))
+        J = constraints.jacobian(x.robot, x.q, c)
+        return x.project(torque - J.T @ forces), J @ x.velocity(v)
+
+    torque, _ = quick_jit(left)(q, v, a, forces)
+    np.testing.assert_allclose(torque, tau, atol=1e-9)
 
 
 def box(m, frame):
