@@ -20,6 +20,7 @@ from ..constraints import (
 from ..lanes import lanes
 from ..model import integrate, rate_from_velocity, velocity_from_rate
 from ._problem import Problem, Terms, simulate_steps, total
+from ._residuals import dense, gauss_newton_blocks
 
 
 class LeggedProblem(Problem):
@@ -296,6 +297,13 @@ def _stage(problem: LeggedProblem, t, q, v, u, forces, slope) -> tuple[Array, Ar
         return problem.stage(problem.model, t, *moved)
 
     at = [jnp.zeros_like(x) for x in (v, v, u, forces)]
-    r, blocks = residuals(*at), jax.jacfwd(residuals, argnums=(0, 1, 2, 3))(*at)
-    J = jnp.concatenate(blocks[:3], axis=1) + _times(blocks[3], slope)
-    return problem.dt * _times(J.T, r), problem.dt * _times(J.T, J)
+    g, H = gauss_newton_blocks(residuals, at)
+    sizes = [x.size for x in at[:3]]
+    gradient = jnp.concatenate(g[:3]) + _times(slope.T, g[3])
+    hessian = dense([row[:3] for row in H[:3]], sizes, q.dtype)
+    if H[3][3] is not None:
+        hessian = hessian + _times(slope.T, _times(H[3][3], slope))
+    if any(x is not None for x in H[3][:3]):
+        mixed = _times(slope.T, dense([H[3][:3]], sizes, q.dtype))
+        hessian = hessian + mixed + mixed.T
+    return problem.dt * gradient, problem.dt * hessian
