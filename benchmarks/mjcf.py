@@ -1,6 +1,7 @@
 """MJCF files out of packages: which load, and how far they are from MuJoCo."""
 
 import hashlib
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,10 @@ def files(folder: Path) -> list[Path]:
 
 
 def compiled(path: Path, floor: bool = False):
-    """``(MjModel or None, what to know)``, without mesh geoms where meshes are absent."""
+    """``(MjModel or None, what to know)``, without mesh geoms where meshes are absent.
+
+    Missing files are named without their folders.
+    """
     for drop in (False, True):
         try:
             m = compile_mjcf(path, drop)
@@ -65,7 +69,8 @@ def compiled(path: Path, floor: bool = False):
         if DRONES in path.as_posix():
             m = _flying(path)
         return m, "meshes absent" if drop else ""
-    return None, " ".join(said.split("Element")[0].split())[:110]
+    said = " ".join(said.split("Element")[0].split())
+    return None, re.sub(r"'[^']*/", "'", said)[:110]
 
 
 def _on_floor(path: Path):

@@ -82,6 +82,7 @@ def factorized(G: Float[Array, "m m"]) -> Factorized:
 
 
 def _swept(G: Float[Array, "m m"]) -> Factorized:
+    """The same by loops: little code, and little more work for the whole inverse."""
     diagonal = jnp.diagonal(G)
     moved = diagonal > 0  # else any force on a row does nothing
     scale = jax.lax.rsqrt(jnp.where(moved, diagonal, 1))

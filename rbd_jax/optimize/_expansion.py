@@ -18,6 +18,7 @@ from ..lanes import lanes
 from ..model import difference, integrate
 from ..simulate import step_derivatives
 from ._problem import Problem, cost_value
+from ._residuals import dense, gauss_newton_blocks
 
 
 class Dynamics(NamedTuple):
@@ -110,10 +111,10 @@ def _expand(terms, sizes: tuple[int, ...], dtype, exact: bool):
     every = tuple(range(len(sizes)))
     g, H = jnp.zeros((size,), dtype), jnp.zeros((size, size), dtype)
     for i, (_, shape) in enumerate(jax.eval_shape(terms, *zero)):
-        weight, value = terms(*zero)[i]
+        weight = terms(*zero)[i][0]
         if shape.ndim and not exact:
-            J = _jacobian(lambda *z, i=i: terms(*z)[i][1], sizes, dtype)
-            more = times(J.T, value), times(J.T, J)
+            parts, blocks = gauss_newton_blocks(lambda *z, i=i: terms(*z)[i][1], zero)
+            more = jnp.concatenate(parts), dense(blocks, sizes, dtype)
         else:
             slopes = jax.grad(lambda *z, i=i: cost_value(terms(*z)[i][1]), argnums=every)
             slope = lambda *z, slopes=slopes: jnp.concatenate(slopes(*z))  # noqa: E731
