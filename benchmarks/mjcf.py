@@ -53,7 +53,7 @@ def files(folder: Path) -> list[Path]:
     return [p for p in found if "<worldbody" in p.read_text() or "<include" in p.read_text()]
 
 
-def compiled(path: Path, floor: bool = False):
+def compiled(path: Path, floor: bool = False) -> tuple[Any, str]:
     """``(MjModel or None, what to know)``, without mesh geoms where meshes are absent.
 
     Missing files are named without their folders.
