@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import jax
 from jax.experimental.custom_partitioning import (
     ArrayMapping,
     SdyShardingRule,
@@ -46,7 +47,8 @@ def spread(call: Callable, sizes: tuple[int, ...], mapped: "Mapped"):
         local = results[0].shard_shape(result_shapes[0].shape)[:levels]
 
         def part(*operands):
-            return tuple(call(local, mapped, *operands))
+            with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
+                return tuple(call(local, mapped, *operands))
 
         return mesh, part, results, operands
 

@@ -100,6 +100,8 @@ with jax.set_mesh(explicit):
         found = jax.jit(transform(f))(*operands)
         same(name, found, jax.jit(transform(raw))(*map(np.asarray, (a, x, y))))
         assert all(jax.typeof(t).sharding.spec[0] == "i" for t in jax.tree.leaves(found))
+    found = jax.jit(batch(f))(*put(explicit, split, (a, x[:4], y[:4])))  # one sample a device
+    same("explicit, small shards", found, batch(raw)(*map(np.asarray, (a, x[:4], y[:4]))))
     try:
         jax.jit(lambda a: f(a, a, 1.0 + jnp.sum(a)))(
             jax.device_put(jnp.ones(4), NamedSharding(explicit, P("i")))
