@@ -21,11 +21,13 @@ from ._dynamics import (
     Impact as Impact,
     constrained_dynamics as constrained_dynamics,
     delassus as delassus,
+    driven_dynamics as driven_dynamics,
     impact as impact,
 )
 from ._jacobian import jacobian as jacobian, wrenches as wrenches
 from ._projection import Projected as Projected, project as project
 from ._rows import (
+    acceleration as acceleration,
     anchored as anchored,
     bias as bias,
     residual as residual,

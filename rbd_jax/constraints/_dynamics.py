@@ -17,7 +17,7 @@ from ..model.arguments import checked, takes_coordinates
 from ..model.expansion import Expansion
 from . import _motion as motion
 from ._jacobian import jacobian, jacobian_rows, support, transmitted
-from ._rows import accelerations as acceleration_rows, velocities
+from ._rows import accelerations as acceleration_rows, velocities, without_gains
 from ._set import Constraints, check
 
 
@@ -65,6 +65,16 @@ class Held(Law):
     ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
         """``Jᵀ forces`` as wrenches on the bodies in their frames, and torques."""
         return transmitted(model, self.constraints, g, motion.ground_origins(model, q), forces)
+
+
+class Driven(Held):
+    """The law of constraints whose relative accelerations are given: ``J a + J̇ v = rates``."""
+
+    rates: Float[Array, " m"]
+
+    def rows(self, model: Model, q: Array, v: Array, a: Array) -> Float[Array, " m"]:
+        """The left side of the law minus its right side; the gains of the set are zero."""
+        return acceleration_rows(model, self.constraints, q, v, a) - self.rates
 
 
 class Struck(Held):
@@ -116,6 +126,38 @@ def constrained_dynamics(
     """
     check("constrained_dynamics", model, constraints)
     return ConstrainedMotion(*solve_constrained(model, q, v, tau, f_ext, Held(constraints)))
+
+
+@checked
+@lanes
+@takes_coordinates
+def driven_dynamics(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    constraints: Constraints,
+    rates: Float[Array, " m"],
+    f_ext: Float[Array, "nb 6"] | None = None,
+) -> ConstrainedMotion:
+    """Accelerations and forces where the relative accelerations of all rows are given.
+
+    Source: Featherstone, Rigid Body Dynamics Algorithms, ch. 3, rheonomic constraints:
+    ``M a + h = τ + Jᵀ λ`` and ``J a + J̇ v = rates``. Baumgarte's gains do not count. Dependent and
+    inactive rows, and derivatives, are as in :func:`constrained_dynamics`.
+
+    Args:
+        model: the robot.
+        q: configuration.
+        v: velocity.
+        tau: torques (N m, N).
+        constraints: the set.
+        rates: the accelerations of the rows (m/s², rad/s²); those of inactive rows do not count.
+        f_ext: external wrench (n, f) on each body, in its frame (N m, N).
+    """
+    check("driven_dynamics", model, constraints)
+    law = Driven(without_gains(constraints), rates)
+    return ConstrainedMotion(*solve_constrained(model, q, v, tau, f_ext, law))
 
 
 @checked

@@ -134,6 +134,31 @@ def _accelerations(model: Model, q: Array, v: Array, a: Array, c: Constraints) -
 @checked
 @lanes
 @takes_coordinates
+def acceleration(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    constraints: Constraints,
+) -> Float[Array, " m"]:
+    """``J a + J̇ v``: the relative accelerations of all rows, zero where inactive (m/s², rad/s²).
+
+    Gains do not count. Source: Featherstone, Rigid Body Dynamics Algorithms, ch. 8.
+    """
+    check("acceleration", model, constraints)
+    rates = _accelerations(model, q, v, a, without_gains(constraints))
+    return jnp.where(constraints.per_row(constraints.active), rates, 0)
+
+
+def without_gains(constraints: Constraints) -> Constraints:
+    """The same set without Baumgarte's terms."""
+    zero = jnp.zeros_like(constraints.position_gain)
+    return eqx.tree_at(lambda c: (c.position_gain, c.velocity_gain), constraints, (zero, zero))
+
+
+@checked
+@lanes
+@takes_coordinates
 def bias(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], constraints: Constraints
 ) -> Float[Array, " m"]:

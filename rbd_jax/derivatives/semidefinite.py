@@ -78,18 +78,32 @@ def factorized(G: Float[Array, "m m"]) -> Factorized:
         half = solve_lower(L, jnp.eye(len(L), dtype=L.dtype))
         return _times(half.T, half)
 
-    return Factorized(apply, inverse, _any_small(jnp.diagonal(L) ** 2 / jnp.diagonal(G)))
+    diagonal = jnp.diagonal(G)
+    lost = ~jnp.all(_moved(diagonal))
+    return Factorized(apply, inverse, _any_small(jnp.diagonal(L) ** 2 / diagonal) | lost)
 
 
 def _swept(G: Float[Array, "m m"]) -> Factorized:
     """The same by loops: little code, and little more work for the whole inverse."""
     diagonal = jnp.diagonal(G)
-    moved = diagonal > 0  # else any force on a row does nothing
+    moved = _moved(diagonal)
     scale = jax.lax.rsqrt(jnp.where(moved, diagonal, 1))
     swept, pivots = _sweep(G * scale[:, None] * scale[None, :])
     negative = swept * scale[:, None] * scale[None, :]
     inverse = lambda: -0.5 * (negative + negative.T)  # noqa: E731
-    return Factorized(lambda B: -_times(negative, B), inverse, _any_small(pivots))
+    dependent = _any_small(pivots) | ~jnp.all(moved)
+    return Factorized(lambda B: -_times(negative, B), inverse, dependent)
+
+
+def _moved(diagonal: Float[Array, " m"]) -> Bool[Array, " m"]:
+    """Which rows of J are more than rounding. Any force on another row would do nothing.
+
+    A row is the difference of the velocities of two bodies. Where all that moves both cancels, as
+    out of the plane of a flat loop, ε of the other rows is left of it.
+    """
+    return diagonal > (256 * float(jnp.finfo(diagonal.dtype).eps)) ** 2 * jnp.max(
+        diagonal, initial=0
+    )
 
 
 def _any_small(pivots: Float[Array, " m"]) -> Bool[Array, ""]:
@@ -120,8 +134,8 @@ def independent(
     if m == 0:
         return jnp.zeros((0, 0), J.dtype), jnp.zeros((0, 0), J.dtype)
     tolerance = max(1e-11, (256 * float(jnp.finfo(J.dtype).eps)) ** 2)
-    diagonal = jnp.sum(J * Y.T, axis=1)
-    used = active & (diagonal > 0)  # a row that nothing moves: any force on it does nothing
+    diagonal = jnp.where(active, jnp.sum(J * Y.T, axis=1), 0)
+    used = _moved(diagonal)
     scale = jnp.where(used, jax.lax.rsqrt(jnp.where(used, diagonal, 1)), 0)
     W, Z = scale[:, None] * J, scale[:, None] * Y.T
 

@@ -5,7 +5,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms.torques import damping_torque
-from ..constraints import Constraints, constrained_dynamics, jacobian
+from ..constraints import (
+    Constraints,
+    acceleration,
+    constrained_dynamics,
+    driven_dynamics,
+    jacobian,
+    residual,
+)
 from ..derivatives.rules import forward_dynamics, inverse_dynamics
 from ..model import Model
 
@@ -24,6 +31,17 @@ class ActuatedRobot(eqx.Module):
             c = self.constraints
             return constrained_dynamics(self.model, q, v, self.tau, c, self.f_ext).a
         return forward_dynamics(self.model, q, v, self.tau, self.f_ext)
+
+    def closing(self, q: Array, v: Array, a: Array, gain: Array) -> Float[Array, " nv"]:
+        """What ``a`` has to be so that the robot obeys its dynamics and its constraints hold at q.
+
+        Constraint forces make ``J a⁺ = J a − gain c(q)``: a fixed point, ``a⁺ = a``, has no
+        position error, ``c(q) = 0``.
+        """
+        c = self.constraints
+        assert c is not None
+        rates = acceleration(self.model, q, v, a, c) - gain * residual(self.model, q, c)
+        return driven_dynamics(self.model, q, v, self.tau, c, rates, self.f_ext).a
 
     def force(self, t: Array, q: Array, v: Array) -> Float[Array, " nv"]:
         """The sum of all generalized forces, ``M a + C v`` (N m, N).

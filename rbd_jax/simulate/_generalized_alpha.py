@@ -1,16 +1,22 @@
 """The generalized-α method on the Lie group. Source: Müller §7; Brüls, Cardona, Arnold, 2012."""
 
 from dataclasses import dataclass
+from typing import Literal, cast
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model import Model, integrate, rate_from_velocity
+from ._actuated import ActuatedRobot
 from ._munthe_kaas import Acceleration
 from ._newton import newton
 
 State = tuple[Float[Array, " nq"], Float[Array, " nv"]]
+
+
+def _constraints(acceleration: Acceleration):
+    return acceleration.constraints if isinstance(acceleration, ActuatedRobot) else None
 
 
 @dataclass(frozen=True)
@@ -18,8 +24,8 @@ class GeneralizedAlpha:
     """Implicit steps of order 2 for stiff robots, with a chosen damping of fast oscillations.
 
     Source: Müller §7 [18]; Brüls, Cardona, Arnold, "Lie group generalized-α time integration of
-    constrained flexible multibody systems", 2012, without constraints; α_m, α_f, β, γ of Chung
-    and Hulbert. With algorithmic accelerations â:
+    constrained flexible multibody systems", 2012; α_m, α_f, β, γ of Chung and Hulbert. With
+    algorithmic accelerations â:
 
         (1 − α_m) â⁺ + α_m â = (1 − α_f) v̇⁺ + α_f v̇,      v̇ = acceleration(t, q, v),
         v⁺ = v + h ((1 − γ) â + γ â⁺),   q⁺ = q ⊕ h (v + h ((½ − β) â + β â⁺)).
@@ -29,6 +35,13 @@ class GeneralizedAlpha:
     ``integrator=`` to :func:`rbd_jax.rollout`. Called as a function, it takes one step from a
     consistent start. Newton's method uses the analytical derivatives of the dynamics, and the
     derivatives of a step follow from the implicit function theorem.
+
+    Constraints hold in one of two ways. With ``level="acceleration"`` they are part of the function
+    ``acceleration`` as in all other integrators, and Baumgarte's gains or ``project=True`` keep the
+    drift away. With ``level="position"``, the way of the source, the forces at the end of each step
+    are those for which the position errors ``c(q⁺)`` are zero, so that nothing drifts; the start
+    has to satisfy the constraints. Rounding in positions then moves the accelerations within a step
+    by its size over h², which in float32 asks for steps of some milliseconds or more.
     """
 
     spectral_radius: float = 0.8
@@ -36,8 +49,14 @@ class GeneralizedAlpha:
 
     1 keeps the oscillation, and 0 removes it in one step.
     """
+    level: Literal["acceleration", "position"] = "acceleration"
+    """What the constraints of a rollout hold at the end of a step."""
 
     def __post_init__(self):
+        if self.level not in ("acceleration", "position"):
+            raise ValueError(
+                f"GeneralizedAlpha: level must be 'acceleration' or 'position', got {self.level!r}"
+            )
         if not 0.0 <= self.spectral_radius <= 1.0:
             raise ValueError(
                 f"GeneralizedAlpha: spectral_radius is {self.spectral_radius}, expected a number "
@@ -84,11 +103,18 @@ class GeneralizedAlpha:
             q1 = integrate(model, q, dt * mean)
             return q1, v + dt * ((1 - gamma) * lead + gamma * new), new
 
-        def residual(x):
-            q1, v1, _ = move(x)
-            return x - acceleration(t + dt, q1, v1)
+        held = self.level == "position" and _constraints(acceleration) is not None
+        scale = dt**2 if held else jnp.ones_like(dt)  # positions, not accelerations, are found
+        gain = (1 - alpha_m) / ((1 - alpha_f) * beta * dt**2)
 
-        x = newton(residual, a)
+        def residual(y):
+            x = y / scale
+            q1, v1, _ = move(x)
+            if held:
+                return y - scale * cast(ActuatedRobot, acceleration).closing(q1, v1, x, gain)
+            return y - acceleration(t + dt, q1, v1)
+
+        x = newton(residual, scale * a) / scale
         q1, v1, new = move(x)
         return (q1, v1), new - x
 
