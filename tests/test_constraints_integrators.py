@@ -89,7 +89,7 @@ def test_position_level_does_not_drift():
 
 @pytest.mark.slow
 def test_gradients_at_position_level():
-    """Forward mode against differences, reverse mode against forward mode; masses, start, torque."""
+    """Forward mode against differences, reverse against forward mode; masses, start, torques."""
     model, loop = four_bar()
 
     def end(x):
