@@ -256,19 +256,22 @@ def step_derivatives(problem: LeggedProblem, t, q, v, u) -> tuple[tuple[Array, A
     return _step(problem, q, v, a, slopes[0]), None
 
 
-@lanes
 def stage_model(problem: LeggedProblem, t, q, v, u) -> tuple[None, tuple[Array, Array]]:
     """Gradient and Gauss–Newton Hessian of a stage cost of residuals after the landing."""
-    forces, slopes = problem._motion(t, q, v, u, land=False).forces, _slopes(problem, t, q, v, u)
-    return None, _stage(problem, t, q, v, u, forces, slopes[1])
+    return None, step_and_stage(problem, t, q, v, u)[1]
+
+
+def step_and_stage(problem: LeggedProblem, t, q, v, u):
+    """Both of them, in two kernels: one for everything would need much more memory."""
+    slopes, forces, by_z = _step_and_forces(problem, t, q, v, u)
+    return slopes, _stage(problem, t, q, v, u, forces, by_z)
 
 
 @lanes
-def step_and_stage(problem: LeggedProblem, t, q, v, u):
-    """Both of them."""
+def _step_and_forces(problem: LeggedProblem, t, q, v, u):
+    """``(A, B)`` of one step after the landing, its contact forces, and their slopes."""
     motion, slopes = problem._motion(t, q, v, u, land=False), _slopes(problem, t, q, v, u)
-    model = _stage(problem, t, q, v, u, motion.forces, slopes[1])
-    return _step(problem, q, v, motion.a, slopes[0]), model
+    return _step(problem, q, v, motion.a, slopes[0]), motion.forces, slopes[1]
 
 
 def _step(problem: LeggedProblem, q, v, a, da) -> tuple[Array, Array]:
@@ -289,6 +292,7 @@ def _step(problem: LeggedProblem, q, v, a, da) -> tuple[Array, Array]:
     return AB[:, :n], AB[:, n:]
 
 
+@lanes
 def _stage(problem: LeggedProblem, t, q, v, u, forces, slope) -> tuple[Array, Array]:
     """Gradient and Hessian from ``∂forces/∂(x, u)``."""
 
