@@ -36,16 +36,16 @@ PUSHED = (
     "MuJoCo with a converged Newton solver, from the moment at which contacts or limits begin to "
     "push. One step: the largest error of one step from each state of MuJoCo's motion. All steps: "
     "after as many of our own steps. Itself: the same differences between MuJoCo and MuJoCo from a "
-    "configuration moved by 1e-12; where these are as large, rounding decides the motion, and "
-    "nobody can come closer. Two shapes may lie so exactly on each other that one more contact "
-    "point depends on the last digit (the fingers of fr3_pick), and a small error of forces may be "
-    "a large one of accelerations (sensor/model: spheres deep in each other, on a gimbal of three "
-    "hinges that comes near its lock). Unstable: with this integrator MuJoCo's own motion grows "
-    "step by step, until MuJoCo warns and begins again at the start of the file; only the steps "
-    "before are compared. There strong damping meets small inertias, and Euler's method takes "
-    "it explicitly: servos of leap_cube, all damping of apollo. Both files ask for implicitfast. "
-    "Robots whose file has no floor stand on a plane here. The second row of a robot has the other "
-    "cone and another integrator."
+    "configuration moved by 1e-12; where these are as large, rounding decides, and nobody can come "
+    "closer. Two faces may coincide so exactly that one more contact point depends on the last "
+    "digit (the fingers of fr3_pick), and small errors of forces may become large ones of "
+    "accelerations (sensor/model: spheres deep in each other, and three hinges that come near "
+    "gimbal lock). Unstable: MuJoCo's own motion grows with this integrator until MuJoCo warns and "
+    "begins again at the start; only the steps before are compared. Euler's method takes strong "
+    "damping of small inertias explicitly there: of the servos of leap_cube, and all damping of "
+    "apollo, whose file disables eulerdamp; both files ask for implicitfast. Robots whose file has "
+    "no floor stand on a plane here. The second row of a robot has the other cone and another "
+    "integrator."
 )
 ONE, ALL = 1e-8, 1e-5
 """The differences that are claimed: of one step, of 100 steps."""
@@ -226,7 +226,7 @@ def pushed(m, mj, scene) -> dict[str, Any]:
             return {"notes": UNKNOWN}
         error = max(relative(q[1], d.qpos), relative(v[1], d.qvel))
         if error > max(ONE, found["one_step"]) and near.ncon != d.ncon:
-            said = f"{d.ncon} contacts or, moved, {near.ncon}"
+            said = f"MuJoCo finds {d.ncon} contacts, {near.ncon} if moved"
         itself = max(relative(near.qpos, d.qpos), relative(near.qvel, d.qvel))
         found["one_step"] = max(found["one_step"], error)
         found["itself,_one_step"] = max(found["itself,_one_step"], itself)
