@@ -63,3 +63,40 @@ def test_mjcf_servos_are_the_same_law():
     ours, theirs = (x.torque(scene.model, *state) for x in (drive, scene.actuators))
     np.testing.assert_allclose(ours, theirs, rtol=1e-12)
     np.testing.assert_allclose(ours, 30 * 0.2 + 2 * 0.7, rtol=1e-12)
+
+
+HELD = """<mujoco><option integrator="implicitfast"/><worldbody>
+<body><joint name="j" axis="0 1 0" actuatorfrcrange="-1 1"/><geom size=".05" pos=".3 0 0"/>
+<body pos=".5 0 0"><joint name="k" axis="0 1 0"/><geom size=".05" pos=".3 0 0"/>
+<site name="s" pos=".2 0 .1"/></body></body></worldbody><actuator>
+<general name="one" joint="j" gainprm="1" biastype="affine" biasprm="0 0 -3"/>
+<general name="two" joint="j" gainprm="1" biastype="affine" biasprm="0 0 -5"/>
+<general name="far" joint="k" gainprm="1" biastype="affine" biasprm="0 0 -4"/>
+<general name="site" site="s" gear="1 0 1 0 0 0" gainprm="1" biastype="affine" biasprm="0 0 -7"/>
+</actuator></mujoco>"""
+
+
+@pytest.mark.parametrize(
+    ("controls", "counts"),
+    [
+        ((0.5, -0.2, 3.0, 0.0), True),  # inside the limit of the joint
+        ((8.0, -8.0, 3.0, 0.0), True),  # only the sum counts
+        ((2.0, 0.0, 3.0, 0.0), False),
+        ((1.0, 0.0, 0.0, 0.0), False),  # just at the limit
+        ((0.0, 0.0, 3.0, 10.0), False),  # by the force at the site, which counts nevertheless
+    ],
+)
+def test_actuators_at_the_force_limit_of_their_joint_damp_no_more(controls, counts):
+    """The slope that MuJoCo's implicit integrators see, and the step, to rounding."""
+    mujoco = pytest.importorskip("mujoco")
+    m = mujoco.MjModel.from_xml_string(HELD)
+    d, scene = mujoco.MjData(m), rbd.contact.scene_of(m)
+    d.qpos[:], d.ctrl[:] = [0.3, 0.5], controls
+    state = jnp.array(d.qpos), jnp.array(d.qvel), jnp.array(d.ctrl)
+    slope, theirs = scene.actuators.velocity_slope(scene.model, *state), np.zeros((2, 2))
+    r = rbd.contact.step(scene, *state)
+    mujoco.mj_step(m, d)
+    mujoco.mju_sparse2dense(theirs, d.qDeriv, m.D_rownnz, m.D_rowadr, m.D_colind)
+    np.testing.assert_allclose(slope, theirs, atol=1e-12)
+    np.testing.assert_allclose(r.v, d.qvel, atol=1e-12)
+    assert (slope[0, 0] < -8) == counts

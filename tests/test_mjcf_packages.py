@@ -26,7 +26,10 @@ def scenes():
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "source"), list(scenes()))
 def test_with_and_without_contact(name, source):
-    """Dynamics without contact to 1e-10; one step to 1e-8, 100 steps to 1e-5, both cones."""
+    """Dynamics without contact to 1e-10; one step to 1e-8, 100 steps to 1e-5, both cones.
+
+    Larger errors count as agreement only where MuJoCo, moved by 1e-12, is as far from itself.
+    """
     from benchmarks import mjcf
 
     def compiled():
@@ -47,6 +50,6 @@ def test_with_and_without_contact(name, source):
         if other:
             mjcf.other_options(m, mujoco)
         found = mjcf.pushed(m, mujoco, mjcf.scene_of(m, mujoco)[0])
-        if "why_not" in found:
-            pytest.skip(found["why_not"])
-        assert found["one_step"] < 1e-8 and found["100_steps"] < 1e-5, found
+        if found["notes"] == mjcf.UNKNOWN:
+            pytest.skip(mjcf.UNKNOWN)
+        assert mjcf.agrees(found), found

@@ -100,6 +100,11 @@ class Actuators(eqx.Module):
         bias = self.bias[:, 0] + self.bias[:, 1] * length + self.bias[:, 2] * speed
         return gain * u + bias, u
 
+    def _summed(self, moment, force) -> Float[Array, " nv"]:
+        """The generalized forces of all actuators before the limits at joints."""
+        force = jnp.clip(force, self.force_lower, self.force_upper)
+        return jnp.sum(moment * force[:, None], axis=0)
+
     def forces(
         self, model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], controls: Array
     ) -> Float[Array, " nu"]:
@@ -124,21 +129,25 @@ class Actuators(eqx.Module):
             return jnp.zeros_like(v)
         moment = self.moment(model, q)
         force, _ = self._forces(model, q, v, controls, moment)
-        force = jnp.clip(force, self.force_lower, self.force_upper)
-        total = jnp.sum(moment * force[:, None], axis=0)
-        return jnp.clip(total, self.joint_force_lower, self.joint_force_upper)
+        return jnp.clip(self._summed(moment, force), self.joint_force_lower, self.joint_force_upper)
 
     def velocity_slope(
         self, model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], controls: Array
     ) -> Float[Array, "nv nv"]:
         """``∂(generalized force)/∂v`` as MuJoCo's implicit integrators count it.
 
-        Source: MuJoCo's documentation, "Numerical integration"; an actuator at its force limit
-        counts nothing, limits at joints are not looked at.
+        Source: MuJoCo's documentation, "Numerical integration". An actuator at its force limit
+        counts nothing, and neither does an actuator of a hinge or slide at whose degree of freedom
+        the summed force of all actuators is at its limit (as MuJoCo 4 does it).
         """
         moment = self.moment(model, q)
         force, u = self._forces(model, q, v, controls, moment)
         inside = (force > self.force_lower) & (force < self.force_upper)
+        summed = self._summed(moment, force)
+        limited = (summed <= self.joint_force_lower) | (summed >= self.joint_force_upper)
+        scalar = np.array([k == SCALAR for k in self.kinds], dtype=bool)
+        dofs = np.where(scalar, self.targets, 0).astype(np.int32)
+        inside = inside & ~(scalar & limited[dofs])
         slope = jnp.where(inside, self.gain[:, 2] * u + self.bias[:, 2], 0)
         weighted = slope[:, None] * moment
         return jnp.matmul(moment.T, weighted, precision="highest")
