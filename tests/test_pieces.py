@@ -63,7 +63,7 @@ def test_halves_of_a_solve(m):
 
 @pytest.mark.parametrize("n", [0, 3, 37])
 def test_triangular_solve(n):
-    """Entry by entry, and by halves if it is large."""
+    """Entry by entry, and by blocks if it is large."""
     L = np.tril(RNG.normal(size=(n, n)) / max(n, 1)) + np.eye(n)
     B = RNG.normal(size=(n, 2))
     close(L @ np.asarray(jax.jit(solve_lower)(L, B)), B)

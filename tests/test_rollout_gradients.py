@@ -146,11 +146,13 @@ def _temporary_bytes(model, s, steps, **options):
 
 
 @pytest.mark.slow
-def test_memory_grows_as_promised():
+def test_memory_grows_as_promised(monkeypatch):
     """From 256 to 1024 steps, in units of the states that every mode returns.
 
-    What is observed is as large as a state, and so is its cotangent.
+    What is observed is as large as a state, and so is its cotangent. Lanes take short loops of one
+    sample apart for speed in all modes, so they are off.
     """
+    monkeypatch.setenv("RBD_JAX_LANES", "0")
     model = samples.double_pendulum()
     s = random_state(model)
     bytes_of = partial(
@@ -165,6 +167,18 @@ def test_memory_grows_as_promised():
     assert growth["full"] > 10 * state
     assert growth["levels"] < 5 * state
     assert growth["adjoint"] < 5 * state
+
+
+@pytest.mark.slow
+def test_memory_in_lanes_has_a_bound():
+    """A loop is not taken apart where that would take much: then memory is that of the mode."""
+    model = samples.double_pendulum()
+    observe = lambda t, q, v: jnp.sin(q)  # noqa: E731
+    bytes_of = partial(_temporary_bytes, model, random_state(model), observe=observe)
+    steps, state = 100_000, 8 * (model.nq + model.nv)
+    assert bytes_of(1000, **MODES["levels"]) > 20 * 1000 * state
+    for mode in ("levels", "adjoint"):
+        assert bytes_of(steps, **MODES[mode]) < 10 * steps * state
 
 
 @pytest.mark.slow

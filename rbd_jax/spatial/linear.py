@@ -11,6 +11,7 @@ one thing at a time. The functions here are also faster in a batch, because XLA 
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 _WRITTEN = 16  # the largest triangular matrix that is solved with entry by entry
@@ -36,19 +37,39 @@ def cholesky(P: Float[Array, "*b s s"]) -> Float[Array, "*b s s"]:
 
 
 def solve_lower(L: Float[Array, "*b s s"], B: Float[Array, "*b s m"]) -> Float[Array, "*b s m"]:
-    """``L⁻¹ B`` for a lower triangular L, entry by entry as :func:`cholesky`, halves if large."""
+    """``L⁻¹ B`` for a lower triangular L, entry by entry as :func:`cholesky`, by blocks if large."""
     n, rows = L.shape[-1], []
     if n == 0:
         return B
     if n > _WRITTEN:
-        k = n // 2
-        top = solve_lower(L[..., :k, :k], B[..., :k, :])
-        rest = B[..., k:, :] - jnp.matmul(L[..., k:, :k], top, precision="highest")
-        return jnp.concatenate([top, solve_lower(L[..., k:, k:], rest)], axis=-2)
+        return _solve_blocks(L, B)
     for i in range(n):
         rest = B[..., i, :] - sum(L[..., i, k, None] * x for k, x in enumerate(rows))
         rows.append(rest * (1 / L[..., i, i, None]))
     return jnp.stack(rows, axis=-2)
+
+
+def _solve_blocks(L: Float[Array, "*b s s"], B: Float[Array, "*b s m"]) -> Float[Array, "*b s m"]:
+    """The same by a loop over blocks of rows, whose code does not grow with the matrix."""
+    n, k = L.shape[-1], _BLOCK
+    blocks = -(-n // k)
+    more, lead, every = blocks * k - n, L.shape[:-2], np.arange(blocks)
+    zeros = [(0, 0)] * len(lead)
+    L = jnp.pad(L, [*zeros, (0, more), (0, more)])  # filled up with a unit matrix
+    L = L + jnp.broadcast_to(jnp.diag(jnp.asarray(np.arange(n + more) >= n, L.dtype)), L.shape)
+    B = jnp.pad(B, [*zeros, (0, more), (0, 0)])
+    L = L.reshape(*lead, blocks, k, blocks, k)
+    own = L[..., every, :, every, :]  # blocks in front
+    rows = jnp.moveaxis(L.reshape(*lead, blocks, k, n + more), -3, 0)
+    B = jnp.moveaxis(B.reshape(*lead, blocks, k, B.shape[-1]), -3, 0)
+
+    def step(X, block):
+        i, own, row, b = block
+        x = solve_lower(own, b - jnp.matmul(row, X, precision="highest"))  # X is zero below
+        return jax.lax.dynamic_update_slice_in_dim(X, x, i * k, axis=-2), None
+
+    X = jnp.zeros((*lead, n + more, B.shape[-1]), B.dtype)
+    return jax.lax.scan(step, X, (jnp.asarray(every), own, rows, B))[0][..., :n, :]
 
 
 def definite(P: Float[Array, "*b s s"]) -> Bool[Array, "*b"]:
