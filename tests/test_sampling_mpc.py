@@ -9,6 +9,7 @@ import pytest
 from support.helpers import assert_close
 from test_sampling import DT, T, _problem
 
+import rbd_jax as rbd
 from rbd_jax import optimize as opt
 from rbd_jax.optimize import tasks
 
@@ -98,3 +99,41 @@ def test_heaps_lie_and_a_pushed_quadruped_stands():
     good, lowest, moved = run(push)
     assert bool(good.all()) and bool((lowest > 0.5 * task.q0[2]).all())
     assert float(moved.min()) > 0.005  # the push is felt
+
+
+def ground_of(task):
+    scene = task.problem.scene  # pyright: ignore[reportAttributeAccessIssue]
+    return scene.constraints.contacts.terrain
+
+
+def test_ground_rises_to_a_box_and_the_goal_is_on_it():
+    task = tasks.jump_onto(dtype=jnp.float32, height=0.1, distance=0.9, steps=3)
+    box = ground_of(task)
+    heights = jax.vmap(box)(jnp.array([[0.3, 0.2], [0.38, 0.0], [0.6, -0.2]], jnp.float32))
+    np.testing.assert_allclose(heights, [0.0, 0.05, 0.1], atol=0.01)
+    on_top = task.problem.final.q
+    np.testing.assert_allclose(on_top - task.q0, [0.9, 0, 0.1, *[0.0] * 16], atol=1e-6)
+    at_goal = task.problem.final_cost(on_top, task.v0)
+    assert at_goal == 0 and task.problem.final_cost(task.q0, task.v0) > 10
+
+
+@pytest.mark.slow
+def test_a_quadruped_gets_onto_a_box():
+    """Samples find contacts that no derivative tells of: at the end all four feet are on top."""
+    task = tasks.jump_onto(dtype=jnp.float32)
+    p, box = task.problem, ground_of(task)
+
+    @jax.jit
+    def search(key):
+        found = opt.cem(p, task.q0, task.v0, task.u, key, noise=0.6, samples=512, elites=32,
+                        max_steps=80, knots=12, keep=0.5)  # fmt: skip
+        place = lambda q: jnp.stack([rbd.frame_placement(p.model, q, f)[1] for f in tasks.FEET])  # noqa: E731
+        feet = jax.vmap(place)(found.q)
+        clear = feet[..., 2] - 0.02 - jax.vmap(jax.vmap(box))(feet[..., :2])
+        return found, feet[-1], clear
+
+    found, feet, clear = search(jax.random.key(0))
+    assert jnp.any(jnp.all(clear > 0.01, axis=1))  # it leaves the ground
+    assert jnp.all(feet[:, 2] > 0.12) and jnp.all(clear[-1] < 0.1)
+    up = 1 - 2 * (found.q[-1, 4] ** 2 + found.q[-1, 5] ** 2)
+    assert found.q[-1, 2] > task.q0[2] and up > 0.95

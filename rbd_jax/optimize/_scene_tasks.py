@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from ..algorithms.kinematics import forward_kinematics, frame_in_body
+from ..algorithms.kinematics import forward_kinematics, frame_in_body, frame_placement
 from ..contact import Scene, Surface, pd_actuators, points, scene_on_ground, step as scene_step
 from ..model import Model, integrate
 from ..spatial import so3
@@ -35,6 +35,21 @@ class Standing(NamedTuple):
     u: Float[np.ndarray, " nu"]
 
 
+class Ledge(eqx.Module):
+    """Ground that rises along x to a box with a steep flank, a height function for scenes."""
+
+    height: Float[Array, ""]
+    """Height of the box (m)."""
+    x: Float[Array, ""]
+    """Where the middle of its flank is (m)."""
+    width: Float[Array, ""]
+    """Length over which it rises from a quarter to three quarters, about (m)."""
+
+    def __call__(self, x: Float[Array, "2"]) -> Float[Array, ""]:
+        """The height at (x, y) (m)."""
+        return self.height * jax.nn.sigmoid((x[0] - self.x) / (0.5 * self.width))
+
+
 def _weights(model: Model) -> Standing:
     q, v = np.full(model.nv, 0.3), np.full(model.nv, 0.02)
     q[:6], v[:6] = (4.0, 4.0, 0.5, 0.5, 0.5, 10.0), (0.2, 0.2, 0.2, 0.3, 0.3, 0.3)
@@ -42,7 +57,13 @@ def _weights(model: Model) -> Standing:
 
 
 def on_ground(
-    model: Model | None = None, q0=None, dtype=None, *, stiffness=200.0, damping=10.0
+    model: Model | None = None,
+    q0=None,
+    dtype=None,
+    *,
+    stiffness=200.0,
+    damping=10.0,
+    terrain: Callable[[Array], Array] | None = None,
 ) -> tuple[Scene, Float[Array, " nq"]]:
     """A quadruped with servos on soft ground, and how it stands there.
 
@@ -53,6 +74,7 @@ def on_ground(
             None.
         q0: how it stands; known for the sample and for HyQ.
         dtype: of the sample. stiffness: of the servos (N m/rad). damping: (N m s/rad).
+        terrain: a height function instead of the plane.
     """
     model, q0 = quadruped(model, q0, dtype)
     q0 = jnp.asarray(q0, model.dtype).at[2].add(FOOT)
@@ -63,10 +85,8 @@ def on_ground(
     solids += points([names[k] for k in knees], KNEE) + points([names[k] for k in hips], HIP)
     servos = pd_actuators(model, model.joint_names[1:], stiffness, damping)
     dt = CONTROL / SUBSTEPS
-    return (
-        scene_on_ground(model, solids, surface=SOFT, actuators=servos, dt=dt, reference=q0),
-        q0,
-    )
+    ground = {"surface": SOFT, "terrain": terrain, "reference": q0}
+    return scene_on_ground(model, solids, actuators=servos, dt=dt, **ground), q0
 
 
 def stand_up(model: Model | None = None, q0=None, dtype=None, **options) -> Task:
@@ -85,6 +105,48 @@ def stand_up(model: Model | None = None, q0=None, dtype=None, **options) -> Task
     problem = in_scene(scene, stage, final, HORIZON, substeps=SUBSTEPS)
     u0 = jnp.tile(targets, (HORIZON, 1))
     return Task(problem, q0, jnp.zeros((scene.model.nv,), dtype), u0)
+
+
+def jump_onto(
+    model: Model | None = None,
+    q0=None,
+    dtype=None,
+    *,
+    height: float = 0.12,
+    distance: float = 0.95,
+    steps: int = 35,
+    **options,
+) -> Task:
+    """A quadruped gets onto a box in front of it, with all feet, in 2.8 s.
+
+    Nothing says when which foot touches what. Derivatives do not tell of contacts that are not
+    there, so the guess, servos that stand, is for :func:`cem`::
+
+        task = tasks.jump_onto(dtype=jnp.float32)
+        found = opt.cem(task.problem, task.q0, task.v0, task.u, key, noise=0.6, samples=512,
+                        elites=32, max_steps=80, knots=12, keep=0.5)
+
+    From ``found.u``, :func:`ilqr` with exact derivatives through contact goes down further.
+
+    Args:
+        height: of the box (m). distance: how far forward it comes (m); the box begins 0.08 m before
+            its front feet. steps: of 0.08 s each, in which the targets of the servos are held.
+        options: as :func:`on_ground`, with model, q0 and dtype.
+    """
+    x = jnp.asarray
+    scene, q0 = on_ground(model, q0, dtype, terrain=Ledge(x(0.0), x(0.0), x(1.0)), **options)
+    model, dtype = scene.model, scene.model.dtype
+    reach = max(float(frame_placement(model, q0, f)[1][0]) for f in FEET)
+    box = Ledge(*(x(y, dtype) for y in (height, reach + 0.08, 0.04)))
+    scene = eqx.tree_at(lambda s: s.constraints.contacts.terrain, scene, box)
+    goal = q0.at[0].add(distance).at[2].add(height)
+    w = _weights(model)
+    q, v = np.array(w.q), np.full(model.nv, 0.03)
+    q[:6], v[:6] = (5.0, 5.0, 2.0, 3.0, 3.0, 6.0), 0.3
+    stage = StateCost(goal, *(x(y, dtype) for y in (0.15 * q, 0.05 * v, 0.5 * w.u)), q0[7:])
+    final = StateCost(goal, x(3 * q, dtype), x(2 * v, dtype))
+    problem = in_scene(scene, stage, final, steps, substeps=2 * SUBSTEPS)
+    return Task(problem, q0, jnp.zeros_like(q0[1:]), jnp.tile(q0[7:], (steps, 1)))
 
 
 def lying(

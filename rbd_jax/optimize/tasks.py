@@ -26,6 +26,8 @@ from ._legged_tasks import (
 )
 from ._problem import Problem
 from ._scene_tasks import (
+    Ledge as Ledge,
+    jump_onto as jump_onto,
     lying as lying,
     on_ground as on_ground,
     pushed as pushed,

@@ -37,7 +37,7 @@ def cholesky(P: Float[Array, "*b s s"]) -> Float[Array, "*b s s"]:
 
 
 def solve_lower(L: Float[Array, "*b s s"], B: Float[Array, "*b s m"]) -> Float[Array, "*b s m"]:
-    """``L⁻¹ B`` for a lower triangular L, entry by entry as :func:`cholesky`, by blocks if large."""
+    """``L⁻¹ B`` for a lower triangular L: entry by entry as :func:`cholesky`, blocks if large."""
     n, rows = L.shape[-1], []
     if n == 0:
         return B
