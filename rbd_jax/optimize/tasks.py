@@ -27,6 +27,7 @@ from ._legged_tasks import (
 from ._problem import Problem
 from ._scene_tasks import (
     lying as lying,
+    near_stance as near_stance,
     on_ground as on_ground,
     pushed as pushed,
     stand_up as stand_up,
