@@ -36,6 +36,11 @@ from ._shac import (
     start as start,
     update as update,
 )
+from ._stand_mujoco import (
+    Stand as Stand,
+    stand_in_mujoco as stand_in_mujoco,
+    stander_mjcf as stander_mjcf,
+)
 from ._stander import (
     STAND_UP as STAND_UP,
     Stander as Stander,

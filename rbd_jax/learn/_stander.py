@@ -25,7 +25,7 @@ STAND_UP = Settings(robots=128, updates=2500)
 class StanderWeights(eqx.Module):
     """How much each part of the reward of a :class:`Stander` counts."""
 
-    alive: float | Number = 8.0
+    alive: float | Number = 6.0
     upright: float | Number = 4.0
     """One minus the cosine of the tilt: it has a slope wherever the trunk does not lie upside
     down."""
@@ -33,6 +33,9 @@ class StanderWeights(eqx.Module):
     """The sine of the tilt, for the last degrees."""
     height: float | Number = 1.0
     posture: float | Number = 0.1
+    stance: float | Number = 2.0
+    """A bonus that grows as the robot nears the standing posture, at its height and at rest. It
+    tells a robot that stands on a wrongly bent leg to set that foot down again."""
     still: float | Number = 0.02
     """Velocity and turning rate of the trunk."""
     calm: float | Number = 1e-3
@@ -109,7 +112,9 @@ class Stander(Environment):
             + w.smooth * jnp.sum((action - before.action) ** 2)
             + w.effort * jnp.sum(torque**2)
         )
-        return w.alive - cost
+        at_height = jnp.exp(-64 * low**2 - 4 * (1 - up[2]))
+        bonus = w.stance * at_height / (1 + 4 * jnp.sum(bent**2) + 0.5 * jnp.sum(after.v**2))
+        return w.alive + bonus - cost
 
     def disturb(self, state: State, key: Key[Array, ""]) -> State:
         """Now and then the trunk's velocity changes in a random horizontal direction."""

@@ -1,0 +1,171 @@
+"""A learned stander in MuJoCo itself: the same robot as MJCF, and the policy in NumPy."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..algorithms.kinematics import forward_kinematics
+from ..io.mjcf import compile_mjcf
+from ..spatial import inertia, so3
+from ._mujoco import in_numpy
+from ._networks import Policy
+from ._stander import Stander
+
+
+class Stand(NamedTuple):
+    """What one robot did in MuJoCo; T control steps."""
+
+    t: Float[np.ndarray, " T+1"]
+    q: Float[np.ndarray, "T+1 nq"]
+    """In the layout of this library, as v."""
+    v: Float[np.ndarray, "T+1 nv"]
+    stood: bool
+    """Whether the last state is near the standing one (:meth:`Stander.stands`), and the trunk of a
+    robot that stood at first has not sunk to half its height."""
+
+
+def _text(x) -> str:
+    return " ".join(repr(float(v)) for v in np.ravel(np.asarray(x, float)))
+
+
+def stander_mjcf(stander: Stander) -> str:
+    """The MJCF of a stander's scene: the same bodies, spheres, servos, softness and time step.
+
+    MuJoCo scales the softness of contacts at the configuration of the file, so that is the standing
+    one; ``ref`` makes its ``qpos`` the q of this library.
+    """
+    scene, model = stander.scene, stander.scene.model
+    topology, a, shapes = model.topology, scene.actuators, scene.contacts.shapes
+    pairs, q0 = scene.contacts.pairs, np.asarray(stander.start, float)
+    R, p = (np.asarray(x, float) for x in forward_kinematics(model, stander.start))
+    limits = np.asarray(model.position_lower), np.asarray(model.position_upper)
+
+    def inertial(i: int) -> str:
+        J = np.asarray(inertia.inertia_com(model.inertia[i]))
+        full = J[[0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]]
+        center, mass = _text(inertia.com(model.inertia[i])), _text(model.inertia[i, 0])
+        return f'<inertial pos="{center}" mass="{mass}" fullinertia="{_text(full)}"/>'
+
+    def joint(i: int) -> str:
+        name, at, d = topology.joint_names[i], topology.q_starts[i], topology.v_starts[i]
+        if topology.kinds[i] == "free":
+            return f'<freejoint name="{name}"/>'
+        numbers = {
+            "axis": model.axis[i],
+            "ref": q0[at],
+            "range": [x[at] for x in limits],
+            "damping": model.damping[d],
+            "armature": model.armature[d],
+            "frictionloss": model.friction[d],
+        }
+        told = " ".join(f'{k}="{_text(x)}"' for k, x in numbers.items())
+        return f'<joint name="{name}" type="hinge" limited="true" {told}/>'
+
+    def body(i: int) -> str:
+        up = topology.parents[i]
+        place, turn = (p[i], R[i]) if up < 0 else (R[up].T @ (p[i] - p[up]), R[up].T @ R[i])
+        quat = so3.quat_from_matrix(jnp.asarray(turn))
+        geoms = [
+            f'<geom name="{n}" pos="{_text(x)}" size="{_text(s[0])}" conaffinity="0"/>'
+            for n, b, x, s in zip(shapes.names, shapes.bodies, shapes.p, shapes.size, strict=True)
+            if b == i
+        ]
+        inside = [body(j) for j in range(model.nb) if topology.parents[j] == i]
+        parts = joint(i), inertial(i), *geoms, *inside
+        name = topology.body_names[i]
+        at = f'pos="{_text(place)}" quat="{_text(quat)}"'
+        return f'<body name="{name}" {at}>{"".join(parts)}</body>'
+
+    servos = [
+        f'<general joint="{a.names[k]}" gainprm="{_text(a.gain[k])}" biastype="affine" '
+        f'biasprm="{_text(a.bias[k])}" forcelimited="true" '
+        f'forcerange="{_text([a.force_lower[k], a.force_upper[k]])}"/>'
+        for k in range(scene.nu)
+    ]
+    soft = f'solref="{_text(pairs.solref[0])}" solimp="{_text(pairs.solimp[0])}"'
+    friction = f'friction="{_text(pairs.friction[0, np.array([0, 2, 3])])}"'
+    cone = "elliptic" if scene.contacts.elliptic else "pyramidal"
+    return (
+        f'<mujoco model="{topology.name}"><compiler angle="radian"/>'
+        f'<option timestep="{_text(scene.dt)}" cone="{cone}" integrator="{scene.integrator}" '
+        f'gravity="{_text(model.gravity)}" impratio="{_text(scene.contacts.impratio)}"/>'
+        f'<default><geom type="sphere" condim="{pairs.condim[0]}" {friction} {soft}/></default>'
+        '<worldbody><geom name="ground" type="plane" size="0 0 1" contype="0"/>'
+        f"{body(0)}</worldbody><actuator>{''.join(servos)}</actuator></mujoco>"
+    )
+
+
+def stand_in_mujoco(
+    stander: Stander,
+    policy: Policy,
+    mjcf: Any,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    seconds: float = 2.4,
+    *,
+    impulse: Sequence[float] | np.ndarray = (0.0, 0.0, 0.0),
+    at: float = 0.2,
+    lasting: float = 0.12,
+) -> Stand:
+    """Let a learned stander act in MuJoCo from a state, for example of ``tasks.lying``.
+
+    Nothing of the simulation here is used: MuJoCo steps the file, and observations and policy are
+    computed in NumPy.
+
+    Args:
+        stander: the task, for its numbers.
+        policy: what was learned.
+        mjcf: path or string of the MJCF (:func:`stander_mjcf`), or a ``mujoco.MjModel``. Its joints
+            have the order of the robot's.
+        q: first configuration. v: first velocity, in the layout of this library.
+        seconds: how long it acts.
+        impulse: of a force on the trunk in world axes (N s), constant while it acts.
+        at: when it begins (s). lasting: how long it acts (s).
+
+    Raises:
+        ValueError: if the joints of the MJCF are others.
+    """
+    mujoco = import_module("mujoco")
+
+    m = mjcf if isinstance(mjcf, mujoco.MjModel) else compile_mjcf(mjcf)
+    model, d = stander.scene.model, mujoco.MjData(m)
+    joints = tuple(m.joint(k).name for k in range(m.njnt))
+    if joints[1:] != model.joint_names[1:]:
+        raise ValueError(
+            f"stand_in_mujoco: the joints of the MJCF are {', '.join(joints)}, those of the robot "
+            f"{', '.join(model.joint_names)}"
+        )
+    start = np.asarray(stander.start, float)
+    act, reach = in_numpy(policy), np.asarray(stander.reach, float)
+    low, high = (np.asarray(x, float)[7:] for x in (model.position_lower, model.position_upper))
+    force = np.asarray(impulse, float) / lasting
+    dt = stander.substeps * float(stander.scene.dt)
+    inner = round(dt / m.opt.timestep)
+    d.qpos[:], (spin, speed) = np.asarray(q, float), np.asarray(v, float)[:6].reshape(2, 3)
+    d.qvel[:] = [*_rotation(mujoco, d.qpos) @ speed, *spin, *np.asarray(v, float)[6:]]
+    action, rows = np.zeros(len(reach)), []
+    for k in range(round(seconds / dt) + 1):
+        R = _rotation(mujoco, d.qpos)
+        speed, spin, bent = R.T @ d.qvel[:3], d.qvel[3:6], d.qpos[7:] - start[7:]
+        rows.append((d.qpos.copy(), np.concatenate([spin, speed, d.qvel[6:]])))
+        action = act(np.concatenate([R[2], d.qpos[2:3], speed, spin, bent, d.qvel[6:], action]))
+        d.ctrl[:] = np.clip(start[7:] + reach * action, low, high)
+        d.qfrc_applied[:3] = force if at < (k + 0.5) * dt < at + lasting else 0
+        for _ in range(inner):
+            mujoco.mj_step(m, d)
+    qs, vs = (np.array(x) for x in zip(*rows, strict=True))
+    first, last = (stander.stands(*(jnp.asarray(x[k], model.dtype) for x in (qs, vs)))
+                   for k in (0, -1))  # fmt: skip
+    sunk = bool(first) and qs[:, 2].min() < 0.5 * start[2]
+    return Stand(dt * np.arange(len(rows)), qs, vs, bool(last) and not sunk)
+
+
+def _rotation(mujoco: Any, qpos: np.ndarray) -> Float[np.ndarray, "3 3"]:
+    """The orientation of the trunk."""
+    R = np.zeros(9)
+    mujoco.mju_quat2Mat(R, qpos[3:7])
+    return R.reshape(3, 3)
