@@ -162,13 +162,13 @@ def stander(
         ValueError: if the robot of the task is not such a quadruped.
     """
     task = tasks.stand_up(dtype=dtype) if task is None else task
-    scene = cast(Scene, cast(SceneProblem, task.problem).scene)
-    model = scene.model
-    if model.nq != 19 or scene.nu != 12:
+    problem, model = task.problem, task.problem.model
+    if not isinstance(problem, SceneProblem) or model.nq != 19 or problem.controls != 12:
         raise ValueError(
-            f"stander: expected a free trunk with 12 joints and servos, got nq={model.nq} and "
-            f"{scene.nu} actuators"
+            f"stander: expected a free trunk with 12 joints and servos in a scene, got a "
+            f"{type(problem).__name__} with nq={model.nq} and {problem.controls} controls"
         )
+    scene = cast(Scene, problem.scene)
     keys = jax.random.split(jax.random.key(seed), fallen)
     q, v = jax.jit(jax.vmap(tasks.lying, (None, 0)))(task, keys)
 
