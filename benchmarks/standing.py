@@ -1,4 +1,4 @@
-"""Quadrupeds that stand up and take pushes, in a receding horizon through contact."""
+"""Quadrupeds that stand up and take pushes through contact: receding horizons and policies."""
 
 import time
 from typing import NamedTuple

@@ -17,8 +17,8 @@ def closed_loop(
     state: State,
     steps: int,
     plant: Callable[[Array, Array, Array, Array], tuple[Array, Array]],
-) -> tuple[Float[Array, "T+1 nq"], Float[Array, "T+1 nv"]]:
-    """The states of one robot after 0, 1, …, T control steps of a policy without noise.
+) -> tuple[Float[Array, "k nq"], Float[Array, "k nv"]]:
+    """The states q and v of one robot after 0, 1, …, T control steps of a policy without noise.
 
     Args:
         env: the task that the policy was learned for.

@@ -74,8 +74,9 @@ def stand_up(model: Model | None = None, q0=None, dtype=None, **options) -> Task
 
     The controls are the targets of its servos, which start at the standing posture. It is meant for
     a receding horizon (:func:`mpc`), from states of :func:`lying` or with the pushes of
-    :func:`pushed`. No controller of this library solves it from all such states yet; see
-    ``benchmarks/results/standing.md``. Arguments as :func:`on_ground`.
+    :func:`pushed`. No receding horizon of this library solves it from all such states yet; the
+    policy of :func:`rbd_jax.learn.stander` does. See ``benchmarks/results/standing.md``. Arguments
+    as :func:`on_ground`.
     """
     scene, q0 = on_ground(model, q0, dtype, **options)
     w, dtype = _weights(scene.model), scene.model.dtype
