@@ -133,12 +133,12 @@ def learned(table, cases: Cases, robot: str, seed: int, tiny: bool) -> None:
     training = learn.shac(env, jax.random.key(seed), settings)
     policy = training.policy
     model = mujoco.MjModel.from_xml_string(learn.stander_mjcf(env))
+    steps = round(STEPS * float(task.problem.dt / env.period))
 
     @jax.jit
     @jax.vmap
     def run(q, v, impulse, key):
         plant = tasks.pushed(task, impulse, substeps=env.substeps)
-        steps = round(STEPS * float(task.problem.dt / env.period))
         return learn.closed_loop(env, policy, env.state(q, v, q[7:]), steps, plant)
 
     def theirs(q, v, impulse):
