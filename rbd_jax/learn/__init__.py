@@ -36,17 +36,14 @@ from ._shac import (
     start as start,
     update as update,
 )
-from ._stand_mujoco import (
-    Stand as Stand,
-    stand_in_mujoco as stand_in_mujoco,
-    stander_mjcf as stander_mjcf,
-)
+from ._stand_mujoco import Stand as Stand, stand_in_mujoco as stand_in_mujoco
 from ._stander import (
     STAND_UP as STAND_UP,
     Stander as Stander,
     StanderWeights as StanderWeights,
     stander as stander,
 )
+from ._stander_mjcf import stander_mjcf as stander_mjcf
 from ._train import (
     Learned as Learned,
     bptt as bptt,
