@@ -67,20 +67,19 @@ def stand_in_mujoco(
             f"{', '.join(model.joint_names)}"
         )
     start = np.asarray(stander.start, float)
-    act, reach = in_numpy(policy), np.asarray(stander.reach, float)
-    low, high = (np.asarray(x, float)[7:] for x in (model.position_lower, model.position_upper))
+    act, (up, down) = in_numpy(policy), (np.asarray(x, float) for x in stander.reaches)
     force = np.asarray(impulse, float) / lasting
     dt = stander.substeps * float(stander.scene.dt)
     inner = round(dt / m.opt.timestep)
     d.qpos[:], (spin, speed) = np.asarray(q, float), np.asarray(v, float)[:6].reshape(2, 3)
     d.qvel[:] = [*_rotation(mujoco, d.qpos) @ speed, *spin, *np.asarray(v, float)[6:]]
-    action, rows = np.zeros(len(reach)), []
+    action, rows = np.zeros(len(up)), []
     for k in range(round(seconds / dt) + 1):
         R = _rotation(mujoco, d.qpos)
         speed, spin, bent = R.T @ d.qvel[:3], d.qvel[3:6], d.qpos[7:] - start[7:]
         rows.append((d.qpos.copy(), np.concatenate([spin, speed, d.qvel[6:]])))
         action = act(np.concatenate([R[2], d.qpos[2:3], speed, spin, bent, d.qvel[6:], action]))
-        d.ctrl[:] = np.clip(start[7:] + reach * action, low, high)
+        d.ctrl[:] = start[7:] + np.where(action > 0, up, down) * action
         d.qfrc_applied[:3] = force if at < (k + 0.5) * dt < at + lasting else 0
         for _ in range(inner):
             mujoco.mj_step(m, d)

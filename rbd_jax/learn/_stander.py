@@ -18,7 +18,7 @@ from ._walker import soft
 
 Number = Float[Array, ""]
 
-STAND_UP = Settings(robots=128, updates=2500)
+STAND_UP = Settings(robots=128, updates=2000)
 """Settings of :func:`shac` with which a :class:`Stander` learns."""
 
 
@@ -33,14 +33,17 @@ class StanderWeights(eqx.Module):
     """The sine of the tilt, for the last degrees."""
     height: float | Number = 1.0
     posture: float | Number = 0.1
-    stance: float | Number = 2.0
+    stance: float | Number = 3.0
     """A bonus that grows as the robot nears the standing posture, at its height and at rest. It
     tells a robot that stands on a wrongly bent leg to set that foot down again."""
     still: float | Number = 0.02
     """Velocity and turning rate of the trunk."""
-    calm: float | Number = 1e-3
+    calm: float | Number = 3e-3
     """Speeds of the joints."""
-    smooth: float | Number = 0.02
+    smooth: float | Number = 0.05
+    saturation: float | Number = 0.02
+    """A barrier ``−log(1 − a²)`` of the actions. A policy has no slope where its action is one, so
+    that a leg which it once folded would stay folded."""
     effort: float | Number = 1e-5
 
 
@@ -64,7 +67,7 @@ class Stander(Environment):
     standing: Float[Array, ""]
     """The share of the episodes that begin near the standing posture."""
     reach: Float[Array, " nu"]
-    """How far an action of one moves a target from the standing posture (rad)."""
+    """How far an action of one moves a target from the standing posture (rad), if limits permit."""
     kick: Float[Array, ""]
     """The greatest of the random changes of the trunk's horizontal velocity (m/s)."""
     often: Float[Array, ""]
@@ -91,10 +94,15 @@ class Stander(Environment):
         return jnp.concatenate(parts)
 
     def controls(self, state: State, action: Float[Array, " na"]) -> Float[Array, " nu"]:
-        """Targets of the servos (rad)."""
-        m = self.scene.model
-        targets = self.start[7:] + self.reach * action
-        return jnp.clip(targets, m.position_lower[7:], m.position_upper[7:])
+        """Targets of the servos (rad): one and minus one are the ends of the reach, or limits."""
+        return self.start[7:] + jnp.where(action > 0, *self.reaches) * action
+
+    @property
+    def reaches(self) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
+        """How far targets move up and down from the standing posture, within the limits (rad)."""
+        stance, m = self.start[7:], self.scene.model
+        up, down = m.position_upper[7:] - stance, stance - m.position_lower[7:]
+        return jnp.minimum(self.reach, up), jnp.minimum(self.reach, down)
 
     def reward(self, before: State, action: Array, after: State) -> Float[Array, ""]:
         """See the class."""
@@ -110,6 +118,7 @@ class Stander(Environment):
             + w.still * jnp.sum(soft(after.v[:6] ** 2))
             + w.calm * jnp.sum(after.v[6:] ** 2)
             + w.smooth * jnp.sum((action - before.action) ** 2)
+            - w.saturation * jnp.sum(jnp.log1p(-(action**2) / 1.0001))
             + w.effort * jnp.sum(torque**2)
         )
         at_height = jnp.exp(-64 * low**2 - 4 * (1 - up[2]))
@@ -141,8 +150,8 @@ def stander(
     seed: int = 7,
     standing: float = 0.3,
     reach: Sequence[float] = (0.8, 1.2, 1.4),
-    kick: float = 1.5,
-    often: float = 0.01,
+    kick: float = 2.0,
+    often: float = 0.02,
     weights: StanderWeights | None = None,
 ) -> Stander:
     """The task to stand up and to withstand pushes, of a quadruped with twelve servos.
