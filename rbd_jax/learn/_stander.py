@@ -18,7 +18,7 @@ from ._walker import soft
 
 Number = Float[Array, ""]
 
-STAND_UP = Settings(robots=128, updates=2000)
+STAND_UP = Settings(robots=128, updates=3000)
 """Settings of :func:`shac` with which a :class:`Stander` learns."""
 
 
