@@ -19,7 +19,7 @@ COMMANDS = {
     "single": "one call for one state: what the settings of JAX's runtime are worth",
     "optimize": "multiple shooting against Crocoddyl on real robots; Riccati sweeps",
     "legged": "trot, walk, jump of HyQ, squat of Talos: multiple shooting against Crocoddyl",
-    "standing": "quadrupeds stand up and take pushes, in a receding horizon through contact",
+    "standing": "quadrupeds stand up and take pushes: servos, samples, policies (--cores 1)",
     "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",
     "contact_memory": "memory of the gradient of a rollout on the ground, in each gradient mode",
     "mjcf": "MJCF files of packages (--packages DIR): which load, how far they are from MuJoCo",

@@ -1,6 +1,7 @@
-"""Quadrupeds that stand up and take pushes, in a receding horizon through contact."""
+"""Quadrupeds that stand up and take pushes through contact: receding horizons and policies."""
 
 import time
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -23,6 +24,12 @@ ABOUT = (
     "those of the controller. Servos alone hold the standing posture. Samples: `opt.mpc` with "
     "`opt.sampler`, every 40 ms over a horizon of 0.4 s. Seconds are those of the whole batch, "
     "compiling excluded."
+)
+POLICIES = (
+    "`learn.shac` teaches `learn.stander`, which acts every 20 ms, in other states of "
+    "`tasks.lying` and with random pushes. The time of training includes compiling. The policies "
+    "then act without noise from the same starts and with the same pushes as above, in the same "
+    "plant, and in MuJoCo itself, whose steps are those of the training."
 )
 METHODS = {"servos alone": 0, "16 samples": 16}
 STEPS = 60
@@ -56,39 +63,106 @@ def at(problem, goal):
     return eqx.tree_at(lambda p: (p.stage.q, p.final.q), problem, (goal, goal))
 
 
-def main(options) -> None:
-    """Both tasks by each method."""
-    report = Report("standing", options, ABOUT)
-    table = report.table("Quadrupeds that stand up, and that are pushed")
-    batch = options.batch or (4 if options.tiny else 64)
-    for robot in options.robots or ["quadruped"]:
-        if not available([robot]):
-            continue
-        task = tasks.stand_up(load(robot, "float32"))
-        mass = float(np.asarray(task.problem.model.inertia)[:, 0].sum())
+class Cases(NamedTuple):
+    """What each method has to do, (batch, …) each."""
+
+    task: tasks.Task
+    fallen: tuple[jax.Array, jax.Array]
+    stance: tuple[jax.Array, jax.Array]
+    way: np.ndarray
+    """Directions of the pushes."""
+    keys: jax.Array
+    impulses: tuple[float, ...]
+    """Of the pushes (N s)."""
+
+    @classmethod
+    def of(cls, task: tasks.Task, batch: int, impulses: tuple[float, ...]) -> "Cases":
+        """Random starts and directions."""
         keys = jax.random.split(jax.random.key(0), batch)
         fallen = jax.jit(jax.vmap(tasks.lying, (None, 0)))(task, keys)
         stance = tuple(jnp.tile(x, (batch, 1)) for x in (task.q0, task.v0))
         angle = np.random.default_rng(0).uniform(0, 2 * np.pi, batch)
         way = np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1)
-        cases = [("stand up", 0.0, fallen)]
-        for impulse in (40.0,) if options.tiny else (30.0, 40.0, 50.0, 60.0):
-            cases.append(("push", impulse, stance))
+        return cls(task, fallen, stance, way, keys, impulses)
+
+    def each(self):
+        """``(name, impulse, (q, v))`` of every case."""
+        yield "stand up", 0.0, self.fallen
+        for impulse in self.impulses:
+            yield "push", impulse, self.stance
+
+
+def judge(table, cases: Cases, robot: str, method: str, function, theirs=None, **cells) -> None:
+    """Rows of a method, ``function(q, v, impulse, key) -> (q, v)`` of the states of a batch.
+
+    ``theirs(q, v, impulse)`` tells whether one robot is successful in MuJoCo.
+    """
+    task, way = cases.task, cases.way
+    began = time.perf_counter()
+    inputs = [*cases.stance, jnp.asarray(0 * way, jnp.float32), cases.keys]
+    run = function.lower(*inputs).compile()
+    compiling = time.perf_counter() - began
+    mass = float(np.asarray(task.problem.model.inertia)[:, 0].sum())
+    for what, impulse, start in cases.each():
+        began = time.perf_counter()
+        push = jnp.asarray(impulse * way, jnp.float32)
+        q, v = jax.block_until_ready(run(*start, push, cases.keys))
+        seconds = time.perf_counter() - began
+        good = np.asarray(jax.vmap(tasks.stands, (None, 0, 0))(task, q[:, -1], v[:, -1]))
+        if what == "push":
+            good = good & (np.asarray(q[..., 2].min(axis=1) / task.q0[2]) > 0.5)
+        found = {}
+        if theirs is not None:
+            all_cases = zip(*(np.asarray(x) for x in (*start, push)), strict=True)
+            found["successful_in_MuJoCo"] = sum(theirs(*x) for x in all_cases)
+        table.add(robot=robot, mass_kg=mass, task=what, impulse_N_s=impulse, method=method,
+                  successful=int(good.sum()), of=len(good), **found, seconds=seconds,
+                  compile_s=compiling, **cells)  # fmt: skip
+
+
+def learned(table, cases: Cases, robot: str, seed: int, tiny: bool) -> None:
+    """Rows of a policy that is trained here."""
+    import mujoco
+
+    from rbd_jax import learn
+
+    task, settings = cases.task, learn.STAND_UP
+    if tiny:
+        settings = settings._replace(updates=2, robots=8, horizon=4)
+    env = learn.stander(task=task, fallen=8 if tiny else 512)
+    training = learn.shac(env, jax.random.key(seed), settings)
+    policy = training.policy
+    model = mujoco.MjModel.from_xml_string(learn.stander_mjcf(env))
+    steps = round(STEPS * float(task.problem.dt / env.period))
+
+    @jax.jit
+    @jax.vmap
+    def run(q, v, impulse, key):
+        plant = tasks.pushed(task, impulse, substeps=env.substeps)
+        return learn.closed_loop(env, policy, env.state(q, v, q[7:]), steps, plant)
+
+    def theirs(q, v, impulse):
+        return learn.stand_in_mujoco(env, policy, model, q, v, impulse=impulse).stood
+
+    judge(table, cases, robot, f"policy of shac, seed {seed}", run, theirs,
+          training_s=float(training.seconds[-1]), updates=settings.updates)  # fmt: skip
+
+
+def main(options) -> None:
+    """Both tasks by each method."""
+    report = Report("standing", options, ABOUT)
+    table = report.table("Quadrupeds that stand up, and that are pushed")
+    policies = report.table("The same with policies that learned", POLICIES)
+    batch = options.batch or (4 if options.tiny else 64)
+    impulses = (40.0,) if options.tiny else (30.0, 40.0, 50.0, 60.0)
+    for robot in options.robots or ["quadruped"]:
+        if not available([robot]):
+            continue
+        task = tasks.stand_up(load(robot, "float32"))
+        cases = Cases.of(task, batch, impulses)
+        for seed in range(1 if options.tiny else 3):
+            learned(policies, cases, robot, seed, options.tiny)
+            report.write()
         for name, samples in METHODS.items():
-            began = time.perf_counter()
-            inputs = [*stance, jnp.asarray(0 * way, jnp.float32), keys]
-            run = closed_loop(task, samples).lower(*inputs).compile()
-            compiling = time.perf_counter() - began
-            for what, impulse, start in cases:
-                began = time.perf_counter()
-                inputs = [*start, jnp.asarray(impulse * way, jnp.float32), keys]
-                q, v = jax.block_until_ready(run(*inputs))
-                seconds = time.perf_counter() - began
-                good = np.asarray(jax.vmap(tasks.stands, (None, 0, 0))(task, q[:, -1], v[:, -1]))
-                lowest = np.asarray(q[..., 2].min(axis=1) / task.q0[2])
-                if what == "push":
-                    good = good & (lowest > 0.5)
-                table.add(robot=robot, mass_kg=mass, task=what, impulse_N_s=impulse, method=name,
-                          successful=int(good.sum()), of=batch, seconds=seconds,
-                          compile_s=compiling)  # fmt: skip
-                report.write()
+            judge(table, cases, robot, name, closed_loop(task, samples))
+            report.write()

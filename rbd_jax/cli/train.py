@@ -1,5 +1,6 @@
 """``rbd-jax train``: learn a policy, with progress, checkpoints and resumption."""
 
+import importlib
 import importlib.util
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +15,9 @@ from ..model import RobotDescriptionError
 from . import _robots
 from ._show import console, live_line, machine, table
 
+STARTS = 64
+"""States from which a stander stands up, and directions from which it is pushed."""
+
 
 class Task(StrEnum):
     """The tasks that can be learned."""
@@ -21,12 +25,21 @@ class Task(StrEnum):
     cart_pole = "cart-pole"
     quadruped = "quadruped"
     go1 = "go1"
+    stander = "stander"
 
 
 def train(
     task: Annotated[Task, typer.Argument(help="go1 needs the package mjlab, or --model.")],
-    updates: Annotated[int, typer.Option(help="Updates of the policy.", min=1)] = 400,
-    robots: Annotated[int, typer.Option(help="Robots that are simulated at once.", min=2)] = 64,
+    updates: Annotated[
+        int | None,
+        typer.Option(help="Updates of the policy; by default 2000 for stander, else 400.", min=1),
+    ] = None,
+    robots: Annotated[
+        int | None,
+        typer.Option(
+            help="Robots that are simulated at once; by default 128 for stander, else 64.", min=2
+        ),
+    ] = None,
     horizon: Annotated[
         int, typer.Option(help="Control steps through which gradients go.", min=2)
     ] = 24,
@@ -42,12 +55,13 @@ def train(
         typer.Option(help="For go1: mjlab's go1.xml; by default that of the installed mjlab."),
     ] = None,
     film: Annotated[
-        Path | None, typer.Option(help="Film of the walk in MuJoCo, an HTML page.")
+        Path | None, typer.Option(help="Film of the robot in MuJoCo, an HTML page.")
     ] = None,
 ) -> None:
     """Learn a policy from the exact gradients of simulations. Needs the extras learn and mjcf.
 
-    A robot that walks is judged in MuJoCo at the end: how well it follows commanded velocities.
+    Robots are judged in MuJoCo at the end: how well one that walks follows commanded velocities;
+    how often the stander stands up and withstands pushes.
     """
     missing = [x for x in ("optax", "mujoco") if importlib.util.find_spec(x) is None]
     if missing:
@@ -65,7 +79,9 @@ def train(
         env = getattr(learn, name)(jnp.float32, **given)
     except (ImportError, RobotDescriptionError) as error:
         _robots.fail(str(error))
-    settings = learn.Settings(robots=robots, horizon=horizon, updates=updates)
+    usual = learn.STAND_UP if task == Task.stander else learn.Settings(updates=400)
+    updates, robots = updates or usual.updates, robots or usual.robots
+    settings = usual._replace(robots=robots, horizon=horizon, updates=updates)
     out = console()
     with live_line(out, f"{task.value}: compiling …") as show:
 
@@ -87,29 +103,59 @@ def train(
     out.print(f"[green]✔[/] {path}", highlight=False)
     if isinstance(env, learn.Walker):
         mjcf = getattr(learn, f"{name}_mjcf")(**given)
-        _judge(learn, env, learned.policy, mjcf, film)
+        motion = _walks(learn, env, learned.policy, mjcf)
+        _film(env.scene.model, *motion, film)
+    elif isinstance(env, learn.Stander):
+        _film(env.scene.model, *_stands(learn, env, learned.policy), film)
     out.print(machine(), style="dim", highlight=False)
 
 
-def _judge(learn, env, policy, mjcf: str, film: Path | None) -> None:
-    """A table of walks in MuJoCo, and a film of one of them."""
-    out, rows = console(), []
-    for speed in (0.3, 0.6, 1.0):
+def _walks(learn, env, policy, mjcf: str) -> tuple[np.ndarray, np.ndarray]:
+    """A table of walks in MuJoCo; times and configurations of one of them."""
+    rows = []
+    for speed in (0.3, 1.0, 0.6):
         walk = learn.walk_in_mujoco(env, policy, mjcf, (speed, 0.0, 0.0))
         mean = walk.velocity[len(walk.t) // 10 :, 0].mean()
         told = "fell" if walk.fell else f"{walk.error():.3f}"
         rows.append((f"{speed:.1f}", f"{mean:.3f}", f"{walk.t[-1]:.1f}", told))
     titles = ("command (m/s)", "mean speed (m/s)", "time (s)", "rms error (m/s)")
-    out.print(table("Walks in MuJoCo", titles, rows))
+    console().print(table("Walks in MuJoCo", titles, sorted(rows)))
+    return walk.t, np.asarray(jax.vmap(env.scene.layout.q_from)(jnp.asarray(walk.qpos)))
+
+
+def _stands(learn, env, policy) -> tuple[np.ndarray, np.ndarray]:
+    """A table of what a stander does in MuJoCo; times and configurations of one robot."""
+    model = importlib.import_module("mujoco").MjModel.from_xml_string(learn.stander_mjcf(env))
+    unseen = learn.stander(jnp.float32, fallen=STARTS, seed=0)
+    angle = 2 * np.pi * np.arange(STARTS) / STARTS
+    way = np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1)
+    at_rest = np.zeros(env.scene.model.nv)
+
+    def stood(whole) -> str:
+        return f"{sum(x.stood for x in whole)} of {STARTS}"
+
+    starts = zip(np.asarray(unseen.fallen_q), np.asarray(unseen.fallen_v), strict=True)
+    risen = [learn.stand_in_mujoco(env, policy, model, q, v) for q, v in starts]
+    rows = [("stands up from the ground", stood(risen))]
+    for impulse in (30, 40, 50, 60):
+        pushed = [
+            learn.stand_in_mujoco(env, policy, model, env.start, at_rest, impulse=impulse * x)
+            for x in way
+        ]
+        rows.append((f"stands 2 s after {impulse} N s at the trunk", stood(pushed)))
+    console().print(table("Standing in MuJoCo", ("", "successful"), rows))
+    return risen[0].t, risen[0].q
+
+
+def _film(model, t: np.ndarray, q: np.ndarray, film: Path | None) -> None:
+    """A film of one robot."""
     if film is None:
         return
     if importlib.util.find_spec("viser") is None:
         _robots.fail('a film needs the viewer; run: pip install "rbd-jax[view]"')
     from .. import view
 
-    walk = learn.walk_in_mujoco(env, policy, mjcf, (0.6, 0.0, 0.0))
-    q = np.asarray(jax.vmap(env.scene.layout.q_from)(jnp.asarray(walk.qpos)))
-    viewer = view(env.scene.model, {"t": walk.t, "q": q})
+    viewer = view(model, {"t": t, "q": q})
     viewer.as_html(film)
     viewer.stop()
-    out.print(f"[green]✔[/] {film}", highlight=False)
+    console().print(f"[green]✔[/] {film}", highlight=False)

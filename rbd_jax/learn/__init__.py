@@ -2,7 +2,8 @@
 
 An :class:`Environment` is a scene with a task. :func:`shac` and :func:`bptt` learn a
 :class:`Policy` for it. :func:`quadruped` and :func:`go1` are robots that learn to walk, and
-:func:`walk_in_mujoco` judges them in MuJoCo itself. Needs the extra ``learn``.
+:func:`walk_in_mujoco` judges them in MuJoCo itself. :func:`stander` is one that learns to stand up
+and to withstand pushes. Needs the extra ``learn``.
 """
 
 from ..model.outcome import RESULTS as RESULTS
@@ -12,6 +13,7 @@ from ._checkpoint import (
     load_policy as load_policy,
     save_checkpoint as save_checkpoint,
 )
+from ._closed_loop import closed_loop as closed_loop
 from ._environment import (
     Environment as Environment,
     State as State,
@@ -34,6 +36,14 @@ from ._shac import (
     start as start,
     update as update,
 )
+from ._stand_mujoco import Stand as Stand, stand_in_mujoco as stand_in_mujoco
+from ._stander import (
+    STAND_UP as STAND_UP,
+    Stander as Stander,
+    StanderWeights as StanderWeights,
+    stander as stander,
+)
+from ._stander_mjcf import stander_mjcf as stander_mjcf
 from ._train import (
     Learned as Learned,
     bptt as bptt,

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from ..algorithms.kinematics import forward_kinematics, frame_in_body, frame_placement
 from ..contact import Scene, Surface, pd_actuators, points, scene_on_ground, step as scene_step
@@ -94,8 +94,9 @@ def stand_up(model: Model | None = None, q0=None, dtype=None, **options) -> Task
 
     The controls are the targets of its servos, which start at the standing posture. It is meant for
     a receding horizon (:func:`mpc`), from states of :func:`lying` or with the pushes of
-    :func:`pushed`. No controller of this library solves it from all such states yet; see
-    ``benchmarks/results/standing.md``. Arguments as :func:`on_ground`.
+    :func:`pushed`. No receding horizon of this library solves it from all such states yet; the
+    policy of :func:`rbd_jax.learn.stander` does. See ``benchmarks/results/standing.md``. Arguments
+    as :func:`on_ground`.
     """
     scene, q0 = on_ground(model, q0, dtype, **options)
     w, dtype = _weights(scene.model), scene.model.dtype
@@ -188,6 +189,7 @@ def pushed(
     at: float = 0.2,
     lasting: float = 0.12,
     finer: int = 2,
+    substeps: int | None = None,
 ) -> Callable[[Array, Array, Array, Array], tuple[Array, Array]]:
     """A plant for :func:`mpc`: the robot of a task under a force on its trunk, in finer steps.
 
@@ -195,15 +197,18 @@ def pushed(
         task: made by :func:`stand_up`.
         impulse: of the force in world axes (N s), constant while it acts.
         at: when it begins (s). lasting: how long it acts (s). finer: steps for one of the task's.
+        substeps: for how many of the task's simulation steps the controls are held; as in the task
+            if None.
     """
     problem = cast(SceneProblem, task.problem)
     scene, dtype = cast(Scene, problem.scene), problem.model.dtype
-    steps = finer * problem.substeps
-    fine = eqx.tree_at(lambda s: s.dt, scene, problem.dt / steps)
+    held = problem.substeps if substeps is None else substeps
+    steps, period = finer * held, held * problem.dt / problem.substeps
+    fine = eqx.tree_at(lambda s: s.dt, scene, period / steps)
     force = jnp.broadcast_to(jnp.asarray(impulse, dtype), (3,)) / lasting
 
     def plant(t, q, v, u):
-        middle = t + 0.5 * problem.dt
+        middle = t + 0.5 * period
         return _run(
             fine, q, v, u, jnp.where((middle > at) & (middle < at + lasting), force, 0), steps
         )
@@ -227,12 +232,19 @@ def _run(scene: Scene, q, v, u, force: Any, steps: int) -> tuple[Array, Array]:
     return q, v
 
 
-def stands(task: Task, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Array:
-    """Whether a state is near the standing one, a scalar truth value.
+def stands(task: Task, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Bool[Array, ""]:
+    """Whether a state is near the standing one of a task, see :func:`near_stance`."""
+    return near_stance(task.q0, q, v)
+
+
+def near_stance(
+    q0: Float[Array, " nq"], q: Float[Array, " nq"], v: Float[Array, " nv"]
+) -> Bool[Array, ""]:
+    """Whether a quadruped that stands at q0 is near that state.
 
     The trunk has at least 0.85 of its height and tilts by at most 18° (a cosine of 0.95), each
     joint is within 0.5 rad of its angle, and no entry of v exceeds 0.5 (m/s, rad/s).
     """
     up = 1 - 2 * (q[4] ** 2 + q[5] ** 2)
-    bent, fast = jnp.max(jnp.abs(q[7:] - task.q0[7:])), jnp.max(jnp.abs(v))
-    return (q[2] > 0.85 * task.q0[2]) & (up > 0.95) & (bent < 0.5) & (fast < 0.5)
+    bent, fast = jnp.max(jnp.abs(q[7:] - q0[7:])), jnp.max(jnp.abs(v))
+    return (q[2] > 0.85 * q0[2]) & (up > 0.95) & (bent < 0.5) & (fast < 0.5)

@@ -29,6 +29,7 @@ from ._scene_tasks import (
     Ledge as Ledge,
     jump_onto as jump_onto,
     lying as lying,
+    near_stance as near_stance,
     on_ground as on_ground,
     pushed as pushed,
     stand_up as stand_up,
