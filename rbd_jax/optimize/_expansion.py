@@ -18,7 +18,7 @@ from ..lanes import lanes
 from ..model import difference, integrate
 from ..simulate import step_derivatives
 from ._problem import Problem, cost_value
-from ._residuals import dense, gauss_newton_blocks
+from ._residuals import Quadratic, dense, gauss_newton_blocks
 
 
 class Dynamics(NamedTuple):
@@ -27,16 +27,6 @@ class Dynamics(NamedTuple):
     A: Float[Array, "T n n"]
     B: Float[Array, "T n m"]
     d: Float[Array, "T n"]
-
-
-class Quadratic(NamedTuple):
-    """``lx·x + lu·u + ½ (x, u)ᵀ L (x, u)``. The final cost has no u."""
-
-    x: Float[Array, "*T n"]
-    u: Float[Array, "*T m"]
-    xx: Float[Array, "*T n n"]
-    ux: Float[Array, "*T m n"]
-    uu: Float[Array, "*T m m"]
 
 
 def times(*factors: Array) -> Array:
@@ -137,7 +127,7 @@ def _quadratic(problem: Problem, own, q, v, u, exact: bool) -> tuple[Quadratic, 
 
     end = _quadratic_end(problem, q[-1], v[-1], exact)
     if own is not None:
-        return jax.vmap(lambda g, H: _blocks(g, H, 2 * problem.model.nv))(*own), end
+        return own, end
     return jax.vmap(one)(jnp.arange(problem.steps), q[:-1], v[:-1], u), end
 
 

@@ -20,7 +20,7 @@ from ..constraints import (
 from ..lanes import lanes
 from ..model import integrate, rate_from_velocity, velocity_from_rate
 from ._problem import Problem, Terms, simulate_steps, total
-from ._residuals import dense, gauss_newton_blocks
+from ._residuals import Quadratic, dense, gauss_newton_blocks
 
 
 class LeggedProblem(Problem):
@@ -155,8 +155,8 @@ class LeggedProblem(Problem):
         """``(A, B)`` of all steps about states (T, …) and controls (T, …)."""
         return self._expanded(q, v, u, step_derivatives)[0]
 
-    def stage_models(self, q: Array, v: Array, u: Array) -> tuple[Array, Array] | None:
-        """Gradients and Gauss–Newton Hessians of all stage costs, if they are residuals alone.
+    def stage_models(self, q: Array, v: Array, u: Array) -> Quadratic | None:
+        """Gauss–Newton models of all stage costs, if they are residuals alone.
 
         The forces move as their explicit derivatives say, and the landings change the velocity.
         """
@@ -173,7 +173,7 @@ class LeggedProblem(Problem):
         return self.added is None and bool(shape)
 
     def _expanded(self, q: Array, v: Array, u: Array, one: Callable) -> tuple[Any, Any]:
-        """``(A, B)`` and ``(g, H)`` of all steps, or None, from those after their landings."""
+        """``(A, B)`` and cost models of all steps, or None, from those after their landings."""
         after, jumps = self._landings(q, v)
         each = lambda k, q, v, u: one(self, self.time(k), q, v, u)  # noqa: E731
         slopes, models = jax.vmap(each)(jnp.arange(self.steps), q, after, u)
@@ -182,14 +182,14 @@ class LeggedProblem(Problem):
         at = self._landing_steps()
         if slopes is not None:
             A, B = slopes
-            slopes = A.at[at].set(_times(A[at], jumps)), B
+            slopes = _put(A, at, _times(A[at], jumps)), B
         if models is not None:
-            (g, H), nu = models, u.shape[1]
-            L = jnp.pad(jumps, ((0, 0), (0, nu), (0, nu)))
-            L = L + jnp.diag(jnp.eye(L.shape[1], dtype=q.dtype)[-nu:].sum(0))[None]
-            LT = jnp.swapaxes(L, 1, 2)
-            g = g.at[at].set(_times(LT, g[at][..., None])[..., 0])
-            models = g, H.at[at].set(_times(LT, _times(H[at], L)))
+            l, JT = models, jnp.swapaxes(jumps, 1, 2)
+            models = l._replace(
+                x=_put(l.x, at, _times(JT, l.x[at][..., None])[..., 0]),
+                xx=_put(l.xx, at, _times(JT, _times(l.xx[at], jumps))),
+                ux=_put(l.ux, at, _times(l.ux[at], jumps)),
+            )
         return slopes, models
 
     def _landing_steps(self) -> Int[Array | np.ndarray, " l"]:
@@ -209,6 +209,15 @@ class LeggedProblem(Problem):
         one = lambda t, q, v: (self.landed(t, q, v), landing_derivatives(self, t, q, v))  # noqa: E731
         after, jumps = jax.vmap(one)(t, q[at], v[at])
         return v.at[at].set(after), jumps
+
+
+def _put(x: Array, at: Array | np.ndarray, rows: Array) -> Array:
+    """Some rows replaced. Known places are written one by one, for which XLA copies no array."""
+    if not isinstance(at, np.ndarray):
+        return x.at[at].set(rows)
+    for k, row in zip(at.tolist(), rows, strict=True):
+        x = jax.lax.dynamic_update_index_in_dim(x, row, k, 0)
+    return x
 
 
 class _Motion(NamedTuple):
@@ -256,8 +265,8 @@ def step_derivatives(problem: LeggedProblem, t, q, v, u) -> tuple[tuple[Array, A
     return _step(problem, q, v, a, slopes[0]), None
 
 
-def stage_model(problem: LeggedProblem, t, q, v, u) -> tuple[None, tuple[Array, Array]]:
-    """Gradient and Gauss–Newton Hessian of a stage cost of residuals after the landing."""
+def stage_model(problem: LeggedProblem, t, q, v, u) -> tuple[None, Quadratic]:
+    """The Gauss–Newton model of a stage cost of residuals after the landing."""
     return None, step_and_stage(problem, t, q, v, u)[1]
 
 
@@ -293,8 +302,13 @@ def _step(problem: LeggedProblem, q, v, a, da) -> tuple[Array, Array]:
 
 
 @lanes
-def _stage(problem: LeggedProblem, t, q, v, u, forces, slope) -> tuple[Array, Array]:
-    """Gradient and Hessian from ``∂forces/∂(x, u)``."""
+def _stage(problem: LeggedProblem, t, q, v, u, forces, slope) -> Quadratic:
+    """The model of a stage cost from ``S = ∂forces/∂(x, u)``.
+
+    With the blocks of states, controls and forces, x, u and f, its Hessian is
+    ``H_ab + S_aᵀ (H_ff S_b + H_fb) + H_faᵀ S_b``. Most blocks are zero.
+    """
+    dt, n = problem.dt, 2 * v.size
 
     def residuals(dq, dv, du, df):
         moved = integrate(problem.model, q, dq), v + dv, u + du, forces + df
@@ -302,12 +316,34 @@ def _stage(problem: LeggedProblem, t, q, v, u, forces, slope) -> tuple[Array, Ar
 
     at = [jnp.zeros_like(x) for x in (v, v, u, forces)]
     g, H = gauss_newton_blocks(residuals, at)
-    sizes = [x.size for x in at[:3]]
-    gradient = jnp.concatenate(g[:3]) + _times(slope.T, g[3])
-    hessian = dense([row[:3] for row in H[:3]], sizes, q.dtype)
-    if H[3][3] is not None:
-        hessian = hessian + _times(slope.T, _times(H[3][3], slope))
-    if any(x is not None for x in H[3][:3]):
-        mixed = _times(slope.T, dense([H[3][:3]], sizes, q.dtype))
-        hessian = hessian + mixed + mixed.T
-    return problem.dt * gradient, problem.dt * hessian
+    g = [dt * x for x in g]
+    H = [[None if x is None else dt * x for x in row] for row in H]
+    S = slope[:, :n], slope[:, n:]
+    ends = np.cumsum([0, *(x.size for x in at)])
+    own = slice(0, 2), slice(2, 3)  # the parts of states and of controls
+    mixed = [dense([H[3][part]], [x.size for x in at[part]], q.dtype)
+             if any(x is not None for x in H[3][part]) else None for part in own]  # fmt: skip
+    pushed = [_sum(None if H[3][3] is None else _times(H[3][3], S_b), m)
+              for S_b, m in zip(S, mixed, strict=True)]  # fmt: skip
+
+    def block(a, b):
+        left, right = pushed[b], mixed[a]
+        X = _sum(
+            None if left is None else _times(S[a].T, left),
+            None if right is None else _times(right.T, S[b]),
+        )
+        X = jnp.zeros((S[a].shape[1], S[b].shape[1]), q.dtype) if X is None else X
+        for i in range(4)[own[a]]:
+            for j in range(4)[own[b]]:
+                if H[i][j] is not None:
+                    rows = slice(ends[i] - ends[2 * a], ends[i + 1] - ends[2 * a])
+                    columns = slice(ends[j] - ends[2 * b], ends[j + 1] - ends[2 * b])
+                    X = X.at[rows, columns].add(H[i][j])
+        return X
+
+    gx, gu = (_times(S_a.T, g[3]) for S_a in S)
+    return Quadratic(jnp.concatenate(g[:2]) + gx, g[2] + gu, block(0, 0), block(1, 0), block(1, 1))
+
+
+def _sum(a: Array | None, b: Array | None) -> Array | None:
+    return b if a is None else a if b is None else a + b

@@ -1,7 +1,7 @@
 """The problem that the solvers optimize: dynamics, costs and bounds."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import equinox as eqx
 import jax
@@ -12,6 +12,9 @@ from jaxtyping import Array, Float, Int
 from ..lanes import lanes
 from ..model import Model, integrate
 from ..simulate import Trajectory, resolve_integrator, rollout, step, step_derivatives
+
+if TYPE_CHECKING:
+    from ._residuals import Quadratic
 
 Cost = Callable[..., Array]
 Terms = tuple[tuple[Array | float, Array], ...]
@@ -185,8 +188,8 @@ class Problem(eqx.Module):
         """The state after step k, and the cost of the step."""
         return *self.step(k, q, v, u), self.stage_cost(k, q, v, u)
 
-    def stage_models(self, q: Array, v: Array, u: Array) -> tuple[Array, Array] | None:
-        """Gradients and Gauss–Newton Hessians of all stage costs; None to have them by autodiff."""
+    def stage_models(self, q: Array, v: Array, u: Array) -> "Quadratic | None":
+        """Gauss–Newton models of all stage costs; None to have them by autodiff."""
         return None
 
     def expansions(self, q: Array, v: Array, u: Array) -> tuple[tuple[Array, Array], Any]:

@@ -6,6 +6,7 @@ of the function.
 """
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,16 @@ from jaxtyping import Array, Float
 
 Block = Float[Array, "i j"] | None
 """A block of a matrix; None is zero."""
+
+
+class Quadratic(NamedTuple):
+    """``lx·x + lu·u + ½ (x, u)ᵀ L (x, u)``. The final cost has no u."""
+
+    x: Float[Array, "*T n"]
+    u: Float[Array, "*T m"]
+    xx: Float[Array, "*T n n"]
+    ux: Float[Array, "*T m n"]
+    uu: Float[Array, "*T m m"]
 
 
 def gauss_newton_blocks(
