@@ -20,7 +20,7 @@ from ..constraints import (
 from ..lanes import lanes
 from ..model import integrate, rate_from_velocity, velocity_from_rate
 from ._problem import Problem, Terms, simulate_steps, total
-from ._residuals import Quadratic, dense, gauss_newton_blocks
+from ._residuals import Quadratic, dense, gauss_newton_blocks, summed
 
 
 class LeggedProblem(Problem):
@@ -323,12 +323,12 @@ def _stage(problem: LeggedProblem, t, q, v, u, forces, slope) -> Quadratic:
     own = slice(0, 2), slice(2, 3)  # the parts of states and of controls
     mixed = [dense([H[3][part]], [x.size for x in at[part]], q.dtype)
              if any(x is not None for x in H[3][part]) else None for part in own]  # fmt: skip
-    pushed = [_sum(None if H[3][3] is None else _times(H[3][3], S_b), m)
+    pushed = [summed(None if H[3][3] is None else _times(H[3][3], S_b), m)
               for S_b, m in zip(S, mixed, strict=True)]  # fmt: skip
 
     def block(a, b):
         left, right = pushed[b], mixed[a]
-        X = _sum(
+        X = summed(
             None if left is None else _times(S[a].T, left),
             None if right is None else _times(right.T, S[b]),
         )
@@ -343,7 +343,3 @@ def _stage(problem: LeggedProblem, t, q, v, u, forces, slope) -> Quadratic:
 
     gx, gu = (_times(S_a.T, g[3]) for S_a in S)
     return Quadratic(jnp.concatenate(g[:2]) + gx, g[2] + gu, block(0, 0), block(1, 0), block(1, 1))
-
-
-def _sum(a: Array | None, b: Array | None) -> Array | None:
-    return b if a is None else a if b is None else a + b

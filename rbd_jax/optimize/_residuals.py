@@ -50,9 +50,9 @@ def gauss_newton_blocks(
         return dict(zip(mine, jax.jacfwd(of)(at[k]), strict=True)) if mine and at[k].size else {}
 
     J = [slopes(k) for k in n]
-    g = [_sum([_times(J[k][p].T, values[p]) for p in J[k]]) for k in n]
+    g = [summed(*[_times(J[k][p].T, values[p]) for p in J[k]]) for k in n]
     g = [jnp.zeros_like(x) if y is None else y for x, y in zip(at, g, strict=True)]
-    low = [[_sum([_times(J[i][p].T, J[j][p]) for p in J[i] if p in J[j]]) for j in range(i + 1)]
+    low = [[summed(*[_times(J[i][p].T, J[j][p]) for p in J[i] if p in J[j]]) for j in range(i + 1)]
            for i in n]  # fmt: skip
     return g, [[low[i][j] if j <= i else _transposed(low[j][i]) for j in n] for i in n]
 
@@ -105,8 +105,10 @@ def _apart(f: Callable, at: list[Array]) -> tuple[Callable, list[set[int]]]:
     return parts, [arguments(v) for v in outs]
 
 
-def _sum(terms: list[Array]) -> Array | None:
-    return sum(terms[1:], start=terms[0]) if terms else None
+def summed(*terms: Block) -> Block:
+    """The sum of those that are not zero."""
+    there = [x for x in terms if x is not None]
+    return sum(there[1:], start=there[0]) if there else None
 
 
 def _transposed(x: Array | None) -> Array | None:

@@ -144,8 +144,11 @@ def jump_onto(
     w = _weights(model)
     q, v = np.array(w.q), np.full(model.nv, 0.03)
     q[:6], v[:6] = (5.0, 5.0, 2.0, 3.0, 3.0, 6.0), 0.3
-    stage = StateCost(goal, *(x(y, dtype) for y in (0.15 * q, 0.05 * v, 0.5 * w.u)), q0[7:])
-    final = StateCost(goal, x(3 * q, dtype), x(2 * v, dtype))
+    q, v, u = (x(y, dtype) for y in (q, v, w.u))
+    stage, final = (
+        StateCost(goal, 0.15 * q, 0.05 * v, 0.5 * u, q0[7:]),
+        StateCost(goal, 3 * q, 2 * v),
+    )
     problem = in_scene(scene, stage, final, steps, substeps=2 * SUBSTEPS)
     return Task(problem, q0, jnp.zeros_like(q0[1:]), jnp.tile(q0[7:], (steps, 1)))
 
