@@ -149,7 +149,8 @@ class Stages:
         u, memory = self.u, adam.init(self.u)
         g, self.after, best = self.du, self.before, self.costs[0]
         for _ in range(self.iterations):
-            direction, memory = adam.update(g, memory)
+            with jax.numpy_dtype_promotion("standard"):  # as optax was written
+                direction, memory = adam.update(g, memory)
             u = u - length * self.s.inertia[None] * jnp.asarray(direction)
             (J, traj), (g, _) = self.slope(u, self.s.model, self.s)
             self.costs.append(float(J))
