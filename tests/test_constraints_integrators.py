@@ -68,6 +68,7 @@ def test_order_under_constraints(integrator, project, order):
     assert abs(rates[0] - order) < 0.2
 
 
+@pytest.mark.slow
 def test_position_level_does_not_drift():
     """Ten seconds with long steps: no position error, and energy that is nearly kept."""
     model, loop = four_bar()

@@ -235,6 +235,7 @@ def test_a_leg_like_cassies_moves_by_lagranges_equations():
     np.testing.assert_allclose(found, a, rtol=1e-9, atol=1e-9 * float(jnp.abs(a).max()))
 
 
+@pytest.mark.slow
 def test_the_ankle_of_a_leg_like_cassies_follows_its_knee():
     """With locked springs the rod leaves one ankle for each knee: projection finds it."""
     model, loop = leg()
