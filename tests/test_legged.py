@@ -1,5 +1,6 @@
 """Legged motion: steps with contacts and landings, their derivatives, whole tasks."""
 
+import dataclasses
 from functools import cache
 
 import equinox as eqx
@@ -12,7 +13,7 @@ from support.helpers import assert_close
 
 import rbd_jax as rbd
 from rbd_jax import optimize as opt
-from rbd_jax.optimize import tasks
+from rbd_jax.optimize import _legged, tasks
 from rbd_jax.optimize._legged_tasks import Phase, gait, stand
 
 
@@ -167,6 +168,34 @@ def test_a_horizon_that_moves_has_the_derivatives_of_its_landings():
 
     whole, late = run(problem.dt)
     assert_close(jax.tree.map(lambda x: x[1:], whole), late, atol=1e-9)
+
+
+def test_costs_may_mix_states_controls_and_forces():
+    """The model of such a stage cost is that of its whole Jacobian."""
+    problem, q0, *_ = short()
+    rng, n = np.random.default_rng(0), 2 * problem.model.nv
+
+    def stage(model, t, q, v, u, forces):
+        return jnp.concatenate([q[7:] * forces, v[:12] * u, forces[:4] * u[:4], jnp.sin(forces)])
+
+    problem = dataclasses.replace(problem, stage=stage)
+    v, u, f = (jnp.asarray(rng.normal(size=k)) for k in (n // 2, 12, 12))
+    S = jnp.asarray(rng.normal(size=(12, n + 12)))
+
+    def residuals(z):
+        q = rbd.integrate(problem.model, q0, z[: n // 2])
+        return stage(None, 0, q, v + z[n // 2 : n], u + z[n:], f + S @ z)
+
+    @quick_jit
+    def both():
+        z = jnp.zeros(n + 12)
+        J, r = jax.jacfwd(residuals)(z), residuals(z)
+        return _legged._stage(problem, problem.time(0), q0, v, u, f, S), J.T @ r, J.T @ J
+
+    m, g, H = both()
+    found = m.x, m.u, m.xx, m.ux, m.uu
+    for x, y in zip(found, (g[:n], g[n:], H[:n, :n], H[n:, :n], H[n:, n:]), strict=True):
+        np.testing.assert_allclose(x, problem.dt * y, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.slow

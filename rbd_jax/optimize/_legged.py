@@ -182,13 +182,13 @@ class LeggedProblem(Problem):
         at = self._landing_steps()
         if slopes is not None:
             A, B = slopes
-            slopes = _put(A, at, _times(A[at], jumps)), B
+            slopes = A.at[at].set(_times(A[at], jumps)), B
         if models is not None:
             l, JT = models, jnp.swapaxes(jumps, 1, 2)
             models = l._replace(
-                x=_put(l.x, at, _times(JT, l.x[at][..., None])[..., 0]),
-                xx=_put(l.xx, at, _times(JT, _times(l.xx[at], jumps))),
-                ux=_put(l.ux, at, _times(l.ux[at], jumps)),
+                x=l.x.at[at].set(_times(JT, l.x[at][..., None])[..., 0]),
+                xx=l.xx.at[at].set(_times(JT, _times(l.xx[at], jumps))),
+                ux=l.ux.at[at].set(_times(l.ux[at], jumps)),
             )
         return slopes, models
 
@@ -209,15 +209,6 @@ class LeggedProblem(Problem):
         one = lambda t, q, v: (self.landed(t, q, v), landing_derivatives(self, t, q, v))  # noqa: E731
         after, jumps = jax.vmap(one)(t, q[at], v[at])
         return v.at[at].set(after), jumps
-
-
-def _put(x: Array, at: Array | np.ndarray, rows: Array) -> Array:
-    """Some rows replaced. Known places are written one by one, for which XLA copies no array."""
-    if not isinstance(at, np.ndarray):
-        return x.at[at].set(rows)
-    for k, row in zip(at.tolist(), rows, strict=True):
-        x = jax.lax.dynamic_update_index_in_dim(x, row, k, 0)
-    return x
 
 
 class _Motion(NamedTuple):
@@ -321,7 +312,7 @@ def _stage(problem: LeggedProblem, t, q, v, u, forces, slope) -> Quadratic:
     S = slope[:, :n], slope[:, n:]
     ends = np.cumsum([0, *(x.size for x in at)])
     own = slice(0, 2), slice(2, 3)  # the parts of states and of controls
-    mixed = [dense([H[3][part]], [x.size for x in at[part]], q.dtype)
+    mixed = [dense([H[3][part]], [x.size for x in at[part]], q.dtype, [forces.size])
              if any(x is not None for x in H[3][part]) else None for part in own]  # fmt: skip
     pushed = [summed(None if H[3][3] is None else _times(H[3][3], S_b), m)
               for S_b, m in zip(S, mixed, strict=True)]  # fmt: skip

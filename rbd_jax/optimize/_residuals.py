@@ -57,15 +57,18 @@ def gauss_newton_blocks(
     return g, [[low[i][j] if j <= i else _transposed(low[j][i]) for j in n] for i in n]
 
 
-def dense(H: list[list[Block]], sizes: Iterable[int], dtype) -> Float[Array, "n n"]:
-    """The matrix of the blocks."""
+def dense(
+    H: list[list[Block]], sizes: Iterable[int], dtype, heights: Iterable[int] | None = None
+) -> Float[Array, "n m"]:
+    """The matrix of the blocks; ``sizes`` are their widths, and their heights if these are None."""
     sizes = list(sizes)
+    heights = sizes if heights is None else heights
     rows = [
         jnp.concatenate(
             [jnp.zeros((a, b), dtype) if x is None else x for b, x in zip(sizes, row, strict=True)],
             axis=1,
         )
-        for a, row in zip(sizes, H, strict=True)
+        for a, row in zip(heights, H, strict=True)
     ]
     return jnp.concatenate(rows)
 
