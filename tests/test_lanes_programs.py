@@ -12,6 +12,7 @@ from support.lane_smooth_programs import SMOOTH
 
 from rbd_jax.lanes import lanes
 from rbd_jax.lanes._read import RULES
+from rbd_jax.lanes._report import report
 
 pytest.importorskip("llvmlite")
 
@@ -184,3 +185,13 @@ def test_every_rule_is_tested():
     inner |= {"log2", "one_minus_square"}  # not in every version
     left = set(RULES) - seen - aliases - inner
     assert not left, " ".join(sorted(left))
+
+
+def test_long_branches_are_left_out():
+    """A branch with loops is a loop of no or one round, which ends where no sample takes it."""
+    many = lambda x: lax.fori_loop(0, 9, lambda _, x: x * x - 1, x)  # noqa: E731
+    few = lambda x: -x  # noqa: E731
+    x = jnp.linspace(0, 1, 64)
+    for ways, loops in (((many, few), 1), ((few, many), 1), ((few, few), 0), ((many, many), 2)):
+        f = jax.vmap(lanes(lambda x, ways=ways: lax.cond(x > 0.5, *ways, x)))
+        assert report(f, x)[0].text.count("= call i1 @llvm.vector.reduce.or") == loops

@@ -1,9 +1,12 @@
 """Rules for loops and branches."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import eval_jaxpr
+from jax.extend.core import subjaxprs
 
 from ._ir import Block, Op, Value, constant
 from ._reader import Reader, dtype_of, parts, rule
@@ -146,19 +149,53 @@ def _cond(r: Reader, eqn, which, *ins):
 
 
 def _choose(r: Reader, eqn, which: Value, ins):
-    """Samples that go different ways: all branches are computed, each sample takes its own."""
-    results = [r.run(*parts(b), list(ins)) for b in eqn.params["branches"]]
-    zero = constant(which.dtype.type(0)) if which.dtype.kind != "b" else constant(False)
-    outs = []
-    for cases in zip(*results, strict=True):
-        out = cases[-1]
-        for k in reversed(range(len(cases) - 1)):
-            if k == 0 and which.dtype.kind == "b":
-                here = r.map("eq", which, zero, dtype=bool)
-            elif k == 0:
-                here = r.map("le", which, zero, dtype=bool)
-            else:
-                here = r.map("eq", which, constant(which.dtype.type(k)), dtype=bool)
-            out = r.map("select", here, out, cases[k])
-        outs.append(out)
+    """Samples that go different ways.
+
+    Branches of few operations are computed by all, and each sample takes its own. The others are
+    loops of no or one round, which are left out where no sample wants them.
+    """
+    branches = eqn.params["branches"]
+    small = [_work(parts(b)[0]) <= _LEAST for b in branches]
+    outs = None
+    for k in sorted(range(len(branches)), key=lambda k: not small[k]):
+        if outs is None and small[k]:
+            outs = r.run(*parts(branches[k]), list(ins))
+            continue
+        if outs is None:
+            outs = [constant(np.zeros(v.aval.shape, dtype_of(v.aval))) for v in eqn.outvars]
+        here = _takes(r, which, k, len(branches))
+        if small[k]:
+            own = r.run(*parts(branches[k]), list(ins))
+            outs = [r.map("select", here, x, y) for x, y in zip(outs, own, strict=True)]
+        else:
+            outs = r.inline(partial(_once, branches[k], len(outs)), here, *outs, *ins)
     return outs
+
+
+_LEAST = 40
+"""Operations on numbers and small arrays that cost no more than to ask whether they are needed."""
+
+
+def _work(jaxpr) -> float:
+    """How many operations there are; loops are many."""
+    if any(eqn.primitive.name in ("scan", "while") for eqn in jaxpr.eqns):
+        return np.inf
+    return len(jaxpr.eqns) + sum(map(_work, subjaxprs(jaxpr)))
+
+
+def _takes(r: Reader, which: Value, k: int, count: int) -> Value:
+    """Whether a sample takes the k-th branch; numbers beyond the ends take those."""
+    if which.dtype.kind == "b":
+        return r.map("eq", which, constant(np.bool_(k)), dtype=bool)
+    compare = "le" if k == 0 else "ge" if k == count - 1 else "eq"
+    return r.map(compare, which, constant(which.dtype.type(k)), dtype=bool)
+
+
+def _once(branch, count: int, here, *xs):
+    """``branch`` where it is taken, else the first ``count`` of the other arguments."""
+    jaxpr, consts = parts(branch)
+
+    def body(x):
+        return x[0] & False, eval_jaxpr(jaxpr, consts, *xs[count:])
+
+    return jax.lax.while_loop(lambda x: x[0], body, (here, list(xs[:count])))[1]

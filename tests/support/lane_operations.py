@@ -279,6 +279,19 @@ def branches(x, y):
 
 
 @program
+def long_branches(x, y):
+    """Loops, which only samples that take them should pay for."""
+    k = jnp.clip(jnp.nan_to_num(x[0, 0] * 3), -9, 9).astype("int32")
+    double = lambda a, b: (lax.fori_loop(0, 3, lambda _, a: a + a * b, a), a)  # noqa: E731
+    other = lambda a, b: (b, lax.fori_loop(0, 2, lambda _, b: b - a, b))  # noqa: E731
+    same = lambda a, b: (a, b)  # noqa: E731
+    return (lax.cond(x[0, 0] > 0, double, same, x, y), lax.cond(x[0, 0] > 0, same, double, x, y),
+            lax.cond(x[0, 0] > 0, double, other, x, y),
+            lax.switch(k, [double, same, other], x, y), lax.switch(k, [double, other], x, y),
+            lax.switch(k, [double, other, double, same], x[0], y[0]))  # fmt: skip
+
+
+@program
 def calls(x, y):
     f = jax.custom_jvp(lambda a: jnp.sin(a))
     f.defjvps(lambda t, out, a: t)
