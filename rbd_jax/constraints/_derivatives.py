@@ -4,10 +4,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float
 
 from ..algorithms import ground
 from ..algorithms.gravity import base_acceleration
+from ..algorithms.pieces import times
 from ..algorithms.rnea import rnea
 from ..algorithms.springs import spring_matrix
 from ..derivatives.constrained import motion_of, prepared
@@ -94,8 +96,9 @@ def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):
     A = _times(s.inverse, s.Y.T)
     K = inverse - _times(s.Y, A)
     K = 0.5 * (K + K.T)  # accelerations along torques, with J K = 0
-    dq, dv = (-_times(K, T) - _times(A.T, C) for T, C in ((T_q, C_q), (T_v, C_v)))
-    fq, fv = (_times(A, T) - _times(s.inverse, C) for T, C in ((T_q, C_q), (T_v, C_v)))
+    rows, pairs = law.support(own), _coupled(own, law)
+    dq, dv = (-times(K, T, pairs) - times(A.T, C, rows) for T, C in ((T_q, C_q), (T_v, C_v)))
+    fq, fv = (times(A, T, pairs) - times(s.inverse, C, rows) for T, C in ((T_q, C_q), (T_v, C_v)))
 
     def least_norm(df_dq):
         z = _times(s.Y, _times(s.inverse, forces))
@@ -111,6 +114,14 @@ def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):
     deficient = jnp.any(jnp.diagonal(s.null) > 0)
     fq = jax.lax.cond(deficient, least_norm, lambda x: x, fq)
     return (a, forces), ConstrainedDerivatives(dq, dv, K, fq, fv, -A)
+
+
+def _coupled(model: Model, law: Held) -> Bool[np.ndarray, "nv nv"]:
+    """Where derivatives of torques may differ from zero: on branches, or tied by a row."""
+    if isinstance(model, CoordinateModel):
+        return np.ones((model.nv, model.nv), dtype=bool)
+    above, tied = model.topology.dof_tree.ancestor_mask > 0, law.support(model).astype(int)
+    return above | above.T | (tied.T @ tied > 0)
 
 
 def _times(A: Array, B: Array) -> Array:

@@ -188,21 +188,17 @@ def _constrained(model, q, v, tau, f_ext, law):
     W, X = solver.halves(topology, J.T, law.support(model).T)
     G = inner(W, X, (~active).astype(J.dtype))
 
-    def missing(a):
-        return jnp.where(active, -law.rows(model, q, v, a), 0)
+    missing = jnp.where(active, -law.rows(model, q, v, free), 0)
 
     def least_norm():
         J = law.jacobian(model, q, g)
         Y = solver.columns(topology, J.T)
-        inverse, _ = independent(J, Y, active)
-        a, forces = free, jnp.zeros(len(G), G.dtype)
-        for _ in range(2):  # the second step removes most of the rounding of G⁺
-            more = _times(inverse, missing(a))
-            a, forces = a + _times(Y, more), forces + more
-        return a, forces
+        s = Saddle(solver, J, Y, *independent(J, Y, active))
+        change, forces = s.corrected(jnp.zeros_like(free), missing)
+        return free + change, forces
 
     f = factorized(G)
-    forces = f.apply(missing(free)[:, None])[:, 0]
+    forces = f.apply(missing[:, None])[:, 0]
     a = free + solver.down(topology, X.times(forces, len(v))[:, None])[:, 0]
     a, forces = once_if(f.dependent, least_norm, (a, forces))
     Y = solver.down(topology, X.dense(len(v)))

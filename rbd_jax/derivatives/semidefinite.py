@@ -8,6 +8,7 @@ replaces: no parameter μ, no iteration to wait for.
 """
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -78,15 +79,28 @@ def factorized(G: Float[Array, "m m"]) -> Factorized:
         half = solve_lower(L, jnp.eye(len(L), dtype=L.dtype))
         return _times(half.T, half)
 
-    diagonal = jnp.diagonal(G)
-    lost = ~jnp.all(_moved(diagonal))
-    return Factorized(apply, inverse, _any_small(jnp.diagonal(L) ** 2 / diagonal) | lost)
+    return Factorized(apply, inverse, _dependent(G, L))
+
+
+def _dependent(G: Float[Array, "m m"], L: Float[Array, "m m"]) -> Bool[Array, ""]:
+    """Whether a row of J is only rounding or a pivot is small, entry by entry as the factor L.
+
+    As operations on the whole diagonals, these would read G and L in a loop. Lanes would put both
+    into memory first, which costs as much as the factorization.
+    """
+    entries = range(len(G))
+    if not entries:
+        return jnp.asarray(False)
+    least = reduce(jnp.minimum, [G[k, k] for k in entries])
+    largest = reduce(jnp.maximum, [G[k, k] for k in entries])
+    pivot = reduce(jnp.minimum, [L[k, k] ** 2 / G[k, k] for k in entries])
+    return ~(_moved(least, largest) & ~_any_small(pivot))
 
 
 def _swept(G: Float[Array, "m m"]) -> Factorized:
     """The same by loops: little code, and little more work for the whole inverse."""
     diagonal = jnp.diagonal(G)
-    moved = _moved(diagonal)
+    moved = _moved(diagonal, jnp.max(diagonal, initial=0))
     scale = jax.lax.rsqrt(jnp.where(moved, diagonal, 1))
     swept, pivots = _sweep(G * scale[:, None] * scale[None, :])
     negative = swept * scale[:, None] * scale[None, :]
@@ -95,18 +109,16 @@ def _swept(G: Float[Array, "m m"]) -> Factorized:
     return Factorized(lambda B: -_times(negative, B), inverse, dependent)
 
 
-def _moved(diagonal: Float[Array, " m"]) -> Bool[Array, " m"]:
+def _moved(diagonal: Float[Array, "*m"], largest: Float[Array, ""]) -> Bool[Array, "*m"]:
     """Which rows of J are more than rounding. Any force on another row would do nothing.
 
     A row is the difference of the velocities of two bodies. Where all that moves both cancels, as
     out of the plane of a flat loop, ε of the other rows is left of it.
     """
-    return diagonal > (256 * float(jnp.finfo(diagonal.dtype).eps)) ** 2 * jnp.max(
-        diagonal, initial=0
-    )
+    return diagonal > (256 * float(jnp.finfo(diagonal.dtype).eps)) ** 2 * largest
 
 
-def _any_small(pivots: Float[Array, " m"]) -> Bool[Array, ""]:
+def _any_small(pivots: Float[Array, "*m"]) -> Bool[Array, ""]:
     least = float(jnp.finfo(pivots.dtype).eps) ** 0.4
     return ~jnp.all(pivots >= least)  # NaN is not large
 
@@ -135,7 +147,7 @@ def independent(
         return jnp.zeros((0, 0), J.dtype), jnp.zeros((0, 0), J.dtype)
     tolerance = max(1e-11, (256 * float(jnp.finfo(J.dtype).eps)) ** 2)
     diagonal = jnp.where(active, jnp.sum(J * Y.T, axis=1), 0)
-    used = _moved(diagonal)
+    used = _moved(diagonal, jnp.max(diagonal, initial=0))
     scale = jnp.where(used, jax.lax.rsqrt(jnp.where(used, diagonal, 1)), 0)
     W, Z = scale[:, None] * J, scale[:, None] * Y.T
 
