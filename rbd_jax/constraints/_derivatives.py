@@ -12,7 +12,7 @@ from ..algorithms.gravity import base_acceleration
 from ..algorithms.pieces import times
 from ..algorithms.rnea import rnea
 from ..algorithms.springs import spring_matrix
-from ..derivatives.constrained import motion_of, prepared
+from ..derivatives.constrained import Law, motion_of, prepared
 from ..derivatives.coordinate_chain import row_blocks, torque_blocks
 from ..derivatives.idsva import torque_matrices
 from ..derivatives.operator import residual
@@ -116,7 +116,7 @@ def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):
     return (a, forces), ConstrainedDerivatives(dq, dv, K, fq, fv, -A)
 
 
-def _coupled(model: Model, law: Held) -> Bool[np.ndarray, "nv nv"]:
+def _coupled(model: Model, law: Law) -> Bool[np.ndarray, "nv nv"]:
     """Where derivatives of torques may differ from zero: on branches, or tied by a row."""
     if isinstance(model, CoordinateModel):
         return np.ones((model.nv, model.nv), dtype=bool)
