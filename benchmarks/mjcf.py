@@ -26,7 +26,8 @@ ABOUT = (
     "Every MJCF file in a folder of unpacked packages (`--packages`), in float64. Errors are the "
     "largest difference from MuJoCo over the largest entry, or over one where all entries are "
     "smaller. A file whose meshes are not in its package loads without its mesh geoms. A file "
-    "that needs `drop=` is compared without the features that are named."
+    "that needs `drop=` loads without the features that are named. MuJoCo still has them, so that "
+    "their forces are differences."
 )
 FREE = (
     "At random configurations and velocities, with random controls: mass matrix, bias forces, "
