@@ -193,9 +193,14 @@ def _constrained(model, q, v, tau, f_ext, law):
     def least_norm():
         J = law.jacobian(model, q, g)
         Y = solver.columns(topology, J.T)
-        s = Saddle(solver, J, Y, *independent(J, Y, active))
-        change, forces = s.corrected(jnp.zeros_like(free), missing)
-        return free + change, forces
+        inverse, _ = independent(J, Y, active)
+        forces = _times(inverse, missing)
+        change = _times(Y, forces)
+        # What is left goes along the tree, as the rows do: points of one body then share their
+        # rounding, which G⁺ does not enlarge. This removes most of the rounding of G⁺.
+        left = missing - jnp.where(active, law.velocity(model, q, change), 0)
+        more = _times(inverse, left)
+        return free + (change + _times(Y, more)), forces + more
 
     f = factorized(G)
     forces = f.apply(missing[:, None])[:, 0]
