@@ -310,3 +310,25 @@ def test_memory_has_a_bound():
         report(jax.vmap(lanes(large)), kind)
     text = jax.jit(jax.vmap(lanes(large))).lower(kind).as_text()
     assert "rbd_jax.lanes" not in text
+
+
+def _flags(address: int) -> list[str]:
+    """What the operating system says of the memory around an address."""
+    here = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            low, high = (int(x, 16) for x in first.split("-"))
+            here = low <= address < high
+        elif here and first == "VmFlags:":
+            return line.split()[1:]
+    raise AssertionError(f"no memory at {address:#x}")
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux alone tells")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_large_results_ask_for_large_pages(dtype):
+    f = jax.jit(jax.vmap(lanes(lambda x: x + jnp.arange(1000, dtype=dtype))))
+    large = jax.block_until_ready(f(jnp.zeros((40_000, 1), dtype)))
+    assert large.nbytes > 32 * 2**20  # the C library does not keep so much for itself
+    assert "hg" in _flags(large.unsafe_buffer_pointer() + large.nbytes // 2)

@@ -101,6 +101,50 @@ end:
 """
 
 
+def sizes_text(symbol: str) -> str:
+    """``@symbol.roomy`` calls ``@symbol.pages`` for so many buffers of floating-point numbers."""
+    single, double = (constant(f"DataType_{name}") for name in ("F32", "F64"))
+    return f"""\
+define internal void @{symbol}.roomy(ptr %buffers, i64 %size) {ONCE} {{
+entry:
+  br label %look
+look:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %told ]
+  %more = icmp slt i64 %k, %size
+  br i1 %more, label %read, label %end
+read:
+  %from = getelementptr ptr, ptr %buffers, i64 %k
+  %buffer = load ptr, ptr %from
+{load("data", "%buffer", offset("Buffer.data"))}
+{load("type", "%buffer", offset("Buffer.dtype"), "i32")}
+{load("rank", "%buffer", offset("Buffer.rank"), "i64")}
+{load("dims", "%buffer", offset("Buffer.dims"))}
+  %is.single = icmp eq i32 %type, {single}
+  %is.double = icmp eq i32 %type, {double}
+  %four = select i1 %is.single, i64 4, i64 0
+  %bytes.each = select i1 %is.double, i64 8, i64 %four
+  br label %axis
+axis:
+  %j = phi i64 [ 0, %read ], [ %j.next, %multiply ]
+  %bytes = phi i64 [ %bytes.each, %read ], [ %bytes.next, %multiply ]
+  %inside = icmp slt i64 %j, %rank
+  br i1 %inside, label %multiply, label %told
+multiply:
+  %dim.at = getelementptr i64, ptr %dims, i64 %j
+  %dim = load i64, ptr %dim.at
+  %bytes.next = mul i64 %bytes, %dim
+  %j.next = add i64 %j, 1
+  br label %axis
+told:
+  call void @{symbol}.pages(ptr %data, i64 %bytes)
+  %k.next = add i64 %k, 1
+  br label %look
+end:
+  ret void
+}}
+"""
+
+
 def error_text(symbol: str) -> str:
     """``@symbol.error`` makes an error, ``@symbol.forget`` destroys one."""
     return f"""\

@@ -61,6 +61,8 @@ def _on_a_cpu() -> str:
         _compute(),
         _jobs.jobs_text(),
         _libc.memory_text("lanes"),
+        _libc.pages_text("lanes"),
+        _c_api.sizes_text("lanes"),
         _libc.clock_text("lanes"),
         _c_api.pool_text("lanes"),
         *(f"declare {declaration}" for declaration in _libc.declared().values()),
@@ -233,6 +235,7 @@ define internal ptr @lanes.compute(
 rich:
   call void @lanes.pointers(ptr %buffers.in, ptr %args, i64 %operands)
   call void @lanes.pointers(ptr %buffers.out, ptr %rets, i64 %results)
+  call void @lanes.roomy(ptr %buffers.out, i64 %results)
   call void %prologue(ptr %args, ptr %shared)
   %ending = add i64 %count, %width
   %rounded = sub i64 %ending, 1

@@ -10,6 +10,10 @@ ON_STACK = 4096
 """Memory of at most so many bytes is on the stack."""
 LINE = 64
 """Bytes of a cache line, and the alignment of memory."""
+LARGE = 4 * 2**20
+"""Results of so many bytes ask the operating system for large pages, as NumPy's arrays do."""
+_PAGE = 2 * 2**20
+_LARGE_PAGES = 14  # MADV_HUGEPAGE
 YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 """The function that lets another thread have the core."""
 
@@ -28,6 +32,8 @@ def declared() -> dict[str, str]:
         functions.append("void @GetSystemTimePreciseAsFileTime(ptr)")
     else:
         functions.append("i32 @clock_gettime(i32, ptr)")
+    if sys.platform == "linux":
+        functions.append("i32 @madvise(ptr, i64, i32)")
     if _WAITING:
         functions.append(f"void {_WAITING}".replace("i32 1", "i32"))
     return {re.findall(r"@([\w.]+)", f)[0]: f for f in functions}
@@ -85,6 +91,35 @@ free:
   call void @free(ptr %memory)
   br label %end
 end:
+  ret void
+}}
+"""
+
+
+def pages_text(symbol: str) -> str:
+    """``@symbol.pages`` asks for large pages for memory of ``LARGE`` bytes or more.
+
+    XLA takes the memory of large results from the operating system in each call and gives it back
+    afterwards. In pages of 4 kB that takes longer than the derivatives of a robot themselves. What
+    is asked for is a wish: where it cannot be met, nothing changes.
+    """
+    wish = f"""\
+  %large = icmp uge i64 %bytes, {LARGE}
+  br i1 %large, label %ask, label %end
+ask:
+  %more = getelementptr i8, ptr %data, i64 {_PAGE - 1}
+  %start = call ptr @llvm.ptrmask.p0.i64(ptr %more, i64 {-_PAGE})
+  %behind = getelementptr i8, ptr %data, i64 %bytes
+  %stop = call ptr @llvm.ptrmask.p0.i64(ptr %behind, i64 {-_PAGE})
+  %from = ptrtoint ptr %start to i64
+  %to = ptrtoint ptr %stop to i64
+  %length = sub i64 %to, %from
+  %ignored = call i32 @madvise(ptr %start, i64 %length, i32 {_LARGE_PAGES})
+  br label %end
+end:"""
+    return f"""\
+define internal void @{symbol}.pages(ptr %data, i64 %bytes) nounwind {{
+{wish if sys.platform == "linux" else ""}
   ret void
 }}
 """
