@@ -1,9 +1,9 @@
 """The quadratic program of multiple shooting for steps of semi-implicit Euler.
 
 The step is ``v⁺ = v + dt a, q⁺ = q ⊕ dt v⁺``, so the rows of ``q⁺`` follow from those of ``v⁺``:
-with x = (δq, δv) and ``w = W (x, u)`` the step is ``δv⁺ = w + d_v, δq⁺ = E δq + T w + d_q``. E and T
-are diagonal but for the joints that turn in space: a free joint has blocks of 6×6, a ball joint of
-3×3. Products with them are nearly free, and those with W are half of those with (A, B).
+with x = (δq, δv) and ``w = W (x, u)`` the step is ``δv⁺ = w + d_v``, ``δq⁺ = E δq + T w + d_q``. E
+and T are diagonal but for the joints that turn in space: a free joint has blocks of 6×6, a ball
+joint of 3×3. Products with them are nearly free, and those with W are half of those with (A, B).
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from ..lanes import lanes
 from ..model import difference, integrate

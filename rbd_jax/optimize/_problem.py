@@ -211,9 +211,10 @@ class Problem(eqx.Module):
         return self.derivatives(q, v, u), self.stage_models(q, v, u)
 
     def stage_expansion(self, k: Int[Array, ""], q: Array, v: Array, u: Array):
-        """The velocity after step k, its ``(A, B)`` and the model of its cost, or None for autodiff.
+        """The velocity after step k, its ``(A, B)``, and the model of its cost.
 
-        What a landing does at the beginning of the step has been done.
+        The model is None if it has to come from autodiff. The velocity v is the one after a landing
+        at the beginning of the step.
         """
         return self.step(k, q, v, u)[1], _step_derivatives(self, self.time(k), q, v, u), None
 
