@@ -136,9 +136,10 @@ class _Split:
         of_core = {v for e in core for v in e.outvars} | {carried[k] for k in kept}
         by_core = {v for e in found.core for v in e.outvars} | {carried[k] for k in kept}
         wanted = [v for v in _free(after, results) if v in by_core]
-        taken = [*_free(core, [*new, *wanted]), *_free(after, results)]
+        late = _free(after, results)
+        taken = [*(v for v in _free(core, [*new, *wanted]) if v not in of_core), *late]
         early = {v for e in found.ahead for v in e.outvars}
-        handed = [v for v in dict.fromkeys(taken) if v in early and v not in of_core]
+        handed = [v for v in dict.fromkeys(taken) if v in early]
         if n * _bytes([*handed, *wanted]) > MOST_BYTES:
             return None
         each |= self._batched(_with_views(found.ahead, handed, eqns), handed, fixed, each, n)

@@ -77,6 +77,7 @@ def scan(e: Emitter, op: Op, plan: Plan) -> None:
     stacked = [e.place_for(v) for v in op.outs[nk:]]
 
     def body(k: Sym, _):
+        e.around += 1
         for v, x in zip(rows, op.ins[nk:], strict=True):
             v.op = Op("view", [x], [v], {"index": lambda _, idx, k=k: (k, *idx)})
         for v, place in zip(each, stacked, strict=True):
@@ -93,6 +94,7 @@ def scan(e: Emitter, op: Op, plan: Plan) -> None:
         e.end(inner)
         for v in rows:
             v.op = None
+        e.around -= 1
         return []
 
     e.loop(p["length"], body, reverse=p["reverse"])
@@ -125,7 +127,9 @@ def while_(e: Emitter, op: Op, plan: Plan) -> None:
         e.line(f"br i1 {on}, label {inside}, label {done}")
         e.block(inside)
         with e.scope():
+            e.around += 1
             inner = e.run(block)
+            e.around -= 1
             _hand_over(e, carry, block.outputs, inner, active if e.wide(active) else None)
             e.end(inner)
         e.end(tested)

@@ -89,51 +89,81 @@ def _top_k(r: Reader, eqn, x: Value):
 
 @rule("cholesky")
 def _cholesky(r: Reader, eqn, x: Value):
+    return r.inline(_lower_factor, x) if x.shape[-1] else [x]
+
+
+def _lower_factor(x):
+    """The Cholesky factor in a list: large matrices by halves, small ones written out."""
     n = x.shape[-1]
-    _fits(n)
+    if n <= LARGEST:
+        return [_small_factor(x)]
+    k = n // 2
+    (top,) = _lower_factor(x[..., :k, :k])
+    side = _solved(top, x[..., k:, :k].mT, down=True, unit=False).mT
+    (end,) = _lower_factor(x[..., k:, k:] - _times(side, side.mT))
+    fine = (end[..., -1, -1] == end[..., -1, -1]) & (top[..., -1, -1] == top[..., -1, -1])
+    upper = jnp.concatenate([top, jnp.zeros_like(side.mT)], -1)
+    lower = jnp.concatenate([upper, jnp.concatenate([side, end], -1)], -2)
+    return [jnp.where(fine[..., None, None], lower, jnp.nan)]
 
-    def function(x):
-        rows: list[list] = [[] for _ in range(n)]
-        fine = jnp.ones(x.shape[:-2], bool)
-        for j in range(n):
-            for i in range(n):
-                total = x[..., i, j]
-                for k in range(j if i >= j else 0):
-                    total = total - rows[i][k] * rows[j][k]
-                if i < j:
-                    total = jnp.zeros_like(total)
-                elif i == j:
-                    fine = fine & (total > 0)
-                    total = jnp.sqrt(total)
-                else:
-                    total = total / rows[j][j]
-                rows[i].append(total)
-        lower = jnp.stack([jnp.stack(row, -1) for row in rows], -2)
-        return [jnp.where(fine[..., None, None], lower, jnp.nan)]
 
-    return r.inline(function, x) if n else [x]
+def _small_factor(x):
+    n = x.shape[-1]
+    rows: list[list] = [[] for _ in range(n)]
+    fine = jnp.ones(x.shape[:-2], bool)
+    for j in range(n):
+        for i in range(n):
+            total = x[..., i, j]
+            for k in range(j if i >= j else 0):
+                total = total - rows[i][k] * rows[j][k]
+            if i < j:
+                total = jnp.zeros_like(total)
+            elif i == j:
+                fine = fine & (total > 0)
+                total = jnp.sqrt(total)
+            else:
+                total = total / rows[j][j]
+            rows[i].append(total)
+    lower = jnp.stack([jnp.stack(row, -1) for row in rows], -2)
+    return jnp.where(fine[..., None, None], lower, jnp.nan)
+
+
+def _times(a, b):
+    return jnp.matmul(a, b, precision="highest")
 
 
 @rule("triangular_solve")
 def _triangular_solve(r: Reader, eqn, a: Value, b: Value):
     p, n = eqn.params, a.shape[-1]
-    _fits(n)
 
     def function(a, b):
         if p["transpose_a"] == p["left_side"]:  # a row of what remains is a column of a
             a = a.mT
         b = b if p["left_side"] else b.mT
         down = p["lower"] != (p["transpose_a"] == p["left_side"])
-        rows: dict = {}
-        for i in range(n) if down else reversed(range(n)):
-            total = b[..., i, :]
-            for k, row in rows.items():
-                total = total - a[..., i, k, None] * row
-            rows[i] = total if p["unit_diagonal"] else total / a[..., i, i, None]
-        out = jnp.stack([rows[i] for i in range(n)], -2)
+        out = _solved(a, b, down, p["unit_diagonal"])
         return [out if p["left_side"] else out.mT]
 
     return r.inline(function, a, b) if n else [b]
+
+
+def _solved(a, b, down: bool, unit: bool):
+    """The unknowns of a triangular matrix, from the first or the last one on."""
+    n = a.shape[-1]
+    if n > LARGEST:
+        k = n // 2
+        first, last = (slice(None, k), slice(k, None))[:: 1 if down else -1]
+        x = _solved(a[..., first, first], b[..., first, :], down, unit)
+        rest = b[..., last, :] - _times(a[..., last, first], x)
+        y = _solved(a[..., last, last], rest, down, unit)
+        return jnp.concatenate([x, y] if down else [y, x], -2)
+    rows: dict = {}
+    for i in range(n) if down else reversed(range(n)):
+        total = b[..., i, :]
+        for k, row in rows.items():
+            total = total - a[..., i, k, None] * row
+        rows[i] = total if unit else total / a[..., i, i, None]
+    return jnp.stack([rows[i] for i in range(n)], -2)
 
 
 @rule("lu")

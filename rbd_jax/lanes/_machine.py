@@ -153,7 +153,9 @@ def optimized(text: str, target: Any, opt: int) -> Any:
     module.data_layout = str(target.target_data)
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=opt)
-    options.loop_vectorization = options.slp_vectorization = False
+    options.loop_vectorization = False
+    # a kernel of one sample has no vectors yet: rows of a product become some
+    options.slp_vectorization = " x double>" not in text and " x float>" not in text
     builder = llvm.create_pass_builder(target, options)
     passes = builder.getModulePassManager()
     passes.run(module, builder)

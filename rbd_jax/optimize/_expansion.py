@@ -123,16 +123,16 @@ def quadratic(
 
 def _quadratic(problem: Problem, own, q, v, u, exact: bool) -> tuple[Quadratic, Quadratic]:
     def one(k, q, v, u):
-        return _quadratic_stage(problem, k, q, v, u, exact)
+        return quadratic_stage(problem, k, q, v, u, exact)
 
-    end = _quadratic_end(problem, q[-1], v[-1], exact)
+    end = quadratic_end(problem, q[-1], v[-1], exact)
     if own is not None:
         return own, end
     return jax.vmap(one)(jnp.arange(problem.steps), q[:-1], v[:-1], u), end
 
 
 @lanes
-def _quadratic_stage(problem: Problem, k, q, v, u, exact: bool) -> Quadratic:
+def quadratic_stage(problem: Problem, k, q, v, u, exact: bool) -> Quadratic:
     """The model of one stage cost."""
     sizes = problem.model.nv, problem.model.nv, u.size
 
@@ -147,7 +147,7 @@ def _blocks(g: Array, H: Array, n: int) -> Quadratic:
 
 
 @lanes
-def _quadratic_end(problem: Problem, q, v, exact: bool) -> Quadratic:
+def quadratic_end(problem: Problem, q, v, exact: bool) -> Quadratic:
     """The model of the final cost."""
     nv, none = problem.model.nv, jnp.zeros((0,), q.dtype)
     n = 2 * nv

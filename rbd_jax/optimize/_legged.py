@@ -19,7 +19,7 @@ from ..constraints import (
 )
 from ..lanes import lanes
 from ..model import integrate, rate_from_velocity, velocity_from_rate
-from ._problem import Problem, Terms, simulate_steps, total
+from ._problem import Landings, Problem, Terms, simulate_steps, total
 from ._residuals import Quadratic, dense, gauss_newton_blocks, summed
 
 
@@ -88,6 +88,11 @@ class LeggedProblem(Problem):
     def free_euler(self) -> bool:
         """False: the contacts hold the robot."""
         return False
+
+    @property
+    def euler(self) -> bool:
+        """True: so are the steps after the landings."""
+        return True
 
     def phase(self, t: Array) -> tuple[Constraints, Bool[Array, " c"]]:
         """The contacts of the step that begins at time t, and which of them land."""
@@ -171,6 +176,23 @@ class LeggedProblem(Problem):
     def _of_residuals(self, q: Array, v: Array) -> bool:
         shape = jax.eval_shape(self.stage, *self.stage_arguments(q[0], v[0])).shape
         return self.added is None and bool(shape)
+
+    def stage_expansion(self, k: Int[Array, ""], q: Array, v: Array, u: Array):
+        """The velocity after step k, its ``(A, B)`` and the model of its cost, or None."""
+        t = self.time(k)
+        v1 = v + self.dt * self._motion(t, q, v, u, land=False).a
+        one = step_and_stage if self._of_residuals(q[None], v[None]) else step_derivatives
+        return v1, *one(self, t, q, v, u)
+
+    def landings_about(self, q: Array, v: Array) -> tuple[Array, Landings | None]:
+        """Velocities after the landings, and how they change, if there are any."""
+        after, jumps = self._landings(q, v)
+        if jumps is None:
+            return after, None
+        at, steps, nv = self._landing_steps(), np.arange(self.steps), self.model.nv
+        lands = jnp.isin(steps, at)
+        which = jnp.argmax(steps[:, None] == at[None], axis=1)
+        return after, Landings(lands, which, jumps[:, nv:])
 
     def _expanded(self, q: Array, v: Array, u: Array, one: Callable) -> tuple[Any, Any]:
         """``(A, B)`` and cost models of all steps, or None, from those after their landings."""

@@ -11,6 +11,7 @@ from ..lanes import lanes
 from ..model import difference, integrate
 from ._associative import parallel_backward, parallel_forward
 from ._descent import Proposal, descend, line_search, options
+from ._euler import direction
 from ._expansion import gauss_newton
 from ._ilqr import curvature_scale
 from ._problem import Problem, with_explicit_closures
@@ -129,23 +130,27 @@ def _cost_and_gap(problem: Problem, k, q, v, u, q_next, v_next) -> tuple[Array, 
 
 def _propose(problem: Problem, point, penalty, mu, riccati: str):
     q, v, u, cost, gaps = point
-    f, l, end = gauss_newton(problem, q, v, u)
-    mu = mu * curvature_scale(l)
-    if riccati == "associative":
-        gains = parallel_backward(f, l, end, mu)
-        dx, du = parallel_forward(f, gains)
+    box = None
+    if problem.bounded:
+        low, high = problem.bounds()
+        box = low[None] - u, high[None] - u
+    if problem.euler and riccati == "sequential":
+        dx, du, K, multipliers, slope, definite = direction(problem, q, v, u, mu, box)
     else:
-        box = None
-        if problem.bounded:
-            low, high = problem.bounds()
-            box = low[None] - u, high[None] - u
-        gains = backward(f, l, end, mu, box)
-        dx, du = forward(f, gains)
-    multipliers = gains.Vx + jnp.sum(gains.Vxx * dx[1:, None, :], axis=-1)
+        f, l, end = gauss_newton(problem, q, v, u)
+        mu = mu * curvature_scale(l)
+        if riccati == "associative":
+            gains = parallel_backward(f, l, end, mu)
+            dx, du = parallel_forward(f, gains)
+        else:
+            gains = backward(f, l, end, mu, box)
+            dx, du = forward(f, gains)
+        K, definite = gains.K, gains.definite
+        multipliers = gains.Vx + jnp.sum(gains.Vxx * dx[1:, None, :], axis=-1)
+        slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
     size = jnp.abs(multipliers)
     penalty = jnp.maximum(1.1 * size, 0.5 * (penalty + size))
     # the penalties have changed, so the merits of both points are computed with the new ones
-    slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
     closed = lambda gaps: jnp.sum(penalty * gaps, axis=(-2, -1))  # noqa: E731
     expected = closed(gaps) - slope
 
@@ -160,8 +165,8 @@ def _propose(problem: Problem, point, penalty, mu, riccati: str):
         return length * (closed(gaps) - (1 - 0.5 * length) * slope)
 
     merit = cost + closed(gaps)
-    definite = gains.definite & jnp.isfinite(expected)
+    definite = definite & jnp.isfinite(expected)
     new, new_merit, length = line_search(attempt, merit, predicted, definite)
     closes = jnp.maximum(jnp.max(gaps), jnp.max(new[-1])) <= tolerances(u.dtype).violation
     proposal = Proposal(new, merit, new_merit, expected, length, definite, closes)
-    return proposal, (gains.K, penalty)
+    return proposal, (K, penalty)

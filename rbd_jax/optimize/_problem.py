@@ -1,13 +1,13 @@
 """The problem that the solvers optimize: dynamics, costs and bounds."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..lanes import lanes
 from ..model import Model, integrate
@@ -23,6 +23,15 @@ Terms = tuple[tuple[Array | float, Array], ...]
 
 def _optional(x: Any) -> Array | None:
     return None if x is None else jnp.asarray(x)
+
+
+class Landings(NamedTuple):
+    """Jumps ``δv := J (δq, δv)`` at the beginning of some steps."""
+
+    lands: Bool[Array, " T"]
+    which: Int[Array, " T"]
+    """The row of J for each step."""
+    J: Float[Array, "l v n"]
 
 
 class Problem(eqx.Module):
@@ -119,6 +128,11 @@ class Problem(eqx.Module):
         """Whether a step is semi-implicit Euler with the free robot's forward dynamics."""
         return self.integrator == "semi_implicit_euler"
 
+    @property
+    def euler(self) -> bool:
+        """Whether a step is semi-implicit Euler, perhaps after a landing."""
+        return self.free_euler
+
     def bounds(self) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
         """Lower and upper bounds of the controls. Missing bounds are infinite."""
         far = jnp.full((self.controls,), jnp.inf, self.model.dtype)
@@ -195,6 +209,18 @@ class Problem(eqx.Module):
     def expansions(self, q: Array, v: Array, u: Array) -> tuple[tuple[Array, Array], Any]:
         """:meth:`derivatives` and :meth:`stage_models`, for problems in which they share work."""
         return self.derivatives(q, v, u), self.stage_models(q, v, u)
+
+    def stage_expansion(self, k: Int[Array, ""], q: Array, v: Array, u: Array):
+        """The velocity after step k, its ``(A, B)``, and the model of its cost.
+
+        The model is None if it has to come from autodiff. The velocity v is the one after a landing
+        at the beginning of the step.
+        """
+        return self.step(k, q, v, u)[1], _step_derivatives(self, self.time(k), q, v, u), None
+
+    def landings_about(self, q: Array, v: Array) -> tuple[Array, Landings | None]:
+        """Velocities after the landings, and how they change, if there are any."""
+        return v, None
 
     def stage_arguments(self, q: Array, v: Array) -> tuple:
         """Arguments of the stage cost at a state, with zeros for the others."""
