@@ -18,7 +18,7 @@ from ..model import difference, integrate
 from ._box import box_qp, restricted_cholesky
 from ._expansion import quadratic_end, quadratic_stage, times
 from ._problem import Landings, Problem
-from ._residuals import Quadratic
+from ._residuals import Quadratic, mirrored
 
 
 class EulerStep(NamedTuple):
@@ -66,9 +66,9 @@ def _turning(problem: Problem) -> list[slice]:
     return [slice(a, a + n) for a, n in starts]
 
 
-def euler_step(problem: Problem, v1, slopes, q, q_next, v_next) -> EulerStep:
-    """A step that ends with the velocity v1, seen from the next state, from its (A, B)."""
-    model, nv, dt = problem.model, problem.model.nv, problem.dt
+def euler_step(problem: Problem, v1, W, q, q_next, v_next) -> EulerStep:
+    """A step that ends with the velocity v1 of slope W, seen from the next state."""
+    model, dt = problem.model, problem.dt
     w = dt * v1
     E, T = [], []
     for rows in _turning(problem):
@@ -81,7 +81,6 @@ def euler_step(problem: Problem, v1, slopes, q, q_next, v_next) -> EulerStep:
         by_start, by_motion = jax.jacfwd(end, argnums=(0, 1))(zero, zero)
         E.append(by_start)
         T.append(dt * by_motion)
-    W = jnp.concatenate([X[nv:] for X in slopes], axis=1)
     gap = difference(model, q_next, integrate(model, q, w))
     return EulerStep(W, tuple(E), tuple(T), gap, v1 - v_next)
 
@@ -99,19 +98,6 @@ class _Turned:
             parts += [scale * X[at : rows.start], times(D, X[rows])]
             at = rows.stop
         return jnp.concatenate([*parts, scale * X[at:]])
-
-
-def _mirrored(A, B):
-    """``Aᵀ B`` where this is symmetric; of large matrices one of two equal blocks is computed."""
-    n = A.shape[1]
-    if n < 32:
-        X = times(A.T, B)
-        return 0.5 * (X + X.T)
-    k = n // 2
-    low = times(A[:, k:].T, B[:, :k])
-    upper = jnp.concatenate([_mirrored(A[:, :k], B[:, :k]), low.T], axis=1)
-    lower = jnp.concatenate([low, _mirrored(A[:, k:], B[:, k:])], axis=1)
-    return jnp.concatenate([upper, lower])
 
 
 def _before(V: Value, turned: _Turned, dt, f: EulerStep, l: Quadratic):
@@ -132,12 +118,12 @@ def _before(V: Value, turned: _Turned, dt, f: EulerStep, l: Quadratic):
     both = jnp.concatenate([Wq, C]), jnp.concatenate([Zq, Wq])
     Q = Value(
         g[:nv] + turned(E, 1, s_q), g[nv : 2 * nv],
-        l.xx[:nv, :nv] + turned_qq + _mirrored(*both),
+        l.xx[:nv, :nv] + turned_qq + mirrored(*both),
         l.xx[nv:, :nv] + times(Wv.T, Zq),
-        l.xx[nv:, nv:] + _mirrored(Wv, Zv),
+        l.xx[nv:, nv:] + mirrored(Wv, Zv),
     )  # fmt: skip
     ux = l.ux + jnp.concatenate([times(Wu.T, Zq), times(Wu.T, Zv)], axis=1)
-    return Q, g[2 * nv :], ux, l.uu + _mirrored(Wu, Zu)
+    return Q, g[2 * nv :], ux, l.uu + mirrored(Wu, Zu)
 
 
 def _minimized(Q: Value, g, ux, uu, box):
@@ -159,7 +145,7 @@ def _minimized(Q: Value, g, ux, uu, box):
     gx = jnp.concatenate([Q.q, Q.v]) + times(ux.T, k) + times(K.T, g + times(uu, k))
     Yq, Yv = Y[:, :nv], Y[:, nv:]
     left = Value(
-        gx[:nv], gx[nv:], Q.qq - _mirrored(Yq, Yq), Q.vq - times(Yv.T, Yq), Q.vv - _mirrored(Yv, Yv)
+        gx[:nv], gx[nv:], Q.qq - mirrored(Yq, Yq), Q.vq - times(Yv.T, Yq), Q.vv - mirrored(Yv, Yv)
     )
     return left, k, K, definite
 
@@ -171,8 +157,8 @@ def _through(J, V: Value, K):
     X = times(V.vv, Jq)
     both = jnp.concatenate([Jq, V.vq]), jnp.concatenate([X + V.vq, Jq])
     before = Value(
-        V.q + times(Jq.T, V.v), times(Jv.T, V.v), V.qq + _mirrored(*both),
-        times(Jv.T, V.vq + X), _mirrored(Jv, times(V.vv, Jv)),
+        V.q + times(Jq.T, V.v), times(Jv.T, V.v), V.qq + mirrored(*both),
+        times(Jv.T, V.vq + X), mirrored(Jv, times(V.vv, Jv)),
     )  # fmt: skip
     return before, jnp.concatenate([K[:, :nv] + times(K[:, nv:], Jq), times(K[:, nv:], Jv)], axis=1)
 
@@ -222,9 +208,9 @@ def _rows(problem: Problem, q, v, after, u, *_):
 @lanes
 def _stage(problem: Problem, k, q, v, u, q_next, v_next) -> tuple[EulerStep, Quadratic]:
     """The model of one step and of its cost; v is the velocity after a landing."""
-    v1, slopes, l = problem.stage_expansion(k, q, v, u)
+    v1, W, l = problem.stage_expansion(k, q, v, u)
     l = quadratic_stage(problem, k, q, v, u, False) if l is None else l
-    return euler_step(problem, v1, slopes, q, q_next, v_next), l
+    return euler_step(problem, v1, W, q, q_next, v_next), l
 
 
 @lanes

@@ -20,7 +20,7 @@ from ..constraints import (
 from ..lanes import lanes
 from ..model import integrate, rate_from_velocity, velocity_from_rate
 from ._problem import Landings, Problem, Terms, simulate_steps, total
-from ._residuals import Quadratic, dense, gauss_newton_blocks, summed
+from ._residuals import Quadratic, dense, gauss_newton_blocks, mirrored, summed
 
 
 class LeggedProblem(Problem):
@@ -178,11 +178,17 @@ class LeggedProblem(Problem):
         return self.added is None and bool(shape)
 
     def stage_expansion(self, k: Int[Array, ""], q: Array, v: Array, u: Array):
-        """The velocity after step k, its ``(A, B)`` and the model of its cost, or None."""
-        t = self.time(k)
-        v1 = v + self.dt * self._motion(t, q, v, u, land=False).a
-        one = step_and_stage if self._of_residuals(q[None], v[None]) else step_derivatives
-        return v1, *one(self, t, q, v, u)
+        """The velocity after step k, its slope along (x, u) and the model of the cost, or None."""
+        t, nv = self.time(k), self.model.nv
+        motion, (by_z, forces_by_z) = (
+            self._motion(t, q, v, u, land=False),
+            _slopes(self, t, q, v, u),
+        )
+        W = jnp.eye(nv, by_z.shape[1], nv, dtype=q.dtype) + self.dt * by_z
+        model = None
+        if self._of_residuals(q[None], v[None]):
+            model = _stage(self, t, q, v, u, motion.forces, forces_by_z)
+        return v + self.dt * motion.a, W, model
 
     def landings_about(self, q: Array, v: Array) -> tuple[Array, Landings | None]:
         """Velocities after the landings, and how they change, if there are any."""
@@ -341,8 +347,10 @@ def _stage(problem: LeggedProblem, t, q, v, u, forces, slope) -> Quadratic:
 
     def block(a, b):
         left, right = pushed[b], mixed[a]
+        alike = a == b and right is None
+        by_forces = mirrored if alike else lambda A, B: _times(A.T, B)
         X = summed(
-            None if left is None else _times(S[a].T, left),
+            None if left is None else by_forces(S[a], left),
             None if right is None else _times(right.T, S[b]),
         )
         X = jnp.zeros((S[a].shape[1], S[b].shape[1]), q.dtype) if X is None else X

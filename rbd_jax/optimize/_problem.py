@@ -211,12 +211,14 @@ class Problem(eqx.Module):
         return self.derivatives(q, v, u), self.stage_models(q, v, u)
 
     def stage_expansion(self, k: Int[Array, ""], q: Array, v: Array, u: Array):
-        """The velocity after step k, its ``(A, B)``, and the model of its cost.
+        """The velocity after step k, its slope along (x, u), and the model of the step's cost.
 
         The model is None if it has to come from autodiff. The velocity v is the one after a landing
         at the beginning of the step.
         """
-        return self.step(k, q, v, u)[1], _step_derivatives(self, self.time(k), q, v, u), None
+        slopes = _step_derivatives(self, self.time(k), q, v, u)
+        W = jnp.concatenate([X[self.model.nv :] for X in slopes], axis=1)
+        return self.step(k, q, v, u)[1], W, None
 
     def landings_about(self, q: Array, v: Array) -> tuple[Array, Landings | None]:
         """Velocities after the landings, and how they change, if there are any."""

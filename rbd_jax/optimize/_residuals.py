@@ -52,8 +52,12 @@ def gauss_newton_blocks(
     J = [slopes(k) for k in n]
     g = [summed(*[_times(J[k][p].T, values[p]) for p in J[k]]) for k in n]
     g = [jnp.zeros_like(x) if y is None else y for x, y in zip(at, g, strict=True)]
-    low = [[summed(*[_times(J[i][p].T, J[j][p]) for p in J[i] if p in J[j]]) for j in range(i + 1)]
-           for i in n]  # fmt: skip
+
+    def product(i: int, j: int) -> Block:
+        both = [(J[i][p], J[j][p]) for p in J[i] if p in J[j]]
+        return summed(*[mirrored(a, b) if i == j else _times(a.T, b) for a, b in both])
+
+    low = [[product(i, j) for j in range(i + 1)] for i in n]
     return g, [[low[i][j] if j <= i else _transposed(low[j][i]) for j in n] for i in n]
 
 
@@ -112,6 +116,19 @@ def summed(*terms: Block) -> Block:
     """The sum of those that are not zero."""
     there = [x for x in terms if x is not None]
     return sum(there[1:], start=there[0]) if there else None
+
+
+def mirrored(A: Float[Array, "k n"], B: Float[Array, "k n"]) -> Float[Array, "n n"]:
+    """``Aᵀ B`` where this is symmetric; of large matrices one of two equal blocks is computed."""
+    n = A.shape[1]
+    if n < 32:
+        X = _times(A.T, B)
+        return 0.5 * (X + X.T)
+    k = n // 2
+    low = _times(A[:, k:].T, B[:, :k])
+    upper = jnp.concatenate([mirrored(A[:, :k], B[:, :k]), low.T], axis=1)
+    lower = jnp.concatenate([low, mirrored(A[:, k:], B[:, k:])], axis=1)
+    return jnp.concatenate([upper, lower])
 
 
 def _transposed(x: Array | None) -> Array | None:
