@@ -18,8 +18,9 @@ from ._walker import soft
 
 Number = Float[Array, ""]
 
-STAND_UP = Settings(robots=128, updates=2000)
-"""Settings of :func:`shac` with which a :class:`Stander` learns."""
+STAND_UP = Settings(robots=128, updates=2000, average=0.99)
+"""Settings of :func:`shac` with which a :class:`Stander` learns. Its single updates are noisy: the
+last policy may tremble where the mean of the last hundred stands."""
 
 
 class StanderWeights(eqx.Module):
