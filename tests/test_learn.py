@@ -181,20 +181,24 @@ def test_the_result_is_the_running_mean_of_the_policies(env):
 
 
 def test_the_best_of_the_judged_policies_is_kept(env, tmp_path):
-    """The later one of two equal ones, never one without a number, also after an interruption."""
+    """The later one of two equal ones, never one without a number, also after an interruption.
+
+    In turn the policy and the mean are judged.
+    """
     file, seen = tmp_path / "pole.npz", []
     scores = [0.2, float("nan"), 0.7, 0.7, 0.1, 0.3]
+    settings = TINY._replace(updates=3)
 
     def judge(policy):
         seen.append(policy)
         return scores[len(seen) - 1]
 
     options = {"checkpoint": file, "every": 1, "judge": judge}
-    whole = learn.shac(env, jax.random.key(1), TINY, **options)
+    whole = learn.shac(env, jax.random.key(1), settings, **options)
     assert len(seen) == 6 and same(whole.policy, seen[3]) and not same(seen[2], seen[3])
-    assert same(seen[-1], whole.learner.mean) and float(whole.learner.score) == 0.7
-    assert same(learn.load_policy(file, env), seen[3])
-    again = learn.shac(env, jax.random.key(1), TINY, resume=True, **options)
+    assert same(seen[4], whole.learner.policy) and same(seen[5], whole.learner.mean)
+    assert float(whole.learner.score) == 0.7 and same(learn.load_policy(file, env), seen[3])
+    again = learn.shac(env, jax.random.key(1), settings, resume=True, **options)
     assert len(seen) == 6 and same(again.policy, whole.policy)
-    plain = learn.shac(env, jax.random.key(1), TINY)
-    assert same(plain.policy, seen[-1])
+    plain = learn.shac(env, jax.random.key(1), settings)
+    assert same(plain.policy, seen[5])

@@ -68,7 +68,7 @@ class Learner(eqx.Module):
     mean: Policy
     """Running mean of the weights of the policies, see :attr:`Settings.average`."""
     best: Policy
-    """The mean with the highest score so far."""
+    """The policy or mean with the highest score so far."""
     score: Float[Array, ""]
     """Its score; minus infinity if no policy was judged yet."""
 

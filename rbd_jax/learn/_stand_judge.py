@@ -20,7 +20,7 @@ def stand_judge(
     *,
     starts: int = 64,
     seed: int = 11,
-    speeds: Sequence[float] = (1.2, 1.6, 2.0, 2.4),
+    speeds: Sequence[float] = (1.3, 1.7, 2.1),
     seconds: float = 2.4,
 ) -> Callable[[Policy], float]:
     """A score for :func:`shac` to judge policies of a :class:`Stander`: the share that stands.
