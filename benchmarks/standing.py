@@ -135,9 +135,9 @@ def learned(table, cases: Cases, robot: str, seed: int, tiny: bool) -> None:
     if tiny:
         settings = settings._replace(updates=2, robots=8, horizon=4)
     env = learn.stander(task=task, fallen=8 if tiny else 512)
-    judge = learn.stand_judge(env, task, starts=4 if tiny else 64)
+    scored = learn.stand_judge(env, task, starts=4 if tiny else 64)
     processor = time.process_time()
-    training = learn.shac(env, jax.random.key(seed), settings, judge=judge, every=50)
+    training = learn.shac(env, jax.random.key(seed), settings, judge=scored, every=50)
     processor = time.process_time() - processor
     policy = training.policy
     model = mujoco.MjModel.from_xml_string(learn.stander_mjcf(env))
