@@ -28,7 +28,7 @@ FRICTION, FINER, MORE = 0.7, 10, 25
 
 def forces_of(problem: opt.LeggedProblem, s: opt.Solution) -> np.ndarray:
     """Forces (n, 3) of all feet that stand (N), z is normal."""
-    f = jax.vmap(problem.forces)(s.t[:-1], s.q[:-1], s.v[:-1], s.u)
+    f = jax.jit(jax.vmap(problem.forces))(s.t[:-1], s.q[:-1], s.v[:-1], s.u)
     return np.asarray(f).reshape(problem.steps, -1, 3)[np.asarray(problem.active)]
 
 

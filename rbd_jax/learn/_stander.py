@@ -18,7 +18,7 @@ from ._walker import soft
 
 Number = Float[Array, ""]
 
-STAND_UP = Settings(robots=128, updates=1200, average=0.99)
+STAND_UP = Settings(robots=128, updates=2000, average=0.99)
 """Settings of :func:`shac` with which a :class:`Stander` learns. Its updates are noisy, so give
 :func:`shac` a :func:`stand_judge` too."""
 
