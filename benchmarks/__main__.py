@@ -18,8 +18,8 @@ COMMANDS = {
     "scaling": "time against the length of a chain, with fitted slopes and a plot",
     "single": "one call for one state: what the settings of JAX's runtime are worth",
     "optimize": "multiple shooting against Crocoddyl on real robots; Riccati sweeps",
-    "legged": "trot, walk, jump of HyQ, squat of Talos: multiple shooting against Crocoddyl",
-    "standing": "quadrupeds stand up and take pushes: servos, samples, policies (--cores 1)",
+    "legged": "trot, walk, jump of HyQ, squat of Talos: against Crocoddyl; played back; MPC",
+    "standing": "quadrupeds stand up, take pushes, get onto a box: samples, policies (--cores 1)",
     "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",
     "contact_memory": "memory of the gradient of a rollout on the ground, in each gradient mode",
     "mjcf": "MJCF files of packages (--packages DIR): which load, how far they are from MuJoCo",
@@ -56,6 +56,11 @@ def _parser() -> argparse.ArgumentParser:
         "--keep",
         action="store_true",
         help="keep the rows of an earlier run for robots and dtypes that this one does not reach",
+    )
+    parser.add_argument(
+        "--parts",
+        help="standing: policies,controllers,box; legged: crocoddyl,playback,mpc (default all); "
+        "with --keep the other tables stay",
     )
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")
     parser.add_argument(
@@ -118,6 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     usual = "float32" if options.command in ("peers", "kernels", "gpu") else "float64,float32"
     options.dtypes = (options.dtypes or usual).split(",")
     options.robots = options.robots.split(",") if options.robots else None
+    options.parts = options.parts.split(",") if options.parts else None
     options.seconds = options.seconds or 1.0
     warnings.filterwarnings("ignore", message="", category=UserWarning, module="rbd_jax")
     every = [n for n in COMMANDS if n not in ("guard", "gpu", "mjcf", "train")]

@@ -8,7 +8,7 @@ import numpy as np
 import rbd_jax as rbd
 from rbd_jax import optimize as opt
 
-from . import optimize
+from . import _playback, optimize
 from ._report import Report, Table
 from ._robots import FILES, load
 from ._timing import program, race
@@ -26,6 +26,7 @@ RECEDING = (
     "of the solver starts from the shifted plan. The closed loop is one compiled scan. The first "
     "plan is that of multiple shooting, and its time is not counted."
 )
+PARTS = "crocoddyl", "playback", "mpc"
 TASKS = {"trot": "hyq", "walk": "hyq", "jump": "hyq", "squat": "talos"}
 
 
@@ -116,15 +117,21 @@ def receding(table: Table, robot: str, options) -> None:
 
 
 def main(options) -> None:
-    """Each task, solved by both."""
-    report = Report("legged", options, ABOUT)
+    """Each task, solved by both; played back; and a receding horizon."""
+    report, parts = Report("legged", options, ABOUT), options.parts or PARTS
     table = report.table("Multiple shooting against Crocoddyl")
-    for name, robot in list(TASKS.items())[: 1 if options.tiny else None]:
-        if options.robots is None or robot in options.robots:
-            on_legs(table, name, robot, options.batch or (2 if options.tiny else 64), options)
+    played = report.table("Played back in the contact simulator", _playback.ABOUT)
+    moving = report.table("Model predictive control", RECEDING)
+    batch = options.batch or (2 if options.tiny else 64)
+    chosen = [x for x in TASKS.items() if options.robots is None or x[1] in options.robots]
+    for name, robot in chosen[: 1 if options.tiny else None]:
+        if "crocoddyl" in parts:
+            on_legs(table, name, robot, batch, options)
             report.write()
-            jax.clear_caches()
-    if options.robots is None or "hyq" in options.robots:
-        table = report.table("Model predictive control", RECEDING)
-        receding(table, "hyq", options)
+        if "playback" in parts and name != "squat":
+            _playback.play_back(played, name, robot, batch)
+            report.write()
+        jax.clear_caches()
+    if "mpc" in parts and (options.robots is None or "hyq" in options.robots):
+        receding(moving, "hyq", options)
         report.write()

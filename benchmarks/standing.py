@@ -11,6 +11,7 @@ import numpy as np
 from rbd_jax import optimize as opt
 from rbd_jax.optimize import tasks
 
+from . import _box_jump
 from ._report import Report
 from ._robots import available, load
 
@@ -27,12 +28,16 @@ ABOUT = (
 )
 POLICIES = (
     "`learn.shac` teaches `learn.stander`, which acts every 20 ms, in other states of "
-    "`tasks.lying` and with random pushes. The time of training includes compiling. The policies "
-    "then act without noise from the same starts and with the same pushes as above, in the same "
-    "plant, and in MuJoCo itself, whose steps are those of the training."
+    "`tasks.lying` and with random pushes. Every 50 updates `learn.stand_judge` judges the policy "
+    "and the running mean of the policies (`Settings.average`), with a third set of starts and "
+    "other pushes. The result is what had the highest score. The column validation is that "
+    "score. The time of training includes compiling and judging. The policies then act without "
+    "noise from the same starts and with the same pushes as above, in the same plant, and in "
+    "MuJoCo itself, whose steps are those of the training."
 )
 METHODS = {"servos alone": 0, "16 samples": 16}
 STEPS = 60
+PARTS = "policies", "controllers", "box"
 
 
 def closed_loop(task: tasks.Task, samples: int):
@@ -130,7 +135,10 @@ def learned(table, cases: Cases, robot: str, seed: int, tiny: bool) -> None:
     if tiny:
         settings = settings._replace(updates=2, robots=8, horizon=4)
     env = learn.stander(task=task, fallen=8 if tiny else 512)
-    training = learn.shac(env, jax.random.key(seed), settings)
+    scored = learn.stand_judge(env, task, starts=4 if tiny else 64)
+    processor = time.process_time()
+    training = learn.shac(env, jax.random.key(seed), settings, judge=scored, every=50)
+    processor = time.process_time() - processor
     policy = training.policy
     model = mujoco.MjModel.from_xml_string(learn.stander_mjcf(env))
     steps = round(STEPS * float(task.problem.dt / env.period))
@@ -145,24 +153,28 @@ def learned(table, cases: Cases, robot: str, seed: int, tiny: bool) -> None:
         return learn.stand_in_mujoco(env, policy, model, q, v, impulse=impulse).stood
 
     judge(table, cases, robot, f"policy of shac, seed {seed}", run, theirs,
-          training_s=float(training.seconds[-1]), updates=settings.updates)  # fmt: skip
+          training_s=float(training.seconds[-1]), training_processor_s=processor,
+          updates=settings.updates, validation=float(training.learner.score))  # fmt: skip
 
 
 def main(options) -> None:
-    """Both tasks by each method."""
+    """Both tasks by each method, and the jump onto a box."""
     report = Report("standing", options, ABOUT)
     table = report.table("Quadrupeds that stand up, and that are pushed")
     policies = report.table("The same with policies that learned", POLICIES)
-    batch = options.batch or (4 if options.tiny else 64)
+    boxes = report.table("A quadruped gets onto a box of 12 cm", _box_jump.ABOUT)
+    batch, parts = options.batch or (4 if options.tiny else 64), options.parts or PARTS
     impulses = (40.0,) if options.tiny else (30.0, 40.0, 50.0, 60.0)
     for robot in options.robots or ["quadruped"]:
         if not available([robot]):
             continue
         task = tasks.stand_up(load(robot, "float32"))
         cases = Cases.of(task, batch, impulses)
-        for seed in range(1 if options.tiny else 3):
+        for seed in range(1 if options.tiny else 3) if "policies" in parts else ():
             learned(policies, cases, robot, seed, options.tiny)
             report.write()
-        for name, samples in METHODS.items():
+        for name, samples in METHODS.items() if "controllers" in parts else ():
             judge(table, cases, robot, name, closed_loop(task, samples))
             report.write()
+        if "box" in parts:
+            _box_jump.box_jump(boxes, load(robot, "float32"), options.tiny, report.write)

@@ -155,3 +155,50 @@ def test_learning_can_be_resumed(env, trained, tmp_path):
         learn.shac(env, jax.random.key(0), SMALL._replace(rate=1.0), resume=True, **options)
     with pytest.raises(ValueError, match="another task"):
         learn.load_policy(file, learn.cart_pole(jnp.float32))
+
+
+TINY = learn.Settings(robots=4, horizon=4, updates=6, minibatches=1, hidden=(8,), average=0.3)
+
+
+def same(a, b):
+    return jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), a, b))
+
+
+def test_the_result_is_the_running_mean_of_the_policies(env):
+    """Of the weights and of the normalizer; zero memory means the last policy."""
+    learner = learner_of(env, TINY)
+    mean, last = jax.tree.map(np.asarray, learner.policy), None
+    for k in range(3):
+        learner, _ = learn.update(env, TINY, learner)
+        keep, last = min(0.3, (1 + k) / (10 + k)), learner.policy
+        mean = jax.tree.map(lambda a, b, w=keep: w * a + (1 - w) * np.asarray(b), mean, last)
+    for found, wanted in zip(*map(jax.tree.leaves, (learner.mean, mean)), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-14)
+    assert not same(learner.mean, last) and same(learner.chosen, learner.mean)
+    plain = TINY._replace(average=0.0)
+    learner, _ = learn.update(env, plain, learner_of(env, plain))
+    assert same(learner.mean, learner.policy)
+
+
+def test_the_best_of_the_judged_policies_is_kept(env, tmp_path):
+    """The later one of two equal ones, never one without a number, also after an interruption.
+
+    In turn the policy and the mean are judged.
+    """
+    file, seen = tmp_path / "pole.npz", []
+    scores = [0.2, float("nan"), 0.7, 0.7, 0.1, 0.3]
+    settings = TINY._replace(updates=3)
+
+    def judge(policy):
+        seen.append(policy)
+        return scores[len(seen) - 1]
+
+    options = {"checkpoint": file, "every": 1, "judge": judge}
+    whole = learn.shac(env, jax.random.key(1), settings, **options)
+    assert len(seen) == 6 and same(whole.policy, seen[3]) and not same(seen[2], seen[3])
+    assert same(seen[4], whole.learner.policy) and same(seen[5], whole.learner.mean)
+    assert float(whole.learner.score) == 0.7 and same(learn.load_policy(file, env), seen[3])
+    again = learn.shac(env, jax.random.key(1), settings, resume=True, **options)
+    assert len(seen) == 6 and same(again.policy, whole.policy)
+    plain = learn.shac(env, jax.random.key(1), settings)
+    assert same(plain.policy, seen[5])

@@ -186,6 +186,22 @@ def test_a_policy_acts_in_mujoco_as_in_its_own_simulation(env, task):
         learn.stand_in_mujoco(env, policy, learn.quadruped_mjcf(), state.q, state.v)
 
 
+@pytest.mark.slow
+def test_the_judge_counts_the_robots_that_stand(env, task):
+    """Servos at the standing posture: all stand without a push, none after a push of 8 m/s."""
+    settings = learn.Settings(robots=2, hidden=(8,))
+    policy = eqx.filter_jit(learn.start)(env, settings, jax.random.key(0)).policy
+    still = eqx.tree_at(lambda p: p.network, policy, jax.tree.map(
+        lambda x: 0 * x if eqx.is_inexact_array(x) else x, policy.network))  # fmt: skip
+    q, v = jit(jax.vmap(tasks.lying, (None, 0)))(task, jax.random.split(jax.random.key(11), 4))
+    plant = tasks.pushed(task, finer=1, substeps=env.substeps)
+    hold = lambda q, v: learn.closed_loop(env, still, env.state(q, v, q[7:]), 120, plant)  # noqa: E731
+    ends = (x[:, -1] for x in jit(jax.vmap(hold))(q, v))
+    risen = int(jax.vmap(env.stands)(*ends).sum())
+    share = learn.stand_judge(env, task, starts=4, speeds=(0.0, 8.0))(still)
+    np.testing.assert_allclose(share, (risen + 4) / 12, rtol=1e-12)
+
+
 def test_a_task_of_another_robot_is_refused():
     with pytest.raises(ValueError, match="expected a free trunk with 12 joints"):
         learn.stander(task=tasks.cart_pole())
@@ -204,7 +220,7 @@ def test_the_command_line_trains_resumes_and_judges(env, tmp_path, monkeypatch):
     for again in ([], ["--resume"]):
         result = typer.CliRunner().invoke(app, ["train", "stander", *options, *again])
         assert result.exit_code == 0, result.output
-        for text in ("3 in ", "stands up from the ground", "60 N s", " of 2"):
+        for text in ("3 in ", "stands up from the ground", "60 N s", " of 2", "best policy"):
             assert text in result.output
         with np.load(file) as stored:
             told.append(dict(stored))

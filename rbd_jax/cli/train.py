@@ -67,6 +67,7 @@ def train(
     if missing:
         _robots.fail(f'{", ".join(missing)} not installed; run: pip install "rbd-jax[learn]"')
     from .. import learn
+    from ..optimize import tasks
 
     name = task.value.replace("-", "_")
     if model is not None and task != Task.go1:
@@ -82,6 +83,9 @@ def train(
     usual = learn.STAND_UP if task == Task.stander else learn.Settings(updates=400)
     updates, robots = updates or usual.updates, robots or usual.robots
     settings = usual._replace(robots=robots, horizon=horizon, updates=updates)
+    judging = {}
+    if isinstance(env, learn.Stander):  # the last policy is not always the best
+        judging = {"judge": learn.stand_judge(env, tasks.stand_up(dtype=jnp.float32)), "every": 50}
     out = console()
     with live_line(out, f"{task.value}: compiling …") as show:
 
@@ -91,14 +95,16 @@ def train(
 
         try:
             learned = learn.shac(env, jax.random.key(seed), settings, progress=progress,
-                                 checkpoint=path, resume=resume)  # fmt: skip
+                                 checkpoint=path, resume=resume, **judging)  # fmt: skip
         except (ValueError, RuntimeError) as error:
             _robots.fail(str(error))
-    reward = learned.history.reward
+    reward, score = learned.history.reward, float(learned.learner.score)
     rows = [
         ("updates", f"{learned.steps} in {learned.seconds[-1]:.1f} s"),
         ("reward of a control step", f"{reward[0]:.3f} → {reward[-1]:.3f}"),
     ]
+    if judging:
+        rows.append(("robots that stand, best policy", f"{100 * score:.1f} %"))
     out.print(table(f"{task.value}, shac", ("", ""), rows, 2))
     out.print(f"[green]✔[/] {path}", highlight=False)
     if isinstance(env, learn.Walker):

@@ -36,6 +36,7 @@ from ._shac import (
     start as start,
     update as update,
 )
+from ._stand_judge import stand_judge as stand_judge
 from ._stand_mujoco import Stand as Stand, stand_in_mujoco as stand_in_mujoco
 from ._stander import (
     STAND_UP as STAND_UP,

@@ -58,7 +58,7 @@ def load_checkpoint(
 
 
 def load_policy(path: str | os.PathLike, env: Environment) -> Policy:
-    """The policy of a checkpoint.
+    """The policy of a checkpoint: the best one if policies were judged, and the last one otherwise.
 
     Args:
         path: a file that :func:`shac` or :func:`bptt` wrote.
@@ -67,7 +67,7 @@ def load_policy(path: str | os.PathLike, env: Environment) -> Policy:
     Raises:
         ValueError: if the file was written for another task or in another precision.
     """
-    return load_checkpoint(path, env)[0].policy
+    return load_checkpoint(path, env)[0].chosen
 
 
 def _is_key(x) -> bool:

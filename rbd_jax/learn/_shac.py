@@ -41,6 +41,9 @@ class Settings(NamedTuple):
     """Greatest length of the policy's gradient."""
     lag: float = 0.5
     """How much of the old value function is kept in the target of each update."""
+    average: float = 0.0
+    """How much of the old mean is kept in the running mean of the policies, which is the result of
+    the learner: with 0.99 it reaches back about 100 updates. Zero means the last policy."""
     std: float = 0.2
     """Standard deviation of the policy's noise at the beginning."""
     hidden: tuple[int, ...] = (128, 64)
@@ -62,6 +65,17 @@ class Learner(eqx.Module):
     key: Key[Array, ""]
     done: Int[Array, ""]
     """Updates so far."""
+    mean: Policy
+    """Running mean of the weights of the policies, see :attr:`Settings.average`."""
+    best: Policy
+    """The policy or mean with the highest score so far."""
+    score: Float[Array, ""]
+    """Its score; minus infinity if no policy was judged yet."""
+
+    @property
+    def chosen(self) -> Policy:
+        """The best policy if policies were judged, and the last mean otherwise."""
+        return self.best if bool(self.score > -jnp.inf) else self.mean
 
 
 class Progress(NamedTuple):
@@ -110,13 +124,30 @@ def start(env: Environment, settings: Settings, key: Key[Array, ""]) -> Learner:
     zero = jnp.zeros((), jnp.int32)
     return Learner(
         policy, value, value, for_policy.init(moving(policy)), for_value.init(arrays(value)),
-        states, rest, zero,
+        states, rest, zero, policy, policy, jnp.asarray(-jnp.inf, dtype),
     )  # fmt: skip
 
 
 def arrays(tree):
     """The float arrays of a network."""
     return eqx.filter(tree, eqx.is_inexact_array)
+
+
+def blend(old, new, keep):
+    """The mean of the float arrays of two networks, with the weight ``keep`` of the old one."""
+    mean = jax.tree.map(lambda a, b: keep * a + (1 - keep) * b, *map(arrays, (old, new)))
+    return eqx.combine(mean, new)
+
+
+def averaged(settings: Settings, learner: Learner, policy: Policy) -> Policy:
+    """The running mean of the policies after one more.
+
+    Source: Polyak, Juditsky (1992), averaging of iterates, here with exponential weights. The first
+    updates have a shorter memory, so that the mean forgets the policy of the beginning.
+    """
+    k = learner.done.astype(policy.log_std.dtype)
+    keep = jnp.minimum(jnp.asarray(settings.average, k.dtype), (1 + k) / (10 + k))
+    return blend(learner.mean, policy, keep)
 
 
 def moving(policy: Policy):
@@ -161,12 +192,11 @@ def _update(env: Environment, settings: Settings, learner: Learner) -> tuple[Lea
         value, value_memory, error = _fit(
             settings, for_value, value, value_memory, policy, record, batch_key
         )
-    target = jax.tree.map(
-        lambda old, new: settings.lag * old + (1 - settings.lag) * new,
-        *map(arrays, (learner.target, value)),
-    )
-    target = eqx.combine(target, value)
-    now = Learner(policy, value, target, memory, value_memory, states, key, learner.done + 1)
+    target = blend(learner.target, value, settings.lag)
+    now = Learner(
+        policy, value, target, memory, value_memory, states, key, learner.done + 1,
+        averaged(settings, learner, policy), learner.best, learner.score,
+    )  # fmt: skip
     ended = record.ended.sum()
     length = jnp.where(ended > 0, jnp.sum(record.ended * record.age) / jnp.maximum(ended, 1), 0)
     return now, Progress(record.reward.mean(), record.failed.mean(), length, error, size)

@@ -18,8 +18,9 @@ from ._walker import soft
 
 Number = Float[Array, ""]
 
-STAND_UP = Settings(robots=128, updates=2000)
-"""Settings of :func:`shac` with which a :class:`Stander` learns."""
+STAND_UP = Settings(robots=128, updates=2000, average=0.99)
+"""Settings of :func:`shac` with which a :class:`Stander` learns. Its updates are noisy, so give
+:func:`shac` a :func:`stand_judge` too."""
 
 
 class StanderWeights(eqx.Module):
@@ -153,7 +154,7 @@ def stander(
     seed: int = 7,
     standing: float = 0.3,
     reach: Sequence[float] = (0.8, 1.2, 1.4),
-    kick: float = 2.0,
+    kick: float = 2.5,
     often: float = 0.02,
     weights: StanderWeights | None = None,
 ) -> Stander:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
@@ -23,6 +24,8 @@ class Learned(eqx.Module):
     """What the learners return."""
 
     policy: Policy
+    """The best of the judged policies. If none was judged it is the last one, or the running mean
+    with :attr:`Settings.average`."""
     history: Progress
     """The numbers of each update, (steps,) each."""
     seconds: Float[np.ndarray, " steps"]
@@ -52,6 +55,7 @@ def shac(
     progress: Callable[[int, Progress, float], None] | None = None,
     checkpoint: str | os.PathLike | None = None,
     every: int = 25,
+    judge: Callable[[Policy], float] | None = None,
     resume: bool = False,
     throw: bool = True,
 ) -> Learned:
@@ -69,7 +73,12 @@ def shac(
         progress: called after each update with its number, its numbers and the wall time (s), for
             example :func:`print_progress`.
         checkpoint: file that is written every ``every`` updates and at the end.
-        every: updates between two checkpoints.
+        every: updates between two checkpoints, and between two judgments.
+        judge: from a policy to its score, for example :func:`stand_judge`. It is called every
+            ``every`` updates and at the end, for the policy and, if there is one, the running mean.
+            The result is then what had the highest score, the later one of two equal ones, because
+            the last policy of a noisy training is not always the best. Judge in other states than
+            those in which you report the result.
         resume: go on from the file ``checkpoint`` if it exists. The result is the same as without
             the interruption.
         throw: raise unless learning succeeded.
@@ -97,16 +106,31 @@ def shac(
         if progress is not None:
             progress(number, now, seconds)
         last = number == settings.updates or bad == _BAD_IN_A_ROW
+        if judge is not None and (number % every == 0 or last):
+            learner = judged(learner, judge, settings.average > 0)
         if path is not None and (number % every == 0 or last):
             save_checkpoint(path, settings, learner, rows)
         if bad == _BAD_IN_A_ROW:
             result = RESULTS.nonfinite
             break
     table = np.array(rows).reshape(len(rows), -1).T
-    policy = learner.policy
+    policy = learner.chosen
     if throw:
         policy = throw_unless_successful(policy, result)
     return Learned(policy, Progress(*table[:-1]), table[-1], len(rows), result, learner)
+
+
+def judged(learner: Learner, judge: Callable[[Policy], float], mean: bool) -> Learner:
+    """The learner, which remembers its policy if that is at least as good as the best so far.
+
+    With ``mean`` also the running mean is judged.
+    """
+    for policy in (learner.policy, learner.mean) if mean else (learner.policy,):
+        score = jnp.asarray(judge(policy), learner.score.dtype)
+        if score >= learner.score:  # false if it is not a number
+            new = policy, score
+            learner = eqx.tree_at(lambda x: (x.best, x.score), learner, new)
+    return learner
 
 
 def bptt(env: Environment, key: Key[Array, ""], settings: Settings = DEFAULTS, **options):

@@ -1,0 +1,148 @@
+"""A quadruped that gets onto a box: samples find how, derivatives through contact improve it."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import rbd_jax as rbd
+from rbd_jax import optimize as opt
+from rbd_jax.optimize import tasks
+
+ABOUT = (
+    "`tasks.jump_onto`, in float32: 35 steps of 0.08 s in which targets of the servos are held. "
+    "`opt.cem` starts from servos that stand. `opt.ilqr` starts from its controls, and "
+    "`opt.multiple_shooting` from its states and controls; both take at most 20 steps. On the box "
+    "is a robot whose feet are all above the height of the box and at most 10 cm above the ground "
+    "below them, with an upright trunk above its first height. Played back means: from the first "
+    "state under the feedback of the solution, every 0.08 s, and then 0.4 s under the last "
+    "reference, which decides who is on the box; the cost is without these 0.4 s. MuJoCo has the "
+    "same robot, steps and height function (as a height field). Seconds are processor time, "
+    "compiling excluded."
+)
+SEARCH = {"noise": 0.6, "samples": 512, "elites": 32, "max_steps": 80, "knots": 12, "keep": 0.5}
+REFINE = {"max_steps": 20, "throw": False}
+MORE = 5
+"""Steps after the plan."""
+CELL = 0.01
+"""Length of a cell of MuJoCo's height field along x (m)."""
+
+
+def solvers(tiny: bool) -> dict:
+    """From a name to ``(task, key, q, v, u) -> (solution, gains)``."""
+    search = SEARCH | ({"samples": 8, "elites": 4, "max_steps": 2} if tiny else {})
+    refine = REFINE | ({"max_steps": 1} if tiny else {})
+
+    def cem(task, key, q, v, u):
+        s = opt.cem(*task, key, **search)
+        return s, jnp.zeros((*s.u.shape, 2 * len(task.v0)), s.u.dtype)
+
+    def ilqr(task, key, q, v, u):
+        s = opt.ilqr(task.problem, task.q0, task.v0, u, **refine)
+        return s, s.K
+
+    def multiple_shooting(task, key, q, v, u):
+        s = opt.multiple_shooting(task.problem, task.q0, task.v0, u, q=q, v=v, **refine)
+        return s, s.K
+
+    return {f.__name__: f for f in (cem, ilqr, multiple_shooting)}
+
+
+def on_the_box(task, q) -> jax.Array:
+    """Whether the robot of a task is on the box, see ``ABOUT``."""
+    box = task.problem.scene.contacts.terrain
+    feet = jnp.stack([rbd.frame_placement(task.problem.model, q, f)[1] for f in tasks.FEET])
+    above = feet[:, 2] - jax.vmap(box)(feet[:, :2])
+    up = 1 - 2 * (q[4] ** 2 + q[5] ** 2)
+    there = jnp.all(feet[:, 2] > box.height) & jnp.all(above < 0.1)
+    return there & (q[2] > task.q0[2]) & (up > 0.95)
+
+
+def played(task, follow: opt.Feedback) -> tuple[jax.Array, jax.Array]:
+    """The cost in the task's own simulation under feedback, and the state some steps later."""
+    p = task.problem
+
+    def step(state, k):
+        u = follow(p.time(k), *state)
+        return p.step(k, *state, u), (*state, u)
+
+    (last, _), (q, v, u) = jax.lax.scan(step, (task.q0, task.v0), jnp.arange(p.steps + MORE))
+    n = p.steps
+    return p.cost(q[: n + 1], v[: n + 1], u[:n]), last
+
+
+def box_in_mujoco(task):
+    """MuJoCo's model of the scene, with its ground as a height field."""
+    import mujoco
+
+    from rbd_jax import learn
+
+    plane = tasks.stand_up(task.problem.model)
+    spec = mujoco.MjSpec.from_string(learn.stander_mjcf(learn.stander(task=plane, fallen=1)))
+    half = np.array([3.0, 2.0])
+    x = np.linspace(-half[0], half[0], round(2 * half[0] / CELL) + 1)
+    box = task.problem.scene.contacts.terrain
+    heights = jax.vmap(lambda x: box(jnp.stack([x, 0 * x])))(jnp.asarray(x, task.q0.dtype))
+    top = float(box.height)
+    z = np.clip(np.asarray(heights, float) / top, 0, 1)
+    spec.add_hfield(name="box", nrow=2, ncol=len(x), size=[*half, top, 0.1], userdata=[*z, *z])
+    ground = spec.geom("ground")
+    ground.type, ground.hfieldname = mujoco.mjtGeom.mjGEOM_HFIELD, "box"
+    return spec.compile()
+
+
+def in_mujoco(task, m, follow) -> np.ndarray:
+    """The last configuration of a play-back in MuJoCo."""
+    import mujoco
+
+    d, p = mujoco.MjData(m), task.problem
+    inner, R = round(float(p.dt) / m.opt.timestep), np.zeros(9)
+    d.qpos[:] = np.asarray(task.q0, float)
+    for k in range(p.steps + MORE):
+        mujoco.mju_quat2Mat(R, d.qpos[3:7])
+        v = np.concatenate([d.qvel[3:6], R.reshape(3, 3).T @ d.qvel[:3], d.qvel[6:]])
+        q, v = (jnp.asarray(x, task.q0.dtype) for x in (d.qpos, v))
+        d.ctrl[:] = np.asarray(follow(p.time(k), q, v), float)
+        for _ in range(inner):
+            mujoco.mj_step(m, d)
+    return d.qpos.copy()
+
+
+def box_jump(table, model: rbd.Model, tiny: bool, write) -> None:
+    """Rows of four keys: the search, and each of the solvers that improve it."""
+    task = tasks.jump_onto(model)
+    m, there = box_in_mujoco(task), jax.jit(lambda q: on_the_box(task, q))
+    act = jax.jit(lambda follow, t, q, v: follow(t, q, v))
+    programs, none = {}, jnp.tile(task.q0, (task.problem.steps + 1, 1))
+    first = jax.random.key(0), none, 0 * none[:, 1:], task.u
+
+    def whole(solver):
+        def run(task, *given):
+            (s, K), p = solver(task, *given), task.problem
+            motion = s.q, s.v, s.u
+            follow = opt.Feedback(p.model, 0 * p.dt, p.dt, *motion, K, *p.bounds())
+            return s.cost, motion, follow
+
+        return run
+
+    for name, solver in solvers(tiny).items():
+        began = time.process_time()
+        compiled = jax.jit(whole(solver)).lower(task, *first).compile()
+        programs[name] = compiled, time.process_time() - began
+    play = jax.jit(played)
+    for seed in range(1 if tiny else 4):
+        rows = first[1:]
+        for name, (run, compiling) in programs.items():
+            began = time.process_time()
+            cost, found, follow = jax.block_until_ready(run(task, jax.random.key(seed), *rows))
+            seconds = time.process_time() - began
+            rows = found if name == "cem" else rows
+            again, last = play(task, follow)
+            theirs = in_mujoco(task, m, lambda *x, f=follow: act(f, *x))
+            theirs = bool(there(jnp.asarray(theirs, task.q0.dtype)))
+            table.add(robot=model.topology.name, key=seed, method=name, cost=float(cost),
+                      on_the_box=bool(there(found[0][-1])), cost_played_back=float(again),
+                      on_the_box_then=bool(there(last)), in_MuJoCo=theirs,
+                      seconds=seconds, compile_s=compiling)  # fmt: skip
+            write()

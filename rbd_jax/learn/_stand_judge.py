@@ -1,0 +1,65 @@
+"""A score of policies that stand up, for choosing among those of a training."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..algorithms.energy import total_mass
+from ..optimize import tasks
+from ._closed_loop import closed_loop
+from ._networks import Policy
+from ._stander import Stander
+
+
+def stand_judge(
+    stander: Stander,
+    task: tasks.Task,
+    *,
+    starts: int = 64,
+    seed: int = 11,
+    speeds: Sequence[float] = (1.3, 1.7, 2.1),
+    seconds: float = 2.4,
+) -> Callable[[Policy], float]:
+    """A score for :func:`shac` to judge policies of a :class:`Stander`: the share that stands.
+
+    Robots start in random states on the ground, and in the standing posture with pushes from all
+    directions. Without noise they act for some time in the simulation of the training. A robot
+    counts that then stands (:meth:`Stander.stands`) and, if it was pushed, has not sunk to half its
+    height.
+
+    Args:
+        stander: the task. task: what it was made of, see :func:`stander`.
+        starts: number of states on the ground, and of directions for each speed.
+        seed: of the states on the ground. Take another one than for the training, and another one
+            than for the final judgment.
+        speeds: impulses of the pushes over the mass of the robot (m/s).
+        seconds: how long the robots act.
+    """
+    dtype, steps = stander.start.dtype, round(seconds / float(stander.period))
+    keys = jax.random.split(jax.random.key(seed), starts)
+    q, v = jax.jit(jax.vmap(tasks.lying, (None, 0)))(task, keys)
+    angle = 2 * np.pi * np.arange(starts) / starts
+    way = float(total_mass(task.problem.model)) * np.stack(
+        [np.cos(angle), np.sin(angle), 0 * angle], axis=1
+    )
+    impulse = jnp.asarray(np.concatenate([speed * way for speed in speeds]), dtype)
+    stance = jnp.tile(stander.start, (len(impulse), 1))
+    q, v = jnp.concatenate([q, stance]), jnp.concatenate([v, 0 * stance[:, 1:]])
+    impulse = jnp.concatenate([jnp.zeros((starts, 3), dtype), impulse])
+    lies = jnp.arange(len(q)) < starts
+
+    @eqx.filter_jit
+    def share(policy):
+        def one(q, v, impulse, lies):
+            plant = tasks.pushed(task, impulse, finer=1, substeps=stander.substeps)
+            state = stander.state(q, v, q[7:])
+            qs, vs = closed_loop(stander, policy, state, steps, plant)
+            low = jnp.min(qs[:, 2]) <= 0.5 * stander.start[2]
+            return stander.stands(qs[-1], vs[-1]) & (lies | ~low)
+
+        return jnp.mean(jax.vmap(one)(q, v, impulse, lies).astype(dtype))
+
+    return lambda policy: float(share(policy))
