@@ -82,7 +82,8 @@ def draw(report: Report, panels: Sequence[Lines | Bars], suffix: str = "") -> No
         axes.set_title(panel.title, fontsize=10)
         axes.grid(True, which="both", lw=0.25)
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=7)
+            under = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 3}
+            axes.legend(fontsize=7, **under)
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_axis_off()
     e = report.environment
