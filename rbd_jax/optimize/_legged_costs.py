@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms.energy import center_of_mass, centroidal_momentum
-from ..algorithms.kinematics import frame_placement
+from ..algorithms.energy import centroidal_momentum
+from ..derivatives.places import frame_pose, mass_center
 from ..model import Model
 from ..spatial import so3
 
@@ -46,7 +46,7 @@ class FootSwing(eqx.Module):
 
     def __call__(self, model: Model, t: Array, q: Array, *_: Array) -> Float[Array, " r"]:
         """Residuals at time t."""
-        p = jnp.stack([frame_placement(model, q, f)[1] for f in self.feet])
+        p = jnp.stack([frame_pose(model, q, f)[1] for f in self.feet])
         return jnp.reshape(self.weights.at(t)[:, None] * (p - self.targets.at(t)), (-1,))
 
 
@@ -59,7 +59,7 @@ class CenterOfMass(eqx.Module):
 
     def __call__(self, model: Model, t: Array, q: Array, *_: Array) -> Float[Array, "3"]:
         """Residuals at time t."""
-        return self.weight * (center_of_mass(model, q) - self.targets.at(t))
+        return self.weight * (mass_center(model, q) - self.targets.at(t))
 
 
 class CentroidalMomentum(eqx.Module):
@@ -82,7 +82,7 @@ class Orientation(eqx.Module):
 
     def __call__(self, model: Model, t: Array, q: Array, *_: Array) -> Float[Array, "3"]:
         """Residuals of a state."""
-        R = frame_placement(model, q, self.frame)[0]
+        R = frame_pose(model, q, self.frame)[0]
         return self.weight * so3.log(so3.matmul(so3.transpose(self.R), R))
 
 

@@ -17,6 +17,12 @@ Block = Float[Array, "i j"] | None
 """A block of a matrix; None is zero."""
 
 
+_ELEMENTWISE = {
+    "add", "sub", "mul", "div", "neg", "abs", "max", "min", "sqrt", "square", "integer_pow", "exp",
+    "log", "log1p", "sin", "cos", "tanh", "logistic", "convert_element_type", "copy", "add_any",
+}  # fmt: skip
+
+
 class Quadratic(NamedTuple):
     """``lx·x + lu·u + ½ (x, u)ᵀ L (x, u)``. The final cost has no u."""
 
@@ -41,24 +47,41 @@ def gauss_newton_blocks(
     values, n = parts(*at), range(len(at))
 
     def slopes(k: int) -> dict[int, Array]:
-        mine = [p for p, d in enumerate(depends) if k in d]
+        """Of each part that depends on argument k its Jacobian; of a diagonal one the diagonal."""
+        found: dict[int, Array] = {}
+        for alone in (True, False):
+            mine = [p for p, d in enumerate(depends) if d.get(k) == alone]
 
-        def of(x):
-            out = parts(*at[:k], x, *at[k + 1 :])
-            return [out[p] for p in mine]
+            def of(x, mine=mine):
+                out = parts(*at[:k], x, *at[k + 1 :])
+                return [out[p] for p in mine]
 
-        return dict(zip(mine, jax.jacfwd(of)(at[k]), strict=True)) if mine and at[k].size else {}
-
-    J = [slopes(k) for k in n]
-    g = [summed(*[_times(J[k][p].T, values[p]) for p in J[k]]) for k in n]
-    g = [jnp.zeros_like(x) if y is None else y for x, y in zip(at, g, strict=True)]
+            if mine and at[k].size:
+                ones = jnp.ones_like(at[k])
+                J = jax.jvp(of, (at[k],), (ones,))[1] if alone else jax.jacfwd(of)(at[k])
+                found |= dict(zip(mine, J, strict=True))
+        return found
 
     def product(i: int, j: int) -> Block:
         both = [(J[i][p], J[j][p]) for p in J[i] if p in J[j]]
-        return summed(*[mirrored(a, b) if i == j else _times(a.T, b) for a, b in both])
+        return summed(*[_inner(a, b, i == j) for a, b in both])
 
+    J = [slopes(k) for k in n]
+    g = [summed(*[_inner(J[k][p], values[p][:, None], False)[:, 0] for p in J[k]]) for k in n]
+    g = [jnp.zeros_like(x) if y is None else y for x, y in zip(at, g, strict=True)]
     low = [[product(i, j) for j in range(i + 1)] for i in n]
     return g, [[low[i][j] if j <= i else _transposed(low[j][i]) for j in n] for i in n]
+
+
+def _inner(A: Array, B: Array, symmetric: bool) -> Array:
+    """``Aᵀ B``, where vectors are diagonal matrices."""
+    if A.ndim == B.ndim == 1:
+        return jnp.diag(A * B)
+    if A.ndim == 1:
+        return A[:, None] * B
+    if B.ndim == 1:
+        return A.T * B[None]
+    return mirrored(A, B) if symmetric else _times(A.T, B)
 
 
 def dense(
@@ -77,8 +100,11 @@ def dense(
     return jnp.concatenate(rows)
 
 
-def _apart(f: Callable, at: list[Array]) -> tuple[Callable, list[set[int]]]:
-    """A function of the parts that f joins, and which arguments each part depends on."""
+def _apart(f: Callable, at: list[Array]) -> tuple[Callable, list[dict[int, bool]]]:
+    """A function of the parts that f joins, and which arguments each part depends on.
+
+    An argument is marked as true if each entry of the part depends on the same entry of it alone.
+    """
     closed = jax.make_jaxpr(f)(*at)
     jaxpr = closed.jaxpr
     made = {v: e for e in jaxpr.eqns for v in e.outvars}
@@ -89,15 +115,17 @@ def _apart(f: Callable, at: list[Array]) -> tuple[Callable, list[set[int]]]:
             return [v]
         return [part for x in e.invars for part in joined(x)]
 
-    def arguments(v) -> set[int]:
-        seen, waiting = set(), [v]
-        while waiting:
-            x = waiting.pop()
-            if isinstance(x, Literal) or x in seen:
-                continue
-            seen.add(x)
-            waiting += made[x].invars if x in made else []
-        return {k for k, x in enumerate(jaxpr.invars) if x in seen}
+    depends: dict = {v: {} for v in jaxpr.constvars}
+    depends |= {v: {k: True} for k, v in enumerate(jaxpr.invars)}
+    for e in jaxpr.eqns:
+        found: dict[int, bool] = {}
+        for x in e.invars:
+            if not isinstance(x, Literal):
+                alike = x.aval.shape == e.outvars[0].aval.shape
+                alike = alike and e.primitive.name in _ELEMENTWISE
+                for k, alone in depends[x].items():
+                    found[k] = found.get(k, True) and alone and alike
+        depends |= dict.fromkeys(e.outvars, found)
 
     outs = joined(jaxpr.outvars[0])
 
@@ -109,7 +137,7 @@ def _apart(f: Callable, at: list[Array]) -> tuple[Callable, list[set[int]]]:
             env.update(zip(e.outvars, out if e.primitive.multiple_results else [out], strict=True))
         return [value(v) for v in outs]
 
-    return parts, [arguments(v) for v in outs]
+    return parts, [{} if isinstance(v, Literal) else depends[v] for v in outs]
 
 
 def summed(*terms: Block) -> Block:
