@@ -154,7 +154,7 @@ def stander(
     seed: int = 7,
     standing: float = 0.3,
     reach: Sequence[float] = (0.8, 1.2, 1.4),
-    kick: float = 2.5,
+    kick: float = 2.0,
     often: float = 0.02,
     weights: StanderWeights | None = None,
 ) -> Stander:
