@@ -13,7 +13,7 @@ from support.helpers import assert_close
 
 import rbd_jax as rbd
 from rbd_jax import optimize as opt
-from rbd_jax.optimize import _legged, tasks
+from rbd_jax.optimize import _legged_models, tasks
 from rbd_jax.optimize._legged_tasks import Phase, gait, stand
 
 
@@ -190,7 +190,11 @@ def test_costs_may_mix_states_controls_and_forces():
     def both():
         z = jnp.zeros(n + 12)
         J, r = jax.jacfwd(residuals)(z), residuals(z)
-        return _legged._stage(problem, problem.time(0), q0, v, u, f, S), J.T @ r, J.T @ J
+        return (
+            _legged_models.stage_of_forces(problem, problem.time(0), q0, v, u, f, S),
+            J.T @ r,
+            J.T @ J,
+        )
 
     m, g, H = both()
     found = m.x, m.u, m.xx, m.ux, m.uu
