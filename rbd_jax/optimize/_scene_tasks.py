@@ -36,10 +36,7 @@ class Standing(NamedTuple):
 
 
 class Ledge(eqx.Module):
-    """Ground that rises along x to a box with a steep flank, a height function for scenes.
-
-    It is flat before and behind the flank, which is three times as long as ``width``.
-    """
+    """Ground that rises along x to a box with a steep flank, a height function for scenes."""
 
     height: Float[Array, ""]
     """Height of the box (m)."""
@@ -50,8 +47,7 @@ class Ledge(eqx.Module):
 
     def __call__(self, x: Float[Array, "2"]) -> Float[Array, ""]:
         """The height at (x, y) (m)."""
-        s = jnp.clip((x[0] - self.x) / (3 * self.width) + 0.5, 0, 1)
-        return self.height * s**2 * (3 - 2 * s)
+        return self.height * jax.nn.sigmoid((x[0] - self.x) / (0.5 * self.width))
 
 
 def _weights(model: Model) -> Standing:
