@@ -17,7 +17,8 @@ from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, to_parent, wrench_to_parent
 from .operator import Residual, body_operator
 
-_GEOMETRY = ("placement_R", "placement_p", "axis", "pitch")
+GEOMETRY = ("placement_R", "placement_p", "axis", "pitch")
+"""The leaves of a model that move its bodies."""
 
 
 def nonzero_tangents(tangent: Model | None, *names: str) -> dict[str, Array]:
@@ -43,7 +44,7 @@ def placement_twists(
 
     Source: Kim (61).
     """
-    geometry = nonzero_tangents(dmodel, *_GEOMETRY)
+    geometry = nonzero_tangents(dmodel, *GEOMETRY)
     if not geometry:
         return None
     dR, dp = _jvp_leaves(lambda m: joint_placements(m, q), model, geometry)

@@ -14,13 +14,14 @@ from ..algorithms.kinematics import forward_kinematics, frame_in_body, frame_pla
 from ..algorithms.tree import per_dof, subtree_sum
 from ..model import CoordinateModel, Model, velocity_from_rate
 from ..spatial import se3, so3
-from ._perturbation import nonzero_tangents
-
-_GEOMETRY = ("placement_R", "placement_p", "axis", "pitch")
+from ._perturbation import GEOMETRY, nonzero_tangents
 
 
 def frame_pose(model: Model, q: Float[Array, " nq"], frame: str | int) -> se3.Pose:
-    """The value of :func:`rbd_jax.frame_placement`; the derivative along q is the rule."""
+    """Pose ``(R, p)`` of a frame in the world (p in m), as :func:`rbd_jax.frame_placement`.
+
+    Source: Kim (34). The derivative along q is the rule; along the model it is autodiff's.
+    """
     if isinstance(model, CoordinateModel):
         return frame_placement(model, q, frame)
     body, local = frame_in_body(model, frame)
@@ -28,7 +29,11 @@ def frame_pose(model: Model, q: Float[Array, " nq"], frame: str | int) -> se3.Po
 
 
 def mass_center(model: Model, q: Float[Array, " nq"]) -> Float[Array, "3"]:
-    """The value of :func:`rbd_jax.center_of_mass`; the derivative along q is the rule."""
+    """Center of mass in the world (m), as :func:`rbd_jax.center_of_mass`; NaN without mass.
+
+    Source: Kim, the mean of the bodies' centers weighed by their masses. The derivative along q is
+    the rule; along the model it is autodiff's.
+    """
     return center_of_mass(model, q) if isinstance(model, CoordinateModel) else _center(model, q)
 
 
@@ -46,7 +51,7 @@ def _body_pose_jvp(primals, tangents):
     (model, q, body), (dmodel, dq, _) = primals, tangents
     found, topology = _body_pose(model, q, body), model.topology
     dR, dp = None, None
-    if nonzero_tangents(dmodel, *_GEOMETRY):
+    if nonzero_tangents(dmodel, *GEOMETRY):
         dR, dp = eqx.filter_jvp(lambda m: _pose_found(m, q, body), (model,), (dmodel,))[1]
     if dq is not None:
         g = ground.pose(model, q)
@@ -62,7 +67,7 @@ def _center_jvp(primals, tangents):
     """Source: Orin, Goswami, Lee, Autonomous Robots 2013, eq. (28): subtrees move as one body."""
     (model, q), (dmodel, dq) = primals, tangents
     found, topology, total = _center(model, q), model.topology, None
-    if nonzero_tangents(dmodel, *_GEOMETRY, "inertia"):
+    if nonzero_tangents(dmodel, *GEOMETRY, "inertia"):
         total = eqx.filter_jvp(lambda m: center_of_mass(m, q), (model,), (dmodel,))[1]
     if dq is not None:
         g = ground.pose(model, q)

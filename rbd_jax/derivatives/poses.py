@@ -11,7 +11,7 @@ from ..algorithms import ground
 from ..algorithms.tree import ancestor_sum, sum_dofs
 from ..model import Model, Topology, joint_placements, velocity_from_rate
 from ..spatial import so3
-from ._perturbation import nonzero_tangents
+from ._perturbation import GEOMETRY, nonzero_tangents
 
 
 def twists(
@@ -38,7 +38,7 @@ def _poses_jvp(primals, tangents):
     (model, q), (dmodel, dq) = primals, tangents
     R, p, root = found = _poses(model, q)
     total = None, None, None
-    if nonzero_tangents(dmodel, "placement_R", "placement_p", "axis", "pitch"):
+    if nonzero_tangents(dmodel, *GEOMETRY):
         total = eqx.filter_jvp(lambda m: _found(m, q), (model,), (dmodel,))[1]
     if dq is not None:
         w, v = twists(model.topology, ground.pose(model, q), velocity_from_rate(model, q, dq))

@@ -168,7 +168,10 @@ def direction(
 ) -> Direction:
     """Solve the quadratic program about states (T+1, …) and controls (T, …).
 
-    Derivatives are not defined. One problem expands all its steps at once, in lanes, before the
+    Source: Tassa, Erez, Todorov (2012), (5)–(11), with the controls in a box as in Tassa, Mansard,
+    Todorov (2014), and with (A, B) in the form above. Derivatives are not defined.
+
+    One problem expands all its steps at once, in lanes, before the
     sweep. In a batch on a CPU each lane holds one problem and expands a step when the sweep comes
     to it: memory bounds a batch, and the models of the steps never leave the cache.
 

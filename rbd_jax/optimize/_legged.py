@@ -184,10 +184,8 @@ class LeggedProblem(Problem):
     def stage_expansion(self, k: Int[Array, ""], q: Array, v: Array, u: Array):
         """The velocity after step k, its slope along (x, u) and the model of the cost, or None."""
         t, nv = self.time(k), self.model.nv
-        motion, (by_z, forces_by_z) = (
-            self.motion(t, q, v, u, land=False),
-            motion_slopes(self, t, q, v, u),
-        )
+        motion = self.motion(t, q, v, u, land=False)
+        by_z, forces_by_z = motion_slopes(self, t, q, v, u)
         W = jnp.eye(nv, by_z.shape[1], nv, dtype=q.dtype) + self.dt * by_z
         model = None
         if self._of_residuals(q[None], v[None]):

@@ -130,7 +130,10 @@ class Problem(eqx.Module):
 
     @property
     def euler(self) -> bool:
-        """Whether a step is semi-implicit Euler, perhaps after a landing."""
+        """Whether a step is semi-implicit Euler, perhaps after a landing.
+
+        A subclass with another :meth:`step` has to say no.
+        """
         return self.free_euler
 
     def bounds(self) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:

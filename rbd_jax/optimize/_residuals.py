@@ -21,6 +21,9 @@ _ELEMENTWISE = {
     "add", "sub", "mul", "div", "neg", "abs", "max", "min", "sqrt", "square", "integer_pow", "exp",
     "log", "log1p", "sin", "cos", "tanh", "logistic", "convert_element_type", "copy", "add_any",
 }  # fmt: skip
+"""Operations whose results depend entry by entry on their arguments."""
+_WHOLE = 31
+"""The largest symmetric product that is computed whole, where the parts would be too small."""
 
 
 class Quadratic(NamedTuple):
@@ -149,7 +152,7 @@ def summed(*terms: Block) -> Block:
 def mirrored(A: Float[Array, "k n"], B: Float[Array, "k n"]) -> Float[Array, "n n"]:
     """``Aᵀ B`` where this is symmetric; of large matrices one of two equal blocks is computed."""
     n = A.shape[1]
-    if n < 32:
+    if n <= _WHOLE:
         X = _times(A.T, B)
         return 0.5 * (X + X.T)
     k = n // 2
