@@ -1,4 +1,4 @@
-"""Ways to compute the same dynamics: formulations, frames, factorizations, batch sizes."""
+"""Ways to compute the same dynamics: formulations, frames, factorizations."""
 
 import os
 from itertools import product
@@ -109,36 +109,13 @@ def formulations(table: Table, name: str, dtype: str, batch: int, seconds: float
             )  # fmt: skip
 
 
-def batches(table: Table, name: str, dtype: str, sizes: list[int], seconds: float) -> None:
-    """Plain ``vmap`` and ``lax.map`` over parts, against the size of the batch."""
-    model = load(name, dtype)
-    for function, f in (("ID", rbd.inverse_dynamics), ("FD", rbd.forward_dynamics),
-                        ("FD derivatives", rbd.forward_dynamics_derivatives)):  # fmt: skip
-        for size in sizes:
-            x = _arguments(states(model, size), function[:2])
-
-            def in_parts(part, f=f):
-                return lambda m, *inputs: jax.lax.map(lambda y: f(m, *y), inputs, batch_size=part)
-
-            made = [program("vmap", over_batch(f, 3), model, *x, per=size)]
-            made += [
-                program(f"parts of {part}", in_parts(part), model, *x, per=size)
-                for part in (64, 256)
-                if size > part
-            ]
-            race(*made, seconds=seconds)
-            table.add(robot=name, dtype=dtype, function=function, batch=size,
-                      **{p.name: p.median for p in made},
-                      temporary_MB=1e-6 * (made[0].temp_bytes or 0))  # fmt: skip
-
-
 def main(options) -> None:
-    """Formulations, ways through the dynamics, sizes of batches."""
+    """Formulations, and ways through the dynamics."""
     report = Report("formulations", options, ABOUT)
     robots = available(options.robots or ["hyq", "talos"])
-    batch, sizes = options.batch or 512, [64, 512, 4096]
+    batch = options.batch or 512
     if options.tiny:
-        robots, batch, sizes = ["arm"], 8, [8, 300]
+        robots, batch = ["arm"], 8
     table = report.table("Formulations, µs")
     for name, dtype in product(robots, options.dtypes):
         for size in (1, batch):
@@ -150,8 +127,4 @@ def main(options) -> None:
             formulations(table, name, dtype, batch, options.seconds)
             report.write()
             jax.clear_caches()
-    table = report.table("Size of the batch, µs")
-    for dtype in options.dtypes:
-        batches(table, robots[-1], dtype, sizes, options.seconds)
-        report.write()
     report.write()

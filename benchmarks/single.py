@@ -10,20 +10,20 @@ from ._peers.side import LOOPS
 from ._report import Report
 from ._robots import available
 
-SETTINGS = {  # column -> what is set, each with those before
+SETTINGS = {  # column -> what is set
     "as it is": (),
     "in line": ("in line",),
-    "loops as kernels": ("in line", "loops"),
-    "one core": ("in line", "loops", "core"),
+    "one core": ("in line", "core"),
+    "without lanes": ("in line", "core", "xla"),
 }
 ABOUT = (
     "Time of one call for one state (median, µs), with `jax.block_until_ready`. The robot is a "
     "constant of the program; as an argument, its fifteen arrays cost 6 µs. As it is: JAX hands "
     "every program to another thread and waits for it. In line: "
-    "`jax.config.update('jax_cpu_enable_async_dispatch', False)`. Loops as kernels: in "
-    "addition, a loop over bodies of up to 64 kB is compiled into one function instead of being "
-    f"interpreted operation by operation (`XLA_FLAGS={LOOPS}`). One core: in addition, the "
-    "process has one core (`taskset -c 0`), so that no operation is divided among threads. Each "
+    "`jax.config.update('jax_cpu_enable_async_dispatch', False)`. One core: in addition, the "
+    "process has one core (`taskset -c 0`). Without lanes: in addition, XLA compiles the "
+    "functions (`RBD_JAX_LANES=0`), and a loop over bodies of up to 64 kB is compiled into one "
+    f"function instead of being interpreted operation by operation (`XLA_FLAGS={LOOPS}`). Each "
     "setting runs in a process of its own, one after the other. Pinocchio is called from "
     "Python, in float64."
 )
@@ -85,10 +85,10 @@ def _here(name: str, dtype: str, seconds: float) -> dict[str, float]:
 
 def _elsewhere(name: str, dtype: str, seconds: float, setting: str) -> dict[str, float]:
     """The same in a process with the setting."""
-    flags = f"{os.environ.get('XLA_FLAGS', '')} {LOOPS}" if "loops" in SETTINGS[setting] else None
+    plain = {"RBD_JAX_LANES": "0", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {LOOPS}"}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.single", name, dtype, str(seconds), setting],
-        env=os.environ | ({"XLA_FLAGS": flags} if flags else {}),
+        env=os.environ | (plain if "xla" in SETTINGS[setting] else {}),
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
