@@ -32,7 +32,7 @@ def train(
     task: Annotated[Task, typer.Argument(help="go1 needs the package mjlab, or --model.")],
     updates: Annotated[
         int | None,
-        typer.Option(help="Updates of the policy; by default 2000 for stander, else 400.", min=1),
+        typer.Option(help="Updates of the policy; by default 1500 for stander, else 400.", min=1),
     ] = None,
     robots: Annotated[
         int | None,

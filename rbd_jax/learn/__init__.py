@@ -21,8 +21,18 @@ from ._environment import (
     observe as observe,
 )
 from ._horizon import Record as Record, horizon as horizon, value_targets as value_targets
+from ._mirror import (
+    Mirror as Mirror,
+    Reflection as Reflection,
+    joint_reflection as joint_reflection,
+)
 from ._mujoco import Walk as Walk, in_numpy as in_numpy, walk_in_mujoco as walk_in_mujoco
-from ._networks import Normalizer as Normalizer, Perceptron as Perceptron, Policy as Policy
+from ._networks import (
+    Normalizer as Normalizer,
+    Perceptron as Perceptron,
+    Policy as Policy,
+    Symmetric as Symmetric,
+)
 from ._robots import (
     go1 as go1,
     go1_mjcf as go1_mjcf,

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from ..contact import Scene, step as scene_step
 from ..lanes import lanes
+from ._mirror import Mirror
 
 
 class State(eqx.Module):
@@ -85,6 +86,15 @@ class Environment(eqx.Module):
         action = jnp.zeros((self.actions,), q.dtype)
         late = jnp.asarray(delay, q.dtype)
         return State(q, v, controls, action, jnp.zeros_like(v), zero, late, robot, task)
+
+    @property
+    def mirror(self) -> Mirror | None:
+        """How the task looks in a mirror, left for right; None if it does not look the same.
+
+        With it the learners' networks act alike on both sides. They need not learn twice what is
+        the same, and cannot be good on one side only.
+        """
+        return None
 
     @property
     def period(self) -> Float[Array, ""]:

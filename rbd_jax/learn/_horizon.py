@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from ._environment import Environment, State, advance, judge_step, observe
+from ._mirror import Mirror
 from ._networks import Normalizer, Policy
 
 
@@ -115,6 +116,10 @@ def mixed_ages(states: State, episode: int, key: Key[Array, ""]) -> State:
     return dataclasses.replace(states, age=jnp.floor(ages))
 
 
-def remembered(normalizer: Normalizer, record: Record) -> Normalizer:
-    """The normalizer with the observations of a record."""
-    return normalizer.after(record.observation.reshape(-1, record.observation.shape[-1]))
+def remembered(normalizer: Normalizer, record: Record, mirror: Mirror | None) -> Normalizer:
+    """The normalizer with the observations of a record, and with their mirror images.
+
+    Thus the normalized image is the image of the normalized observation.
+    """
+    x = record.observation.reshape(-1, record.observation.shape[-1])
+    return normalizer.after(x if mirror is None else jnp.concatenate([x, mirror.observation(x)]))

@@ -1,11 +1,16 @@
-"""The policy and the value function: perceptrons of observations that are scaled to unit size."""
+"""The policy and the value function: perceptrons of observations that are scaled to unit size.
 
-from collections.abc import Sequence
+Those of a robot whose right side mirrors its left treat both sides alike.
+"""
+
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
+
+from ._mirror import Mirror, Reflection
 
 
 class Normalizer(eqx.Module):
@@ -58,11 +63,32 @@ class Perceptron(eqx.Module):
             return self.layers[-1](x)
 
 
+class Symmetric(eqx.Module):
+    """A perceptron that treats both sides of a robot alike: the mean over the robot and its image.
+
+    The image of the input gives the image of the output, whatever the weights are.
+    """
+
+    network: Perceptron
+    input: Reflection = eqx.field(static=True)
+    output: Reflection | None = eqx.field(static=True)
+    """None if the output is the same in the mirror, as that of a value function is."""
+
+    def __call__(self, x: Float[Array, " n"]) -> Float[Array, " m"]:
+        """The outputs for one input."""
+        return self.mean(self.network, x)
+
+    def mean(self, network: Callable[[Array], Array], x: Array) -> Array:
+        """The outputs for one input, where ``network`` computes what the perceptron does."""
+        one, image = network(x), network(self.input(x))
+        return 0.5 * (one + (image if self.output is None else self.output(image)))
+
+
 class Policy(eqx.Module):
     """A Gaussian policy squeezed to actions between -1 and 1."""
 
     normalizer: Normalizer
-    network: Perceptron
+    network: Perceptron | Symmetric
     log_std: Float[Array, " na"]
     """Logarithm of the standard deviation, before the squeeze."""
 
@@ -76,8 +102,18 @@ class Policy(eqx.Module):
         return jnp.tanh(mean + jnp.exp(self.log_std) * noise)
 
 
-def new_policy(observations: int, actions: int, hidden, key, dtype, std: float) -> Policy:
-    """A policy that begins near zero actions."""
+def new_policy(
+    observations: int, actions: int, hidden, key, dtype, std: float, mirror: Mirror | None
+) -> Policy:
+    """A policy that begins near zero actions, and acts alike on both sides of a mirror."""
     network = Perceptron((observations, *hidden, actions), key, dtype, last=0.1)
     spread = jnp.full((actions,), jnp.log(std), dtype)
+    if mirror is not None:
+        network = Symmetric(network, mirror.observation, mirror.action)
     return Policy(Normalizer.new(observations, dtype), network, spread)
+
+
+def new_value(observations: int, hidden, key, dtype, mirror: Mirror | None):
+    """A value function, the same on both sides of a mirror."""
+    network = Perceptron((observations, *hidden, 1), key, dtype)
+    return network if mirror is None else Symmetric(network, mirror.observation, None)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from ._environment import Environment, State, observe
 from ._horizon import Record, horizon, mixed_ages, remembered, value_targets
-from ._networks import Perceptron, Policy, new_policy
+from ._networks import Perceptron, Policy, Symmetric, new_policy, new_value
 
 try:
     import optax
@@ -56,8 +56,8 @@ class Learner(eqx.Module):
     """Everything that changes while a policy is learned; with it, learning can be resumed."""
 
     policy: Policy
-    value: Perceptron
-    target: Perceptron
+    value: Perceptron | Symmetric
+    target: Perceptron | Symmetric
     """The value function as it was some updates ago, for the ends of horizons."""
     policy_memory: Any
     value_memory: Any
@@ -118,8 +118,8 @@ def start(env: Environment, settings: Settings, key: Key[Array, ""]) -> Learner:
     one = jax.tree.map(lambda x: x[0], states)
     (n,) = eqx.filter_eval_shape(observe, env, one).shape
     dtype = states.q.dtype
-    policy = new_policy(n, env.actions, settings.hidden, actor, dtype, settings.std)
-    value = Perceptron((n, *settings.hidden, 1), critic, dtype)
+    policy = new_policy(n, env.actions, settings.hidden, actor, dtype, settings.std, env.mirror)
+    value = new_value(n, settings.hidden, critic, dtype, env.mirror)
     for_policy, for_value = optimizers(settings)
     zero = jnp.zeros((), jnp.int32)
     return Learner(
@@ -185,7 +185,7 @@ def _update(env: Environment, settings: Settings, learner: Learner) -> tuple[Lea
     slope = jax.tree.map(lambda g: jnp.where(finite, g, 0), slope)
     change, memory = for_policy.update(slope, learner.policy_memory)
     network, log_std = eqx.apply_updates(parts, change)
-    normalizer = remembered(policy.normalizer, record)
+    normalizer = remembered(policy.normalizer, record, env.mirror)
     policy = Policy(normalizer, network, log_std)
     value, value_memory, error = learner.value, learner.value_memory, jnp.zeros_like(size)
     if settings.critic:

@@ -22,13 +22,14 @@ def stand_judge(
     seed: int = 11,
     speeds: Sequence[float] = (1.3, 1.7, 2.1),
     seconds: float = 2.4,
+    finer: int = 2,
 ) -> Callable[[Policy], float]:
     """A score for :func:`shac` to judge policies of a :class:`Stander`: the share that stands.
 
     Robots start in random states on the ground, and in the standing posture with pushes from all
-    directions. Without noise they act for some time in the simulation of the training. A robot
-    counts that then stands (:meth:`Stander.stands`) and, if it was pushed, has not sunk to half its
-    height.
+    directions. Without noise they act for some time, in steps shorter than those of the training,
+    so that a policy that relies on the length of the steps has a lower score. A robot counts that
+    then stands (:meth:`Stander.stands`) and, if it was pushed, has not sunk to half its height.
 
     Args:
         stander: the task. task: what it was made of, see :func:`stander`.
@@ -37,6 +38,7 @@ def stand_judge(
             than for the final judgment.
         speeds: impulses of the pushes over the mass of the robot (m/s).
         seconds: how long the robots act.
+        finer: simulation steps for one of the training.
     """
     dtype, steps = stander.start.dtype, round(seconds / float(stander.period))
     keys = jax.random.split(jax.random.key(seed), starts)
@@ -54,7 +56,7 @@ def stand_judge(
     @eqx.filter_jit
     def share(policy):
         def one(q, v, impulse, lies):
-            plant = tasks.pushed(task, impulse, finer=1, substeps=stander.substeps)
+            plant = tasks.pushed(task, impulse, finer=finer, substeps=stander.substeps)
             state = stander.state(q, v, q[7:])
             qs, vs = closed_loop(stander, policy, state, steps, plant)
             low = jnp.min(qs[:, 2]) <= 0.5 * stander.start[2]

@@ -13,12 +13,13 @@ from ..contact import Scene
 from ..optimize import SceneProblem, tasks
 from ..spatial import so3
 from ._environment import Environment, State
+from ._mirror import AXIS, VECTOR, Mirror, Reflection, joint_reflection
 from ._shac import Settings
 from ._walker import soft
 
 Number = Float[Array, ""]
 
-STAND_UP = Settings(robots=128, updates=2000, average=0.99)
+STAND_UP = Settings(robots=128, updates=1500, average=0.99)
 """Settings of :func:`shac` with which a :class:`Stander` learns. Its updates are noisy, so give
 :func:`shac` a :func:`stand_judge` too."""
 
@@ -76,6 +77,8 @@ class Stander(Environment):
     """The greatest of the random changes of the trunk's horizontal velocity (m/s)."""
     often: Float[Array, ""]
     """Such changes per control step."""
+    joints: Reflection = eqx.field(static=True)
+    """The twelve joints in the mirror, left for right."""
     substeps: int = eqx.field(static=True, default=2)
     episode: int = eqx.field(static=True, default=150)
     actions: int = eqx.field(static=True, default=12)
@@ -96,6 +99,13 @@ class Stander(Environment):
         bent = state.q[7:] - self.start[7:]
         parts = R[2], state.q[2:3], state.v[3:6], state.v[:3], bent, state.v[6:], state.action
         return jnp.concatenate(parts)
+
+    @property
+    def mirror(self) -> Mirror:
+        """The observation and the action of the mirrored robot."""
+        joints = self.joints
+        parts = VECTOR, np.ones(1), VECTOR, AXIS, joints, joints, joints
+        return Mirror(Reflection.of(*parts), joints)
 
     def controls(self, state: State, action: Float[Array, " na"]) -> Float[Array, " nu"]:
         """Targets of the servos (rad): one and minus one are the ends of the reach, or limits."""
@@ -172,7 +182,8 @@ def stander(
         weights: of the reward.
 
     Raises:
-        ValueError: if the robot of the task is not such a quadruped.
+        ValueError: if the robot of the task is not such a quadruped, or if its right side does not
+            mirror its left.
     """
     task = tasks.stand_up(dtype=dtype) if task is None else task
     problem, model = task.problem, task.problem.model
@@ -184,6 +195,8 @@ def stander(
     scene = cast(Scene, problem.scene)
     keys = jax.random.split(jax.random.key(seed), fallen)
     q, v = jax.jit(jax.vmap(tasks.lying, (None, 0)))(task, keys)
+
+    order, sign = joint_reflection(model)
 
     def array(x):
         return jnp.asarray(np.asarray(x, float), model.dtype)
@@ -198,4 +211,5 @@ def stander(
         reach=array(list(reach) * 4),
         kick=array(kick),
         often=array(often),
+        joints=Reflection(tuple(k - 6 for k in order[6:]), sign[6:]),
     )
