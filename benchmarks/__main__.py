@@ -116,6 +116,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.cores:  # before JAX is imported: XLA sizes its thread pool by it
         os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: options.cores]))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ["RBD_JAX_CACHE_DIR"] = ""  # compile times are those without a cache on the disk
     import jax
 
     jax.config.update("jax_enable_x64", True)
