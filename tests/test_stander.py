@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import equinox as eqx
@@ -198,8 +199,10 @@ def test_the_judge_counts_the_robots_that_stand(env, task):
     hold = lambda q, v: learn.closed_loop(env, still, env.state(q, v, q[7:]), 120, plant)  # noqa: E731
     ends = (x[:, -1] for x in jit(jax.vmap(hold))(q, v))
     risen = int(jax.vmap(env.stands)(*ends).sum())
-    share = learn.stand_judge(env, task, starts=4, speeds=(0.0, 8.0))(still)
-    np.testing.assert_allclose(share, (risen + 4) / 12, rtol=1e-12)
+    judge = partial(learn.stand_judge, env, task, starts=4, speeds=(0.0, 8.0))
+    coarse, fine, both = (judge(finer=n)(still) for n in ((1,), (2,), (1, 2)))
+    np.testing.assert_allclose(coarse, (risen + 4) / 12, rtol=1e-12)
+    np.testing.assert_allclose(both, (coarse + fine) / 2, rtol=1e-12)
 
 
 def test_a_task_of_another_robot_is_refused():
