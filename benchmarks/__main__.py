@@ -25,7 +25,7 @@ COMMANDS = {
     "mjcf": "MJCF files of packages (--packages DIR): which load, how far they are from MuJoCo",
     "train": "quadrupeds that learn to walk, three seeds; judged in MuJoCo (--cores 1)",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
-    "formulations": "formulations, frames, factorizations, sizes of batches: time and error",
+    "formulations": "formulations, frames, factorizations: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",
     "ptx": "the code of one thread of a GPU that need not be there: registers, memory, spills",
     "gpu": "on a GPU: XLA, lanes, frax, MJX (under 10 minutes); exit code 1 without one",
