@@ -1,6 +1,7 @@
 """Screw theory: inverse dynamics in four representations of twists, Christoffel symbols."""
 
 import math
+import os
 from functools import partial
 
 import jax
@@ -9,6 +10,7 @@ from jax.extend import core
 
 import rbd_jax as rbd
 from rbd_jax import screw
+from rbd_jax.algorithms.formulations import formulation
 
 from ._report import Report, Table
 from ._robots import available, load, over_batch, states
@@ -18,7 +20,8 @@ ABOUT = (
     "The recursion of Müller §4 in each representation, the component form of the notes, and "
     "`rnea` and `inverse_dynamics` of the library (in body frames on a CPU, otherwise in the "
     "ground frame). Operations: floating-point operations of one evaluation, counted in the "
-    "program before the compiler, with loops times their length. Sums along the tree in the "
+    "program for XLA (`RBD_JAX_LANES=0`) before the compiler, with loops times their length. "
+    "Sums along the tree in the "
     "spatial and ground frames are products with the matrix of ancestors and are counted as "
     "such, although half of the matrix is zero. In the paper's units, for a chain of n joints: "
     "body-fixed has 3(n−1) frame transformations and 2n−1 Lie brackets; spatial has n frame "
@@ -83,9 +86,16 @@ def operations(jaxpr: core.Jaxpr) -> int:
 
 
 def count(function, model: rbd.Model) -> int:
-    """Operations of one inverse dynamics of the model, without external wrenches."""
+    """Operations of one inverse dynamics of the model, without external wrenches.
+
+    They are those of the program for XLA, because a program for lanes is one operation to JAX.
+    """
     q, v = (jnp.zeros((n,), model.dtype) for n in (model.nq, model.nv))
-    return operations(jax.make_jaxpr(function)(model, q, v, v).jaxpr)
+    os.environ["RBD_JAX_LANES"] = "0"
+    with formulation("xla"):
+        found = operations(jax.make_jaxpr(function)(model, q, v, v).jaxpr)
+    os.environ.pop("RBD_JAX_LANES")
+    return found
 
 
 def compare(table: Table, name: str, dtype: str, batch: int, seconds: float) -> None:

@@ -21,6 +21,7 @@ from benchmarks import (
     kernels,
     pinocchio,
     ptx,
+    representations,
     singh,
     single,
 )
@@ -232,8 +233,15 @@ def test_a_run_of_which_no_row_is_left_is_not_mentioned(tmp_path):
 
 @pytest.mark.slow
 def test_single_calls_in_a_process_set_up_for_them():
-    found = single._elsewhere("arm", "float32", 0.01, "one core")
+    found = single._elsewhere("arm", "float32", 0.01, "without lanes")
     assert {"ID", "FD", "step"} <= found.keys() and min(found.values()) > 0
+
+
+def test_operations_are_counted_inside_the_functions_of_the_library():
+    """Of the same recursion, which is one operation to JAX when it is compiled to lanes."""
+    chain = rbd.samples.chain(6, dtype="float64")
+    counted = representations.count(rbd.rnea, chain)
+    assert counted == representations.count(representations.FUNCTIONS["body_fixed"], chain) > 1000
 
 
 def test_complex_step_is_the_derivative_of_forward_dynamics():
