@@ -93,7 +93,8 @@ def count(function, model: rbd.Model) -> int:
     q, v = (jnp.zeros((n,), model.dtype) for n in (model.nq, model.nv))
     os.environ["RBD_JAX_LANES"] = "0"
     with formulation("xla"):
-        found = operations(jax.make_jaxpr(function)(model, q, v, v).jaxpr)
+        fresh = jax.make_jaxpr(lambda *x: function(*x))  # not a program that was traced before
+        found = operations(fresh(model, q, v, v).jaxpr)
     os.environ.pop("RBD_JAX_LANES")
     return found
 

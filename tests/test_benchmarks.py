@@ -240,6 +240,7 @@ def test_single_calls_in_a_process_set_up_for_them():
 def test_operations_are_counted_inside_the_functions_of_the_library():
     """Of the same recursion, which is one operation to JAX when it is compiled to lanes."""
     chain = rbd.samples.chain(6, dtype="float64")
+    jax.jit(rbd.rnea).lower(chain, *3 * [jnp.zeros(6)])  # a trace that must not be used again
     counted = representations.count(rbd.rnea, chain)
     assert counted == representations.count(representations.FUNCTIONS["body_fixed"], chain) > 1000
 
