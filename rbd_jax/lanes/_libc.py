@@ -11,7 +11,7 @@ ON_STACK = 4096
 LINE = 64
 """Bytes of a cache line, and the alignment of memory."""
 LARGE = 4 * 2**20
-"""Results of so many bytes ask the operating system for large pages, as NumPy's arrays do."""
+"""Memory of so many bytes asks the operating system for large pages, as NumPy's arrays do."""
 _PAGE = 2 * 2**20
 _LARGE_PAGES = 14  # MADV_HUGEPAGE
 YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
@@ -63,7 +63,7 @@ def give(symbol: str, name: str) -> str:
 def memory_text(symbol: str) -> str:
     """``@symbol.take`` and ``@symbol.give``: aligned memory, its true address right before it.
 
-    No memory is the null pointer, and so is memory of no bytes.
+    No memory is the null pointer, and so is memory of no bytes. Needs :func:`pages_text`.
     """
     return f"""\
 define internal ptr @{symbol}.take(i64 %size) nounwind {{
@@ -78,6 +78,7 @@ align:
   %behind = getelementptr i8, ptr %memory, i64 {LINE + 8 - 1}
   %aligned = call ptr @llvm.ptrmask.p0.i64(ptr %behind, i64 -{LINE})
 {store("ptr %memory", "%aligned", -8)}
+  call void @{symbol}.pages(ptr %aligned, i64 %size)
   ret ptr %aligned
 failed:
   ret ptr null
@@ -100,8 +101,9 @@ def pages_text(symbol: str) -> str:
     """``@symbol.pages`` asks for large pages for memory of ``LARGE`` bytes or more.
 
     XLA takes the memory of large results from the operating system in each call and gives it back
-    afterwards. In pages of 4 kB that takes longer than the derivatives of a robot themselves. What
-    is asked for is a wish: where it cannot be met, nothing changes.
+    afterwards, and so does the C library with much memory of a kernel. In pages of 4 kB that takes
+    longer than the derivatives of a robot themselves. What is asked for is a wish: where it cannot
+    be met, nothing changes.
     """
     wish = f"""\
   %large = icmp uge i64 %bytes, {LARGE}
