@@ -27,7 +27,7 @@ def optimize(
         str,
         typer.Argument(
             help="cart-pole, double-pendulum, reach, reorient or quadrotor; "
-            "on legs: walk, trot, pace, jump or squat."
+            "on legs: walk, trot, pace, jump, squat, step or balance."
         ),
     ],
     solver: Annotated[
@@ -58,7 +58,7 @@ def optimize(
     """
     jax.config.update("jax_enable_x64", True)
     from .. import optimize as solvers
-    from ..optimize.tasks import LEGGED, TASKS, standing_guess
+    from ..optimize.tasks import HUMANOID, LEGGED, TASKS, standing_guess
 
     output, picture = _robots.results(output, picture)
     tasks, legs = TASKS | LEGGED, task in LEGGED
@@ -66,8 +66,8 @@ def optimize(
         _robots.fail(f"no task {task!r}; the tasks are: {', '.join(tasks)}")
     if legs and steps is not None:
         _robots.fail(f"task {task!r} has its own number of steps; leave --steps out")
-    if task == "squat" and robot is None:
-        _robots.fail("task 'squat' needs a biped: --robot talos_reduced")
+    if task in HUMANOID and robot is None:
+        _robots.fail(f"task {task!r} needs a humanoid: --robot talos_reduced")
     solver = solver or (Solver.multiple_shooting if legs else Solver.ilqr)
     options: dict[str, Any] = {} if steps is None else {"steps": steps}
     if robot is not None:

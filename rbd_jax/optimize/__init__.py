@@ -16,6 +16,7 @@ from ._ilqr import ddp as ddp, ilqr as ilqr
 from ._legged import LeggedProblem as LeggedProblem
 from ._legged_costs import (
     CenterOfMass as CenterOfMass,
+    CenterOfPressure as CenterOfPressure,
     CentroidalMomentum as CentroidalMomentum,
     ContactForces as ContactForces,
     CostSum as CostSum,

@@ -106,6 +106,31 @@ class FrictionPyramid(eqx.Module):
         return self.weight * jnp.reshape(jnp.maximum(planes, 0), (-1,))
 
 
+class CenterOfPressure(eqx.Module):
+    """A quadratic penalty of centers of pressure outside of rectangular soles.
+
+    A sole that is held with all six components would also pull at the ground. Without that its
+    moments are bounded by the force: ``|m_x| ≤ w f_z``, ``|m_y| ≤ l f_z`` about the middle.
+
+    Source: Caron, Pham, Nakamura (2015), "Stability of surface contacts for humanoid robots",
+    without the bound of the moment about z.
+    """
+
+    half: Float[Array, "2"]
+    """Half the length l along x and half the width w along y (m)."""
+    weight: Float[Array, ""]
+    """Of the moments outside (1/(N m))."""
+    rows: tuple[int, ...] = eqx.field(static=True)
+    """Where the wrench (6,) of each sole begins among the rows, with the moment first."""
+
+    def __call__(self, model: Model, t, q, v, u, forces: Array) -> Float[Array, " r"]:
+        """Residuals of the contact forces."""
+        wrench = forces[np.add.outer(np.array(self.rows, int), np.arange(6))]
+        bound = wrench[:, 5:] * self.half[None, ::-1]
+        edges = jnp.concatenate([wrench[:, :2] - bound, -wrench[:, :2] - bound], axis=1)
+        return self.weight * jnp.reshape(jnp.maximum(edges, 0), (-1,))
+
+
 class ContactForces(eqx.Module):
     """Contact forces as a function that :func:`friction_cone` takes."""
 

@@ -1,4 +1,4 @@
-"""Ready problems of robots with legs: walk, trot, pace, jump, squat."""
+"""Ready problems of quadrupeds: walk, trot, pace, jump."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -232,53 +232,3 @@ def jump(model: Model | None = None, q0=None, dtype=None, **options):
     center[push + flight :, 0] = far
     phases = [Phase(push), Phase(flight, FEET), Phase(land)]
     return gait(model, q0, phases, **{"stride": far, "height": 0.15, "center": center, **options})
-
-
-def squat(
-    model: Model,
-    q0=None,
-    *,
-    feet: tuple[str, ...] = ("left_sole_link", "right_sole_link"),
-    depth: float = 0.15,
-    steps: int = 50,
-    dt: float = 0.02,
-    friction: float = 0.7,
-):
-    """Lower the center of mass of a biped and raise it again, both feet flat on the ground.
-
-    Args:
-        model: a humanoid on a free joint, such as Talos.
-        q0: where it stands; known for Talos.
-        feet: frames of the soles, which are held with all six components.
-        depth: of the squat (m).
-        steps: number of steps. dt: time step (s). friction: as in :func:`gait`.
-    """
-    if q0 is None:
-        if not model.topology.name.startswith("talos"):
-            raise ValueError(f"tasks.squat: the stance of {model.topology.name!r} is unknown")
-        q0 = stand(model, feet, STANCES["talos"])
-    numbers = {"reference": "local", "velocity_gain": 1.0 / dt}
-    contacts = constraints.join(*(constraints.frame(model, f, **numbers) for f in feet))
-    nv, nu = model.nv, model.nv - 6
-    array = lambda x: jnp.asarray(x, model.dtype)  # noqa: E731
-    down = -depth * np.sin(np.pi * np.arange(steps + 1) / steps) ** 2
-    com = np.asarray(center_of_mass(model, q0)) + down[:, None] * np.array([0.0, 0.0, 1.0])
-    q_weight, v_weight = np.full(nv, 0.3), np.full(nv, 0.1)
-    q_weight[:3], q_weight[3:6] = 3.0, 0.0
-    none = Table(array(np.zeros((1, 2, 3))), array(dt)), Table(array(np.zeros((1, 2))), array(dt))
-    rows = tuple(contacts.row_slice(f).start + 3 for f in feet)
-    stage = CostSum((
-        StateCost(q0, array(q_weight), array(v_weight), array(np.full(nu, 0.01))),
-        FootSwing(*none, feet),
-        CenterOfMass(Table(array(com), array(dt)), array([50.0, 50.0, 50.0])),
-        FrictionPyramid(array(friction), array(0.1), rows),
-    ))  # fmt: skip
-    final = StateCost(q0, array(np.full(nv, 3.0)), array(np.full(nv, 1.0)))
-    active = np.ones((steps, 2), bool)
-    u = array(np.tile(standing_torques(model, q0, contacts, active[0]), (steps, 1)))
-    B, limit = array(np.eye(nv)[:, 6:]), model.effort_limit[6:]
-    problem = LeggedProblem(
-        model, stage, final, dt, steps, B, -limit, limit, contacts=contacts,
-        active=jnp.asarray(active),
-    )  # fmt: skip
-    return Task(problem, q0, jnp.zeros((nv,), model.dtype), u)

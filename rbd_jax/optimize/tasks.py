@@ -13,12 +13,18 @@ from ..algorithms.torques import gravity_torque
 from ..io import samples
 from ..model import Model, integrate, neutral
 from ._costs import FrameCost, StateCost
+from ._humanoid_tasks import (
+    HAND as HAND,
+    SOLES as SOLES,
+    balance as balance,
+    squat as squat,
+    step as step,
+)
 from ._legged_tasks import (
     FEET as FEET,
     STANCES as STANCES,
     jump as jump,
     pace as pace,
-    squat as squat,
     stand as stand,
     standing_guess as standing_guess,
     trot as trot,
@@ -182,11 +188,14 @@ TASKS: dict[str, Callable[..., Task]] = {
     "quadrotor": quadrotor,
 }
 
+HUMANOID: dict[str, Callable[..., Task]] = {"squat": squat, "step": step, "balance": balance}
+"""Those of :data:`LEGGED` that need a humanoid."""
+
 LEGGED: dict[str, Callable[..., Task]] = {
     "walk": walk,
     "trot": trot,
     "pace": pace,
     "jump": jump,
-    "squat": squat,
+    **HUMANOID,
 }
 """Tasks of robots that stand, for :func:`multiple_shooting` from a robot that stands still."""
