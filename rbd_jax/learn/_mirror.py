@@ -33,11 +33,12 @@ class Reflection(NamedTuple):
     @classmethod
     def of(cls, *parts: "np.ndarray | Reflection") -> "Reflection":
         """The reflection of concatenated vectors; signs alone exchange no entries."""
-        order, sign = [], []
+        order: list[int] = []
+        sign: list[float] = []
         for part in parts:
-            own = part if isinstance(part, cls) else cls(tuple(range(len(part))), tuple(part))
-            order += [len(sign) + k for k in own.order]
-            sign += map(float, own.sign)
+            same = not isinstance(part, Reflection)
+            order += [len(sign) + k for k in (range(len(part)) if same else part.order)]
+            sign += map(float, part if same else part.sign)
         return cls(tuple(order), tuple(sign))
 
     def __call__(self, x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:

@@ -4,6 +4,7 @@ Those of a robot whose right side mirrors its left treat both sides alike.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -78,7 +79,7 @@ class Symmetric(eqx.Module):
         """The outputs for one input."""
         return self.mean(self.network, x)
 
-    def mean(self, network: Callable[[Array], Array], x: Array) -> Array:
+    def mean(self, network: Callable[[Any], Any], x: Any) -> Any:
         """The outputs for one input, where ``network`` computes what the perceptron does."""
         one, image = network(x), network(self.input(x))
         return 0.5 * (one + (image if self.output is None else self.output(image)))

@@ -200,9 +200,8 @@ def balance(
     place = np.asarray(frame_placement(model, q0, hand)[1])
     goal, moving = place + np.asarray(reach, float), 2 * steps // 3
     way = np.concatenate([eased(place, goal, moving), np.tile(goal, (steps + 1 - moving, 1))])
-    array = lambda x: jnp.asarray(x, model.dtype)  # noqa: E731
-    targets, weights = way[:, None], np.full((steps + 1, 1), 40.0)
-    to = FootSwing(*(Table(array(x), array(dt)) for x in (targets, weights)), (hand,))
+    table = lambda x: Table(jnp.asarray(x, model.dtype), jnp.asarray(dt, model.dtype))  # noqa: E731
+    to = FootSwing(table(way[:, None]), table(np.full((steps + 1, 1), 40.0)), (hand,))
     more = [to, *flat(model, q0, feet)]
     still = np.zeros((steps + 1, 3))
     return on_soles(model, q0, [Phase(steps)], still, feet=feet, dt=dt, friction=friction,
