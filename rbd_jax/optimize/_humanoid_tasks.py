@@ -11,7 +11,6 @@ from ..algorithms.energy import center_of_mass
 from ..algorithms.kinematics import frame_placement
 from ..model import Model
 from ._costs import StateCost
-from ._legged import LeggedProblem
 from ._legged_costs import (
     CenterOfMass,
     CenterOfPressure,
@@ -21,7 +20,7 @@ from ._legged_costs import (
     Orientation,
     Table,
 )
-from ._legged_tasks import STANCES, Phase, schedule, stand, standing_torques, swings
+from ._legged_tasks import STANCES, Phase, on_contacts, schedule, stand, swings
 from ._task import Task
 
 SOLES = ("left_sole_link", "right_sole_link")
@@ -84,14 +83,7 @@ def on_soles(
     ))  # fmt: skip
     goal = q0.at[:3].add(array(np.mean(ends - p0, axis=0)))
     final = StateCost(goal, array(np.full(nv, rest)), array(np.full(nv, 1.0)))
-    guess = {tuple(a): standing_torques(model, q0, contacts, a) for a in np.unique(active, axis=0)}
-    u = array(np.stack([guess[tuple(a)] for a in active]))
-    B, limit = array(np.eye(nv)[:, 6:]), model.effort_limit[6:]
-    problem = LeggedProblem(
-        model, stage, final, dt, len(active), B, -limit, limit, contacts=contacts,
-        active=jnp.asarray(active),
-    )  # fmt: skip
-    return Task(problem, q0, jnp.zeros((nv,), model.dtype), u)
+    return on_contacts(model, q0, stage, final, contacts, active, dt)
 
 
 def flat(model: Model, q0: Array, feet: tuple[str, ...]) -> list[Callable[..., Array]]:

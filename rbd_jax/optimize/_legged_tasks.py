@@ -158,11 +158,18 @@ def gait(
     ))  # fmt: skip
     goal = q0.at[:3].add(array(forward))
     final = StateCost(goal, array(np.full(model.nv, 5.0)), array(np.full(model.nv, 1.0)))
+    return on_contacts(model, q0, stage, final, contacts, active, dt)
+
+
+def on_contacts(
+    model: Model, q0, stage, final, contacts: constraints.Constraints, active: np.ndarray, dt
+) -> Task:
+    """A problem within the effort limits, its start and its first guess, for a schedule (T, c)."""
     guess = {tuple(a): standing_torques(model, q0, contacts, a) for a in np.unique(active, axis=0)}
-    u = array(np.stack([guess[tuple(a)] for a in active]))
-    B, limit = array(np.eye(model.nv)[:, 6:]), model.effort_limit[6:]
+    u = jnp.asarray(np.stack([guess[tuple(a)] for a in active]), model.dtype)
+    B, limit = jnp.eye(model.nv, dtype=model.dtype)[:, 6:], model.effort_limit[6:]
     problem = LeggedProblem(
-        model, stage, final, dt, steps, B, -limit, limit, contacts=contacts,
+        model, stage, final, dt, len(active), B, -limit, limit, contacts=contacts,
         active=jnp.asarray(active),
     )  # fmt: skip
     return Task(problem, q0, jnp.zeros((model.nv,), model.dtype), u)
