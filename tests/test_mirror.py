@@ -93,3 +93,12 @@ def test_a_robot_without_an_image_is_refused_by_the_name_of_a_joint():
     assert model.topology.joint_names[6] == "rf_kfe"
     with pytest.raises(ValueError, match="joint_reflection: the joint 'lf_kfe' has no mirror"):
         learn.joint_reflection(heavy)
+
+
+def test_a_posture_that_differs_from_side_to_side_has_no_mirror():
+    model = rbd.samples.quadruped(dtype=jnp.float64)
+    q0 = tasks.stand(model, tasks.FEET, tasks.STANCES["quadruped"]).at[7].set(0.2)
+    task = tasks.stand_up(model, q0)
+    with pytest.raises(ValueError, match="posture is not the same on both sides; use mirrored=F"):
+        learn.stander(task=task, fallen=4)
+    assert learn.stander(task=task, fallen=4, mirrored=False).mirror is None

@@ -84,7 +84,8 @@ def joint_reflection(model: Model) -> Reflection:
         if gaps[s][other] > _CLOSE or other in order:
             name = model.topology.joint_names[body[k]]
             raise ValueError(
-                f"joint_reflection: the joint {name!r} has no mirror image in the plane of x and z"
+                f"joint_reflection: the joint {name!r} has no mirror image in the plane of x and "
+                "z. A task of such a robot has no mirror; a stander takes mirrored=False"
             )
         order.append(int(other))
         sign.append((1.0, -1.0)[s])

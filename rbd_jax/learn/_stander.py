@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from ..contact import Scene
+from ..model import Model
 from ..optimize import SceneProblem, tasks
 from ..spatial import so3
 from ._environment import Environment, State
@@ -77,8 +78,8 @@ class Stander(Environment):
     """The greatest of the random changes of the trunk's horizontal velocity (m/s)."""
     often: Float[Array, ""]
     """Such changes per control step."""
-    joints: Reflection = eqx.field(static=True)
-    """The twelve joints in the mirror, left for right."""
+    joints: Reflection | None = eqx.field(static=True)
+    """The twelve joints in the mirror, left for right; None if the sides differ."""
     substeps: int = eqx.field(static=True, default=2)
     episode: int = eqx.field(static=True, default=150)
     actions: int = eqx.field(static=True, default=12)
@@ -101,9 +102,11 @@ class Stander(Environment):
         return jnp.concatenate(parts)
 
     @property
-    def mirror(self) -> Mirror:
+    def mirror(self) -> Mirror | None:
         """The observation and the action of the mirrored robot."""
         joints = self.joints
+        if joints is None:
+            return None
         parts = VECTOR, np.ones(1), VECTOR, AXIS, joints, joints, joints
         return Mirror(Reflection.of(*parts), joints)
 
@@ -167,6 +170,7 @@ def stander(
     kick: float = 2.0,
     often: float = 0.02,
     weights: StanderWeights | None = None,
+    mirrored: bool = True,
 ) -> Stander:
     """The task to stand up and to withstand pushes, of a quadruped with twelve servos.
 
@@ -180,10 +184,12 @@ def stander(
         kick: greatest random change of the trunk's horizontal velocity (m/s).
         often: such changes per control step (20 ms).
         weights: of the reward.
+        mirrored: whether the policy acts alike on both sides. Take False for a robot whose sides
+            or whose standing posture differ.
 
     Raises:
         ValueError: if the robot of the task is not such a quadruped, or if its right side does not
-            mirror its left.
+            mirror its left in build and posture although ``mirrored`` is true.
     """
     task = tasks.stand_up(dtype=dtype) if task is None else task
     problem, model = task.problem, task.problem.model
@@ -196,7 +202,7 @@ def stander(
     keys = jax.random.split(jax.random.key(seed), fallen)
     q, v = jax.jit(jax.vmap(tasks.lying, (None, 0)))(task, keys)
 
-    order, sign = joint_reflection(model)
+    joints = _mirrored_joints(model, task.q0[7:]) if mirrored else None
 
     def array(x):
         return jnp.asarray(np.asarray(x, float), model.dtype)
@@ -211,5 +217,16 @@ def stander(
         reach=array(list(reach) * 4),
         kick=array(kick),
         often=array(often),
-        joints=Reflection(tuple(k - 6 for k in order[6:]), sign[6:]),
+        joints=joints,
     )
+
+
+def _mirrored_joints(model: Model, stance: Float[Array, " nu"]) -> Reflection:
+    """The joints behind a free trunk in the mirror, where the posture has to be the same."""
+    order, sign = joint_reflection(model)
+    joints = Reflection(tuple(k - 6 for k in order[6:]), sign[6:])
+    if float(jnp.max(jnp.abs(joints(stance) - stance))) > 1e-3:
+        raise ValueError(
+            "stander: the standing posture is not the same on both sides; use mirrored=False"
+        )
+    return joints
