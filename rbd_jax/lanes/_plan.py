@@ -6,6 +6,7 @@ where what is used only inside never leaves the registers. Slices, transposition
 nothing: they only say where an element is read.
 """
 
+import heapq
 from dataclasses import dataclass, field
 
 from ._ir import ANY, Block, Op, Sym, Value
@@ -21,6 +22,21 @@ class Step:
     ops: list[Op]
     loops: tuple[int, ...] | None = None  # None: an operation that writes its own code
     stored: list[Value] = field(default_factory=list)
+
+
+class _Ready:
+    """Operations that wait for nothing, by their loops, in the order of the program."""
+
+    def __init__(self):
+        self._queues: dict[tuple[int, ...] | None, list[tuple[int, Op]]] = {}
+
+    def add(self, loops: tuple[int, ...] | None, place: int, op: Op) -> None:
+        heapq.heappush(self._queues.setdefault(loops, []), (place, op))
+
+    def take(self, *loops: tuple[int, ...]) -> Op | None:
+        """The first operation, of those with one of these loops if some are given."""
+        queues = [q for key in loops or self._queues if (q := self._queues.get(key))]
+        return heapq.heappop(min(queues, key=lambda q: q[0][0]))[1] if queues else None
 
 
 class Plan:
@@ -77,41 +93,47 @@ class Plan:
         return found
 
     def _schedule(self, ops: list[Op]) -> list[Step]:
-        steps, done, waiting = [], set(), list(ops)
+        """Steps in the order of the program.
+
+        A group takes every operation with its loops that reads only what is done, or what is made
+        in the same round of these loops. Unrolled operations that wait for nothing come before it.
+        Each operation is looked at once for each of its readers.
+        """
         loops_of = {id(op): self.loops(op) for op in ops}
-
-        def ready(op: Op, group: dict | None = None) -> bool:
-            for producer, idx, _ in self._needs[id(op)]:
-                if id(producer) in done:
-                    continue
-                if group is None or id(producer) not in group:
-                    return False
-                if not self._aligned(producer, idx):
-                    return False
-            return True
-
-        while waiting:
-            first = next(op for op in waiting if ready(op))
-            loops = loops_of[id(first)]
-            if not loops:
-                steps.append(Step([first], loops))
-                done.add(id(first))
-                waiting.remove(first)
-                continue
-            members, group, rest = [], {}, []
-            for op in waiting:
-                own = loops_of[id(op)]
-                if own == loops and ready(op, group):
-                    members.append(op)
+        producers = {id(op): {id(p) for p, _, _ in self._needs[id(op)]} for op in ops}
+        missing = {id(op): len(producers[id(op)]) for op in ops}
+        takers: dict[int, list[Op]] = {id(op): [] for op in ops}
+        ready = _Ready()
+        for op in ops:
+            for producer in producers[id(op)]:
+                takers[producer].append(op)
+            if not missing[id(op)]:
+                ready.add(loops_of[id(op)], self._order[id(op)], op)
+        steps: list[Step] = []
+        while op := ready.take():
+            loops = loops_of[id(op)]
+            group: dict[int, Op] = {}
+            later: list[Op] = []  # they wait for the whole of the group
+            while op:
+                if loops and loops_of[id(op)] == loops:
                     group[id(op)] = op
-                elif own == () and ready(op):
-                    steps.append(Step([op], ()))
-                    done.add(id(op))
                 else:
-                    rest.append(op)
-            steps.append(Step(members, loops))
-            done.update(group)
-            waiting = rest
+                    steps.append(Step([op], loops_of[id(op)]))
+                for taker in takers[id(op)]:
+                    missing[id(taker)] -= 1
+                    if missing[id(taker)]:
+                        continue
+                    inside = [(p, idx) for p, idx, _ in self._needs[id(taker)] if id(p) in group]
+                    joins = loops_of[id(taker)] == loops and all(self._aligned(*i) for i in inside)
+                    if joins or not inside:
+                        ready.add(loops_of[id(taker)], self._order[id(taker)], taker)
+                    else:
+                        later.append(taker)
+                op = ready.take(loops, ()) if loops else None
+            if group:
+                steps.append(Step(list(group.values()), loops))
+            for op in later:
+                ready.add(loops_of[id(op)], self._order[id(op)], op)
         return steps
 
     def loops(self, op: Op) -> tuple[int, ...] | None:
