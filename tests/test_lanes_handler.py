@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import subprocess
+import sys
 import threading
 
 import jax
@@ -211,3 +213,20 @@ def test_registration():
             number.value = -1
     alone = paper.struct("Metadata_Extension", **{f"{base}.type": kind + 1})
     check(x, paper.call(k, x, extension=alone)[0])
+
+
+LATE = """
+import gc, sys, jax, jax.numpy as jnp, rbd_jax as rbd
+f = jax.jit(jax.vmap(rbd.lanes(lambda x: jnp.sin(x), strict=True)))
+kept = f.lower(jnp.ones(9)).compile()
+vars(sys.modules["rbd_jax.lanes._loaded"]).clear()  # as at the end of Python
+gc.collect()
+del kept, f
+jax.clear_caches()
+gc.collect()
+"""
+
+
+def test_an_executable_may_go_after_the_module():
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

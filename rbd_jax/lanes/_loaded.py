@@ -148,14 +148,17 @@ def dispatcher() -> _machine.Code:
     return _machine.load(_machine.compile(dispatcher_text()))
 
 
-_forever: list = []
+def _keep_forever(*objects: Any) -> None:
+    """Not even the end of Python frees them, as XLA may let go of executables after it."""
+    for x in objects:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(x))
 
 
 @cache
 def _table() -> int:
     """Address of the table."""
     memory = mmap.mmap(-1, BUCKETS * SLOTS * SLOT_BYTES)
-    _forever.append(memory)
+    _keep_forever(memory)
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
@@ -169,7 +172,7 @@ def register(code: _machine.Code, target: str, platform: str) -> None:
     address = code.address
     ctypes.c_void_p.from_address(address("lanes.table")).value = _table()
     info = _TypeInfo(ctypes.sizeof(_TypeInfo), None, address("lanes.release"))
-    _forever.extend((code, info))
+    _keep_forever(code, info)
     number, type_info = _capsule(address("lanes.type")), _capsule(ctypes.addressof(info))
     kind: Any = {"type_id": number, "type_info": type_info}
     jax.ffi.register_ffi_type(target, kind, platform=platform)
