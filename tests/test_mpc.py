@@ -1,6 +1,6 @@
 """The receding horizon: against the linear regulator, full solutions, pushes; batches, failures."""
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -116,15 +116,33 @@ def test_on_a_linear_problem_it_is_the_linear_regulator():
     final = lambda m, q, v: jnp.sum(root * jnp.concatenate([q, v])[None], axis=-1)  # noqa: E731
     problem = opt.Problem(sledge(), stage, final, dt, 8)
     control = opt.controller(problem, max_steps=1, regularization=0.0)
-    run = jax.jit(lambda q, v: opt.mpc(control, q, v, jnp.zeros((8, 1)), 20))
-    s = run(jnp.array([1.0]), jnp.array([-0.3]))
-    x = np.array([1.0, -0.3])
-    for k in range(20):
-        np.testing.assert_allclose(np.concatenate([s.q[k], s.v[k]]), x, atol=1e-9)
-        u = -K @ x
-        np.testing.assert_allclose(s.u[k], u, atol=1e-8)
-        x = A @ x + B @ u
-    assert np.abs(x).max() < 0.5
+
+    def plant(t, q, v, u):
+        q, v = problem.step(0, q, v, u)
+        return q, v + 0.05 * jnp.sin(7 * t)
+
+    @jax.jit
+    def run(q, v):
+        loop = partial(opt.mpc, control, q, v, jnp.zeros((8, 1)), 20, plant=plant)
+        return loop(), loop(every=4)  # between two plans, the feedback is the regulator
+
+    each, fourth = run(jnp.array([1.0]), jnp.array([-0.3]))
+    for s, plans in ((each, 20), (fourth, 5)):
+        assert s.steps.tolist() == [1] * plans and s.cost.shape == (plans,)
+        x = np.array([1.0, -0.3])
+        for k in range(20):
+            np.testing.assert_allclose(np.concatenate([s.q[k], s.v[k]]), x, atol=1e-9)
+            u = -K @ x
+            np.testing.assert_allclose(s.u[k], u, atol=1e-8)
+            x = A @ x + B @ u + [0, 0.05 * np.sin(7 * k * dt)]
+        assert np.abs(x).max() < 0.5
+
+
+@pytest.mark.parametrize(("steps", "every"), [(20, 0), (20, 3), (52, 26)])
+def test_plans_are_followed_for_whole_parts_of_the_loop(steps, every):
+    control, zero = balance()[1], jnp.zeros((T, 1))
+    with pytest.raises(ValueError, match=rf"every must divide steps = {steps}.*got {every}"):
+        opt.mpc(control, jnp.zeros(2), jnp.zeros(2), zero, steps, every=every)
 
 
 @pytest.mark.slow

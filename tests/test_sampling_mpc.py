@@ -21,16 +21,18 @@ def loops():
     newton, key = opt.controller(problem, max_steps=1), jax.random.key(0)
     search = opt.sampler(problem, key, noise=1.0, samples=64, max_steps=4)
     both = opt.sampler(problem, key, noise=1.0, samples=32, refine=newton)
-    run = lambda c: opt.mpc(c, zero, zero, guess, 20)  # noqa: E731
-    return jax.jit(lambda: tuple(map(run, (search, newton, both))))()
+    fitted = opt.sampler(problem, key, noise=1.0, samples=64, max_steps=8, elites=8)
+    run = lambda c, **o: opt.mpc(c, zero, zero, guess, 20, **o)  # noqa: E731
+    return jax.jit(lambda: (run(search), run(newton), run(both), run(fitted, every=5)))()
 
 
 def test_samples_bring_it_there_and_newton_steps_keep_it_smooth():
-    search, newton, both = loops()
-    for s in (search, both):
+    search, newton, both, fitted = loops()
+    assert fitted.steps.tolist() == [8] * 4
+    for s in (search, both, fitted):
         assert bool((s.result == opt.RESULTS.successful).all())
         assert bool((jnp.abs(s.u) <= 2).all())
-    assert abs(float(search.q[-1, 0]) - 0.3) < 0.05
+    assert abs(float(search.q[-1, 0]) - 0.3) < 0.05 and abs(float(fitted.q[-1, 0]) - 0.3) < 0.02
     assert_close(both.q[-1], newton.q[-1], atol=0.02)
     jerk = lambda s: float(jnp.abs(jnp.diff(s.u[:, 0], 2)).max())  # noqa: E731
     assert jerk(both) < jerk(search)
@@ -66,6 +68,7 @@ def test_arguments_are_checked():
     for options, says in (
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"knots": 0}, "knots must be at least 1"),
+        ({"samples": 8, "elites": 9}, "elites must be from 2 to samples = 8, got 9"),
         ({"noise": jnp.ones(3)}, r"noise has shape \(3,\), expected \(1,\) or \(\)"),
     ):
         with pytest.raises(ValueError, match=says):
@@ -90,7 +93,7 @@ def test_heaps_lie_and_a_pushed_quadruped_stands():
             q, v = plant(k * task.problem.dt, *state, task.u[0])
             return (q, v), q[2]
 
-        k = jnp.arange(60).astype(jnp.float32)
+        k = jnp.arange(30).astype(jnp.float32)
         (q, v), height = jax.lax.scan(step, (task.q0, task.v0), k)
         return tasks.stands(task, q, v), height.min(), jnp.abs(q[:2]).max()
 

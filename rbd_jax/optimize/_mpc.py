@@ -57,11 +57,12 @@ class Closed(NamedTuple):
     q: Float[Array, "N+1 nq"]
     v: Float[Array, "N+1 nv"]
     u: Float[Array, "N nu"]
-    cost: Float[Array, " N"]
-    violation: Float[Array, " N"]
-    decrease: Float[Array, " N"]
+    cost: Float[Array, " P"]
+    violation: Float[Array, " P"]
+    decrease: Float[Array, " P"]
     result: RESULTS
-    steps: Int[Array, " N"]
+    steps: Int[Array, " P"]
+    """Of the solver, for each of the P plans, as the four before."""
     plan: Plan
     """The last one."""
 
@@ -199,6 +200,7 @@ def mpc(
     u: Float[Array, "T nu"] | Plan,
     steps: int,
     *,
+    every: int = 1,
     plant: Callable[..., Any] | None = None,
     t0: float | Float[Array, ""] = 0.0,
 ) -> Closed:
@@ -208,15 +210,24 @@ def mpc(
         control: made by :func:`controller` or :func:`sampler`.
         q0: initial configuration. v0: initial velocity.
         u: first guess of the controls of the horizon, or a plan.
-        steps: number of steps of the closed loop.
+        steps: number of steps of the closed loop, a multiple of ``every``.
+        every: for how many steps a plan is followed under its feedback before there is a new one.
         plant: ``plant(t, q, v, u) -> (q, v)``, the state one time step later, with pushes or with
             another model than that of the controller; the problem's own step if None.
         t0: when it begins (s); the costs see the time t0, t0 + dt, …
 
     Returns:
         The closed loop. May be mapped over starts, plants and problems.
+
+    Raises:
+        ValueError: ``every`` is not from 1 to the steps of the horizon, or does not divide steps.
     """
     problem = control.problem
+    if not 1 <= every <= problem.steps or steps % every:
+        raise ValueError(
+            f"mpc: every must divide steps = {steps} and be from 1 to the {problem.steps} steps of "
+            f"the horizon, got {every}"
+        )
     plan = u if isinstance(u, Plan) else control.plan(q0, v0, u)
     t0 = jnp.asarray(t0, problem.model.dtype)
 
@@ -227,40 +238,50 @@ def mpc(
 
     def body(state, k):
         plan, q, v = state
-        t = t0 + k.astype(t0.dtype) * problem.dt
+        t = t0 + (every * k).astype(t0.dtype) * problem.dt
         # the first plan was made for the first state; any other for the state before
         now = control.step(plan, q, v, t=t, shift=False)
-        u = now.plan.u[0]
-        q1, v1 = move(t, q, v, u)
-        row = q1, v1, u, now.cost, now.violation, now.decrease, now.result, now.steps
-        return (shifted(now.plan), q1, v1), row
 
-    k = jnp.arange(steps)
-    (plan, _, _), rows = jax.lax.scan(body, (plan, q0, v0), k)
-    q, v, u, cost, violation, decrease, result, taken = rows
+        def advance(state, row):
+            i, *at = row
+            u = jnp.where(i == 0, at[2], _control(problem, at, *state))
+            new = move(t + i.astype(t.dtype) * problem.dt, *state, u)
+            return new, (*new, u)
+
+        i, p = jnp.arange(every), now.plan
+        state, path = jax.lax.scan(advance, (q, v), (i, *(x[:every] for x in p[:4])))
+        told = now.cost, now.violation, now.decrease, now.result, now.steps
+        return (shifted(now.plan, every), *state), (path, told)
+
+    (plan, _, _), (path, told) = jax.lax.scan(body, (plan, q0, v0), jnp.arange(steps // every))
+    q, v, u = (x.reshape(steps, *x.shape[2:]) for x in path)
     q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
     t = t0 + jnp.arange(steps + 1).astype(t0.dtype) * problem.dt
-    return Closed(t, q, v, u, cost, violation, decrease, result, taken, plan)
+    return Closed(t, q, v, u, *told, plan)
 
 
-def shifted(plan: Plan) -> Plan:
-    """The plan one step later, its last step repeated."""
-    on = lambda x: jnp.concatenate([x[1:], x[-1:]])  # noqa: E731
+def shifted(plan: Plan, by: int = 1) -> Plan:
+    """The plan some steps later, its last step repeated."""
+    on = lambda x: jnp.concatenate([x[by:], *[x[-1:]] * by])  # noqa: E731
     rows = Rows(on(plan.multipliers.stage), plan.multipliers.final)
     return Plan(on(plan.q), on(plan.v), on(plan.u), on(plan.K), rows)
+
+
+def _control(problem: Problem, row, q: Array, v: Array) -> Array:
+    """The control of one step of a plan ``(q_k, v_k, u_k, K_k)`` under its feedback."""
+    qn, vn, u, K = row
+    e = jnp.concatenate([difference(problem.model, qn, q), v - vn])
+    return problem.clip(u + times(K, e))
 
 
 @lanes
 def follow(problem: Problem, plan: Plan, q: Array, v: Array):
     """Where the plan leads from the state (q, v) under its feedback: states and controls."""
-    model = problem.model
 
     def step(state, row):
-        q, v = state
-        k, qn, vn, u, K = row
-        e = jnp.concatenate([difference(model, qn, q), v - vn])
-        u = problem.clip(u + times(K, e))
-        new = problem.step(k, q, v, u)
+        k, *at = row
+        u = _control(problem, at, *state)
+        new = problem.step(k, *state, u)
         return new, (*new, u)
 
     rows = jnp.arange(problem.steps), plan.q[:-1], plan.v[:-1], plan.u, plan.K

@@ -1,5 +1,7 @@
 """A receding horizon that searches by samples, alone or as the first half of a mixture."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,12 +11,12 @@ from ..model.outcome import RESULTS
 from ._constraints import stack, zeros
 from ._mpc import Controller, Plan, Predicted, Receding, follow, shifted
 from ._problem import Problem, with_explicit_closures
-from ._sampling import mppi
+from ._sampling import cem, mppi
 from ._solution import checked_arguments
 
 
 class Sampler(Receding):
-    """A controller that improves its plan by :func:`mppi`, then by the steps of another one.
+    """A controller that improves its plan by samples, then by the steps of another controller.
 
     It has the methods of :class:`Controller`, so :func:`mpc` takes it in the same way. The samples
     find contacts that are not there yet, of which gradients know nothing. The steps of iLQR that
@@ -30,6 +32,7 @@ class Sampler(Receding):
     samples: int = eqx.field(static=True)
     knots: int = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
+    elites: int | None = eqx.field(static=True)
 
     def plan(self, q: Float[Array, " nq"], v: Float[Array, " nv"], u: Float[Array, "T nu"]) -> Plan:
         """A first plan: a simulation of the controls u."""
@@ -56,7 +59,8 @@ class Sampler(Receding):
         old = shifted(plan) if shift else plan
         _, u = follow(problem, old, q, v)
         key = jax.random.fold_in(self.key, jnp.round(t / problem.dt).astype(jnp.int32))
-        found = mppi(
+        search = mppi if self.elites is None else partial(cem, elites=self.elites)
+        found = search(
             problem, q, v, u, key, noise=self.noise, samples=self.samples, knots=self.knots,
             max_steps=self.max_steps,
         )  # fmt: skip
@@ -79,6 +83,7 @@ def sampler(
     samples: int = 32,
     knots: int = 4,
     max_steps: int = 1,
+    elites: int | None = None,
     refine: Controller | None = None,
 ) -> Sampler:
     """A model predictive controller that searches by samples.
@@ -88,16 +93,20 @@ def sampler(
         key: random key; each time step has its own numbers.
         noise: standard deviation of the controls, one number or one each.
         samples: simulations in each step of the search. knots: as in :func:`mppi`.
-        max_steps: steps of the search for each state.
+        max_steps: steps of the search for each plan.
+        elites: for a search by :func:`cem`, to how many of the best samples it fits the next ones;
+            None for :func:`mppi`. With many steps for each plan, cem comes nearer to a minimum.
         refine: a controller of the same problem, made by :func:`controller`, whose solver steps
             follow the search; None for none.
 
     Raises:
-        ValueError: for numbers below 1, or a noise of a wrong shape.
+        ValueError: for numbers below 1, a noise of a wrong shape, or elites not from 2 to samples.
     """
     for what, x in (("samples", samples), ("knots", knots), ("max_steps", max_steps)):
         if x < 1:
             raise ValueError(f"sampler: {what} must be at least 1, got {x}")
+    if elites is not None and not 2 <= elites <= samples:
+        raise ValueError(f"sampler: elites must be from 2 to samples = {samples}, got {elites}")
     noise = jnp.asarray(noise, problem.model.dtype)
     if noise.shape not in ((), (problem.controls,)):
         raise ValueError(
@@ -107,4 +116,4 @@ def sampler(
     q, v = jnp.zeros((model.nq,), dtype), jnp.zeros((model.nv,), dtype)
     problem = with_explicit_closures(problem.starting(jnp.asarray(problem.start)), q, v)
     noise = jnp.broadcast_to(noise, (problem.controls,))
-    return Sampler(problem, key, noise, refine, samples, knots, max_steps)
+    return Sampler(problem, key, noise, refine, samples, knots, max_steps, elites)

@@ -22,9 +22,9 @@ SOFT = Surface((0.8, 0.005, 0.0001), (0.02, 1.0), (0.5, 0.95, 0.01, 0.5, 2.0))
 """Ground that is softer than MuJoCo's default, so that forces change smoothly."""
 FOOT, KNEE, HIP = 0.02, 0.03, 0.08
 """Radii of the spheres by which a quadruped touches the ground (m)."""
-CONTROL, SUBSTEPS, HORIZON = 0.04, 4, 10
-"""The time for which targets of the servos are held (s), simulation steps in it, and the number of
-such steps in the horizon of a controller."""
+DT, SUBSTEPS, HORIZON = 0.01, 8, 20
+"""The time step of the simulation (s), steps for which targets of the servos are held, and how
+often they change in the horizon of a controller."""
 
 
 class Standing(NamedTuple):
@@ -84,25 +84,30 @@ def on_ground(
     solids = points(FEET, FOOT)
     solids += points([names[k] for k in knees], KNEE) + points([names[k] for k in hips], HIP)
     servos = pd_actuators(model, model.joint_names[1:], stiffness, damping)
-    dt = CONTROL / SUBSTEPS
     ground = {"surface": SOFT, "terrain": terrain, "reference": q0}
-    return scene_on_ground(model, solids, actuators=servos, dt=dt, **ground), q0
+    return scene_on_ground(model, solids, actuators=servos, dt=DT, **ground), q0
 
 
 def stand_up(model: Model | None = None, q0=None, dtype=None, **options) -> Task:
-    """A horizon of 0.4 s in which a quadruped comes to stand where it is. It starts standing.
+    """A horizon of 1.6 s in which a quadruped comes to stand where it is. It starts standing.
 
-    The controls are the targets of its servos, which start at the standing posture. It is meant for
-    a receding horizon (:func:`mpc`), from states of :func:`lying` or with the pushes of
-    :func:`pushed`. No receding horizon of this library solves it from all such states yet; the
-    policy of :func:`rbd_jax.learn.stander` does. See ``benchmarks/results/standing.md``. Arguments
-    as :func:`on_ground`.
+    The controls are the targets of its servos, held for 0.08 s, which start at the standing
+    posture. A receding horizon that searches by samples raises it from states of :func:`lying`::
+
+        task = tasks.stand_up(dtype=jnp.float32)
+        q, v = tasks.lying(task, key)
+        control = opt.sampler(task.problem, key, noise=0.6, samples=64, max_steps=8, knots=6,
+                              elites=8)
+        loop = opt.mpc(control, q, v, tasks.rise(task, q), 30, every=2, plant=tasks.pushed(task))
+
+    It takes some seconds for a robot. The policy of :func:`rbd_jax.learn.stander` acts at once,
+    see ``benchmarks/results/standing.md``. Arguments as :func:`on_ground`.
     """
     scene, q0 = on_ground(model, q0, dtype, **options)
     w, dtype = _weights(scene.model), scene.model.dtype
     q, v, u = (jnp.asarray(x, dtype) for x in w)
     targets = q0[7:]
-    stage, final = StateCost(q0, q, v, u, targets), StateCost(q0, q, v)
+    stage, final = StateCost(q0, q, v, u, targets), StateCost(q0, 3 * q, 9 * v)
     problem = in_scene(scene, stage, final, HORIZON, substeps=SUBSTEPS)
     u0 = jnp.tile(targets, (HORIZON, 1))
     return Task(problem, q0, jnp.zeros((scene.model.nv,), dtype), u0)
@@ -149,7 +154,7 @@ def jump_onto(
         StateCost(goal, 0.15 * q, 0.05 * v, 0.5 * u, q0[7:]),
         StateCost(goal, 3 * q, 2 * v),
     )
-    problem = in_scene(scene, stage, final, steps, substeps=2 * SUBSTEPS)
+    problem = in_scene(scene, stage, final, steps, substeps=SUBSTEPS)
     return Task(problem, q0, jnp.zeros_like(q0[1:]), jnp.tile(q0[7:], (steps, 1)))
 
 
@@ -182,7 +187,27 @@ def lying(
     a = scene.actuators
     slack = jnp.zeros_like(a.bias).at[:, 2].set(-3.0)  # some friction, no stiffness
     limp = eqx.tree_at(lambda s: (s.actuators.gain, s.actuators.bias), scene, (0 * a.gain, slack))
-    return _run(limp, q, task.v0, task.q0[7:], None, round(seconds * SUBSTEPS / CONTROL))
+    return _run(limp, q, task.v0, task.q0[7:], None, round(seconds / DT))
+
+
+def rise(task: Task, q: Float[Array, " nq"]) -> Float[Array, "T nu"]:
+    """A first guess of how to stand up: the servos fold the legs, then stretch them.
+
+    In the first half of the horizon their targets go from where the joints are to a crouch, and in
+    the second half to the stance. In the crouch all joint angles are twice those of the stance, so
+    that the feet stay below the hips; limits of the joints hold.
+
+    Args:
+        task: made by :func:`stand_up`.
+        q: where the robot lies.
+    """
+    model, T = task.problem.model, len(task.u)
+    low, high = model.position_lower[7:], model.position_upper[7:]
+    stance = task.q0[7:]
+    s = jnp.arange(1, T + 1, dtype=q.dtype)[:, None] * (2 / T)
+    crouch = jnp.clip(2 * stance, low, high)
+    folding = q[None, 7:] + jnp.minimum(s, 1) * (crouch - q[7:])
+    return folding + jnp.maximum(s - 1, 0) * (stance - crouch)
 
 
 def pushed(

@@ -38,6 +38,7 @@ from ._scene_tasks import (
     near_stance as near_stance,
     on_ground as on_ground,
     pushed as pushed,
+    rise as rise,
     stand_up as stand_up,
     stands as stands,
 )
