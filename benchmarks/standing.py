@@ -56,7 +56,7 @@ def closed_loop(task: tasks.Task, samples: int, searching: int):
         problem = at(task.problem, task.q0.at[:2].set(q[:2]))
         if samples:
             options = {"samples": samples, "max_steps": searching} | SEARCH
-            control = opt.sampler(problem, key, **options)
+            control = opt.sampler(problem, key, rest=horizon[-1], **options)
             loop = opt.mpc(control, q, v, guess, steps, every=2, plant=plant)
             return loop.q, loop.v
 

@@ -63,11 +63,20 @@ def test_no_finite_sample_keeps_the_plan():
     np.testing.assert_array_equal(lost.plan.u, plan.u)
 
 
+def test_a_shifted_plan_goes_on_with_its_last_controls_or_at_rest():
+    problem, zero, u = _problem(), jnp.zeros(1), jnp.linspace(0.0, 1.0, T)[:, None]
+    for rest, end in ((None, [1.0, 1.0]), (jnp.array([-0.5]), [-0.5, -0.5])):
+        control = opt.sampler(problem, jax.random.key(0), noise=1.0, samples=2, rest=rest)
+        moved = control.shifted(control.plan(zero, zero, u), 2)
+        np.testing.assert_allclose(moved.u[:, 0], [*u[2:, 0], *end])
+
+
 def test_arguments_are_checked():
     problem, key = _problem(), jax.random.key(0)
     for options, says in (
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"knots": 0}, "knots must be at least 1"),
+        ({"rest": jnp.ones(3)}, r"sampler: rest has shape \(3,\), expected \(1,\)"),
         ({"samples": 8, "elites": 9}, "elites must be from 2 to samples = 8, got 9"),
         ({"noise": jnp.ones(3)}, r"noise has shape \(3,\), expected \(1,\) or \(\)"),
     ):

@@ -82,6 +82,12 @@ class Receding(eqx.Module):
     ) -> Predicted:
         """The next plan, from the state (q, v) at time t (s)."""
 
+    def shifted(self, plan: Plan, by: int = 1) -> Plan:
+        """The plan some steps later, its last step repeated."""
+        on = lambda x: jnp.concatenate([x[by:], *[x[-1:]] * by])  # noqa: E731
+        rows = Rows(on(plan.multipliers.stage), plan.multipliers.final)
+        return Plan(on(plan.q), on(plan.v), on(plan.u), on(plan.K), rows)
+
 
 class Controller(Receding):
     """A receding horizon: a few solver steps from each state that the robot reaches.
@@ -137,7 +143,7 @@ class Controller(Receding):
             for n, x, s in (("q", q, (problem.model.nq,)), ("v", v, (problem.model.nv,)))
         )
         problem = problem.starting(jnp.asarray(t, q.dtype))
-        old = shifted(plan) if shift else plan
+        old = self.shifted(plan) if shift else plan
         path, u = follow(problem, old, q, v)
         o = Options(self.max_steps, -jnp.inf, self.regularization, None)  # never converged
         far = jnp.full((), jnp.inf, q.dtype)  # any step is good enough to update the multipliers
@@ -251,20 +257,13 @@ def mpc(
         i, p = jnp.arange(every), now.plan
         state, path = jax.lax.scan(advance, (q, v), (i, *(x[:every] for x in p[:4])))
         told = now.cost, now.violation, now.decrease, now.result, now.steps
-        return (shifted(now.plan, every), *state), (path, told)
+        return (control.shifted(now.plan, every), *state), (path, told)
 
     (plan, _, _), (path, told) = jax.lax.scan(body, (plan, q0, v0), jnp.arange(steps // every))
     q, v, u = (x.reshape(steps, *x.shape[2:]) for x in path)
     q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
     t = t0 + jnp.arange(steps + 1).astype(t0.dtype) * problem.dt
     return Closed(t, q, v, u, *told, plan)
-
-
-def shifted(plan: Plan, by: int = 1) -> Plan:
-    """The plan some steps later, its last step repeated."""
-    on = lambda x: jnp.concatenate([x[by:], *[x[-1:]] * by])  # noqa: E731
-    rows = Rows(on(plan.multipliers.stage), plan.multipliers.final)
-    return Plan(on(plan.q), on(plan.v), on(plan.u), on(plan.K), rows)
 
 
 def _control(problem: Problem, row, q: Array, v: Array) -> Array:

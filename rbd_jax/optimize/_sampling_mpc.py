@@ -9,10 +9,10 @@ from jaxtyping import Array, Float, Key
 
 from ..model.outcome import RESULTS
 from ._constraints import stack, zeros
-from ._mpc import Controller, Plan, Predicted, Receding, follow, shifted
+from ._mpc import Controller, Plan, Predicted, Receding, follow
 from ._problem import Problem, with_explicit_closures
 from ._sampling import cem, mppi
-from ._solution import checked_arguments
+from ._solution import checked_argument, checked_arguments
 
 
 class Sampler(Receding):
@@ -28,11 +28,13 @@ class Sampler(Receding):
     """Over one horizon; its times begin at ``start``."""
     key: Key[Array, ""]
     noise: Float[Array, " nu"]
+    rest: Float[Array, " nu"] | None
     refine: Controller | None
     samples: int = eqx.field(static=True)
     knots: int = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
     elites: int | None = eqx.field(static=True)
+    keep: float = eqx.field(static=True)
 
     def plan(self, q: Float[Array, " nq"], v: Float[Array, " nv"], u: Float[Array, "T nu"]) -> Plan:
         """A first plan: a simulation of the controls u."""
@@ -43,6 +45,11 @@ class Sampler(Receding):
         path = self.problem.simulate(q, v, u)
         K = jnp.zeros((*u.shape, 2 * v.size), u.dtype)
         return Plan(path.q, path.v, u, K, zeros(stack(self.problem, (), q, v), u.dtype))
+
+    def shifted(self, plan: Plan, by: int = 1) -> Plan:
+        """The plan some steps later, with ``rest`` or its last controls at the end."""
+        new = super().shifted(plan, by)
+        return new if self.rest is None else new._replace(u=new.u.at[-by:].set(self.rest))
 
     def step(
         self,
@@ -56,10 +63,10 @@ class Sampler(Receding):
         """The next plan, from the state (q, v) at time t (s); as :meth:`Controller.step`."""
         t = jnp.asarray(t, q.dtype)
         problem = self.problem.starting(t)
-        old = shifted(plan) if shift else plan
+        old = self.shifted(plan) if shift else plan
         _, u = follow(problem, old, q, v)
         key = jax.random.fold_in(self.key, jnp.round(t / problem.dt).astype(jnp.int32))
-        search = mppi if self.elites is None else partial(cem, elites=self.elites)
+        search = mppi if self.elites is None else partial(cem, elites=self.elites, keep=self.keep)
         found = search(
             problem, q, v, u, key, noise=self.noise, samples=self.samples, knots=self.knots,
             max_steps=self.max_steps,
@@ -84,6 +91,8 @@ def sampler(
     knots: int = 4,
     max_steps: int = 1,
     elites: int | None = None,
+    keep: float = 0.5,
+    rest: Float[Array, " nu"] | None = None,
     refine: Controller | None = None,
 ) -> Sampler:
     """A model predictive controller that searches by samples.
@@ -96,11 +105,16 @@ def sampler(
         max_steps: steps of the search for each plan.
         elites: for a search by :func:`cem`, to how many of the best samples it fits the next ones;
             None for :func:`mppi`. With many steps for each plan, cem comes nearer to a minimum.
+        keep: as in :func:`cem`. Few samples ask for more of the old spread than cem's default.
+        rest: controls with which a plan goes on at its end when it is shifted, such as those of a
+            robot at rest. Its last controls are repeated if None; they are noise, as nothing in the
+            plan depends on them for long.
         refine: a controller of the same problem, made by :func:`controller`, whose solver steps
             follow the search; None for none.
 
     Raises:
-        ValueError: for numbers below 1, a noise of a wrong shape, or elites not from 2 to samples.
+        ValueError: for numbers below 1, noise or rest of a wrong shape, or elites not from 2 to
+            samples.
     """
     for what, x in (("samples", samples), ("knots", knots), ("max_steps", max_steps)):
         if x < 1:
@@ -116,4 +130,6 @@ def sampler(
     q, v = jnp.zeros((model.nq,), dtype), jnp.zeros((model.nv,), dtype)
     problem = with_explicit_closures(problem.starting(jnp.asarray(problem.start)), q, v)
     noise = jnp.broadcast_to(noise, (problem.controls,))
-    return Sampler(problem, key, noise, refine, samples, knots, max_steps, elites)
+    if rest is not None:
+        rest = checked_argument("sampler", problem, "rest", rest, (problem.controls,))
+    return Sampler(problem, key, noise, rest, refine, samples, knots, max_steps, elites, keep)

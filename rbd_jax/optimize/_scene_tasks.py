@@ -96,8 +96,8 @@ def stand_up(model: Model | None = None, q0=None, dtype=None, **options) -> Task
 
         task = tasks.stand_up(dtype=jnp.float32)
         q, v = tasks.lying(task, key)
-        control = opt.sampler(task.problem, key, noise=0.6, samples=64, max_steps=8, knots=6,
-                              elites=8)
+        control = opt.sampler(task.problem, key, noise=0.6, samples=64, max_steps=4, knots=6,
+                              elites=8, rest=task.u[-1])
         loop = opt.mpc(control, q, v, tasks.rise(task, q), 30, every=2, plant=tasks.pushed(task))
 
     It takes some seconds for a robot. The policy of :func:`rbd_jax.learn.stander` acts at once,
