@@ -43,6 +43,12 @@ def _contacts(state, spec: dict, on: list[bool], nu: int, impulse: bool):
     return all_
 
 
+def _barrier(limits):
+    """A quadratic penalty of what is outside of the limits."""
+    bounds = crocoddyl.ActivationBounds(limits.lb, limits.ub)
+    return crocoddyl.ActivationModelQuadraticBarrier(bounds)
+
+
 def _costs(state, spec: dict, order, k: int, nu: int):
     """The costs of step k."""
     costs = crocoddyl.CostModelSum(state, nu)
@@ -53,20 +59,31 @@ def _costs(state, spec: dict, order, k: int, nu: int):
     com = crocoddyl.ResidualModelCoMPosition(state, np.asarray(spec["com"][k]), nu)
     weights = _weighted(spec["com_weight"])
     costs.addCost("com", crocoddyl.CostModelResidual(state, weights, com), 1.0)
-    for i, name in enumerate(spec["feet"]):
+    for swing in spec["swings"]:
+        weight, target = swing["weights"][k], np.asarray(swing["targets"][k])
+        if weight:
+            frame = state.pinocchio.getFrameId(swing["frame"])
+            place = crocoddyl.ResidualModelFrameTranslation(state, frame, target, nu)
+            cost = crocoddyl.CostModelResidual(state, place)
+            costs.addCost(f"{swing['frame']} swing", cost, weight**2)
+    for level in spec["levels"]:
+        frame = state.pinocchio.getFrameId(level["frame"])
+        turn = crocoddyl.ResidualModelFrameRotation(state, frame, np.asarray(level["R"]), nu)
+        cost = crocoddyl.CostModelResidual(state, _weighted(level["weight"]), turn)
+        costs.addCost(f"{level['frame']} level", cost, 1.0)
+    for name, holds in zip(spec["feet"], spec["active"][k], strict=True):
+        if not holds:
+            continue
         frame = state.pinocchio.getFrameId(name)
-        if spec["foot_weights"][k][i]:
-            target = np.asarray(spec["foot_targets"][k][i])
-            foot = crocoddyl.ResidualModelFrameTranslation(state, frame, target, nu)
-            cost = crocoddyl.CostModelResidual(state, foot)
-            costs.addCost(f"{name} swing", cost, spec["foot_weights"][k][i] ** 2)
-        if spec["active"][k][i]:
-            cone = crocoddyl.FrictionCone(np.eye(3), spec["friction"], 4, False)
-            bounds = crocoddyl.ActivationBounds(cone.lb, cone.ub)
-            barrier = crocoddyl.ActivationModelQuadraticBarrier(bounds)
-            force = crocoddyl.ResidualModelContactFrictionCone(state, frame, cone, nu)
-            cost = crocoddyl.CostModelResidual(state, barrier, force)
-            costs.addCost(f"{name} friction", cost, spec["friction_weight"] ** 2)
+        cone = crocoddyl.FrictionCone(np.eye(3), spec["friction"], 4, False)
+        force = crocoddyl.ResidualModelContactFrictionCone(state, frame, cone, nu)
+        cost = crocoddyl.CostModelResidual(state, _barrier(cone), force)
+        costs.addCost(f"{name} friction", cost, spec["friction_weight"] ** 2)
+        if spec["sole"] is not None:
+            sole = crocoddyl.CoPSupport(np.eye(3), 2 * np.asarray(spec["sole"]))
+            center = crocoddyl.ResidualModelContactCoPPosition(state, frame, sole, nu)
+            cost = crocoddyl.CostModelResidual(state, _barrier(sole), center)
+            costs.addCost(f"{name} pressure", cost, spec["sole_weight"] ** 2)
     return costs
 
 

@@ -27,7 +27,14 @@ RECEDING = (
     "plan is that of multiple shooting, and its time is not counted."
 )
 PARTS = "crocoddyl", "playback", "mpc"
-TASKS = {"trot": "hyq", "walk": "hyq", "jump": "hyq", "squat": "talos"}
+TASKS = {
+    "trot": "hyq", "walk": "hyq", "pace": "hyq", "jump": "hyq",
+    "squat": "talos", "step": "talos", "balance": "talos",
+}  # fmt: skip
+LONG = {"step": 8}
+"""Tasks that take a minute to solve, and the size of their batch."""
+MOST = 600
+"""Steps of a solver at most."""
 
 
 def task_of(name: str, robot: str):
@@ -42,7 +49,12 @@ def spec_of(task, robot: str, repeats: int) -> dict:
     """The task for the other process."""
     problem, q0, _, u = task
     file, free = FILES[robot]
-    state, swing, center, friction = problem.stage.costs
+    costs = problem.stage.costs
+    (state,), (center,), (friction,) = (
+        [c for c in costs if isinstance(c, kind)]
+        for kind in (opt.StateCost, opt.CenterOfMass, opt.FrictionPyramid)
+    )
+    pressure = next((c for c in costs if isinstance(c, opt.CenterOfPressure)), None)
     parts = {k: {n: getattr(c, n) for n in c.__dataclass_fields__ if getattr(c, n) is not None}
              for k, c in (("stage", state), ("final", problem.final))}  # fmt: skip
     low, high = problem.bounds()
@@ -51,11 +63,19 @@ def spec_of(task, robot: str, repeats: int) -> dict:
     spec = {
         "urdf": str(rbd.example_robot(file)), "gravity": problem.model.gravity,
         "joints": problem.model.joint_names[free:], "dt": problem.dt, "steps": problem.steps,
-        "q0": q0, "u": u, "lower": low, "upper": high, "tol": 1e-9, "max_iterations": 200,
+        "q0": q0, "u": u, "lower": low, "upper": high, "tol": 1e-9, "max_iterations": MOST,
         "repeats": repeats, "feet": contacts.names, "points": contacts.pairs[0].point,
         "gain": contacts.velocity_gain[0], "active": problem.active,
         "com": rows(center.targets), "com_weight": center.weight,
-        "foot_targets": rows(swing.targets), "foot_weights": rows(swing.weights),
+        "swings": [
+            {"frame": f, "targets": rows(c.targets)[:, i], "weights": rows(c.weights)[:, i]}
+            for c in costs if isinstance(c, opt.FootSwing) for i, f in enumerate(c.feet)
+        ],
+        "levels": [
+            {"frame": c.frame, "R": c.R, "weight": c.weight}
+            for c in costs if isinstance(c, opt.Orientation)
+        ],
+        "sole": pressure and pressure.half, "sole_weight": pressure and pressure.weight,
         "friction": friction.friction, "friction_weight": friction.weight, **parts,
     }  # fmt: skip
     plain = lambda x: np.asarray(x).tolist() if eqx.is_array(x) else x  # noqa: E731
@@ -69,14 +89,15 @@ def on_legs(table: Table, name: str, robot: str, batch: int, options) -> None:
 
     def solve(task, q0):
         t = task._replace(q0=q0)
-        limits = {"throw": False, "max_steps": 200, "tol": 1e-10}
+        limits = {"throw": False, "max_steps": MOST, "tol": 1e-10}
         return opt.multiple_shooting(*t, **opt.tasks.standing_guess(t), **limits)
 
     noise = 0.02 * jax.random.normal(jax.random.key(0), (batch, m.nv), m.dtype)
     starts = jax.vmap(lambda d: rbd.integrate(m, task.q0, d))(noise)
     row = {"task": name, "robot": robot, "nv": m.nv, "steps": task.problem.steps}
     found = optimize.solvers("multiple shooting", task, solve, starts, batch)
-    spec = spec_of(task, robot, 2 if options.tiny else 5) | {"check": np.asarray(found.u).tolist()}
+    repeats = 1 if name in LONG else 2 if options.tiny else 5
+    spec = spec_of(task, robot, repeats) | {"check": np.asarray(found.u).tolist()}
     optimize.compare(table, row, found, spec, "_crocoddyl_legged.py", options)
 
 
@@ -126,9 +147,9 @@ def main(options) -> None:
     chosen = [x for x in TASKS.items() if options.robots is None or x[1] in options.robots]
     for name, robot in chosen[: 1 if options.tiny else None]:
         if "crocoddyl" in parts:
-            on_legs(table, name, robot, batch, options)
+            on_legs(table, name, robot, min(batch, LONG.get(name, batch)), options)
             report.write()
-        if "playback" in parts and name != "squat":
+        if "playback" in parts and robot == "hyq":
             _playback.play_back(played, name, robot, batch)
             report.write()
         jax.clear_caches()
