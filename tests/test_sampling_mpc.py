@@ -84,6 +84,24 @@ def test_arguments_are_checked():
             opt.sampler(problem, key, **({"noise": 1.0} | options))
 
 
+@pytest.mark.parametrize("substeps", [2, 8])
+def test_a_push_gives_its_impulse_whatever_the_period_of_the_controls_is(substeps):
+    """To a robot in the air, for which no contact counts."""
+    task, impulse = tasks.stand_up(dtype=jnp.float32), jnp.array([30.0, -20.0, 0.0])
+    plant = tasks.pushed(task, impulse, substeps=substeps, finer=1)
+    period = 0.01 * substeps
+
+    @jax.jit
+    def run(q, v):
+        t = period * jnp.arange(round(0.48 / period)).astype(q.dtype)
+        step = lambda x, t: (plant(t, *x, task.u[0]), None)  # noqa: E731
+        return rbd.centroidal_momentum(task.problem.model, *jax.lax.scan(step, (q, v), t)[0])[3:]
+
+    moved = run(task.q0.at[2].set(5.0), task.v0)
+    # the steps of the simulation keep the momentum of a turning robot to some parts of 10,000
+    np.testing.assert_allclose(moved[:2], impulse[:2], rtol=2e-3)
+
+
 @pytest.mark.slow
 def test_heaps_lie_and_a_pushed_quadruped_stands():
     """No start of ``lying`` stands; servos that hold the stance withstand 30 N s on 30 kg."""
@@ -149,3 +167,30 @@ def test_a_quadruped_gets_onto_a_box():
     assert jnp.all(feet[:, 2] > 0.12) and jnp.all(clear[-1] < 0.1)
     up = 1 - 2 * (found.q[-1, 4] ** 2 + found.q[-1, 5] ** 2)
     assert found.q[-1, 2] > task.q0[2] and up > 0.95
+
+
+@pytest.mark.slow
+def test_a_receding_horizon_raises_a_quadruped_and_keeps_it_under_pushes():
+    """Servos alone raise a third of the robots, and withstand a third of these pushes."""
+    task, n = tasks.stand_up(dtype=jnp.float32), 8
+    keys = jax.random.split(jax.random.key(5), n)
+    q, v = jax.jit(jax.vmap(tasks.lying, (None, 0)))(task, keys)
+    angle = jnp.linspace(0, 2 * jnp.pi, n, endpoint=False, dtype=jnp.float32)
+    push = 50 * jnp.stack([jnp.cos(angle), jnp.sin(angle), 0 * angle], axis=1)
+    q, v = (jnp.concatenate([x, jnp.tile(y, (n, 1))]) for x, y in ((q, task.q0), (v, task.v0)))
+    lies = jnp.arange(2 * n) < n
+
+    @jax.jit
+    @jax.vmap
+    def run(q, v, key, impulse, lies):
+        u = jnp.where(lies, tasks.rise(task, q), task.u)
+        control = opt.sampler(task.problem, key, noise=0.6, samples=64, max_steps=4, knots=6,
+                              elites=8, rest=task.u[-1])  # fmt: skip
+        plant = tasks.pushed(task, impulse)
+        loop = opt.mpc(control, q, v, u, 40, every=2, plant=plant)
+        return tasks.stands(task, loop.q[-1], loop.v[-1]), loop.q[:, 2].min() / task.q0[2]
+
+    good, lowest = run(q, v, jnp.tile(keys, 2), jnp.concatenate([0 * push, push]), lies)
+    print(good, lowest)
+    assert int(good[:n].sum()) >= n - 1
+    assert int((good[n:] & (lowest[n:] > 0.5)).sum()) >= n - 1

@@ -1,7 +1,7 @@
 """Ready problems of robots with servos on the ground, without a schedule of contacts."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -187,7 +187,8 @@ def lying(
     a = scene.actuators
     slack = jnp.zeros_like(a.bias).at[:, 2].set(-3.0)  # some friction, no stiffness
     limp = eqx.tree_at(lambda s: (s.actuators.gain, s.actuators.bias), scene, (0 * a.gain, slack))
-    return _run(limp, q, task.v0, task.q0[7:], None, round(seconds / DT))
+    none = jnp.zeros((round(seconds / DT), 3), model.dtype)
+    return _run(limp, q, task.v0, task.q0[7:], none)
 
 
 def rise(task: Task, q: Float[Array, " nq"]) -> Float[Array, "T nu"]:
@@ -223,7 +224,8 @@ def pushed(
 
     Args:
         task: made by :func:`stand_up`.
-        impulse: of the force in world axes (N s), constant while it acts.
+        impulse: of the force in world axes (N s), which is constant while it acts, whatever the
+            time step of the controls is.
         at: when it begins (s). lasting: how long it acts (s). finer: steps for one of the task's.
         substeps: for how many of the task's simulation steps the controls are held; as in the task
             if None.
@@ -231,32 +233,29 @@ def pushed(
     problem = cast(SceneProblem, task.problem)
     scene, dtype = cast(Scene, problem.scene), problem.model.dtype
     held = problem.substeps if substeps is None else substeps
-    steps, period = finer * held, held * problem.dt / problem.substeps
-    fine = eqx.tree_at(lambda s: s.dt, scene, period / steps)
+    steps, dt = finer * held, problem.dt / problem.substeps / finer
+    fine = eqx.tree_at(lambda s: s.dt, scene, dt)
     force = jnp.broadcast_to(jnp.asarray(impulse, dtype), (3,)) / lasting
 
     def plant(t, q, v, u):
-        middle = t + 0.5 * period
-        return _run(
-            fine, q, v, u, jnp.where((middle > at) & (middle < at + lasting), force, 0), steps
-        )
+        middle = t + (jnp.arange(steps).astype(dtype) + 0.5) * dt
+        acts = (middle > at) & (middle < at + lasting)
+        return _run(fine, q, v, u, jnp.where(acts[:, None], force, 0))
 
     return plant
 
 
-def _run(scene: Scene, q, v, u, force: Any, steps: int) -> tuple[Array, Array]:
-    """Some steps of a scene under held controls and a force on the trunk in world axes."""
+def _run(scene: Scene, q, v, u, forces: Float[Array, "steps 3"]) -> tuple[Array, Array]:
+    """Steps of a scene under held controls, and in each a force on the trunk in world axes."""
 
-    def once(state, _):
+    def once(state, force):
         q, v, guess = state
-        tau = None
-        if force is not None:
-            R = so3.quat_to_matrix(so3.quat_normalize(q[3:7]))
-            tau = jnp.zeros_like(v).at[3:6].set(so3.rotate_inverse(R, force))
+        R = so3.quat_to_matrix(so3.quat_normalize(q[3:7]))
+        tau = jnp.zeros_like(v).at[3:6].set(so3.rotate_inverse(R, force))
         new = scene_step(scene, q, v, u, tau, guess)
         return (new.q, new.v, new.a), None
 
-    q, v, _ = jax.lax.scan(once, (q, v, jnp.zeros_like(v)), None, length=steps)[0]
+    q, v, _ = jax.lax.scan(once, (q, v, jnp.zeros_like(v)), forces)[0]
     return q, v
 
 
