@@ -80,8 +80,9 @@ def stand_in_mujoco(
         rows.append((d.qpos.copy(), np.concatenate([spin, speed, d.qvel[6:]])))
         action = act(np.concatenate([R[2], d.qpos[2:3], speed, spin, bent, d.qvel[6:], action]))
         d.ctrl[:] = start[7:] + np.where(action > 0, up, down) * action
-        d.qfrc_applied[:3] = force if at < (k + 0.5) * dt < at + lasting else 0
-        for _ in range(inner):
+        for i in range(inner):
+            middle = k * dt + (i + 0.5) * m.opt.timestep
+            d.qfrc_applied[:3] = force if at < middle < at + lasting else 0
             mujoco.mj_step(m, d)
     qs, vs = (np.array(x) for x in zip(*rows, strict=True))
     first, last = (stander.stands(*(jnp.asarray(x[k], model.dtype) for x in (qs, vs)))
