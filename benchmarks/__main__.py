@@ -59,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--parts",
-        help="standing: policies,controllers,box; legged: names of tasks,playback,mpc (default all); "
-        "with --keep the other tables stay",
+        help="standing: policies,controllers,box; legged: names of tasks,playback,mpc "
+        "(default all); with --keep the other tables stay",
     )
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")
     parser.add_argument(

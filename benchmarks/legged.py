@@ -19,7 +19,8 @@ ABOUT = (
     "the same URDF, contacts, impacts, semi-implicit Euler steps, costs, bounds, and first guess "
     "(the robot stands, and torques balance gravity). rbd_jax runs `jax.jit` of "
     "`rbd_jax.optimize.multiple_shooting` for one start, and for a batch of starts. The solvers "
-    "take turns, one core each. Times, ratio and difference are those of `optimize`."
+    "take turns, one core each. Times, ratio and difference are those of `optimize`. The step and "
+    "the balance have smaller batches than the others, because they take long."
 )
 RECEDING = (
     "`rbd_jax.optimize.mpc` on the trot: in each step the horizon moves on by 20 ms, and one step "
