@@ -33,7 +33,7 @@ TASKS = {
 }  # fmt: skip
 PARTS = *TASKS, "playback", "mpc"
 """The name of a task stands for its row against Crocoddyl."""
-LONG = {"step": 8, "balance": 8}
+LONG = {"step": 2, "balance": 2}
 """Tasks that take long to solve, and the size of their batch."""
 MOST = 600
 """Steps of a solver at most."""
