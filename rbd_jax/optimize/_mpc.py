@@ -249,9 +249,9 @@ def mpc(
         now = control.step(plan, q, v, t=t, shift=False)
 
         def advance(state, row):
-            i, *at = row
-            u = jnp.where(i == 0, at[2], _control(problem, at, *state))
-            new = move(t + i.astype(t.dtype) * problem.dt, *state, u)
+            (i, *at), (q, v) = row, state
+            u = jnp.where(i == 0, at[2], _control(problem, at, q, v))
+            new = move(t + i.astype(t.dtype) * problem.dt, q, v, u)
             return new, (*new, u)
 
         i, p = jnp.arange(every), now.plan
@@ -260,10 +260,10 @@ def mpc(
         return (control.shifted(now.plan, every), *state), (path, told)
 
     (plan, _, _), (path, told) = jax.lax.scan(body, (plan, q0, v0), jnp.arange(steps // every))
-    q, v, u = (x.reshape(steps, *x.shape[2:]) for x in path)
+    q, v, controls = (x.reshape(steps, *x.shape[2:]) for x in path)
     q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
     t = t0 + jnp.arange(steps + 1).astype(t0.dtype) * problem.dt
-    return Closed(t, q, v, u, *told, plan)
+    return Closed(t, q, v, controls, *told, plan)
 
 
 def _control(problem: Problem, row, q: Array, v: Array) -> Array:
@@ -278,9 +278,9 @@ def follow(problem: Problem, plan: Plan, q: Array, v: Array):
     """Where the plan leads from the state (q, v) under its feedback: states and controls."""
 
     def step(state, row):
-        k, *at = row
-        u = _control(problem, at, *state)
-        new = problem.step(k, *state, u)
+        (k, *at), (q, v) = row, state
+        u = _control(problem, at, q, v)
+        new = problem.step(k, q, v, u)
         return new, (*new, u)
 
     rows = jnp.arange(problem.steps), plan.q[:-1], plan.v[:-1], plan.u, plan.K

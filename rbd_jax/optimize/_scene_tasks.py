@@ -204,10 +204,10 @@ def rise(task: Task, q: Float[Array, " nq"]) -> Float[Array, "T nu"]:
     """
     model, T = task.problem.model, len(task.u)
     low, high = model.position_lower[7:], model.position_upper[7:]
-    stance = task.q0[7:]
+    lying, stance = q[None, 7:], task.q0[None, 7:]
+    crouch = jnp.clip(2 * stance, low[None], high[None])
     s = jnp.arange(1, T + 1, dtype=q.dtype)[:, None] * (2 / T)
-    crouch = jnp.clip(2 * stance, low, high)
-    folding = q[None, 7:] + jnp.minimum(s, 1) * (crouch - q[7:])
+    folding = lying + jnp.minimum(s, 1) * (crouch - lying)
     return folding + jnp.maximum(s - 1, 0) * (stance - crouch)
 
 
