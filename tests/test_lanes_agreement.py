@@ -95,6 +95,7 @@ class Case:
     def __init__(self, name: str, dtype: str, fleets: bool):
         model = every_kind(dtype)
         function, (_, arrays) = traced(name, model)
+        arrays.pop("key", None)  # a rollout takes one, for random numbers in its policy
         batch = states(arrays, model, MOST)
         leaves, self.tree = jax.tree.flatten((fleet(model, MOST) if fleets else model, batch))
         shared = len(jax.tree.leaves(model)) if not fleets else 0
