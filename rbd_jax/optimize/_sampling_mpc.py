@@ -107,8 +107,8 @@ def sampler(
             None for :func:`mppi`. With many steps for each plan, cem comes nearer to a minimum.
         keep: as in :func:`cem`. Few samples ask for more of the old spread than cem's default.
         rest: controls with which a plan goes on at its end when it is shifted, such as those of a
-            robot at rest. Its last controls are repeated if None; they are noise, as nothing in the
-            plan depends on them for long.
+            robot at rest. If None, its last controls are repeated. These are mostly noise, because
+            the cost of the plan hardly depends on them.
         refine: a controller of the same problem, made by :func:`controller`, whose solver steps
             follow the search; None for none.
 

@@ -204,10 +204,10 @@ def rise(task: Task, q: Float[Array, " nq"]) -> Float[Array, "T nu"]:
     """
     model, T = task.problem.model, len(task.u)
     low, high = model.position_lower[7:], model.position_upper[7:]
-    lying, stance = q[None, 7:], task.q0[None, 7:]
+    start, stance = q[None, 7:], task.q0[None, 7:]
     crouch = jnp.clip(2 * stance, low[None], high[None])
     s = jnp.arange(1, T + 1, dtype=q.dtype)[:, None] * (2 / T)
-    folding = lying + jnp.minimum(s, 1) * (crouch - lying)
+    folding = start + jnp.minimum(s, 1) * (crouch - start)
     return folding + jnp.maximum(s - 1, 0) * (stance - crouch)
 
 
@@ -224,8 +224,8 @@ def pushed(
 
     Args:
         task: made by :func:`stand_up`.
-        impulse: of the force in world axes (N s), which is constant while it acts, whatever the
-            time step of the controls is.
+        impulse: of the force in world axes (N s). The force is constant while it acts. It begins
+            and ends with steps of the simulation, so that the period of the controls has no part.
         at: when it begins (s). lasting: how long it acts (s). finer: steps for one of the task's.
         substeps: for how many of the task's simulation steps the controls are held; as in the task
             if None.
@@ -240,7 +240,7 @@ def pushed(
     def plant(t, q, v, u):
         middle = t + (jnp.arange(steps).astype(dtype) + 0.5) * dt
         acts = (middle > at) & (middle < at + lasting)
-        return _run(fine, q, v, u, jnp.where(acts[:, None], force, 0))
+        return _run(fine, q, v, u, jnp.where(acts[:, None], force[None], 0))
 
     return plant
 
