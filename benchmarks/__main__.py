@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parts",
         help="standing: policies,controllers,box; legged: names of tasks,playback,mpc "
-        "(default all); with --keep the other tables stay",
+        "gpu: ways,rivals,sizes (default all); with --keep the other tables stay",
     )
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")
     parser.add_argument(

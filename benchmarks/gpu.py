@@ -4,6 +4,7 @@ import importlib.util
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
@@ -23,18 +24,29 @@ from ._timing import program, race
 from .ptx import FUNCTIONS
 
 ABOUT = (
-    "Time per evaluation on a GPU (median, µs). Each program computes the whole batch, and the "
+    "Time of a call on a GPU (median, µs). Each program computes the whole batch, and the "
     "model is an argument. XLA: the library without settings. Lanes: `RBD_JAX_LANES=gpu`, one "
     "robot a thread. Floor: bytes of inputs and outputs over the bandwidth of copying a large "
     "array here, and its fraction of the faster time. The error is the largest difference of 64 "
     "states from the CPU in float64, over the largest entry. If a row is wrong, its note says "
-    "so. frax and MJX are measured as in `peers`, and rbd_jax with lanes. GRiD, which generates "
+    "so. Compile times are those of all functions of a robot compiled side by side. frax and MJX "
+    "are measured as in `peers`, on the same GPU and in turns with rbd_jax. GRiD, which generates "
     "C++ and has no Python package, is not measured."
 )
 WAYS = {"XLA": "1", "lanes": "gpu"}
 ROBOTS = ["ur5", "hyq", "talos"]
 RIVALS = ("frax", "mjx")
-CASES = {"ID": 4096, "FD": 4096, "FD vjp": 4096, "FD jvp": 4096, "FD Jacobian, jacfwd": 128}
+CASES = {  # of the rivals -> the function of ours in the first table
+    "ID": "inverse_dynamics",
+    "FD": "forward_dynamics",
+    "ID vjp": "inverse_dynamics vjp",
+    "FD vjp": "forward_dynamics vjp",
+    "FD jvp": "forward_dynamics jvp",
+    "FD Jacobian, jacfwd": "forward_dynamics_derivatives",
+}
+SIZES = (1, 64, 1024, 16384, 65536)
+SIZED = ("forward_dynamics", "forward_dynamics vjp", "forward_dynamics_derivatives")
+"""Batches, and functions, of the table by sizes."""
 WRONG = {"float32": 5e-2, "float64": 1e-7}
 """No rounding explains larger errors."""
 
@@ -66,19 +78,36 @@ def _bytes(*trees) -> int:
     return sum(x.nbytes for x in jax.tree.leaves(trees))
 
 
-def _error(found, function, name: str, dtype: str, arguments: list[str], count: int) -> float:
-    """The largest difference from the CPU's float64, relative to each result's largest entry."""
+def _wanted(function, name: str, dtype: str, arguments: list[str], count: int) -> list[np.ndarray]:
+    """Results of the CPU in float64 for the states that this dtype is given."""
     with jax.default_device(jax.devices("cpu")[0]):
         m = load(name, "float64")
-        s = jax.tree.map(lambda x: x.astype(jnp.float64)[:count], states(load(name, dtype), count))
-        wanted = jax.jit(over_batch(function, len(arguments)))(
-            m, *(getattr(s, n) for n in arguments)
-        )
+        s = jax.tree.map(lambda x: x.astype(jnp.float64), states(load(name, dtype), count))
+        given = [getattr(s, n) for n in arguments]
+        found = jax.jit(over_batch(partial(function), len(arguments)))(m, *given)
+    return [np.asarray(x) for x in jax.tree.leaves(found)]
+
+
+def _error(found, wanted: list[np.ndarray]) -> float:
+    """The largest difference, relative to each result's largest entry."""
     worst = 0.0
-    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        x, y = np.asarray(x, np.float64)[:count], np.asarray(y)
+    for x, y in zip(jax.tree.leaves(found), wanted, strict=True):
+        x = np.asarray(x[: len(y)], np.float64)
         worst = max(worst, float(np.abs(x - y).max() / np.abs(y).max()) if y.size else 0.0)
     return worst if np.isfinite(worst) else float("inf")
+
+
+def _side_by_side(make, items) -> list:
+    """``make`` of each item in threads; an exception stands in place of a result."""
+
+    def attempt(item):
+        try:
+            return make(item)
+        except Exception as problem:  # one function alone is left out
+            return problem
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return list(pool.map(attempt, items))
 
 
 def compare(table: Table, name: str, dtype: str, batch: int, seconds: float, speed: float,
@@ -86,26 +115,50 @@ def compare(table: Table, name: str, dtype: str, batch: int, seconds: float, spe
     """One row a function: both ways in turns, their errors, and the floor."""
     m = load(name, dtype)
     s = states(m, batch)
-    for label in labels:
-        function, names = FUNCTIONS[label]
-        arguments = names.split()
-        inputs = [getattr(s, n) for n in arguments]
-        made, cells = {}, {}
-        for key, value in WAYS.items():
-            with way(value):
-                run = over_batch(partial(function), len(arguments))
-                made[key] = program(key, run, m, *inputs, per=batch)
-        race(*made.values(), seconds=seconds)
-        results = {key: p.run() for key, p in made.items()}
-        for key, p in made.items():
-            error = _error(results[key], function, name, dtype, arguments, min(batch, 64))
-            cells |= {key: p.median, f"{key}_error": error, f"{key}_compile_s": p.compile_s}
-        floor = _bytes(m, inputs, results["XLA"]) / speed / batch * 1e6
-        wrong = [key for key in WAYS if not cells[f"{key}_error"] < WRONG[dtype]]
-        table.add(robot=name, dtype=dtype, batch=batch, function=label, **cells,
-                  speed_up=made["XLA"].median / made["lanes"].median, floor=floor,
-                  fraction=floor / min(p.median for p in made.values()),
-                  note=f"WRONG: {', '.join(wrong)}" if wrong else None)  # fmt: skip
+    arguments = {label: FUNCTIONS[label][1].split() for label in labels}
+    inputs = {label: [getattr(s, n) for n in arguments[label]] for label in labels}
+
+    def compiled(label):
+        function = over_batch(partial(FUNCTIONS[label][0]), len(arguments[label]))
+        return program(label, function, m, *inputs[label])
+
+    def wanted(label):
+        return _wanted(FUNCTIONS[label][0], name, dtype, arguments[label], min(batch, 64))
+
+    made = {}
+    for key, value in WAYS.items():
+        with way(value):
+            made[key] = _side_by_side(compiled, labels)
+    truths = _side_by_side(wanted, labels)
+    for label, truth, *programs in zip(labels, truths, *made.values(), strict=True):
+        cells = {"robot": name, "dtype": dtype, "batch": batch, "function": label}
+        failed = [x for x in (truth, *programs) if isinstance(x, Exception)]
+        try:
+            if failed:
+                raise failed[0]
+            found = _measured(dict(zip(WAYS, programs, strict=True)), truth, dtype, seconds)
+            moved = _bytes(m, inputs[label], programs[0].run())
+        except Exception as problem:  # a kernel that fails says so in its row
+            table.add(**cells, note=f"{type(problem).__name__}: {str(problem).splitlines()[0]}")
+            continue
+        floor = moved / speed * 1e6
+        note = found.pop("note")
+        table.add(**cells, **found, floor=floor, fraction=floor / min(found[k] for k in WAYS),
+                  note=note)  # fmt: skip
+
+
+def _measured(made: dict, truth: list[np.ndarray], dtype: str, seconds: float) -> dict:
+    """Times, compile times and errors of both ways, and what is wrong."""
+    race(*made.values(), seconds=seconds)
+    found = {key: p.median for key, p in made.items()}
+    found["speed_up"] = found["XLA"] / found["lanes"]
+    wrong = []
+    for key, p in made.items():
+        error = _error(p.run(), truth)
+        found |= {f"{key}_error": error, f"{key}_compile_s": p.compile_s}
+        if not error < WRONG[dtype]:
+            wrong.append(key)
+    return found | {"note": f"WRONG: {', '.join(wrong)}" if wrong else None}
 
 
 def _rivals(options) -> dict[str, str]:
@@ -123,23 +176,30 @@ def _rivals(options) -> dict[str, str]:
     return found
 
 
-def _contest(table: Table, name: str, pythons: dict[str, str], options, end: float) -> None:
+def _contest(table: Table, name: str, pythons: dict[str, str], batch: int, options,
+             ours: dict[str, float], end: float) -> None:  # fmt: skip
+    """Lanes in turns with the rivals; the time of our own code through XLA beside them."""
     with way("gpu"), Contest(name, "float32", pythons, options.patience, "batches") as contest:
         devices = {n: x["device"] for n, x in contest.loaded.items()}
-        for label, batch in CASES.items():
+        for label, function in CASES.items():
             if time.monotonic() > end:
                 print(f"    {label} skipped: out of time (--limit)")
                 continue
             times = contest.race(label, batch, options.seconds)
-            others = [x for n, x in times.items() if n != OURS]
-            ahead = min(others) / times[OURS] if others and OURS in times else None
-            table.add(robot=name, function=label, batch=batch, lanes=times.get(OURS),
-                      **{n: times.get(n) for n in RIVALS}, speed_up=ahead,
+            times = {n: t * batch for n, t in times.items()}
+            own = {"lanes": times.get(OURS), "XLA": ours.get(function)}
+            best = min((t for t in own.values() if t), default=None)
+            others = [times[n] for n in RIVALS if n in times]
+            table.add(robot=name, function=label, batch=batch, **own,
+                      **{n: times.get(n) for n in RIVALS},
+                      ahead=min(others) / best if others and best else None,
                       devices=", ".join(sorted(set(devices.values()))))  # fmt: skip
 
 
 def main(options) -> None:
     """Both ways on all robots, then the rivals. Without a GPU it writes nothing and fails."""
+    # A thread's local memory is the driver's, not XLA's, which must not take all there is.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if jax.default_backend() != "gpu":
         raise SystemExit(f"gpu: no GPU here: JAX runs on {jax.devices()[0].device_kind}. "
                          "Nothing was measured.")  # fmt: skip
@@ -147,17 +207,27 @@ def main(options) -> None:
     end = time.monotonic() + (options.limit or 540)
     speed = bandwidth()
     table = report.table("XLA and lanes", f"Copies reach {speed / 1e9:.0f} GB/s.")
-    against = report.table("Against other libraries, float32")
+    against = report.table("Against other libraries, float32", "XLA: the time of the first table. "
+                           "Ahead: the faster rival over the faster of our two.")  # fmt: skip
+    sizes = report.table("By the size of the batch")
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     batch = options.batch or (256 if options.tiny else 4096)
-    for name, dtype in product(names, options.dtypes):
+    parts = options.parts or ["ways", "rivals", "sizes"]
+    seconds = min(options.seconds, 0.3)
+    for name, dtype in product(names, options.dtypes if "ways" in parts else ()):
         if time.monotonic() > end:
             print(f"{name}, {dtype} skipped: out of time (--limit)")
             continue
-        compare(table, name, dtype, batch, min(options.seconds, 0.3), speed)
+        compare(table, name, dtype, batch, seconds, speed)
         report.write()
-    pythons = _rivals(options)
+    pythons = _rivals(options) if "rivals" in parts else {}
     for name in names if pythons else []:
         if time.monotonic() < end:
-            _contest(against, name, pythons, options, end)
+            same = {"robot": name, "dtype": "float32", "batch": batch}.items()
+            ours = {r["function"]: r.get("XLA") for r in table.rows if same <= r.items()}
+            _contest(against, name, pythons, batch, options, ours, end)
+            report.write()
+    for size in SIZES if "sizes" in parts else ():
+        if time.monotonic() < end:
+            compare(sizes, names[-1], options.dtypes[0], size, seconds, speed, SIZED)
             report.write()
