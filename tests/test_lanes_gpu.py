@@ -45,7 +45,7 @@ def test_every_sample_has_a_thread(library, n):
     g = lanes(lambda a, x: f(a, x), strict=True)
     compare(jax.jit(jax.vmap(g, (None, 0)))(a, x), jax.vmap(f, (None, 0))(a, x))
     first, second = library.launches
-    assert first == ("lanes_prologue", 1, 1, STREAM, CONTEXT)
+    assert first == ("lanes_prologue", 1, 256, STREAM, CONTEXT)
     threads = 32 if n <= 16384 else 128
     assert second == ("lanes", -(-n // threads), threads, STREAM, CONTEXT)
     assert not library.contexts

@@ -37,6 +37,9 @@ def check(f, *args, shared=(), tolerance=None):
     found = run(thread, shapes, COUNT, *args, shared=shared)
     for x, y in zip(found, wanted, strict=True):
         close(x, y, tolerance=tolerance)
+    together = run(thread, shapes, COUNT, *args, shared=shared, threads=5)
+    for x, y in zip(together, found, strict=True):
+        np.testing.assert_array_equal(x, y)
     made = _ptx.ptx_of(thread)
     assert f".entry {made.entry}(" in made.text and f".entry {made.prologue}(" in made.text
     if _ptxas.path():
@@ -65,6 +68,21 @@ def functions(x, c):
     whole = jnp.round(x).astype("int32")
     waves = [jnp.tan(x), jnp.exp(x), jnp.log(x), jnp.tanh(x), jnp.arctan2(x, c), jnp.arcsin(x)]
     return waves, odd, both, whole, whole % 3, x > c, jnp.maximum(x, c), x[:0], jnp.outer(x, c) @ x
+
+
+def alike(x, a, k):
+    """Nearly all of it is the same for all samples: what threads divide, and what one does."""
+    end, rows, *_ = tables(a, k)
+    sums = jnp.cumsum(rows[0], axis=0) @ a.T
+    joined = jnp.concatenate([end, rows[0]]).at[k].add(jnp.max(sums))
+    odd = lax.while_loop(lambda s: s[0] < 5.0, lambda s: (s[0] + s[1], s[1] * 1.5),
+                         (a[0, 0], jnp.abs(a[1, 1]) + 0.1))  # fmt: skip
+    return x * joined[3, 1], joined, sums, jnp.argmax(sums, axis=1), odd
+
+
+def test_what_all_samples_share():
+    a = numbers((6, 4), "float64", samples=1)[0]
+    check(alike, numbers((2,), "float64", samples=COUNT), a, jnp.asarray(4), shared=(1, 2))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -92,9 +92,14 @@ def _layout(ndim: int, batched: bool) -> tuple[int, ...]:
     return (*range(1, ndim), 0) if batched else tuple(range(ndim))
 
 
-@cache
 def _for_gpus() -> Driver:
-    """The driver; the first call makes the launcher known to XLA."""
+    """The driver; the first call makes the launcher known to XLA, once for all threads."""
+    with _loaded.lock:
+        return _registered()
+
+
+@cache
+def _registered() -> Driver:
     found = driver()
     _loaded.register(launcher(found), TARGET, "CUDA")
     return found

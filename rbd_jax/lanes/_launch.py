@@ -1,12 +1,13 @@
 """How the dispatcher launches a kernel on a GPU, in LLVM text for the host.
 
-XLA calls the handler on a thread of the host. It launches the prologue with one thread and then the
-other entry with a thread for every sample, on the stream of the call, and returns. The GPU
-computes them later, one after the other.
+XLA calls the handler on a thread of the host. It launches the prologue with one block of threads and
+then the other entry with a thread for every sample, on the stream of the call, and returns. The
+GPU computes them later, one after the other.
 """
 
 from ._c_api import constant, invoke, load, offset
 from ._dispatch import kernel_fields
+from ._ptx import TOGETHER
 
 FEW, SMALL, LARGE = 16384, 32, 128
 """Up to so many samples, a block has few threads, so that more multiprocessors take part."""
@@ -85,7 +86,8 @@ begin:
   %shares = icmp sgt i64 %shared_bytes, 0
   br i1 %shares, label %first, label %second
 first:
-  %one = call i32 @lanes.launch(ptr %prologue, i64 1, i64 1, ptr %stream, ptr %parameters)
+  %one = call i32 @lanes.launch(
+    ptr %prologue, i64 {TOGETHER}, i64 {TOGETHER}, ptr %stream, ptr %parameters)
   %went = icmp eq i32 %one, 0
   br i1 %went, label %second, label %leave
 second:

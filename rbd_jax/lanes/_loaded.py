@@ -43,7 +43,7 @@ class _Entry:
         return self.kernel() is not None or _word(self.slot, "users").value != 0
 
 
-_lock = threading.RLock()
+lock = threading.RLock()
 _entries: dict[int, _Entry] = {}
 
 
@@ -75,7 +75,7 @@ def keep(text: str, make: Callable[[], tuple[Any, int]]) -> Kernel:
         Unsupported: too many kernels are in use.
     """
     key = _key(text)
-    with _lock:
+    with lock:
         kernel = _again(key)
         if kernel is None:
             _unload()
@@ -90,7 +90,7 @@ def keep(text: str, make: Callable[[], tuple[Any, int]]) -> Kernel:
 
 def loaded() -> int:
     """How many kernels are loaded, after those that nobody uses are gone."""
-    with _lock:
+    with lock:
         _unload()
         return len(_entries)
 

@@ -6,7 +6,8 @@ The same emitter writes the code as for CPUs, with one sample in place of W. Wha
   j n + s, so that threads side by side read side by side.
 - **Scratch** is an array of the entry function, in a thread's local memory, which the hardware
   interleaves between threads. LLVM puts what it can of it into registers.
-- **What all samples share** is computed by an entry of its own, of one thread, before the other.
+- **What all samples share** is computed by an entry of its own before the other. The threads of
+  one block divide its loops over elements among them.
 - **No C library.** Functions that only it has are unsupported, and sine, cosine and tangent of
   angles beyond 1e5 (float32) or 1e9 (float64) are NaN.
 
@@ -14,6 +15,7 @@ NVIDIA's assembler accepts the PTX of every benchmarked function, and tests run 
 behind that of some programs on a CPU. ``_gpu`` launches it. None of it has been run on a GPU.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,14 +24,17 @@ import numpy as np
 
 from . import _machine, _math
 from ._emit import Emitter
-from ._ir import Block, Unsupported, Value, strides_of
+from ._ir import Block, Op, Sym, Unsupported, Value, strides_of
 from ._kernel import bodies
 from ._memory import Memory
+from ._plan import Plan
 from ._text import Reg, scalar_type
 
 TRIPLE = "nvptx64-nvidia-cuda"
 THREADS = 128
 """A launch has at most so many threads in a block."""
+TOGETHER = 256
+"""So many threads compute what all samples share."""
 LOCAL_BYTES = 512 * 2**10
 """Local memory that the hardware gives a thread at most."""
 PROLOGUE, ENTRY = "lanes_prologue", "lanes"
@@ -38,6 +43,9 @@ PROLOGUE, ENTRY = "lanes_prologue", "lanes"
 _I64 = np.dtype("int64")
 _SAMPLE = Reg("%sample", _I64, True)
 _COUNT = Reg("%n", _I64, False)
+_DIVIDED = ("assemble", "reduce", "arg", "cumulate", "dot")
+"""Operations of which each round of a loop writes its own elements, and reads none of them."""
+_THREAD, _BESIDE = Reg("%thread", _I64, False), Reg("%threads", _I64, False)
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,8 @@ class Ptx:
 
     Both entries take, in this order, the pointers to the operands, those to the results, the
     pointer to the shared memory, and the number of samples as a 64-bit integer. The prologue
-    is launched with one thread, then the other with at least as many threads as samples.
+    is launched with one block of ``TOGETHER`` threads, then the other with at least as many
+    threads as samples.
     """
 
     text: str
@@ -61,8 +70,10 @@ class Functions:
     """LLVM text of the functions ``@prologue`` and ``@sample``, for any machine.
 
     Their parameters are pointers ``%args.k`` to the operands and ``%rets.k`` to the results. Then
-    ``@prologue`` takes the shared memory; ``@sample`` takes the shared memory, its scratch, and
-    the numbers ``%n`` of samples and ``%sample`` of its own, both ``i64``.
+    ``@prologue`` takes the shared memory, and the numbers ``%thread`` of its own and ``%threads``
+    of all that call it. They wait for each other in ``@lanes.barrier``, which
+    the machine has to define. ``@sample`` takes the shared memory, its scratch, and the numbers
+    ``%n`` of samples and ``%sample`` of its own. Numbers are ``i64``.
     """
 
     text: str
@@ -119,13 +130,86 @@ class SampleLast(Emitter):
         yield 0, self.address(m, idx)
 
 
+class Together(SampleLast):
+    """Writes what all samples share, for threads that do it together.
+
+    They divide the elements of a loop among them, and wait for each other behind it. What is not
+    in a loop is computed by each of them. The first one alone does what changes memory step by
+    step, while the others wait.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._alone = False
+
+    def opaque(self, op: Op, plan: Plan) -> None:
+        """An operation that writes code of its own."""
+        if self._alone or op.name in _DIVIDED:
+            super().opaque(op, plan)
+            return
+        first, inside, done = self.name(), self.name("first"), self.name("done")
+        with self.scope():
+            self.line(f"{first} = icmp eq i64 {_THREAD.ref}, 0")
+            self.line(f"br i1 {first}, label {inside}, label {done}")
+            self.block(inside)
+            self._alone = True
+            with self.scope():
+                super().opaque(op, plan)
+            self._alone = False
+            self.line(f"br label {done}")
+        self.block(done)
+        self._wait()
+
+    def nest(self, lengths: tuple[int, ...], body, loops: tuple = ()) -> None:
+        """Loops inside each other as one, of which each thread takes every so manieth round."""
+        if self._alone:
+            super().nest(lengths, body, loops)
+            return
+        if lengths:
+            self._rounds(math.prod(lengths), lambda k: body(self._indices(k, lengths)))
+        else:
+            body(())
+        self._wait()
+
+    def _wait(self) -> None:
+        self.line("call void @lanes.barrier()")
+
+    def _rounds(self, n: int, body) -> None:
+        """Write ``for k in range(thread, n, threads)``."""
+        head, inside, done = (self.name(kind) for kind in ("rounds", "round", "done"))
+        k, following, more = (self.name() for _ in range(3))
+        with self.scope():
+            before = self.label
+            self.line(f"br label {head}")
+            self.block(head)
+            at = len(self._lines)
+            self._lines.append("")
+            self.line(f"{more} = icmp slt i64 {k}, {n}")
+            self.line(f"br i1 {more}, label {inside}, label {done}")
+            self.block(inside)
+            with self.scope():
+                body(Sym(((Reg(k, _I64, False), 1),)))
+            self.line(f"{following} = add i64 {k}, {_BESIDE.ref}")
+            self.line(f"br label {head}")
+            self._lines[at] = (f"  {k} = phi i64 [ {_THREAD.ref}, %{before} ], "
+                               f"[ {following}, %{self.label} ]")  # fmt: skip
+            self.block(done)
+
+    def _indices(self, k: Sym, lengths: tuple[int, ...]) -> tuple:
+        found: list = []
+        for n in reversed(lengths[1:]):
+            k, last = self.divmod(k, n)
+            found.append(last)
+        return (k, *reversed(found))
+
+
 def functions(program: Block) -> Functions:
     """Write a program for one sample of many.
 
     Raises:
         Unsupported: it needs a function that only the C library has.
     """
-    first, second = SampleLast(), SampleLast()
+    first, second = Together(), SampleLast()
     bodies(program, first, second, _load, _store)
     operands, results = len(program.inputs), len(program.outputs)
     inputs = ", ".join(f"ptr noalias readonly {x}" for x in _names("args", operands))
@@ -134,11 +218,14 @@ def functions(program: Block) -> Functions:
     own = "ptr noalias readonly %shared, ptr noalias %scratch, i64 %n, i64 %sample"
     text = "\n".join([
         *first.globals, *_mathematics(second),
-        f"define internal void @prologue({inputs}{outputs}ptr noalias %scratch) #0 {{",
+        # others write to the shared memory while a thread waits: it is not noalias
+        f"define internal void @prologue({inputs}{outputs}ptr %scratch, i64 %thread, "
+        "i64 %threads) #1 {",
         "entry:", first.text(), "  ret void", "}",
         f"define internal void @sample({inputs}{outputs}{own}) #0 {{",
         "entry:", second.text(), "  ret void", "}",
-        "attributes #0 = { nounwind alwaysinline }", "!0 = !{}", "",
+        "attributes #0 = { nounwind alwaysinline }",
+        "attributes #1 = { nounwind alwaysinline convergent }", "!0 = !{}", "",
     ])  # fmt: skip
     if " frem " in text:
         raise Unsupported("the remainder of floating-point numbers, without the C library")
@@ -191,30 +278,38 @@ def ptx_of(made: Functions, cpu: str = "sm_90", opt: int = 3) -> Ptx:
 def _entries(f: Functions) -> str:
     """The two functions that a host can launch. Pointers say that they are to global memory."""
     names = [*f.pointers, "%shared"]
-    parameters = ", ".join(f"ptr addrspace(1) {_quality(x)} %g{x[1:]}" for x in names)
     casts = "\n".join(f"  {x} = addrspacecast ptr addrspace(1) %g{x[1:]} to ptr" for x in names)
     given = ", ".join(f"ptr {x}" for x in names)
+
+    def parameters(shared: str) -> str:
+        kinds = ["noalias readonly" if x.startswith("%args") else "noalias" for x in f.pointers]
+        pairs = zip(names, [*kinds, shared], strict=True)
+        return ", ".join(f"ptr addrspace(1) {kind} %g{x[1:]}" for x, kind in pairs)
+
+    places = ("ctaid", "ntid", "tid")
+    declared = "\n".join(f"declare i32 @llvm.nvvm.read.ptx.sreg.{x}.x()" for x in places)
     index = "\n".join(
-        f"  %{x} = call i32 @llvm.nvvm.read.ptx.sreg.{x}.x()" for x in ("ctaid", "ntid", "tid")
-    )
-    declared = "\n".join(
-        f"declare i32 @llvm.nvvm.read.ptx.sreg.{x}.x()" for x in ("ctaid", "ntid", "tid")
+        f"  %{x} = call i32 @llvm.nvvm.read.ptx.sreg.{x}.x()\n  %{name} = zext i32 %{x} to i64"
+        for x, name in zip(places, ("block", "threads", "thread"), strict=True)
     )
     return f"""\
 {declared}
-define ptx_kernel void @{PROLOGUE}({parameters}, i64 %n) nounwind {{
-{casts}
-  call void @prologue({given})
+declare void @llvm.nvvm.barrier0() convergent nounwind
+define internal void @lanes.barrier() alwaysinline convergent nounwind {{
+  call void @llvm.nvvm.barrier0() convergent
   ret void
 }}
-define ptx_kernel void @{ENTRY}({parameters}, i64 %n) nounwind {{
+define ptx_kernel void @{PROLOGUE}({parameters("")}, i64 %n) nounwind convergent {{
+{casts}
+{index}
+  call void @prologue({given}, i64 %thread, i64 %threads)
+  ret void
+}}
+define ptx_kernel void @{ENTRY}({parameters("noalias readonly")}, i64 %n) nounwind {{
 entry:
   %scratch = alloca [{max(f.scratch_bytes, 1)} x i8], align 64
 {casts}
 {index}
-  %block = zext i32 %ctaid to i64
-  %threads = zext i32 %ntid to i64
-  %thread = zext i32 %tid to i64
   %begin = mul nsw i64 %block, %threads
   %sample = add nsw i64 %begin, %thread
   %inside = icmp slt i64 %sample, %n
@@ -225,13 +320,10 @@ work:
 done:
   ret void
 }}
-!nvvm.annotations = !{{!1}}
+!nvvm.annotations = !{{!1, !2}}
 !1 = !{{ptr @{ENTRY}, !"maxntidx", i32 {THREADS}}}
+!2 = !{{ptr @{PROLOGUE}, !"maxntidx", i32 {TOGETHER}}}
 """
-
-
-def _quality(name: str) -> str:
-    return "noalias readonly" if name.startswith("%args") else "noalias"
 
 
 @cache

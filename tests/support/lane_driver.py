@@ -114,8 +114,11 @@ def _loops(f: _ptx.Functions) -> str:
     given = ", ".join(f"ptr {x}" for x in names)
     head = "(ptr %table, ptr %scratch, i64 %n, i64 %threads) nounwind {\nstart:\n" + loads
     return f"""
+define internal void @lanes.barrier() nounwind {{
+  ret void
+}}
 define void @{_ptx.PROLOGUE}{head}
-  call void @prologue({given})
+  call void @prologue({given}, i64 0, i64 1)
   ret void
 }}
 define void @{_ptx.ENTRY}{head}

@@ -1,6 +1,11 @@
-"""The functions that become PTX, run on the CPU: a loop stands in for the threads."""
+"""The functions that become PTX, run on the CPU.
+
+A loop stands in for the threads of samples, threads of the CPU for those of the prologue.
+"""
 
 import ctypes
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -17,7 +22,7 @@ def program(f, *args, shared=()):
 
 
 def _loop(f: _ptx.Functions) -> str:
-    """A loop over all samples, with the tables of pointers as arguments."""
+    """Both functions with the tables of pointers as arguments, the second one for all samples."""
     loads = []
     for x in f.pointers:
         table, k = x.split(".")
@@ -26,10 +31,21 @@ def _loop(f: _ptx.Functions) -> str:
     given = ", ".join(f"ptr {x}" for x in [*f.pointers, "%shared"])
     lines = "\n".join(loads)
     return f"""
-define void @run(ptr %args, ptr %rets, ptr %shared, ptr %scratch, i64 %n) nounwind {{
+@barrier = global ptr null
+define internal void @lanes.barrier() noinline nounwind {{
+  %wait = load ptr, ptr @barrier
+  call void %wait()
+  ret void
+}}
+define void @first(ptr %args, ptr %rets, ptr %shared, i64 %thread, i64 %threads) nounwind {{
 entry:
 {lines}
-  call void @prologue({given})
+  call void @prologue({given}, i64 %thread, i64 %threads)
+  ret void
+}}
+define void @second(ptr %args, ptr %rets, ptr %shared, ptr %scratch, i64 %n) nounwind {{
+entry:
+{lines}
   br label %look
 look:
   %sample = phi i64 [ 0, %entry ], [ %next, %work ]
@@ -52,10 +68,11 @@ def functions(f, *args, shared=()):
     return _ptx.functions(program(f, *one, shared=shared)), shapes
 
 
-def run(made, shapes, count, *args, shared=()):
+def run(made, shapes, count, *args, shared=(), threads=1):
     """Results of functions for many samples, in the layout and by the code of a GPU.
 
-    Arguments have a leading axis of samples, except those that are ``shared``.
+    Arguments have a leading axis of samples, except those that are ``shared``. So many threads
+    compute the prologue.
     """
     code = _machine.load(_machine.compile(made.text + _loop(made), 1))
     inputs = []
@@ -64,10 +81,19 @@ def run(made, shapes, count, *args, shared=()):
             y = y if k in shared else np.moveaxis(y, 0, -1)
             inputs.append(np.array(y, order="C"))
     outputs = [np.full((*s.shape, count), 77, s.dtype) for s in shapes]
-    memory = [np.empty(n + 64, np.uint8) for n in (made.shared_bytes, made.scratch_bytes)]
+    memory = [np.full(n + 64, 77, np.uint8) for n in (made.shared_bytes, made.scratch_bytes)]
     starts = [-(-x.ctypes.data // 64) * 64 for x in memory]
     tables = [(ctypes.c_void_p * max(len(xs), 1))(*(x.ctypes.data for x in xs))
               for xs in (inputs, outputs)]  # fmt: skip
-    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)
-    kind(code.address("run"))(*tables, *starts, count)
+    barrier = threading.Barrier(threads)
+    wait = ctypes.CFUNCTYPE(None)(lambda: barrier.wait(60) and None)
+    ctypes.c_void_p.from_address(code.address("barrier")).value = ctypes.cast(
+        wait, ctypes.c_void_p
+    ).value
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    first = ctypes.CFUNCTYPE(None, *[pointer] * 3, number, number)(code.address("first"))
+    second = ctypes.CFUNCTYPE(None, *[pointer] * 4, number)(code.address("second"))
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda k: first(*tables, starts[0], k, threads), range(threads)))
+    second(*tables, *starts, count)
     return [np.moveaxis(x, -1, 0) for x in outputs]
