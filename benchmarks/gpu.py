@@ -4,6 +4,7 @@ import importlib.util
 import os
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -25,7 +26,7 @@ from .ptx import FUNCTIONS
 
 ABOUT = (
     "Time of a call on a GPU (median, µs). Each program computes the whole batch, and the "
-    "model is an argument. XLA: the library without settings. Lanes: `RBD_JAX_LANES=gpu`, one "
+    "model is an argument. XLA: `RBD_JAX_LANES=cpu`. Lanes: the library without settings, one "
     "robot a thread. Floor: bytes of inputs and outputs over the bandwidth of copying a large "
     "array here, and its fraction of the faster time. The error is the largest difference of 64 "
     "states from the CPU in float64, over the largest entry. If a row is wrong, its note says "
@@ -33,7 +34,7 @@ ABOUT = (
     "are measured as in `peers`, on the same GPU and in turns with rbd_jax. GRiD, which generates "
     "C++ and has no Python package, is not measured."
 )
-WAYS = {"XLA": "1", "lanes": "gpu"}
+WAYS = {"XLA": "cpu", "lanes": "1"}
 ROBOTS = ["ur5", "hyq", "talos"]
 RIVALS = ("frax", "mjx")
 CASES = {  # of the rivals -> the function of ours in the first table
@@ -44,8 +45,10 @@ CASES = {  # of the rivals -> the function of ours in the first table
     "FD jvp": "forward_dynamics jvp",
     "FD Jacobian, jacfwd": "forward_dynamics_derivatives",
 }
+LABELS = tuple(label for label in FUNCTIONS if label != "aba")  # forward_dynamics by lanes
 SIZES = (1, 64, 1024, 16384, 65536)
-SIZED = ("forward_dynamics", "forward_dynamics vjp", "forward_dynamics_derivatives")
+SIZED = ("forward_dynamics", "inverse_dynamics vjp", "forward_dynamics vjp",
+         "forward_dynamics_derivatives")  # fmt: skip
 """Batches, and functions, of the table by sizes."""
 WRONG = {"float32": 5e-2, "float64": 1e-7}
 """No rounding explains larger errors."""
@@ -111,8 +114,13 @@ def _side_by_side(make, items) -> list:
 
 
 def compare(table: Table, name: str, dtype: str, batch: int, seconds: float, speed: float,
-            labels=tuple(FUNCTIONS)) -> None:  # fmt: skip
+            labels=LABELS) -> None:  # fmt: skip
     """One row a function: both ways in turns, their errors, and the floor."""
+    prepared(name, dtype, batch, labels)(table, seconds, speed)
+
+
+def prepared(name: str, dtype: str, batch: int, labels) -> Callable[[Table, float, float], None]:
+    """Compile everything for :func:`compare`; what is returned measures and adds the rows."""
     m = load(name, dtype)
     s = states(m, batch)
     arguments = {label: FUNCTIONS[label][1].split() for label in labels}
@@ -130,21 +138,25 @@ def compare(table: Table, name: str, dtype: str, batch: int, seconds: float, spe
         with way(value):
             made[key] = _side_by_side(compiled, labels)
     truths = _side_by_side(wanted, labels)
-    for label, truth, *programs in zip(labels, truths, *made.values(), strict=True):
-        cells = {"robot": name, "dtype": dtype, "batch": batch, "function": label}
-        failed = [x for x in (truth, *programs) if isinstance(x, Exception)]
-        try:
-            if failed:
-                raise failed[0]
-            found = _measured(dict(zip(WAYS, programs, strict=True)), truth, dtype, seconds)
-            moved = _bytes(m, inputs[label], programs[0].run())
-        except Exception as problem:  # a kernel that fails says so in its row
-            table.add(**cells, note=f"{type(problem).__name__}: {str(problem).splitlines()[0]}")
-            continue
-        floor = moved / speed * 1e6
-        note = found.pop("note")
-        table.add(**cells, **found, floor=floor, fraction=floor / min(found[k] for k in WAYS),
-                  note=note)  # fmt: skip
+
+    def measure(table: Table, seconds: float, speed: float) -> None:
+        for label, truth, *programs in zip(labels, truths, *made.values(), strict=True):
+            cells = {"robot": name, "dtype": dtype, "batch": batch, "function": label}
+            try:
+                for x in (truth, *programs):
+                    if isinstance(x, Exception):
+                        raise x
+                found = _measured(dict(zip(WAYS, programs, strict=True)), truth, dtype, seconds)
+                moved = _bytes(m, inputs[label], programs[0].run())
+            except Exception as problem:  # a kernel that fails says so in its row
+                text = f"{type(problem).__name__}: {str(problem).splitlines()[0]}"
+                table.add(**cells, note=text)
+                continue
+            floor, note = moved / speed * 1e6, found.pop("note")
+            table.add(**cells, **found, floor=floor,
+                      fraction=floor / min(found[k] for k in WAYS), note=note)  # fmt: skip
+
+    return measure
 
 
 def _measured(made: dict, truth: list[np.ndarray], dtype: str, seconds: float) -> dict:
@@ -179,7 +191,7 @@ def _rivals(options) -> dict[str, str]:
 def _contest(table: Table, name: str, pythons: dict[str, str], batch: int, options,
              ours: dict[str, float], end: float) -> None:  # fmt: skip
     """Lanes in turns with the rivals; the time of our own code through XLA beside them."""
-    with way("gpu"), Contest(name, "float32", pythons, options.patience, "batches") as contest:
+    with way("1"), Contest(name, "float32", pythons, options.patience, "batches") as contest:
         devices = {n: x["device"] for n, x in contest.loaded.items()}
         for label, function in CASES.items():
             if time.monotonic() > end:

@@ -16,7 +16,7 @@ pytest.importorskip("llvmlite")
 from support.lane_driver import BAD_PTX, CONTEXT, OUT_OF_MEMORY, STREAM, gpu  # noqa: E402
 from support.lane_programs import close, numbers  # noqa: E402
 
-from rbd_jax.lanes import _driver, _gpu, _loaded, forget, lanes  # noqa: E402
+from rbd_jax.lanes import _driver, _gpu, _loaded, enabled, forget, lanes  # noqa: E402
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_kernels_are_unloaded(library):
 
 def test_a_driver_that_is_missing_or_old_or_refuses_ptx(library, monkeypatch):
     monkeypatch.setattr(_driver, "LIBRARY", "libnone.so.1")
-    with pytest.raises(RuntimeError, match="needs NVIDIA's driver: libnone"):
+    with pytest.raises(RuntimeError, match="need NVIDIA's driver: libnone"):
         _driver.driver.__wrapped__()
     old = {name: getattr(library, name) for name in _driver.FUNCTIONS if "Library" not in name}
     with pytest.raises(RuntimeError, match="CUDA 12.0 or newer: this one has no cuLibraryLoadData"):
@@ -132,10 +132,20 @@ def test_a_driver_that_is_missing_or_old_or_refuses_ptx(library, monkeypatch):
     library.fail["cuInit"] = 100
     with pytest.raises(RuntimeError, match="cuInit failed: an unknown error"):
         _driver.Driver(library)
-    assert device.architecture() == "sm_86"
+    assert device.architecture() == "sm_86" and device.local_bytes() == 16 * 2**10
 
 
-def test_xla_is_the_default_and_lanes_are_asked_for(library, monkeypatch):
+def test_programs_that_take_too_much_of_the_memory_are_left_to_xla(library):
+    """Local memory is taken for all threads that the device can hold, beside what JAX has."""
+    x = jnp.ones((3, 40), "float64")
+    large = lambda x: jnp.cumsum(jnp.outer(x, jnp.sin(x)), 0) @ jnp.outer(x, x) @ x  # noqa: E731
+    compare(jax.jit(jax.vmap(lanes(large)))(x), jax.vmap(large)(x))
+    assert not library.launches
+    with pytest.raises(ValueError, match="KiB a sample, of which a thread of this GPU can have 16"):
+        jax.jit(jax.vmap(lanes(large, strict=True)))(x)
+
+
+def test_where_lanes_run(library, monkeypatch):
     """What is written for a GPU, on a machine without one."""
     a, x = inputs(5)
 
@@ -143,11 +153,17 @@ def test_xla_is_the_default_and_lanes_are_asked_for(library, monkeypatch):
         traced = jax.jit(jax.vmap(lanes(g, strict=True), (None, 0))).trace(a, x)
         return traced.lower(lowering_platforms=("cuda",)).as_text()
 
+    written = text(lambda a, x: f(a, x))
+    assert _gpu.TARGET in written
+    assert "dense<[0, 2, 1]>" in written  # samples side by side, then columns, then rows
+    monkeypatch.setenv("RBD_JAX_LANES", "cpu")
     assert _gpu.TARGET not in text(lambda a, x: f(a, x))
-    monkeypatch.setenv("RBD_JAX_LANES", "gpu")
-    asked = text(lambda a, x: f(a, x))
-    assert _gpu.TARGET in asked
-    assert "dense<[0, 2, 1]>" in asked  # samples side by side, then columns, then rows
+    assert enabled("cpu") and not enabled("gpu")
+    monkeypatch.setenv("RBD_JAX_LANES", "1")
+    assert enabled("gpu") and enabled("cuda") and not enabled("tpu")
+    monkeypatch.setattr(_gpu, "available", lambda: False)  # no driver
+    assert _gpu.TARGET not in text(lambda a, x: f(a, x) + (a,))
+    assert enabled() and not enabled("gpu")
     monkeypatch.setenv("RBD_JAX_LANES", "cuda")
     with pytest.raises(ValueError, match="RBD_JAX_LANES is 'cuda'"):
         text(lambda a, x: f(a, x))

@@ -23,9 +23,9 @@ def lanes(f: F, strict: bool = False) -> F:
 
     The result is the same function: it can be differentiated, mapped, compiled and nested as any
     other function of JAX. Under ``jax.vmap`` the whole of it becomes one loop over blocks of 4
-    to 8 samples, which are spread over the cores. Without ``llvmlite``, with the environment
-    variable ``RBD_JAX_LANES=0`` and on other platforms it runs through XLA as it is. NVIDIA GPUs
-    take it with ``RBD_JAX_LANES=gpu``, one sample a thread.
+    to 8 samples, which are spread over the cores. An NVIDIA GPU computes one sample a thread.
+    Without ``llvmlite``, with the environment variable ``RBD_JAX_LANES=0`` and on other platforms
+    it runs through XLA as it is; with ``RBD_JAX_LANES=cpu`` also on GPUs.
 
     Args:
         f: a function of arrays and pytrees of them; everything else is taken as static. It must

@@ -15,6 +15,7 @@ FUNCTIONS = {
     "cuInit": [_INT],
     "cuDeviceGetCount": [_POINTER],
     "cuDeviceGetAttribute": [_POINTER, _INT, _INT],
+    "cuDeviceTotalMem_v2": [_POINTER, _INT],
     "cuLibraryLoadData": [_POINTER, _TEXT, _POINTER, _POINTER, _INT, _POINTER, _POINTER, _INT],
     "cuLibraryGetKernel": [_POINTER, _POINTER, _TEXT],
     "cuLibraryUnload": [_POINTER],
@@ -27,6 +28,9 @@ FUNCTIONS = {
 """The functions that are used, with the kinds of their arguments. Each returns 0 or an error."""
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_…
+_MULTIPROCESSORS, _THREADS = 16, 39  # …_MULTIPROCESSOR_COUNT, …_MAX_THREADS_PER_MULTIPROCESSOR
+_PART = 6
+"""JAX leaves a quarter of a GPU's memory to others; local memory may take a sixth."""
 _LOG, _LOG_BYTES = 5, 6  # CU_JIT_ERROR_LOG_BUFFER, …_SIZE_BYTES
 _NEWEST = (9, 0)
 
@@ -55,11 +59,27 @@ class Driver:
 
         Newer devices run PTX for older ones.
         """
-        count = ctypes.c_int()
-        self._call("cuDeviceGetCount", ctypes.byref(count))
-        kinds = [tuple(self._attribute(a, d) for a in (_MAJOR, _MINOR)) for d in range(count.value)]
+        kinds = [tuple(self._attribute(a, d) for a in (_MAJOR, _MINOR)) for d in self._devices()]
         major, minor = min([*kinds, _NEWEST])
         return f"sm_{major}{minor}"
+
+    def local_bytes(self) -> int:
+        """How much local memory a thread may take.
+
+        The driver takes it for as many threads as the device can hold at a time.
+        """
+        found = []
+        for d in self._devices():
+            total = ctypes.c_size_t()
+            self._call("cuDeviceTotalMem_v2", ctypes.byref(total), d)
+            threads = self._attribute(_MULTIPROCESSORS, d) * self._attribute(_THREADS, d)
+            found.append(total.value // _PART // threads)
+        return min(found, default=0)
+
+    def _devices(self) -> range:
+        count = ctypes.c_int()
+        self._call("cuDeviceGetCount", ctypes.byref(count))
+        return range(count.value)
 
     def _attribute(self, attribute: int, device: int) -> int:
         value = ctypes.c_int()
@@ -119,5 +139,5 @@ def driver() -> Driver:
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError as e:
-        raise RuntimeError(f"RBD_JAX_LANES=gpu needs NVIDIA's driver: {e}") from None
+        raise RuntimeError(f"lanes on a GPU need NVIDIA's driver: {e}") from None
     return Driver(library)

@@ -1,7 +1,4 @@
-"""Kernels of programs on NVIDIA GPUs, one sample a thread, and their call from XLA.
-
-XLA computes on GPUs unless RBD_JAX_LANES is ``gpu``. None of this has been run on a GPU.
-"""
+"""Kernels of programs on NVIDIA GPUs, one sample a thread, and their call from XLA."""
 
 import ctypes
 import math
@@ -55,7 +52,8 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
         device = _for_gpus()
         block = read_program(program.closed, list(shared(sizes, mapped)))
         operands, results = len(block.inputs), len(block.outputs) + 1
-        made = _ptx.ptx_text(block, device.architecture())
+        most = min(_ptx.LOCAL_BYTES, device.local_bytes())
+        made = _ptx.ptx_text(block, device.architecture(), most=most)
 
         def make():
             code = device.load(made.text)
@@ -90,6 +88,16 @@ def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *op
 def _layout(ndim: int, batched: bool) -> tuple[int, ...]:
     """The order of axes in memory, from the greatest stride to the least: samples come last."""
     return (*range(1, ndim), 0) if batched else tuple(range(ndim))
+
+
+@cache
+def available() -> bool:
+    """Whether there is a driver that takes kernels."""
+    try:
+        driver()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _for_gpus() -> Driver:

@@ -1,8 +1,8 @@
 """How the dispatcher launches a kernel on a GPU, in LLVM text for the host.
 
-XLA calls the handler on a thread of the host. It launches the prologue with one block of threads and
-then the other entry with a thread for every sample, on the stream of the call, and returns. The
-GPU computes them later, one after the other.
+XLA calls the handler on a thread of the host. It launches the prologue with one block of threads
+and then the other entry with a thread for every sample, on the stream of the call, and returns.
+The GPU computes them later, one after the other.
 """
 
 from ._c_api import constant, invoke, load, offset
@@ -20,7 +20,10 @@ USED = (
 )
 """Functions of the driver. Their addresses are to be written to globals of these names."""
 
-_MESSAGE = "the GPU did not take the kernel: %s (CUDA error %d)"
+_MESSAGE = (
+    "the GPU did not take the kernel: %s (CUDA error %d); "
+    "with RBD_JAX_LANES=cpu, XLA computes on GPUs"
+)
 _BYTES = 256
 
 

@@ -1,4 +1,4 @@
-"""What the primitive becomes: a call of compiled code on CPUs, and on GPUs if that is asked for.
+"""What the primitive becomes: a call of compiled code on CPUs and on NVIDIA GPUs.
 
 Elsewhere, and where something cannot be compiled, it is the plain function.
 """
@@ -24,14 +24,16 @@ _PLATFORMS: dict[str, Any] = {"cpu": _run, "cuda": _gpu}
 def enabled(platform: str | None = None) -> bool:
     """Whether functions are compiled to lanes, on any platform or on this one.
 
-    The environment variable RBD_JAX_LANES is ``1`` for CPUs, the default, ``gpu`` for CPUs and
-    NVIDIA GPUs, or ``0``. ``llvmlite`` has to be there.
+    The environment variable RBD_JAX_LANES is ``1`` for CPUs and NVIDIA GPUs, the default,
+    ``cpu`` for CPUs alone, or ``0``. ``llvmlite`` has to be there, and for a GPU its driver.
     """
     asked = os.environ.get("RBD_JAX_LANES", "1")
-    if asked not in ("0", "1", "gpu"):
-        raise ValueError(f"RBD_JAX_LANES is {asked!r}, but it can be '0', '1' or 'gpu'")
-    places = {"0": (), "1": ("cpu",), "gpu": ("cpu", "cuda", "gpu")}[asked]
-    return _machine.available() and (platform in places if platform else bool(places))
+    if asked not in ("0", "1", "cpu"):
+        raise ValueError(f"RBD_JAX_LANES is {asked!r}, but it can be '0', '1' or 'cpu'")
+    places = {"0": (), "1": ("cpu", "cuda", "gpu"), "cpu": ("cpu",)}[asked]
+    if not _machine.available() or not places:
+        return False
+    return platform is None or platform in places and (platform == "cpu" or _gpu.available())
 
 
 def _lower(platform: str, ctx, *operands, program: Program, sizes, mapped: Mapped, linear):

@@ -12,7 +12,7 @@ The same emitter writes the code as for CPUs, with one sample in place of W. Wha
   angles beyond 1e5 (float32) or 1e9 (float64) are NaN.
 
 NVIDIA's assembler accepts the PTX of every benchmarked function, and tests run the LLVM functions
-behind that of some programs on a CPU. ``_gpu`` launches it. None of it has been run on a GPU.
+behind that of some programs on a CPU. ``_gpu`` launches it.
 """
 
 import math
@@ -252,24 +252,29 @@ def _mathematics(e: Emitter) -> list[str]:
     return [*sorted(declared), *definitions]
 
 
-def ptx_text(program: Block, cpu: str = "sm_90", opt: int = 3) -> Ptx:
+def ptx_text(program: Block, cpu: str = "sm_90", opt: int = 3, most: int = LOCAL_BYTES) -> Ptx:
     """The PTX of a program.
 
     Args:
         program: the program of one sample, from :func:`._read.read_program`.
         cpu: the oldest GPU that has to run it.
         opt: how much to optimize, 0 to 3.
+        most: bytes of local memory that a thread can have.
 
     Raises:
         Unsupported: it needs the C library, or more local memory than a thread can have.
     """
-    return ptx_of(functions(program), cpu, opt)
+    made = functions(program)
+    if made.scratch_bytes > most:
+        raise Unsupported(
+            f"a program that needs {made.scratch_bytes / 2**10:.0f} KiB a sample, of which a "
+            f"thread of this GPU can have {most / 2**10:.0f}"
+        )
+    return ptx_of(made, cpu, opt)
 
 
 def ptx_of(made: Functions, cpu: str = "sm_90", opt: int = 3) -> Ptx:
     """The PTX of functions that are written, see :func:`ptx_text`."""
-    if made.scratch_bytes > LOCAL_BYTES:
-        raise Unsupported(f"a program that needs {made.scratch_bytes / 2**10:.0f} KiB a sample")
     target = _target(cpu, opt)
     module = _machine.optimized(made.text + _entries(made), target, opt)
     return Ptx(target.emit_assembly(module), PROLOGUE, ENTRY, made.scratch_bytes, made.shared_bytes)

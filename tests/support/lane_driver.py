@@ -15,6 +15,8 @@ from rbd_jax.lanes import _c_api, _driver, _gpu, _loaded, _lower, _machine, _ptx
 
 STREAM, CONTEXT = 0x5712EA, 0xC0
 OUT_OF_MEMORY, BAD_PTX = 2, 218
+MEMORY = 4 * 1536 * 6 * 2**14
+"""Of the device: 16 KiB for each thread, if all of them take a sixth of it."""
 _TEXTS = {OUT_OF_MEMORY: b"out of memory", BAD_PTX: b"a PTX JIT compilation failed"}
 _known: dict[str, _ptx.Functions] = {}
 """The functions behind a PTX text."""
@@ -51,7 +53,10 @@ class Library:
         _write(count, 1, ctypes.c_int)
 
     def _cuDeviceGetAttribute(self, value, attribute, device):
-        _write(value, {75: 8, 76: 6}[attribute], ctypes.c_int)
+        _write(value, {75: 8, 76: 6, 16: 4, 39: 1536}[attribute], ctypes.c_int)
+
+    def _cuDeviceTotalMem_v2(self, total, device):
+        _write(total, MEMORY, ctypes.c_size_t)
 
     def _cuLibraryLoadData(self, library, text, options, values, count, *_):
         assert count == 2
@@ -192,6 +197,7 @@ def gpu(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(_ptx, "ptx_of", noted)
         patch.setattr(_gpu, "_for_gpus", lambda: found)
+        patch.setattr(_gpu, "available", lambda: True)
         patch.setitem(_lower._PLATFORMS, "cpu", _gpu)
         library.launches.clear()
         yield library
