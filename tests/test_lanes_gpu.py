@@ -16,6 +16,7 @@ pytest.importorskip("llvmlite")
 from support.lane_driver import BAD_PTX, CONTEXT, OUT_OF_MEMORY, STREAM, gpu  # noqa: E402
 from support.lane_programs import close, numbers  # noqa: E402
 
+from rbd_jax.algorithms import formulations  # noqa: E402
 from rbd_jax.lanes import _driver, _gpu, _loaded, enabled, forget, lanes  # noqa: E402
 
 
@@ -82,6 +83,53 @@ def test_a_robot(library, dtype):
     assert len(library.launches) == 2
     torque = jax.vmap(rbd.inverse_dynamics, (None, 0, 0, 0))(model, *state[:2], found)
     np.testing.assert_allclose(torque, state[2], atol=2e3 * np.finfo(dtype).eps)
+
+
+def test_few_samples_of_a_large_program_are_left_to_xla(library, monkeypatch):
+    """In the form that suits XLA, also what was derived of the program."""
+    monkeypatch.setattr(_gpu, "BYTES_BY_ROOT", 280)
+    table = formulations.FORMULATIONS
+    monkeypatch.setitem(table, "xla", table["accelerator"])  # which has fewer loops than lanes
+    model = rbd.samples.chain(3, floating_base=True, dtype=jnp.float64)
+
+    def orders(m, q, v, tau):
+        back = lambda q: jax.vjp(lambda q: rbd.forward_dynamics(m, q, v, tau), q)[1](v)  # noqa: E731
+        return jax.jvp(back, (q,), (q,))
+
+    def run():
+        state = [numbers((n,), "float64", n, 3) for n in (model.nq, model.nv, model.nv)]
+        mapped = jax.jit(jax.vmap(lambda *xs: orders(*xs), (None, 0, 0, 0)))
+        loops = mapped.lower(model, *state).as_text().count("stablehlo.while")
+        return loops, mapped(model, *state)
+
+    loops, found = run()
+    assert not library.launches
+    monkeypatch.setenv("RBD_JAX_LANES", "0")
+    own_loops, wanted = run()
+    with formulations.formulation("lanes"):
+        assert loops == own_loops < run()[0]
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        close(x, y, tolerance=1e-10)
+
+
+def test_a_rollout_that_is_left_to_xla(library, monkeypatch):
+    """Its derivative takes the states of the loop from the results."""
+    model = rbd.samples.arm(dtype=jnp.float64)
+    q, v = (numbers((n,), "float64", n, 3) for n in (model.nq, model.nv))
+
+    def end(q, v):
+        path = rbd.rollout(model, q, v, jnp.zeros((4, model.nv)), 0.01)
+        return jnp.sum(path.q[-1] ** 2)
+
+    def run():
+        return jax.jit(jax.vmap(jax.grad(lambda q, v: end(q, v), (0, 1))))(q, v)
+
+    wanted = run()
+    assert len(library.launches) >= 2
+    library.launches.clear()
+    monkeypatch.setattr(_gpu, "BYTES_BY_ROOT", 0)
+    compare(run(), wanted)
+    assert not library.launches
 
 
 @pytest.mark.parametrize("name", ["cuStreamGetCtx", "cuCtxPushCurrent_v2", "cuLaunchKernel"])

@@ -128,14 +128,20 @@ def _traced(f, strict: bool, tree, static: tuple, avals: tuple):
                 raise ValueError(f"lanes cannot compile {name}: it has {closed.effects}")
             return None
         closed, consts = _consts_to_operands(closed)
-    program = Program(closed, name, strict)
+    bound = any(isinstance(c, Tracer) for c in consts)
+
+    def again() -> Program:
+        whole = [jax.typeof(c) for c in consts], avals
+        return Program(jax.make_jaxpr(lambda _, xs: flat(*xs))(*whole), name, strict)
+
+    program = Program(closed, name, strict, None if bound else again)
     if strict:
         try:
             read_program(closed, [False] * len(program.avals_in))
         except Unsupported as e:
             raise ValueError(f"lanes cannot compile {name}: {e}") from e
     found = program, out_tree, consts
-    if any(isinstance(c, Tracer) for c in consts):
+    if bound:
         raise _Captured(found)
     return found
 

@@ -6,6 +6,7 @@ Elsewhere, and where something cannot be compiled, it is the plain function.
 import math
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from jax.interpreters import mlir
 
 from . import _apart, _gpu, _machine, _run
 from ._ir import Unsupported
-from ._primitive import Mapped, Program, lanes_p, plain
+from ._primitive import Mapped, Program, for_xla, lanes_p, plain, tracing_for_xla
 from ._private import needs_devices
 from ._spread import over_devices, spread
 
@@ -31,18 +32,23 @@ def enabled(platform: str | None = None) -> bool:
     if asked not in ("0", "1", "cpu"):
         raise ValueError(f"RBD_JAX_LANES is {asked!r}, but it can be '0', '1' or 'cpu'")
     places = {"0": (), "1": ("cpu", "cuda", "gpu"), "cpu": ("cpu",)}[asked]
-    if not _machine.available() or not places:
+    if not _machine.available() or not places or tracing_for_xla.get():
         return False
     return platform is None or platform in places and (platform == "cpu" or _gpu.available())
 
 
 def _lower(platform: str, ctx, *operands, program: Program, sizes, mapped: Mapped, linear):
-    params = {"program": program, "sizes": sizes, "mapped": mapped, "linear": linear}
-    if math.prod(sizes):
-        function = _compiled(platform, ctx, program, sizes, mapped) or partial(plain, **params)
+    form: Any = nullcontext()
+    if not math.prod(sizes):
+        function: Callable = partial(_nothing, program, sizes)
+    elif (compiled := _compiled(platform, ctx, program, sizes, mapped)) is not None:
+        function = compiled
     else:
-        function = partial(_nothing, program, sizes)
-    return mlir.lower_fun(function, multiple_results=True)(ctx, *operands)
+        if _PLATFORMS[platform] is _gpu and enabled(platform):
+            program, form = program.for_xla(), for_xla()
+        function = partial(plain, program=program, sizes=sizes, mapped=mapped, linear=linear)
+    with form:  # rules of derivatives may be traced as late as this
+        return mlir.lower_fun(function, multiple_results=True)(ctx, *operands)
 
 
 def _nothing(program: Program, sizes, *operands) -> list:

@@ -6,10 +6,13 @@
 - ``jvp`` is the same primitive of the program of the tangents, which is linear in them; its
   transpose is the primitive of the transposed program. What they need of the state is computed
   again inside instead of being stored.
-- What it becomes on a platform is in ``_lower``.
+- What it becomes on a platform is in ``_lower``. Where that is a program for XLA, the function is
+  traced again in the form that suits XLA, and the same transformations are applied to it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 
 import jax
@@ -27,11 +30,30 @@ LARGEST = 4096
 """Elements of an array that becomes part of the code; larger ones are operands."""
 
 
-class Program:
-    """A traced function of one sample, with the programs and kernels that were derived from it."""
+tracing_for_xla: ContextVar[bool] = ContextVar("tracing_for_xla", default=False)
+"""Whether functions are traced as XLA is to compute them."""
 
-    def __init__(self, closed, name: str, strict: bool):
-        self.closed, self.name, self.strict = closed, name, strict
+
+@contextmanager
+def for_xla() -> Iterator[None]:
+    """Trace functions as XLA is to compute them."""
+    token = tracing_for_xla.set(True)
+    try:
+        yield
+    finally:
+        tracing_for_xla.reset(token)
+
+
+class Program:
+    """A traced function of one sample, with the programs and kernels that were derived from it.
+
+    ``again`` traces the function once more, for :meth:`for_xla`.
+    """
+
+    def __init__(
+        self, closed, name: str, strict: bool, again: "Callable[[], Program] | None" = None
+    ):
+        self.closed, self.name, self.strict, self._again = closed, name, strict, again
         self.avals_in = [v.aval for v in closed.jaxpr.invars]
         self.avals_out = [v.aval for v in closed.jaxpr.outvars]
         self.derived: dict = {}
@@ -39,12 +61,23 @@ class Program:
     def __call__(self, *args):
         return jaxpr_as_fun(self.closed)(*args)
 
-    def derive(self, key: tuple, function: Callable, avals: list) -> "Program":
-        """The program of another function, made once for each key."""
+    def derive(self, key: tuple, make: "Callable[[Program], Callable]", avals: list) -> "Program":
+        """The program of a function that is made of this program, once for each key."""
         if key not in self.derived:
-            closed = without_unused(jax.make_jaxpr(function)(*avals))
-            self.derived[key] = Program(closed, f"{self.name}.{key[0]}", self.strict)
+
+            def again():
+                return self.for_xla().derive(key, make, avals)
+
+            closed = without_unused(jax.make_jaxpr(make(self))(*avals))
+            self.derived[key] = Program(closed, f"{self.name}.{key[0]}", self.strict, again)
         return self.derived[key]
+
+    def for_xla(self) -> "Program":
+        """The same function of the same operands, in the form that suits XLA."""
+        if "for_xla" not in self.derived:
+            with for_xla():
+                self.derived["for_xla"] = self._again() if self._again else self
+        return self.derived["for_xla"]
 
 
 def _struct(aval) -> jax.ShapeDtypeStruct:
@@ -175,23 +208,32 @@ def _given(program: Program) -> Given:
 
 def _tangent_program(program: Program, moving: tuple[int, ...], floats: list[int]) -> Program:
     """The derivative: a program of the operands, of some results, and of the tangents."""
-    known, evaluate = _given(program)
+    known, _ = _given(program)
     n, m = len(program.avals_in), len(known)
 
-    def function(*args):
-        primals, results, rates = list(args[:n]), args[n : n + m], args[n + m :]
+    def make(program: Program):
+        needed, evaluate = _given(program)
 
-        def of_moving(*values):
-            for k, x in zip(moving, values, strict=True):
-                primals[k] = x
-            out = evaluate(primals, results)
-            return [out[k] for k in floats]
+        def function(*args):
+            primals, rates = list(args[:n]), args[n + m :]
+            results = dict(zip(known, args[n : n + m], strict=True))
 
-        return jax.jvp(of_moving, tuple(primals[k] for k in moving), tuple(rates))[1]
+            def of_moving(*values):
+                for k, x in zip(moving, values, strict=True):
+                    primals[k] = x
+                if results.keys() >= set(needed):
+                    out = evaluate(primals, [results[k] for k in needed])
+                else:  # in another form, other results may be those of its loops
+                    out = program(*primals)
+                return [out[k] for k in floats]
+
+            return jax.jvp(of_moving, tuple(primals[k] for k in moving), tuple(rates))[1]
+
+        return function
 
     avals = [*program.avals_in, *(program.avals_out[k] for k in known)]
     avals += [program.avals_in[k] for k in moving]
-    return program.derive(("jvp", moving), function, list(map(_struct, avals)))
+    return program.derive(("jvp", moving), make, list(map(_struct, avals)))
 
 
 def _transpose(cts, *operands, program: Program, sizes, mapped, linear):
@@ -201,22 +243,24 @@ def _transpose(cts, *operands, program: Program, sizes, mapped, linear):
         return [ad.Zero(x.aval) if k in wanted else None for k, x in enumerate(operands)]
     known = [k for k in range(len(operands)) if k not in wanted]
 
-    def function(*args):
-        values, rates = args[: len(known)], args[len(known) :]
+    def make(program: Program):
+        def function(*args):
+            values, rates = args[: len(known)], args[len(known) :]
 
-        def of_wanted(*xs):
-            everything: dict = dict(zip(known, values, strict=True))
-            everything |= dict(zip(wanted, xs, strict=True))
-            out = program(*(everything[k] for k in range(len(operands))))
-            return [out[k] for k in given]
+            def of_wanted(*xs):
+                everything: dict = dict(zip(known, values, strict=True))
+                everything |= dict(zip(wanted, xs, strict=True))
+                out = program(*(everything[k] for k in range(len(operands))))
+                return [out[k] for k in given]
 
-        return jax.linear_transpose(of_wanted, *(_struct(program.avals_in[k]) for k in wanted))(
-            list(rates)
-        )
+            like = (_struct(program.avals_in[k]) for k in wanted)
+            return jax.linear_transpose(of_wanted, *like)(list(rates))
+
+        return function
 
     avals = [_struct(program.avals_in[k]) for k in known]
     avals += [_struct(program.avals_out[k]) for k in given]
-    derived = program.derive(("transpose", wanted, given), function, avals)
+    derived = program.derive(("transpose", wanted, given), make, avals)
     every = (True,) * len(sizes)
     found = lanes_p.bind(
         *(operands[k] for k in known), *(cts[k] for k in given), program=derived, sizes=sizes,
@@ -251,8 +295,9 @@ def _batch_inside(operands, dims, there, n, program: Program, sizes, mapped, lin
     axes = tuple(0 if t else None for t in there)
     avals = [jax.ShapeDtypeStruct((n, *a.shape) if t else a.shape, a.dtype)
              for a, t in zip(program.avals_in, there, strict=True)]  # fmt: skip
-    function = jax.vmap(program, in_axes=axes, axis_size=n)
-    derived = program.derive(("vmap", axes, n), function, avals)
+    derived = program.derive(
+        ("vmap", axes, n), lambda p: jax.vmap(p, in_axes=axes, axis_size=n), avals
+    )
     moved = [jnp.moveaxis(x, d, sum(m)) if t else x
              for x, d, t, m in zip(operands, dims, there, mapped, strict=True)]  # fmt: skip
     out = lanes_p.bind(*moved, program=derived, sizes=sizes, mapped=mapped, linear=linear)

@@ -252,29 +252,28 @@ def _mathematics(e: Emitter) -> list[str]:
     return [*sorted(declared), *definitions]
 
 
-def ptx_text(program: Block, cpu: str = "sm_90", opt: int = 3, most: int = LOCAL_BYTES) -> Ptx:
-    """The PTX of a program.
+def ptx_text(program: Block, cpu: str = "sm_90", opt: int = 3) -> Ptx:
+    """The PTX of a program, see :func:`functions` and :func:`ptx_of`."""
+    return ptx_of(functions(program), cpu, opt)
+
+
+def ptx_of(made: Functions, cpu: str = "sm_90", opt: int = 3, most: int = LOCAL_BYTES) -> Ptx:
+    """The PTX of functions that are written.
 
     Args:
-        program: the program of one sample, from :func:`._read.read_program`.
+        made: from :func:`functions`.
         cpu: the oldest GPU that has to run it.
         opt: how much to optimize, 0 to 3.
         most: bytes of local memory that a thread can have.
 
     Raises:
-        Unsupported: it needs the C library, or more local memory than a thread can have.
+        Unsupported: it needs more local memory than a thread can have.
     """
-    made = functions(program)
     if made.scratch_bytes > most:
         raise Unsupported(
             f"a program that needs {made.scratch_bytes / 2**10:.0f} KiB a sample, of which a "
             f"thread of this GPU can have {most / 2**10:.0f}"
         )
-    return ptx_of(made, cpu, opt)
-
-
-def ptx_of(made: Functions, cpu: str = "sm_90", opt: int = 3) -> Ptx:
-    """The PTX of functions that are written, see :func:`ptx_text`."""
     target = _target(cpu, opt)
     module = _machine.optimized(made.text + _entries(made), target, opt)
     return Ptx(target.emit_assembly(module), PROLOGUE, ENTRY, made.scratch_bytes, made.shared_bytes)

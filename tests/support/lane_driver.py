@@ -189,8 +189,8 @@ def gpu(monkeypatch):
     found, library = device()
     ptx_of = _ptx.ptx_of
 
-    def noted(made, *args):
-        ptx = ptx_of(made, *args)
+    def noted(made, *args, **kwargs):
+        ptx = ptx_of(made, *args, **kwargs)
         _known[ptx.text] = made
         return ptx
 
@@ -198,6 +198,7 @@ def gpu(monkeypatch):
         patch.setattr(_ptx, "ptx_of", noted)
         patch.setattr(_gpu, "_for_gpus", lambda: found)
         patch.setattr(_gpu, "available", lambda: True)
+        patch.setattr(_gpu, "BYTES_BY_ROOT", float("inf"))
         patch.setitem(_lower._PLATFORMS, "cpu", _gpu)
         library.launches.clear()
         yield library
