@@ -26,13 +26,14 @@ from .ptx import FUNCTIONS
 
 ABOUT = (
     "Time of a call on a GPU (median, µs). Each program computes the whole batch, and the "
-    "model is an argument. XLA: `RBD_JAX_LANES=cpu`. Lanes: one robot a thread, "
-    "also where the library leaves so few samples to XLA. Floor: bytes of inputs and outputs over the bandwidth of copying a large "
-    "array here, and its fraction of the faster time. The error is the largest difference of 64 "
-    "states from the CPU in float64, over the largest entry. If a row is wrong, its note says "
-    "so. Compile times are those of all functions of a robot compiled side by side. frax and MJX "
-    "are measured as in `peers`, on the same GPU and in turns with rbd_jax without settings. GRiD, which generates "
-    "C++ and has no Python package, is not measured."
+    "model is an argument. XLA: `RBD_JAX_LANES=cpu`. Lanes: one robot a thread, also where the "
+    "library leaves so few samples to XLA. Floor: bytes of inputs and outputs over the bandwidth "
+    "of copying a large array here, and its fraction of the faster time. The error is the "
+    "largest difference of 64 states from the CPU in float64, over the largest entry. If a row "
+    "is wrong, its note says so. Compile times are those of all functions of a robot compiled "
+    "side by side. frax and MJX are measured as in `peers`, on the same GPU and in turns with "
+    "rbd_jax without settings. GRiD, which generates C++ and has no Python package, is not "
+    "measured."
 )
 WAYS = {"XLA": "cpu", "lanes": "1"}
 ROBOTS = ["ur5", "hyq", "talos"]
@@ -218,8 +219,8 @@ def main(options) -> None:
     end = time.monotonic() + (options.limit or 540)
     speed = bandwidth()
     table = report.table("XLA and lanes", f"Copies reach {speed / 1e9:.0f} GB/s.")
-    against = report.table("Against other libraries, float32", "By XLA: the time of the first "
-                           "table. Ahead: the faster rival's time over that of rbd_jax.")  # fmt: skip
+    about = "By XLA: the time of the first table. Ahead: the faster rival's time over ours."
+    against = report.table("Against other libraries, float32", about)
     sizes = report.table("By the size of the batch")
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     batch = options.batch or (256 if options.tiny else 4096)

@@ -1,7 +1,7 @@
 """Which form of an algorithm runs where. This table alone decides by speed.
 
-All forms give the same results up to rounding. The benchmarks ``python -m benchmarks formulations``
-and ``kernels`` measure each row; their numbers are in ``benchmarks/results``.
+All forms give the same results up to rounding. The benchmarks ``python -m benchmarks formulations``,
+``kernels`` and ``gpu`` measure each row; their numbers are in ``benchmarks/results``.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ FORMULATIONS = {
     "lanes": Formulation("bodies", "bodies", "bodies", 0, "ancestors", 0, 0, 16, 16),
     # XLA on a CPU: a short loop is cheap, many small operations in it are not
     "xla": Formulation("bodies", "bodies", "mask", 128, "mask", 24, 12, 1024, 0),
-    # one step of a loop is about ten kernels of an accelerator; counted, not measured
+    # XLA on an accelerator: one step of a loop is about ten kernels (``kernels``, ``gpu``)
     "accelerator": Formulation("levels", "doubling", "mask", 128, "mask", 64, 24, 1024, 0),
 }
 
