@@ -1,7 +1,8 @@
 """Which form of an algorithm runs where. This table alone decides by speed.
 
-All forms give the same results up to rounding. The benchmarks ``python -m benchmarks formulations``,
-``kernels`` and ``gpu`` measure each row; their numbers are in ``benchmarks/results``.
+All forms give the same results up to rounding. The benchmarks ``python -m benchmarks
+formulations``, ``kernels`` and ``gpu`` measure each row; their numbers are in
+``benchmarks/results``.
 """
 
 from collections.abc import Iterator
