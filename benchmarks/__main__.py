@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--parts",
-        help="standing: policies,controllers,box; legged: names of tasks,playback,mpc "
+        help="standing: policies,controllers,plans,box; legged: names of tasks,playback,mpc "
         "gpu: ways,rivals,sizes (default all); with --keep the other tables stay",
     )
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")

@@ -11,7 +11,7 @@ import numpy as np
 from rbd_jax import optimize as opt
 from rbd_jax.optimize import tasks
 
-from . import _box_jump
+from . import _box_jump, _stand_plans
 from ._report import Report
 from ._robots import available, load
 
@@ -43,7 +43,7 @@ METHODS = {"servos alone": 0, "receding horizon": 64}
 SEARCH = {"noise": 0.6, "knots": 6, "elites": 8, "max_steps": 4}
 SECONDS, LATER = 2.4, 0.8
 """When it is decided who is successful, and for how long controllers go on after that (s)."""
-PARTS = "policies", "controllers", "box"
+PARTS = "policies", "controllers", "plans", "box"
 
 
 def closed_loop(task: tasks.Task, samples: int):
@@ -74,6 +74,18 @@ def closed_loop(task: tasks.Task, samples: int):
 def at(problem, goal):
     """The same problem with another place to stand."""
     return eqx.tree_at(lambda p: (p.stage.q, p.final.q), problem, (goal, goal))
+
+
+def planned(task: tasks.Task, samples: int):
+    """``(q, v, key, steps) -> (q, v, u)`` of the receding horizon in its own model."""
+
+    def run(q, v, key, steps):
+        problem = at(task.problem, task.q0.at[:2].set(q[:2]))
+        control = opt.sampler(problem, key, samples=samples, rest=task.u[-1], **SEARCH)
+        loop = opt.mpc(control, q, v, tasks.rise(task, q), steps, every=2)
+        return loop.q, loop.v, loop.u
+
+    return run
 
 
 class Cases(NamedTuple):
@@ -177,6 +189,7 @@ def main(options) -> None:
     report = Report("standing", options, ABOUT)
     table = report.table("Quadrupeds that stand up, and that are pushed")
     policies = report.table("The same with policies that learned", POLICIES)
+    plans = report.table("Plans of standing up", _stand_plans.ABOUT)
     boxes = report.table("A quadruped gets onto a box of 12 cm", _box_jump.ABOUT)
     batch, parts = options.batch or (4 if options.tiny else 64), options.parts or PARTS
     impulses = (40.0,) if options.tiny else (30.0, 40.0, 50.0, 60.0)
@@ -192,6 +205,13 @@ def main(options) -> None:
             samples = min(samples, 8) if options.tiny else samples
             more = round(LATER / float(task.problem.dt))
             judge(table, cases, robot, name, closed_loop(task, samples), more=more)
+            report.write()
+        if "plans" in parts:
+            some = jax.tree.map(
+                lambda x: x[: 2 if options.tiny else 16], (cases.fallen, cases.keys)
+            )
+            search = planned(task, 8 if options.tiny else METHODS["receding horizon"])
+            _stand_plans.plans(plans, task, *some, search, at, options.tiny)
             report.write()
         if "box" in parts:
             _box_jump.box_jump(boxes, load(robot, "float32"), options.tiny, report.write)

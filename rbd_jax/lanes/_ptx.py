@@ -196,11 +196,12 @@ class Together(SampleLast):
             self.block(done)
 
     def _indices(self, k: Sym, lengths: tuple[int, ...]) -> tuple:
+        first: Sym | int = k
         found: list = []
         for n in reversed(lengths[1:]):
-            k, last = self.divmod(k, n)
+            first, last = self.divmod(first, n)
             found.append(last)
-        return (k, *reversed(found))
+        return (first, *reversed(found))
 
 
 def functions(program: Block) -> Functions:
