@@ -21,12 +21,12 @@ ABOUT = (
     f"Programs of one sample a thread, written by the lanes compiler as PTX for {CPU} and "
     "assembled by `ptxas` on a machine without a GPU. The table shows that the assembler accepts "
     "every program, and what a thread takes. Times are in the table `gpu`. For some programs the "
-    "tests also run the LLVM functions behind the PTX on a CPU, in the same layout. Lines: of the PTX. Registers: of 32 bits, at most 255. Stack: "
-    "local memory of a thread in bytes, mostly arrays that are indexed in loops. Spilled: bytes "
-    "of stores and loads because registers are missing. Shared: bytes that all samples read, "
-    "computed by an entry of its own. LLVM and ptxas: seconds, for both entries. jvp and "
-    "vjp: with the value; the derivative is with respect to the state and the torque or "
-    "acceleration."
+    "tests also run the LLVM functions behind the PTX on a CPU, in the same layout. Lines: of "
+    "the PTX. Registers: of 32 bits, at most 255. Stack: local memory of a thread in bytes, "
+    "mostly arrays that are indexed in loops. Spilled: bytes of stores and loads because "
+    "registers are missing. Shared: bytes that all samples read, computed by an entry of its "
+    "own. LLVM and ptxas: seconds, for both entries. jvp and vjp: with the value; the derivative "
+    "is with respect to the state and the torque or acceleration."
 )
 ROBOTS = ["ur5", "hyq", "talos"]
 
