@@ -103,7 +103,10 @@ class Driver:
                 f"\n{log.value.decode(errors='replace')}" if log is not None and log.value else ""
             )
             reason = (text.value or b"an unknown error").decode()
-            raise RuntimeError(f"NVIDIA's driver: {name} failed: {reason} (error {error}){said}")
+            raise RuntimeError(
+                f"NVIDIA's driver: {name} failed: {reason} (error {error}); with RBD_JAX_LANES=cpu, "
+                f"XLA computes on GPUs{said}"
+            )
 
 
 class Loaded:
