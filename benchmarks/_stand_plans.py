@@ -3,6 +3,7 @@
 import dataclasses
 import time
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,7 @@ from ._box_jump import gap
 
 ABOUT = (
     "Standing up as one problem of optimal control: 30 steps of 0.08 s from the same fallen "
-    "states, in float32. Samples: the states and controls of the receding horizon, in the steps "
+    "states, in float32, where the last state has ten times its weight. Samples: the states and controls of the receding horizon, in the steps "
     "of its own model. `opt.ilqr` and `opt.multiple_shooting` start from them and take at most 60 "
     "steps each. Standing: plans whose last state is successful as above, and which have no gap "
     "above 0.01 (m, rad, m/s and rad/s) between a state and the step from the state before. Then, "
@@ -23,6 +24,8 @@ ABOUT = (
     "excluded."
 )
 STEPS, MOST = 30, 60
+FIRM = 10.0
+"""A plan ends with its last state, which therefore counts more than that of a receding horizon."""
 SMALL_GAP = 1e-2
 MORE = 10
 """Steps for which the last target is held after a plan."""
@@ -64,7 +67,10 @@ def plans(table, task: tasks.Task, fallen, keys, search, place, tiny: bool) -> N
 
     def problem_of(q):
         there = place(task.problem, task.q0.at[:2].set(q[:2]))
-        return dataclasses.replace(there, steps=steps)
+        last = there.final
+        weights = FIRM * last.q_weight, FIRM * last.v_weight
+        last = eqx.tree_at(lambda c: (c.q_weight, c.v_weight), last, weights)
+        return dataclasses.replace(there, final=last, steps=steps)
 
     def seen(name, function, *inputs):
         began = time.perf_counter()
