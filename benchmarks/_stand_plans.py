@@ -15,13 +15,13 @@ from ._box_jump import gap
 
 ABOUT = (
     "Standing up as one problem of optimal control: 30 steps of 0.08 s from the same fallen "
-    "states, in float32, where the last state has ten times its weight. Samples: the states and controls of the receding horizon, in the steps "
-    "of its own model. `opt.ilqr` and `opt.multiple_shooting` start from them and take at most 60 "
-    "steps each. Standing: plans whose last state is successful as above, and which have no gap "
-    "above 0.01 (m, rad, m/s and rad/s) between a state and the step from the state before. Then, "
-    "also: under the feedback of the solution, in steps half as long, whose targets are held for "
-    "the rest of 3.2 s. Cost and gap are medians. Seconds are those of the whole batch, compiling "
-    "excluded."
+    "states, in float32, where the last state has ten times its weight. Samples: the states and "
+    "controls of the receding horizon, in the steps of its own model. `opt.ilqr` and "
+    "`opt.multiple_shooting` start from them and take at most 60 steps each. Standing: plans whose "
+    "last state is successful as above, and which have no gap above 0.01 (m, rad, m/s and rad/s) "
+    "between a state and the step from the state before. Then: also under the feedback of the "
+    "solution, in steps half as long; the last target is held for the rest of 3.2 s. Cost and gap "
+    "are medians. Seconds are those of the whole batch, compiling excluded."
 )
 STEPS, MOST = 30, 60
 FIRM = 10.0

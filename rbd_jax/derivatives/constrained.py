@@ -36,6 +36,7 @@ from ..model.expansion import Expansion
 from ._maps import Solver
 from .coordinates import CoordinateSolver, coordinate_accelerations, torque_change
 from .operator import residual
+from .ruled import ruled
 from .rules import accelerations, torque_tangent
 from .semidefinite import factorized, independent, once_if, pseudoinverse
 
@@ -175,7 +176,7 @@ def prepared(model: Model, q: Array, tau: Array, law: Law) -> tuple[Model, Array
     return unsprung(model), minus_springs(model, q, tau), law
 
 
-@eqx.filter_custom_jvp
+@ruled
 def _constrained(model, q, v, tau, f_ext, law):
     """Accelerations, forces, and the factors, of which no derivative is taken."""
     topology, active = model.topology, law.active()

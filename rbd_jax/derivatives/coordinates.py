@@ -23,6 +23,7 @@ from ..algorithms.tree import down_along_branches
 from ..model import CoordinateModel, Topology
 from ..model.expansion import Expansion
 from .inverse import invert
+from .ruled import ruled
 from .torque_rule import inverse_dynamics
 
 Factor = coordinates.Factor | Float[Array, "nv nv"]
@@ -91,7 +92,7 @@ def factorized(model: CoordinateModel, q: Float[Array, " nq"]) -> CoordinateSolv
     return CoordinateSolver(model, q, coordinates.factorize(model, q))
 
 
-@eqx.filter_custom_jvp
+@ruled
 def _dynamics(model, q, v, tau, f_ext):
     """ÿ and the factor of the articulated bodies, of which no derivative is taken."""
     return embedded_dynamics(model, q, v, tau, f_ext)

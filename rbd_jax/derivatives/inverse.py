@@ -1,14 +1,14 @@
 """The inverse of a positive definite matrix, with its derivative ``−M⁻¹ δM M⁻¹``."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms import formulations
 from ..spatial import linear
+from .ruled import ruled
 
 
-@jax.custom_jvp
+@ruled
 def invert(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """``M⁻¹`` of a symmetric positive definite matrix, with an analytical rule.
 
@@ -18,7 +18,7 @@ def invert(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return linear.inverse(M, unroll=formulations.current().recursions == "levels")
 
 
-@invert.defjvp
+@invert.def_jvp
 def _invert_jvp(primals, tangents):
     X = invert(primals[0])
     product = jnp.matmul(tangents[0], X, precision="highest")

@@ -17,6 +17,8 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PyTree
 
+from .ruled import ruled
+
 
 class Stationary(NamedTuple):
     """A problem by its functions, all static.
@@ -28,7 +30,7 @@ class Stationary(NamedTuple):
     solver: Callable[[Any, Array], Callable[[Array], Array]]
 
 
-@eqx.filter_custom_jvp
+@ruled
 def minimizer(problem: Stationary, theta: PyTree, x: Array) -> Array:
     """``x``, which solves the problem for theta, with its implicit derivative in theta."""
     return x
@@ -51,7 +53,7 @@ def _minimizer_jvp(primals, tangents):
     return minimizer(problem, theta, x), dx
 
 
-@eqx.filter_custom_jvp
+@ruled
 def searched(search: Callable, known: Callable, args: PyTree, rest: PyTree) -> tuple:
     """``search(args, rest) -> (out, x, notes)`` with the derivatives of ``known(args, x)``.
 

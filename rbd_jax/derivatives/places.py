@@ -15,6 +15,7 @@ from ..algorithms.tree import per_dof, subtree_sum
 from ..model import CoordinateModel, Model, velocity_from_rate
 from ..spatial import se3, so3
 from ._perturbation import GEOMETRY, nonzero_tangents
+from .ruled import ruled
 
 
 def frame_pose(model: Model, q: Float[Array, " nq"], frame: str | int) -> se3.Pose:
@@ -42,7 +43,7 @@ def _pose_found(model: Model, q, body: int) -> se3.Pose:
     return R[body], p[body]
 
 
-_body_pose, _center = (eqx.filter_custom_jvp(f) for f in (_pose_found, center_of_mass))
+_body_pose, _center = (ruled(f) for f in (_pose_found, center_of_mass))
 
 
 @_body_pose.def_jvp

@@ -12,6 +12,7 @@ from ..algorithms.tree import ancestor_sum, sum_dofs
 from ..model import Model, Topology, joint_placements, velocity_from_rate
 from ..spatial import so3
 from ._perturbation import GEOMETRY, nonzero_tangents
+from .ruled import ruled
 
 
 def twists(
@@ -30,7 +31,7 @@ def _found(model: Model, q: Float[Array, " nq"]):
     return *ground.centered_poses(model, q), root
 
 
-_poses = eqx.filter_custom_jvp(_found)
+_poses = ruled(_found)
 
 
 @_poses.def_jvp

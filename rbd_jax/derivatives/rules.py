@@ -32,12 +32,13 @@ from ._maps import Solver, torque_map
 from .coordinates import coordinate_dynamics, coordinate_inverse
 from .inverse import invert
 from .operator import residual
+from .ruled import ruled
 from .torque_rule import inverse_dynamics as inverse_dynamics, torque_tangent as torque_tangent
 
 # --- forward and hybrid dynamics ----------------------------------------------
 
 
-@eqx.filter_custom_jvp
+@ruled
 def _dynamics(model, q, v, a, tau, f_ext, prescribed):
     """Accelerations, torques and the factor of M, of which no derivative is taken."""
     chosen, depth = formulations.current(), model.topology.dof_tree.depths.max(initial=-1)
@@ -202,7 +203,7 @@ def mass_matrix_solve(
     return forward_dynamics(at_rest(model), q, jnp.zeros_like(tau), tau)
 
 
-@eqx.filter_custom_jvp
+@ruled
 def _mass_matrix_inverse(model, q):
     if isinstance(model, CoordinateModel):
         return coordinate_inverse(model, q)

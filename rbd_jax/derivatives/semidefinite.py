@@ -17,9 +17,10 @@ from jaxtyping import Array, Bool, Float
 
 from ..algorithms import formulations
 from ..spatial.linear import cholesky, solve_lower
+from .ruled import ruled
 
 
-@jax.custom_jvp
+@ruled
 def pseudoinverse(
     G: Float[Array, "m m"],
     J: Float[Array, "m nv"],
@@ -41,12 +42,15 @@ def pseudoinverse(
     return once_if(f.dependent, lambda: independent(J, Y, active), whole)
 
 
-@pseudoinverse.defjvp
+@pseudoinverse.def_jvp
 def _pseudoinverse_jvp(primals, tangents):
     """Where the rank stays. Source: Golub, Pereyra, SIAM J. Numer. Anal. 1973, eq. (4.12)."""
     G, J, Y, active = primals
     X, N = pseudoinverse(G, J, Y, active)
-    dG = _times(tangents[1], Y) + _times(J, tangents[2])
+    dJ, dY = (
+        jnp.zeros_like(x) if t is None else t for x, t in zip((J, Y), tangents[1:3], strict=True)
+    )
+    dG = _times(dJ, Y) + _times(J, dY)
     dG = 0.5 * (dG + dG.T)
     turned = _times(N, _times(dG, X))
     outside = _times(turned, X)

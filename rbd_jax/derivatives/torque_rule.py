@@ -3,7 +3,6 @@
 See :mod:`rbd_jax.derivatives.rules` for what all rules have in common.
 """
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -17,6 +16,7 @@ from ..model.expansion import projected
 from ._maps import torque_map
 from ._perturbation import model_torque
 from .operator import Residual, residual
+from .ruled import ruled
 
 
 def torque_tangent(
@@ -46,7 +46,7 @@ def torque_tangent(
     return part if total is None else total + part
 
 
-@eqx.filter_custom_jvp
+@ruled
 def _inverse_dynamics(model, q, v, a, f_ext):
     if formulations.current().recursions == "bodies":
         return rnea(model, q, v, a, f_ext)

@@ -104,8 +104,8 @@ class Driver:
             )
             reason = (text.value or b"an unknown error").decode()
             raise RuntimeError(
-                f"NVIDIA's driver: {name} failed: {reason} (error {error}); with RBD_JAX_LANES=cpu, "
-                f"XLA computes on GPUs{said}"
+                f"NVIDIA's driver: {name} failed: {reason} (error {error}); "
+                f"with RBD_JAX_LANES=cpu, XLA computes on GPUs{said}"
             )
 
 

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..derivatives.ruled import ruled
 from ._expansion import costates, curvature, linear, quadratic
 from ._motion import States, held_controls, motion
 from ._problem import Problem
@@ -17,7 +18,7 @@ def without_derivatives(tree: PyTree) -> PyTree:
     return jax.tree.map(stop, tree)
 
 
-@eqx.filter_custom_jvp
+@ruled
 def stationary(
     problem: Problem,
     q0: Array,

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
+from ..derivatives.ruled import ruled
 from ._constraints import Rows, Stack
 from ._expansion import costates, curvature, linear, quadratic, times
 from ._ilqr import add_curvature
@@ -20,7 +21,7 @@ ROUNDS = 50
 """Greatest number of steps of the proximal method."""
 
 
-@eqx.filter_custom_jvp
+@ruled
 def constrained_stationary(
     problem: Problem,
     rows: Stack,

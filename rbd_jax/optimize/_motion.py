@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..derivatives.ruled import ruled
 from ..lanes import lanes
 from ..model import difference, integrate
 from ._problem import Problem
@@ -71,7 +72,7 @@ def motion(
     return Motion(jnp.concatenate([q0[None], q1]), jnp.concatenate([v0[None], v1]), u)
 
 
-@eqx.filter_custom_jvp
+@ruled
 def reached(
     problem: Problem, q0: Array, v0: Array, w: Float[Array, "T nu"], states: States
 ) -> Motion:

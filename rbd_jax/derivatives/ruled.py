@@ -1,0 +1,111 @@
+"""Functions with derivative rules that hold in loops too, to any order.
+
+The derivative of a loop is found by JAX in two parts: what depends on tangents, and the rest. Out
+of the rest JAX moves what is the same in every round. On the way it puts the body of a function
+with ``custom_jvp`` in the place of the function. The value is the same, but the second derivative
+of the loop then differentiates the body, which may search for a solution or hold something fixed
+that only the rule accounts for (``process_custom_jvp_call`` of JAX's partial evaluation, to 0.10.2
+at least). A body that is one operation of JAX stays whole, and its derivative is the rule.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+from jax.extend.core import Primitive, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
+
+
+class ruled:
+    """``equinox.filter_custom_jvp`` whose rule JAX keeps in the derivatives of a loop."""
+
+    def __init__(self, function: Callable):
+        self._function = function
+        self._with_rule = eqx.filter_custom_jvp(self._body)
+        self.def_jvp = self._with_rule.def_jvp
+
+    def __call__(self, *args) -> Any:
+        """The function's value; its derivative is the rule."""
+        return self._with_rule(*args)
+
+    def _body(self, *args):
+        """The value as one operation."""
+        dynamic, static = eqx.partition(args, eqx.is_array)
+        operands, tree = jax.tree.flatten(dynamic)
+
+        def of(function, *operands):
+            return function(*eqx.combine(jax.tree.unflatten(tree, operands), static))
+
+        def again(*operands):
+            return jax.tree.leaves(of(self._with_rule, *operands))
+
+        traced = jax.make_jaxpr(partial(of, self._function), return_shape=True)
+        closed, shapes = traced(*operands)
+        out = _ruled_p.bind(*operands, closed=closed, again=again)
+        return jax.tree.unflatten(jax.tree.structure(shapes), out)
+
+
+_ruled_p = Primitive("rbd_ruled")
+_ruled_p.multiple_results = True
+
+
+@_ruled_p.def_impl
+def _plain(*operands, closed, again):
+    """The body. Lanes and XLA compile its operations in the place of the one."""
+    del again
+    return jaxpr_as_fun(closed)(*operands)
+
+
+@_ruled_p.def_abstract_eval
+def _abstract(*avals, closed, again):
+    if list(avals) == list(closed.in_avals):
+        return closed.out_avals
+    return jax.make_jaxpr(jaxpr_as_fun(closed))(*avals).out_avals  # in a mesh, for example
+
+
+def _jvp(primals, tangents, *, closed, again):
+    del closed
+    moving = [k for k, t in enumerate(tangents) if type(t) is not ad.Zero]
+
+    def of_moving(*values):
+        operands = list(primals)
+        for k, x in zip(moving, values, strict=True):
+            operands[k] = x
+        return again(*operands)
+
+    out, rates = jax.jvp(of_moving, [primals[k] for k in moving], [tangents[k] for k in moving])
+    return out, [ad.Zero(t.aval) if t.dtype == jax.dtypes.float0 else t for t in rates]
+
+
+def _transpose(cts, *operands, closed, again):
+    """Of a body that is linear in some operands, as bodies are in loops too."""
+    del again
+    wanted = [k for k, x in enumerate(operands) if ad.is_undefined_primal(x)]
+    given = [k for k, ct in enumerate(cts) if type(ct) is not ad.Zero]
+
+    def of_wanted(*values):
+        everything = list(operands)
+        for k, x in zip(wanted, values, strict=True):
+            everything[k] = x
+        out = jaxpr_as_fun(closed)(*everything)
+        return [out[k] for k in given]
+
+    shapes = [jax.ShapeDtypeStruct(operands[k].aval.shape, operands[k].aval.dtype) for k in wanted]
+    found = iter(jax.linear_transpose(of_wanted, *shapes)([cts[k] for k in given]))
+    return [next(found) if k in wanted else None for k in range(len(operands))]
+
+
+def _batch(operands, dims, *, closed, again):
+    mapped = partial(jax.vmap, in_axes=dims)
+    found = jax.make_jaxpr(mapped(jaxpr_as_fun(closed)))(*operands)
+    out = _ruled_p.bind(*operands, closed=found, again=mapped(again))
+    return out, [0] * len(out)
+
+
+_ruled_p.expand = _plain  # pyright: ignore[reportAttributeAccessIssue]
+ad.primitive_jvps[_ruled_p] = _jvp
+ad.primitive_transposes[_ruled_p] = _transpose
+batching.primitive_batchers[_ruled_p] = _batch
+mlir.register_lowering(_ruled_p, mlir.lower_fun(_plain, multiple_results=True))

@@ -1,0 +1,186 @@
+"""Derivative rules hold in loops, to any order, with and without lanes."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.calls import quick_jit
+from support.helpers import computed_as
+
+import rbd_jax as rbd
+from rbd_jax.derivatives.ruled import ruled
+
+H = 1e-3  # of differences
+stop = jax.lax.stop_gradient
+
+
+@ruled
+def sine(p, x, k):
+    """sin(p x) and an integer, of which only the rule tells the derivative."""
+    return stop(jnp.sin(p * x)), k + 1
+
+
+@ruled
+def cosine(p, x):
+    return stop(jnp.cos(p * x))
+
+
+def _change(primals, tangents):
+    (p, x, *_), (dp, dx, *_) = primals, tangents
+    return (0 if dp is None else dp * x) + (0 if dx is None else p * dx)
+
+
+@sine.def_jvp
+def _sine_jvp(primals, tangents):
+    out, k = sine(*primals)
+    return (out, k), (cosine(*primals[:2]) * _change(primals, tangents), None)
+
+
+@cosine.def_jvp
+def _cosine_jvp(primals, tangents):
+    return cosine(*primals), -sine(*primals, 0)[0] * _change(primals, tangents)
+
+
+def by_rule(p, x, wrap=lambda f: f):
+    def body(x, k):
+        return sine(p, x, k)
+
+    return jnp.sum(jax.lax.scan(wrap(body), x, jnp.arange(3))[0])
+
+
+def known(p, x):
+    for _ in range(3):
+        x = jnp.sin(p * x)
+    return jnp.sum(x)
+
+
+def loops():
+    """The same function with its loop in other places."""
+    checkpointed = lambda f: lambda *x: by_rule(*x, wrap=f)  # noqa: E731
+    return {
+        "loop": by_rule,
+        "loop of blocks": checkpointed(jax.checkpoint),
+        "block of a loop": jax.checkpoint(by_rule),
+        "branches": lambda p, x: jax.lax.cond(jnp.sum(x) > 0, by_rule, known, p, x),
+        "samples": lambda p, x: jnp.sum(jax.vmap(by_rule, (None, 0))(p, x)),
+        "robots": lambda p, x: jnp.sum(jax.vmap(by_rule)(jnp.full_like(x, 1) * p, x)),
+        "programs": lambda p, x: jax.jit(rbd.lanes(by_rule))(p, x),
+    }
+
+
+@pytest.mark.parametrize("name", loops())
+def test_every_order_is_the_rules(name):
+    at = jnp.asarray(1.2), jnp.asarray([0.7, 0.2])
+    along = jnp.asarray(0.3), jnp.asarray([-0.4, 1.0])
+    forward = lambda f: lambda *x: jax.jvp(f, x, along)[1]  # noqa: E731
+    back = lambda f: lambda *x: sum(map(jnp.vdot, jax.grad(f, (0, 1))(*x), along))  # noqa: E731
+
+    def derivatives(f):
+        orders = [forward(back(f)), back(forward(f)), back(back(f)), forward(back(back(f)))]
+        return jnp.stack([jax.jit(g)(*at) for g in orders])
+
+    np.testing.assert_allclose(derivatives(loops()[name]), derivatives(known), rtol=1e-13)
+
+
+def test_bodies_that_are_linear_in_a_loop_can_be_transposed():
+    @ruled
+    def scaled(p, x):
+        return p * x
+
+    @scaled.def_jvp
+    def _(primals, tangents):
+        return scaled(*primals), scaled(primals[0], tangents[1])
+
+    def loop(x):
+        return jax.lax.scan(lambda x, p: (scaled(p, x), None), x, jnp.array([2.0, 3.0]))[0]
+
+    x = jnp.array([1.0, -1.0])
+    np.testing.assert_array_equal(jax.linear_transpose(loop, x)(x)[0], 6 * x)
+    both = jax.vmap(lambda x: jax.linear_transpose(loop, x)(x)[0])
+    np.testing.assert_array_equal(both(jnp.stack([x, 2 * x])), 6 * jnp.stack([x, 2 * x]))
+
+
+def test_every_rule_of_the_library_is_kept():
+    """The other one is of a function whose body has the same derivatives, in ``lanes``."""
+    package = Path(rbd.__file__).parent
+    having = {p.name for p in package.rglob("*.py") if "custom_jvp" in p.read_text()}
+    calls = {"_jaxprs.py", "_rules.py"}  # read programs of others
+    assert having - calls == {"ruled.py", "_given.py", "rules.py"}
+
+
+# --- rollouts -----------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    """A rollout and how far around its start it stays smooth."""
+
+    model: rbd.Model
+    at: tuple[jax.Array, jax.Array]
+    controls: jax.Array
+    dt: Any
+    far: float
+    options: dict[str, Any]
+
+
+def coupled():
+    """Two joints that turn together."""
+    model = rbd.samples.double_pendulum()
+    together = rbd.constraints.coupling(
+        model, {n: 1.0 + k for k, n in enumerate(model.joint_names)}
+    )
+    at = jnp.array([0.3, -0.7]), jnp.array([0.5, 0.2])
+    return Case(model, at, jnp.ones((1, 2)), 0.1, 1, {"constraints": together})
+
+
+def held():
+    """A body that turns about a point of it."""
+    model = rbd.samples.random_tree(1, kinds=("free",), n=1)
+    point = rbd.constraints.point(model, model.frame_names[-1], offset=[0.1, 0.2, 0.3])
+    at = rbd.neutral(model), jnp.array([0.5, 0.2, -0.3, 0.1, 0.2, 0.3])
+    return Case(model, at, jnp.ones((3, 6)), 0.1, 1, {"constraints": point})
+
+
+def touching():
+    """A ball that slides on the ground."""
+    scene = rbd.load_mjcf(
+        """<mujoco><option timestep="0.01" tolerance="1e-14" iterations="100"/><worldbody>
+<geom type="plane" size="5 5 1"/><body><freejoint/><geom type="sphere" size=".1"/></body>
+</worldbody></mujoco>"""
+    )
+    q = rbd.neutral(scene.model).at[2].set(0.098)
+    at = q, jnp.array([0.1, -0.1, 0.2, 0.4, -0.2, -0.3])
+    return Case(scene.model, at, jnp.zeros((3, 0)), scene.dt, 0.1, {"scene": scene})
+
+
+FORMS = [
+    (held, "xla"),
+    (held, "accelerator"),
+    (held, "lanes"),
+    (touching, "xla"),
+    (touching, "lanes"),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "form"),
+    [(coupled, "xla"), *(pytest.param(*x, marks=pytest.mark.slow) for x in FORMS)],
+)
+def test_second_derivative_of_a_rollout(case, form):
+    """Along a line of initial states it is a difference of values."""
+    model, at, controls, dt, far, options = case()
+    rng = np.random.default_rng(0)
+    along = [far * jnp.asarray(rng.normal(size=x.shape)) for x in at]
+
+    def score(s):
+        q, v = (x + s * d for x, d in zip(at, along, strict=True))
+        path = rbd.rollout(model, q, v, controls, dt, **options)
+        return jnp.vdot(path.q[-1], jnp.cos(jnp.arange(float(model.nq)))) + jnp.sum(path.v[-1])
+
+    with computed_as(form):
+        found = quick_jit(lambda s: jax.jvp(jax.grad(score), (s,), (jnp.ones_like(s),))[1])(0.0)
+        values = quick_jit(jax.vmap(score))(H * jnp.arange(-2.0, 3.0))
+    expected = jnp.vdot(values, jnp.array([-1.0, 16, -30, 16, -1])) / (12 * H**2)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
