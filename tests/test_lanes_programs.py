@@ -84,6 +84,21 @@ def test_closures():
     close(inside, plain)
 
 
+def test_a_loop_of_which_all_samples_share_a_part():
+    """What is made of the shared part alone cannot come before the loop."""
+
+    def f(a, x):
+        def step(carry, row):
+            shared, own = carry
+            return (0.5 * shared + row, own + row * x), (shared + row, own)
+
+        _, (shared, own) = lax.scan(step, (a[0], x), a)
+        return jnp.sin(shared) * jnp.arange(30.0)[:, None], jnp.cumsum(shared, 0), own
+
+    agree(f, numbers((30, 4), "float64", samples=1)[0], numbers((4,), "float64", samples=9),
+          axes=(None, 0), sizes=(1, 9))  # fmt: skip
+
+
 def test_arguments():
     """Pytrees, keywords, static values, numbers of Python, None."""
 

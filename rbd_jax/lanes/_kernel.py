@@ -69,9 +69,20 @@ def bodies(program: Block, first: Emitter, second: Emitter, load, store) -> None
 
 
 def _split(program: Block) -> tuple[Block, Block, list[Value]]:
-    """What all samples share, what each has its own, and what the second takes from the first."""
-    alike = [op for op in program.ops if all(v.uniform for v in op.outs)]
-    apart = [op for op in program.ops if not all(v.uniform for v in op.outs) or op.name in VIEWS]
+    """What all samples share, what each has its own, and what the second takes from the first.
+
+    A loop can give both. It is the second's, and so is what is made of its results.
+    """
+    alike, apart, late = [], [], set()
+    for op in program.ops:
+        ins = [*op.ins, *(v for inner in op.blocks for v in taken(inner))]
+        shared = all(v.uniform for v in op.outs) and not any(v in late for v in ins)
+        if shared:
+            alike.append(op)
+        else:
+            late.update(op.outs)
+        if not shared or op.name in VIEWS:
+            apart.append(op)
     made = {id(op) for op in alike if op.name not in VIEWS}
     axes = Axes(program)
     needed: dict[Value, None] = {}

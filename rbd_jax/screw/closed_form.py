@@ -6,6 +6,7 @@ are for study and serve as test oracles. Their derivatives are those of autodiff
 """
 
 import jax.numpy as jnp
+from jax.scipy.linalg import solve
 from jaxtyping import Array, Float
 
 from ..algorithms.kinematics import forward_kinematics
@@ -168,4 +169,4 @@ def velocity_of_momenta(
     below = subtree_sum(model.topology.tree, Pi)
     screws = spatial.joint_screws(model, forward_kinematics(model, q))
     right = jnp.sum(screws * per_dof(model.topology, below), axis=-1)
-    return jnp.linalg.solve(project(J, momenta_of(model, J)), right)
+    return solve(project(J, momenta_of(model, J)), right, assume_a="pos")

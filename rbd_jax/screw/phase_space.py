@@ -8,6 +8,7 @@ first one gives the accelerations, and the time derivative of the second one is 
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax.scipy.linalg import solve
 from jaxtyping import Array, Float
 
 from ..model import Model
@@ -56,5 +57,6 @@ def phase_rates(
     v = velocity_of_momenta(model, q, Pi)
     zero = jnp.zeros_like(v)
     bias = torque_of_momentum_rates(model, q, spatial_momentum_rates(model, q, v, zero), f_ext)
-    a = jnp.linalg.solve(lagrange_mass_matrix(model, q), tau - model.damping * v - bias)
+    right = tau - model.damping * v - bias
+    a = solve(lagrange_mass_matrix(model, q), right, assume_a="pos")
     return PhaseRates(v, spatial_momentum_rates(model, q, v, a))
