@@ -14,6 +14,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+from jax.core import Tracer, eval_jaxpr
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
@@ -43,6 +44,11 @@ class ruled:
 
         traced = jax.make_jaxpr(partial(of, self._function), return_shape=True)
         closed, shapes = traced(*operands)
+        n = len(closed.consts)
+        if any(isinstance(x, Tracer) for x in closed.consts):  # of a function among the arguments
+            body, operands = closed.jaxpr, [*closed.consts, *operands]
+            closed = jax.make_jaxpr(lambda *xs: eval_jaxpr(body, xs[:n], *xs[n:]))(*operands)
+            without, again = again, lambda *xs: without(*xs[n:])
         out = _ruled_p.bind(*operands, closed=closed, again=again)
         return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
