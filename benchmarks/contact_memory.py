@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import rbd_jax as rbd
 from rbd_jax.lanes import report as kernels_of
 
+from ._ground import QUADRUPED
 from ._report import Report
 from ._timing import program
-from .contact import QUADRUPED
 
 ABOUT = (
     "The gradient of the last configuration of a rollout with respect to its controls, for a "

@@ -4,71 +4,51 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
-from itertools import product
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from rbd_jax.lanes import _gpu, forget
-
+from ._ground import Ground, scenes
 from ._peers import PEERS
 from ._peers.contest import OURS, Contest
 from ._report import Report, Table
-from ._robots import available, load, over_batch, states
+from ._robots import available
 from ._timing import program, race
+from ._ways import STEP, Task, together
 from .ptx import FUNCTIONS
 
 ABOUT = (
-    "Time of a call on a GPU (median, µs). Each program computes the whole batch, and the "
-    "model is an argument. XLA: `RBD_JAX_LANES=cpu`. Lanes: one robot a thread, also where the "
-    "library leaves so few samples to XLA. Floor: bytes of inputs and outputs over the bandwidth "
-    "of copying a large array here, and its fraction of the faster time. The error is the "
-    "largest difference of 64 states from the CPU in float64, over the largest entry. If a row "
-    "is wrong, its note says so. Compile times are those of all functions of a robot compiled "
-    "side by side. frax and MJX are measured as in `peers`, on the same GPU and in turns with "
-    "rbd_jax without settings. GRiD, which generates C++ and has no Python package, is not "
+    "Time of a call on a GPU (median, µs). Each program computes the whole batch. In the dynamics, "
+    "the model is an argument. XLA: `RBD_JAX_LANES=cpu`. Lanes: one robot a thread, for all "
+    "batches. Default: without settings, where the library chooses one of both. Floor: bytes of "
+    "inputs and outputs over the bandwidth of copying a large array here, and its fraction of the "
+    "fastest time. The error is the largest difference of 64 states from the CPU in float64, over "
+    "the largest entry. If a row is wrong, its note says so. All functions compile at the same "
+    "time in several processes, so that compile times are longer than alone; nothing else runs "
+    "while times are measured. GRiD, which generates C++ and has no Python package, is not "
     "measured."
 )
-WAYS = {"XLA": "cpu", "lanes": "1"}
 ROBOTS = ["ur5", "hyq", "talos"]
 RIVALS = ("frax", "mjx")
-CASES = {  # of the rivals -> the function of ours in the first table
-    "ID": "inverse_dynamics",
-    "FD": "forward_dynamics",
-    "ID vjp": "inverse_dynamics vjp",
-    "FD vjp": "forward_dynamics vjp",
-    "FD jvp": "forward_dynamics jvp",
-    "FD Jacobian, jacfwd": "forward_dynamics_derivatives",
-}
+CASES = ("ID", "FD", "ID vjp", "FD vjp", "FD jvp", "FD Jacobian, jacfwd")
+"""Of ``peers``."""
 LABELS = tuple(label for label in FUNCTIONS if label != "aba")  # forward_dynamics by lanes
 SIZES = (1, 64, 1024, 16384, 65536)
 SIZED = ("forward_dynamics", "inverse_dynamics vjp", "forward_dynamics vjp",
          "forward_dynamics_derivatives")  # fmt: skip
 """Batches, and functions, of the table by sizes."""
-WRONG = {"float32": 5e-2, "float64": 1e-7}
-"""No rounding explains larger errors."""
-
-
-@contextmanager
-def way(value: str):
-    """Compile with this value of RBD_JAX_LANES, and to lanes however few the samples are."""
-    before, pays = os.environ.get("RBD_JAX_LANES"), _gpu.BYTES_BY_ROOT
-    os.environ["RBD_JAX_LANES"], _gpu.BYTES_BY_ROOT = value, float("inf")
-    forget()
-    try:
-        yield
-    finally:
-        _gpu.BYTES_BY_ROOT = pays
-        os.environ.pop("RBD_JAX_LANES")
-        if before is not None:
-            os.environ["RBD_JAX_LANES"] = before
-        forget()
+WAYS, BY_SIZE, ON_GROUND, AGAINST = TITLES = (
+    "XLA and lanes",
+    "By the size of the batch",
+    "On the ground, against MJX",
+    "Against frax and MJX",
+)
+ABOUT_TABLES = {
+    ON_GROUND: "One step of robots that stand on the ground, as in `contact`, and its vjp. The "
+    "scene is a constant, as it is in MJX's step.",
+    AGAINST: "In turns, as in `peers`. Ahead: the faster rival's time over ours.",
+}
 
 
 def bandwidth(megabytes: int = 1024) -> float:
@@ -77,102 +57,6 @@ def bandwidth(megabytes: int = 1024) -> float:
     copy = program("copy", lambda x: x + 1, x)
     race(copy, seconds=0.3)
     return 2 * x.nbytes / (copy.median * 1e-6)
-
-
-def _bytes(*trees) -> int:
-    return sum(x.nbytes for x in jax.tree.leaves(trees))
-
-
-def _wanted(function, name: str, dtype: str, arguments: list[str], count: int) -> list[np.ndarray]:
-    """Results of the CPU in float64 for the states that this dtype is given."""
-    with jax.default_device(jax.devices("cpu")[0]):
-        m = load(name, "float64")
-        s = jax.tree.map(lambda x: x.astype(jnp.float64), states(load(name, dtype), count))
-        given = [getattr(s, n) for n in arguments]
-        found = jax.jit(over_batch(partial(function), len(arguments)))(m, *given)
-    return [np.asarray(x) for x in jax.tree.leaves(found)]
-
-
-def _error(found, wanted: list[np.ndarray]) -> float:
-    """The largest difference, relative to each result's largest entry."""
-    worst = 0.0
-    for x, y in zip(jax.tree.leaves(found), wanted, strict=True):
-        x = np.asarray(x[: len(y)], np.float64)
-        worst = max(worst, float(np.abs(x - y).max() / np.abs(y).max()) if y.size else 0.0)
-    return worst if np.isfinite(worst) else float("inf")
-
-
-def _side_by_side(make, items) -> list:
-    """``make`` of each item in threads; an exception stands in place of a result."""
-
-    def attempt(item):
-        try:
-            return make(item)
-        except Exception as problem:  # one function alone is left out
-            return problem
-
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return list(pool.map(attempt, items))
-
-
-def compare(table: Table, name: str, dtype: str, batch: int, seconds: float, speed: float,
-            labels=LABELS) -> None:  # fmt: skip
-    """One row a function: both ways in turns, their errors, and the floor."""
-    prepared(name, dtype, batch, labels)(table, seconds, speed)
-
-
-def prepared(name: str, dtype: str, batch: int, labels) -> Callable[[Table, float, float], None]:
-    """Compile everything for :func:`compare`; what is returned measures and adds the rows."""
-    m = load(name, dtype)
-    s = states(m, batch)
-    arguments = {label: FUNCTIONS[label][1].split() for label in labels}
-    inputs = {label: [getattr(s, n) for n in arguments[label]] for label in labels}
-
-    def compiled(label):
-        function = over_batch(partial(FUNCTIONS[label][0]), len(arguments[label]))
-        return program(label, function, m, *inputs[label])
-
-    def wanted(label):
-        return _wanted(FUNCTIONS[label][0], name, dtype, arguments[label], min(batch, 64))
-
-    made = {}
-    for key, value in WAYS.items():
-        with way(value):
-            made[key] = _side_by_side(compiled, labels)
-    truths = _side_by_side(wanted, labels)
-
-    def measure(table: Table, seconds: float, speed: float) -> None:
-        for label, truth, *programs in zip(labels, truths, *made.values(), strict=True):
-            cells = {"robot": name, "dtype": dtype, "batch": batch, "function": label}
-            try:
-                for x in (truth, *programs):
-                    if isinstance(x, Exception):
-                        raise x
-                found = _measured(dict(zip(WAYS, programs, strict=True)), truth, dtype, seconds)
-                moved = _bytes(m, inputs[label], programs[0].run())
-            except Exception as problem:  # a kernel that fails says so in its row
-                text = f"{type(problem).__name__}: {str(problem).splitlines()[0]}"
-                table.add(**cells, note=text)
-                continue
-            floor, note = moved / speed * 1e6, found.pop("note")
-            table.add(**cells, **found, floor=floor,
-                      fraction=floor / min(found[k] for k in WAYS), note=note)  # fmt: skip
-
-    return measure
-
-
-def _measured(made: dict, truth: list[np.ndarray], dtype: str, seconds: float) -> dict:
-    """Times, compile times and errors of both ways, and what is wrong."""
-    race(*made.values(), seconds=seconds)
-    found = {key: p.median for key, p in made.items()}
-    found["speed_up"] = found["XLA"] / found["lanes"]
-    wrong = []
-    for key, p in made.items():
-        error = _error(p.run(), truth)
-        found |= {f"{key}_error": error, f"{key}_compile_s": p.compile_s}
-        if not error < WRONG[dtype]:
-            wrong.append(key)
-    return found | {"note": f"WRONG: {', '.join(wrong)}" if wrong else None}
 
 
 def _rivals(options) -> dict[str, str]:
@@ -190,12 +74,22 @@ def _rivals(options) -> dict[str, str]:
     return found
 
 
+def _mjx_on_ground(table: Table, task: Task, python: str, seconds: float) -> None:
+    """The time of MJX's step in the row of ours."""
+    found = Ground(task.xml, task.batch).mjx(python, task.dtype, seconds)
+    for row in table.rows:
+        if found and (row["robot"], row["function"]) == (task.robot, "contact step"):
+            row |= {"mjx": found["us"], "mjx_compile_s": found["compile_s"]}
+            row["ahead"] = found["us"] / row["default"] if row.get("default") else None
+            print(f"  {task.robot}: mjx {found['us']:.0f}", flush=True)
+
+
 def _contest(table: Table, name: str, pythons: dict[str, str], batch: int, options,
-             ours: dict[str, float], end: float) -> None:  # fmt: skip
-    """This library in turns with the rivals; the time of its XLA programs beside them."""
+             end: float) -> None:  # fmt: skip
+    """This library in turns with the rivals."""
     with Contest(name, "float32", pythons, options.patience, "batches") as contest:
         devices = {n: x["device"] for n, x in contest.loaded.items()}
-        for label, function in CASES.items():
+        for label in CASES:
             if time.monotonic() > end:
                 print(f"    {label} skipped: out of time (--limit)")
                 continue
@@ -204,7 +98,7 @@ def _contest(table: Table, name: str, pythons: dict[str, str], batch: int, optio
             others = [times[n] for n in RIVALS if n in times]
             ahead = min(others) / times[OURS] if others and OURS in times else None
             table.add(robot=name, function=label, batch=batch, rbd_jax=times.get(OURS),
-                      by_XLA=ours.get(function), **{n: times.get(n) for n in RIVALS}, ahead=ahead,
+                      **{n: times.get(n) for n in RIVALS}, ahead=ahead,
                       devices=", ".join(sorted(set(devices.values()))))  # fmt: skip
 
 
@@ -217,29 +111,30 @@ def main(options) -> None:
                          "Nothing was measured.")  # fmt: skip
     report = Report("gpu", options, ABOUT)
     end = time.monotonic() + (options.limit or 540)
-    speed = bandwidth()
-    table = report.table("XLA and lanes", f"Copies reach {speed / 1e9:.0f} GB/s.")
-    about = "By XLA: the time of the first table. Ahead: the faster rival's time over ours."
-    against = report.table("Against other libraries, float32", about)
-    sizes = report.table("By the size of the batch")
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     batch = options.batch or (256 if options.tiny else 4096)
-    parts = options.parts or ["ways", "rivals", "sizes"]
-    seconds = min(options.seconds, 0.3)
-    for name, dtype in product(names, options.dtypes if "ways" in parts else ()):
-        if time.monotonic() > end:
-            print(f"{name}, {dtype} skipped: out of time (--limit)")
-            continue
-        compare(table, name, dtype, batch, seconds, speed)
+    parts = options.parts or ["ways", "sizes", "ground", "rivals"]
+    pythons = _rivals(options)
+    speed = bandwidth()
+    by_title = {title: report.table(title, ABOUT_TABLES.get(title, "")) for title in TITLES}
+    by_title[WAYS].notes = f"Copies reach {speed / 1e9:.0f} GB/s."
+    tasks = []
+    for dtype in options.dtypes:
+        if "ways" in parts:
+            tasks += [Task(WAYS, name, dtype, batch, LABELS) for name in names]
+        if "sizes" in parts:
+            tasks += [Task(BY_SIZE, names[-1], dtype, size, SIZED) for size in SIZES]
+        if "ground" in parts and importlib.util.find_spec("mujoco"):
+            robots = scenes(options).items()
+            tasks += [Task(ON_GROUND, n, dtype, batch, tuple(STEP), xml) for n, xml in robots]
+    for title, cells in together(tasks, min(options.seconds, 0.3), speed):
+        by_title[title].add(**cells)
         report.write()
-    pythons = _rivals(options) if "rivals" in parts else {}
-    for name in names if pythons else []:
-        if time.monotonic() < end:
-            same = {"robot": name, "dtype": "float32", "batch": batch}.items()
-            ours = {r["function"]: r.get("XLA") for r in table.rows if same <= r.items()}
-            _contest(against, name, pythons, batch, options, ours, end)
+    for task in tasks:
+        if task.title == ON_GROUND and "mjx" in pythons and time.monotonic() < end:
+            _mjx_on_ground(by_title[ON_GROUND], task, pythons["mjx"], options.seconds)
             report.write()
-    for size in SIZES if "sizes" in parts else ():
+    for name in names if pythons and "rivals" in parts else []:
         if time.monotonic() < end:
-            compare(sizes, names[-1], options.dtypes[0], size, seconds, speed, SIZED)
+            _contest(by_title[AGAINST], name, pythons, batch, options, end)
             report.write()

@@ -14,6 +14,7 @@ import rbd_jax as rbd
 from benchmarks import (
     _gpu,
     _ptxas,
+    _ways,
     baselines,
     figures,
     gpu,
@@ -155,15 +156,15 @@ def test_gpu_fails_without_a_gpu(tmp_path):
 
 def test_a_row_of_gpu_on_a_cpu(monkeypatch):
     """All but the device: times, errors against float64, the floor; wrong results are named."""
-    table = Table("both")
+    task = _ways.Task("both", "arm", "float32", 8, ("inverse_dynamics",))
     speed = gpu.bandwidth(1)
-    gpu.compare(table, "arm", "float32", 8, 0.01, speed, labels=("inverse_dynamics",))
-    (row,) = table.rows
-    assert row["XLA"] > 0 and row["lanes"] > 0 and 0 < row["fraction"] < 1
-    assert 0 < row["lanes_error"] < 1e-5 and row["note"] is None
-    monkeypatch.setitem(gpu.WRONG, "float32", 1e-12)
-    gpu.compare(table, "arm", "float32", 8, 0.01, speed, labels=("inverse_dynamics",))
-    assert table.rows[-1]["note"] == "WRONG: XLA, lanes"
+    ((title, row),) = _ways.together([task], 0.01, speed)
+    assert title == "both" and (row["robot"], row["function"]) == ("arm", "inverse_dynamics")
+    assert all(row[way] > 0 and 0 < row[f"{way}_error"] < 1e-5 for way in _ways.WAYS)
+    assert 0 < row["fraction"] < 1 and row["note"] is None
+    monkeypatch.setitem(_ways.WRONG, "float32", 1e-12)
+    (row,) = _ways.prepared(task)(0.01, speed)
+    assert row["note"] == "WRONG: XLA, lanes, default"
 
 
 def test_where_aza_overtakes():
