@@ -85,6 +85,25 @@ def test_a_robot(library, dtype):
     np.testing.assert_allclose(torque, state[2], atol=2e3 * np.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_robot_on_the_ground(library, dtype, monkeypatch):
+    """The solver's loop ends in each thread when its own sample has converged."""
+    model = rbd.samples.chain(2, floating_base=True, dtype=jnp.dtype(dtype))
+    last = rbd.contact.points([model.body_names[-1]], 0.05)
+    scene = rbd.contact.scene_on_ground(model, last)
+    heights = jnp.asarray(np.linspace(0.02, 0.07, 6), dtype)
+    q = jnp.tile(rbd.neutral(model), (6, 1)).at[:, 2].set(heights)
+    v, controls = (numbers((n,), dtype, 5, 6) for n in (model.nv, len(scene.actuators.names)))
+    step = lambda *state: rbd.contact.step(scene, *state)[:2]  # noqa: E731
+    run = lambda: jax.jit(jax.vmap(lambda *state: step(*state)))(q, v, controls)  # noqa: E731
+    library.launches.clear()
+    found = run()
+    assert [launch.entry for launch in library.launches] == ["lanes_prologue", "lanes"]
+    monkeypatch.setenv("RBD_JAX_LANES", "0")
+    for x, y in zip(found, run(), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=3e3 * np.finfo(dtype).eps)
+
+
 def test_few_samples_of_a_large_program_are_left_to_xla(library, monkeypatch):
     """In the form that suits XLA, also what was derived of the program."""
     monkeypatch.setattr(_gpu, "BYTES_BY_ROOT", 280)

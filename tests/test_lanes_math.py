@@ -20,7 +20,7 @@ EXACT = {
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "exp": np.exp, "exp2": np.exp2,
     "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "tanh": np.tanh,
     "logistic": lambda x: 1 / (1 + np.exp(-x)), "atan": np.arctan, "atan2": np.arctan2,
-    "asin": np.arcsin, "acos": np.arccos,
+    "asin": np.arcsin, "acos": np.arccos, "pow": np.power,
 }  # fmt: skip
 LIBRARY = sorted(set(_math.FUNCTIONS) - {*EXACT, "sincos"})
 
@@ -177,6 +177,28 @@ def test_atan2(bits):
     exact = np.arctan2(y.astype(HIGHER[bits]), x.astype(HIGHER[bits]))
     for width in WIDTHS:
         assert_right(called("atan2", bits, width, y, x), exact, y, x)
+
+
+@both
+@np.errstate(all="ignore")
+def test_pow(bits):
+    """Powers from zero to infinity, of bases of both signs, and whole, odd and other exponents."""
+    wide_enough(bits)
+    rng = np.random.default_rng(bits)
+    x, y = (v.ravel() for v in np.meshgrid(special(bits), special(bits)))
+    base = np.abs(rng.permutation(points(bits)))
+    logs = np.log(base.astype(HIGHER[bits]))
+    reach = np.finfo(DTYPE[bits]).maxexp * np.log(2) * 1.05 / np.where(logs == 0, 1, logs)
+    spread = (rng.uniform(-1, 1, len(base)) * reach).astype(DTYPE[bits])  # so that all can result
+    small = rng.uniform(-3, 3, len(base)).astype(DTYPE[bits])
+    whole = rng.integers(-9, 10, len(base)).astype(DTYPE[bits])
+    near = (1 + rng.normal(size=len(base)) * 1e-3).astype(DTYPE[bits])
+    x = np.concatenate([x, base, base, base * rng.choice([-1, 1], len(base)), near, -near])
+    y = np.concatenate([y, spread, small, whole, 1e3 * small, rng.permutation(points(bits))])
+    x, y = x.astype(DTYPE[bits]), y.astype(DTYPE[bits])
+    exact = np.power(x.astype(HIGHER[bits]), y.astype(HIGHER[bits]))
+    for width in WIDTHS:
+        assert_right(called("pow", bits, width, x, y), exact, x, y)
 
 
 @both

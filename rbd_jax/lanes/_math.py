@@ -130,11 +130,23 @@ def _logistic(f: Code, x: Value) -> Value:
     return f.where(x < 0.0, e + f.fma(rest, -e, lost), 1.0 - rest)
 
 
-def _log(f: Code, x: Value) -> Value:
+def _normal(f: Code, x: Value) -> tuple[Value, Value]:
+    """``(y, k)``, where ``y`` is not subnormal and ``x = 2^k y``."""
     shift = f.mantissa + 1.0
     subnormal = x < 2.0 ** (1 - f.bias)
-    scaled = f.where(subnormal, x * 2.0**shift, x)
-    return _log_of_normal(f, scaled, f.where(subnormal, -shift, 0.0), None)
+    return f.where(subnormal, x * 2.0**shift, x), f.where(subnormal, -shift, 0.0)
+
+
+def _split(f: Code, x: Value) -> tuple[Value, Value]:
+    """``(k, r)`` with ``x = 2^k (1 + r)``, and ``1 + r`` between the square roots of 1/2 and 2."""
+    root, magic = f.pattern(math.sqrt(0.5)), 2.0**f.mantissa
+    bits = x.bits() + (f.pattern(1.0) - root)
+    k = ((bits >> f.mantissa) | f.pattern(magic)).real() - (magic + f.bias)
+    return k, ((bits & ((1 << f.mantissa) - 1)) + root).real() - 1.0
+
+
+def _log(f: Code, x: Value) -> Value:
+    return _log_of_normal(f, *_normal(f, x), None)
 
 
 def _log1p(f: Code, x: Value) -> Value:
@@ -147,12 +159,8 @@ def _log1p(f: Code, x: Value) -> Value:
 def _log_of_normal(f: Code, x: Value, exponent: Value | None, rest: Value | None) -> Value:
     """``log x + exponent log 2 + rest``, where ``rest`` is below the rounding of ``x``."""
     high, low = f.table["ln2"]
-    root, magic = f.pattern(math.sqrt(0.5)), 2.0**f.mantissa
-    # x = 2^k (1 + r), with 1 + r between the square roots of 1/2 and of 2
-    bits = x.bits() + (f.pattern(1.0) - root)
-    k = ((bits >> f.mantissa) | f.pattern(magic)).real() - (magic + f.bias)
+    k, r = _split(f, x)
     k = k if exponent is None else k + exponent
-    r = ((bits & ((1 << f.mantissa) - 1)) + root).real() - 1.0
     half = r * 0.5 * r
     t = r / (r + 2.0)
     s = t * t
@@ -162,6 +170,59 @@ def _log_of_normal(f: Code, x: Value, exponent: Value | None, rest: Value | None
     result = f.where(x < math.inf, result, x)  # a NaN is not below infinity
     result = f.where(x < 0.0, math.nan, result)
     return f.where(x.equals(0.0), -math.inf, result)
+
+
+def _sum(x: Value, y: Value) -> tuple[Value, Value]:
+    """``x + y``, ``x`` the larger one, and its rounding error."""
+    total = x + y
+    return total, y - (total - x)
+
+
+def _product(f: Code, x: tuple[Value, Value], y: tuple[Value, Value]) -> tuple[Value, Value]:
+    """The product of two numbers of two parts each."""
+    high = x[0] * y[0]
+    return high, f.fma(x[0], y[0], -high) + f.fma(x[0], y[1], x[1] * y[0])
+
+
+def _long_log(f: Code, x: Value) -> tuple[Value, Value]:
+    """The logarithm of a finite positive number in two parts."""
+    x, exponent = _normal(f, x)
+    k, r = _split(f, x)
+    k = k + exponent
+    below = _sum(f.real_of(2.0), r)
+    t = r / below[0]
+    t = t, f.fma(t, -below[1], f.fma(t, -below[0], r)) / below[0]
+    s = _product(f, t, t)
+    third = f.table["2/3"]
+    high, low = _sum(f.real_of(third[0]), s[0] * f.polynomial(s[0], f.table["log beyond"]))
+    rest = _product(f, t, _product(f, s, (high, low + third[1])))
+    high, low = _sum(t[0] + t[0], rest[0])
+    low = low + (t[1] + t[1] + rest[1])
+    ln2 = f.table["ln2"]
+    turns = k * ln2[0]
+    total = turns + high
+    back = total - turns
+    lost = (turns - (total - back)) + (high - back)
+    return _sum(total, lost + f.fma(k, ln2[1], f.fma(k, ln2[0], -turns)) + low)
+
+
+def _pow(f: Code, x: Value, y: Value) -> Value:
+    size = f.abs(x)
+    high, low = _long_log(f, size)
+    high = f.where(size < math.inf, high, size)
+    high = f.where(size.equals(0.0), -math.inf, high)
+    exponent = y * high
+    lost = f.fma(y, low, f.fma(y, high, -exponent))
+    lost = f.where(f.abs(exponent) < 4.0 * f.bias, lost, 0.0)
+    exponent = f.where(size.equals(1.0), 0.0, f.where(y.equals(0.0), 0.0, exponent))
+    p, q, d = _power(f, exponent)
+    total = p + 1.0
+    result = (total + f.fma(lost, total, d + (p - (total - 1.0)))) * q * q
+    whole, half = y.equals(f.call("rint", y)), y * 0.5
+    odd = f.where(half.equals(f.call("rint", half)), 0.0, f.where(whole, -0.0, 0.0))
+    # a power of a finite number below 0 is a number for integers only
+    strange = f.where(x < 0.0, f.where(x > -math.inf, f.where(whole, 1.0, math.nan), 1.0), 1.0)
+    return ((result * strange).bits() ^ (odd.bits() & x.bits())).real()
 
 
 def _atan_of_ratio(f: Code, t: Value, inverted: Value) -> Value:
@@ -243,9 +304,9 @@ def _nan_where(f: Code, far: Value, result: Value | tuple) -> Value | tuple:
 _VECTOR: dict[str, Callable] = {
     "sin": _sin, "cos": _cos, "sincos": _sincos, "tan": _tan, "exp": _exp, "exp2": _exp2,
     "expm1": _expm1, "log": _log, "log1p": _log1p, "tanh": _tanh, "logistic": _logistic,
-    "atan": _atan, "atan2": _atan2, "asin": _asin, "acos": _acos,
+    "atan": _atan, "atan2": _atan2, "asin": _asin, "acos": _acos, "pow": _pow,
 }  # fmt: skip
-LIBRARY = ("pow", "sinh", "cosh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "lgamma")
+LIBRARY = ("sinh", "cosh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "lgamma")
 """Functions that only the C library computes."""
 
 FUNCTIONS: dict[str, int] = {x: 2 if x in ("atan2", "pow") else 1 for x in (*_VECTOR, *LIBRARY)}

@@ -115,6 +115,10 @@ class Code:
         inputs = ", ".join(f"{real} {self.operand(x, 'real')}" for x in operands)
         return self.append("real", f"call {real} {symbol}({inputs})")
 
+    def real_of(self, x: float) -> Value:
+        """A constant as a value."""
+        return Value(self, "real", self.operand(x, "real"))
+
     def fma(self, x: Any, y: Any, z: Any) -> Value:
         """``x y + z``, rounded once."""
         return self.call("fma", x, y, z)
