@@ -131,6 +131,28 @@ def test_few_samples_of_a_large_program_are_left_to_xla(library, monkeypatch):
         close(x, y, tolerance=1e-10)
 
 
+def test_searches_may_take_more(library, monkeypatch):
+    """A loop whose end depends on data pays with twice the memory."""
+
+    def fixed(x):
+        return jax.lax.fori_loop(0, 9, lambda k, y: jnp.sin(y)[::-1] * x, x)
+
+    def search(x):
+        return jax.lax.while_loop(lambda y: jnp.sum(y) > 1, lambda y: jnp.sin(y)[::-1] * x, x)
+
+    x, taken = numbers((40,), "float64", 1, 4), {}
+    for f in (fixed, search):
+        for most in range(8, 640, 8):
+            forget()
+            monkeypatch.setattr(_gpu, "BYTES_BY_ROOT", most)
+            library.launches.clear()
+            compare(jax.jit(jax.vmap(lanes(lambda x, f=f: f(x))))(x), jax.vmap(f)(x))
+            if library.launches:
+                taken[f] = most
+                break
+    assert taken[search] < 0.7 * taken[fixed]
+
+
 def test_a_rollout_that_is_left_to_xla(library, monkeypatch):
     """Its derivative takes the states of the loop from the results."""
     model = rbd.samples.arm(dtype=jnp.float64)

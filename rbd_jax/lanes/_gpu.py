@@ -12,7 +12,7 @@ from . import _launch, _loaded, _machine, _ptx
 from ._dispatch import dispatcher_text
 from ._driver import Driver, driver
 from ._handler import FIELDS
-from ._ir import Unsupported
+from ._ir import Block, Unsupported
 from ._read import read_program
 from ._run import in_all_axes, in_one_axis, shared
 
@@ -27,8 +27,13 @@ BYTES_BY_ROOT = 280
 """A kernel pays if a thread's memory is at most so many bytes times the root of the samples.
 
 One thread works through its memory while most of the GPU waits, where XLA has a kernel for each
-operation of all samples. In 45 comparisons in float32 on an H200, this rule chose the faster way,
-or one that took at most 1.5 times as long (``python -m benchmarks gpu``).
+operation of all samples. In 51 comparisons in float32 on an H200, this rule chose the faster way,
+or one that took at most 1.6 times as long (``python -m benchmarks gpu``).
+"""
+FOR_SEARCHES = 2
+"""So many times as much pays for loops that end when their data say so, as solvers have.
+
+XLA asks the GPU after each round whether another one follows, and all samples wait for the last.
 """
 
 
@@ -58,12 +63,13 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
         RuntimeError: there is no driver, or it does not take the kernel.
     """
     key = ("gpu", shared(sizes, mapped), bool(sizes))
-    written = program.derived.get((*key, "written"))
-    if written is None:
+    if (*key, "written") not in program.derived:
         block = read_program(program.closed, list(shared(sizes, mapped)))
-        written = program.derived[(*key, "written")] = _ptx.functions(block)
+        program.derived[(*key, "written")] = _ptx.functions(block), _searches(block)
+    written, searches = program.derived[(*key, "written")]
     samples = math.prod(sizes)
-    if not program.strict and written.scratch_bytes > BYTES_BY_ROOT * math.sqrt(samples):
+    most = BYTES_BY_ROOT * (FOR_SEARCHES if searches else 1) * math.sqrt(samples)
+    if not program.strict and written.scratch_bytes > most:
         raise Unsupported(f"so much memory a sample for {samples} samples")
     if key not in program.derived:
         device = _for_gpus()
@@ -79,6 +85,11 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
         loaded = _loaded.keep(f"{made.text}{bool(sizes)}", make)
         program.derived[key] = Kernel(loaded, made.shared_bytes)
     return program.derived[key]
+
+
+def _searches(block: Block) -> bool:
+    """Whether the number of rounds of some loop depends on data."""
+    return any(op.name == "while" or any(map(_searches, op.blocks)) for op in block.ops)
 
 
 def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *operands) -> list:
