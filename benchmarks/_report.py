@@ -87,7 +87,9 @@ class Report:
     def table(self, title: str, notes: str = "") -> Table:
         """Start a table."""
         print(title, flush=True)
-        rows = sum((t["rows"] for t in self.kept.get("tables", []) if t["title"] == title), [])
+        same = [t for t in self.kept.get("tables", []) if t["title"] == title]
+        rows = sum((t["rows"] for t in same), [])
+        notes = notes or next((t["notes"] for t in same), "")
         self.tables.append(Table(title, notes, rows, rows, self.environment["date"]))
         return self.tables[-1]
 

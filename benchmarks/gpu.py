@@ -103,7 +103,7 @@ def _contest(table: Table, name: str, pythons: dict[str, str], batch: int, optio
 
 
 def main(options) -> None:
-    """Both ways on all robots, then the rivals. Without a GPU it writes nothing and fails."""
+    """All ways on all robots, then the rivals. Without a GPU it writes nothing and fails."""
     # A thread's local memory is the driver's, not XLA's, which must not take all there is.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if jax.default_backend() != "gpu":
@@ -117,7 +117,6 @@ def main(options) -> None:
     pythons = _rivals(options)
     speed = bandwidth()
     by_title = {title: report.table(title, ABOUT_TABLES.get(title, "")) for title in TITLES}
-    by_title[WAYS].notes = f"Copies reach {speed / 1e9:.0f} GB/s."
     tasks = []
     for dtype in options.dtypes:
         if "ways" in parts:
@@ -127,6 +126,8 @@ def main(options) -> None:
         if "ground" in parts and importlib.util.find_spec("mujoco"):
             robots = scenes(options).items()
             tasks += [Task(ON_GROUND, n, dtype, batch, tuple(STEP), xml) for n, xml in robots]
+    if tasks:
+        by_title[WAYS].notes = f"Copies reach {speed / 1e9:.0f} GB/s."
     for title, cells in together(tasks, min(options.seconds, 0.3), speed):
         by_title[title].add(**cells)
         report.write()

@@ -27,7 +27,7 @@ BYTES_BY_ROOT = 280
 """A kernel pays if a thread's memory is at most so many bytes times the root of the samples.
 
 One thread works through its memory while most of the GPU waits, where XLA has a kernel for each
-operation of all samples. In 51 comparisons in float32 on an H200, this rule chose the faster way,
+operation of all samples. In 53 comparisons in float32 on an H200, this rule chose the faster way,
 or one that took at most 1.6 times as long (``python -m benchmarks gpu``).
 """
 FOR_SEARCHES = 2
