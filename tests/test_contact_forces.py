@@ -67,5 +67,5 @@ def test_a_step_tells_its_forces():
     np.testing.assert_allclose(contacts.force_on("floor", "ball"), -contacts.force_on("ball"))
     assert contacts.names == (("floor", "ball"),)
     assert rbd.contact.step(scene, q, v, jnp.zeros(0)).forces is None
-    with pytest.raises(ValueError, match=r"step: v has shape \(7,\), expected \(6,\)"):
+    with pytest.raises(ValueError, match=r"step: v has shape \(7,\), expected \(nv,\) = \(6,\)"):
         rbd.contact.step(scene, q, q, jnp.zeros(0))

@@ -25,6 +25,8 @@ pytest.importorskip("llvmlite")
 
 MOST = 1000
 SIZES = (0, 1, 7, 8, 9, MOST)
+PART = 125
+"""XLA computes so many samples at a time; of second derivatives it would keep 20 GB of more."""
 BY_XLA = {"random_configuration"}  # random numbers are not supported in lanes
 NAMES = sorted(public_functions().keys() - BY_XLA)
 QUICK = ("kinetic_energy",)
@@ -216,7 +218,16 @@ def check(name: str, dtype: str, fleets: bool, sizes=SIZES) -> None:
         return xs, *jax.tree.map(lambda x: x[:n], directions)
 
     odd, count = spoiled(case.leaves, case.axes)
-    by_other = of_batch(case.of_one)
+    of_part = of_batch(case.of_one)
+
+    def by_other(xs, *others):
+        parts = []
+        for k in range(0, MOST, PART):
+            cut = lambda x, k=k: x[k : k + PART]  # noqa: E731
+            mine = [x if a is None else cut(x) for x, a in zip(xs, case.axes, strict=True)]
+            parts.append(jax.tree.map(np.asarray, of_part(mine, *jax.tree.map(cut, others))))
+        return jax.tree.map(lambda *ys: np.concatenate(ys), *parts)
+
     with by_xla():
         wanted, wanted_odd = by_other(*first(MOST)), by_other(odd, *directions)
         near = [[last_digits(x, s) for x in case.leaves] for s in range(3)]

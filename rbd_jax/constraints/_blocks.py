@@ -85,21 +85,21 @@ def velocity_block(model: Model, c: Constraints, b: Bodies, x: Screws) -> Float[
     if not c.pairs:
         return jnp.zeros_like(c.coupling)
 
-    def at(k, points, local, one, two):
-        return motion.velocity_of(points, local, one, two)
+    def at(k, kinds, one, two):
+        return motion.velocity_of(kinds, one, two)
 
     six = _spread(model, c, b, x, _along_q, at)
     return of_pairs(c, jnp.swapaxes(six, 1, 2), jnp.zeros_like(c.coupling))
 
 
 def _law_at(c: Constraints):
-    return lambda k, points, local, one, two: law(c, points, local, one, two, k)
+    return lambda k, kinds, one, two: law(c, kinds, one, two, k)
 
 
 def _spread(model: Model, c: Constraints, b: Bodies, x: Screws, along, function) -> Array:
     """Tangents of a function of the two frames along every degree of freedom that moves them."""
     both, total = motion.sides(c, b), None
-    points, local = motion.flag(c, "point"), motion.flag(c, "local")
+    kinds = motion.kinds(c)
     for which, (k, j) in enumerate(supports(model.topology, c)):
         if len(k) == 0:
             continue
@@ -108,7 +108,7 @@ def _spread(model: Model, c: Constraints, b: Bodies, x: Screws, along, function)
         rates = tuple(along(s, x, j) if i == which else still[i] for i, s in enumerate(at))
 
         def of_sides(one, two, k=k):
-            return function(k, points[k], local[k], one, two)
+            return function(k, kinds.at(k), one, two)
 
         _, rows = jax.jvp(of_sides, at, rates)
         part = jnp.zeros((len(c.pairs), model.nv, 6), b.p.dtype).at[k, j].set(rows)
@@ -128,7 +128,7 @@ def force_block(
         S: screws of the degrees of freedom.
         F: wrench of each pair on its first body, world axes, at the lever.
     """
-    points, local = motion.flag(c, "point")[:, 0], motion.flag(c, "local")[:, 0]
+    points, local = (x[:, 0] for x in motion.kinds(c)[:2])
     one, two = motion.sides(c, b)
     levers = motion.levers(points[:, None], one, two)
     (k1, j1), (k2, j2) = supports(model.topology, c)
@@ -165,7 +165,7 @@ def _power(model, c, S, which: int, r: Array, dF: Float[Array, "n nv 6"]) -> Flo
     """``Σ_k S_iᵀ δF_kj`` over the pairs whose body degree of freedom i moves."""
     k, i = supports(model.topology, c)[which]
     rows = jnp.zeros_like(dF).at[k, i].set(motion.twist_at(S[i], r[k]))
-    moved, frames = np.logical_or(*moving(model.topology, c)), ~motion.flag(c, "point")
+    moved, frames = np.logical_or(*moving(model.topology, c)), ~motion.kinds(c).points
     nonzero = moved[:, None] & (frames | (np.arange(6) >= 3))[:, :, None]  # points take no moments
     left, right = (x.reshape(-1, model.nv) for x in (jnp.swapaxes(y, 1, 2) for y in (rows, dF)))
     return times(left.T, right, nonzero.reshape(-1, model.nv))

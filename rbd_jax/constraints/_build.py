@@ -11,6 +11,7 @@ from ..spatial import se3
 from ._set import Constraints, Pair
 
 _SIX = (0, 1, 2, 3, 4, 5)
+_NUMBERS = {"position_gain": 0.0, "velocity_gain": 0.0, "restitution": 0.0, "active": True}
 
 
 def none(model: Model) -> Constraints:
@@ -74,7 +75,10 @@ def frame(
         to: frame of the other body; None for the world.
         at: pose ``(R, p)`` at which it is held, in the coordinates of ``to``; identity if None.
         offset: pose ``(R, p)`` of the held frame in ``frame``; identity if None.
-        rows: which of the six components are held; all of them for a weld.
+        rows: which of the six components are held; all of them for a weld. Errors of position of
+            rows with other axes free have a meaning where the origin is held as a whole or all
+            rotations are. A held direction that turns with the frame is a knife's edge otherwise,
+            which holds velocities alone; leave its ``position_gain`` zero.
         reference: axes of the rows: ``"local"``: those of the held frame;
             ``"local_world_aligned"``: those of the world.
         name: of the constraint; that of the frame if None.
@@ -203,11 +207,12 @@ def _set(
     poses: list,
     couplings: list,
     rows: list,
-    position_gain: Any = 0.0,
-    velocity_gain: Any = 0.0,
-    restitution: Any = 0.0,
-    active: Any = True,
+    **numbers: Any,
 ) -> Constraints:
+    if unknown := [name for name in numbers if name not in _NUMBERS]:
+        raise TypeError(f"constraints: no number {unknown[0]!r}; there are {', '.join(_NUMBERS)}")
+    numbers = _NUMBERS | numbers
+
     def stack(values: list, *shape: int):
         return jnp.stack(values) if values else jnp.zeros((0, *shape), model.dtype)
 
@@ -224,10 +229,10 @@ def _set(
         p_2=p_2,
         coupling=stack([row for row, _ in rows], model.topology.nv),
         offset=stack([x for _, x in rows]),
-        position_gain=each(position_gain),
-        velocity_gain=each(velocity_gain),
-        restitution=each(restitution),
-        active=jnp.broadcast_to(jnp.asarray(active, bool), (count,)),
+        position_gain=each(numbers["position_gain"]),
+        velocity_gain=each(numbers["velocity_gain"]),
+        restitution=each(numbers["restitution"]),
+        active=jnp.broadcast_to(jnp.asarray(numbers["active"], bool), (count,)),
         pairs=tuple(pairs),
         couplings=tuple(couplings),
     )

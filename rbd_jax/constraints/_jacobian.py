@@ -44,7 +44,7 @@ def jacobian_rows(
     n, nv, zero = len(c.pairs), model.nv, jnp.zeros((model.nb, 6), g.p.dtype)
     six = [jnp.zeros((n, nv, 6), g.p.dtype)]
     if c.pairs:
-        points, local = motion.flag(c, "point"), motion.flag(c, "local")
+        points, local, _ = motion.kinds(c)
         one, two = motion.sides(c, motion.bodies_at(g, o, zero, zero))
         at = motion.levers(points, one, two)
         found = []
@@ -64,7 +64,7 @@ def world_wrenches(
     c: Constraints, b: motion.Bodies, forces: Float[Array, " m"]
 ) -> Float[Array, "n 6"]:
     """The wrench of each pair on its first body, world axes, at the lever."""
-    index, local = row_index(c), motion.flag(c, "local")
+    index, local = row_index(c), motion.kinds(c).local
     F = jnp.zeros((6 * len(c.pairs),), forces.dtype).at[index].set(forces[: len(index)])
     F, R = F.reshape(-1, 6), motion.sides(c, b)[0].R
     turned = jnp.concatenate([so3.rotate(R, x) for x in (F[:, :3], F[:, 3:])], axis=-1)
@@ -84,7 +84,7 @@ def transmitted(
     if not c.pairs:
         return zero, coupled
     b = motion.bodies_at(g, o, zero, zero)
-    F, points = world_wrenches(c, b, forces), motion.flag(c, "point")
+    F, points = world_wrenches(c, b, forces), motion.kinds(c).points
     one, two = motion.sides(c, b)
     total = jnp.zeros((model.nb + 1, 6), g.p.dtype)
     at = motion.levers(points, one, two)

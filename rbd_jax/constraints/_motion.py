@@ -90,9 +90,30 @@ def sides(constraints: Constraints, b: Bodies) -> tuple[Side, Side]:
     return made[0], made[1]
 
 
-def flag(constraints: Constraints, name: str) -> np.ndarray:
-    """A flag of each pair, with an axis for components."""
-    return np.array([getattr(p, name) for p in constraints.pairs], dtype=bool)[:, None]
+class Kinds(NamedTuple):
+    """What each pair is, with an axis for components."""
+
+    points: np.ndarray
+    local: np.ndarray
+    free: np.ndarray
+    """The axis about which frames may turn; ``SEVERAL`` or ``NONE``."""
+
+    def at(self, k: np.ndarray) -> "Kinds":
+        """Of some pairs."""
+        return Kinds(*(x[k] for x in self))
+
+
+NONE, SEVERAL = -1, 3
+
+
+def kinds(constraints: Constraints) -> Kinds:
+    """What the pairs of a set are."""
+    free = []
+    for p in constraints.pairs:
+        turning = [] if p.point else [r for r in range(3) if r not in p.rows]
+        free.append(turning[0] if len(turning) == 1 else SEVERAL if turning else NONE)
+    points, local = ([getattr(p, n) for p in constraints.pairs] for n in ("point", "local"))
+    return Kinds(*(np.array(x)[:, None] for x in (points, local, free)))
 
 
 def levers(points: np.ndarray, one: Side, two: Side) -> tuple[Array, Array]:
@@ -116,14 +137,20 @@ def turn_back(local: np.ndarray, R: Float[Array, "*n 3 3"], x: Array) -> Array:
     return turned if local.all() else jnp.where(local, turned, x)
 
 
-def velocity_of(points: np.ndarray, local: np.ndarray, one: Side, two: Side) -> Array:
+def velocity_of(kinds: Kinds, one: Side, two: Side) -> Array:
     """The relative twist of each pair in the axes of its rows: ``V_1 − V_2``."""
-    r_1, r_2 = levers(points, one, two)
-    return turn_back(local, one.R, twist_at(one.V, r_1) - twist_at(two.V, r_2))
+    r_1, r_2 = levers(kinds.points, one, two)
+    return turn_back(kinds.local, one.R, twist_at(one.V, r_1) - twist_at(two.V, r_2))
 
 
-def error_of(points: np.ndarray, local: np.ndarray, one: Side, two: Side) -> Array:
-    """The position error of each pair: ``p_1 − p_2``, or ``−log(T_1⁻¹ T_2)`` for frames."""
+def error_of(kinds: Kinds, one: Side, two: Side) -> Array:
+    """The position error of each pair, whose rate is the velocity where the rows are zero.
+
+    Points: ``p_1 − p_2``. Frames that may not turn against each other: ``−log(T_1⁻¹ T_2)``. Other
+    frames may be far apart in their free directions, where this screw has another rate: ``p_1 −
+    p_2``, and the rotation that aligns the axes about which both may turn.
+    """
+    points, local, free = kinds
     apart = (one.o - two.o) + (one.r - two.r)
     straight = jnp.concatenate([jnp.zeros_like(apart), apart], axis=-1)
     straight = turn_back(local, one.R, straight)
@@ -133,16 +160,41 @@ def error_of(points: np.ndarray, local: np.ndarray, one: Side, two: Side) -> Arr
     screw = -se3.log(relative)
     if not local.all():
         screw = jnp.where(local, screw, turn(one.R, screw))
+    if (free != NONE).any():
+        w = jnp.where(free == SEVERAL, screw[..., :3], _between_axes(kinds, one, two))
+        apart = jnp.concatenate([w, straight[..., 3:]], axis=-1)
+        screw = jnp.where(free != NONE, apart, screw)
     return screw if not points.any() else jnp.where(points, straight, screw)
 
 
-def acceleration_of(points: np.ndarray, local: np.ndarray, one: Side, two: Side) -> Array:
+def _between_axes(kinds: Kinds, one: Side, two: Side) -> Float[Array, "*n 3"]:
+    """The smallest rotation from the free axis of frame 2 to that of frame 1, in the rows' axes.
+
+    With axes of the world, the free one is an axis of the world.
+    """
+    k, pair = np.clip(kinds.free[:, 0], 0, 2), np.arange(len(kinds.free))
+    fixed = jnp.eye(3, dtype=one.R.dtype)[k]
+    spread = so3.matmul(one.R, so3.transpose(two.R))
+    start = jnp.where(kinds.local, two.R[pair, :, k], fixed)
+    end = jnp.where(kinds.local, one.R[pair, :, k], so3.rotate(spread, fixed))
+    beside = jnp.where(kinds.local, one.R[pair, :, (k + 1) % 3], jnp.roll(fixed, 1, axis=-1))
+    normal = so3.cross(start, end)
+    square, cosine = (jnp.sum(x, axis=-1, keepdims=True) for x in (normal**2, start * end))
+    along = square < jnp.finfo(square.dtype).eps  # where the angle is its own sine
+    sine = jnp.sqrt(jnp.where(along, 1, square))
+    w = normal * jnp.where(along, 1, jnp.arctan2(sine, cosine) / sine)
+    w = jnp.where(along & (cosine < 0), jnp.pi * beside, w)
+    return jnp.where(kinds.local, so3.rotate_inverse(one.R, w), w)
+
+
+def acceleration_of(kinds: Kinds, one: Side, two: Side) -> Array:
     """The relative acceleration of each pair, the rate of its velocity where that is zero.
 
     Points: the difference of the accelerations of two points. Frames: of the spatial accelerations
     at frame 1; with local axes, ``(V_1 − V_2) × V_2`` makes it the rate of the velocity exactly.
     Source: Carpentier et al. 2021, §II, in the form that Pinocchio computes.
     """
+    points, local, _ = kinds
     r_1, r_2 = levers(points, one, two)
     V_1, V_2 = twist_at(one.V, r_1), twist_at(two.V, r_2)
     A = twist_at(one.A, r_1) - twist_at(two.A, r_2)

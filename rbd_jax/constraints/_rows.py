@@ -40,7 +40,7 @@ def _times(A: Float[Array, "k nv"], x: Float[Array, " nv"]) -> Float[Array, " k"
 
 
 def _at(model: Model, c: Constraints, q: Array, V: Array | None = None, A: Array | None = None):
-    """Both sides of all pairs, and the flags of the pairs."""
+    """What the pairs are, and both sides of them."""
     g = ground.pose(model, q)
     zero = jnp.zeros((model.nb, 6), g.p.dtype)
     if V is not None and A is not None:
@@ -49,7 +49,7 @@ def _at(model: Model, c: Constraints, q: Array, V: Array | None = None, A: Array
         V = motion.twists(model, g, V)
     o = motion.ground_origins(model, q)
     b = motion.bodies_at(g, o, zero if V is None else V, zero if A is None else A)
-    return (motion.flag(c, "point"), motion.flag(c, "local"), *motion.sides(c, b))
+    return (motion.kinds(c), *motion.sides(c, b))
 
 
 def errors(model: Model, c: Constraints, q: Float[Array, " nq"]) -> Float[Array, " m"]:
@@ -80,7 +80,7 @@ def accelerations(model: Model, c: Constraints, q: Array, v: Array, a: Array) ->
     return of_pairs(c, six, coupled)
 
 
-def law(c: Constraints, points: np.ndarray, local: np.ndarray, one, two, k=None) -> Array:
+def law(c: Constraints, kinds: motion.Kinds, one, two, k=None) -> Array:
     """What the relative acceleration of each pair, and its Baumgarte terms, add up to.
 
     ``k``: which pairs the sides are of; all of them if None.
@@ -88,9 +88,9 @@ def law(c: Constraints, points: np.ndarray, local: np.ndarray, one, two, k=None)
     n = len(c.pairs)
     gains = [x[:n] if k is None else x[:n][k] for x in (c.velocity_gain, c.position_gain)]
     kd, kp = (x[:, None] for x in gains)
-    rate = motion.velocity_of(points, local, one, two)
-    error = motion.error_of(points, local, one, two)
-    return motion.acceleration_of(points, local, one, two) + kd * rate + kp * error
+    rate = motion.velocity_of(kinds, one, two)
+    error = motion.error_of(kinds, one, two)
+    return motion.acceleration_of(kinds, one, two) + kd * rate + kp * error
 
 
 @checked
@@ -100,7 +100,9 @@ def residual(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> 
     """The position errors c(q) of all rows, zero where inactive (m, rad).
 
     A point's rows are ``p_1 − p_2``, a frame's ``−log(T_1⁻¹ T_2)``, in the axes of the constraint's
-    reference; a coupling's is ``coupling · x − offset``. Derivatives are those of autodiff.
+    reference; a coupling's is ``coupling · x − offset``. Where not all rotations of a frame are
+    held, as with a hinge, its rows are ``p_1 − p_2`` and, if one axis is free, the smallest
+    rotation that aligns this axis of both frames. Derivatives are those of autodiff.
 
     Source: Featherstone, Rigid Body Dynamics Algorithms, ch. 8.
 

@@ -17,7 +17,7 @@ from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
 from .compensation import lift_of
 from .fluid import fluid_of
 from .pairs import meetings
-from .read_actuators import actuators_of, kept_actuators
+from .read_actuators import actuators_of, first_of, kept_actuators
 from .read_contacts import contacts_of
 from .read_equalities import equalities_of
 from .read_joints import joints_of
@@ -113,10 +113,10 @@ def _scene(r: Reader) -> Scene:
 
 def _keyframes(r: Reader) -> dict[str, Keyframe]:
     m, layout = r.m, convert.mujoco(r.model, r.m, ref=False)
-    frames, kept = {}, kept_actuators(r)
+    frames, at = {}, first_of(r, kept_actuators(r), "ctrl")
     for k in range(m.nkey):
         q = layout.q_from(r.array(m.key_qpos[k], m.nq))
         v = layout.v_from(q, r.array(m.key_qvel[k], m.nv))
-        controls = r.array(m.key_ctrl[k][kept], len(kept))
+        controls = r.array(m.key_ctrl[k][at], len(at))
         frames[name_of(m, "key", k)] = Keyframe(q, v, controls)
     return frames

@@ -5,20 +5,20 @@ import numpy as np
 from ..io.mjcf import name_of
 from .actuators import BALL, FREE, SCALAR, SITE, Actuators
 from .reader import Reader
+from .scene_features import actuator_flaws
 
 
 def kept_actuators(r: Reader) -> list[int]:
     """The numbers of the actuators that are supported."""
-    m, T = r.m, r.mj.mjtTrn
-    fixed = int(r.mj.mjtGain.mjGAIN_FIXED)
-    known = tuple(map(int, (T.mjTRN_JOINT, T.mjTRN_SITE, T.mjTRN_JOINTINPARENT)))
-    return [
-        i
-        for i in range(0 if r.disabled("ACTUATION") else len(m.actuator_trntype))
-        if m.actuator_dyntype[i] == 0
-        and int(m.actuator_gaintype[i]) in (fixed, fixed + 1)
-        and int(m.actuator_trntype[i]) in known
-    ]
+    if r.disabled("ACTUATION"):
+        return []
+    flawed = {i for members in actuator_flaws(r.m, r.mj).values() for i in members}
+    return [i for i in range(len(r.m.actuator_trntype)) if i not in flawed]
+
+
+def first_of(r: Reader, kept: list[int], what: str) -> np.ndarray:
+    """Where the controls (or outputs) of actuators are; others may have several, or none."""
+    return np.asarray(getattr(r.m, f"actuator_{what}adr", np.arange(r.m.nu)))[kept]
 
 
 def actuators_of(r: Reader) -> Actuators:
@@ -42,16 +42,20 @@ def actuators_of(r: Reader) -> Actuators:
     gain, bias = np.array(m.actuator_gainprm[kept, :3]), np.array(m.actuator_biasprm[kept, :3])
     gain[np.asarray(m.actuator_gaintype)[kept] == fixed, 1:] = 0
     bias[np.asarray(m.actuator_biastype)[kept] != affine] = 0
-    ctrl = np.array(m.actuator_ctrlrange[kept], float)
-    free = (np.asarray(m.actuator_ctrllimited)[kept] == 0) | r.disabled("CLAMPCTRL")
+    at = first_of(r, kept, "ctrl")
+    ctrl = np.array(m.actuator_ctrlrange[at], float)
+    free = (np.asarray(m.actuator_ctrllimited)[at] == 0) | r.disabled("CLAMPCTRL")
     ctrl[free] = [-far, far]
     force = np.array(m.actuator_forcerange[kept], float)
     force[np.asarray(m.actuator_forcelimited)[kept] == 0] = [-far, far]
+    groups = [k for k in range(31) if m.opt.disableactuator >> k & 1]
+    off = np.isin(np.asarray(m.actuator_group)[kept], groups)
+    gain[off] = bias[off] = 0
     joint = np.tile([-far, far], (r.model.nv, 1))
     for j in np.flatnonzero(m.jnt_actfrclimited):
         joint[r.model.v_slice(name_of(m, "joint", int(j)))] = m.jnt_actfrcrange[j]
     return Actuators(
-        gear=r.array(m.actuator_gear[kept], n, 6),
+        gear=r.array(m.actuator_gear[first_of(r, kept, "out")], n, 6),
         gain=r.array(gain, n, 3),
         bias=r.array(bias, n, 3),
         control_lower=r.array(ctrl[:, 0], n),

@@ -42,8 +42,10 @@ def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
     note("frictionloss of a free joint", "joint", np.unique(m.dof_jntid[where(dry)]))
     note("surface velocity", "geom", where(rows("geom_surfacevel")))
     note("adhesion", "geom", where(rows("geom_adhesion")))
+    note("adhesion", "pair", where(rows("pair_adhesion")))
     if m.opt.density > 0 or m.opt.viscosity > 0:
         note("fluid around an ellipsoid", "geom", where(np.asarray(m.geom_fluid)[:, 0] > 0))
+    _dofs(m, note)
     _actuators(m, mj, note, rows)
     E = mj.mjtEq
     known = tuple(int(k) for k in (E.mjEQ_CONNECT, E.mjEQ_WELD, E.mjEQ_JOINT))
@@ -56,7 +58,17 @@ def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
     return found
 
 
-def _actuators(m: Any, mj: Any, note: Callable, rows: Callable) -> None:
+def _dofs(m: Any, note: Callable) -> None:
+    """Numbers of a joint that an edited ``MjModel`` may have apart; files have one for all."""
+    joint = np.asarray(m.dof_jntid)
+    for what in ("damping", "armature", "frictionloss"):
+        x = np.asarray(getattr(m, f"dof_{what}"))
+        apart = np.unique(joint[x != x[np.asarray(m.jnt_dofadr)[joint]]]) if m.nv else ()
+        note(f"{what} that differs within a joint", "joint", apart)
+
+
+def actuator_flaws(m: Any, mj: Any) -> dict[str, list[int]]:
+    """``{feature: numbers of the actuators}`` that are not supported because of it."""
     n = len(m.actuator_trntype)
     T = mj.mjtTrn
     SCALAR, SITE, PARENT = int(T.mjTRN_JOINT), int(T.mjTRN_SITE), int(T.mjTRN_JOINTINPARENT)
@@ -81,7 +93,11 @@ def _actuators(m: Any, mj: Any, note: Callable, rows: Callable) -> None:
         for what, bad in flaws.items():
             if bad:
                 found.setdefault(what, []).append(i)
-    for what, members in found.items():
+    return found
+
+
+def _actuators(m: Any, mj: Any, note: Callable, rows: Callable) -> None:
+    for what, members in actuator_flaws(m, mj).items():
         note(what, "actuator", members)
     for what in ("delay", "armature", "damping", "dampingpoly"):
         note(f"actuator {what}", "actuator", np.flatnonzero(rows(f"actuator_{what}")))

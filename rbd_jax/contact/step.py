@@ -18,6 +18,7 @@ from ..derivatives.minimizer import searched
 from ..derivatives.rules import mass_matrix_solve
 from ..lanes import lanes
 from ..model import Model, integrate
+from ..model.arguments import ArrayArgument, check_array
 from ..model.outcome import RESULTS, throw_unless_successful
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench
@@ -82,7 +83,8 @@ def constrained_acceleration(
 
     The arguments are those of :func:`step`.
     """
-    _check_arguments("constrained_acceleration", scene, q, v, controls, max_steps)
+    given = q, v, controls, tau, guess
+    q, v, controls, tau, guess = _checked("constrained_acceleration", scene, max_steps, *given)
     drive, start = Drive(scene, controls, tau), jax.lax.stop_gradient(guess)
     a, _, ended = searched(_find, _found, (drive, q, v), (start, max_steps))
     found = Solution(a, *ended)
@@ -133,10 +135,12 @@ def step(
             error needs a look at the result on the host in every step, so it is not the default.
 
     Raises:
-        ValueError: if the shapes of q, v or controls do not fit the scene.
+        ValueError: if the shape of an argument does not fit the scene.
+        TypeError: for integers, and for lists and other values that are no arrays.
         RuntimeError: if the solver does not converge and ``throw`` is set.
     """
-    _check_arguments("step", scene, q, v, controls, max_steps)
+    given = q, v, controls, tau, guess
+    q, v, controls, tau, guess = _checked("step", scene, max_steps, *given)
     args = Drive(scene, controls, tau), q, v, forces
     rest = jax.lax.stop_gradient(guess), max_steps
     moved, _, (result, steps) = searched(_advance, _advance_known, args, rest)
@@ -187,16 +191,18 @@ def _moved_by(
     return _Moved(q1, v1, first, told)
 
 
-def _check_arguments(name: str, scene: Scene, q, v, controls, max_steps: int) -> None:
+def _checked(name: str, scene: Scene, max_steps: int, q, v, controls, tau, guess) -> tuple:
+    """The arrays in the precision of the robot, if their shapes are right."""
     if max_steps < 1:
         raise ValueError(f"{name}: max_steps must be at least 1, got {max_steps}")
-    sizes = {"q": (q, scene.model.nq), "v": (v, scene.model.nv), "controls": (controls, scene.nu)}
-    for argument, (x, n) in sizes.items():
-        if jnp.shape(x) != (n,):
-            raise ValueError(
-                f"{name}: {argument} has shape {jnp.shape(x)}, expected ({n},); map over a batch "
-                "with jax.vmap"
-            )
+    sizes = {"q": (q, "nq"), "v": (v, "nv"), "controls": (controls, scene.nu)}
+    sizes |= {"tau": (tau, "nv"), "guess": (guess, "nv")}
+
+    def one(key: str, x, size):
+        argument = ArrayArgument((size,), "float", key in ("tau", "guess"), False)
+        return check_array(name, scene.model, key, x, argument)
+
+    return tuple(one(key, *x) for key, x in sizes.items())
 
 
 def _heavier(model: Model, more: Float[Array, " nv"], q: Array, a: Array) -> Float[Array, " nv"]:

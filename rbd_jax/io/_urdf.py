@@ -158,9 +158,9 @@ class _Reader:
         R, com = self.pose(inertial)
         mass = self.number(self.child(inertial, "mass"), "value")
         if mass is None:
-            self.fail(inertial, f"of link {name!r} has no <mass value='...'>; add it (kg)")
+            self.fail(inertial, "has no <mass value='...'>; add it (kg)")
         if mass < 0:
-            self.fail(inertial, f"of link {name!r} has the negative mass {mass:g} kg; correct it")
+            self.fail(inertial, f"has the negative mass {mass:g} kg; correct it")
         I = self.child(inertial, "inertia")
         found = {k: self.number(I, k) for k in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")}
         if None in found.values():

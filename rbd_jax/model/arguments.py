@@ -134,11 +134,18 @@ _LEAVES = {
 def check_leaves(function: str, model: Model) -> None:
     """Compare the shapes of the model's leaves with the robot's sizes; ValueError if one differs.
 
-    One row for all bodies would otherwise be broadcast without a word.
+    One row for all bodies would otherwise be broadcast without a word. TypeError for a leaf of
+    another precision.
     """
     for name, leaf in _LEAVES.items():
         if (value := getattr(model, name)) is None:
             continue
+        kind = getattr(value, "dtype", model.dtype)
+        if kind != model.dtype and jnp.issubdtype(kind, jnp.floating):
+            raise TypeError(
+                f"{function}: model.{name} of robot {model.topology.name!r} is {kind}, its inertia "
+                f"{model.dtype}; use astype, so that one precision decides that of the results"
+            )
         shape, expected = jnp.shape(value), leaf.expected(model.topology)
         if shape != expected and shape != ():
             problem = f"model.{name} of robot {model.topology.name!r} has shape {shape}"

@@ -123,7 +123,7 @@ def rollout(
             levels. Memory grows as T^(1/levels), and each level costs one more forward evaluation.
         scene: a scene of :func:`rbd_jax.load_mjcf` whose robot is ``model``. ``controls`` are then
             those of its actuators, one number an actuator, and each step is the scene's, with its
-            integrator, contacts and limits; ``integrator`` and ``f_ext`` are not used.
+            integrator, contacts, limits and equalities; ``integrator`` is not used.
 
     Returns:
         The trajectory, with the initial state as its first state.
@@ -131,13 +131,14 @@ def rollout(
     Raises:
         ValueError: for a wrong shape, an unknown integrator or gradient mode, a missing or negative
             ``steps``, a stride that does not divide ``steps``, a policy that does not return nv
-            torques (with a scene nu controls), an external wrench beside a scene, or a ``stop``
-            that does not return one boolean.
+            torques (with a scene nu controls), external wrenches or constraints beside a scene, or
+            a ``stop`` that does not return one boolean.
     """
     width = model.nv if scene is None else scene.nu
     steps, rows = _controls(model, controls, steps, width)
-    if scene is not None and f_ext is not None:
-        raise ValueError("rollout: f_ext does not act in a scene; leave one of them out")
+    for name, value in {"f_ext": f_ext, "constraints": constraints, "active": active}.items():
+        if scene is not None and value is not None:
+            raise ValueError(f"rollout: {name} does not act in a scene; leave one of them out")
     options = {"substeps": substeps, "stride": stride, "checkpoint_levels": checkpoint_levels}
     for name, value in (options | {"checkpoint_every": checkpoint_every or 1}).items():
         if value < 1:

@@ -1,0 +1,94 @@
+"""What of a scene does not act, and arguments that do not fit: said, and never a wrong number."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rbd_jax as rbd
+
+mujoco = pytest.importorskip("mujoco")
+
+BALL = '<body pos="0 0 1"><joint name="ball" type="ball"/><geom size=".1" pos=".2 0 0"/>{}</body>'
+HINGE = '<body pos="0 0 1"><joint name="hinge" axis="0 1 0"/><geom size=".1" pos=".2 0 0"/></body>'
+
+
+def scene(bodies: str, rest: str = "", **options):
+    xml = f"<mujoco><worldbody>{bodies}</worldbody>{rest}</mujoco>"
+    return rbd.load_mjcf(xml, dtype="float64", **options)
+
+
+def test_disabled_groups_of_actuators_have_no_force():
+    motors = '<motor joint="hinge" group="1"/><motor joint="hinge" group="2" gear="3"/>'
+    option = '<option actuatorgroupdisable="1"/>'
+    s = scene(HINGE, f"<actuator>{motors}</actuator>{option}")
+    forces = s.actuators.forces(s.model, jnp.zeros(1), jnp.zeros(1), jnp.ones(2))
+    np.testing.assert_array_equal(forces, [0, 1])
+
+
+@pytest.mark.parametrize("actuator", [
+    '<motor jointinparent="ball" gear="0 0 1"/>',
+    '<position joint="ball" kp="9" gear="0 0 1"/>',
+    '<motor site="a" refsite="b"/>',
+])  # fmt: skip
+def test_actuators_that_are_left_out_do_not_act(actuator):
+    sites = '<site name="a"/><site name="b" pos="0 0 .1"/>'
+    with pytest.warns(rbd.RobotDescriptionWarning, match="actuator#0"):
+        s = scene(BALL.format(sites), f"<actuator>{actuator}</actuator>", drop="all")
+    assert s.nu == 0
+
+
+def test_controls_beside_an_actuator_of_several():
+    motors = '<orientation joint="ball" kp="3"/><motor joint="hinge" ctrlrange="-7 7" gear="5"/>'
+    rest = f'<actuator>{motors}</actuator><keyframe><key name="k" ctrl="1 2 3 4"/></keyframe>'
+    if not hasattr(mujoco.MjModel, "actuator_ctrladr"):
+        pytest.skip("this MuJoCo has no actuators of several controls")
+    with pytest.warns(rbd.RobotDescriptionWarning, match="left out"):
+        s = scene(BALL.format(HINGE), rest, drop="all")
+    assert (s.keyframes["k"].controls, s.actuators.control_upper, s.actuators.gear[0, 0]) == (
+        4,
+        7,
+        5,
+    )
+
+
+def test_numbers_that_differ_within_a_joint():
+    m = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{BALL.format('')}</worldbody></mujoco>")
+    m.dof_armature[:] = [0.1, 0.2, 0.3]
+    with pytest.raises(rbd.RobotDescriptionError, match="armature that differs within a joint"):
+        rbd.contact.scene_of(m)
+
+
+def test_adhesion_of_a_pair():
+    ball = '<geom name="f" type="plane" size="5 5 1"/>'
+    ball += '<body><freejoint/><geom name="s" size=".1"/></body>'
+    pair = '<contact><pair geom1="f" geom2="s" adhesion="200"/></contact>'
+    if not hasattr(mujoco.MjModel, "pair_adhesion"):
+        pytest.skip("this MuJoCo has no adhesion of pairs")
+    with pytest.raises(rbd.RobotDescriptionError, match="adhesion: pair"):
+        scene(ball, pair)
+
+
+def test_constraints_beside_a_scene():
+    s = scene(HINGE)
+    lock = rbd.constraints.lock(s.model, "hinge", 0.0)
+    with pytest.raises(ValueError, match="constraints does not act in a scene"):
+        rbd.rollout(s.model, *jnp.zeros((2, 1)), jnp.zeros((9, 0)), 0.01, scene=s, constraints=lock)
+
+
+def test_arguments_of_a_step():
+    """Floats of another precision are cast, as everywhere; everything else is an error."""
+    s = scene(HINGE, '<actuator><motor joint="hinge"/></actuator>')
+    z, step = jnp.zeros(1), rbd.contact.step
+    single = step(s, *(x.astype(jnp.float32) for x in (z, z, z + 0.5)))
+    assert single.v.dtype == jnp.float64 and single.v[0] == step(s, z, z, z + 0.5).v[0] != 0
+    for function in (step, rbd.contact.constrained_acceleration):
+        for wrong, error in {
+            "v must be floating": (z, jnp.zeros(1, int), z),
+            "controls must be an array": (z, z, [0.0]),
+            r"tau has shape \(3,\)": (z, z, z, jnp.zeros(3)),
+            "tau must be an array": (z, z, z, 1.0),
+            r"guess has shape \(3,\)": (z, z, z, None, jnp.zeros(3)),
+        }.items():
+            with pytest.raises((TypeError, ValueError), match=wrong):
+                jax.jit(lambda: function(s, *error))()  # noqa: B023
