@@ -92,3 +92,16 @@ def test_arguments_of_a_step():
         }.items():
             with pytest.raises((TypeError, ValueError), match=wrong):
                 jax.jit(lambda: function(s, *error))()  # noqa: B023
+
+
+def test_numbers_of_a_scene_and_of_a_learner():
+    model = rbd.samples.quadruped()
+    solids = rbd.contact.points([model.body_names[-1]], 0.02)
+    with pytest.raises(ValueError, match="one to three numbers"):
+        rbd.contact.scene_on_ground(model, solids, surface=rbd.contact.Surface(0.8))
+    with pytest.raises(ValueError, match="dt must be positive, got -1"):
+        rbd.contact.scene_on_ground(model, solids, dt=-1)
+    env, key = rbd.learn.cart_pole(), jax.random.key(0)
+    for name in ("robots", "horizon", "updates"):
+        with pytest.raises(ValueError, match=f"shac: {name} must be at least 1, got 0"):
+            rbd.learn.shac(env, key, rbd.learn.Settings(**{name: 0}))

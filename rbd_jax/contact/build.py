@@ -82,6 +82,8 @@ def scene_on_ground(
             f"scenes do not have; load it with mimic='independent', or give model.robot"
         )
     _check(solids, surface, integrator)
+    if isinstance(dt, int | float) and not dt > 0:
+        raise ValueError(f"scene_on_ground: dt must be positive, got {dt}")
     kind = model.dtype
     q0 = neutral(model) if reference is None else reference
     weights, dof_weights = inverse_weights(model, q0)
@@ -127,6 +129,12 @@ def scene_on_ground(
 
 
 def _check(solids: Sequence[Solid], surface: Surface, integrator: str) -> None:
+    several = isinstance(surface.friction, tuple | list) or getattr(surface.friction, "ndim", 0)
+    if not several or not 1 <= len(surface.friction) <= 3:
+        raise ValueError(
+            f"scene_on_ground: the friction of a Surface is one to three numbers (sliding, "
+            f"spinning, rolling), got {surface.friction}"
+        )
     names = [x.name or x.frame for x in solids]
     if len(set(names)) < len(names):
         twice = next(n for n in names if names.count(n) > 1)

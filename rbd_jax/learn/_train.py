@@ -89,8 +89,12 @@ def shac(
 
     Raises:
         RuntimeError: with ``throw``, for a ``nonfinite`` result.
-        ValueError: to resume from a checkpoint of other settings or of another task.
+        ValueError: to resume from a checkpoint of other settings or of another task, or for fewer
+            than one robot, step, update, pass or minibatch.
     """
+    for name in ("robots", "horizon", "updates", "passes", "minibatches"):
+        if getattr(settings, name) < 1:
+            raise ValueError(f"shac: {name} must be at least 1, got {getattr(settings, name)}")
     learner = start(env, settings, key)
     rows: list[np.ndarray] = []
     path = None if checkpoint is None else Path(checkpoint)
