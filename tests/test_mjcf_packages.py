@@ -15,7 +15,7 @@ FOLDER = os.environ.get("RBD_JAX_MJCF")
 def scenes():
     """``(name, XML or path)``."""
     from benchmarks import mjcf
-    from benchmarks.contact import QUADRUPED
+    from benchmarks._ground import QUADRUPED
 
     yield "quadruped", QUADRUPED
     yield "everything", everything('cone="elliptic"', "cylinder", EQUALITIES)
