@@ -19,7 +19,7 @@ CHUNK = 10_000
 
 def checker(dtype):
     """A compiled function of keys: is the step finite, its gradient, and does anything touch."""
-    from benchmarks.contact import QUADRUPED
+    from benchmarks._ground import QUADRUPED
 
     scene = rbd.load_mjcf(QUADRUPED, dtype)
     model, start = scene.model, next(iter(scene.keyframes.values()))
