@@ -72,7 +72,7 @@ def test_adhesion_of_a_pair():
 def test_constraints_beside_a_scene():
     s = scene(HINGE)
     lock = rbd.constraints.lock(s.model, "hinge", 0.0)
-    with pytest.raises(ValueError, match="constraints does not act in a scene"):
+    with pytest.raises(ValueError, match="a scene takes no constraints"):
         rbd.rollout(s.model, *jnp.zeros((2, 1)), jnp.zeros((9, 0)), 0.01, scene=s, constraints=lock)
 
 

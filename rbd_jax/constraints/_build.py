@@ -75,10 +75,10 @@ def frame(
         to: frame of the other body; None for the world.
         at: pose ``(R, p)`` at which it is held, in the coordinates of ``to``; identity if None.
         offset: pose ``(R, p)`` of the held frame in ``frame``; identity if None.
-        rows: which of the six components are held; all of them for a weld. Errors of position of
-            rows with other axes free have a meaning where the origin is held as a whole or all
-            rotations are. A held direction that turns with the frame is a knife's edge otherwise,
-            which holds velocities alone; leave its ``position_gain`` zero.
+        rows: which of the six components are held; all of them for a weld. Where some rotations
+            are free, hold the whole origin, rows 3, 4 and 5. A single direction that turns with
+            the frame ties velocities alone, as the blade of a skate does. It has no position
+            error, so leave its ``position_gain`` zero.
         reference: axes of the rows: ``"local"``: those of the held frame;
             ``"local_world_aligned"``: those of the world.
         name: of the constraint; that of the frame if None.

@@ -156,8 +156,12 @@ def error_of(kinds: Kinds, one: Side, two: Side) -> Array:
     straight = turn_back(local, one.R, straight)
     if points.all():
         return straight
-    relative = so3.matmul(so3.transpose(one.R), two.R), -so3.rotate_inverse(one.R, apart)
-    screw = -se3.log(relative)
+    turns = (free != NONE) & (
+        free != SEVERAL
+    )  # its screw is of no use, and singular at half a turn
+    R = so3.matmul(so3.transpose(one.R), two.R)
+    R = jnp.where(turns[..., None], jnp.eye(3, dtype=R.dtype), R)
+    screw = -se3.log((R, -so3.rotate_inverse(one.R, apart)))
     if not local.all():
         screw = jnp.where(local, screw, turn(one.R, screw))
     if (free != NONE).any():

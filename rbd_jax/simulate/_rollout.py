@@ -138,7 +138,7 @@ def rollout(
     steps, rows = _controls(model, controls, steps, width)
     for name, value in {"f_ext": f_ext, "constraints": constraints, "active": active}.items():
         if scene is not None and value is not None:
-            raise ValueError(f"rollout: {name} does not act in a scene; leave one of them out")
+            raise ValueError(f"rollout: a scene takes no {name}; leave one of them out")
     options = {"substeps": substeps, "stride": stride, "checkpoint_levels": checkpoint_levels}
     for name, value in (options | {"checkpoint_every": checkpoint_every or 1}).items():
         if value < 1:
