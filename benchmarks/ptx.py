@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 
 import rbd_jax as rbd
-from rbd_jax.lanes import _ptx
-from rbd_jax.lanes._ir import Unsupported
+from rbd_jax.lanes import Unsupported, _ptx
 from rbd_jax.lanes._read import read_program
 
 from . import _ptxas

@@ -178,7 +178,10 @@ def test_frames_that_do_not_fit():
     assert paper.call(k, x, [np.zeros((), np.float32), np.zeros((), np.int64)]) == 1003
     assert paper.call(kernel(scratch_bytes=1 << 60), x) == 1004
     assert paper.call(k, x, key=k.key + 1) == 1005
-    assert [e.split()[0] for e in paper.errors] == ["3", "3", "3", "8", "5"]
+    assert paper.call(k, x.astype(np.float64)) == 1006  # of 8 bytes, where the kernel has 4
+    assert paper.call(k, x, [np.zeros(8, np.float32), np.zeros(8, np.int32)]) == 1007
+    assert paper.call(k, np.ones((8, 2), np.float32), [x, np.zeros(8, np.int64)]) == 1008
+    assert [e.split()[0] for e in paper.errors] == ["3", "3", "3", "8", "5", "3", "3", "3"]
     assert k.counted("prologues") == k.counted("blocks") == 0
 
 

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from support.lane_kernels import SHAPE  # noqa: E402
+from support.lane_kernels import handler  # noqa: E402
 
-from rbd_jax.lanes import _handler, _machine  # noqa: E402
+from rbd_jax.lanes import _machine  # noqa: E402
 
 SINE = """
 declare double @sin(double)
@@ -185,7 +185,7 @@ def test_cache_is_bounded_while_others_remove_files(folder, monkeypatch):
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="counts memory by /proc")
 def test_dropped_code_is_freed(folder):
     """Three hundred kernels of 1 MiB, loaded and dropped, leave less than 10 MiB behind."""
-    text = TRIVIAL.format("x" * 2**20) + _handler.handler_text("handler", **SHAPE)
+    text = TRIVIAL.format("x" * 2**20) + handler()
     obj = _machine.compile(text)
     assert len(obj) > 2**20
 

@@ -47,6 +47,8 @@ _LOOPS = ("scan", "while")
 
 def apart(program: Program) -> Callable | None:
     """The same function as several programs, or None if no loop of it is worth that."""
+    if not program.divisible:
+        return None
     if "apart" not in program.derived:
         program.derived["apart"] = _apart(program)
     return program.derived["apart"]
@@ -164,7 +166,7 @@ class _Split:
                               fixed, each, n)  # fmt: skip
 
         def all_rounds(v):
-            if v in each:
+            if not isinstance(v, jcore.Literal) and v in each:
                 return each[v]
             x = _value(fixed, v)
             return jnp.broadcast_to(x, (n, *jnp.shape(x)))
@@ -293,7 +295,7 @@ def _sums(jaxpr, nc: int, nk: int, needed: list[bool]) -> tuple[dict, set]:
     steps: set = set()
     for k in (k for k in range(nk) if not needed[k]):
         at, before, added, on_the_way = jaxpr.outvars[k], jaxpr.invars[nc + k], [], set()
-        while at is not before and uses.get(at) == 1:
+        while at is not before and not isinstance(at, jcore.Literal) and uses.get(at) == 1:
             e = origin.get(at)
             if e is None or e.primitive.name not in ("add", "add_any"):
                 break

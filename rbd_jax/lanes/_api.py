@@ -8,10 +8,16 @@ import jax
 import numpy as np
 from jax.core import ShapedArray, Tracer, eval_jaxpr
 
-from ._ir import Unsupported
+from ._failures import leave_to_xla
 from ._lower import enabled
 from ._primitive import LARGEST, Program, bind
-from ._private import ArrayImpl, compiles, dropped_with_others
+from ._private import (
+    ArrayImpl,
+    compiles,
+    dropped_with_others,
+    trace_context,
+    watches_numbers,
+)
 from ._read import read_program
 
 F = TypeVar("F", bound=Callable)
@@ -25,7 +31,8 @@ def lanes(f: F, strict: bool = False) -> F:
     other function of JAX. Under ``jax.vmap`` the whole of it becomes one loop over blocks of 4
     to 8 samples, which are spread over the cores. An NVIDIA GPU computes one sample a thread.
     Without ``llvmlite``, with the environment variable ``RBD_JAX_LANES=0`` and on other platforms
-    it runs through XLA as it is; with ``RBD_JAX_LANES=cpu`` also on GPUs.
+    it runs through XLA as it is; with ``RBD_JAX_LANES=cpu`` also on GPUs. While ``jax_debug_nans``
+    or ``jax_debug_infs`` is set, it runs operation by operation, as JAX does then.
 
     Args:
         f: a function of arrays and pytrees of them; everything else is taken as static. It must
@@ -41,7 +48,7 @@ def lanes(f: F, strict: bool = False) -> F:
 
     @wraps(f)
     def wrapper(*args, **kwargs):
-        if not enabled():
+        if not enabled() or watches_numbers():  # then JAX names the operation that gave a NaN
             return f(*args, **kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
         if set(map(type, leaves)) == _CONCRETE and compiles():
@@ -65,7 +72,7 @@ def _apply(f, strict: bool, tree, leaves: list):
     static = tuple(None if t else _Static(x) for x, t in zip(leaves, there, strict=True))
     avals = tuple(_alone(jax.typeof(x)) for x in dynamic)
     try:
-        found = _traced(f, strict, tree, static, avals)
+        found = _traced(f, strict, tree, static, avals, trace_context())
     except _Captured as captured:
         found = captured.args[0]
     if found is None:
@@ -83,12 +90,16 @@ def _alone(aval):
 
 
 class _Static:
-    """A static argument, compared with its type: 1, 1.0 and True are different programs."""
+    """A static argument, compared with its type: 1, 1.0 and True are different programs.
+
+    So are 0.0 and −0.0, which are equal in Python, and NaN is the same as itself.
+    """
 
     def __init__(self, value: Any):
         self.value = value
+        self._key = type(value), repr(value) if isinstance(value, float | complex) else value
         try:
-            hash(value)
+            hash(self._key)
         except TypeError:
             raise TypeError(
                 f"lanes: {value!r} is neither an array nor hashable; pass arrays, numbers, strings "
@@ -96,10 +107,10 @@ class _Static:
             ) from None
 
     def __eq__(self, other) -> bool:
-        return type(self.value) is type(other.value) and self.value == other.value
+        return self._key == other._key
 
     def __hash__(self) -> int:
-        return hash((type(self.value), self.value))
+        return hash(self._key)
 
 
 class _Captured(Exception):
@@ -108,8 +119,12 @@ class _Captured(Exception):
 
 @dropped_with_others
 @lru_cache(maxsize=256)
-def _traced(f, strict: bool, tree, static: tuple, avals: tuple):
-    """The program of a function for arguments of these types, or None if it does more than that."""
+def _traced(f, strict: bool, tree, static: tuple, avals: tuple, context: Any):
+    """The program of a function for arguments of these types, or None if it does more than that.
+
+    ``context`` are the settings of JAX under which it is traced, which are part of the key.
+    """
+    del context
     out_tree = None
 
     def flat(*dynamic):
@@ -138,8 +153,8 @@ def _traced(f, strict: bool, tree, static: tuple, avals: tuple):
     if strict:
         try:
             read_program(closed, [False] * len(program.avals_in))
-        except Unsupported as e:
-            raise ValueError(f"lanes cannot compile {name}: {e}") from e
+        except Exception as e:
+            leave_to_xla(e, name, strict)
     found = program, out_tree, consts
     if bound:
         raise _Captured(found)

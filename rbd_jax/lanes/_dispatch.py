@@ -11,7 +11,7 @@ threads, see :mod:`._jobs`. All that still runs when a call has ended is code of
 
 from . import _c_api, _jobs, _libc
 from ._c_api import constant, load, offset
-from ._handler import field
+from ._handler import BUFFER, BUFFER_BYTES, field
 
 BUCKETS, SLOTS = 4096, 16
 """The table is an array of buckets; the low bits of a hash say which, its place inside is free."""
@@ -21,7 +21,10 @@ SLOT_BYTES = 32
 
 _ERRORS = {
     "missing": ("NOT_FOUND", "the kernel of this call is not loaded in this process"),
-    "unfit": ("INVALID_ARGUMENT", "operands or results are not those of the kernel"),
+    "unfit": (
+        "INVALID_ARGUMENT",
+        "operands or results are not those of the kernel, in number, dtype or size",
+    ),
     "few": ("INVALID_ARGUMENT", "fewer samples than the kernel computes at a time"),
     "memory": ("RESOURCE_EXHAUSTED", "no memory for the kernel to work in"),
 }
@@ -47,6 +50,7 @@ def dispatcher_text(compute: str | None = None) -> str:
         _entry("instantiate", _instantiate()),
         _release(),
         _find(),
+        _fit(),
         _c_api.pointers_text("lanes"),
         _c_api.error_text("lanes"),
         _c_api.metadata_text("lanes"),
@@ -71,7 +75,7 @@ def _on_a_cpu() -> str:
 
 def kernel_fields(*names: str) -> str:
     """Let names be what stands in the table of ``%kernel``."""
-    kinds = {"prologue": "ptr", "run": "ptr"}
+    kinds = dict.fromkeys(("prologue", "run", "buffers"), "ptr")
     return "\n".join(load(name, "%kernel", field(name), kinds.get(name, "i64")) for name in names)
 
 
@@ -152,6 +156,57 @@ none:
 """
 
 
+def _fit() -> str:
+    """Whether so many buffers have the dtypes and sizes for which a kernel was written."""
+    return f"""\
+define internal i1 @lanes.fit(ptr %buffers, ptr %table, i64 %size, i64 %count) nounwind {{
+entry:
+  br label %look
+look:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %told ]
+  %more = icmp slt i64 %k, %size
+  br i1 %more, label %read, label %right
+read:
+  %at = mul i64 %k, {BUFFER_BYTES}
+  %expected = getelementptr i8, ptr %table, i64 %at
+{load("code", "%expected", BUFFER["dtype"], "i64")}
+{load("elements", "%expected", BUFFER["size"], "i64")}
+{load("batched", "%expected", BUFFER["batched"], "i64")}
+  %from = getelementptr ptr, ptr %buffers, i64 %k
+  %buffer = load ptr, ptr %from
+{load("type", "%buffer", offset("Buffer.dtype"), "i32")}
+{load("rank", "%buffer", offset("Buffer.rank"), "i64")}
+{load("dims", "%buffer", offset("Buffer.dims"))}
+  %many = icmp ne i64 %batched, 0
+  %samples = select i1 %many, i64 %count, i64 1
+  %whole = mul i64 %elements, %samples
+  br label %axis
+axis:
+  %j = phi i64 [ 0, %read ], [ %j.next, %multiply ]
+  %length = phi i64 [ 1, %read ], [ %length.next, %multiply ]
+  %inside = icmp slt i64 %j, %rank
+  br i1 %inside, label %multiply, label %told
+multiply:
+  %dim.at = getelementptr i64, ptr %dims, i64 %j
+  %dim = load i64, ptr %dim.at
+  %length.next = mul i64 %length, %dim
+  %j.next = add i64 %j, 1
+  br label %axis
+told:
+  %wide = zext i32 %type to i64
+  %same.type = icmp eq i64 %wide, %code
+  %same.size = icmp eq i64 %length, %whole
+  %same = and i1 %same.type, %same.size
+  %k.next = add i64 %k, 1
+  br i1 %same, label %look, label %wrong
+right:
+  ret i1 true
+wrong:
+  ret i1 false
+}}
+"""
+
+
 def _instantiate() -> str:
     """Count a user, and let XLA keep the slot as the state of the executable's call."""
     users = _c_api.at("users", "%slot", SLOT["users"])
@@ -182,7 +237,7 @@ def _execute() -> str:
     """Whether the operands fit the kernel, and then the call."""
     return f"""\
 {load("kernel", "%slot", SLOT["kernel"])}
-{kernel_fields("operands", "results", "width", "batched")}
+{kernel_fields("operands", "results", "width", "batched", "buffers")}
 {load("args.size", "%frame", offset("CallFrame.args.size"), "i64")}
 {load("rets.size", "%frame", offset("CallFrame.rets.size"), "i64")}
   %fits.operands = icmp eq i64 %args.size, %operands
@@ -208,9 +263,16 @@ counted:
   br i1 %empty, label %end, label %compare
 compare:
   %enough = icmp sge i64 %count, %width
-  br i1 %enough, label %compute, label %few
-compute:
+  br i1 %enough, label %fit, label %few
+fit:
 {load("args", "%frame", offset("CallFrame.args.args"))}
+  %expected = mul i64 %operands, {BUFFER_BYTES}
+  %buffers.out = getelementptr i8, ptr %buffers, i64 %expected
+  %fit.in = call i1 @lanes.fit(ptr %args, ptr %buffers, i64 %operands, i64 %count)
+  %fit.out = call i1 @lanes.fit(ptr %rets, ptr %buffers.out, i64 %results, i64 %count)
+  %fit.all = and i1 %fit.in, %fit.out
+  br i1 %fit.all, label %compute, label %unfit
+compute:
   %failed = call ptr @lanes.compute(
     ptr %api, ptr %ctx, ptr %kernel, ptr %args, ptr %rets, i64 %count)
   ret ptr %failed

@@ -6,7 +6,8 @@ from itertools import product
 import numpy as np
 
 from . import _maps as maps
-from ._ir import Block, Op, Sym, Unsupported, Value
+from ._failures import Unsupported, blamed
+from ._ir import Block, Op, Sym, Value
 from ._memory import Memory, Storage
 from ._plan import Plan, Step
 from ._text import Elem, Reg, number
@@ -223,12 +224,13 @@ class Emitter(Storage):
         for v, last in plan.last_use.items():
             dying.setdefault(last, []).append(v)
         for k, step in enumerate(plan.steps):
-            if step.loops is None:
-                self.opaque(step.ops[0], plan)
-            elif step.loops == ():
-                self._unrolled(step.ops[0])
-            else:
-                self._group(step, plan)
+            with blamed(step.ops[0].eqn):
+                if step.loops is None:
+                    self.opaque(step.ops[0], plan)
+                elif step.loops == ():
+                    self._unrolled(step.ops[0])
+                else:
+                    self._group(step, plan)
             for v in dying.get(k, ()):
                 self._drop(v)
         return plan

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._ir import Unsupported, Value
+from ._failures import Unsupported
+from ._ir import Value
 from ._reader import Reader, rule
 
 LARGEST = 16

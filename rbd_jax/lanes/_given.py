@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.extend import core as jcore
 from jax.extend.core import jaxpr_as_fun
 
+from ._private import literal
 from ._reader import parts
 from ._uniform import scan_counts
 
@@ -41,7 +42,7 @@ def given(closed) -> Given:
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *operands), strict=True))
 
         def read(v):
-            return v.val if isinstance(v, jcore.Literal) else env[v]
+            return literal(v) if isinstance(v, jcore.Literal) else env[v]
 
         for eqn in jaxpr.eqns:
             ins = list(map(read, eqn.invars))
@@ -61,7 +62,8 @@ def _states(eqn) -> list:
     if eqn.primitive.name != "scan":
         return []
     body, (_, nk) = parts(eqn.params["jaxpr"])[0], scan_counts(eqn.params)
-    each = dict(zip(body.outvars[nk:], eqn.outvars[nk:], strict=True))
+    each = {v: out for v, out in zip(body.outvars[nk:], eqn.outvars[nk:], strict=True)
+            if not isinstance(v, jcore.Literal)}  # fmt: skip
     states = [None if isinstance(v, jcore.Literal) else each.get(v) for v in body.outvars[:nk]]
     return [] if None in states else states
 

@@ -11,8 +11,9 @@ import numpy as np
 from . import _launch, _loaded, _machine, _ptx
 from ._dispatch import dispatcher_text
 from ._driver import Driver, driver
-from ._handler import FIELDS
-from ._ir import Block, Unsupported
+from ._failures import Unsupported
+from ._handler import BUFFER, FIELDS, Buffer, buffers_of, numbers_of
+from ._ir import Block
 from ._read import read_program
 from ._run import in_all_axes, in_one_axis, shared
 
@@ -47,10 +48,12 @@ class Kernel:
 class _Entries:
     """What the dispatcher has to know of a kernel, and the kernel."""
 
-    def __init__(self, made: _ptx.Ptx, code, batched: bool, operands: int, results: int):
+    def __init__(self, made: _ptx.Ptx, code, batched: bool, operands: int, buffers: list[int]):
         self.code = code
+        self.buffers = (ctypes.c_int64 * len(buffers))(*buffers)
         known = {"prologue": code.kernel(made.prologue), "run": code.kernel(made.entry)}
-        known |= {"operands": operands, "results": results, "shared_bytes": made.shared_bytes}
+        known |= {"operands": operands, "results": len(buffers) // len(BUFFER) - operands}
+        known |= {"buffers": ctypes.addressof(self.buffers), "shared_bytes": made.shared_bytes}
         known |= {"batched": int(batched), "width": 1}
         self.table = (ctypes.c_int64 * len(FIELDS))(*(known.get(name, 0) for name in FIELDS))
 
@@ -65,24 +68,27 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
     key = ("gpu", shared(sizes, mapped), bool(sizes))
     if (*key, "written") not in program.derived:
         block = read_program(program.closed, list(shared(sizes, mapped)))
-        program.derived[(*key, "written")] = _ptx.functions(block), _searches(block)
-    written, searches = program.derived[(*key, "written")]
+        results = [Buffer(v.dtype, v.size, bool(sizes)) for v in block.outputs]
+        known = buffers_of(block.inputs, bool(sizes)), results, _searches(block)
+        program.derived[(*key, "written")] = _ptx.functions(block), *known
+    written, operands, results, searches = program.derived[(*key, "written")]
     samples = math.prod(sizes)
     most = BYTES_BY_ROOT * (FOR_SEARCHES if searches else 1) * math.sqrt(samples)
     if not program.strict and written.scratch_bytes > most:
         raise Unsupported(f"so much memory a sample for {samples} samples")
     if key not in program.derived:
         device = _for_gpus()
-        operands, results = written.operands, written.results + 1
         most = min(_ptx.LOCAL_BYTES, device.local_bytes())
         made = _ptx.ptx_of(written, device.architecture(), most=most)
 
+        memory = Buffer(np.dtype("uint8"), max(made.shared_bytes, 1), False)
+        every = numbers_of([*operands, *results, memory])
+
         def make():
-            code = device.load(made.text)
-            found = _Entries(made, code, bool(sizes), operands, results)
+            found = _Entries(made, device.load(made.text), bool(sizes), len(operands), every)
             return found, ctypes.addressof(found.table)
 
-        loaded = _loaded.keep(f"{made.text}{bool(sizes)}", make)
+        loaded = _loaded.keep(f"{made.text}{bool(sizes)}{every}", make)
         program.derived[key] = Kernel(loaded, made.shared_bytes)
     return program.derived[key]
 

@@ -17,10 +17,6 @@ from typing import Any
 import numpy as np
 
 
-class Unsupported(Exception):
-    """An operation that lanes cannot compile; the message names it."""
-
-
 class Value:
     """An array of one sample, or of all samples if it is uniform."""
 
@@ -75,6 +71,8 @@ class Op:
     ins: list[Value]
     outs: list[Value]
     params: dict[str, Any] = field(default_factory=dict)
+    eqn: Any = None
+    """The equation that it stands for, to name in an error."""
 
     @property
     def blocks(self) -> list["Block"]:

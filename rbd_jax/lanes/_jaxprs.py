@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.extend import core as jcore
 
 from ._primitive import Program, bind, lanes_p
+from ._private import literal
 from ._reader import parts
 
 _CALLS = ("jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call",
@@ -66,7 +67,7 @@ def _bound(eqn, ins) -> list:
 
 
 def _value(env: dict, atom):
-    return atom.val if isinstance(atom, jcore.Literal) else env[atom]
+    return literal(atom) if isinstance(atom, jcore.Literal) else env[atom]
 
 
 def _run(eqns, env: dict, outvars, each: Callable = _bound) -> list:
@@ -134,7 +135,7 @@ def _grouped(closed, name: str) -> Callable:
 
         avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in free]
         program = Program(jax.make_jaxpr(function)(*avals), f"{name}.part", False)
-        program.derived["apart"] = None  # what is left is not taken apart again
+        program.divisible = False  # what is left is not taken apart again
         steps.append((program, [], free, outs))
 
     def carried_out(*args):

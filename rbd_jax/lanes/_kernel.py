@@ -275,7 +275,8 @@ def _module(first: Emitter, second: Emitter, program: Block, width: int, batched
     ])  # fmt: skip
     symbol = "lanes"
     handler = _handler.handler_text(
-        symbol, operands=len(program.inputs), results=len(program.outputs), width=width,
+        symbol, operands=_handler.buffers_of(program.inputs, batched),
+        results=[_handler.Buffer(v.dtype, v.size, batched) for v in program.outputs], width=width,
         batched=batched, shared_bytes=shared_bytes, scratch_bytes=scratch_bytes, grain=grain,
     )  # fmt: skip
     return Text(body + "\n" + handler, symbol, shared_bytes, scratch_bytes)

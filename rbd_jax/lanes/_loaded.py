@@ -17,7 +17,7 @@ import jax
 
 from . import _machine
 from ._dispatch import BUCKETS, SLOT, SLOT_BYTES, SLOTS, dispatcher_text
-from ._ir import Unsupported
+from ._failures import Unsupported
 
 TARGET = "rbd_jax.lanes"
 """The name of the only target that is registered with XLA for CPUs."""

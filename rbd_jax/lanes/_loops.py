@@ -46,7 +46,7 @@ def _scan(r: Reader, eqn, *ins):
     # the outputs of a loop without varying inputs are uniform, else its memory is each sample's own
     op = Op("scan", [*start, *rows], made,
             {"body": block, "carry": nk, "length": length, "reverse": p["reverse"],
-             "consts": list(consts)})  # fmt: skip
+             "consts": list(consts)}, eqn)  # fmt: skip
     for v in made:
         v.op = op
     r.ops.append(op)
@@ -90,7 +90,7 @@ def _while(r: Reader, eqn, *ins):
     test.keeps_inputs, body.keeps_inputs = True, not all_stop
     made = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
     op = Op("while", list(start), made,
-            {"test": test, "body": body, "consts": [*tests, *consts]})  # fmt: skip
+            {"test": test, "body": body, "consts": [*tests, *consts]}, eqn)  # fmt: skip
     for v in made:
         v.op = op
     r.ops.append(op)
@@ -141,7 +141,7 @@ def _cond(r: Reader, eqn, which, *ins):
     uniform = [all(b.outputs[k].uniform for b in blocks) for k in range(len(eqn.outvars))]
     avals = [v.aval for v in eqn.outvars]
     made = [Value(a.shape, dtype_of(a), u) for a, u in zip(avals, uniform, strict=True)]
-    op = Op("cond", [which], made, {"branches": blocks, "consts": list(ins)})
+    op = Op("cond", [which], made, {"branches": blocks, "consts": list(ins)}, eqn)
     for v in made:
         v.op = op
     r.ops.append(op)

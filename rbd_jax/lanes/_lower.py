@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.interpreters import mlir
 
 from . import _apart, _gpu, _machine, _run
-from ._ir import Unsupported
+from ._failures import leave_to_xla
 from ._primitive import Mapped, Program, for_xla, lanes_p, plain, tracing_for_xla
 from ._private import needs_devices
 from ._spread import over_devices, spread
@@ -63,15 +63,14 @@ def _compiled(platform: str, ctx, program: Program, sizes, mapped: Mapped) -> Ca
     if exported or not enabled(platform):
         return None
     room = _PLATFORMS[platform]
-    if not sizes and platform == "cpu" and not over_devices(ctx):
-        pieces = _apart.apart(program)
-        if pieces is not None:
-            return pieces
     try:
+        if not sizes and platform == "cpu" and not over_devices(ctx):
+            pieces = _apart.apart(program)
+            if pieces is not None:
+                return pieces
         kernel = room.kernel_of(program, sizes, mapped)
-    except (Unsupported, RecursionError) as e:  # the latter of very long chains of operations
-        if program.strict:
-            raise ValueError(f"lanes cannot compile {program.name}: {e}") from e
+    except Exception as e:
+        leave_to_xla(e, program.name, program.strict)
         return None
     ctx.module_context.add_keepalive(kernel)  # until the executable is there, which counts itself
     call = partial(room.call_kernel, kernel, program)

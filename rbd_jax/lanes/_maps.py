@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ._ir import Unsupported, converted
+from ._failures import Unsupported
+from ._ir import converted
 from ._text import BOOL, Elem, Reg, Writer, number
 
 _FLAGS = "contract nsz"

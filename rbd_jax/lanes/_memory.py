@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ._failures import Mismatch
 from ._ir import Sym, strides_of
 from ._text import INT, Elem, Reg, Writer, literal, scalar_type
 
@@ -123,6 +124,8 @@ class Storage(Writer):
 
     def to_memory(self, x: Elem, dtype: np.dtype, wide: bool) -> str:
         """A number as it is stored."""
+        if isinstance(x, Reg) and x.dtype != dtype:
+            raise Mismatch(f"a number of type {x.dtype} would be stored as {dtype}")
         ref = self.operand(x, dtype, wide)
         if dtype.kind != "b":
             return ref

@@ -3,7 +3,8 @@
 import jax
 import numpy as np
 
-from ._ir import Unsupported, Value, constant
+from ._failures import Unsupported
+from ._ir import Value, constant
 from ._reader import Reader, rule
 
 
@@ -55,13 +56,13 @@ def _add(r: Reader, eqn, x, y):
     return r.map("add", x, y)
 
 
-def _checks(eqn, indices: Value, sizes: list[int]):
-    """How places out of bounds are treated: (clamp, drop) of a gather or scatter."""
+def _checks(drop: bool, indices: Value, sizes: list[int]) -> tuple[bool, bool]:
+    """How a gather or scatter treats places out of bounds: whether it clamps, and drops them."""
     if indices.const is not None:
         c = indices.const
         if c.size == 0 or bool(np.all((c >= 0) & (c <= np.array(sizes)))):
             return False, False
-    return True, eqn.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP
+    return True, drop
 
 
 @rule("gather")
@@ -70,7 +71,8 @@ def _gather(r: Reader, eqn, x, indices):
     shape = eqn.outvars[0].aval.shape
     batch = [k for k in range(len(shape)) if k not in d.offset_dims]
     limits = [x.shape[a] - sizes[a] for a in d.start_index_map]
-    clamp, drop = _checks(eqn, indices, limits)
+    drop = eqn.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP
+    clamp, drop = _checks(drop, indices, limits)
     windows = [a for a in range(x.ndim)
                if a not in d.collapsed_slice_dims and a not in d.operand_batching_dims]  # fmt: skip
 
@@ -120,7 +122,9 @@ def _scatter(r: Reader, eqn, x, indices, updates):
              if a not in d.inserted_window_dims and a not in d.operand_batching_dims]  # fmt: skip
     width = dict(zip(inner, (updates.shape[k] for k in window), strict=True))
     limits = [x.shape[a] - width.get(a, 1) for a in d.scatter_dims_to_operand_dims]
-    clamp, drop = _checks(eqn, indices, limits)
+    # XLA never writes out of bounds, also where they are promised; rules of JAX rely on it
+    drop = eqn.params["mode"] != jax.lax.GatherScatterMode.CLIP
+    clamp, drop = _checks(drop, indices, limits)
 
     def index(reader, table, idx):
         at, out = tuple(idx[k] for k in batch), [0] * x.ndim

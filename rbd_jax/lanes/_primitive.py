@@ -23,7 +23,13 @@ from jax.interpreters import ad, batching
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ._given import Given, given
-from ._private import compiles, dropped_with_others, without_unused
+from ._private import (
+    compiles,
+    dropped_with_others,
+    trace_context,
+    watches_numbers,
+    without_unused,
+)
 
 Mapped = tuple[tuple[bool, ...], ...]
 LARGEST = 4096
@@ -56,7 +62,14 @@ class Program:
         self.closed, self.name, self.strict, self._again = closed, name, strict, again
         self.avals_in = [v.aval for v in closed.jaxpr.invars]
         self.avals_out = [v.aval for v in closed.jaxpr.outvars]
-        self.derived: dict = {}
+        self._derived: dict = {}
+        self.divisible = True
+        """Whether its loops may be taken apart into programs of their own."""
+
+    @property
+    def derived(self) -> dict:
+        """What was derived from the program under JAX's settings of now, see ``trace_context``."""
+        return self._derived.setdefault(trace_context(), {})
 
     def __call__(self, *args):
         return jaxpr_as_fun(self.closed)(*args)
@@ -125,7 +138,7 @@ def _jitted(program, sizes, mapped, linear):
 @lanes_p.def_impl
 def _impl(*operands, program, sizes, mapped, linear):
     params = {"program": program, "sizes": sizes, "mapped": mapped, "linear": linear}
-    if not compiles():
+    if not compiles() or watches_numbers():  # operation by operation, so that JAX names the one
         return plain(*operands, **params)
     return _jitted(program, sizes, mapped, linear)(*operands)
 

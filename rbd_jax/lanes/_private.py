@@ -3,6 +3,8 @@
 from typing import Any
 
 import jax
+import numpy as np
+from jax._src import config, source_info_util
 from jax._src.array import ArrayImpl as ArrayImpl
 from jax._src.dispatch import prim_requires_devices_during_lowering
 from jax._src.interpreters.partial_eval import dce_jaxpr
@@ -20,10 +22,39 @@ def dropped_with_others(cache: Any) -> Any:
     return cache
 
 
+def trace_context() -> Any:
+    """All settings of JAX on which a traced program depends, such as x64 and promotion."""
+    return config.trace_context()
+
+
+def watches_numbers() -> bool:
+    """Whether JAX looks for NaN or infinity in each result, as ``jax_debug_nans`` asks for."""
+    config: Any = jax.config
+    return config.jax_debug_nans or config.jax_debug_infs
+
+
+def place_of(eqn: Any) -> str:
+    """The operation of an equation, and the line of the user's code that it comes from."""
+    try:
+        frame = source_info_util.user_frame(eqn.source_info.traceback)
+        place = f" ({frame.file_name}:{frame.start_line})" if frame is not None else ""
+    except Exception:  # JAX promises nothing about it
+        place = ""
+    return f"operation {eqn.primitive.name!r}{place}"
+
+
 def compiles() -> bool:
     """Whether ``jax.jit`` compiles, which ``jax.disable_jit`` turns off."""
     config: Any = jax.config
     return not config.jax_disable_jit
+
+
+def literal(atom: Any) -> np.ndarray:
+    """A number that stands in a jaxpr, in the dtype that it has there.
+
+    The number itself may be one of Python, which NumPy takes for 64 bits in any mode.
+    """
+    return np.asarray(atom.val, atom.aval.dtype)
 
 
 def without_unused(closed: Any) -> Any:

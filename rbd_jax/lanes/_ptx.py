@@ -24,7 +24,8 @@ import numpy as np
 
 from . import _machine, _math
 from ._emit import Emitter
-from ._ir import Block, Op, Sym, Unsupported, Value, strides_of
+from ._failures import Unsupported
+from ._ir import Block, Op, Sym, Value, strides_of
 from ._kernel import bodies
 from ._memory import Memory
 from ._plan import Plan

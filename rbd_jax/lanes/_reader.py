@@ -4,14 +4,16 @@ The rules that say what each operation of JAX becomes stand in ``_rules``, ``_pl
 and ``_expand``; :func:`rule` adds one to the table ``RULES``.
 """
 
-import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
 from jax.extend import core as jcore
 
-from ._ir import Block, Op, Unsupported, Value, constant, converted, reshape_map
+from ._failures import Mismatch, Unsupported, blamed
+from ._ir import Block, Op, Value, constant, converted, reshape_map
+from ._private import literal
 from ._same import Same
 
 _MOST_VIEWS = 16  # views of views, before they are copied
@@ -50,15 +52,19 @@ class Reader:
         self._traced: dict = {} if traced is None else traced
         self._same = same or Same()
         self._read: dict = {}
+        self._eqn: Any = None
 
     def run(self, jaxpr, consts, inputs: list[Value]) -> list[Value]:
         """Append the operations of a jaxpr; returns its outputs."""
-        known = lambda c: self._same.constant(_known(c))  # noqa: E731
-        env: dict = dict(zip(jaxpr.constvars, map(known, consts), strict=True))
+
+        def known(c, aval) -> Value:
+            return self._same.constant(_known(c, aval))
+
+        env: dict = {v: known(c, v.aval) for v, c in zip(jaxpr.constvars, consts, strict=True)}
         env.update(zip(jaxpr.invars, inputs, strict=True))
 
         def read(atom) -> Value:
-            return known(atom.val) if isinstance(atom, jcore.Literal) else env[atom]
+            return known(literal(atom), atom.aval) if isinstance(atom, jcore.Literal) else env[atom]
 
         for eqn in jaxpr.eqns:
             ins = [read(v) for v in eqn.invars]
@@ -73,14 +79,18 @@ class Reader:
 
     def _of(self, eqn, ins: list[Value]) -> list[Value]:
         """Append the operations of one equation; returns its outputs."""
-        with _named(eqn):
+        around, self._eqn = self._eqn, eqn
+        with blamed(eqn):
             if eqn.primitive.name in RULES:
                 outs = RULES[eqn.primitive.name](self, eqn, *ins)
             elif hasattr(eqn.primitive, "expand"):
                 outs = self._expand(eqn, ins)
             else:
                 raise Unsupported("there is no rule for it")
-        return [outs] if isinstance(outs, Value) else list(outs)
+            outs = [outs] if isinstance(outs, Value) else list(outs)
+            _compare(eqn.outvars, outs)
+        self._eqn = around
+        return outs
 
     def inline(self, f: Callable, *ins: Value) -> list[Value]:
         """Append the operations of a function of JAX arrays."""
@@ -104,6 +114,7 @@ class Reader:
         reader = Reader(self._traced, self._same)
         jaxpr, consts = parts(closed)
         outputs = reader.run(jaxpr, consts, inputs)
+        _compare(jaxpr.outvars, outputs)
         return Block(inputs, outputs, alive(reader.ops, outputs))
 
     # --- building operations ---
@@ -113,7 +124,7 @@ class Reader:
         if name in ("view", "concat"):
             ins = [self.copy(v) if v.views >= _MOST_VIEWS else v for v in ins]
         out = Value(shape, dtype, all(v.uniform for v in ins))
-        out.op = Op(name, list(ins), [out], params)
+        out.op = Op(name, list(ins), [out], params, self._eqn)
         if name in ("view", "concat"):
             out.views = 1 + max(v.views for v in ins)
         self.ops.append(out.op)
@@ -227,13 +238,25 @@ def _is_joined(x: Value) -> bool:
     return x.op.name == "concat" or _is_joined(x.op.ins[0])
 
 
-def _known(c) -> Value:
+def _known(c, aval) -> Value:
+    """A constant, in the dtype of its variable."""
+    dtype = dtype_of(aval)
     try:
-        c = np.asarray(c)
+        found = np.asarray(c, dtype)
     except TypeError:
         raise Unsupported(f"a constant of type {jax.typeof(c)}") from None
-    _check(c.dtype)
-    return constant(c)
+    if found.shape != tuple(aval.shape):
+        raise Mismatch(f"a constant of shape {found.shape} where JAX has {aval.str_short(True)}")
+    return constant(found)
+
+
+def _compare(outvars, outs: list[Value]) -> None:
+    """Refuse results of another dtype or shape than JAX has: they would not fit their memory."""
+    for v, out in zip(outvars, outs, strict=True):
+        if (out.shape, out.dtype) != (tuple(v.aval.shape), np.dtype(v.aval.dtype)):
+            raise Mismatch(
+                f"the result {out.dtype}{list(out.shape)} where JAX has {v.aval.str_short(True)}"
+            )
 
 
 def dtype_of(aval) -> np.dtype:
@@ -249,31 +272,6 @@ def _check(dtype: np.dtype) -> np.dtype:
     if dtype.kind not in "fiub" or (dtype.kind == "f" and dtype.itemsize not in (4, 8)):
         raise Unsupported(f"an array of type {dtype}")
     return dtype
-
-
-@contextlib.contextmanager
-def _named(eqn):
-    """Say in an error which operation is not supported, and where it stands."""
-    try:
-        yield
-    except Unsupported as e:
-        if getattr(e, "named", False):
-            raise
-        named = Unsupported(f"operation {eqn.primitive.name!r}{_place(eqn)}: {e}")
-        named.named = True  # type: ignore[attr-defined]
-        raise named from None
-
-
-def _place(eqn) -> str:
-    """The line of the user's code that an operation comes from, as far as JAX tells."""
-    try:
-        from jax._src import source_info_util
-
-        frame = source_info_util.user_frame(eqn.source_info.traceback)
-        assert frame is not None
-        return f" ({frame.file_name}:{frame.start_line})"
-    except Exception:
-        return ""
 
 
 def parts(closed):

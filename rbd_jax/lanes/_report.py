@@ -8,7 +8,7 @@ import numpy as np
 from jax.extend.core import subjaxprs
 
 from . import _machine
-from ._ir import Unsupported
+from ._failures import Unsupported, explained
 from ._primitive import lanes_p
 from ._run import text_of
 
@@ -92,7 +92,7 @@ def _report(program, sizes, mapped, linear) -> Report:
     try:
         text, width = text_of(program, sizes, mapped)
     except Unsupported as e:
-        raise ValueError(f"lanes cannot compile {program.name}: {e}") from e
+        raise ValueError(f"lanes cannot compile {program.name}: {explained(e)}") from e
     size, lines = len(_machine.compile(text.text)), text.text.count("\n")
     memory = text.shared_bytes, text.scratch_bytes
     return Report(program.name, sizes, width, *memory, size, lines, text.text)

@@ -3,7 +3,8 @@
 import jax
 import numpy as np
 
-from ._ir import Unsupported, Value, constant
+from ._failures import Unsupported
+from ._ir import Value, constant
 from ._reader import Reader, dtype_of, parts, rule
 
 _SAME = {

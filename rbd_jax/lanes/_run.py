@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _loaded, _machine
-from ._ir import Unsupported
+from ._failures import Unsupported
 from ._kernel import Text, floating_bytes, kernel_text
 from ._read import read_program
 

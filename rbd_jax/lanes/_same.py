@@ -9,6 +9,7 @@ from jax.core import Tracer
 from jax.extend import core as jcore
 
 from ._ir import Value
+from ._private import literal
 
 _SMALL = 4096  # bytes of a constant that is compared by its numbers
 
@@ -67,7 +68,7 @@ class Same:
 
         def place(atom):
             if isinstance(atom, jcore.Literal):
-                x = np.asarray(atom.val)
+                x = literal(atom)
                 return x.dtype.str, x.shape, x.tobytes()
             return numbers[atom]
 

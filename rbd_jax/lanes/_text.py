@@ -151,7 +151,7 @@ class Writer:
             return Reg(x.ref, x.dtype, True)
         key = ("widen", x.ref)
         if (old := self.remembered(key)) is not None:
-            return old
+            return old._replace(dtype=x.dtype)
         vector, first, out = self.type(x.dtype, True), self.name(), self.name()
         self.line(f"{first} = insertelement {vector} poison, {scalar_type(x.dtype)} {x.ref}, i32 0")
         self.line(
@@ -167,7 +167,7 @@ class Writer:
     def emit(self, text: str, dtype: np.dtype, wide: bool) -> Reg:
         """Append an instruction; the same instruction in reach is not written again."""
         if (old := self.remembered(text)) is not None:
-            return old
+            return old._replace(dtype=dtype)  # signed and unsigned integers share instructions
         out = self.name()
         self.line(f"{out} = {text}")
         return self.remember(text, Reg(out, dtype, wide))

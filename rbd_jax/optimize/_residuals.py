@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import Literal
 from jaxtyping import Array, Float
 
@@ -134,7 +135,10 @@ def _apart(f: Callable, at: list[Array]) -> tuple[Callable, list[dict[int, bool]
 
     def parts(*args):
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *args), strict=True))
-        value = lambda v: v.val if isinstance(v, Literal) else env[v]  # noqa: E731
+
+        def value(v):
+            return np.asarray(v.val, v.aval.dtype) if isinstance(v, Literal) else env[v]
+
         for e in jaxpr.eqns:
             out = e.primitive.bind(*map(value, e.invars), **e.primitive.get_bind_params(e.params))
             env.update(zip(e.outvars, out if e.primitive.multiple_results else [out], strict=True))

@@ -65,7 +65,8 @@ define internal void @block(ptr %args, ptr %rets, ptr %shared, ptr %scratch, i64
   ret void
 }}
 """
-SHAPE = {"operands": 2, "results": 2, "width": 4, "batched": True, "grain": 1 << 40}
+FLOAT, LONG = np.dtype("float32"), np.dtype("int64")
+SHAPE = {"width": 4, "batched": True, "grain": 1 << 40}
 SHAPE |= {"shared_bytes": 4, "scratch_bytes": 16}
 loaded: dict[str, "Kernel"] = {}
 
@@ -89,6 +90,15 @@ class Kernel:
         return value
 
 
+def handler(**changes) -> str:
+    """The table and the loop over blocks of the kernel above."""
+    shape = SHAPE | changes
+    many = shape["batched"]
+    operands = [_handler.Buffer(FLOAT, 1, many), _handler.Buffer(FLOAT, 1, False)]
+    results = [_handler.Buffer(FLOAT, 1, many), _handler.Buffer(LONG, 1, many)]
+    return _handler.handler_text("handler", operands=operands, results=results, **shape)
+
+
 def kernel(sleep: int = 0, **changes) -> Kernel:
     """The kernel, each variant loaded once."""
     shape = SHAPE | changes
@@ -96,7 +106,7 @@ def kernel(sleep: int = 0, **changes) -> Kernel:
     text = KERNEL.format(width=shape["width"], scratch_end=end, sleep=sleep)
     if not sleep:
         text = text.replace("%ignored = call", "; ")
-    text += _handler.handler_text("handler", **shape)
+    text += handler(**changes)
     if text not in loaded:
         loaded[text] = Kernel(text)
     for counter in ("prologues", "blocks", "crooked"):
@@ -189,7 +199,13 @@ class Paper:
         dims = [np.array(x.shape or (0,), np.int64) for x in arrays]
         table = np.array(
             [
-                self.struct("Buffer", data=x.ctypes.data, rank=x.ndim, dims=d.ctypes.data)
+                self.struct(
+                    "Buffer",
+                    dtype=_handler.numbers_of([_handler.Buffer(x.dtype, 1, False)])[0],
+                    data=x.ctypes.data,
+                    rank=x.ndim,
+                    dims=d.ctypes.data,
+                )
                 for x, d in zip(arrays, dims, strict=True)
             ]
         )
