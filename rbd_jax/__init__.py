@@ -61,7 +61,7 @@ from .io import (
     load_urdf as load_urdf,
     samples as samples,
 )
-from .lanes import lanes as lanes
+from .lanes import LanesWarning as LanesWarning, lanes as lanes
 from .model import (
     CoordinateModel as CoordinateModel,
     JointSpec as JointSpec,

@@ -13,29 +13,53 @@ import jax
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SLOW = ROOT / "tests" / "slow.txt"
+SLOW, FLOAT64 = (ROOT / "tests" / f"{name}.txt" for name in ("slow", "float64"))
 
-jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", str(ROOT / ".jax_cache"))
-os.environ.setdefault("RBD_JAX_CACHE_DIR", str(ROOT / ".pytest_cache" / "lanes"))
-# The tests spend their time compiling, not running: LLVM at its lowest level halves it, and the
-# older of the two code generators, where XLA still has it, once more.
-jax.config.update("jax_disable_most_optimizations", True)
-jax.config.update("jax_traceback_in_locations_limit", 0)
-flags = ["--xla_cpu_parallel_codegen_split_count=1"]
-if jax.__version_info__ < (0, 11):
-    flags.append("--xla_cpu_use_fusion_emitters=false")
-os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+os.environ.setdefault("RBD_JAX_CACHE_DIR", str(ROOT / ".pytest_cache" / "lanes"))
 # Traced programs are many small objects that live long: to look through them seldom saves 15 %.
 gc.set_threshold(1_000_000, 20, 100)
-# Likewise for lanes: nine tenths of a kernel's compilation is LLVM's optimization.
-os.environ.setdefault("RBD_JAX_LANES_OPT", "0")
+
+
+def strict() -> None:
+    """The strict mode: float64, no implicit promotion, and code that is compiled quickly.
+
+    The tests spend their time compiling, not running. LLVM at its lowest level halves it, and the
+    older of the two code generators, where XLA still has it, halves it once more.
+    """
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+    flags = ["--xla_cpu_parallel_codegen_split_count=1"]
+    if jax.__version_info__ < (0, 11):
+        flags.append("--xla_cpu_use_fusion_emitters=false")
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
+    os.environ.setdefault("RBD_JAX_LANES_OPT", "0")
+
+
+def default() -> None:
+    """The mode of users: what JAX and LLVM do when nobody has configured them."""
+
+
+MODES = {"strict": strict, "default": default}
 
 
 def pytest_addoption(parser):
+    parser.addoption(
+        "--mode",
+        choices=list(MODES),
+        default="strict",
+        help="strict: float64, strict promotion, quick compilation; default: JAX as users have it",
+    )
+    parser.addoption(
+        "--examples",
+        type=int,
+        default=None,
+        help="random programs that test_lanes_fuzz.py tries, other ones each time; few by default",
+    )
     parser.addoption(
         "--typecheck",
         action=argparse.BooleanOptionalAction,
@@ -57,20 +81,30 @@ LONG = {
 
 def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: item.path.name not in LONG)
-    tail = {x for x in SLOW.read_text().splitlines() if x and not x.startswith("#")}
+    mark_listed(SLOW, pytest.mark.slow, config, items)
+    if config.getoption("--mode") == "default":
+        reason = "compares digits that float32 does not have"
+        mark_listed(FLOAT64, pytest.mark.skip(reason=reason), config, items)
+
+
+def mark_listed(path: Path, mark, config, items) -> None:
+    """Mark the tests that a file lists, and complain of those that do not exist."""
+    wanted = {x for x in path.read_text().splitlines() if x and not x.startswith("#")}
     found = set()
     for item in items:
         file, (test, _, case) = item.path.name, item.name.partition("[")
-        listed = tail & {f"{file}::{item.name}", f"{file}::{test}", f"{file}[{case}"}
+        names = {file, f"{file}::{item.name}", f"{file}::{test}", f"{file}[{case}"}
+        listed = wanted & names
         found |= listed
         if listed:
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(mark)
     everything = config.args == config.getini("testpaths") and not config.getoption("ignore")
-    if everything and tail != found:
-        raise pytest.UsageError(f"{SLOW.name} lists unknown tests: {sorted(tail - found)}")
+    if everything and wanted != found:
+        raise pytest.UsageError(f"{path.name} lists unknown tests: {sorted(wanted - found)}")
 
 
 def pytest_configure(config):
+    MODES[config.getoption("--mode")]()
     if hasattr(config.option, "loadscopereorder"):  # of pytest-xdist: by the number of tests
         config.option.loadscopereorder = False
     # A cache entry that another process is just writing is no failure of a test.

@@ -14,7 +14,7 @@ from jax import lax
 
 pytest.importorskip("llvmlite")
 
-from rbd_jax.lanes import CompilerWarning, _failures, _machine, _reader, lanes  # noqa: E402
+from rbd_jax.lanes import LanesWarning, _failures, _machine, _reader, lanes  # noqa: E402
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def wrong_rule(r, eqn, x):
 def test_a_value_of_another_type_than_jax_has_is_refused(monkeypatch, untold):
     monkeypatch.setitem(_reader.RULES, "sin", wrong_rule)
     f = lambda x: jnp.sin(x) + 1  # noqa: E731
-    with pytest.warns(CompilerWarning, match="'sin'.*test_lanes_faults.*float64.*f32"):
+    with pytest.warns(LanesWarning, match="'sin'.*test_lanes_faults.*float64.*f32"):
         found = jax.vmap(lanes(f))(ROWS)
     np.testing.assert_allclose(found, np.sin(ROWS) + 1, rtol=1e-6)
     with pytest.raises(ValueError, match="cannot compile.*'sin'.*float64"):
@@ -173,7 +173,7 @@ def test_xla_computes_what_the_compiler_fails_at(monkeypatch, untold, error):
 
     monkeypatch.setattr(_machine, "compile", fails)
     f = lambda x: jnp.cos(x) * type(error).__name__.count("r")  # noqa: E731
-    with pytest.warns(CompilerWarning, match=f"{type(error).__name__}.*report") as told:
+    with pytest.warns(LanesWarning, match=f"{type(error).__name__}.*report") as told:
         for _ in range(3):
             found = jax.jit(jax.vmap(lanes(f)))(ROWS)
     assert len(told) == 1

@@ -6,6 +6,6 @@ from ._factor import (
     factorized as factorized,
     factorized_solve as factorized_solve,
 )
-from ._failures import CompilerWarning as CompilerWarning, Unsupported as Unsupported
+from ._failures import LanesWarning as LanesWarning, Unsupported as Unsupported
 from ._lower import enabled as enabled
 from ._report import Report as Report, report as report

@@ -20,7 +20,7 @@ class Mismatch(Exception):
     """The code that lanes would write is not what JAX asks for: a fault of lanes."""
 
 
-class CompilerWarning(UserWarning):
+class LanesWarning(UserWarning):
     """A fault of lanes: XLA computes a program that lanes should have compiled."""
 
 
@@ -59,6 +59,6 @@ def leave_to_xla(e: Exception, name: str, strict: bool) -> None:
     warnings.warn(
         f"lanes could not compile {name}, so that XLA computes it, with the same result: "
         f"{explained(e)}. Please report this fault. RBD_JAX_LANES=0 turns lanes off.",
-        CompilerWarning,
+        LanesWarning,
         stacklevel=2,
     )
