@@ -18,6 +18,8 @@ BUCKETS, SLOTS = 4096, 16
 SLOT = {"key": 0, "kernel": 8, "users": 16}
 """Offsets in a slot. A key of 0 means that it is empty."""
 SLOT_BYTES = 32
+SYMBOLS = tuple(f"lanes.{s}" for s in ("table", "type", "execute", "instantiate", "release"))
+"""What is visible outside of the dispatcher's module."""
 
 _ERRORS = {
     "missing": ("NOT_FOUND", "the kernel of this call is not loaded in this process"),

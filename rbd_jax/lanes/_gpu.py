@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from . import _launch, _loaded, _machine, _ptx
-from ._dispatch import dispatcher_text
+from ._dispatch import SYMBOLS, dispatcher_text
 from ._driver import Driver, driver
 from ._handler import FIELDS
 from ._ir import Block, Unsupported
@@ -142,7 +142,8 @@ def _registered() -> Driver:
 
 def launcher(device: Driver) -> _machine.Code:
     """The code of the handler that launches kernels by the functions of a driver."""
-    code = _machine.load(_machine.compile(dispatcher_text(_launch.launch_text())))
+    text = dispatcher_text(_launch.launch_text())
+    code = _machine.load(text, *SYMBOLS, *_launch.USED)
     for name in _launch.USED:
         ctypes.c_void_p.from_address(code.address(name)).value = device.address(name)
     return code

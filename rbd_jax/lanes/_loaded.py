@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from . import _machine
-from ._dispatch import BUCKETS, SLOT, SLOT_BYTES, SLOTS, dispatcher_text
+from ._dispatch import BUCKETS, SLOT, SLOT_BYTES, SLOTS, SYMBOLS, dispatcher_text
 from ._ir import Unsupported
 
 TARGET = "rbd_jax.lanes"
@@ -60,7 +60,7 @@ def load(text: str, symbol: str) -> Kernel:
 
     def make():
         _for_cpus()
-        code = _machine.load(_machine.compile(text))
+        code = _machine.load(text, symbol)
         return code, code.address(symbol)
 
     return keep(text, make)
@@ -145,7 +145,7 @@ class _TypeInfo(ctypes.Structure):
 @cache
 def dispatcher() -> _machine.Code:
     """The code of the handler that XLA knows, which stays."""
-    return _machine.load(_machine.compile(dispatcher_text()))
+    return _machine.load(dispatcher_text(), *SYMBOLS)
 
 
 def _keep_forever(*objects: Any) -> None:

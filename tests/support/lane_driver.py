@@ -66,7 +66,7 @@ class Library:
             return BAD_PTX
         made = _known[text.decode()]
         number = next(self.numbers)
-        self.libraries[number] = made, _machine.load(_machine.compile(made.text + _loops(made), 0))
+        self.libraries[number] = made, _machine.load(made.text + _loops(made), opt=0)
         _write(library, number)
 
     def _cuLibraryGetKernel(self, kernel, library, name):
