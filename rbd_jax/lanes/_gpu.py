@@ -72,19 +72,24 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
     if not program.strict and written.scratch_bytes > most:
         raise Unsupported(f"so much memory a sample for {samples} samples")
     if key not in program.derived:
-        device = _for_gpus()
+        device = for_gpus()
         operands, results = written.operands, written.results + 1
         most = min(_ptx.LOCAL_BYTES, device.local_bytes())
         made = _ptx.ptx_of(written, device.architecture(), most=most)
-
-        def make():
-            code = device.load(made.text)
-            found = _Entries(made, code, bool(sizes), operands, results)
-            return found, ctypes.addressof(found.table)
-
-        loaded = _loaded.keep(f"{made.text}{bool(sizes)}", make)
+        loaded = _load(made, bool(sizes), operands, results)
         program.derived[key] = Kernel(loaded, made.shared_bytes)
     return program.derived[key]
+
+
+def _load(made: _ptx.Ptx, batched: bool, operands: int, results: int) -> _loaded.Kernel:
+    """The kernel of a text, loaded unless it is there already."""
+
+    def make():
+        code = for_gpus().load(made.text)
+        found = _Entries(made, code, batched, operands, results)
+        return found, ctypes.addressof(found.table)
+
+    return _loaded.keep(f"{made.text}{batched}", make, (_load, (made, batched, operands, results)))
 
 
 def _searches(block: Block) -> bool:
@@ -127,7 +132,7 @@ def available() -> bool:
     return True
 
 
-def _for_gpus() -> Driver:
+def for_gpus() -> Driver:
     """The driver; the first call makes the launcher known to XLA, once for all threads."""
     with _loaded.lock:
         return _registered()

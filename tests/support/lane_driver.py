@@ -196,7 +196,7 @@ def gpu(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(_ptx, "ptx_of", noted)
-        patch.setattr(_gpu, "_for_gpus", lambda: found)
+        patch.setattr(_gpu, "for_gpus", lambda: found)
         patch.setattr(_gpu, "available", lambda: True)
         patch.setattr(_gpu, "BYTES_BY_ROOT", float("inf"))
         patch.setitem(_lower._PLATFORMS, "cpu", _gpu)
