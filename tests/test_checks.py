@@ -179,6 +179,14 @@ def test_a_pickled_topology_has_no_hash_of_this_process():
     assert hash(again) == hash(MODEL.topology) and again.nv == MODEL.nv
 
 
+def test_a_pickled_structure_of_a_model():
+    """It equals the model's, as a serialized executable asks for, and it can be filled."""
+    leaves, tree = jax.tree.flatten(MODEL)
+    again = pickle.loads(pickle.dumps(tree))
+    assert again == tree and hash(again) == hash(tree)
+    assert jax.tree.unflatten(again, leaves).nv == MODEL.nv
+
+
 QUICK = ("rnea", "bias_torque", "inverse_dynamics", "forward_dynamics")
 
 

@@ -168,10 +168,10 @@ def test_a_value_of_another_type_than_jax_has_is_refused(monkeypatch, untold):
     "error", [RuntimeError("LLVM IR parsing error"), AssertionError(), OSError(5)]
 )
 def test_xla_computes_what_the_compiler_fails_at(monkeypatch, untold, error):
-    def fails(*_):
+    def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr(_machine, "compile", fails)
+    monkeypatch.setattr(_machine, "load", fails)
     f = lambda x: jnp.cos(x) * type(error).__name__.count("r")  # noqa: E731
     with pytest.warns(LanesWarning, match=f"{type(error).__name__}.*report") as told:
         for _ in range(3):

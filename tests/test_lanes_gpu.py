@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import serialize_executable
 
 import rbd_jax as rbd
 
@@ -206,6 +207,25 @@ def test_kernels_are_unloaded(library):
     del g
     forget_all()
     assert not own & library.libraries.keys()
+
+
+def test_serialized_executables_bring_their_kernels(library):
+    """They are loaded anew where nothing is left of the program."""
+    (a, x), g = inputs(6), lanes(lambda a, x: f(a, x)[0] + 9, strict=True)
+    compiled = jax.jit(jax.vmap(g, (None, 0))).lower(a, x).compile()
+    y, serialized = compiled(a, x), serialize_executable.serialize(compiled)
+    before = set(library.libraries)
+    del compiled, g
+    jax.clear_caches()
+    forget()
+    gc.collect()
+    _loaded.loaded()
+    assert before - library.libraries.keys()
+    again = serialize_executable.deserialize_and_load(*serialized)
+    assert library.libraries.keys() - before
+    library.launches.clear()
+    np.testing.assert_array_equal(again(a, x), y)
+    assert library.launches
 
 
 def test_a_driver_that_is_missing_or_old_or_refuses_ptx(library, monkeypatch):

@@ -2,7 +2,9 @@
 
 import ctypes
 import gc
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ pytest.importorskip("llvmlite")
 
 from support.lane_kernels import handler  # noqa: E402
 
-from rbd_jax.lanes import _machine  # noqa: E402
+from rbd_jax.lanes import _cache, _machine  # noqa: E402
 
 SINE = """
 declare double @sin(double)
@@ -77,21 +79,27 @@ def emitted(monkeypatch):
 
 
 def sine(obj: bytes) -> float:
-    code = _machine.load(obj)
+    return value(_machine.Code(obj))
+
+
+def value(code: _machine.Code) -> float:
+    """The sine of one."""
     return ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code.address("sine"))(1.0)
 
 
 def test_code_runs(folder):
     """Functions of the C library are those of this process; what is missing is an error."""
     assert sine(_machine.compile(SINE)) == pytest.approx(0.8414709848078965, abs=1e-15)
-    code = _machine.load(_machine.compile(SINE))
+    code = _machine.load(SINE, "sine")
     with pytest.raises(RuntimeError, match="cosine"):
         code.address("cosine")
     assert code.address("sine") == code.address("sine")
     with pytest.raises(RuntimeError, match="expected"):
         _machine.compile("define nonsense")
-    with pytest.raises(RuntimeError, match="nowhere"):
-        _machine.load(_machine.compile(SINE.replace("@sin(", "@nowhere("))).address("nowhere")
+    with pytest.raises(RuntimeError, match="sine"):
+        _machine.load(SINE.replace("@sin(", "@nowhere("), "sine")
+    with pytest.raises(RuntimeError, match="cosine"):
+        _machine.load(SINE, "cosine")
 
 
 def test_assembly():
@@ -125,6 +133,135 @@ def test_cache_damaged(folder, emitted, damage):
     assert path.read_bytes() == content and len(list(folder.iterdir())) == 1
 
 
+def signed(path: Path, obj: bytes) -> bytes:
+    """Content with the right digest for a file of the cache."""
+    return hashlib.sha256(bytes.fromhex(path.stem) + obj).digest() + obj
+
+
+@pytest.mark.parametrize("wrong", ["noise", "empty", "cut", "32 bits", "machine", "symbols"])
+def test_cache_with_wrong_code(folder, emitted, capfd, wrong):
+    """Where the digest is right and the code is not, it is compiled again and replaced."""
+    good = _machine.compile(SINE)
+    (path,) = folder.iterdir()
+    content = path.read_bytes()
+    assert content == signed(path, good)
+    other = _machine.compile(SUM)
+    objects = {"noise": bytes(range(256)) * 20, "empty": b"", "cut": good[: len(good) // 2]}
+    objects |= {"symbols": other, "32 bits": good[:4] + b"\1" + good[5:]}
+    objects |= {"machine": good[:18] + b"\xf3\0" + good[20:]}  # ELF's e_machine: RISC-V
+    path.write_bytes(signed(path, objects[wrong]))
+    assert value(_machine.load(SINE, "sine")) == sine(good) and len(emitted) == 3
+    assert path.read_bytes() == content and capfd.readouterr().err == ""
+
+
+def test_cache_binds_code_to_its_name(folder, emitted):
+    """A good file under the name of another one is compiled again."""
+    _machine.compile(SINE)
+    (sine_path,) = folder.iterdir()
+    other = _machine.compile(SUM)
+    (sum_path,) = set(folder.iterdir()) - {sine_path}
+    shutil.copy(sine_path, sum_path)
+    assert _machine.compile(SUM) == other and len(emitted) == 3
+
+
+posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes are those of POSIX")
+as_root = pytest.mark.skipif(
+    os.name != "posix" or os.geteuid() != 0, reason="only root gives files away"
+)
+
+
+@posix
+@pytest.mark.parametrize(
+    "folder_mode, file_mode",
+    [(0o777, 0o600), (0o770, 0o600), (0o1777, 0o600), (0o700, 0o666), (0o700, 0o620)],
+)
+def test_cache_that_others_may_write(folder, emitted, folder_mode, file_mode):
+    """Neither used nor written, with one warning that says what is wrong and what to do."""
+    _machine.compile(SINE)
+    (path,) = folder.iterdir()
+    path.chmod(file_mode)
+    folder.chmod(folder_mode)
+    wrong = folder if folder_mode != 0o700 else path
+    text = rf"{wrong} .*mode 0?{wrong.stat().st_mode & 0o7777:o}.*chmod go-w.*RBD_JAX_CACHE_DIR"
+    with pytest.warns(RuntimeWarning, match=text) as caught:
+        _machine.compile(SINE)
+        _machine.compile(SINE, opt=1)
+    assert len(caught) == 1
+    if wrong is folder:
+        assert len(emitted) == 3 and list(folder.iterdir()) == [path]
+    else:  # replaced, as the folder is ours
+        assert _machine.compile(SINE) and len(emitted) == 3
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+@as_root
+@pytest.mark.parametrize("whose", ["folder", "file"])
+def test_cache_of_another_user(folder, emitted, whose):
+    """Root does not run what another user may have written."""
+    _machine.compile(SINE)
+    (path,) = folder.iterdir()
+    os.chown(folder if whose == "folder" else path, 12345, 12345)
+    with pytest.warns(RuntimeWarning, match="belongs to the user 12345, and this process runs as"):
+        _machine.compile(SINE)
+    assert len(emitted) == 2
+    assert list(folder.iterdir()) == [path] and path.stat().st_uid == 0
+
+
+@as_root
+def test_cache_of_root(folder, monkeypatch):
+    """A user runs what root has put there, also where it may only be read."""
+    obj = _machine.compile(SINE)
+    (path,) = folder.iterdir()
+    key, owner = path.stem, path.stat().st_uid
+    for x, mode in (folder, 0o755), (path, 0o644):
+        x.chmod(mode)
+    for x in folder.parents:  # the user has to come here
+        if x.stat().st_uid == owner and x != Path(x.anchor):
+            x.chmod(x.stat().st_mode | 0o011)
+    program = f"""if True:
+        import os, sys
+        sys.path.insert(0, {str(Path(_cache.__file__).parent)!r})
+        import _cache
+        os.setgid(12345); os.setuid(12345)
+        assert not os.access({str(folder)!r}, os.W_OK)
+        sys.stdout.buffer.write(_cache.read({key!r}))
+        _cache.write({"1" * 64!r}, b"no")
+    """
+    command = [sys.executable, "-W", "error", "-c", program]
+    assert subprocess.run(command, check=True, capture_output=True, timeout=60).stdout == obj
+    assert list(folder.iterdir()) == [path]
+
+
+@posix
+def test_cache_follows_no_links(folder, emitted, tmp_path):
+    """A link in the place of a file is a miss, and so is a pipe; a link to the folder is fine."""
+    _machine.compile(SINE)
+    (path,) = folder.iterdir()
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    _machine.compile(SINE)
+    assert len(emitted) == 2 and not path.is_symlink()
+    path.unlink()
+    os.mkfifo(path)
+    _machine.compile(SINE)
+    assert len(emitted) == 3 and path.is_file()
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(tmp_path / "moved")
+    _machine.compile(SINE)
+    assert len(emitted) == 3
+
+
+def test_cache_that_may_only_be_read(folder, emitted, monkeypatch):
+    """Code is found although the time of its use cannot be written down."""
+
+    def utime(*args, **kwargs):
+        raise OSError(30, "Read-only file system")
+
+    obj = _machine.compile(SINE)
+    monkeypatch.setattr(os, "utime", utime)
+    assert _machine.compile(SINE) == obj and len(emitted) == 1
+
+
 def test_cache_off(folder, emitted, monkeypatch):
     """An empty name turns the cache off; a folder that cannot be made is no error."""
     monkeypatch.setenv("RBD_JAX_CACHE_DIR", "")
@@ -141,45 +278,53 @@ def test_cache_default(monkeypatch, tmp_path):
     monkeypatch.delenv("RBD_JAX_CACHE_DIR", raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert _machine._folder() == tmp_path / "rbd_jax" / "lanes"
+    assert _cache.folder() == tmp_path / "rbd_jax" / "lanes"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert _machine._folder() == Path.home() / ".cache" / "rbd_jax" / "lanes"
+    assert _cache.folder() == Path.home() / ".cache" / "rbd_jax" / "lanes"
+
+
+def old(folder: Path, age: int) -> Path:
+    return folder / f"{age:064x}.o"
 
 
 def test_cache_is_bounded(folder, monkeypatch):
-    """The files used longest ago go first, and a hit counts as use."""
+    """The files used longest ago go first, a hit counts as use, and files of others stay."""
     size = len(_machine.compile(SINE)) + 32
     (used,) = folder.iterdir()
     for age in range(1, 6):
-        (folder / f"old{age}.o").write_bytes(b"x" * size)
-        os.utime(folder / f"old{age}.o", (1e9 - age, 1e9 - age))
+        old(folder, age).write_bytes(b"x" * size)
+        os.utime(old(folder, age), (1e9 - age, 1e9 - age))
+    (folder / "data.o").write_bytes(b"x" * 10 * size)
+    os.utime(folder / "data.o", (1e9 - 20, 1e9 - 20))
     os.utime(used, (1e9 - 10, 1e9 - 10))
     _machine.compile(SINE)
-    monkeypatch.setattr(_machine, "CACHE_BYTES", 3 * size)
-    _machine._trim(folder)
-    assert {p.name for p in folder.iterdir()} == {used.name, "old1.o", "old2.o"}
+    monkeypatch.setattr(_cache, "BYTES", 3 * size)
+    _cache.trim(folder)
+    assert {p.name for p in folder.iterdir()} == {
+        used.name, old(folder, 1).name, old(folder, 2).name, "data.o",
+    }  # fmt: skip
 
 
 def test_cache_is_bounded_while_others_remove_files(folder, monkeypatch):
     """A file that is listed but gone a moment later does not stop the cleaning."""
     folder.mkdir(parents=True)
     for age in range(3):
-        (folder / f"old{age}.o").write_bytes(b"x" * 10)
-        os.utime(folder / f"old{age}.o", (1e9 - age, 1e9 - age))
+        old(folder, age).write_bytes(b"x" * 10)
+        os.utime(old(folder, age), (1e9 - age, 1e9 - age))
     real = os.scandir
 
     @contextmanager
     def scandir(path):
         with real(path) as entries:
             found = list(entries)
-        (folder / "old1.o").unlink()
+        old(folder, 1).unlink()
         yield found
 
     monkeypatch.setattr(os, "scandir", scandir)
-    monkeypatch.setattr(_machine, "CACHE_BYTES", 10)
-    _machine._trim(folder)
+    monkeypatch.setattr(_cache, "BYTES", 10)
+    _cache.trim(folder)
     monkeypatch.undo()
-    assert {p.name for p in folder.iterdir()} == {"old0.o"}
+    assert {p.name for p in folder.iterdir()} == {old(folder, 0).name}
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="counts memory by /proc")
@@ -194,7 +339,7 @@ def test_dropped_code_is_freed(folder):
         return int(Path("/proc/self/statm").read_text().split()[1])
 
     def load() -> None:
-        code = _machine.load(obj)
+        code = _machine.Code(obj)
         assert ctypes.string_at(code.address("table"), 2**20).count(b"x") == 2**20
         assert code.address("handler")
 

@@ -4,7 +4,6 @@ import gc
 import os
 import subprocess
 import sys
-import textwrap
 import threading
 from pathlib import Path
 
@@ -15,30 +14,11 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
+from support.processes import run  # noqa: E402
+
 from rbd_jax.lanes import _loaded, _machine, _run, forget, lanes, report  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-BEGIN = """
-import gc, os, sys
-import jax, jax.numpy as jnp, numpy as np
-from rbd_jax.lanes import _loaded, _machine, lanes
-
-def f(x):
-    return jnp.sin(x) * 2 + jnp.sum(x)
-
-x = jnp.arange(60, dtype=jnp.float32).reshape(20, 3)
-right = np.sin(x) * 2 + np.sum(x, 1)[:, None]
-"""
-
-
-def run(program: str, **environment: str) -> str:
-    """What a program prints in a process of its own."""
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""} | environment
-    env["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-c", BEGIN + textwrap.dedent(program)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 def f(a, x):
@@ -195,6 +175,7 @@ def test_switched_off(how):
     }
     program = f"""
     {before[how]}
+    _machine.available.cache_clear()  # JAX has asked when it started
     g = jax.jit(jax.vmap(lanes(f, strict=True)))
     assert "rbd_jax.lanes" not in g.lower(x).as_text()
     print(bool(np.allclose(g(x), right, atol=1e-5)))

@@ -1,6 +1,7 @@
 """What a fit returns, its prior and its covariance, and the solver of nonlinear least squares."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import equinox as eqx
@@ -126,7 +127,7 @@ def levenberg_marquardt(
         )
         # By default the damping falls only after nearly perfect predictions. The solver then takes
         # very small steps along directions that the data hardly show.
-        search = optimistix.ClassicalTrustRegion(high_cutoff=0.5, high_constant=5.0)
+        search = _trust_region()(high_cutoff=0.5, high_constant=5.0)
         solver = eqx.tree_at(lambda s: s.search, solver, search)
     basis = whitening(jax.jacfwd(function)(z0, args), 1e-10 if z0.dtype == jnp.float64 else 1e-5)
 
@@ -144,6 +145,21 @@ def levenberg_marquardt(
             throw=False,
         )
     return at(found.value), jnp.asarray(found.stats["num_steps"], jnp.int32)
+
+
+@cache
+def _trust_region() -> type:
+    """Optimistix's search, which starts with a step size of JAX's default precision.
+
+    With x64 on, that is not the precision of a robot in float32.
+    """
+    optimistix = extra("optimistix")
+
+    class TrustRegion(optimistix.ClassicalTrustRegion):
+        def init(self, y: Array, f_info_struct: Any) -> Any:
+            return jax.tree.map(lambda x: x.astype(y.dtype), super().init(y, f_info_struct))
+
+    return TrustRegion
 
 
 def column_lengths(jacobian: Float[Array, "n k"]) -> Float[Array, " k"]:

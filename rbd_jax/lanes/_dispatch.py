@@ -4,6 +4,8 @@ JAX cannot forget a target of its foreign function interface, so kernels are no 
 names its kernel by an attribute, a hash of the kernel's code, and the handler looks it up in a
 table that Python fills, see :mod:`._loaded`. An executable counts as a user of its kernels from
 the moment XLA instantiates it until it is destroyed. So Python knows when code can be unloaded.
+An executable that another process has compiled is instantiated before its kernels are there:
+Python then gives a place in the table, whose kernel is null until it is loaded.
 
 The handler runs a kernel's prologue once and then its blocks, itself or together with XLA's
 threads, see :mod:`._jobs`. All that still runs when a call has ended is code of this module.
@@ -16,18 +18,24 @@ from ._handler import BUFFER, BUFFER_BYTES, field
 BUCKETS, SLOTS = 4096, 16
 """The table is an array of buckets; the low bits of a hash say which, its place inside is free."""
 SLOT = {"key": 0, "kernel": 8, "users": 16}
-"""Offsets in a slot. A key of 0 means that it is empty."""
+"""Offsets in a slot. A key of 0 means that it is empty, a kernel of 0 that it is to be loaded."""
 SLOT_BYTES = 32
+SYMBOLS = tuple(
+    f"lanes.{s}" for s in ("table", "place", "type", "execute", "instantiate", "count", "release")
+)
+"""What is visible outside of the dispatcher's module."""
 
 _ERRORS = {
-    "missing": ("NOT_FOUND", "the kernel of this call is not loaded in this process"),
+    "missing": ("NOT_FOUND", "the kernel of this call is not loaded in this process; load the "
+                "executable by jax.experimental.serialize_executable, which brings its kernels "
+                "along, or compile the function again"),
     "unfit": (
         "INVALID_ARGUMENT",
         "operands or results are not those of the kernel, in number, dtype or size",
     ),
     "few": ("INVALID_ARGUMENT", "fewer samples than the kernel computes at a time"),
     "memory": ("RESOURCE_EXHAUSTED", "no memory for the kernel to work in"),
-}
+}  # fmt: skip
 
 
 def dispatcher_text(compute: str | None = None) -> str:
@@ -36,19 +44,25 @@ def dispatcher_text(compute: str | None = None) -> str:
     What is visible outside of its module::
 
     @lanes.table        a pointer to the table, to be set
+    @lanes.place        a pointer to a function, to be set: it gives a key that is not in the table
+                        a slot, for which it counts a user, or null if there is no room
     @lanes.type         the number of the type of states, to be set by XLA
     @lanes.execute      the handler that runs a kernel
     @lanes.instantiate  the handler that counts an executable as a user of its kernel
+    @lanes.count        the function that counts a user of a slot
     @lanes.release      the function that takes it away from the count
     """
     parts = (
         "@lanes.table = global ptr null",
+        "@lanes.place = global ptr null",
         "@lanes.type = global i64 0",
         *(f'@lanes.{name}.text = private constant [{len(text) + 1} x i8] c"{text}\\00"'
           for name, (_, text) in _ERRORS.items()),
         _entry("execute", _execute()),
         _entry("instantiate", _instantiate()),
-        _release(),
+        _change("count", "add"),
+        _change("release", "sub"),
+        _named(),
         _find(),
         _fit(),
         _c_api.pointers_text("lanes"),
@@ -89,7 +103,7 @@ def _fail(name: str) -> str:
 
 
 def _entry(name: str, inside: str) -> str:
-    """A handler: it answers XLA's question for its version, or finds its kernel and goes on."""
+    """A handler: it answers XLA's question for its version, or looks for its kernel and goes on."""
     return f"""\
 define ptr @lanes.{name}(ptr %frame) nounwind {{
 {load("extension", "%frame", offset("CallFrame.extension_start"))}
@@ -101,10 +115,9 @@ extended:
   br i1 %answered, label %end, label %look
 look:
 {load("ctx", "%frame", offset("CallFrame.ctx"))}
-  %slot = call ptr @lanes.find(ptr %frame)
+  %key = call i64 @lanes.named(ptr %frame)
+  %slot = call ptr @lanes.find(i64 %key)
   %lost = icmp eq ptr %slot, null
-  br i1 %lost, label %missing, label %found
-found:
 {inside}
 end:
   ret ptr null
@@ -113,11 +126,10 @@ end:
 """
 
 
-def _find() -> str:
-    """The slot of the kernel that the only attribute of a call names, or null."""
-    slot = f"mul i64 %k, {SLOT_BYTES}"
+def _named() -> str:
+    """The key of the kernel that the only attribute of a call names, or 0."""
     return f"""\
-define internal ptr @lanes.find(ptr %frame) nounwind {{
+define internal i64 @lanes.named(ptr %frame) nounwind {{
 entry:
 {load("number", "%frame", offset("CallFrame.attrs.size"), "i64")}
   %one = icmp eq i64 %number, 1
@@ -126,12 +138,28 @@ read:
 {load("types", "%frame", offset("CallFrame.attrs.types"))}
   %type = load i32, ptr %types
   %scalar = icmp eq i32 %type, {constant("AttrType_SCALAR")}
-  br i1 %scalar, label %start, label %none
-start:
+  br i1 %scalar, label %found, label %none
+found:
 {load("attrs", "%frame", offset("CallFrame.attrs.attrs"))}
   %attr = load ptr, ptr %attrs
 {load("value", "%attr", offset("Scalar.value"))}
   %key = load i64, ptr %value
+  ret i64 %key
+none:
+  ret i64 0
+}}
+"""
+
+
+def _find() -> str:
+    """The slot of a key, or null."""
+    slot = f"mul i64 %k, {SLOT_BYTES}"
+    return f"""\
+define internal ptr @lanes.find(i64 %key) nounwind {{
+entry:
+  %nothing = icmp eq i64 %key, 0
+  br i1 %nothing, label %none, label %start
+start:
   %table = load ptr, ptr @lanes.table
   %low = and i64 %key, {BUCKETS - 1}
   %at = mul i64 %low, {SLOTS * SLOT_BYTES}
@@ -208,26 +236,47 @@ wrong:
 
 
 def _instantiate() -> str:
-    """Count a user, and let XLA keep the slot as the state of the executable's call."""
-    users = _c_api.at("users", "%slot", SLOT["users"])
-    state = {"ctx": "ptr %ctx", "type_id": "ptr @lanes.type", "state": "ptr %slot"}
+    """Count a user, and let XLA keep the slot as the state of the executable's call.
+
+    Python may empty a slot that has no user. It looks at the users once more after it has taken
+    the key away, as the key is looked at here once more after the user has been counted.
+    """
+    state = {"ctx": "ptr %ctx", "type_id": "ptr @lanes.type", "state": "ptr %place"}
     state["stage"] = f"i32 {constant('ExecutionStage_INSTANTIATE')}"
     return f"""\
-{users}
-  %before = atomicrmw add ptr %users, i64 1 acq_rel
+  br i1 %lost, label %ask, label %found
+found:
+  call void @lanes.count(ptr %slot)
+  %now = load atomic i64, ptr %slot seq_cst, align 8
+  %still = icmp eq i64 %now, %key
+  br i1 %still, label %keep, label %emptied
+emptied:
+  call void @lanes.release(ptr %slot)
+  br label %ask
+ask:
+  %nameless = icmp eq i64 %key, 0
+  br i1 %nameless, label %missing, label %give
+give:
+  %placing = load ptr, ptr @lanes.place
+  %given = call ptr %placing(i64 %key)
+  %full = icmp eq ptr %given, null
+  br i1 %full, label %missing, label %keep
+keep:
+  %place = phi ptr [ %slot, %found ], [ %given, %give ]
 {_c_api.invoke("%failed = call ptr", "State_Set", **state)}
   %fine = icmp eq ptr %failed, null
   br i1 %fine, label %end, label %undo
 undo:
-  call void @lanes.release(ptr %slot)
+  call void @lanes.release(ptr %place)
   ret ptr %failed"""
 
 
-def _release() -> str:
+def _change(name: str, how: str) -> str:
+    """Change the number of users of a slot by one."""
     return f"""\
-define void @lanes.release(ptr %slot) nounwind {{
+define void @lanes.{name}(ptr %slot) nounwind {{
 {_c_api.at("users", "%slot", SLOT["users"])}
-  %before = atomicrmw sub ptr %users, i64 1 acq_rel
+  %before = atomicrmw {how} ptr %users, i64 1 seq_cst
   ret void
 }}
 """
@@ -236,7 +285,12 @@ define void @lanes.release(ptr %slot) nounwind {{
 def _execute() -> str:
     """Whether the operands fit the kernel, and then the call."""
     return f"""\
+  br i1 %lost, label %missing, label %found
+found:
 {load("kernel", "%slot", SLOT["kernel"])}
+  %awaited = icmp eq ptr %kernel, null
+  br i1 %awaited, label %missing, label %there
+there:
 {kernel_fields("operands", "results", "width", "batched", "buffers")}
 {load("args.size", "%frame", offset("CallFrame.args.size"), "i64")}
 {load("rets.size", "%frame", offset("CallFrame.rets.size"), "i64")}

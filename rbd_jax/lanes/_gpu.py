@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from . import _launch, _loaded, _machine, _ptx
-from ._dispatch import dispatcher_text
+from ._dispatch import SYMBOLS, dispatcher_text
 from ._driver import Driver, driver
 from ._failures import Unsupported
 from ._handler import BUFFER, FIELDS, Buffer, buffers_of, numbers_of
@@ -77,20 +77,26 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
     if not program.strict and written.scratch_bytes > most:
         raise Unsupported(f"so much memory a sample for {samples} samples")
     if key not in program.derived:
-        device = _for_gpus()
+        device = for_gpus()
         most = min(_ptx.LOCAL_BYTES, device.local_bytes())
         made = _ptx.ptx_of(written, device.architecture(), most=most)
-
         memory = Buffer(np.dtype("uint8"), max(made.shared_bytes, 1), False)
-        every = numbers_of([*operands, *results, memory])
-
-        def make():
-            found = _Entries(made, device.load(made.text), bool(sizes), len(operands), every)
-            return found, ctypes.addressof(found.table)
-
-        loaded = _loaded.keep(f"{made.text}{bool(sizes)}{every}", make)
+        buffers = numbers_of([*operands, *results, memory])
+        loaded = _load(made, bool(sizes), len(operands), buffers)
         program.derived[key] = Kernel(loaded, made.shared_bytes)
     return program.derived[key]
+
+
+def _load(made: _ptx.Ptx, batched: bool, operands: int, buffers: list[int]) -> _loaded.Kernel:
+    """The kernel of a text with these buffers, loaded unless it is there already."""
+
+    def make():
+        code = for_gpus().load(made.text)
+        found = _Entries(made, code, batched, operands, buffers)
+        return found, ctypes.addressof(found.table)
+
+    again = _load, (made, batched, operands, buffers)
+    return _loaded.keep(f"{made.text}{batched}{buffers}", make, again)
 
 
 def _searches(block: Block) -> bool:
@@ -133,7 +139,7 @@ def available() -> bool:
     return True
 
 
-def _for_gpus() -> Driver:
+def for_gpus() -> Driver:
     """The driver; the first call makes the launcher known to XLA, once for all threads."""
     with _loaded.lock:
         return _registered()
@@ -148,7 +154,8 @@ def _registered() -> Driver:
 
 def launcher(device: Driver) -> _machine.Code:
     """The code of the handler that launches kernels by the functions of a driver."""
-    code = _machine.load(_machine.compile(dispatcher_text(_launch.launch_text())))
+    text = dispatcher_text(_launch.launch_text())
+    code = _machine.load(text, *SYMBOLS, *_launch.USED)
     for name in _launch.USED:
         ctypes.c_void_p.from_address(code.address(name)).value = device.address(name)
     return code

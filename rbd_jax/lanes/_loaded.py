@@ -2,6 +2,10 @@
 
 A kernel is loaded once, whoever asks for its code. Its code is unloaded when neither Python nor an
 executable of XLA uses it any more; the table counts the latter.
+
+An executable that JAX serializes brings its kernels along, as LLVM text: JAX pickles what an
+executable keeps alive, and so a :class:`Kernel`. In another process XLA makes the executable first.
+It gets a place in the table for each kernel, and the kernels come when they are unpickled.
 """
 
 import ctypes
@@ -9,6 +13,7 @@ import hashlib
 import mmap
 import threading
 import weakref
+import zlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -16,7 +21,7 @@ from typing import Any
 import jax
 
 from . import _machine
-from ._dispatch import BUCKETS, SLOT, SLOT_BYTES, SLOTS, dispatcher_text
+from ._dispatch import BUCKETS, SLOT, SLOT_BYTES, SLOTS, SYMBOLS, dispatcher_text
 from ._failures import Unsupported
 
 TARGET = "rbd_jax.lanes"
@@ -26,18 +31,26 @@ TARGET = "rbd_jax.lanes"
 class Kernel:
     """Loaded code. It stays loaded as long as this object lives, or an executable that calls it.
 
-    ``key`` is the hash of its code by which a call names it.
+    ``key`` is the hash of its code by which a call names it, and ``again`` a function with
+    arguments that loads it, in another process too.
     """
 
-    def __init__(self, key: int):
-        self.key = key
+    def __init__(self, key: int, again: tuple[Callable, tuple]):
+        self.key, self._again = key, again
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return self._again
 
 
 class _Entry:
-    """What the table knows of a kernel, and who uses it."""
+    """A kernel's place in the table, with what has to live as long, which may come later."""
 
-    def __init__(self, code: Any, slot: int, kernel: Kernel):
-        self.code, self.slot, self.kernel = code, slot, weakref.ref(kernel)
+    def __init__(self, key: int):
+        self.slot = _free_slot(key)
+        self.code: Any = None
+        self.kernel: Callable[[], Kernel | None] = lambda: None
+        for name, value in {"users": 0, "kernel": 0, "key": key}.items():
+            _word(self.slot, name).value = value
 
     def used(self) -> bool:
         return self.kernel() is not None or _word(self.slot, "users").value != 0
@@ -59,32 +72,43 @@ def load(text: str, symbol: str) -> Kernel:
     """
 
     def make():
-        _for_cpus()
-        code = _machine.load(_machine.compile(text))
+        for_cpus()
+        code = _machine.load(text, symbol)
         return code, code.address(symbol)
 
-    return keep(text, make)
+    return keep(text, make, (_load_packed, (zlib.compress(text.encode(), 1), symbol)))
 
 
-def keep(text: str, make: Callable[[], tuple[Any, int]]) -> Kernel:
+def _load_packed(packed: bytes, symbol: str) -> Kernel:
+    return load(zlib.decompress(packed).decode(), symbol)
+
+
+def keep(text: str, make: Callable[[], tuple[Any, int]], again: tuple[Callable, tuple]) -> Kernel:
     """The kernel of a text, made unless it is there already.
 
-    ``make`` gives what has to live as long as the kernel, and the address of its table.
+    Args:
+        text: what tells the kernel from others.
+        make: a function that gives what has to live as long as the kernel, and the address of its
+            table.
+        again: a function and arguments, which can be pickled, that give the same kernel.
 
     Raises:
         Unsupported: too many kernels are in use.
     """
     key = _key(text)
     with lock:
-        kernel = _again(key)
-        if kernel is None:
+        entry = _entries.get(key)
+        kernel = entry.kernel() if entry else None
+        if kernel is not None:
+            return kernel
+        if entry is None or entry.code is None:
             _unload()
             code, address = make()
-            slot, kernel = _free_slot(key), Kernel(key)
-            _entries[key] = _Entry(code, slot, kernel)
-            _word(slot, "users").value = 0
-            _word(slot, "kernel").value = address
-            _word(slot, "key").value = key
+            entry = _entry_of(key)
+            entry.code = code
+            _word(entry.slot, "kernel").value = address
+        kernel = Kernel(key, again)
+        entry.kernel = weakref.ref(kernel)
         return kernel
 
 
@@ -100,23 +124,34 @@ def _key(text: str) -> int:
     return int.from_bytes(digest[:8], "little", signed=True) or 1
 
 
-def _again(key: int) -> Kernel | None:
-    """The kernel of this key, if its code is loaded."""
-    entry = _entries.get(key)
-    if entry is None:
-        return None
-    kernel = entry.kernel()
-    if kernel is None:
-        kernel = Kernel(key)
-        entry.kernel = weakref.ref(kernel)
-    return kernel
+def _entry_of(key: int) -> _Entry:
+    """The place of a key in the table, a new one unless it has one."""
+    if key not in _entries:
+        _entries[key] = _Entry(key)
+    return _entries[key]
 
 
 def _unload() -> None:
     for key, entry in list(_entries.items()):
         if not entry.used():
             _word(entry.slot, "key").value = 0
-            del _entries[key]
+            if entry.used():  # an executable has found it right before
+                _word(entry.slot, "key").value = key
+            else:
+                del _entries[key]
+
+
+@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)
+def _place(key: int) -> int | None:
+    """A slot for an executable that comes before its kernel, which counts as a user of it."""
+    with lock:
+        _unload()
+        try:
+            slot = _entry_of(key).slot
+        except Unsupported:
+            return None
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(dispatcher().address("lanes.count"))(slot)
+        return slot
 
 
 def _free_slot(key: int) -> int:
@@ -145,7 +180,7 @@ class _TypeInfo(ctypes.Structure):
 @cache
 def dispatcher() -> _machine.Code:
     """The code of the handler that XLA knows, which stays."""
-    return _machine.load(_machine.compile(dispatcher_text()))
+    return _machine.load(dispatcher_text(), *SYMBOLS)
 
 
 def _keep_forever(*objects: Any) -> None:
@@ -162,8 +197,14 @@ def _table() -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
+def for_cpus() -> None:
+    """Make the handler known to XLA, once for all threads."""
+    with lock:
+        _registered()
+
+
 @cache
-def _for_cpus() -> None:
+def _registered() -> None:
     register(dispatcher(), TARGET, "cpu")
 
 
@@ -171,8 +212,10 @@ def register(code: _machine.Code, target: str, platform: str) -> None:
     """Make the handlers of a dispatcher known to XLA, which is for good."""
     address = code.address
     ctypes.c_void_p.from_address(address("lanes.table")).value = _table()
+    place = ctypes.cast(_place, ctypes.c_void_p).value
+    ctypes.c_void_p.from_address(address("lanes.place")).value = place
     info = _TypeInfo(ctypes.sizeof(_TypeInfo), None, address("lanes.release"))
-    _keep_forever(code, info)
+    _keep_forever(code, info, _place)
     number, type_info = _capsule(address("lanes.type")), _capsule(ctypes.addressof(info))
     kind: Any = {"type_id": number, "type_info": type_info}
     jax.ffi.register_ffi_type(target, kind, platform=platform)

@@ -6,20 +6,23 @@ Elsewhere, and where something cannot be compiled, it is the plain function.
 import math
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 from jax.interpreters import mlir
 
-from . import _apart, _gpu, _machine, _run
+from . import _apart, _gpu, _loaded, _machine, _run
 from ._failures import leave_to_xla
 from ._primitive import Mapped, Program, for_xla, lanes_p, plain, tracing_for_xla
-from ._private import needs_devices
+from ._private import needs_devices, with_backends
 from ._spread import over_devices, spread
 
 _PLATFORMS: dict[str, Any] = {"cpu": _run, "cuda": _gpu}
+_HANDLERS: dict[str, Callable] = {
+    "cpu": _loaded.for_cpus, "cuda": _gpu.for_gpus, "gpu": _gpu.for_gpus,
+}  # fmt: skip
 
 
 def enabled(platform: str | None = None) -> bool:
@@ -79,7 +82,18 @@ def _compiled(platform: str, ctx, program: Program, sizes, mapped: Mapped) -> Ca
     return partial(call, sizes, mapped)
 
 
+def _register(backend) -> None:
+    """Make the handlers of a platform known to XLA, for executables that were made elsewhere.
+
+    JAX would not start if this failed, so whoever compiles a program is told of a failure.
+    """
+    with suppress(Exception):
+        if enabled(backend.platform):
+            _HANDLERS[backend.platform]()
+
+
 mlir.register_lowering(lanes_p, mlir.lower_fun(plain, multiple_results=True))
 for _platform in _PLATFORMS:
     mlir.register_lowering(lanes_p, partial(_lower, _platform), platform=_platform)
 needs_devices(lanes_p)
+with_backends(_register)

@@ -1,4 +1,4 @@
-"""From the LLVM text of a module to code that runs, with a cache of object code on disk.
+"""From the LLVM text of a module to code that runs, with object code from :mod:`._cache`.
 
 ``llvmlite`` is a plain wheel with LLVM inside. It is imported and initialized at the first use.
 """
@@ -9,13 +9,11 @@ import importlib.util
 import itertools
 import os
 import sys
-import tempfile
+from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-CACHE_BYTES = 512 * 2**20
-"""The cache on disk is cut back to this size now and then, the least recently used code first."""
+from . import _cache
 
 OLDEST = (0, 45)
 """The oldest version of llvmlite that works: LLVM 20."""
@@ -26,23 +24,25 @@ BITS = 256
 LONG_VECTORS = {"znver5": 512}
 """CPUs, by LLVM's names, on which longer vectors were measured to be faster."""
 
-_FORMAT = b"rbd_jax lanes 1"  # changes when cached files of before are not to be used any more
-_DIGEST = hashlib.sha256().digest_size
+_FORMAT = b"rbd_jax lanes 2"  # changes when cached files of before are not to be used any more
 _names = itertools.count()
 
 
 class Code:
     """Object code in memory, ready to run; it is freed when the last reference is dropped.
 
-    Whoever calls it, or registers its addresses anywhere, must keep this object.
+    Whoever calls it, or registers its addresses anywhere, must keep this object. What LLVM says to
+    errors is printed, unless it shall be ``quiet``.
     """
 
-    def __init__(self, obj: bytes):
+    def __init__(self, obj: bytes, quiet: bool = False):
         llvm = bindings()
         self._symbols: dict[str, Any] = {}
         self._name = f"lanes{next(_names)}"
         # An engine of its own: one for all would remember the name of every library for good.
-        self._engine = llvm.create_lljit_compiler(_target(2), use_jit_link=True)
+        self._engine = llvm.create_lljit_compiler(
+            _target(2), use_jit_link=True, suppress_errors=quiet
+        )
         builder = llvm.JITLibraryBuilder().add_object_img(obj).add_current_process()
         self._library = builder.link(self._engine, self._name)
 
@@ -82,19 +82,71 @@ def compile(text: str, opt: int | None = None) -> bytes:
         opt: how much to optimize, 0 to 3; by default the environment variable RBD_JAX_LANES_OPT,
             or 2. Loops are never vectorized: lanes already are.
     """
-    opt = int(os.environ.get("RBD_JAX_LANES_OPT", "2")) if opt is None else opt
-    path = _cached(text, opt)
-    found = _read(path) if path else None
-    if found is None:
-        found = _target(opt).emit_object(_optimized(text, opt))
-        if path:
-            _write(path, found)
-    return found
+    opt = _level(opt)
+    key = _key(text, opt)
+    found = _cache.read(key)
+    return _made(text, opt, key) if found is None else found
 
 
-def load(obj: bytes) -> Code:
-    """Object code put into memory, its symbols of the C library resolved from this process."""
-    return Code(obj)
+def load(text: str, *symbols: str, opt: int | None = None) -> Code:
+    """A module in LLVM text, compiled and put into memory.
+
+    Object code from the cache that cannot be loaded, or that lacks a symbol, is compiled again.
+
+    Args:
+        text: the module. Its symbols of the C library are resolved from this process.
+        symbols: names that the module defines, visible outside.
+        opt: as for :func:`compile`.
+
+    Raises:
+        RuntimeError: the text is wrong, or it lacks a symbol, or it needs one that the process
+            lacks.
+    """
+    opt = _level(opt)
+    key = _key(text, opt)
+    found = _cache.read(key)
+    if found is not None:
+        with suppress(RuntimeError):
+            return _with(symbols, found, quiet=True)
+    return _with(symbols, _made(text, opt, key))
+
+
+def _with(symbols: tuple[str, ...], obj: bytes, quiet: bool = False) -> Code:
+    """Object code in memory, which has these symbols."""
+    code = Code(obj, quiet)
+    for symbol in symbols:
+        code.address(symbol)
+    return code
+
+
+def _made(text: str, opt: int, key: str) -> bytes:
+    """Object code that LLVM makes, put into the cache."""
+    obj = _target(opt).emit_object(_optimized(text, opt))
+    _cache.write(key, obj)
+    return obj
+
+
+def _level(opt: int | None) -> int:
+    return int(os.environ.get("RBD_JAX_LANES_OPT", "2")) if opt is None else opt
+
+
+def _key(text: str, opt: int) -> str:
+    """What the object code of a module on this machine is called in the cache."""
+    import llvmlite
+
+    version = ".".join(map(str, bindings().llvm_version_info))
+    parts = (
+        text,
+        str(opt),
+        *_host(),
+        bindings().get_process_triple(),
+        llvmlite.__version__,
+        version,
+    )
+    digest = hashlib.sha256(_FORMAT)
+    for part in parts:
+        digest.update(f"\n{len(part)}\n{part}".encode())
+    return digest.hexdigest()
 
 
 def assembly(text: str, opt: int = 2) -> str:
@@ -169,89 +221,3 @@ def _free(passes: Any) -> None:
     free = getattr(ffi.lib, "LLVMPY_DisposeNewModulePassManger", None)
     if free is not None and type(passes)._dispose is ffi.ObjectRef._dispose:
         free(passes)
-
-
-def _cached(text: str, opt: int) -> Path | None:
-    """Where the object code of a module is on disk, or None if there is no cache."""
-    folder = _folder()
-    if folder is None:
-        return None
-    import llvmlite
-
-    version = ".".join(map(str, bindings().llvm_version_info))
-    parts = (
-        text,
-        str(opt),
-        *_host(),
-        bindings().get_process_triple(),
-        llvmlite.__version__,
-        version,
-    )
-    digest = hashlib.sha256(_FORMAT)
-    for part in parts:
-        digest.update(f"\n{len(part)}\n{part}".encode())
-    return folder / f"{digest.hexdigest()}.o"
-
-
-def _folder() -> Path | None:
-    """The folder of the cache: ``RBD_JAX_CACHE_DIR``, or where this platform keeps caches."""
-    named = os.environ.get("RBD_JAX_CACHE_DIR")
-    if named is not None:
-        return Path(named) if named else None
-    try:
-        if sys.platform == "win32":
-            base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-        elif sys.platform == "darwin":
-            base = Path.home() / "Library" / "Caches"
-        else:
-            base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:  # nobody's home
-        return None
-    return Path(base) / "rbd_jax" / "lanes"
-
-
-def _read(path: Path) -> bytes | None:
-    """The object code in a file of the cache, or None if it is missing or damaged."""
-    try:
-        content = path.read_bytes()
-        os.utime(path)  # used just now
-    except OSError:
-        return None
-    obj = content[_DIGEST:]
-    return obj if hashlib.sha256(obj).digest() == content[:_DIGEST] else None
-
-
-def _write(path: Path, obj: bytes) -> None:
-    """Put object code into the cache, all of it or nothing. A cache that fails is no error."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(obj).digest() + obj)
-            os.replace(draft, path)
-        except BaseException:
-            os.unlink(draft)
-            raise
-        if int(path.stem[:2], 16) < 8:  # one name in 32
-            _trim(path.parent)
-    except OSError:
-        pass
-
-
-def _trim(folder: Path) -> None:
-    """Remove the files used longest ago until the cache has its size."""
-    files = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            try:
-                if entry.is_file(follow_symlinks=False):
-                    files.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
-            except FileNotFoundError:  # another process has moved or removed it meanwhile
-                continue
-    total = sum(size for _, size, _ in files)
-    for _, size, path in sorted(files):
-        if total <= CACHE_BYTES:
-            break
-        Path(path).unlink(missing_ok=True)
-        total -= size

@@ -1,10 +1,11 @@
 """What lanes needs of JAX that JAX does not promise, for jax 0.10.2 to 0.12."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from jax._src import config, source_info_util
+from jax._src import config, source_info_util, xla_bridge
 from jax._src.array import ArrayImpl as ArrayImpl
 from jax._src.dispatch import prim_requires_devices_during_lowering
 from jax._src.interpreters.partial_eval import dce_jaxpr
@@ -14,6 +15,16 @@ from jax._src.util import register_cache
 def needs_devices(primitive: Any) -> None:
     """Let JAX say at each lowering of a primitive which devices it is for."""
     prim_requires_devices_during_lowering.add(primitive)
+
+
+def with_backends(hook: Callable[[Any], None]) -> None:
+    """Call a function with each backend that JAX has, or as soon as it has it.
+
+    Versions of JAX without such hooks never call it.
+    """
+    register = getattr(xla_bridge, "register_backend_initialization_hook", None)
+    if register is not None:
+        register(hook)
 
 
 def dropped_with_others(cache: Any) -> Any:

@@ -1,5 +1,6 @@
 """The robot: its description by names, the shape of its tree, its joints and its parameters."""
 
+from . import _pickle as _pickle
 from ._configuration import (
     chart_rate as chart_rate,
     chart_velocity as chart_velocity,

@@ -66,7 +66,7 @@ class Library:
             return BAD_PTX
         made = _known[text.decode()]
         number = next(self.numbers)
-        self.libraries[number] = made, _machine.load(_machine.compile(made.text + _loops(made), 0))
+        self.libraries[number] = made, _machine.load(made.text + _loops(made), opt=0)
         _write(library, number)
 
     def _cuLibraryGetKernel(self, kernel, library, name):
@@ -196,7 +196,7 @@ def gpu(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(_ptx, "ptx_of", noted)
-        patch.setattr(_gpu, "_for_gpus", lambda: found)
+        patch.setattr(_gpu, "for_gpus", lambda: found)
         patch.setattr(_gpu, "available", lambda: True)
         patch.setattr(_gpu, "BYTES_BY_ROOT", float("inf"))
         patch.setitem(_lower._PLATFORMS, "cpu", _gpu)

@@ -74,7 +74,7 @@ def run(made, shapes, count, *args, shared=(), threads=1):
     Arguments have a leading axis of samples, except those that are ``shared``. So many threads
     compute the prologue.
     """
-    code = _machine.load(_machine.compile(made.text + _loop(made), 1))
+    code = _machine.load(made.text + _loop(made), opt=1)
     inputs = []
     for k, x in enumerate(args):
         for y in map(np.asarray, jax.tree.leaves(x)):

@@ -1,0 +1,79 @@
+"""Robots in float32 in the modes of JAX that users have: no warning, and nothing in float64.
+
+The programs are traced, not run, as that is where JAX promotes numbers and warns of it.
+"""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rbd_jax as rbd
+from rbd_jax import identify, optimize
+from rbd_jax.optimize.tasks import cart_pole, on_ground
+
+F = jnp.float32
+
+
+@pytest.fixture(params=[True, False], ids=["x64", "x32"], autouse=True)
+def mode(request):
+    """JAX's own promotion, with and without x64; the test run makes warnings errors."""
+    with (
+        jax.enable_x64(request.param),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):
+        yield
+
+
+def check(function, *args):
+    """Results are in float32, also where arguments are in JAX's default precision."""
+    for kind in (F, jnp.result_type(float)):
+        given = [x.astype(kind) if isinstance(x, jax.Array) else x for x in args]
+        arrays, rest = eqx.partition(given, eqx.is_array)
+        traced = lambda x, rest=rest: eqx.filter(function(*eqx.combine(x, rest)), eqx.is_array)  # noqa: E731
+        for x in jax.tree.leaves(jax.eval_shape(traced, arrays)):
+            assert x.dtype != jnp.float64
+
+
+@pytest.mark.parametrize("integrator", sorted(rbd.simulate.INTEGRATORS))
+def test_rollouts(integrator):
+    m = rbd.samples.quadruped(dtype=F)
+    q, v = rbd.neutral(m), jnp.zeros((m.nv,), F)
+    check(partial(rbd.rollout, dt=0.01, integrator=integrator), m, q, v, jnp.zeros((4, m.nv), F))
+    policy = lambda t, q, v: -np.float64(0.1) * v  # noqa: E731
+    check(partial(rbd.rollout, dt=0.01, steps=4, integrator=integrator), m, q, v, policy)
+
+
+def test_contact():
+    scene, q = on_ground(dtype=F)
+    v, u = jnp.zeros((scene.model.nv,), F), q[7:]
+    check(rbd.contact.step, scene, q, v, u)
+    check(rbd.contact.constrained_acceleration, scene, q, v, u)
+
+
+@pytest.mark.parametrize("solver", ["ilqr", "ddp", "multiple_shooting", "single_shooting"])
+def test_solvers(solver):
+    task = cart_pole(dtype=F)
+    solve = partial(getattr(optimize, solver), max_steps=3, throw=False)
+    check(solve, task.problem, task.q0, task.v0, task.u)
+
+
+@pytest.mark.parametrize("leaf", ["damping", "gravity", "inertia"])
+@pytest.mark.parametrize("fit", ["fit_torques", "fit_accelerations"])
+def test_fits(fit, leaf):
+    m = rbd.samples.arm(dtype=F)
+    t = jnp.asarray(0.01 * np.arange(40), F)
+    q = jnp.sin(t[:, None] * jnp.arange(1, m.nq + 1, dtype=F))
+    data = identify.filter_and_differentiate(m, t, q, jnp.cos(q))
+    learn = identify.Parameters(m, identify.choose(m, leaf))
+    found = jax.eval_shape(
+        lambda data: eqx.filter(
+            getattr(identify, fit)(learn, data, max_steps=3, throw=False), eqx.is_array
+        ),
+        data,
+    )
+    assert not [x for x in jax.tree.leaves(found) if x.dtype == jnp.float64]
