@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..lanes import lanes
 from ..model import Model, integrate
+from ..model.functions import Static, as_module
 from ..simulate import Trajectory, resolve_integrator, rollout, step, step_derivatives
 
 if TYPE_CHECKING:
@@ -41,13 +42,15 @@ class Problem(eqx.Module):
     held. A cost returns a number, or a vector of residuals r, which stands for the cost ``½ rᵀ r``.
     iLQR and multiple shooting take the Gauss–Newton Hessian of residuals. Solutions are
     differentiable with respect to every array of the problem, for example arrays of the model or of
-    a cost that is an equinox module. ``jax.vmap`` can map over the same arrays.
+    a cost that is an equinox module. ``jax.vmap`` can map over the same arrays. A cost or an
+    actuation that is a plain function is static under ``jax.jit``: write it once, because another
+    function, even of the same text, compiles the program again.
     """
 
     model: Model
-    stage: Cost
+    stage: Cost = eqx.field(converter=as_module)
     """``stage(model, t, q, v, u)``: cost per second, or residuals."""
-    final: Cost
+    final: Cost = eqx.field(converter=as_module)
     """``final(model, q, v)``: cost of the last state, or residuals."""
     dt: Float[Array, ""] = eqx.field(converter=jnp.asarray)
     """Time step (s). Like the bounds and the actuation matrix, it gets the dtype of the model."""
@@ -85,6 +88,7 @@ class Problem(eqx.Module):
         if self.dt.shape != ():
             raise ValueError(f"Problem: dt has shape {self.dt.shape}, expected one number")
         if callable(self.actuation):
+            self.actuation = as_module(self.actuation)
             if self.nu < 1:
                 raise ValueError(
                     "Problem: actuation is a function, so pass the number of controls: nu=…"
@@ -331,4 +335,5 @@ def with_explicit_closures(problem: Problem, q: Array, v: Array) -> Problem:
     if callable(problem.actuation):
         parts["actuation"] = convert(problem.actuation, m, t, q, v, u)
     where = lambda p: [getattr(p, n) for n in parts]  # noqa: E731
-    return eqx.tree_at(where, problem, list(parts.values()))
+    plain = lambda x: isinstance(x, Static)  # noqa: E731
+    return eqx.tree_at(where, problem, list(parts.values()), is_leaf=plain)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from ..constraints import Constraints, anchored, check, constrained_dynamics, impact
 from ..model import Model, integrate, rate_from_velocity
 from ..model.arguments import of_dtype
+from ..model.functions import as_module
 from ..spatial import so3
 
 
@@ -77,9 +78,9 @@ class Touching(Guard):
     as in Kong, Payne, Zhu, Johnson, "Saltation Matrices", Proceedings of the IEEE, 2024.
     """
 
-    controls: Callable[..., Array] | None = None
+    controls: Callable[..., Array] | None = eqx.field(converter=as_module, default=None)
     """The policy ``controls(t, q, v) -> tau`` of the rollout, (nv,) in N m or N; none is zero."""
-    gap: Callable[[Array], Array] = _height
+    gap: Callable[[Array], Array] = eqx.field(converter=as_module, default=_height)
     """Signed distance of a point of the world, (3,) in m, from the ground (m); its height z."""
     stick: float | Float[Array, ""] = 0.01
     """Rebounds that are slower than this stick (m/s)."""
