@@ -12,7 +12,15 @@ from jaxtyping import Array, Bool, Float, Int
 from ..lanes import lanes
 from ..model import Model, integrate
 from ..model.functions import Static, as_module
-from ..simulate import Trajectory, resolve_integrator, rollout, step, step_derivatives
+from ..simulate import (
+    Trajectory,
+    euler_robot,
+    resolve_integrator,
+    rollout,
+    step,
+    step_derivatives,
+    warn_if_unstable,
+)
 
 if TYPE_CHECKING:
     from ._residuals import Quadratic
@@ -65,7 +73,7 @@ class Problem(eqx.Module):
     """Upper bounds of the controls, or one number for all of them."""
     nu: int = eqx.field(static=True, default=0)
     """Number of controls. It is only needed if ``actuation`` is a function."""
-    integrator: str | Callable = eqx.field(static=True, default="semi_implicit_euler")
+    integrator: str | Callable = eqx.field(static=True, default="implicit_damping")
     """As in :func:`rbd_jax.rollout`, but without memory: a step depends on the state alone."""
 
     start: Float[Array, ""] | float = 0.0
@@ -87,6 +95,7 @@ class Problem(eqx.Module):
         self.dt = jnp.asarray(self.dt, model.dtype)
         if self.dt.shape != ():
             raise ValueError(f"Problem: dt has shape {self.dt.shape}, expected one number")
+        warn_if_unstable("Problem", model, None, self.dt, self.integrator, 4)
         if callable(self.actuation):
             self.actuation = as_module(self.actuation)
             if self.nu < 1:
@@ -129,8 +138,14 @@ class Problem(eqx.Module):
 
     @property
     def free_euler(self) -> bool:
-        """Whether a step is semi-implicit Euler with the free robot's forward dynamics."""
-        return self.integrator == "semi_implicit_euler"
+        """Whether a step is semi-implicit Euler with the forward dynamics of :attr:`robot`."""
+        return euler_robot(self.integrator, self.model, self.dt) is not None
+
+    @property
+    def robot(self) -> Model:
+        """The robot whose accelerations a step of semi-implicit Euler takes."""
+        robot = euler_robot(self.integrator, self.model, self.dt)
+        return self.model if robot is None else robot
 
     @property
     def euler(self) -> bool:
