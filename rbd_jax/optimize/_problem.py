@@ -51,8 +51,7 @@ class Problem(eqx.Module):
     iLQR and multiple shooting take the Gauss–Newton Hessian of residuals. Solutions are
     differentiable with respect to every array of the problem, for example arrays of the model or of
     a cost that is an equinox module. ``jax.vmap`` can map over the same arrays. A cost or an
-    actuation that is a plain function is static under ``jax.jit``: write it once, because another
-    function, even of the same text, compiles the program again.
+    actuation that is a plain function is static under ``jax.jit``: another one compiles again.
     """
 
     model: Model
@@ -139,20 +138,16 @@ class Problem(eqx.Module):
     @property
     def free_euler(self) -> bool:
         """Whether a step is semi-implicit Euler with the forward dynamics of :attr:`robot`."""
-        return euler_robot(self.integrator, self.model, self.dt) is not None
+        return self.robot is not None
 
     @property
-    def robot(self) -> Model:
-        """The robot whose accelerations a step of semi-implicit Euler takes."""
-        robot = euler_robot(self.integrator, self.model, self.dt)
-        return self.model if robot is None else robot
+    def robot(self) -> Model | None:
+        """The robot whose accelerations a step of semi-implicit Euler takes, or None."""
+        return euler_robot(self.integrator, self.model, self.dt)
 
     @property
     def euler(self) -> bool:
-        """Whether a step is semi-implicit Euler, perhaps after a landing.
-
-        A subclass with another :meth:`step` has to say no.
-        """
+        """Whether a step is semi-implicit Euler, perhaps after a landing; subclasses may say no."""
         return self.free_euler
 
     def bounds(self) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
@@ -329,9 +324,8 @@ def _step_derivatives(problem: Problem, t: Array, q: Array, v: Array, u: Array):
 
 def total(terms: Terms) -> Float[Array, ""]:
     """The weighted sum of some costs."""
-    return sum(
-        (w * cost_value(x) for w, x in terms[1:]), start=terms[0][0] * cost_value(terms[0][1])
-    )
+    first, *rest = [w * cost_value(x) for w, x in terms]
+    return sum(rest, start=first)
 
 
 def cost_value(value: Array) -> Float[Array, ""]:
