@@ -271,6 +271,17 @@ def test_optimizers_take_the_same_step():
         assert_close(a, b, atol=1e-9)
 
 
+def test_tasks_choose_a_step_that_is_stable():
+    """The one task that wants more than order 1 takes an implicit step for a damped robot."""
+    m = samples.quadruped()
+    stiff = eqx.tree_at(lambda m: m.damping, m, m.damping.at[6:].set(50.0))
+    assert stable_step(stiff, "rk4") < 0.012 < stable_step(m, "rk4")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert opt.tasks.reorient(m).problem.integrator == "rk4"
+        assert stable_step(stiff, opt.tasks.reorient(stiff).problem.integrator) == np.inf
+
+
 def test_learned_dynamics_take_the_same_step():
     m = rbd.load_urdf(ARM)
     x, u = random_state(m), jnp.ones((40, 2))
