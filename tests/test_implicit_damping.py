@@ -271,6 +271,31 @@ def test_optimizers_take_the_same_step():
         assert_close(a, b, atol=1e-9)
 
 
+def test_legged_problems_take_the_same_step():
+    """A quadruped on its feet: the steps of the problem, those of a rollout, and their slopes."""
+    m = samples.quadruped()
+    stiff = eqx.tree_at(lambda m: m.damping, m, m.damping.at[6:].set(50.0))
+    task = opt.tasks.trot(m)
+    p = task.problem
+    on = jnp.ones((3, p.active.shape[1]), bool)
+    p = opt.LeggedProblem(stiff, p.stage, p.final, 0.01, 3, p.actuation, contacts=p.contacts,
+                          active=on)  # fmt: skip
+    v = random_state(stiff).v
+
+    @quick_jit
+    def both(u):
+        mine = p.simulate(task.q0, v, u)
+        held = p.contacts.with_active(on[0])
+        tau = jnp.matmul(u, p.actuation.T, precision="highest")
+        plain = rbd.rollout(stiff, task.q0, v, tau, 0.01, constraints=held)
+        by_u = p.derivatives(mine.q[:-1], mine.v[:-1], u)[1][0]
+        step = jax.jacfwd(lambda u: p.step(0, task.q0, v, u)[1])(u[0])
+        return (mine.q, mine.v, by_u[p.model.nv :]), (plain.q, plain.v, step)
+
+    for a, b in zip(*both(task.u[:3] + 1.0), strict=True):
+        assert_close(a, b, atol=1e-9)
+
+
 def test_tasks_choose_a_step_that_is_stable():
     """The one task that wants more than order 1 takes an implicit step for a damped robot."""
     m = samples.quadruped()
