@@ -277,3 +277,24 @@ def test_rollout():
         run(u, integrator="eulr")
     with pytest.raises(ValueError, match=r"f_ext has shape \(1, 6\)"):
         rbd.rollout(MODEL, q, v, u, 0.01, f_ext=jnp.zeros((1, 6)))
+
+
+@pytest.mark.parametrize("function", ["center_of_mass", "centroidal_momentum"])
+def test_robots_without_mass_have_no_center_of_mass(function):
+    """An error where the masses are known, in programs too; NaN where they are traced."""
+    massless = eqx.tree_at(lambda m: m.inertia, MODEL, jnp.zeros_like(MODEL.inertia))
+    q, v = rbd.neutral(MODEL), jnp.zeros(MODEL.nv)
+    args = (q,) if function == "center_of_mass" else (q, v)
+    told = (
+        f"{function}: robot '{MODEL.topology.name}' has no center of mass, because its .* no mass"
+    )
+    with pytest.raises(ValueError, match=told):
+        getattr(rbd, function)(massless, *args)
+    with pytest.raises(ValueError, match=told):
+        jax.jit(lambda *x: getattr(rbd, function)(massless, *x))(*args)
+    assert jnp.isnan(jax.jit(getattr(rbd, function))(massless, *args)).any()
+    assert jnp.isfinite(getattr(rbd, function)(MODEL, *args)).all()
+    fixed = rbd.load_urdf('<robot name="r"><link name="base"/></robot>')
+    still = [jnp.zeros(0)] * len(args)
+    with pytest.raises(ValueError, match="its 0 moving bodies have no mass.*floating_base=True"):
+        getattr(rbd, function)(fixed, *still)

@@ -191,6 +191,28 @@ def test_rollout_saves_motions(urdf, tmp_path):
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
+def test_robots_with_strong_damping(tmp_path):
+    """Default motions are finite; a chosen integrator that is unstable says so, with the remedy."""
+    import numpy as np
+
+    damped, out = tmp_path / "damped.urdf", tmp_path / "out.npz"
+    damped.write_text(URDF.replace("</joint>", '<dynamics damping="9e3"/></joint>'))
+    options = "--batch", 2, "--steps", 200, "--speed", 1, "--output", out
+    for more in ((), ("--float32",)):
+        result = run("rollout", damped, *options, *more)
+        assert result.exit_code == 0 and "not finite" not in result.output, result.output
+        assert np.isfinite(arrays(out)["q"]).all()
+        assert np.abs(arrays(out)["v"][:, -1]).max() < 0.01
+    for name in ("rk4", "semi_implicit_euler"):
+        said = " ".join(run("rollout", damped, *options, "--integrator", name).output.split())
+        assert f"steps of 0.002 s with the integrator '{name}' are unstable" in said
+        assert "2 of 2 motions are not finite; take --integrator implicit_damping" in said
+    for command in (("info", damped), ("check", damped, "--states", 1)):
+        said = " ".join(run(*command).output.split())
+        assert "explicit integrators need steps shorter than 0.00047 s" in said, said
+        assert "0.00047 and 0.00065 s" in said or command[0] == "check"
+
+
 @pytest.mark.slow
 def test_optimize_saves_the_solution(tmp_path):
     import numpy as np

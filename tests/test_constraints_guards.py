@@ -100,6 +100,23 @@ def spring(t, q, v):
     return jnp.array([0.0, -SPRING]) * (q[1] + REST)
 
 
+@pytest.mark.parametrize("restitution", [0.0, 0.5])
+def test_a_leg_with_strong_damping_lands(restitution):
+    """An explicit step would be stable up to 17 µs; the speed never exceeds that of the fall."""
+    model, foot = hopper()
+    model = eqx.tree_at(lambda m: m.damping, model, jnp.array([0.0, 3e4]))
+    foot = eqx.tree_at(lambda c: c.restitution, foot, jnp.full(1, restitution))
+
+    def run(model, q0):
+        return rbd.rollout(model, q0, jnp.zeros(2), jnp.zeros((5000, 2)), 2e-4, active=Touching(),
+                           constraints=foot.with_active(jnp.zeros(1, bool)))  # fmt: skip
+
+    path = quick_jit(run)(model, jnp.array([1.0, -0.8]))
+    assert float(jnp.abs(path.v[:, 0]).max()) < 1.05 * np.sqrt(2 * G * 0.2)
+    assert abs(float(path.q[-1].sum())) < 2e-3  # the foot is at the ground
+    assert float(jnp.abs(path.v[-1]).max()) < 0.01
+
+
 def test_a_hopper_lifts_off_as_its_closed_form():
     """The foot holds until the spring pulls by its weight; then the center of mass flies."""
     model, foot = hopper()

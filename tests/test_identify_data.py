@@ -53,9 +53,41 @@ def test_csv_finds_columns_by_name(tmp_path):
     order = np.random.default_rng(1).permutation(len(rows[0]))
     path.write_text("\n".join(",".join(row[i] for i in order) for row in rows))
     assert_close(identify.load_csv(m, path), data, atol=0)
-    path.write_text(path.read_text().replace("v:joint1", "v:nothing"))
-    with pytest.raises(ValueError, match="v:joint1"):
-        identify.load_csv(m, path)
+
+
+def test_csv_columns_that_are_missing_or_unknown_are_errors(tmp_path):
+    """Never zeros: an identification would explain the torques that were not read by friction."""
+    m = samples.chain(3)
+    data, path = _data(m, 6), tmp_path / "a.csv"
+    data = identify.Dataset(data.t, data.q, data.v, None, data.tau)
+    identify.save_csv(m, data, path)
+    text = path.read_text()
+
+    def told(old, new, match, keep=True):
+        rows = [line.split(",") for line in text.replace(old, new).split()]
+        at = [i for i, c in enumerate(rows[0]) if keep or c != new]
+        path.write_text("\n".join(",".join(row[i] for i in at) for row in rows))
+        with pytest.raises(ValueError, match=match):
+            identify.load_csv(m, path)
+
+    told("tau:joint2", "tau:elbow", r"\['tau:elbow'\] belong to no joint of robot 'chain3'")
+    told("tau:joint2", "torque:joint2", r"\['torque:joint2'\] belong .*did you mean 'tau:joint2'")
+    told("tau:joint2", "gone", r"\['tau:joint2'\] are missing; write zeros", keep=False)
+    told("v:joint1", "gone", r"\['v:joint1'\] are missing$", keep=False)
+    told("v:joint1", "v:joint2", "several columns are named 'v:joint2'")
+    for name in ("t", "v"):  # optional as a whole
+        rows = [line.split(",") for line in text.split()]
+        at = [i for i, c in enumerate(rows[0]) if not (c + ":").startswith(name + ":")]
+        path.write_text("\n".join(",".join(row[i] for i in at) for row in rows))
+        assert getattr(identify.load_csv(m, path), name) is None
+
+
+def test_npz_arrays_of_unknown_names_are_errors(tmp_path):
+    m = samples.chain(3)
+    data = _data(m, 6)
+    np.savez(tmp_path / "a.npz", q=data.q, torque=data.tau)
+    with pytest.raises(ValueError, match=r"arrays \['torque'\] are unknown; the names are .*'tau'"):
+        identify.load_npz(m, tmp_path / "a.npz")
 
 
 def test_cuts():

@@ -128,7 +128,7 @@ def test_landings_are_found_and_may_be_data():
         run_ = opt.LeggedProblem
         run_(problem.model, problem.stage, problem.final, problem.dt, 7, problem.actuation,
              contacts=problem.contacts, active=problem.active[:, :3])  # fmt: skip
-    with pytest.raises(ValueError, match="integrator must be 'semi_implicit_euler'"):
+    with pytest.raises(ValueError, match="must be 'implicit_damping' or 'semi_implicit_euler'"):
         opt.LeggedProblem(problem.model, problem.stage, problem.final, problem.dt, 7,
                           problem.actuation, integrator="rk4", contacts=problem.contacts,
                           active=problem.active)  # fmt: skip

@@ -39,6 +39,15 @@ def test_every_solver_has_the_same_options_and_fields():
         assert {"max_steps", "throw"} <= set(inspect.signature(solver).parameters), solver
 
 
+def test_every_outcome_prints_its_words():
+    for name, item in RESULTS._name_to_item.items():
+        words = RESULTS[item]
+        assert len(words.split()) > 2 and words.endswith("."), name
+        assert words in repr(item)
+    batch = jax.vmap(lambda x: RESULTS.where(x > 0, RESULTS.successful, RESULTS.stalled))
+    assert "The solver succeeded." in repr(batch(jnp.arange(2.0)))
+
+
 def test_contact():
     """A step says how its solver ended: too few steps, a number that is NaN, and a whole batch."""
     scene = rbd.load_mjcf(BALL)

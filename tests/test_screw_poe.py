@@ -310,3 +310,24 @@ def test_errors_say_what_to_do():
     m = screw.from_body_screws(X, B, M)
     with fail(r"frames must name one frame on each of the 2 bodies with frames.*\[0, 0\]"):
         screw.body_screws(m, ["link1", "link1"])
+
+
+@pytest.mark.parametrize("digits", [4, 5, 6, 7])
+def test_screws_whose_v_is_rounded_have_no_pitch(digits):
+    """Exact axes, and v in float64 as printed: with some decimals, or some significant digits."""
+    axes = np.array([[0.6, 0.8, 0.0], [0.0, 0.0, 1.0], [0.28, -0.96, 0.0], [0.36, 0.48, -0.8]])
+    p = np.random.default_rng(digits).normal(size=(3, 4, 3)) * np.array([0.1, 1, 10])[:, None, None]
+    w = np.broadcast_to(axes, p.shape)
+    v = np.cross(p, w)
+    I = np.tile(np.eye(6), (24, 1, 1))
+    printed = np.vectorize(lambda x: float(f"{x:.{digits}g}"))(v)
+    Y = [np.concatenate([w, x], axis=2).reshape(-1, 6) for x in (np.round(v, digits), printed)]
+    m = screw.from_spatial_screws(np.concatenate(Y), I)
+    assert set(m.topology.kinds) == {"revolute"}
+    # a screw of a tenth of a millimetre a turn, printed with the digits that it needs
+    h = 1.6e-5
+    X = np.concatenate([axes, np.round(h * axes, 9)], axis=1)
+    far = np.concatenate([axes, np.cross(p[1], axes) + h * axes], axis=1)
+    m = screw.from_body_screws([*X, *far], np.tile(np.eye(4), (8, 1, 1)), I[:8])
+    assert set(m.topology.kinds) == {"helical"}
+    assert_close(m.pitch, np.full(8, h), atol=1e-12)

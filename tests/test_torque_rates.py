@@ -232,6 +232,64 @@ def test_series_elastic_feedback_makes_deviations_linear():
     assert float(jnp.abs(end - e[0]).min()) > 0.01
 
 
+@pytest.mark.parametrize("rigid", [[1], [0, 2], [0, 1, 2]])
+def test_series_elastic_feedback_with_rigid_joints(rigid):
+    """Elastic joints keep their equation of fourth order, rigid ones obey one of second order."""
+    m, stiff = samples.chain(3), np.isin(np.arange(3), rigid)
+    K = jnp.where(stiff, jnp.inf, jnp.array([300.0, 250.0, 120.0]))
+    B = jnp.array([0.1, 0.08, 0.05])
+    m = eqx.tree_at(lambda m: m.damping, m, jnp.array([0.3, 0.2, 0.1]))
+    heavy = eqx.tree_at(lambda m: m.armature, m, m.armature + jnp.where(stiff, B, 0))
+    poles = np.array([8.0, 10.0, 12.0])
+    gains = np.stack([poles**4, 4 * poles**3, 6 * poles**2, 4 * poles])
+    planned = lambda t: 0.5 * jnp.sin(jnp.array([1.0, 1.7, 2.3]) * t)  # noqa: E731
+
+    def derivatives(t):
+        rows, f = [], planned
+        for _ in range(5):
+            rows.append(f(t))
+            f = lambda t, g=f: jax.jvp(g, (t,), (jnp.ones_like(t),))[1]  # noqa: E731
+        return jnp.stack(rows)
+
+    def rate(t, x):
+        q, v, theta, dtheta = x
+        torque = screw.series_elastic_feedback(
+            m, q, v, theta, dtheta, derivatives(t), jnp.asarray(gains), K, B
+        )
+        spring = jnp.where(stiff, 0, K) * jnp.where(stiff, 0, theta - q)
+        a = rbd.aba(heavy, q, v, jnp.where(stiff, torque, spring))
+        return jnp.stack([v, a, dtheta, jnp.where(stiff, a, (torque - spring) / B)])
+
+    def run(x, steps, h):
+        a = lambda t, x: rate(t, x)[1]  # noqa: E731
+        zero = jnp.zeros(())
+        jerk = jax.jvp(a, (zero, x), (jnp.ones(()), rate(zero, x)))[1]
+        start = jnp.stack([x[0], x[1], a(zero, x), jerk]) - derivatives(zero)[:4]
+
+        def advance(x, k):
+            t = k * h
+            k1 = rate(t, x)
+            k2 = rate(t + h / 2, x + h / 2 * k1)
+            k3 = rate(t + h / 2, x + h / 2 * k2)
+            k4 = rate(t + h, x + h * k3)
+            return x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4), None
+
+        end = jax.lax.scan(advance, x, jnp.arange(float(steps)))[0]
+        return start, end[0] - planned(steps * h)
+
+    rng = np.random.default_rng(0)
+    q, v = 0.2 * rng.normal(size=(2, 3))
+    theta = np.where(stiff, q, q + 0.02 * rng.normal(size=3))
+    start = jnp.stack([jnp.asarray(x) for x in (q, v, theta, v)])
+    e, end = quick_jit(lambda x: run(x, 400, 0.001))(start)
+    for i in range(3):
+        n = 2 if stiff[i] else 4
+        A = np.diag(np.ones(n - 1), 1)
+        A[-1] = -gains[:2, i] / gains[2, i] if stiff[i] else -gains[:, i]
+        assert abs((expm(0.4 * A) @ np.asarray(e)[:n, i])[0] - end[i]) < 1e-6, i
+    assert float(jnp.abs(end - e[0]).min()) > 0.01
+
+
 def test_series_elastic_feedback_refuses_what_it_cannot_do():
     ball, x = samples.random_tree(0, kinds=("spherical",)), jnp.zeros(3)
     plain = inspect.unwrap(screw.series_elastic_feedback)
@@ -240,3 +298,10 @@ def test_series_elastic_feedback_refuses_what_it_cannot_do():
         plain(ball, rbd.neutral(ball), x, x, x, five, four, x, x)
     with pytest.raises(ValueError, match=r"reference has shape \(4, 3\), expected \(5, nv\)"):
         plain(samples.chain(3), x, x, x, x, five[:4], four, x, x)
+    slide = samples.random_tree(0, kinds=("translation",))
+    with pytest.raises(ValueError, match="rigid along some of their axes and elastic along others"):
+        plain(slide, x, x, x, x, five, four, jnp.array([1.0, jnp.inf, 1.0]), x)
+    feedforward = inspect.unwrap(screw.series_elastic_feedforward)
+    for function, rows in ((plain, (x, x, five, four)), (feedforward, (five[:3],))):
+        with pytest.raises(ValueError, match="stiffness must be positive"):
+            function(samples.chain(3), x, x, *rows, jnp.array([1.0, 0.0, 1.0]), x)

@@ -1,6 +1,11 @@
 """Energies, center of mass and momentum of the whole robot. Source: Kim (15), (23)."""
 
+from collections.abc import Callable
+from functools import wraps
+
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..lanes import lanes
@@ -47,13 +52,35 @@ def total_mass(model: Model) -> Float[Array, ""]:
     return jnp.sum(inertia.mass(model.inertia))
 
 
+def _with_mass(function: Callable) -> Callable:
+    """Let a function refuse robots whose moving bodies have no mass, where the masses are known."""
+
+    @wraps(function)
+    def wrapper(model: Model, *args, **kwargs):
+        known = not isinstance(model.inertia, Tracer)
+        if known and not np.sum(np.asarray(model.inertia), axis=0)[0]:
+            raise ValueError(
+                f"{function.__name__}: robot {model.topology.name!r} has no center of mass, "
+                f"because its {model.nb} moving bodies have no mass; give them masses, or load "
+                "the robot with floating_base=True if its root link is to move"
+            )
+        return function(model, *args, **kwargs)
+
+    return wrapper
+
+
 @checked
+@_with_mass
 @lanes
 @takes_coordinates
 def center_of_mass(model: Model, q: Float[Array, " nq"]) -> Float[Array, "3"]:
-    """Center of mass of all moving bodies in the world frame (m); NaN for a massless robot.
+    """Center of mass of all moving bodies in the world frame (m).
 
     Derivatives are those of autodiff.
+
+    Raises:
+        ValueError: if the robot has no mass. Where its inertias are traced, by ``jax.jit`` of them
+            for example, the result is NaN instead.
     """
     return _first_moment(model, q) / total_mass(model)
 
@@ -65,6 +92,7 @@ def _first_moment(model: Model, q: Array) -> Float[Array, "3"]:
 
 
 @checked
+@_with_mass
 @lanes
 @takes_coordinates
 def centroidal_momentum(
@@ -74,6 +102,9 @@ def centroidal_momentum(
 
     Source: Kim (23)–(24), momenta of the bodies summed at the center of mass. Derivatives are those
     of autodiff.
+
+    Raises:
+        ValueError: if the robot has no mass, as :func:`center_of_mass`.
     """
     R, p = forward_kinematics(model, q)
     L = inertia.apply(model.inertia, body_velocities(model, q, v))

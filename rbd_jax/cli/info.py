@@ -8,6 +8,7 @@ import typer
 
 from ..algorithms.energy import center_of_mass, total_mass
 from ..model import Model, neutral
+from ..simulate import stable_step
 from . import _robots
 from ._show import console, numbers, table
 
@@ -70,5 +71,10 @@ def _totals(model: Model):
     yield "nq, nv", f"{model.nq}, {model.nv}"
     yield "depth of the tree", int(topo.tree.depths.max()) + 1 if model.nb else 0
     yield "mass", f"{float(total_mass(model)):.5g} kg"
-    yield "center of mass at q = neutral", f"{numbers(center_of_mass(model, neutral(model)))} m"
+    if total_mass(model):
+        yield "center of mass at q = neutral", f"{numbers(center_of_mass(model, neutral(model)))} m"
     yield "mimic joints", len(topo.mimics)
+    if np.any(model.damping):
+        longest = stable_step(model, "semi_implicit_euler"), stable_step(model, "rk4")
+        told = " and ".join(f"{h:.2g}" for h in longest)
+        yield "longest explicit steps with this damping", f"Euler and rk4: {told} s"

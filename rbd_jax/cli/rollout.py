@@ -1,5 +1,6 @@
 """``rbd-jax rollout``: simulate a batch of motions of a robot, and save and draw them."""
 
+import warnings
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 
 import rbd_jax as rbd
 
-from ..simulate import resolve_integrator
+from ..simulate import resolve_integrator, stable_step
 from . import _mujoco, _robots
 from ._show import console, machine, progress_bar
 
@@ -37,8 +38,8 @@ def rollout(
     ] = None,
     stride: Annotated[int, typer.Option(help="Save every N-th state.", min=1)] = 10,
     integrator: Annotated[
-        str, typer.Option(help="Name of the integrator: semi_implicit_euler, rk4, …")
-    ] = "semi_implicit_euler",
+        str, typer.Option(help="Name of the integrator: implicit_damping, rk4, …")
+    ] = "implicit_damping",
     controls: Annotated[
         Controls,
         typer.Option(
@@ -67,7 +68,7 @@ def rollout(
     if steps % stride:
         _robots.fail(f"the stride {stride} does not divide the {steps} steps")
     if _mujoco.is_mjcf(robot):
-        own = integrator == "semi_implicit_euler" and controls is Controls.none
+        own = integrator == "implicit_damping" and controls is Controls.none
         if floating_base or not own:
             _robots.fail("an MJCF file has its own base, integrator and actuators: leave out "
                          "--floating-base, --integrator and --controls")  # fmt: skip
@@ -79,15 +80,34 @@ def rollout(
     model, out = loaded.model, console()
     for text in loaded.warnings:
         out.print(f"[yellow]warning:[/] {text}", style="dim", highlight=False)
-    try:
-        q, v, tau = _simulate(model, batch, steps, dt, stride, integrator, controls, speed, seed)
-    except ValueError as error:
-        _robots.fail(str(error))
-    _save(model, q, v, {"tau": tau}, dt * stride, output, picture)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            state = _simulate(model, batch, steps, dt, stride, integrator, controls, speed, seed)
+        except ValueError as error:
+            _robots.fail(str(error))
+    said = dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning))
+    for text in said:
+        out.print(f"[yellow]warning:[/] {text}", highlight=False)
+    q, v, tau = state
+    advice = "" if np.isfinite(v).all() else _advice(model, v, dt, integrator)
+    _save(model, q, v, {"tau": tau}, dt * stride, output, picture, advice)
 
 
-def _save(model, q, v, inputs, dt: float, output: Path, picture: Path | None) -> None:
-    """Save the arrays and the plot, and print where they are."""
+def _advice(model, v: np.ndarray, dt: float, integrator: str) -> str:
+    """What to try for motions (N, T, nv) that are not finite, of steps of ``dt`` seconds."""
+    if stable_step(model, integrator) < dt:
+        return "take --integrator implicit_damping, as the warning says"
+    bad = np.asarray(~np.isfinite(v).all(axis=2))
+    k = int(np.argmax(np.any(bad, axis=1)))
+    before = np.abs(v[k, : int(np.argmax(bad[k]))]).max(axis=0, initial=0)
+    joint = model.space.joint_names[model.space.dof_bodies[int(before.argmax())]]
+    rk4 = ", or --integrator rk4, which follows fast rotation" if stable_step(model) > dt else ""
+    return f"joint {joint} was the fastest before, at {before.max():.3g}; try a smaller --dt{rk4}"
+
+
+def _save(model, q, v, inputs, dt: float, output: Path, picture: Path | None, advice: str) -> None:
+    """Save the arrays and the plot, and print where they are and what to do if some are bad."""
     out, t = console(), dt * np.arange(q.shape[1])
     names = np.array(model.space.joint_names)
     np.savez_compressed(output, t=t, q=q, v=v, **inputs, joint_names=names)
@@ -95,9 +115,8 @@ def _save(model, q, v, inputs, dt: float, output: Path, picture: Path | None) ->
     told = ", ".join(f"{k} {x.shape}" for k, x in {"q": q, "v": v, **inputs}.items())
     out.print(f"[green]✔[/] {output}: {told}", highlight=False)
     if bad:
-        out.print(
-            f"[yellow]warning:[/] {bad} of {len(q)} motions are not finite; try a smaller --dt"
-        )
+        text = f"{bad} of {len(q)} motions are not finite; {advice}"
+        out.print(f"[yellow]warning:[/] {text}", highlight=False)
     if picture is not None:
         from ._plots import motions
 
@@ -130,7 +149,8 @@ def _scene(robot, dtype, batch, steps, dt, stride, speed, seed, output, picture)
     with console().status("simulating …"):
         path = jax.block_until_ready(run(qpos, v))
     inputs = {"controls": np.asarray(u)}
-    _save(scene.model, np.asarray(path.q), np.asarray(path.v), inputs, h * stride, output, picture)
+    q, v = np.asarray(path.q), np.asarray(path.v)
+    _save(scene.model, q, v, inputs, h * stride, output, picture, "try a smaller --dt")
 
 
 def _simulate(model, batch, steps, dt, stride, integrator, controls, speed, seed):

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..model.functions import as_module
 from ..spatial import so3
 from . import geometry
 from .geometry import Ground, Touch
@@ -70,7 +71,7 @@ class Contacts(eqx.Module):
     """Resistance to slip over resistance to penetration."""
     least_time: Float[Array, ""]
     """The least time constant of ``solref`` in units of the time step: 2, or 0 for none."""
-    terrain: Callable[[Array], Array] | None
+    terrain: Callable[[Array], Array] | None = eqx.field(converter=as_module)
     """A height function ``(x, y) -> z`` that replaces the planes, or None. A pytree if a module."""
     elliptic: bool = eqx.field(static=True)
 

@@ -30,7 +30,7 @@ def frame_pose(model: Model, q: Float[Array, " nq"], frame: str | int) -> se3.Po
 
 
 def mass_center(model: Model, q: Float[Array, " nq"]) -> Float[Array, "3"]:
-    """Center of mass in the world (m), as :func:`rbd_jax.center_of_mass`; NaN without mass.
+    """Center of mass in the world (m), as :func:`rbd_jax.center_of_mass`.
 
     Source: Kim, the mean of the bodies' centers weighed by their masses. The derivative along q is
     the rule; along the model it is autodiff's.

@@ -2,7 +2,8 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -12,7 +13,7 @@ from ..algorithms.rnea import rnea
 from ..derivatives.rules import inverse_dynamics
 from ..model import Model
 from ..model.arguments import array_arguments, check_array
-from ..simulate import resolve_integrator, rollout
+from ..simulate import implicitly_damped, resolve_integrator, rollout
 
 _ARGUMENTS = array_arguments(rnea) | array_arguments(aba)
 
@@ -37,16 +38,23 @@ class Dynamics(eqx.Module):
     ) -> Float[Array, " nv"]:
         """Accelerations, arguments as :func:`rbd_jax.forward_dynamics`."""
 
+    def implicitly_damped(self, dt: Float[Array, ""]) -> Self:
+        """The dynamics that a step of ``dt`` seconds with implicit joint damping takes.
+
+        The joint damping of the model is taken implicitly. That of learned terms stays explicit.
+        """
+        return eqx.tree_at(lambda d: d.model, self, implicitly_damped(self.model, dt))
+
     def driven(self, tau: Float[Array, " nv"], f_ext: Float[Array, "nb 6"] | None = None):
         """``acceleration(t, q, v)`` under constant torques and wrenches, for integrators."""
         return DrivenDynamics(self, tau, f_ext)
 
-    def integrator(self, method: str | Callable = "semi_implicit_euler") -> "Stepper":
+    def integrator(self, method: str | Callable = "implicit_damping") -> "Stepper":
         """A step function for the argument ``integrator`` of :func:`rbd_jax.rollout` and others."""
         return Stepper(self, method)
 
     def rollout(
-        self, q0, v0, controls, dt, *, integrator: str | Callable = "semi_implicit_euler", **options
+        self, q0, v0, controls, dt, *, integrator: str | Callable = "implicit_damping", **options
     ):
         """:func:`rbd_jax.rollout` of these dynamics, with its options."""
         step = self.integrator(integrator)
@@ -87,6 +95,10 @@ class DrivenDynamics(eqx.Module):
     dynamics: Dynamics
     tau: Float[Array, " nv"]
     f_ext: Float[Array, "nb 6"] | None = None
+
+    def implicitly_damped(self, dt: Float[Array, ""]) -> "DrivenDynamics":
+        """The accelerations that a step of ``dt`` seconds with implicit joint damping takes."""
+        return replace(self, dynamics=self.dynamics.implicitly_damped(dt))
 
     def __call__(self, t: Array, q: Array, v: Array) -> Float[Array, " nv"]:
         """``a(t, q, v)``."""

@@ -1,6 +1,7 @@
 """Recorded motions in files: NumPy archives, and CSV files with columns named after joints."""
 
 import csv
+import difflib
 import os
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,15 @@ def load_npz(model: Model, path: str | os.PathLike) -> Dataset:
     states; the last state is dropped then.
 
     Raises:
-        ValueError: if names or shapes do not fit the robot.
+        ValueError: for arrays of other names, or if names or shapes do not fit the robot.
     """
     with np.load(path) as file:
         known = "t", "q", "v", "a", "tau", "f_ext", "controls"
+        if unknown := sorted(set(file) - {*known, "joint_names"}):
+            raise ValueError(
+                f"{path}: arrays {unknown[:6]} are unknown; the names are {known} and joint_names: "
+                "rename them, or leave them out"
+            )
         arrays = {k: file[k] for k in known if k in file}
         names = [str(n) for n in file["joint_names"]] if "joint_names" in file else None
     if "q" not in arrays:
@@ -99,12 +105,12 @@ def save_csv(model: Model, data: Dataset, path: str | os.PathLike) -> None:
 def load_csv(model: Model, path: str | os.PathLike) -> Dataset:
     """Read one trajectory: columns ``t``, ``q:joint``, ``v:joint``, ``a:joint``, ``tau:joint``.
 
-    The columns may be in any order, and other columns are ignored. A joint of several coordinates
-    has the columns ``q:joint:0``, ``q:joint:1`` and so on. A quantity is read if it has at least
-    one column. Torques of joints without a column are 0.
+    The columns may be in any order. A joint of several coordinates has the columns ``q:joint:0``,
+    ``q:joint:1`` and so on. A quantity is read if it has at least one column, and then it needs all
+    of them. No torque is taken to be zero: a joint without a motor needs a column of zeros.
 
     Raises:
-        ValueError: if columns are missing or a row does not hold numbers.
+        ValueError: if columns are missing, unknown or named twice, or a row does not hold numbers.
     """
     with Path(path).open(newline="") as file:
         header, *rows = [row for row in csv.reader(file) if row]
@@ -113,18 +119,33 @@ def load_csv(model: Model, path: str | os.PathLike) -> Dataset:
         table = np.array(rows, dtype=float).reshape(len(rows), len(header))
     except ValueError as error:
         raise ValueError(f"{path}: every row must hold {len(header)} numbers ({error})") from None
+    wanted = {what: columns(model, what) for what in (*_Q_COLUMNS, *_V_COLUMNS)}
+    _check_columns(path, model, header, wanted)
     arrays = {"t": table[:, header.index("t")]} if "t" in header else {}
-    for what in (*_Q_COLUMNS, *_V_COLUMNS):
-        wanted = columns(model, what)
-        missing = [c for c in wanted if c not in header]
-        if len(missing) == len(wanted) and what not in _Q_COLUMNS:
-            continue
-        if missing and what != "tau":
-            raise ValueError(f"{path}: columns {missing[:6]} are missing")
-        zeros = np.zeros(len(rows))
-        every = [table[:, header.index(c)] if c in header else zeros for c in wanted]
-        arrays[what] = np.stack(every, axis=1)
+    for what, names in wanted.items():
+        if any(c in header for c in names):
+            arrays[what] = np.stack([table[:, header.index(c)] for c in names], axis=1)
     return _dataset(path, model, arrays)
+
+
+def _check_columns(path, model: Model, header: list[str], wanted: dict[str, list[str]]) -> None:
+    """Raise ValueError for columns that are unknown, named twice or missing."""
+    known = {"t", *(c for names in wanted.values() for c in names)}
+    if unknown := [c for c in header if c not in known]:
+        near = difflib.get_close_matches(unknown[0], sorted(known), n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(
+            f"{path}: columns {unknown[:6]} belong to no joint of robot {model.topology.name!r}"
+            f"{hint}; columns are 't' and q, v, a or tau with the name of a joint, as in "
+            f"{wanted['q'][:1]}; rename them, or leave them out"
+        )
+    if twice := [c for c in known if header.count(c) > 1]:
+        raise ValueError(f"{path}: several columns are named {sorted(twice)[0]!r}")
+    for what, names in wanted.items():
+        missing = [c for c in names if c not in header]
+        if missing and (what in _Q_COLUMNS or len(missing) < len(names)):
+            hint = "; write zeros for joints without a motor" if what == "tau" else ""
+            raise ValueError(f"{path}: columns {missing[:6]} are missing{hint}")
 
 
 def _dataset(path, model: Model, arrays: dict[str, np.ndarray]) -> Dataset:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from ..contact import Scene, step
 from ..model import Model
+from ..model.functions import as_module
 from ..model.outcome import RESULTS, throw_unless_successful
 from ._chain import chain_cost, damped, solve_chain
 from ._charts import Bounded, Positive, Real
@@ -53,7 +54,7 @@ class SceneFit(eqx.Module):
 class SceneUnknowns(eqx.Module):
     """Named values of a scene as one vector z of unconstrained numbers."""
 
-    scene_with: Callable[[Values], Scene]
+    scene_with: Callable[[Values], Scene] = eqx.field(converter=as_module)
     charts: tuple[tuple[str, Chart], ...]
     shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     nominal: Model

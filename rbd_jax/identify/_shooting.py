@@ -6,10 +6,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from ..model import Model, difference
 from ..model.outcome import throw_unless_successful
+from ..simulate import warn_if_unstable
 from ._chain import chain_cost, damped, solve_chain
 from ._charts import Direction, PoseChart
 from ._linear import WIDTH
@@ -81,7 +83,8 @@ def fit_trajectories(
         prior: as in :func:`fit_torques`.
         loss: the loss of each error, as in :func:`fit_torques`.
         width: smoothing of dry friction, see :func:`friction_torque`.
-        integrator: integrator of the simulation, see :func:`rbd_jax.rollout`.
+        integrator: integrator of the simulation, see :func:`rbd_jax.rollout`. A warning says if
+            its steps are too long for the joint damping of the nominal robot.
         substeps: steps of the integrator in a time step.
         start: first guess of z; the nominal robot's if None.
         max_steps: limit of the steps.
@@ -105,6 +108,9 @@ def fit_trajectories(
             f"{windows.shape}; cut them with Dataset.windows"
         )
     z = learn.start if start is None else start
+    if not isinstance(dt, Tracer):
+        h = np.asarray(dt) / substeps
+        warn_if_unstable("fit_trajectories", learn.nominal, None, h, integrator, 2)
     dt = jnp.asarray(dt, z.dtype)
     if windows.v is None:
         v_sigma = None

@@ -75,7 +75,7 @@ class RolloutLoss(eqx.Module):
     """Typical size of ``difference(q, simulated q)`` (rad, m)."""
     v_size: Float[Array, " nv"]
     """Typical error of velocities (rad/s, m/s)."""
-    integrator: str | Callable = eqx.field(static=True, default="semi_implicit_euler")
+    integrator: str | Callable = eqx.field(static=True, default="implicit_damping")
     gradient: Literal["full", "checkpoint", "adjoint"] = eqx.field(static=True, default="full")
     substeps: int = eqx.field(static=True, default=1)
 

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from ..model import LinkSpec, RobotSpec
+from ..model import NV, LinkSpec, RobotSpec
 from ..spatial import host
 from ._build import Bodies
-from ._singular import singular_joints
+from ._singular import mass_matrix, singular_joints
 
+USUAL_STEP = 2e-3  # s, that of the command line and of most simulations of contact
 TOLERANCE = 0.01  # of the triangle inequality: printed inertias are rounded
 
 
@@ -41,6 +42,41 @@ def diagnose(spec: RobotSpec, bodies: Bodies) -> dict[str, list[str]]:
         )
         found[text] = singular
     return found
+
+
+def strongly_damped(bodies: Bodies, constrained: bool) -> dict[str, list[str]]:
+    """Joints whose damping makes explicit integrators unstable at the usual steps, as above.
+
+    Args:
+        bodies: of the description.
+        constrained: whether mimic joints follow the others.
+    """
+    joints = bodies.joints
+    if not any(j.damping for j in joints):
+        return {}
+    counts = [NV[j.kind] for j in joints]
+    owner = np.repeat(np.arange(len(joints)), counts)
+    M, _ = mass_matrix(bodies, np.zeros(len(joints)))
+    M += np.diag(np.repeat([j.armature for j in joints], counts))
+    D = np.diag(np.repeat([j.damping for j in joints], counts))
+    Phi = np.eye(len(D))
+    if constrained:
+        place = {name: int(np.argmax(owner == i)) for i, name in enumerate(bodies.joint_names)}
+        rules = {place[n]: (place[j.mimic.target], j.mimic.multiplier)
+                 for n, j in zip(bodies.joint_names, joints, strict=True) if j.mimic}  # fmt: skip
+        for _ in rules:  # as often as chains of them can be long
+            for row, (target, multiplier) in rules.items():
+                Phi[row] = multiplier * Phi[target]
+        Phi = Phi[:, [i for i in range(len(D)) if i not in rules]]
+    rate, x = host.greatest_ratio(Phi.T @ D @ Phi, Phi.T @ M @ Phi)
+    if not rate * USUAL_STEP > 2:
+        return {}
+    power = np.diag(D) * (Phi @ x) ** 2
+    text = (
+        f"joints with so much damping that explicit integrators need steps shorter than "
+        f"{2 / rate:.2g} s (the default integrator takes damping implicitly, at any step)"
+    )
+    return {text: [bodies.joint_names[i] for i in sorted({*owner[power > 0.1 * power.max()]})]}
 
 
 def _flaw(I: np.ndarray) -> str | None:

@@ -6,7 +6,7 @@ import jax
 
 from ..model import Model, RobotDescriptionError, with_mimics
 from ._build import build_model, collect_bodies
-from ._diagnose import diagnose
+from ._diagnose import diagnose, strongly_damped
 from ._urdf import read_urdf, shorten, warn
 from ._xml import Source
 
@@ -29,7 +29,8 @@ def load_urdf(
 
     Warnings (:class:`rbd_jax.RobotDescriptionWarning`, at most one of each kind) name the links
     whose merged inertia no body can have, the joints that make the mass matrix singular in every
-    configuration, and whatever was not read literally. Nothing is repaired.
+    configuration, the joints whose damping makes explicit integration unstable at steps of 2 ms,
+    and whatever was not read literally. Nothing is repaired.
 
     Args:
         source: path of a URDF, an XML string, bytes, or an open file.
@@ -56,8 +57,13 @@ def load_urdf(
             f"robot {spec.name!r}: joints that mimic another: {shorten(names)}; load with "
             "mimic='constrain' or mimic='independent', or remove the <mimic> elements"
         )
-    for what, found in diagnose(spec, collect_bodies(spec, floating_base)).items():
+    bodies = collect_bodies(spec, floating_base)
+    for what, found in diagnose(spec, bodies).items():
         warn(f"robot {spec.name!r}", f"{what}: {shorten(found)}")
     model = build_model(spec, floating_base=floating_base, dtype=dtype, gravity=gravity)
-    with jax.ensure_compile_time_eval():  # as in build_model
-        return with_mimics(model) if mimic == "constrain" else model
+    if mimic == "constrain":
+        with jax.ensure_compile_time_eval():  # as in build_model
+            model = with_mimics(model)
+    for what, found in strongly_damped(bodies, mimic == "constrain").items():
+        warn(f"robot {spec.name!r}", f"{what}: {shorten(found)}")
+    return model

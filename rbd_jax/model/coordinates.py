@@ -20,7 +20,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ._model import Model
-from .laws import Function, Law, Static
+from .functions import as_module
+from .laws import Function, Law
 from .topology import NV, Topology, unknown
 
 LIMITS = {
@@ -172,9 +173,7 @@ def with_coordinates(
     topology = model.topology
     _check_names(model, joints, by)
     driven = topology.joints_alone(tuple(topology.joint_names.index(j) for j in joints))
-    if jax.tree.leaves(function) == [function]:
-        function = Static(function)
-    law = Function(function=function, driven=driven, by=tuple(by))
+    law = Function(function=as_module(function), driven=driven, by=tuple(by))
     u = jax.ShapeDtypeStruct((len(by),), model.dtype)
     given = eqx.filter_eval_shape(law.position, u)
     if getattr(given, "shape", None) != (driven.nq,):

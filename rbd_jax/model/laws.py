@@ -5,7 +5,6 @@ Their velocity is ``Φ(u) u̇`` and their acceleration ``Φ ü + Φ̇ u̇``, whe
 """
 
 import abc
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -90,15 +89,5 @@ class Function(Law):
     by: tuple[str, ...] = eqx.field(static=True)
 
     def position(self, u: Float[Array, " m"]) -> Float[Array, " k_q"]:
-        """The value of the function."""
-        return self.function(u)
-
-
-class Static(eqx.Module):
-    """A plain Python function as a module: no leaf, and part of the compiled program."""
-
-    function: Callable = eqx.field(static=True)
-
-    def __call__(self, u: Array) -> Array:
         """The value of the function."""
         return self.function(u)

@@ -18,7 +18,7 @@ class RESULTS(eqx.Enumeration):
     ``RESULTS[result]`` is the message of a result that is not traced and not batched.
     """
 
-    successful = ""
+    successful = "The solver succeeded."
     max_steps_reached = (
         "The maximum number of steps was reached without convergence. Raise `max_steps`, start "
         "from a better first guess, or pass `throw=False` to get what was found so far."

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..lanes import lanes
+from ..model.functions import as_module
 from ._problem import Problem
 
 
@@ -20,7 +21,7 @@ class Constraint(eqx.Module):
     a parameter by which solutions are differentiated.
     """
 
-    function: Callable[..., Array]
+    function: Callable[..., Array] = eqx.field(converter=as_module)
     """``function(model, t, q, v, u)`` if it holds ``at="stage"``, else ``function(model, q, v)``;
     it returns a number or a vector."""
     name: str = eqx.field(static=True)

@@ -230,7 +230,7 @@ def _euler_curvature(problem: Problem, q, v, tau, lam):
     J the derivative of (δq, w), the result is ``Jᵀ ∇²(λ_qᵀ φ) J + ∇²(μᵀ a)``, where
     ``μ = dt λ_v + dt² ∂φ/∂wᵀ λ_q``.
     """
-    model, nv, dt = problem.model, problem.model.nv, problem.dt
+    model, nv, dt = problem.robot, problem.model.nv, problem.dt
     w = dt * (v + dt * forward_dynamics(model, q, v, tau))
     to = integrate(model, q, w)
 

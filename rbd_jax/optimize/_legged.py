@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..constraints import Constraints, constrained_dynamics, impact
 from ..model import integrate
+from ..simulate import euler_robot
 from ._expansion import times
 from ._legged_models import (
     landing_derivatives,
@@ -31,7 +32,9 @@ class LeggedProblem(Problem):
 
     In step k the contacts ``active[k]`` hold. Those that hold in step k and not in step k − 1 land
     at the beginning of step k: there the velocity jumps so that no active contact moves. A step is
-    semi-implicit Euler with the accelerations of :func:`rbd_jax.constrained_dynamics`.
+    semi-implicit Euler with the accelerations of :func:`rbd_jax.constrained_dynamics`, by default
+    with implicit joint damping, as in :func:`rbd_jax.rollout`. The contact forces are those of the
+    step.
 
     Source: Budhiraja, Carpentier, Mastalli, Mansard (2018), Differential dynamic programming for
     multi-phase rigid contact dynamics.
@@ -56,9 +59,10 @@ class LeggedProblem(Problem):
         super().__post_init__()
         if self.contacts is None or self.active is None:
             raise ValueError("LeggedProblem: it needs contacts and their schedule, active")
-        if self.integrator != "semi_implicit_euler":
+        if euler_robot(self.integrator, self.model, self.dt) is None:
             raise ValueError(
-                f"LeggedProblem: integrator must be 'semi_implicit_euler', got {self.integrator!r}"
+                "LeggedProblem: integrator must be 'implicit_damping' or 'semi_implicit_euler', "
+                f"got {self.integrator!r}"
             )
         wanted = len(self.contacts.names)
         if self.active.ndim != 2 or self.active.shape[1] != wanted or not len(self.active):
@@ -124,7 +128,7 @@ class LeggedProblem(Problem):
         """The motion at the beginning of a step, after the landing or, without it, from v."""
         v = self.landed(t, q, v) if land else v
         tau = self.torques(t, q, v, u)
-        a, forces = constrained_dynamics(self.model, q, v, tau, self.phase(t)[0])
+        a, forces = constrained_dynamics(self.robot, q, v, tau, self.phase(t)[0])
         return _Motion(v, a, forces)
 
     def step(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> tuple[Array, Array]:

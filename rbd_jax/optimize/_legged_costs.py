@@ -11,13 +11,16 @@ from jaxtyping import Array, Float
 from ..algorithms.energy import centroidal_momentum
 from ..derivatives.places import frame_pose, mass_center
 from ..model import Model
+from ..model.functions import as_module
 from ..spatial import so3
 
 
 class CostSum(eqx.Module):
     """The sum of costs that return residuals."""
 
-    costs: tuple[Callable[..., Array], ...]
+    costs: tuple[Callable[..., Array], ...] = eqx.field(
+        converter=lambda costs: tuple(map(as_module, costs))
+    )
 
     def __call__(self, *state) -> Float[Array, " r"]:
         """The residuals of all costs."""

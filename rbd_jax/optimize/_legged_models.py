@@ -32,7 +32,7 @@ def landing_derivatives(problem: "LeggedProblem", t, q, v) -> Float[Array, "n n"
 def motion_slopes(problem: "LeggedProblem", t, q, v, u):
     """``∂a/∂(x, u)`` and ``∂forces/∂(x, u)`` after the landing."""
     tau = problem.torques(t, q, v, u)
-    d = constrained_dynamics_derivatives(problem.model, q, v, tau, problem.phase(t)[0])
+    d = constrained_dynamics_derivatives(problem.robot, q, v, tau, problem.phase(t)[0])
     by_x, by_u = problem.torque_slopes(t, q, v, u)
 
     def chain(by_q, by_v, by_tau):

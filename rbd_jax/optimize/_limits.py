@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ..algorithms.kinematics import frame_placement
 from ..model import Model
+from ..model.functions import as_module
 from ._constraints import Constraint
 from ._problem import Problem
 
@@ -74,7 +75,7 @@ class _HalfSpace(eqx.Module):
 
 
 class _Cone(eqx.Module):
-    force: Callable[..., Array]
+    force: Callable[..., Array] = eqx.field(converter=as_module)
     friction: Float[Array, ""]
     normal: Float[Array, "3"]
     smoothing: Float[Array, ""]

@@ -11,7 +11,16 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..lanes import lanes
 from ..model import Model, integrate
-from ..simulate import Trajectory, resolve_integrator, rollout, step, step_derivatives
+from ..model.functions import Static, as_module
+from ..simulate import (
+    Trajectory,
+    euler_robot,
+    resolve_integrator,
+    rollout,
+    step,
+    step_derivatives,
+    warn_if_unstable,
+)
 
 if TYPE_CHECKING:
     from ._residuals import Quadratic
@@ -41,13 +50,14 @@ class Problem(eqx.Module):
     held. A cost returns a number, or a vector of residuals r, which stands for the cost ``½ rᵀ r``.
     iLQR and multiple shooting take the Gauss–Newton Hessian of residuals. Solutions are
     differentiable with respect to every array of the problem, for example arrays of the model or of
-    a cost that is an equinox module. ``jax.vmap`` can map over the same arrays.
+    a cost that is an equinox module. ``jax.vmap`` can map over the same arrays. A cost or an
+    actuation that is a plain function is static under ``jax.jit``: another one compiles again.
     """
 
     model: Model
-    stage: Cost
+    stage: Cost = eqx.field(converter=as_module)
     """``stage(model, t, q, v, u)``: cost per second, or residuals."""
-    final: Cost
+    final: Cost = eqx.field(converter=as_module)
     """``final(model, q, v)``: cost of the last state, or residuals."""
     dt: Float[Array, ""] = eqx.field(converter=jnp.asarray)
     """Time step (s). Like the bounds and the actuation matrix, it gets the dtype of the model."""
@@ -62,7 +72,7 @@ class Problem(eqx.Module):
     """Upper bounds of the controls, or one number for all of them."""
     nu: int = eqx.field(static=True, default=0)
     """Number of controls. It is only needed if ``actuation`` is a function."""
-    integrator: str | Callable = eqx.field(static=True, default="semi_implicit_euler")
+    integrator: str | Callable = eqx.field(static=True, default="implicit_damping")
     """As in :func:`rbd_jax.rollout`, but without memory: a step depends on the state alone."""
 
     start: Float[Array, ""] | float = 0.0
@@ -84,7 +94,9 @@ class Problem(eqx.Module):
         self.dt = jnp.asarray(self.dt, model.dtype)
         if self.dt.shape != ():
             raise ValueError(f"Problem: dt has shape {self.dt.shape}, expected one number")
+        warn_if_unstable("Problem", model, None, self.dt, self.integrator, 4)
         if callable(self.actuation):
+            self.actuation = as_module(self.actuation)
             if self.nu < 1:
                 raise ValueError(
                     "Problem: actuation is a function, so pass the number of controls: nu=…"
@@ -125,15 +137,17 @@ class Problem(eqx.Module):
 
     @property
     def free_euler(self) -> bool:
-        """Whether a step is semi-implicit Euler with the free robot's forward dynamics."""
-        return self.integrator == "semi_implicit_euler"
+        """Whether a step is semi-implicit Euler with the forward dynamics of :attr:`robot`."""
+        return self.robot is not None
+
+    @property
+    def robot(self) -> Model | None:
+        """The robot whose accelerations a step of semi-implicit Euler takes, or None."""
+        return euler_robot(self.integrator, self.model, self.dt)
 
     @property
     def euler(self) -> bool:
-        """Whether a step is semi-implicit Euler, perhaps after a landing.
-
-        A subclass with another :meth:`step` has to say no.
-        """
+        """Whether a step is semi-implicit Euler, perhaps after a landing; subclasses may say no."""
         return self.free_euler
 
     def bounds(self) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
@@ -310,9 +324,8 @@ def _step_derivatives(problem: Problem, t: Array, q: Array, v: Array, u: Array):
 
 def total(terms: Terms) -> Float[Array, ""]:
     """The weighted sum of some costs."""
-    return sum(
-        (w * cost_value(x) for w, x in terms[1:]), start=terms[0][0] * cost_value(terms[0][1])
-    )
+    first, *rest = [w * cost_value(x) for w, x in terms]
+    return sum(rest, start=first)
 
 
 def cost_value(value: Array) -> Float[Array, ""]:
@@ -331,4 +344,5 @@ def with_explicit_closures(problem: Problem, q: Array, v: Array) -> Problem:
     if callable(problem.actuation):
         parts["actuation"] = convert(problem.actuation, m, t, q, v, u)
     where = lambda p: [getattr(p, n) for n in parts]  # noqa: E731
-    return eqx.tree_at(where, problem, list(parts.values()))
+    plain = lambda x: isinstance(x, Static)  # noqa: E731
+    return eqx.tree_at(where, problem, list(parts.values()), is_leaf=plain)

@@ -18,6 +18,7 @@ from ..spatial.host import adjoint, hat, inverse, pose
 _TOLERANCE = 1e-6  # It accepts numbers that were rounded to float32.
 # Random axes in float32 and float64, up to 100 m away, need at most 0.4 of this.
 _ROUNDINGS = 4
+_DIGITS = range(4, 8)  # numbers with so many digits are taken for rounded ones
 Rows = Sequence[Any] | np.ndarray
 
 
@@ -58,14 +59,14 @@ def _parents(n: int, parents: Sequence[int] | None) -> list[int]:
     return up
 
 
-def _screws(X: Rows, poses: np.ndarray | None = None) -> tuple[list[np.ndarray], float]:
-    """The screws of each joint in float64, and the pitch that rounding alone can give (m/rad).
+def _screws(X: Rows, poses: np.ndarray | None = None) -> tuple[list[np.ndarray], list[float]]:
+    """The screws of each joint in float64, and the pitches that rounding alone can give (m/rad).
 
     A pitch is a product of ω and v. So its rounding error is the relative precision of the numbers
     times the distance from the origin, which is that of the farthest axis plus that of the farthest
     body, if ``poses`` are given. The precision follows from the dtypes. Numbers may have been
     rounded before, for example in a file with seven digits. This shows in axes whose length is not
-    exactly 1.
+    exactly 1, and in the digits of v, see :func:`_rounding_of_digits`.
     """
     given = [np.asarray(x) for x in X]
     rows = [np.atleast_2d(x.astype(float)) for x in given]
@@ -78,7 +79,30 @@ def _screws(X: Rows, poses: np.ndarray | None = None) -> tuple[list[np.ndarray],
     distance = lever[axes].max(initial=0.0)
     if poses is not None:
         distance += np.linalg.norm(poses[:, :3, 3], axis=1).max(initial=0.0)
-    return rows, float(_ROUNDINGS * precision * (1 + distance))
+    least = float(_ROUNDINGS * precision * (1 + distance))
+    return rows, [max(least, _rounding_of_digits(x, g)) for x, g in zip(rows, given, strict=True)]
+
+
+def _rounding_of_digits(X: np.ndarray, given: np.ndarray) -> float:
+    """The pitch that the rounding of v can give to a screw whose v shows 4 to 7 digits (m/rad).
+
+    Numbers with fewer digits count as numbers of 4, and numbers with more than 7 as exact. The
+    digits are significant ones, or those after the decimal point: half a unit of the last one in
+    each entry of v, times ω.
+    """
+    if X.shape[1:] != (6,):
+        return 0.0
+    w, v = np.abs(X[:, :3]), X[:, 3:]
+    eps = np.finfo(given.dtype if given.dtype.kind == "f" else float).eps
+    size = np.floor(np.log10(np.where(v == 0, 1, np.abs(v))))
+    worst = 0.0
+    for place in (np.zeros_like(v), 1 + size):  # of the first digit
+        for n in _DIGITS:
+            unit = 10.0 ** (place - n)
+            if np.all(np.abs(np.round(v / unit) * unit - v) <= 4 * eps * np.abs(v)):
+                worst = max(worst, 0.5 * np.sum(w * unit, axis=1).max())
+                break
+    return worst
 
 
 def _joint_of_screws(
@@ -151,10 +175,15 @@ def from_body_screws(
     """A model from body-fixed joint screws: ``C_i = C_λ B_i exp(X_i q_i)``.
 
     Bodies and joints are named ``body1`` … and ``joint1`` …. The BFR of body i is the frame
-    ``link{i}`` of the model. The model's own body frame lies on the joint's axis. A screw becomes a
-    revolute joint if its pitch is not greater than the rounding error of its numbers, given their
-    dtype and the distance of the axes from the origin. With more pitch it becomes helical. The
-    result is not differentiated by the screws.
+    ``link{i}`` of the model. The model's own body frame lies on the joint's axis. The result is not
+    differentiated by the screws.
+
+    A screw becomes a revolute joint if its pitch is not greater than the rounding error of its
+    numbers, and helical otherwise. The error follows from the dtype, from the distance of the axes
+    from the origin, and from the digits of v: numbers of at most 4, of 5, 6 or 7 digits (after the
+    decimal point or significant) count as rounded to them. So a pitch of less than
+    ``½ 10⁻⁴ (|ω_x| + |ω_y| + |ω_z|)`` m/rad, which is 0.3 to 0.5 mm a turn, needs a v with more
+    than 4 digits.
 
     Source: Müller (91), (92).
 
@@ -181,7 +210,7 @@ def from_body_screws(
 
 def _from_rows(
     screws: list[np.ndarray],
-    rounding: float,
+    rounding: list[float],
     B: Rows,
     inertia: Rows,
     parents: Sequence[int] | None,
@@ -199,7 +228,7 @@ def _from_rows(
         raise ValueError(f"joint_data has {len(joint_data)} entries for {n} screws")
     links, joints, frames = [LinkSpec("base")], [], [np.eye(4)]
     for i, (x, p) in enumerate(zip(screws, up, strict=True)):
-        kind, D = _joint_of_screws(f"joint{i + 1}", x, rounding)
+        kind, D = _joint_of_screws(f"joint{i + 1}", x, rounding[i])
         place = frames[p + 1] @ B[i] @ D
         parent = "base" if p < 0 else f"body{p + 1}"
         link = _link(f"link{i + 1}", inertia[i])

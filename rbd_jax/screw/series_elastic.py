@@ -7,9 +7,12 @@ B, to its joint:
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float
 
-from ..derivatives.rules import forward_dynamics, mass_matrix_solve
+from ..algorithms.torques import at_rest
+from ..derivatives.rules import hybrid_dynamics
 from ..model import Model
 from ..model.arguments import checked
 from .torque_rates import inverse_dynamics_rates
@@ -21,6 +24,30 @@ def _check_joints(function: str, model: Model) -> None:
             f"{function}: springs act on joints without quaternions, but robot "
             f"{model.topology.name!r} has joints of the kinds {sorted(set(model.topology.kinds))}"
         )
+
+
+def _check_stiffness(function: str, stiffness: Array) -> None:
+    if not isinstance(stiffness, Tracer) and not np.all(np.asarray(stiffness) > 0):
+        raise ValueError(
+            f"{function}: stiffness must be positive, and is infinite for a rigid joint; got "
+            f"{np.asarray(stiffness)}"
+        )
+
+
+def _bodies_of(model: Model, rigid: Bool[Array, " nv"]) -> Bool[Array, " nb"]:
+    """The bodies that rigid joints move."""
+    owner = model.topology.dof_bodies
+    bodies = jnp.zeros((model.nb,), bool).at[owner].max(rigid)
+    if not isinstance(rigid, Tracer):
+        mixed = np.asarray(bodies)[owner] != np.asarray(rigid)
+        if mixed.any():
+            names = sorted({model.joint_names[b] for b in owner[mixed]})
+            raise ValueError(
+                f"series_elastic_feedback: joints {names} are rigid along some of their axes and "
+                "elastic along others; make all of them of one kind, or take a chain of joints of "
+                "one degree of freedom"
+            )
+    return bodies
 
 
 @checked
@@ -44,7 +71,7 @@ def series_elastic_feedforward(
         q: configuration of the links.
         v: velocity of the links.
         rates: acceleration, jerk and snap.
-        stiffness: stiffness K of the springs (N m/rad, N/m).
+        stiffness: stiffness K of the springs (N m/rad, N/m); infinite for rigid joints.
         rotor: inertia B of the motors, reflected to the joint (kg m², kg). ``model.armature`` is
             inertia on the side of the links and is added separately.
 
@@ -52,7 +79,8 @@ def series_elastic_feedforward(
         ``(θ, θ̇, τ_m)``.
 
     Raises:
-        ValueError: for a wrong shape, or a joint with a quaternion.
+        ValueError: for a wrong shape, a joint with a quaternion, or a stiffness that is not
+            positive.
     """
     _check_joints("series_elastic_feedforward", model)
     if jnp.shape(rates) != (3, model.nv):
@@ -60,6 +88,7 @@ def series_elastic_feedforward(
             f"series_elastic_feedforward: rates has shape {jnp.shape(rates)}, expected (3, nv) = "
             f"(3, {model.nv}): acceleration, jerk and snap"
         )
+    _check_stiffness("series_elastic_feedforward", stiffness)
     tau, dtau, ddtau = inverse_dynamics_rates(model, q, v, rates)
     theta, dtheta = q + tau / stiffness, v + dtau / stiffness
     acceleration = rates[0] + ddtau / stiffness
@@ -86,10 +115,18 @@ def series_elastic_feedback(
 
         e⁗ + k₃ e⃛ + k₂ ë + k₁ ė + k₀ e = 0
 
-    exactly, and without coupling between the joints. Derivatives follow the analytical rules of
-    forward dynamics and of the mass matrix solve, and else autodiff.
+    exactly, and without coupling between the joints. A rigid joint, of infinite stiffness, has no
+    spring that holds its acceleration and jerk, so that they cannot be part of its state. It obeys
+
+        k₂ ë + k₁ ė + k₀ e = 0,
+
+    the slow part of the same equation, also exactly and without coupling; its θ and θ̇ are not used.
+    Derivatives follow the analytical rule of hybrid dynamics, and else autodiff.
 
     Source: Müller §6.3: feedback linearization by time derivatives of the equations of motion.
+    De Luca, "Decoupling and feedback linearization of robots with mixed rigid/elastic joints"
+    (1998),
+    asks for fourth order in rigid joints too, and needs a controller with a state of its own.
 
     Args:
         model: the robot, without spherical and free joints.
@@ -99,11 +136,12 @@ def series_elastic_feedback(
         dtheta: measured velocities of the motors, reflected to the joints.
         reference: position, velocity, acceleration, jerk and snap of the planned motion.
         gains: k₀ (1/s⁴) … k₃ (1/s), for all joints or one column for each joint.
-        stiffness: stiffness K of the springs (N m/rad, N/m).
+        stiffness: stiffness K of the springs (N m/rad, N/m); infinite for rigid joints.
         rotor: inertia B of the motors, as in :func:`series_elastic_feedforward`.
 
     Raises:
-        ValueError: for a wrong shape, or a joint with a quaternion.
+        ValueError: for a wrong shape, a joint with a quaternion, a stiffness that is not positive,
+            or a joint of several degrees of freedom of which only some are rigid.
     """
     _check_joints("series_elastic_feedback", model)
     if jnp.shape(reference) != (5, model.nv):
@@ -111,10 +149,22 @@ def series_elastic_feedback(
             f"series_elastic_feedback: reference has shape {jnp.shape(reference)}, expected "
             f"(5, nv) = (5, {model.nv}): position, velocity, acceleration, jerk and snap"
         )
-    spring, dspring = stiffness * (theta - q), stiffness * (dtheta - v)
-    a = forward_dynamics(model, q, v, spring)
+    _check_stiffness("series_elastic_feedback", stiffness)
+    rigid = jnp.isinf(stiffness)
+    K = jnp.where(rigid, 0, stiffness)  # rigid joints have no springs, but given accelerations
+    k = jnp.broadcast_to(gains.reshape(4, -1), (4, model.nv))
+    soft = jnp.where(rigid, k[2], 1)
+    slow = lambda e, de: jnp.where(rigid, -(k[0] * e + k[1] * de) / soft, 0)  # noqa: E731
+    spring, dspring = K * (theta - q), K * (dtheta - v)
+    e, de = q - reference[0], v - reference[1]
+    held = _bodies_of(model, rigid)
+    a = hybrid_dynamics(model, q, v, reference[2] + slow(e, de), spring, held)[0]
+    dde = a - reference[2]
     without_jerk = inverse_dynamics_rates(model, q, v, jnp.stack([a, jnp.zeros_like(a)]))[1]
-    jerk = mass_matrix_solve(model, q, dspring - without_jerk)
-    deviation = jnp.stack([q, v, a, jerk]) - reference[:4]
-    snap = reference[4] - jnp.sum(gains.reshape(4, -1) * deviation, axis=0)
+    still, plain = jnp.zeros_like(v), at_rest(model)
+    jerk = reference[3] + slow(de, dde)
+    jerk = hybrid_dynamics(plain, q, still, jerk, dspring - without_jerk, held)[0]
+    ddde = jerk - reference[3]
+    snap = -jnp.sum(k * jnp.stack([e, de, dde, ddde]), axis=0)
+    snap = reference[4] + jnp.where(rigid, slow(dde, ddde), snap)
     return series_elastic_feedforward(model, q, v, jnp.stack([a, jerk, snap]), stiffness, rotor)[2]

@@ -1,7 +1,7 @@
 """Simulation: integrators on the configuration manifold, rollouts, and the bridge to diffrax."""
 
 from ..model.outcome import RESULTS as RESULTS
-from ._actuated import ActuatedRobot as ActuatedRobot
+from ._actuated import ActuatedRobot as ActuatedRobot, implicitly_damped as implicitly_damped
 from ._adaptive import (
     AdaptiveTrajectory as AdaptiveTrajectory,
     ControlledRobot as ControlledRobot,
@@ -19,6 +19,7 @@ from ._generalized_alpha import GeneralizedAlpha as GeneralizedAlpha
 from ._guard import Guard as Guard, Switched as Switched, Touching as Touching
 from ._integrators import (
     INTEGRATORS as INTEGRATORS,
+    euler_robot as euler_robot,
     implicit_damping as implicit_damping,
     resolve_integrator as resolve_integrator,
     semi_implicit_euler as semi_implicit_euler,
@@ -33,3 +34,8 @@ from ._munthe_kaas import (
     rk4 as rk4,
 )
 from ._rollout import Episode as Episode, Trajectory as Trajectory, rollout as rollout
+from ._stability import (
+    damping_rate as damping_rate,
+    stable_step as stable_step,
+    warn_if_unstable as warn_if_unstable,
+)

@@ -1,5 +1,7 @@
 """The accelerations of a robot whose torques are held, as integrators ask for them."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -17,6 +19,22 @@ from ..derivatives.rules import forward_dynamics, inverse_dynamics
 from ..model import Model
 
 
+def implicitly_damped(model: Model, dt: float | Float[Array, ""]) -> Model:
+    """The robot with ``dt D`` added to its rotor inertias, where D is its joint damping.
+
+    A step with implicit damping takes the accelerations of this robot, ``(M + dt D) a = τ − h −
+    D v``. So its :func:`rbd_jax.inverse_dynamics` gives the torques with which one such step
+    reaches the velocity ``v + dt a`` exactly, and a controller that computes torques should take
+    them from it. Gradients with respect to ``damping`` pass through both places where it acts.
+
+    Args:
+        model: the robot.
+        dt: length of the step of the integrator (s).
+    """
+    armature = model.armature + jnp.asarray(dt, model.dtype) * model.damping
+    return eqx.tree_at(lambda m: m.armature, model, armature)
+
+
 class ActuatedRobot(eqx.Module):
     """The accelerations of a robot under constant torques and wrenches, as a function."""
 
@@ -24,6 +42,10 @@ class ActuatedRobot(eqx.Module):
     tau: Float[Array, " nv"]
     f_ext: Float[Array, "nb 6"] | None
     constraints: Constraints | None = None
+
+    def implicitly_damped(self, dt: Array) -> "ActuatedRobot":
+        """The accelerations that a step of ``dt`` seconds with implicit joint damping takes."""
+        return replace(self, model=implicitly_damped(self.model, dt))
 
     def __call__(self, t: Array, q: Array, v: Array) -> Float[Array, " nv"]:
         """The accelerations ``a(t, q, v)`` (rad/s², m/s²)."""

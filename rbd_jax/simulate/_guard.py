@@ -13,7 +13,9 @@ from jaxtyping import Array, Float
 from ..constraints import Constraints, anchored, check, constrained_dynamics, impact
 from ..model import Model, integrate, rate_from_velocity
 from ..model.arguments import of_dtype
+from ..model.functions import as_module
 from ..spatial import so3
+from ._actuated import implicitly_damped
 
 
 class Switched(NamedTuple):
@@ -63,6 +65,7 @@ class Touching(Guard):
     rest of the step begins. If the rebound were slower than ``stick``, the constraint sticks
     instead: its restitution counts as zero, and it holds where it has landed. A constraint that
     holds lifts off if its force pulls at the ground. Baumgarte's terms do not count as force.
+    Joint damping is implicit over the step, so that strong damping is stable here too.
 
     A rollout keeps the states at the ends of its steps: the one before a touch is still below the
     ground, by less than the speed times dt, and the reset belongs to the next step.
@@ -77,9 +80,9 @@ class Touching(Guard):
     as in Kong, Payne, Zhu, Johnson, "Saltation Matrices", Proceedings of the IEEE, 2024.
     """
 
-    controls: Callable[..., Array] | None = None
+    controls: Callable[..., Array] | None = eqx.field(converter=as_module, default=None)
     """The policy ``controls(t, q, v) -> tau`` of the rollout, (nv,) in N m or N; none is zero."""
-    gap: Callable[[Array], Array] = _height
+    gap: Callable[[Array], Array] = eqx.field(converter=as_module, default=_height)
     """Signed distance of a point of the world, (3,) in m, from the ground (m); its height z."""
     stick: float | Float[Array, ""] = 0.01
     """Rebounds that are slower than this stick (m/s)."""
@@ -114,8 +117,8 @@ class Touching(Guard):
         tau = (
             jnp.zeros_like(v) if self.controls is None else of_dtype(model, self.controls(t, q, v))
         )
-        plain = _without_gains(held)
-        a, forces = constrained_dynamics(model, q, v, tau, plain, self.f_ext)
+        plain, damped = _without_gains(held), implicitly_damped(model, dt)
+        a, forces = constrained_dynamics(damped, q, v, tau, plain, self.f_ext)
         rates = rate_from_velocity(model, q, v), a
         (depth, speed), (_, bend) = jax.jvp(moving, (q, v), rates)
         stays = held.active & (self._normal(model, q, plain, forces) >= 0)
@@ -132,7 +135,7 @@ class Touching(Guard):
             e = jnp.where(strikes & ~sticks, held.restitution, 0)
             struck = eqx.tree_at(lambda c: c.restitution, plain.with_active(stays | strikes), e)
             v = impact(model, q, v - since * a, struck).v
-            after = constrained_dynamics(model, q, v, tau, plain.with_active(holds), self.f_ext).a
+            after = constrained_dynamics(damped, q, v, tau, plain.with_active(holds), self.f_ext).a
             q = integrate(model, q, since * (v + 0.5 * since * after))
             return q, v + since * after
 

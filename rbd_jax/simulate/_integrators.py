@@ -8,18 +8,17 @@ memory is such a function that also has the methods
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
+from typing import Any, cast
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ..model import Model, integrate
 from ..model.arguments import checked, takes_coordinates
-from ._actuated import ActuatedRobot
+from ._actuated import ActuatedRobot, implicitly_damped
 from ._generalized_alpha import GeneralizedAlpha
 from ._momentum import momentum_munthe_kaas, variational
-from ._munthe_kaas import TABLEAUS, Acceleration, munthe_kaas
+from ._munthe_kaas import EULER, RK4, TABLEAUS, Acceleration, Tableau, munthe_kaas, rk4
 
 
 @checked
@@ -62,20 +61,16 @@ def implicit_damping(
     Source: the Euler step of MuJoCo (MuJoCo's documentation, "Numerical integration").
 
     Raises:
-        TypeError: if the accelerations are not those of :func:`rbd_jax.rollout` or
-            :func:`rbd_jax.step`. Other functions do not tell their damping.
+        TypeError: if the accelerations have no method ``implicitly_damped(dt)``. Those of
+            :func:`rbd_jax.rollout`, of :func:`rbd_jax.step` and of the module ``identify`` have it.
     """
-    if not isinstance(acceleration, ActuatedRobot):
+    if not hasattr(acceleration, "implicitly_damped"):
         raise TypeError(
-            "implicit_damping works inside rollout and step only, where the damping of the "
-            f"accelerations is known; got a {type(acceleration).__name__}"
+            "implicit_damping needs accelerations that know their damping, as those of rollout and "
+            f"step do by their method implicitly_damped; got a {type(acceleration).__name__}"
         )
-    damped = _with_damping_as_armature(acceleration.model, dt)
-    return semi_implicit_euler(model, replace(acceleration, model=damped), t, q, v, dt)
-
-
-def _with_damping_as_armature(model: Model, dt: Array) -> Model:
-    return eqx.tree_at(lambda m: m.armature, model, model.armature + dt * model.damping)
+    damped = cast(ActuatedRobot, acceleration).implicitly_damped(dt)
+    return semi_implicit_euler(model, damped, t, q, v, dt)
 
 
 INTEGRATORS: dict[str, Callable] = {
@@ -88,6 +83,18 @@ INTEGRATORS: dict[str, Callable] = {
 }
 
 
+def explicit_tableau(integrator: str | Callable) -> Tableau | None:
+    """The tableau by which an explicit integrator follows ``v̇ = −λ v``; None for all others."""
+    step = resolve_integrator(integrator)
+    if isinstance(step, partial) and step.func in (munthe_kaas, momentum_munthe_kaas):
+        return step.keywords.get("tableau", RK4)
+    if hasattr(step, "method"):  # another integrator with accelerations of its own
+        return explicit_tableau(cast(Any, step).method)
+    known = (semi_implicit_euler, EULER), (rk4, RK4), (munthe_kaas, RK4)
+    known += ((momentum_munthe_kaas, RK4),)
+    return next((tableau for f, tableau in known if step is f), None)
+
+
 def euler_robot(integrator: str | Callable, model: Model, dt: Array) -> Model | None:
     """The robot whose accelerations make the integrator a step of semi-implicit Euler.
 
@@ -95,7 +102,7 @@ def euler_robot(integrator: str | Callable, model: Model, dt: Array) -> Model | 
     """
     step = resolve_integrator(integrator)
     if step is implicit_damping:
-        return _with_damping_as_armature(model, dt)
+        return implicitly_damped(model, dt)
     return model if step is semi_implicit_euler else None
 
 

@@ -12,8 +12,10 @@ from ..model import Model, rate_from_velocity, velocity_from_rate
 from ..model.arguments import checked, takes_coordinates
 from ._actuated import ActuatedRobot
 from ._integrators import euler_robot, resolve_integrator, semi_implicit_euler
+from ._stability import warns_if_unstable
 
 
+@warns_if_unstable
 @checked
 @lanes
 @takes_coordinates
@@ -24,7 +26,7 @@ def step(
     tau: Float[Array, " nv"],
     dt: float | Float[Array, ""],
     *,
-    integrator: str | Callable = "semi_implicit_euler",
+    integrator: str | Callable = "implicit_damping",
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """The state after one step of ``dt`` seconds in which the torques ``tau`` are held.
@@ -36,6 +38,7 @@ def step(
     return resolve_integrator(integrator)(model, ActuatedRobot(model, tau, f_ext), t, q, v, dt)
 
 
+@warns_if_unstable
 @checked
 @lanes
 @takes_coordinates
@@ -46,7 +49,7 @@ def step_derivatives(
     tau: Float[Array, " nv"],
     dt: float | Float[Array, ""],
     *,
-    integrator: str | Callable = "semi_implicit_euler",
+    integrator: str | Callable = "implicit_damping",
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> tuple[Float[Array, "2*nv 2*nv"], Float[Array, "2*nv nv"]]:
     """``(A, B)`` with ``δx⁺ = A δx + B δτ`` for one step of any integrator, in the tangent space.

@@ -17,6 +17,7 @@ from ._guard import Guard
 from ._held import Switching
 from ._integrators import with_memory
 from ._scene import in_scene
+from ._stability import warns_if_unstable
 from ._time_scan import MODES, block_lengths, time_scan
 
 
@@ -48,6 +49,7 @@ class Episode(NamedTuple):
     observations: PyTree = None
 
 
+@warns_if_unstable
 @checked
 @lanes
 @takes_coordinates
@@ -59,7 +61,7 @@ def rollout(
     dt: float | Float[Array, ""],
     *,
     steps: int | None = None,
-    integrator: str | Callable = "semi_implicit_euler",
+    integrator: str | Callable = "implicit_damping",
     f_ext: Float[Array, "nb 6"] | None = None,
     constraints: Constraints | None = None,
     active: Bool[Array, "T c"] | Callable[..., Array] | Guard | None = None,
@@ -88,12 +90,14 @@ def rollout(
         dt: time step (s).
         steps: number of steps. It is required with a policy; otherwise it is the number of rows of
             ``controls``.
-        integrator: ``"semi_implicit_euler"`` (order 1); ``"implicit_damping"`` (the same, but
-            stable for any joint damping); ``"euler"``, ``"midpoint"``, ``"heun"``,
-            ``"kutta3"`` or ``"rk4"`` (Munthe-Kaas, orders 1 to 4); ``"momentum_rk4"`` or
-            ``"variational"`` (exact in the momentum of a free robot, orders 4 and 2);
-            ``"generalized_alpha"`` (for stiff robots, order 2); or a step function
-            ``(model, acceleration, t, q, v, dt) -> (q, v)``.
+        integrator: ``"implicit_damping"`` (order 1, stable for any joint damping);
+            ``"semi_implicit_euler"`` (the same with explicit damping); ``"euler"``,
+            ``"midpoint"``, ``"heun"``, ``"kutta3"`` or ``"rk4"`` (Munthe-Kaas, orders 1 to 4);
+            ``"momentum_rk4"`` or ``"variational"`` (exact in the momentum of a free robot, orders 4
+            and 2); ``"generalized_alpha"`` (for stiff robots, order 2); or a step function
+            ``(model, acceleration, t, q, v, dt) -> (q, v)``. A warning says if the steps of an
+            explicit integrator are too long for the joint damping, where the robot is not traced
+            (:func:`rbd_jax.simulate.stable_step`).
         f_ext: constant external wrench (n, f) on each body, in its frame.
         constraints: bilateral constraints that hold, see :mod:`rbd_jax.constraints`.
         active: which of the constraints hold in each step, one row for each step; or a guard

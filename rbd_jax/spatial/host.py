@@ -6,6 +6,7 @@ which a pose takes to other coordinates as ``T P Tᵀ``, and which is a sum over
 """
 
 import numpy as np
+import scipy.linalg
 
 
 def hat(w: np.ndarray) -> np.ndarray:
@@ -120,3 +121,20 @@ def pseudo_of_ten(I10: np.ndarray) -> np.ndarray:
     J = I10[np.array([[4, 5, 7], [5, 6, 8], [7, 8, 9]])]
     P[:3, :3], P[:3, 3], P[3, :3], P[3, 3] = second_moment(J), I10[1:4], I10[1:4], I10[0]
     return P
+
+
+def greatest_ratio(D: np.ndarray, M: np.ndarray) -> tuple[float, np.ndarray]:
+    """The greatest ``xᵀ D x / xᵀ M x`` of two symmetric matrices, and the x that has it.
+
+    This is the largest eigenvalue of ``M⁻¹ D``. It is infinite if D is positive where M vanishes,
+    and NaN if M + D is not positive definite.
+    """
+    size = np.sqrt(np.abs(np.diag(M)) + np.abs(np.diag(D)))
+    size[size == 0] = 1
+    D, M = D / size[:, None] / size, M / size[:, None] / size
+    try:
+        shares, vectors = scipy.linalg.eigh(D, M + D)
+    except np.linalg.LinAlgError:
+        return np.nan, np.full(len(D), np.nan)
+    share = shares[-1]  # of D in M + D
+    return float(share / (1 - share)) if share < 1 else np.inf, vectors[:, -1] / size

@@ -1,0 +1,148 @@
+"""How long the steps of an explicit integrator may be under the joint damping of a robot.
+
+Joint damping D lets velocities decay as ``v̇ = −M⁻¹ D v``. An explicit method follows this decay
+only while ``dt λ`` is less than a number of the method, where λ is the largest eigenvalue of
+``M⁻¹ D``. With longer steps every motion grows until it is NaN. The arithmetic is on the host: of a
+robot that is traced, nothing can be said.
+"""
+
+import functools
+import inspect
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from ..algorithms.crba import crba
+from ..model import Model, neutral
+from ..model.arguments import checked, takes_coordinates
+from ..spatial.host import greatest_ratio
+from ._actuated import implicitly_damped
+from ._integrators import explicit_tableau
+from ._munthe_kaas import Tableau
+
+
+@checked
+@takes_coordinates
+def damping_rate(model: Model, q: Float[Array, " nq"] | None = None) -> float:
+    """The fastest decay of velocities under the joint damping: the largest eigenvalue of M⁻¹D.
+
+    It is computed on the host in float64, and has no derivatives.
+
+    Args:
+        model: the robot, with numbers: not under ``jax.jit`` or ``jax.vmap``.
+        q: configuration; the neutral one if None.
+
+    Returns:
+        The rate λ (1/s): zero without damping, infinite for a damped joint that moves no mass, and
+        NaN for a robot whose mass matrix is indefinite.
+    """
+    if not np.any(np.asarray(model.damping)):
+        return 0.0
+    with jax.ensure_compile_time_eval():
+        q = neutral(model) if q is None else q
+        M = np.asarray(crba(model, q), float)
+        # in the independent coordinates too, where damping is no diagonal matrix
+        D = np.asarray(crba(implicitly_damped(model, 1.0), q), float) - M
+    return greatest_ratio(D, M)[0]
+
+
+@functools.lru_cache
+def _longest(tableau: Tableau) -> float:
+    """The least x > 0 at which ``v̇ = −v`` with the step x begins to grow: ``|R(−x)| = 1``.
+
+    ``R(z) = 1 + z bᵀ (1 − z A)⁻¹ 1`` is a polynomial, because the method is explicit.
+    """
+    n = len(tableau.b)
+    A = np.array([[*row, *[0.0] * (n - len(row))] for row in tableau.a])
+    powers = [np.ones(n)]
+    for _ in range(n - 1):
+        powers.append(A @ powers[-1])
+    R = [1.0, *(np.dot(tableau.b, x) for x in powers)]  # of 1, z, z², …
+    R = np.array([(-1) ** k * r for k, r in enumerate(R)])[::-1]
+    ends = np.concatenate([np.roots(np.polyadd(R, [c])) for c in (1.0, -1.0)])
+    real = ends.real[(np.abs(ends.imag) < 1e-9) & (ends.real > 1e-6)]
+    return float(real.min(initial=np.inf))
+
+
+@checked
+@takes_coordinates
+def stable_step(
+    model: Model, integrator: str | Callable = "rk4", q: Float[Array, " nq"] | None = None
+) -> float:
+    """The longest step for which an explicit integrator is stable under the joint damping (s).
+
+    It is infinite for a robot without damping, for implicit integrators, which are stable at any
+    step, and for step functions of your own, of which nothing is known. Other things may demand
+    shorter steps: stiff feedback of a policy, springs, or fast rotation.
+
+    Source: the stability function of Runge–Kutta methods (Hairer, Wanner, Solving Ordinary
+    Differential Equations II, §IV.2), at the eigenvalue of :func:`damping_rate`.
+
+    Args:
+        model: the robot, with numbers: not under ``jax.jit`` or ``jax.vmap``.
+        integrator: as in :func:`rbd_jax.rollout`.
+        q: configuration at which the mass matrix is taken; the neutral one if None.
+
+    Raises:
+        ValueError: for an unknown integrator.
+    """
+    tableau = explicit_tableau(integrator)
+    if tableau is None:
+        return math.inf
+    rate = damping_rate(model, q)
+    return _longest(tableau) / rate if rate else math.inf
+
+
+def warn_if_unstable(
+    function: str, model: Model, q: Any, dt: Any, integrator: str | Callable, stacklevel: int
+) -> None:
+    """Warn of an explicit integrator whose steps are too long for the damping, if that is known.
+
+    Where q is traced or None, the neutral configuration stands for it. Where the robot or the step
+    is traced, nothing is known and nothing is said.
+    """
+    if explicit_tableau(integrator) is None:
+        return
+    if any(isinstance(x, Tracer) for x in jax.tree.leaves((model, dt))):
+        return
+    h = float(np.asarray(dt))
+    known = q is not None and not isinstance(q, Tracer) and bool(np.isfinite(np.asarray(q)).all())
+    at = q if known else None
+    longest = stable_step(model, integrator, at)
+    if not h > longest:
+        return
+    name = repr(integrator) if isinstance(integrator, str) else type(integrator).__name__
+    warnings.warn(
+        f"{function}: steps of {h:.3g} s with the integrator {name} are unstable under the joint "
+        f"damping of robot {model.topology.name!r}: the largest eigenvalue of M⁻¹D is "
+        f"{damping_rate(model, at):.3g} 1/s at {'this' if known else 'the neutral'} configuration, "
+        f"so steps have to be shorter than {longest:.3g} s, or motions grow until they are NaN. "
+        "Take integrator='implicit_damping' (the default, stable at any step), or "
+        "'generalized_alpha' for order 2",
+        stacklevel=stacklevel + 1,
+    )
+
+
+def warns_if_unstable(function: Callable) -> Callable:
+    """Let a function of ``(model, q, v, …, dt, *, integrator)`` warn when it is called."""
+    signature = inspect.signature(function)
+    q = list(signature.parameters)[1]
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        out, integrator = function(*args, **kwargs), kwargs.get("integrator")
+        if integrator is not None and kwargs.get("scene") is None:
+            given = signature.bind(*args, **kwargs).arguments
+            model, dt = given["model"], given["dt"]
+            if isinstance(model, Model) and not isinstance(dt, Tracer):
+                h = np.asarray(dt) / kwargs.get("substeps", 1)
+                warn_if_unstable(function.__name__, model, given[q], h, integrator, 2)
+        return out
+
+    return wrapper
