@@ -16,7 +16,7 @@ from .meeting import PAIRS
 from .rows import Constraints
 from .scene import Scene
 from .solids import SIZES, Solid
-from .weights import inverse_weights
+from .weights import Parts
 
 ONE_DOF = ("revolute", "prismatic", "helical")
 
@@ -86,14 +86,12 @@ def scene_on_ground(
         raise ValueError(f"scene_on_ground: dt must be positive, got {dt}")
     kind = model.dtype
     q0 = neutral(model) if reference is None else reference
-    weights, dof_weights = inverse_weights(model, q0)
     shapes = _shapes(model, solids)
     pairs = [(0, k) for k in range(1, len(shapes.names))] + _meetings(shapes, touching)
     order = sorted(pairs, key=lambda ij: (shapes.kinds[ij[0]], shapes.kinds[ij[1]]))
     n = len(order)
     slide, spin, roll = (*surface.friction, 0.0, 0.0)[:3]
     row = lambda *x: jnp.tile(jnp.array(x, kind), (n, 1))  # noqa: E731
-    of = np.array(shapes.bodies)
     contacts = Contacts(
         shapes=shapes,
         pairs=Pairs(
@@ -102,9 +100,6 @@ def scene_on_ground(
             solref_friction=row(0.0, 0.0),
             solimp=row(*surface.solimp),
             margin=jnp.full((n,), surface.margin, kind),
-            weight=jnp.array([weights[of[list(ij)]].sum(axis=0) for ij in order], kind).reshape(
-                n, 2
-            ),
             shapes=tuple(order),
             condim=(surface.condim,) * n,
         ),
@@ -117,13 +112,14 @@ def scene_on_ground(
     return Scene(
         model=model,
         actuators=motors(model, names) if actuators is None else actuators,
-        constraints=Constraints(contacts, _joints(model, dof_weights), _no_equalities(kind)),
+        constraints=Constraints(contacts, _joints(model), _no_equalities(kind), _parts(model)),
+        q0=q0,
         keyframes={},
         lift=None,
         fluid=None,
         dt=jnp.asarray(dt, kind),
         integrator=integrator,
-        implicit_damping=bool((np.asarray(model.damping) > 0).any()),
+        implicit_damping=True,
         layout=None,
     )
 
@@ -173,6 +169,7 @@ def _shapes(model: Model, solids: Sequence[Solid]) -> Shapes:
         corners=jnp.zeros((0, 0, 3), kind),
         kinds=("plane", *(x.kind for x in solids)),
         bodies=(-1, *(topology.frame_bodies[i] for i in at)),
+        parts=(-1, *(topology.frame_bodies[i] for i in at)),
         names=("ground", *(x.name or x.frame for x in solids)),
         faces=(),
         hulls=(-1,) * (len(solids) + 1),
@@ -198,30 +195,32 @@ def _meetings(shapes: Shapes, touching: Sequence[tuple[str, str]]) -> list[tuple
     return found
 
 
-def _soft(weight: np.ndarray, kind) -> Soft:
-    n = len(weight)
+def _parts(model: Model) -> Parts:
+    """Every body at its center of mass."""
+    zero, n = jnp.zeros((model.nb, 3), model.dtype), model.nb
+    return Parts(zero, tuple(range(n)), (True,) * n)
+
+
+def _soft(n: int, kind) -> Soft:
     tile = lambda x: jnp.tile(jnp.array(x, kind), (n, 1))  # noqa: E731
-    return Soft(tile(USUAL.solref), tile(USUAL.solimp), jnp.array(weight, kind))
+    return Soft(tile(USUAL.solref), tile(USUAL.solimp))
 
 
-def _joints(model: Model, weight: np.ndarray) -> Joints:
-    """Limits where a bound is finite, dry friction where there is some."""
+def _joints(model: Model) -> Joints:
+    """Limits of all joints of one degree of freedom, dry friction of all degrees of freedom.
+
+    They do nothing where the model has no limit and no friction.
+    """
     topology, kind = model.topology, model.dtype
-    lower, upper = np.asarray(model.position_lower), np.asarray(model.position_upper)
-    dofs, places = [], []
-    for b, joint in enumerate(topology.kinds):
-        place = int(topology.q_starts[b])
-        if joint in ONE_DOF and (np.isfinite(lower[place]) or np.isfinite(upper[place])):
-            dofs.append(int(topology.v_starts[b]))
-            places.append(place)
-    dry = np.flatnonzero(np.asarray(model.friction) > 0).tolist()
+    straight = [b for b, joint in enumerate(topology.kinds) if joint in ONE_DOF]
+    dofs = [int(topology.v_starts[b]) for b in straight]
+    places = [int(topology.q_starts[b]) for b in straight]
+    dry = list(range(model.nv))
     none = jnp.zeros((0,), kind)
     return Joints(
-        Limits(
-            _soft(weight[dofs], kind), jnp.zeros((len(dofs),), kind), tuple(dofs), tuple(places)
-        ),
-        BallLimits(_soft(weight[:0], kind), none, none, (), ()),
-        Dry(_soft(weight[dry], kind), tuple(dry)),
+        Limits(_soft(len(dofs), kind), jnp.zeros((len(dofs),), kind), tuple(dofs), tuple(places)),
+        BallLimits(_soft(0, kind), none, none, (), ()),
+        Dry(_soft(len(dry), kind), tuple(dry)),
     )
 
 
@@ -229,6 +228,6 @@ def _no_equalities(kind) -> Equalities:
     rows = lambda *n: jnp.zeros((0, *n), kind)  # noqa: E731
     soft = rows(2), rows(5)
     return Equalities(
-        Welds(rows(3), rows(3), rows(4), rows(4), rows(), *soft, rows(2), rows(), (), ()),
-        Couplings(rows(5), rows(2), *soft, rows(), rows(), (), ()),
+        Welds(rows(3), rows(3), rows(4), rows(4), rows(), *soft, rows(), (), (), (), ()),
+        Couplings(rows(5), rows(2), *soft, rows(), (), ()),
     )

@@ -13,7 +13,7 @@ from .fluid import drag
 from .newton import minimize
 from .problem import Problem
 from .residual import residual
-from .rows import Theta
+from .rows import Constants, Theta
 from .scene import Scene
 
 
@@ -34,6 +34,7 @@ class Drive(NamedTuple):
     controls: Float[Array, " nu"]
     tau: Float[Array, " nv"] | None
     """More generalized forces."""
+    constants: Constants
 
     def at(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Theta:
         """The constraint problem of a state."""
@@ -44,7 +45,7 @@ class Drive(NamedTuple):
             drive = drive + compensation(model, scene.lift, q)
         if scene.fluid is not None:
             drive = drive + drag(model, scene.fluid, q, v)
-        return Theta(model, scene.constraints, q, v, drive, scene.dt)
+        return Theta(model, scene.constraints, self.constants, q, v, drive, scene.dt)
 
 
 def _solver(theta: Theta, a: Float[Array, " nv"]) -> Callable[[Array], Array]:

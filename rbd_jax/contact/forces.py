@@ -10,8 +10,9 @@ from jaxtyping import Array, Float
 from ..derivatives.rules import inverse_dynamics
 from ..lanes import lanes
 from ..spatial import so3
+from .constants import constants as constants_of
 from .residual import generalized, push
-from .rows import Theta
+from .rows import Constants, Theta
 from .scene import Scene
 
 
@@ -73,7 +74,11 @@ class Forces(NamedTuple):
 
 @lanes
 def constraint_forces(
-    scene: Scene, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]
+    scene: Scene,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    constants: Constants | None = None,
 ) -> Forces:
     """Contacts and constraint forces by name, at given accelerations.
 
@@ -83,10 +88,12 @@ def constraint_forces(
         scene: robot, contacts, constraints.
         q: configuration. v: velocity. Both at the start of the step.
         a: accelerations, of :func:`constrained_acceleration` or ``step(...).a``.
+        constants: those of the scene, see :func:`constants`; computed if None.
     """
     model = scene.model
+    constants = constants_of(scene) if constants is None else constants
     zero = jnp.zeros_like(v)
-    theta = Theta(model, scene.constraints, q, v, zero, scene.dt)
+    theta = Theta(model, scene.constraints, constants, q, v, zero, scene.dt)
     pushed = push(theta, a)
     r, f = pushed.rows, pushed.forces
     on_bodies, on_joints = generalized(theta, pushed, zero)

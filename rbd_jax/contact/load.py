@@ -8,10 +8,9 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ..algorithms.springs import unsprung
-from ..io import convert
+from ..io import Layout, convert
 from ..io.mjcf import compile_mjcf, mujoco, name_of, robot_of
 from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
 from .compensation import lift_of
@@ -95,24 +94,26 @@ def _scene(r: Reader) -> Scene:
     m, o = r.m, r.m.opt
     names = {"EULER": "euler", "RK4": "rk4", "IMPLICITFAST": "implicitfast"}
     kinds = {int(getattr(r.mj.mjtIntegrator, f"mjINT_{k}")): v for k, v in names.items()}
-    damped = bool((np.asarray(m.dof_damping) > 0).any())
     r.model = _switched(r)
+    layout = convert.mujoco(r.model, m, ref=False)
+    acting = contacts_of(r), joints_of(r), equalities_of(r)
     return Scene(
         model=r.model,
         actuators=actuators_of(r),
-        constraints=Constraints(contacts_of(r), joints_of(r), equalities_of(r)),
-        keyframes=_keyframes(r),
+        constraints=Constraints(*acting, r.parts(r.named)),
+        q0=layout.q_from(r.array(m.qpos0, m.nq)),
+        keyframes=_keyframes(r, layout),
         lift=lift_of(r),
         fluid=fluid_of(r),
         dt=r.array(o.timestep),
         integrator=kinds.get(int(o.integrator), "euler"),
-        implicit_damping=damped and not any(map(r.disabled, ("EULERDAMP", "DAMPER"))),
-        layout=convert.mujoco(r.model, m, ref=False),
+        implicit_damping=not any(map(r.disabled, ("EULERDAMP", "DAMPER"))),
+        layout=layout,
     )
 
 
-def _keyframes(r: Reader) -> dict[str, Keyframe]:
-    m, layout = r.m, convert.mujoco(r.model, r.m, ref=False)
+def _keyframes(r: Reader, layout: Layout) -> dict[str, Keyframe]:
+    m = r.m
     frames, at = {}, first_of(r, kept_actuators(r), "ctrl")
     for k in range(m.nkey):
         q = layout.q_from(r.array(m.key_qpos[k], m.nq))

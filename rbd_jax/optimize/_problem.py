@@ -199,6 +199,10 @@ class Problem(eqx.Module):
 
         return jax.vmap(one)(jnp.arange(self.steps), q, v, u)
 
+    def prepared(self) -> "Problem":
+        """The problem for a loop over its steps: what is the same in all of them is computed."""
+        return self
+
     def advance(
         self, k: int | Int[Array, ""], q: Array, v: Array, u: Array
     ) -> tuple[Array, Array, Float[Array, ""]]:
@@ -281,6 +285,7 @@ def simulate_steps(problem: Problem, q0: Array, v0: Array, u: Array, **options: 
 
 @lanes
 def _simulate_steps(problem: Problem, q0: Array, v0: Array, u: Array) -> Trajectory:
+    problem = problem.prepared()
 
     def body(state, row):
         (q, v), (k, u) = state, row
