@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,9 +23,9 @@ from .read_joints import joints_of
 from .reader import Reader
 from .rows import Constraints
 from .scene import Keyframe, Scene
-from .scene_features import unsupported
+from .scene_features import FEATURES, SHAPES, unsupported
 
-Drop = Collection[str] | Literal["all"]
+Drop = Collection[str] | str
 _REMEDY = (
     " (spheres, capsules and boxes may meet each other, spheres cylinders too; an <exclude> or "
     "contype and conaffinity keep other shapes apart)"
@@ -44,11 +44,13 @@ def load_mjcf(
         source: path of an MJCF file, or a string that holds the XML.
         dtype: of the arrays; JAX's default float if None.
         drop: features that may be left out although the motion then differs, with a warning that
-            names them; ``"all"`` for any. The error says which ones a file needs.
+            names them: one name or several, or ``"all"`` for any. The error of a file that needs
+            some says which ones.
         drop_meshes: leave out mesh geoms before compiling, for files whose meshes are absent.
 
     Raises:
         RobotDescriptionError: if MuJoCo refuses the file, or for what is not supported.
+        ValueError: if ``drop`` names a feature that does not exist.
         ImportError: without mujoco.
     """
     return scene_of(compile_mjcf(source, drop_meshes), dtype, drop=drop)
@@ -57,11 +59,12 @@ def load_mjcf(
 def scene_of(mj_model: Any, dtype=None, *, drop: Drop = ()) -> Scene:
     """The scene of a loaded ``mujoco.MjModel``. Arguments and errors as :func:`load_mjcf`."""
     mj = mujoco()
+    drop = _wanted(drop)
     found = unsupported(mj_model, mj)
     met, strangers = meetings(mj_model, mj)
     if strangers:
-        found["collision of these shapes"] = strangers
-    refused = {k: v for k, v in found.items() if drop != "all" and k not in drop}
+        found[SHAPES] = strangers
+    refused = {k: v for k, v in found.items() if k not in drop}
     if refused:
         text = "; ".join(f"{k}: {_short(v)}" for k, v in refused.items())
         raise RobotDescriptionError(
@@ -74,6 +77,19 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = ()) -> Scene:
     with jax.ensure_compile_time_eval():  # numbers within jax.jit too: such a scene may be kept
         model, bodies = robot_of(mj_model, dtype)
         return _scene(Reader(mj_model, mj, model, bodies, met))
+
+
+def _wanted(drop: Drop) -> frozenset[str]:
+    """The features that may be left out, by the names that there are."""
+    if isinstance(drop, str):
+        drop = FEATURES if drop == "all" else (drop,)
+    strangers = [x for x in drop if x not in FEATURES]
+    if strangers:
+        raise ValueError(
+            f"load_mjcf: drop names {', '.join(map(repr, strangers))}, which is no feature; "
+            f"expected 'all' or some of {', '.join(map(repr, FEATURES))}"
+        )
+    return frozenset(drop)
 
 
 def _short(names: list[str]) -> str:
