@@ -13,9 +13,8 @@ by MuJoCo's inertia-box model; mocap bodies, which stand still; Euler, ``implici
 
 Not supported, and refused by name when a file is read: other pairs of shapes, tendons, flexes,
 plugins, fluids around ellipsoids, activation dynamics, muscles, polynomial springs, the
-``implicit`` integrator, the noslip solver. Parallel capsules touch in one point, where MuJoCo has
-two. Over a height function, the points of a shape are those that are lowest over the tangent plane
-below its center.
+``implicit`` integrator, the noslip solver. Over a height function, the points of a shape are those
+that are lowest over the tangent plane below its center.
 """
 
 from ..model.outcome import RESULTS as RESULTS
