@@ -47,7 +47,8 @@ XML = f"""<mujoco><compiler autolimits="true"/>
 </worldbody>
 <equality><connect body1="hand" body2="post" anchor=".1 0 0"/><weld body1="cup" body2="box"/>
 <joint joint1="turn" joint2="post" polycoef=".1 .5 .2 0 0"/></equality>
-<actuator><position joint="wrist" kp="3" kv=".2"/><motor joint="slide"/></actuator></mujoco>"""
+<actuator><position joint="wrist" kp="3" kv=".2"/><motor joint="slide"/>
+<position joint="turn" kp="2" dampratio=".7" gear="1.5"/></actuator></mujoco>"""
 
 
 def changes(of: str, field: str, by, relative: bool = False):
@@ -79,6 +80,7 @@ CHANGES = {
     "friction of a smooth joint": (changes("joint turn", "frictionloss", 0.1), 1.0),
     "range": (changes("joint slide", "range", [0.001, -0.002]), 1.0),
     "mass of a puck": (changes("body puck", "mass", 1.0), 1.0),
+    "mass of a cup": (changes("body cup", "mass", 0.3), 1.0),
     "mass in a fluid": (changes("body box", "mass", 0.4), 2.0),
 }
 
@@ -98,7 +100,7 @@ def state(m):
     d.qpos[7:11] = np.cos(0.3), np.sin(0.3), 0, 0  # beyond the limit of the ball joint
     d.qpos[11:13] = -0.3, 0.14  # and those of the wrist and the slide
     d.qvel[:] = 0.5 * rng.normal(size=m.nv)
-    d.ctrl[:] = 0.3, 1.0
+    d.ctrl[:] = 0.3, 1.0, 0.2
     return d
 
 

@@ -11,7 +11,7 @@ from .weights import weights
 
 @lanes
 def constants(scene: Scene) -> Constants:
-    """Weights of bodies and joints, and what welds hold together, at ``scene.q0``.
+    """Weights of bodies and joints, what welds hold, and damping by ratios, at ``scene.q0``.
 
     A step of a scene computes them by itself. In a loop over steps of one scene they are the same
     in each step: compute them before it and give them to :func:`step`, as ``rbd.rollout`` does.
@@ -26,4 +26,4 @@ def constants(scene: Scene) -> Constants:
         g, root = placed(model, scene.q0)
         R = with_world(g.R, jnp.eye(3, dtype=model.dtype))
         anchors = c.equalities.welds.held(R, with_world(g.p + root, jnp.zeros_like(root[0])))
-    return Constants(found, anchors)
+    return Constants(found, anchors, scene.actuators.damping(model, scene.q0))

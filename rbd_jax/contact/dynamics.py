@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from ..derivatives.minimizer import Stationary, minimizer
 from ..model.outcome import RESULTS
+from .actuators import Actuators
 from .compensation import compensation
 from .fluid import drag
 from .newton import minimize
@@ -36,10 +37,15 @@ class Drive(NamedTuple):
     """More generalized forces."""
     constants: Constants
 
+    @property
+    def actuators(self) -> Actuators:
+        """Those of the scene, with all of their damping."""
+        return self.scene.actuators.damped(self.constants.damping)
+
     def at(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Theta:
         """The constraint problem of a state."""
         scene, model = self.scene, self.scene.model
-        drive = scene.actuators.torque(model, q, v, self.controls)
+        drive = self.actuators.torque(model, q, v, self.controls)
         drive = drive if self.tau is None else drive + self.tau
         if scene.lift is not None:
             drive = drive + compensation(model, scene.lift, q)

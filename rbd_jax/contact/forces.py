@@ -57,13 +57,13 @@ class Forces(NamedTuple):
 
     contacts: Touching
     lower: dict[str, Float[Array, ""]]
-    """Of the lower limit of each limited hinge or slide, by the joint's name (N m, N)."""
+    """Of the lower limit of each hinge or slide, by the joint's name (N m, N); zero without one."""
     upper: dict[str, Float[Array, ""]]
     """Of the upper limit; positive pushes towards smaller q."""
     balls: dict[str, Float[Array, ""]]
     """Of the limit of each ball joint, against its rotation (N m)."""
     dry: dict[str, Float[Array, " k"]]
-    """Of dry friction, by the joint's name (N m, N)."""
+    """Of dry friction, by the joint's name (N m, N); zero for a joint without it."""
     welds: Float[Array, "nw 6"]
     """Of each connect and weld in the order of the file: force (world axes), turn's multipliers."""
     couplings: Float[Array, " nc"]

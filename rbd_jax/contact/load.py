@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from ..algorithms.springs import unsprung
 from ..io import Layout, convert
-from ..io.mjcf import compile_mjcf, mujoco, name_of, robot_of
+from ..io.mjcf import mujoco, name_of, read_mjcf, robot_of
 from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
 from .compensation import lift_of
 from .fluid import fluid_of
@@ -53,11 +53,20 @@ def load_mjcf(
         ValueError: if ``drop`` names a feature that does not exist.
         ImportError: without mujoco.
     """
-    return scene_of(compile_mjcf(source, drop_meshes), dtype, drop=drop)
+    spec, compiled = read_mjcf(source, drop_meshes)
+    return scene_of(compiled, dtype, drop=drop, spec=spec)
 
 
-def scene_of(mj_model: Any, dtype=None, *, drop: Drop = ()) -> Scene:
-    """The scene of a loaded ``mujoco.MjModel``. Arguments and errors as :func:`load_mjcf`."""
+def scene_of(mj_model: Any, dtype=None, *, drop: Drop = (), spec: Any = None) -> Scene:
+    """The scene of a loaded ``mujoco.MjModel``. Arguments and errors as :func:`load_mjcf`.
+
+    Args:
+        mj_model: the compiled model.
+        dtype: of the arrays. drop: features that may be left out.
+        spec: the ``mujoco.MjSpec`` of which the model was compiled. It tells which numbers MuJoCo
+            derived from the robot: the damping of servos with a ``dampratio``, which is a number
+            of the model without it, and the pose of welds.
+    """
     mj = mujoco()
     drop = _wanted(drop)
     found = unsupported(mj_model, mj)
@@ -76,7 +85,7 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = ()) -> Scene:
         warnings.warn(f"load_mjcf: left out: {text}", RobotDescriptionWarning, stacklevel=3)
     with jax.ensure_compile_time_eval():  # numbers within jax.jit too: such a scene may be kept
         model, bodies = robot_of(mj_model, dtype)
-        return _scene(Reader(mj_model, mj, model, bodies, met))
+        return _scene(Reader(mj_model, mj, spec, model, bodies, met))
 
 
 def _wanted(drop: Drop) -> frozenset[str]:

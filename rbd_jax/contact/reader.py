@@ -15,9 +15,11 @@ from .weights import Parts
 class Reader:
     """A compiled MuJoCo model, the robot that was made of it, and the pairs that may touch."""
 
-    def __init__(self, m: Any, mj: Any, model: Model, bodies: Bodies, met: list[Meeting]):
+    def __init__(
+        self, m: Any, mj: Any, spec: Any, model: Model, bodies: Bodies, met: list[Meeting]
+    ):
         self.m, self.mj, self.met = m, mj, met
-        self.model, self.bodies = model, bodies
+        self.model, self.bodies, self.spec = model, bodies, spec
         self.dtype = model.dtype
         self.named: list[int] = []
         """Bodies of MuJoCo that constraints name."""
@@ -25,6 +27,19 @@ class Reader:
     def array(self, x, *shape: int):
         """An array of the robot's dtype and a given shape."""
         return jnp.asarray(np.array(x, dtype=float).reshape(shape), self.dtype)
+
+    def ratio(self, actuator: int) -> float:
+        """The damping ratio of an actuator that the file gives one, else zero."""
+        if self.spec is None:
+            return 0.0
+        x = self.spec.actuators[actuator]
+        return max(0.0, float(x.biasprm[2])) if x.gainprm[0] == -x.biasprm[1] != 0 else 0.0
+
+    def posed(self, equality: int) -> bool | None:
+        """Whether the file states the pose that a weld holds; None if that is not known."""
+        if self.spec is None:
+            return None
+        return bool(np.any(self.spec.equalities[equality].data[6:10]))
 
     def disabled(self, flag: str) -> bool:
         """Whether the file's options switch something off."""

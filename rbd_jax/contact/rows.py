@@ -47,6 +47,8 @@ class Constants(NamedTuple):
     weights: Weights
     anchors: Anchors | None
     """What welds hold together; None if none refers to the reference configuration."""
+    damping: Float[Array, " nu"] | None
+    """Of actuators with damping ratios; None for none."""
 
     def of(self, pairs: tuple[tuple[int, int], ...]) -> Float[Array, "n 2"]:
         """How much both parts of each pair give way to forces (1/kg) and torques (1/(kg m²))."""

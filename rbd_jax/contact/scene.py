@@ -45,6 +45,13 @@ class Scene(eqx.Module):
     layout: Layout | None = eqx.field(static=True)
     """To and from MuJoCo's ``qpos``, ``qvel`` and generalized forces."""
 
+    def torque(
+        self, q: Float[Array, " nq"], v: Float[Array, " nv"], controls: Float[Array, " nu"]
+    ) -> Float[Array, " nv"]:
+        """The generalized forces of the actuators (N m, N), see :meth:`Actuators.torque`."""
+        damping = self.actuators.damping(self.model, self.q0)
+        return self.actuators.damped(damping).torque(self.model, q, v, controls)
+
     @property
     def contacts(self) -> Contacts:
         """Shapes, pairs and their parameters."""

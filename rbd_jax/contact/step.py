@@ -191,7 +191,7 @@ def _moved_by(
     else:
         a = first
         if scene.integrator == "implicitfast":
-            a = _implicitfast(scene, q, v, drive.controls, a)
+            a = _implicitfast(drive, q, v, a)
         elif scene.implicit_damping:
             a = _heavier(model, h * model.damping, q, a)
         u = _turned(model, q, v + h * a, False)
@@ -221,12 +221,12 @@ def _heavier(model: Model, more: Float[Array, " nv"], q: Array, a: Array) -> Flo
     return a - mass_matrix_solve(heavy, q, more * a)
 
 
-def _implicitfast(scene: Scene, q: Array, v: Array, controls: Array, a: Array) -> Array:
+def _implicitfast(drive: Drive, q: Array, v: Array, a: Array) -> Array:
     """Damping, drag and slopes of actuators implicit; of lone free bodies gyroscopic terms too."""
-    model, h = scene.model, scene.dt
+    scene, model, h = drive.scene, drive.scene.model, drive.scene.dt
     slope = jnp.diag(model.damping)
     if scene.nu:
-        slope = slope - scene.actuators.velocity_slope(model, q, v, controls)
+        slope = slope - drive.actuators.velocity_slope(model, q, v, drive.controls)
     if scene.fluid is not None:
         slope = slope - drag_slope(model, scene.fluid, q, v)
     if scene.fluid is None and all(k == "scalar" for k in scene.actuators.kinds):

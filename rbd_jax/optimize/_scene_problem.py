@@ -52,7 +52,7 @@ class SceneProblem(Problem):
 
     def torques(self, t: Array, q: Array, v: Array, u: Array) -> Float[Array, " nv"]:
         """Joint torques (N m, N) of the actuators at the beginning of a step."""
-        return cast(Scene, self.scene).actuators.torque(self.model, q, v, u)
+        return dataclasses.replace(cast(Scene, self.scene), model=self.model).torque(q, v, u)
 
     def prepared(self) -> "SceneProblem":
         """The problem with the constants of its scene, see :func:`rbd_jax.contact.constants`."""
