@@ -296,3 +296,25 @@ def test_a_scene_on_the_ground_has_them_too(loaded):
     free = [d for d in range(m.nv) if m.joint(m.dof_jntid[d]).name not in ("x", "z")]
     found_dofs = np.asarray(found.dofs)[order]
     np.testing.assert_allclose(found_dofs[free], m.dof_invweight0[free], rtol=1e-10)
+
+
+HELD = """<mujoco><worldbody><body name="a" pos="0 0 1"><freejoint/><geom size=".1"/></body>
+<body name="b" pos="0 .3 1"><freejoint/><geom size=".1"/></body></worldbody>
+<equality><weld body1="a" body2="b" {}/></equality></mujoco>"""
+
+
+def test_a_pose_that_a_file_states_stays():
+    """It may be the one of the reference configuration; without a file that is not known."""
+    stated, free = (rbd.load_mjcf(HELD.format(x)) for x in ('relpose="0 .3 0 1 0 0 0"', ""))
+    assert stated.constraints.equalities.welds.refers == (False,)
+    assert free.constraints.equalities.welds.refers == (True,)
+    assert constants(stated).anchors is None
+    moved = eqx.tree_at(lambda s: s.q0, free, free.q0.at[7].add(0.1))
+    held = constants(moved).anchors
+    assert held is not None
+    np.testing.assert_allclose(held.p1, [[0.1, 0.3, 0]], atol=1e-15)
+
+
+def test_the_reference_configuration_is_qpos0():
+    scene = rbd.load_mjcf(HELD.format(""))
+    np.testing.assert_array_equal(scene.q0, [0, 0, 1, 1, 0, 0, 0, 0, 0.3, 1, 1, 0, 0, 0])
