@@ -74,7 +74,7 @@ def test_every_leaf(cone):
         if float(jnp.abs(tangent).max()) > 1e-9:
             moved.append(name)
     physics = "stiffness rest inertia armature damping position_upper"
-    law = "friction solimp size margin weight torque_scale polynomial gear"
+    law = "friction solimp size margin torque_scale polynomial gear"
     for part in (*physics.split(), *law.split()):
         assert any(name.endswith(part) for name in moved), part
 

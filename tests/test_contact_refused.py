@@ -105,3 +105,16 @@ def test_numbers_of_a_scene_and_of_a_learner():
     for name in ("robots", "horizon", "updates"):
         with pytest.raises(ValueError, match=f"shac: {name} must be at least 1, got 0"):
             rbd.learn.shac(env, key, rbd.learn.Settings(**{name: 0}))
+
+
+def test_features_that_may_be_left_out_are_named_in_full():
+    """A part of a name is none, and neither is a name that no feature has."""
+    tendon = '<tendon><fixed name="t"><joint joint="hinge" coef="1"/></fixed></tendon>'
+    for wrong in ("typo-tendon", "tend", ("tendon", "tendons"), ["t"]):
+        with pytest.raises(ValueError, match="is no feature; expected 'all' or some of 'tendon'"):
+            scene(HINGE, tendon, drop=wrong)
+    for right in ("tendon", ("tendon", "flex"), {"tendon"}, "all"):
+        with pytest.warns(rbd.RobotDescriptionWarning, match="left out: tendon: t"):
+            scene(HINGE, tendon, drop=right)
+    with pytest.raises(rbd.RobotDescriptionError, match=r"drop=\('tendon',\)"):
+        scene(HINGE, tendon, drop="flex")

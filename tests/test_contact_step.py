@@ -8,7 +8,7 @@ from support.helpers import assert_close
 from support.scenes import EQUALITIES, everything
 
 import rbd_jax as rbd
-from rbd_jax.contact import RESULTS
+from rbd_jax.contact import RESULTS, constants
 from rbd_jax.contact.residual import residual
 from rbd_jax.contact.rows import Theta
 
@@ -81,7 +81,7 @@ def test_steps_are_mujocos(cone, integrator, shape, equality):
     def advance(q, v, guess):
         drive = scene.actuators.torque(scene.model, q, v, u)
         r = rbd.contact.step(scene, q, v, u, guess=guess)
-        theta = Theta(scene.model, scene.constraints, q, v, drive, scene.dt)
+        theta = Theta(scene.model, scene.constraints, constants(scene), q, v, drive, scene.dt)
         return r, layout.q_to(r.q), layout.v_to(r.q, r.v), residual(theta, r.a), drive
 
     own, guess, touched, pushed = states(scene, d), jnp.zeros(m.nv), 0, 0

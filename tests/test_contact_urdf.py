@@ -1,5 +1,6 @@
 """Robots of URDF on the ground: ``<collision>`` shapes, limits and dry friction as in MuJoCo."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,3 +133,95 @@ def test_what_is_refused(walker):
     mesh = URDF.replace('<sphere radius=".03"/>', '<mesh filename="a.stl"/>')
     with pytest.warns(rbd.RobotDescriptionWarning, match="collision meshes are left out.*shin"):
         assert len(rbd.contact.solids_of(mesh)) == 2
+
+
+def panda(mujoco):
+    """The arm with its gripper, whose second finger mimics the first; MuJoCo's of the same file."""
+    import re
+
+    try:
+        urdf = rbd.example_robot("panda").read_text()
+    except FileNotFoundError:
+        pytest.skip("example-robot-data is not installed")
+    urdf = re.sub(r"<(visual|collision)\b.*?</\1>", "", urdf, flags=re.S)
+    spec = mujoco.MjSpec.from_string(urdf)
+    spec.worldbody.add_geom(
+        type=mujoco.mjtGeom.mjGEOM_PLANE, size=[5, 5, 1], contype=1, conaffinity=1
+    )
+    for name in ("panda_leftfinger", "panda_rightfinger"):
+        spec.body(name).add_geom(
+            type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.01, 0, 0], pos=[0, 0.01, 0.05], mass=0,
+            contype=2, conaffinity=1,
+        )  # fmt: skip
+    o = spec.option
+    o.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
+    o.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    o.tolerance, o.iterations, o.ls_tolerance, o.ls_iterations = 1e-14, 300, 1e-10, 200
+    for geom in spec.geoms:
+        if geom.type == mujoco.mjtGeom.mjGEOM_SPHERE:
+            geom.contype, geom.conaffinity = 0, 1
+    return urdf, spec.compile()
+
+
+@pytest.mark.parametrize("mimic", ["constrain", "independent"])
+def test_a_mimic_gripper_touches_as_in_mujoco(mimic):
+    """The Panda's fingers, pushed apart and down on the ground, each step from MuJoCo's state."""
+    mujoco = pytest.importorskip("mujoco")
+    urdf, m = panda(mujoco)
+    assert m.neq == 1 and m.nv == 9
+    model = rbd.load_urdf(urdf, mimic=mimic, dtype="float64")
+    tip = rbd.contact.Solid("", "sphere", (0.01,), p=np.array([0, 0.01, 0.05]))
+    fingers = ("panda_leftfinger", "panda_rightfinger")
+    scene = rbd.contact.scene_on_ground(model, [tip._replace(frame=f) for f in fingers])
+    assert scene.model.nv == 9 and scene.nu == 8
+    layout = rbd.convert.mujoco(scene.model, m)
+    d = mujoco.MjData(m)
+    d.qpos[:] = [0, 0.9, 0, -1.9, 0, 2.8, 0.8, 0.02, 0.015]
+    mujoco.mj_forward(m, d)
+    d.qpos[1] += 0.3 * (d.geom_xpos[1:, 2].min() - 0.005)  # about the reach: the tips sink in
+    d.qfrc_applied[7] = 2.0
+
+    @jax.jit
+    def step(qpos, qvel):
+        q = layout.q_from(qpos)
+        push = jnp.zeros(8).at[-1].set(2.0)
+        r = rbd.contact.step(scene, q, layout.v_from(q, qvel), push, forces=True)
+        assert r.forces is not None
+        return layout.q_to(r.q), layout.v_to(r.q, r.v), r.forces.couplings
+
+    touched, pulled = 0, 0.0
+    for _ in range(150):
+        q, v, coupling = step(jnp.array(d.qpos), jnp.array(d.qvel))
+        mujoco.mj_step(m, d)
+        np.testing.assert_allclose(q, d.qpos, atol=1e-8)
+        np.testing.assert_allclose(v, d.qvel, atol=1e-8)
+        touched, pulled = max(touched, d.ncon), max(pulled, float(jnp.abs(coupling[0])))
+    assert touched and pulled > 0.5
+
+
+def test_mimic_joints_follow_their_leaves():
+    """Multipliers and offsets are leaves; without mimics the joints are free; laws are refused."""
+    mimic = '<mimic joint="hip" multiplier="-2" offset=".1"/>'
+    urdf = URDF.replace(
+        '<axis xyz="0 1 0"/><limit lower="-1"', f'<axis xyz="0 1 0"/>{mimic}<limit lower="-1"'
+    )
+    model = rbd.load_urdf(urdf, floating_base=True, dtype="float64")
+    feet = rbd.contact.points(["toe"], 0.01)
+    scene = rbd.contact.scene_on_ground(model, feet)
+    tied = scene.constraints.equalities.couplings
+    np.testing.assert_array_equal(tied.polynomial, [[0.1, -2, 0, 0, 0]])
+    assert tied.places == ((8, 7),) and scene.actuators.names == ("hip",)
+    np.testing.assert_allclose(scene.model.position_lower[7:], [-0.1, -0.9])
+    np.testing.assert_allclose(scene.model.position_upper[7:], [0.5, 0.3])
+
+    def line(multiplier):
+        robot = eqx.tree_at(lambda m: m.laws[0].multiplier, model, multiplier)
+        return rbd.contact.scene_on_ground(robot, feet).constraints.equalities.couplings.polynomial
+
+    np.testing.assert_array_equal(jax.jacfwd(line)(jnp.array([-2.0]))[0, :, 0], [0, 1, 0, 0, 0])
+    free = rbd.contact.scene_on_ground(model, feet, mimics=False)
+    assert not free.constraints.equalities.couplings.places and free.nu == 2
+    assert isinstance(model, rbd.CoordinateModel)
+    curved = rbd.with_coordinates(model.robot, lambda u: u**2, ["knee"], ["hip"])
+    with pytest.raises(TypeError, match="knee are driven by a law that is not affine"):
+        rbd.contact.scene_on_ground(curved, feet)

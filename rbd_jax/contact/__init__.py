@@ -13,9 +13,8 @@ by MuJoCo's inertia-box model; mocap bodies, which stand still; Euler, ``implici
 
 Not supported, and refused by name when a file is read: other pairs of shapes, tendons, flexes,
 plugins, fluids around ellipsoids, activation dynamics, muscles, polynomial springs, the
-``implicit`` integrator, the noslip solver. Parallel capsules touch in one point, where MuJoCo has
-two. Over a height function, the points of a shape are those that are lowest over the tangent plane
-below its center.
+``implicit`` integrator, the noslip solver. Over a height function, the points of a shape are those
+that are lowest over the tangent plane below its center.
 """
 
 from ..model.outcome import RESULTS as RESULTS
@@ -25,6 +24,7 @@ from .actuators import (
     pd_actuators as pd_actuators,
 )
 from .build import Surface as Surface, scene_on_ground as scene_on_ground
+from .constants import constants as constants
 from .contacts import Contacts as Contacts, Pairs as Pairs, Shapes as Shapes
 from .dynamics import Solution as Solution
 from .equalities import Couplings as Couplings, Equalities as Equalities, Welds as Welds
@@ -36,7 +36,7 @@ from .forces import (
 )
 from .joints import BallLimits as BallLimits, Dry as Dry, Joints as Joints, Limits as Limits
 from .load import load_mjcf as load_mjcf, scene_of as scene_of
-from .rows import Constraints as Constraints
+from .rows import Constants as Constants, Constraints as Constraints
 from .scene import Keyframe as Keyframe, Scene as Scene
 from .solids import (
     Solid as Solid,
@@ -45,3 +45,4 @@ from .solids import (
     solids_of as solids_of,
 )
 from .step import Step as Step, constrained_acceleration as constrained_acceleration, step as step
+from .weights import Parts as Parts, Weights as Weights

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from ..algorithms.jacobians import jacobian
 from ..algorithms.kinematics import forward_kinematics
+from ..derivatives.rules import mass_matrix_inverse
 from ..model import Model
 from ..spatial import so3
 
@@ -45,6 +46,38 @@ class Actuators(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
     kinds: tuple[str, ...] = eqx.field(static=True)
     targets: tuple[int, ...] = eqx.field(static=True)
+    ratio: Float[Array, " nu"] | None = None
+    """Damping ratios of position servos (1), MuJoCo's ``dampratio``, zero for others; None for
+    none. Their damping follows from the masses that they move, see :meth:`damping`."""
+
+    def damping(self, model: Model, q0: Float[Array, " nq"]) -> Float[Array, " nu"] | None:
+        """The damping that the ratios ask for: ``kv = 2 ratio √(kp / (m M⁻¹ mᵀ))``, moment m.
+
+        Source: MuJoCo 4's ``mj_setConst``. Earlier versions took the diagonal of M.
+
+        Args:
+            model: the robot.
+            q0: the reference configuration, ``scene.q0``.
+
+        Returns:
+            kv (N m s/rad or N s/m); None without ratios.
+        """
+        if self.ratio is None:
+            return None
+        moment = self.moment(model, q0)
+        inverse = jnp.matmul(moment, mass_matrix_inverse(model, q0), precision="highest")
+        light = jnp.sum(inverse * moment, axis=1)
+        damps = (self.ratio > 0) & (light > 0) & (self.gain[:, 0] > 0)
+        stiff = jnp.where(damps, self.gain[:, 0] / jnp.where(damps, light, 1), 1)
+        return jnp.where(damps, 2 * self.ratio * jnp.sqrt(stiff), 0)
+
+    def damped(self, damping: Float[Array, " nu"] | None) -> "Actuators":
+        """The actuators with more damping, and with no ratios."""
+        if damping is None:
+            return self
+        new = self.bias.at[:, 2].add(-damping), None
+        none = lambda x: x is None  # noqa: E731
+        return eqx.tree_at(lambda a: (a.bias, a.ratio), self, new, is_leaf=none)
 
     @property
     def nu(self) -> int:
@@ -93,6 +126,11 @@ class Actuators(eqx.Module):
         return length
 
     def _forces(self, model, q, v, controls, moment):
+        if self.ratio is not None:
+            raise ValueError(
+                "the actuators have damping ratios, whose damping depends on the robot; use "
+                "scene.torque(q, v, controls)"
+            )
         length = self.length(model, q)
         speed = jnp.sum(moment * v[None], axis=-1)
         u = jnp.clip(controls, self.control_lower, self.control_upper)

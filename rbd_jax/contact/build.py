@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..model import Model, neutral
+from ..model import Affine, CoordinateModel, Model, neutral
 from .actuators import Actuators, motors
 from .contacts import Contacts, Pairs, Shapes
 from .equalities import Couplings, Equalities, Welds
@@ -16,7 +17,7 @@ from .meeting import PAIRS
 from .rows import Constraints
 from .scene import Scene
 from .solids import SIZES, Solid
-from .weights import inverse_weights
+from .weights import Parts
 
 ONE_DOF = ("revolute", "prismatic", "helical")
 
@@ -51,17 +52,23 @@ def scene_on_ground(
     impratio: float = 1.0,
     integrator: str = "implicitfast",
     reference: Float[Array, " nq"] | None = None,
+    mimics: bool = True,
 ) -> Scene:
     """A scene of a robot of any origin with shapes that touch the ground ``z = 0``, or a terrain.
 
     The robot's position limits, dry friction and damping act as MuJoCo's do, with its default
-    softness. Source: MuJoCo's documentation, "Computation", constraint model.
+    softness. Mimic joints follow their targets by soft joint equalities, as in MuJoCo: the robot of
+    the scene, ``scene.model``, has all joints in its q and v, the mimic joints too. Mimic joints
+    of a robot that was loaded with ``mimic="independent"`` keep the limits of the file; others get
+    the limits of their targets, times the multiplier and with the offset.
+
+    Source: MuJoCo's documentation, "Computation", constraint model.
 
     Args:
         model: the robot.
         solids: shapes at its frames, see :func:`points`, :func:`corners` and :func:`solids_of`.
         surface: friction and softness of all contacts; leaves of the scene afterwards.
-        actuators: motors at all joints of one degree of freedom if None.
+        actuators: motors at all joints of one degree of freedom if None, but for mimic joints.
         dt: time step (s).
         touching: names of two solids that may touch each other: spheres, capsules and boxes, or
             a sphere and a cylinder.
@@ -69,31 +76,30 @@ def scene_on_ground(
         elliptic: elliptic friction cones, else pyramidal.
         impratio: resistance to slip over resistance to penetration.
         integrator: ``"implicitfast"``, ``"euler"`` or ``"rk4"``.
-        reference: the configuration at which the softness is scaled; the neutral one if None.
+        reference: the configuration of ``scene.model`` at which the softness is scaled; the
+            neutral one if None.
+        mimics: whether mimic joints follow their targets, also those of a robot that was loaded
+            with ``mimic="independent"``.
 
     Raises:
-        TypeError: if joints of the robot are driven by others (mimic joints).
+        TypeError: if joints of the robot are driven by laws that are not affine.
         ValueError: for an unknown kind of shape or integrator, a size of wrong length, two solids
             of one name, or a pair that cannot touch. KeyError: for an unknown frame or name.
     """
-    if model.space is not model.topology:
-        raise TypeError(
-            f"scene_on_ground: robot {model.topology.name!r} has driven (mimic) joints, which "
-            f"scenes do not have; load it with mimic='independent', or give model.robot"
-        )
+    followers = _followers(model) if mimics else []
+    if isinstance(model, CoordinateModel):
+        model = _limited(model.robot, followers)
     _check(solids, surface, integrator)
     if isinstance(dt, int | float) and not dt > 0:
         raise ValueError(f"scene_on_ground: dt must be positive, got {dt}")
     kind = model.dtype
     q0 = neutral(model) if reference is None else reference
-    weights, dof_weights = inverse_weights(model, q0)
     shapes = _shapes(model, solids)
     pairs = [(0, k) for k in range(1, len(shapes.names))] + _meetings(shapes, touching)
     order = sorted(pairs, key=lambda ij: (shapes.kinds[ij[0]], shapes.kinds[ij[1]]))
     n = len(order)
     slide, spin, roll = (*surface.friction, 0.0, 0.0)[:3]
     row = lambda *x: jnp.tile(jnp.array(x, kind), (n, 1))  # noqa: E731
-    of = np.array(shapes.bodies)
     contacts = Contacts(
         shapes=shapes,
         pairs=Pairs(
@@ -102,9 +108,6 @@ def scene_on_ground(
             solref_friction=row(0.0, 0.0),
             solimp=row(*surface.solimp),
             margin=jnp.full((n,), surface.margin, kind),
-            weight=jnp.array([weights[of[list(ij)]].sum(axis=0) for ij in order], kind).reshape(
-                n, 2
-            ),
             shapes=tuple(order),
             condim=(surface.condim,) * n,
         ),
@@ -113,17 +116,21 @@ def scene_on_ground(
         terrain=terrain,
         elliptic=elliptic,
     )
-    names = [j for j in model.joint_names if model.v_slice(j).stop - model.v_slice(j).start == 1]
+    driven = [x.joint for x in followers]
+    names = [j for j in model.joint_names if _freedom(model, j) == 1 and j not in driven]
     return Scene(
         model=model,
         actuators=motors(model, names) if actuators is None else actuators,
-        constraints=Constraints(contacts, _joints(model, dof_weights), _no_equalities(kind)),
+        constraints=Constraints(
+            contacts, _joints(model), _equalities(model, followers), _parts(model)
+        ),
+        q0=q0,
         keyframes={},
         lift=None,
         fluid=None,
         dt=jnp.asarray(dt, kind),
         integrator=integrator,
-        implicit_damping=bool((np.asarray(model.damping) > 0).any()),
+        implicit_damping=True,
         layout=None,
     )
 
@@ -173,6 +180,7 @@ def _shapes(model: Model, solids: Sequence[Solid]) -> Shapes:
         corners=jnp.zeros((0, 0, 3), kind),
         kinds=("plane", *(x.kind for x in solids)),
         bodies=(-1, *(topology.frame_bodies[i] for i in at)),
+        parts=(-1, *(topology.frame_bodies[i] for i in at)),
         names=("ground", *(x.name or x.frame for x in solids)),
         faces=(),
         hulls=(-1,) * (len(solids) + 1),
@@ -198,37 +206,100 @@ def _meetings(shapes: Shapes, touching: Sequence[tuple[str, str]]) -> list[tuple
     return found
 
 
-def _soft(weight: np.ndarray, kind) -> Soft:
-    n = len(weight)
+def _parts(model: Model) -> Parts:
+    """Every body at its center of mass."""
+    zero, n = jnp.zeros((model.nb, 3), model.dtype), model.nb
+    return Parts(zero, tuple(range(n)), (True,) * n)
+
+
+def _soft(n: int, kind) -> Soft:
     tile = lambda x: jnp.tile(jnp.array(x, kind), (n, 1))  # noqa: E731
-    return Soft(tile(USUAL.solref), tile(USUAL.solimp), jnp.array(weight, kind))
+    return Soft(tile(USUAL.solref), tile(USUAL.solimp))
 
 
-def _joints(model: Model, weight: np.ndarray) -> Joints:
-    """Limits where a bound is finite, dry friction where there is some."""
+def _joints(model: Model) -> Joints:
+    """Limits of all joints of one degree of freedom, dry friction of all degrees of freedom.
+
+    They do nothing where the model has no limit and no friction.
+    """
     topology, kind = model.topology, model.dtype
-    lower, upper = np.asarray(model.position_lower), np.asarray(model.position_upper)
-    dofs, places = [], []
-    for b, joint in enumerate(topology.kinds):
-        place = int(topology.q_starts[b])
-        if joint in ONE_DOF and (np.isfinite(lower[place]) or np.isfinite(upper[place])):
-            dofs.append(int(topology.v_starts[b]))
-            places.append(place)
-    dry = np.flatnonzero(np.asarray(model.friction) > 0).tolist()
+    straight = [b for b, joint in enumerate(topology.kinds) if joint in ONE_DOF]
+    dofs = [int(topology.v_starts[b]) for b in straight]
+    places = [int(topology.q_starts[b]) for b in straight]
+    dry = list(range(model.nv))
     none = jnp.zeros((0,), kind)
     return Joints(
-        Limits(
-            _soft(weight[dofs], kind), jnp.zeros((len(dofs),), kind), tuple(dofs), tuple(places)
-        ),
-        BallLimits(_soft(weight[:0], kind), none, none, (), ()),
-        Dry(_soft(weight[dry], kind), tuple(dry)),
+        Limits(_soft(len(dofs), kind), jnp.zeros((len(dofs),), kind), tuple(dofs), tuple(places)),
+        BallLimits(_soft(0, kind), none, none, (), ()),
+        Dry(_soft(len(dry), kind), tuple(dry)),
     )
 
 
-def _no_equalities(kind) -> Equalities:
+class _Follower(NamedTuple):
+    """A mimic joint: its position is ``multiplier · position(target) + offset``."""
+
+    joint: str
+    target: str
+    multiplier: Float[Array, ""] | float
+    offset: Float[Array, ""] | float
+
+
+def _followers(model: Model) -> list[_Follower]:
+    """The mimic joints, whose numbers are the leaves of the laws that drive them, if any."""
+    if not isinstance(model, CoordinateModel):
+        return [_Follower(*x) for x in model.topology.mimics]
+    found = []
+    for law in model.laws:
+        joints = law.driven.joint_names
+        single = all(k == 1 for k in _sizes(model, (*joints, *law.by)))
+        if not (isinstance(law, Affine) and single):
+            raise TypeError(
+                f"scene_on_ground: robot {model.topology.name!r}: joints {', '.join(joints)} are "
+                f"driven by a law that is not affine in joints, which scenes do not have; give "
+                f"model.robot, whose joints are independent"
+            )
+        for k, (joint, i) in enumerate(zip(joints, law.source, strict=True)):
+            found.append(_Follower(joint, law.by[i], law.multiplier[k], law.offset[k]))
+    return found
+
+
+def _limited(robot: Model, followers: list[_Follower]) -> Model:
+    """The robot whose followers have the limits of their targets."""
+    lower, upper = robot.position_lower, robot.position_upper
+    for x in followers:
+        at, of = (robot.topology.q_slice(name).start for name in (x.joint, x.target))
+        ends = jnp.stack([robot.position_lower[of], robot.position_upper[of]])
+        found = jnp.where(jnp.isfinite(ends), x.multiplier * ends + x.offset, ends)
+        low, high = jnp.where(jnp.asarray(x.multiplier) < 0, found[::-1], found)
+        far = jnp.asarray(jnp.inf, robot.dtype)
+        lower = lower.at[at].set(jnp.where(jnp.isfinite(low), low, -far))
+        upper = upper.at[at].set(jnp.where(jnp.isfinite(high), high, far))
+    return eqx.tree_at(lambda m: (m.position_lower, m.position_upper), robot, (lower, upper))
+
+
+def _freedom(model: Model, joint: str) -> int:
+    s = model.topology.v_slice(joint)
+    return s.stop - s.start
+
+
+def _sizes(model: Model, joints: Sequence[str]) -> list[int]:
+    """Degrees of freedom of joints of the robot; none for new coordinates."""
+    return [_freedom(model, j) if j in model.topology.joint_names else 0 for j in joints]
+
+
+def _equalities(model: Model, followers: list[_Follower]) -> Equalities:
+    """Mimic joints as MuJoCo's joint equalities, which count from zero."""
+    topology, kind, n = model.topology, model.dtype, len(followers)
     rows = lambda *n: jnp.zeros((0, *n), kind)  # noqa: E731
-    soft = rows(2), rows(5)
+    line = [[x.offset, x.multiplier, 0.0, 0.0, 0.0] for x in followers]
+    line = jnp.stack([jnp.stack([jnp.asarray(y, kind) for y in x]) for x in line]) if n else rows(5)
+    pairs = [(x.joint, x.target) for x in followers]
+    at = lambda of: tuple((int(of(a).start), int(of(b).start)) for a, b in pairs)  # noqa: E731
+    soft = _soft(n, kind)
     return Equalities(
-        Welds(rows(3), rows(3), rows(4), rows(4), rows(), *soft, rows(2), rows(), (), ()),
-        Couplings(rows(5), rows(2), *soft, rows(), rows(), (), ()),
-    )
+        Welds(rows(3), rows(3), rows(4), rows(4), rows(), rows(2), rows(5), rows(), (), (), (), ()),
+        Couplings(
+            line, jnp.zeros((n, 2), kind), soft.solref, soft.solimp, jnp.ones((n,), kind),
+            at(topology.v_slice), at(topology.q_slice),
+        ),
+    )  # fmt: skip

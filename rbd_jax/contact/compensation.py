@@ -8,26 +8,34 @@ from jaxtyping import Array, Float
 from ..algorithms.springs import unsprung
 from ..derivatives.rules import inverse_dynamics
 from ..model import Model
+from ..spatial import inertia
 from .reader import Reader
+from .weights import Parts
 
 
-def lift_of(r: Reader) -> Float[Array, "nb 4"] | None:
-    """The mass of each of our bodies that is carried (kg), and its first moment (kg m)."""
-    m, bodies = r.m, r.bodies
+class Lift(eqx.Module):
+    """The part of the robot's weight that is carried."""
+
+    share: Float[Array, " n"]
+    """How much of the mass of its body is carried at each part (1)."""
+    parts: Parts
+    """At whose centers of mass."""
+
+
+def lift_of(r: Reader) -> Lift | None:
+    """What is carried, by the bodies of the file that have a ``gravcomp``."""
+    m = r.m
     share = np.asarray(m.body_gravcomp)
     off = r.disabled("SPRING") and r.disabled("DAMPER")  # of all passive forces
-    if not share.any() or r.disabled("GRAVITY") or off:
+    found = [b for b in np.flatnonzero(share).tolist() if r.bodies.index[b] >= 0]
+    found = [b for b in found if m.body_mass[b] > 0]
+    if not found or r.disabled("GRAVITY") or off:
         return None
-    lift = np.zeros((r.model.nb + 1, 4))
-    for b in np.flatnonzero(share):
-        place = bodies.p[b] + bodies.R[b] @ m.body_ipos[b]
-        lift[bodies.index[b]] += share[b] * m.body_mass[b] * np.append(1.0, place)
-    return r.array(lift[:-1], r.model.nb, 4)
+    own = [share[b] * r.part_of_mass(b) for b in found]
+    return Lift(r.array(own, len(found)), r.parts(found))
 
 
-def compensation(
-    model: Model, lift: Float[Array, "nb 4"] | None, q: Float[Array, " nq"]
-) -> Float[Array, " nv"]:
+def compensation(model: Model, lift: Lift | None, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """The generalized forces that carry the weight of ``lift``, MuJoCo's ``qfrc_gravcomp``.
 
     Source: MuJoCo's documentation, "Computation", passive forces. They are what inverse dynamics
@@ -36,7 +44,8 @@ def compensation(
     zero = jnp.zeros((model.nv,), model.dtype)
     if lift is None:
         return zero
-    carried = jnp.pad(lift, ((0, 0), (0, 6)))
-    return inverse_dynamics(
-        eqx.tree_at(lambda m: m.inertia, unsprung(model), carried), q, zero, zero
-    )
+    body = np.array(lift.parts.bodies, dtype=np.int32)
+    mass = (lift.share * inertia.mass(model.inertia)[body])[:, None]
+    carried = jnp.concatenate([mass, mass * lift.parts.centers(model)], axis=1)
+    I10 = jnp.zeros_like(model.inertia).at[body, :4].add(carried)
+    return inverse_dynamics(eqx.tree_at(lambda m: m.inertia, unsprung(model), I10), q, zero, zero)

@@ -35,6 +35,8 @@ class Shapes(eqx.Module):
     """Of the convex hulls of meshes, in the shapes' frames (m)."""
     kinds: tuple[str, ...] = eqx.field(static=True)
     bodies: tuple[int, ...] = eqx.field(static=True)
+    parts: tuple[int, ...] = eqx.field(static=True)
+    """Which of the scene's :class:`Parts` each belongs to, −1 for the world."""
     names: tuple[str, ...] = eqx.field(static=True)
     faces: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...] = eqx.field(static=True)
     """For each corner of each convex hull its faces, each by the numbers of four corners."""
@@ -56,8 +58,6 @@ class Pairs(eqx.Module):
     solimp: Float[Array, "np 5"]
     margin: Float[Array, " np"]
     """Distance at which a contact begins to act (m)."""
-    weight: Float[Array, "np 2"]
-    """Inverse inertia that the bodies oppose to forces (1/kg) and torques (1/(kg m²))."""
     shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
     condim: tuple[int, ...] = eqx.field(static=True)
 
@@ -160,7 +160,11 @@ class Reference(NamedTuple):
 
 
 def reference(
-    contacts: Contacts, group: Group, velocity: Float[Array, "n d"], dt: Float[Array, ""]
+    contacts: Contacts,
+    group: Group,
+    velocity: Float[Array, "n d"],
+    weight: Float[Array, " np"],
+    dt: Float[Array, ""],
 ) -> Reference:
     """``a_ref = −b v − k d r`` and the regularized cone of every contact.
 
@@ -170,12 +174,13 @@ def reference(
         contacts: the parameters.
         group: where they touch.
         velocity: relative velocity in the contact frames.
+        weight: how much both bodies of each pair give way to forces (1/kg).
         dt: the time step, which bounds the time constants (s).
     """
     pairs, own = contacts.pairs, group.pair
     pick = lambda x: x[own]  # noqa: E731
     violation = group.distance - pick(pairs.margin)
-    solimp, weight = pick(pairs.solimp), pick(pairs.weight)
+    solimp, weight = pick(pairs.solimp), pick(weight)
     friction = jnp.maximum(pick(pairs.friction)[:, : group.dim - 1], 1e-5)
     d = impedance(solimp, violation)
     least = contacts.least_time * dt
@@ -190,10 +195,10 @@ def reference(
     target = -b * velocity
     push = jnp.concatenate([(k * d * violation)[:, None], jnp.zeros_like(target[:, 1:])], axis=1)
     if group.dim == 1:
-        R, mu = regularization(d, weight[:, 0]), jnp.zeros_like(d)
+        R, mu = regularization(d, weight), jnp.zeros_like(d)
     elif contacts.elliptic:
-        R, mu = regularization(d, weight[:, 0]), friction[:, 0] / jnp.sqrt(contacts.impratio)
+        R, mu = regularization(d, weight), friction[:, 0] / jnp.sqrt(contacts.impratio)
     else:
         mu = friction[:, 0] / jnp.sqrt(contacts.impratio)
-        R = regularization(d, weight[:, 0] * (1 + friction[:, 0] ** 2)) * 2 * mu * mu
+        R = regularization(d, weight * (1 + friction[:, 0] ** 2)) * 2 * mu * mu
     return Reference(Cone(1 / R, mu, friction, violation < 0), target - push)

@@ -8,12 +8,13 @@ from jaxtyping import Array, Float, Int
 
 from ..derivatives.minimizer import Stationary, minimizer
 from ..model.outcome import RESULTS
+from .actuators import Actuators
 from .compensation import compensation
 from .fluid import drag
 from .newton import minimize
 from .problem import Problem
 from .residual import residual
-from .rows import Theta
+from .rows import Constants, Theta
 from .scene import Scene
 
 
@@ -34,17 +35,23 @@ class Drive(NamedTuple):
     controls: Float[Array, " nu"]
     tau: Float[Array, " nv"] | None
     """More generalized forces."""
+    constants: Constants
+
+    @property
+    def actuators(self) -> Actuators:
+        """Those of the scene, with all of their damping."""
+        return self.scene.actuators.damped(self.constants.damping)
 
     def at(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Theta:
         """The constraint problem of a state."""
         scene, model = self.scene, self.scene.model
-        drive = scene.actuators.torque(model, q, v, self.controls)
+        drive = self.actuators.torque(model, q, v, self.controls)
         drive = drive if self.tau is None else drive + self.tau
         if scene.lift is not None:
             drive = drive + compensation(model, scene.lift, q)
         if scene.fluid is not None:
             drive = drive + drag(model, scene.fluid, q, v)
-        return Theta(model, scene.constraints, q, v, drive, scene.dt)
+        return Theta(model, scene.constraints, self.constants, q, v, drive, scene.dt)
 
 
 def _solver(theta: Theta, a: Float[Array, " nv"]) -> Callable[[Array], Array]:

@@ -21,20 +21,47 @@ class Welds(eqx.Module):
 
     p1: Float[Array, "n 3"]
     p2: Float[Array, "n 3"]
-    """The anchors in the frames of both bodies (m)."""
+    """The anchors in the frames of both bodies (m). The second one of a connect that ``refers``,
+    and the first one of a weld, are not used."""
     quat1: Float[Array, "n 4"]
     quat2: Float[Array, "n 4"]
-    """Welds: the frames that are to have one orientation, in the frames of the bodies."""
+    """Welds: the frames that are to have one orientation, in the frames of the bodies. The first
+    one of a weld that ``refers`` is not used."""
     torque_scale: Float[Array, " n"]
     """Welds: meters that count as much as a radian."""
     solref: Float[Array, "n 2"]
     solimp: Float[Array, "n 5"]
-    weight: Float[Array, "n 2"]
     active: Float[Array, " n"]
     """One, or zero where the equality is switched off."""
     bodies: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    parts: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    """Which of :class:`Parts` are tied, −1 for the world."""
     rigid: tuple[bool, ...] = eqx.field(static=True)
     """Whether each is a weld."""
+    refers: tuple[bool, ...] = eqx.field(static=True)
+    """Whether the bodies are held as they are to each other in the reference configuration."""
+
+    def held(self, R: Float[Array, "nb+1 3 3"], p: Float[Array, "nb+1 3"]) -> "Anchors":
+        """The anchors and frames that hold, for the poses in the reference configuration."""
+        one, two = (np.array([b[k] for b in self.bodies], dtype=np.int32) for k in (0, 1))
+        refers, rigid = (np.array(x, dtype=bool)[:, None] for x in (self.refers, self.rigid))
+        x1 = p[one] + so3.rotate(R[one], self.p1)
+        x2 = p[two] + so3.rotate(R[two], self.p2)
+        of_two = so3.quat_to_matrix(so3.quat_normalize(self.quat2))
+        turn = so3.matmul(so3.transpose(R[one]), so3.matmul(R[two], of_two))
+        return Anchors(
+            jnp.where(refers & rigid, so3.rotate_inverse(R[one], x2 - p[one]), self.p1),
+            jnp.where(refers & ~rigid, so3.rotate_inverse(R[two], x1 - p[two]), self.p2),
+            jnp.where(refers & rigid, so3.quat_from_matrix(turn), self.quat1),
+        )
+
+
+class Anchors(NamedTuple):
+    """What connects and welds hold together, see :class:`Welds`."""
+
+    p1: Float[Array, "n 3"]
+    p2: Float[Array, "n 3"]
+    quat1: Float[Array, "n 4"]
 
 
 class Couplings(eqx.Module):
@@ -45,9 +72,9 @@ class Couplings(eqx.Module):
 
     polynomial: Float[Array, "n 5"]
     start: Float[Array, "n 2"]
+    """``q1⁰`` and ``q2⁰``."""
     solref: Float[Array, "n 2"]
     solimp: Float[Array, "n 5"]
-    weight: Float[Array, " n"]
     active: Float[Array, " n"]
     dofs: tuple[tuple[int, int], ...] = eqx.field(static=True)
     places: tuple[tuple[int, int], ...] = eqx.field(static=True)
@@ -79,7 +106,9 @@ class CouplingRow(NamedTuple):
     slope: Float[Array, " n"]
 
 
-def coupling_rows(c: Couplings, q: Array, v: Array, least: Array) -> CouplingRow:
+def coupling_rows(
+    c: Couplings, q: Array, v: Array, weight: Float[Array, " nv"], least: Array
+) -> CouplingRow:
     """The rows of coupled joints."""
     one, two = (np.array([d[k] for d in c.dofs], dtype=np.int32) for k in (0, 1))
     at1, at2 = (np.array([d[k] for d in c.places], dtype=np.int32) for k in (0, 1))
@@ -92,7 +121,8 @@ def coupling_rows(c: Couplings, q: Array, v: Array, least: Array) -> CouplingRow
     d = impedance(c.solimp, error)
     k, b = stiffness_and_damping(Softness(c.solref, c.solimp), least)
     target = -b * (v[one] - slope * v[two]) - k * d * error
-    return CouplingRow(c.active / regularization(d, c.weight), target, slope)
+    both = weight[one] + jnp.where(alone, 0, weight[two])
+    return CouplingRow(c.active / regularization(d, both), target, slope)
 
 
 class State(NamedTuple):
@@ -108,14 +138,14 @@ class State(NamedTuple):
     v2: Float[Array, "n 3"]
 
 
-def _anchors(welds: Welds, s: State):
+def _anchors(held: Anchors, s: State):
     """Both anchors in the world."""
-    return s.p1 + so3.rotate(s.R1, welds.p1), s.p2 + so3.rotate(s.R2, welds.p2)
+    return s.p1 + so3.rotate(s.R1, held.p1), s.p2 + so3.rotate(s.R2, held.p2)
 
 
-def _turned(welds: Welds, s: State):
+def _turned(welds: Welds, held: Anchors, s: State):
     """The error of orientation: scalar and vector part of ``q2⁻¹ q1``, and the frame of q2."""
-    A = so3.matmul(s.R1, so3.quat_to_matrix(so3.quat_normalize(welds.quat1)))
+    A = so3.matmul(s.R1, so3.quat_to_matrix(so3.quat_normalize(held.quat1)))
     B = so3.matmul(s.R2, so3.quat_to_matrix(so3.quat_normalize(welds.quat2)))
     quat = so3.quat_from_matrix(so3.matmul(so3.transpose(B), A))
     return quat[:, :1], quat[:, 1:], B
@@ -125,39 +155,47 @@ def _scale(welds: Welds) -> Float[Array, "n 1"]:
     return jnp.where(np.array(welds.rigid, dtype=bool), welds.torque_scale, 0)[:, None]
 
 
-def _turn(welds: Welds, s: State) -> Float[Array, "n 3 3"]:
+def _turn(welds: Welds, held: Anchors, s: State) -> Float[Array, "n 3 3"]:
     """From the relative angular velocity to the rate of the error e: ``½ (w ω + ω × e)``."""
-    w, e, B = _turned(welds, s)
+    w, e, B = _turned(welds, held, s)
     half = 0.5 * (w[..., None] * jnp.eye(3, dtype=w.dtype)[None] - so3.hat(e))
     return _scale(welds)[..., None] * so3.matmul(half, so3.transpose(B))
 
 
-def _rate(welds: Welds, s: State) -> Float[Array, "n 6"]:
+def _rate(welds: Welds, held: Anchors, s: State) -> Float[Array, "n 6"]:
     """The rate of the error."""
-    x1, x2 = _anchors(welds, s)
+    x1, x2 = _anchors(held, s)
     linear = s.v1 + so3.cross(s.w1, x1 - s.p1) - s.v2 - so3.cross(s.w2, x2 - s.p2)
-    return jnp.concatenate([linear, so3.rotate(_turn(welds, s), s.w1 - s.w2)], axis=-1)
+    return jnp.concatenate([linear, so3.rotate(_turn(welds, held, s), s.w1 - s.w2)], axis=-1)
 
 
-def weld_rows(welds: Welds, s: State, ds: State, least: Array) -> WeldRow:
+def weld_rows(
+    welds: Welds,
+    held: Anchors,
+    weight: Float[Array, "n 2"],
+    s: State,
+    ds: State,
+    least: Float[Array, ""],
+) -> WeldRow:
     """The rows of connects and welds.
 
     Args:
         welds: the equalities.
+        held: what they hold together.
+        weight: how much both bodies give way to forces (1/kg) and torques (1/(kg m²)).
         s: poses and velocities.
         ds: their rates for the joint accelerations that the rows call zero, ``J̇ v`` in s.
         least: the least time constant (s).
     """
-    (x1, x2), (_, e, _) = _anchors(welds, s), _turned(welds, s)
+    (x1, x2), (_, e, _) = _anchors(held, s), _turned(welds, held, s)
     r = jnp.concatenate([x1 - x2, _scale(welds) * e], axis=-1)
-    rate, bias = jax.jvp(lambda s: _rate(welds, s), (s,), (ds,))
+    rate, bias = jax.jvp(lambda s: _rate(welds, held, s), (s,), (ds,))
     size2 = jnp.sum(r * r, axis=-1)
     size = jnp.where(size2 > 0, jnp.sqrt(jnp.where(size2 > 0, size2, 1)), 0)
     d = impedance(welds.solimp, size)
     k, b = stiffness_and_damping(Softness(welds.solref, welds.solimp), least)
     target = -b[:, None] * rate - (k * d)[:, None] * r - bias
-    weight = jnp.repeat(welds.weight, 3, axis=1)
-    D = welds.active[:, None] / regularization(d[:, None], weight)
+    D = welds.active[:, None] / regularization(d[:, None], jnp.repeat(weight, 3, axis=1))
     rigid = np.array(welds.rigid, dtype=bool).reshape(-1, 1)
     used = np.repeat(np.concatenate([np.ones_like(rigid), rigid], axis=1), 3, axis=1)
-    return WeldRow(jnp.where(used, D, 0), target, _turn(welds, s), x1, x2)
+    return WeldRow(jnp.where(used, D, 0), target, _turn(welds, held, s), x1, x2)

@@ -11,9 +11,10 @@ from jaxtyping import Array, Float
 
 from ..algorithms.kinematics import body_velocities, forward_kinematics
 from ..model import Model
-from ..spatial import so3
+from ..spatial import inertia, so3
 from ..spatial.host import rotation_of_quat
 from .reader import Reader
+from .weights import Parts
 
 LIGHTEST = 1e-15
 """MuJoCo's smallest mass, and the smallest inertia of a side of the box."""
@@ -28,13 +29,21 @@ class Fluid(eqx.Module):
     """(Pa s)"""
     wind: Float[Array, "3"]
     """Velocity of the fluid in the world (m/s)."""
-    box: Float[Array, "n 3"]
-    """Side lengths (m)."""
     R: Float[Array, "n 3 3"]
-    """Orientation in the body's frame."""
-    p: Float[Array, "n 3"]
-    """Center of mass in the body's frame (m)."""
-    bodies: tuple[int, ...] = eqx.field(static=True)
+    """Orientation in the body's frame: the principal axes of inertia."""
+    gyration: Float[Array, "n 3"]
+    """Moments of inertia over mass: those of the part less those of its body, along the axes of
+    the box; zero where a body has one part (m²)."""
+    parts: Parts
+    """The centers of the boxes."""
+
+    def boxes(self, model: Model) -> Float[Array, "n 3"]:
+        """Side lengths of boxes with the inertia of the parts (m)."""
+        I = model.inertia[np.array(self.parts.bodies, dtype=np.int32)]
+        R, m = so3.orthonormalize(self.R), inertia.mass(I)[:, None]
+        moments = jnp.sum(R * so3.matmul(inertia.inertia_com(I), R), axis=1) / m + self.gyration
+        spread = jnp.sum(moments, axis=1, keepdims=True) - 2 * moments
+        return jnp.sqrt(6 * jnp.maximum(spread, LIGHTEST / m))
 
 
 def fluid_of(r: Reader) -> Fluid | None:
@@ -42,32 +51,28 @@ def fluid_of(r: Reader) -> Fluid | None:
     m, o = r.m, r.m.opt
     if not (o.density > 0 or o.viscosity > 0) or (r.disabled("SPRING") and r.disabled("DAMPER")):
         return None
-    index = np.asarray(r.bodies.index)
-    moving = [b for b in range(m.nbody) if index[b] >= 0 and m.body_mass[b] >= LIGHTEST]
-    box, R, p = [], [], []
-    for b in moving:
-        own = np.asarray(m.body_inertia[b])
-        spread = np.maximum(own.sum() - 2 * own, LIGHTEST)
-        box.append(np.sqrt(6 * spread / m.body_mass[b]))
-        R.append(r.bodies.R[b] @ rotation_of_quat(m.body_iquat[b]))
-        p.append(r.bodies.p[b] + r.bodies.R[b] @ m.body_ipos[b])
-    n = len(moving)
+    found = [b for b in range(m.nbody) if r.bodies.index[b] >= 0 and m.body_mass[b] >= LIGHTEST]
+    R = [r.bodies.R[b] @ rotation_of_quat(m.body_iquat[b]) for b in found]
+    n = len(found)
+    axes, parts = r.array(R, n, 3, 3), r.parts(found)
+    own = np.array([m.body_inertia[b] / m.body_mass[b] for b in found]).reshape(n, 3)
+    whole = np.asarray(inertia.inertia_com(r.model.inertia), float)
+    mass = np.asarray(inertia.mass(r.model.inertia), float)
+    gyration = np.zeros((n, 3))
+    for k, (b, i) in enumerate(zip(found, parts.bodies, strict=True)):
+        if r.part_of_mass(b) < 1:
+            gyration[k] = own[k] - np.diagonal(R[k].T @ whole[i] @ R[k]) / mass[i]
     return Fluid(
-        r.array(o.density),
-        r.array(o.viscosity),
-        r.array(o.wind, 3),
-        r.array(box, n, 3),
-        r.array(R, n, 3, 3),
-        r.array(p, n, 3),
-        tuple(int(index[b]) for b in moving),
-    )
+        r.array(o.density), r.array(o.viscosity), r.array(o.wind, 3), axes,
+        r.array(gyration, n, 3), parts,
+    )  # fmt: skip
 
 
 def drag(
     model: Model, fluid: Fluid, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
     """The generalized forces of the fluid, MuJoCo's ``qfrc_fluid`` (N m, N)."""
-    local, force = _local(model, fluid, q), _law(fluid)
+    local, force = _local(model, fluid, q), _law(model, fluid)
     velocity, pull = jax.vjp(local, v)
     return pull(force(velocity - _wind(model, fluid, q)))[0]
 
@@ -76,7 +81,7 @@ def drag_slope(
     model: Model, fluid: Fluid, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nv nv"]:
     """The derivative of :func:`drag` with respect to v, symmetric."""
-    local, force = _local(model, fluid, q), _law(fluid)
+    local, force = _local(model, fluid, q), _law(model, fluid)
     velocity = local(v) - _wind(model, fluid, q)
     slope = jax.jvp(force, (velocity,), (jnp.ones_like(velocity),))[1]
     J = jax.vmap(local)(jnp.eye(model.nv, dtype=v.dtype)).reshape(model.nv, -1)
@@ -85,12 +90,12 @@ def drag_slope(
 
 def _local(model: Model, fluid: Fluid, q: Array):
     """The map from v to the velocities of the boxes in their frames, ``(n, 6)``; it is linear."""
-    body = np.array(fluid.bodies, dtype=np.int32)
+    body, center = np.array(fluid.parts.bodies, dtype=np.int32), fluid.parts.centers(model)
     R = so3.orthonormalize(fluid.R)
 
     def velocities(v):
         V = body_velocities(model, q, v)[body]
-        w, at = V[:, :3], V[:, 3:] + so3.cross(V[:, :3], fluid.p)
+        w, at = V[:, :3], V[:, 3:] + so3.cross(V[:, :3], center)
         both = so3.rotate_inverse(R, w), so3.rotate_inverse(R, at)
         return jnp.concatenate(both, axis=1)
 
@@ -99,18 +104,19 @@ def _local(model: Model, fluid: Fluid, q: Array):
 
 def _wind(model: Model, fluid: Fluid, q: Array) -> Float[Array, "n 6"]:
     """The velocity of the fluid in the frames of the boxes."""
-    body = np.array(fluid.bodies, dtype=np.int32)
+    body = np.array(fluid.parts.bodies, dtype=np.int32)
     R = so3.matmul(forward_kinematics(model, q)[0][body], so3.orthonormalize(fluid.R))
-    wind = so3.rotate_inverse(R, jnp.broadcast_to(fluid.wind[None], fluid.p.shape))
+    wind = so3.rotate_inverse(R, jnp.broadcast_to(fluid.wind[None], (len(body), 3)))
     return jnp.concatenate([jnp.zeros_like(wind), wind], axis=1)
 
 
-def _law(fluid: Fluid):
+def _law(model: Model, fluid: Fluid):
     """Torques and forces from velocities in the frames of the boxes, one component at a time."""
-    a, b, c = (fluid.box[:, k] for k in range(3))
+    box = fluid.boxes(model)
+    a, b, c = (box[:, k] for k in range(3))
     turning = [x * (y**4 + z**4) / 64 for x, y, z in ((a, b, c), (b, a, c), (c, a, b))]
     quadratic = fluid.density * jnp.stack([*turning, b * c / 2, a * c / 2, a * b / 2], axis=1)
-    size = jnp.mean(fluid.box, axis=1)
+    size = jnp.mean(box, axis=1)
     linear = jnp.pi * fluid.viscosity * jnp.stack([size**3] * 3 + [3 * size] * 3, axis=1)
 
     def force(velocity: Float[Array, "n 6"]) -> Float[Array, "n 6"]:

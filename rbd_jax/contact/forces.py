@@ -10,8 +10,9 @@ from jaxtyping import Array, Float
 from ..derivatives.rules import inverse_dynamics
 from ..lanes import lanes
 from ..spatial import so3
+from .constants import constants as constants_of
 from .residual import generalized, push
-from .rows import Theta
+from .rows import Constants, Theta
 from .scene import Scene
 
 
@@ -56,13 +57,13 @@ class Forces(NamedTuple):
 
     contacts: Touching
     lower: dict[str, Float[Array, ""]]
-    """Of the lower limit of each limited hinge or slide, by the joint's name (N m, N)."""
+    """Of the lower limit of each hinge or slide, by the joint's name (N m, N); zero without one."""
     upper: dict[str, Float[Array, ""]]
     """Of the upper limit; positive pushes towards smaller q."""
     balls: dict[str, Float[Array, ""]]
     """Of the limit of each ball joint, against its rotation (N m)."""
     dry: dict[str, Float[Array, " k"]]
-    """Of dry friction, by the joint's name (N m, N)."""
+    """Of dry friction, by the joint's name (N m, N); zero for a joint without it."""
     welds: Float[Array, "nw 6"]
     """Of each connect and weld in the order of the file: force (world axes), turn's multipliers."""
     couplings: Float[Array, " nc"]
@@ -73,7 +74,11 @@ class Forces(NamedTuple):
 
 @lanes
 def constraint_forces(
-    scene: Scene, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]
+    scene: Scene,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    constants: Constants | None = None,
 ) -> Forces:
     """Contacts and constraint forces by name, at given accelerations.
 
@@ -83,10 +88,12 @@ def constraint_forces(
         scene: robot, contacts, constraints.
         q: configuration. v: velocity. Both at the start of the step.
         a: accelerations, of :func:`constrained_acceleration` or ``step(...).a``.
+        constants: those of the scene, see :func:`constants`; computed if None.
     """
     model = scene.model
+    constants = constants_of(scene) if constants is None else constants
     zero = jnp.zeros_like(v)
-    theta = Theta(model, scene.constraints, q, v, zero, scene.dt)
+    theta = Theta(model, scene.constraints, constants, q, v, zero, scene.dt)
     pushed = push(theta, a)
     r, f = pushed.rows, pushed.forces
     on_bodies, on_joints = generalized(theta, pushed, zero)

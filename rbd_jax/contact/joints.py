@@ -21,16 +21,18 @@ class Soft(eqx.Module):
 
     solref: Float[Array, "n 2"]
     solimp: Float[Array, "n 5"]
-    weight: Float[Array, " n"]
-    """Inverse inertia of the degree of freedom (1/(kg m²), 1/kg)."""
 
     def law(
-        self, violation: Float[Array, " n"], velocity: Float[Array, " n"], least: Float[Array, ""]
+        self,
+        violation: Float[Array, " n"],
+        velocity: Float[Array, " n"],
+        weight: Float[Array, " n"],
+        least: Float[Array, ""],
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """``(D, a_ref)`` at a violation r and its rate."""
+        """``(D, a_ref)`` at a violation r and its rate, by the weight of the dof."""
         d = impedance(self.solimp, violation)
         k, b = stiffness_and_damping(Softness(self.solref, self.solimp), least)
-        return 1 / regularization(d, self.weight), -b * velocity - k * d * violation
+        return 1 / regularization(d, weight), -b * velocity - k * d * violation
 
 
 class Limits(eqx.Module):
@@ -76,24 +78,28 @@ class Row(NamedTuple):
     target: Float[Array, " n"]
 
 
-def limit_rows(limits: Limits, model: Model, q: Array, v: Array, least: Array) -> tuple[Row, Row]:
+def limit_rows(
+    limits: Limits, model: Model, q: Array, v: Array, weight: Float[Array, " nv"], least: Array
+) -> tuple[Row, Row]:
     """Lower and upper limits; D is zero where a limit is farther away than its margin."""
     place, dof = (np.array(x, dtype=np.int32) for x in (limits.places, limits.dofs))
     rows = []
     for side, bound in ((1.0, model.position_lower), (-1.0, model.position_upper)):
         violation = side * (q[place] - bound[place]) - limits.margin
         near = violation < 0
-        D, target = limits.soft.law(jnp.where(near, violation, 0), side * v[dof], least)
+        rate = side * v[dof]
+        D, target = limits.soft.law(jnp.where(near, violation, 0), rate, weight[dof], least)
         rows.append(Row(jnp.where(near, D, 0), target))
     return rows[0], rows[1]
 
 
-def dry_row(dry: Dry, v: Array, least: Array) -> Row:
+def dry_row(dry: Dry, v: Array, weight: Float[Array, " nv"], least: Array) -> Row:
     """Dry friction: a reference that damps the velocity."""
-    speed = v[np.array(dry.dofs, dtype=np.int32)]
+    dof = np.array(dry.dofs, dtype=np.int32)
+    speed = v[dof]
     k, b = stiffness_and_damping(Softness(dry.soft.solref, dry.soft.solimp), least)
     d = impedance(dry.soft.solimp, jnp.zeros_like(speed))
-    return Row(1 / regularization(d, dry.soft.weight), -b * speed)
+    return Row(1 / regularization(d, weight[dof]), -b * speed)
 
 
 class BallRow(NamedTuple):
@@ -104,7 +110,9 @@ class BallRow(NamedTuple):
     axis: Float[Array, "n 3"]
 
 
-def ball_rows(balls: BallLimits, q: Array, v: Array, least: Array) -> BallRow:
+def ball_rows(
+    balls: BallLimits, q: Array, v: Array, weight: Float[Array, " nv"], least: Array
+) -> BallRow:
     """The angle of each ball joint against its limit; the axis is the joint's rotation axis."""
     n = len(balls.dofs)
     if n == 0:
@@ -120,5 +128,6 @@ def ball_rows(balls: BallLimits, q: Array, v: Array, least: Array) -> BallRow:
     violation = balls.angle - angle - balls.margin
     near = violation < 0
     rate = -so3.dot(axis, speed)
-    D, target = balls.soft.law(jnp.where(near, violation, 0), rate, least)
+    own = weight[np.array(balls.dofs, dtype=np.int32)]
+    D, target = balls.soft.law(jnp.where(near, violation, 0), rate, own, least)
     return BallRow(jnp.where(near, D, 0), target, axis)

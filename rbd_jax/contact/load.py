@@ -3,16 +3,15 @@
 import os
 import warnings
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ..algorithms.springs import unsprung
-from ..io import convert
-from ..io.mjcf import compile_mjcf, mujoco, name_of, robot_of
+from ..io import Layout, convert
+from ..io.mjcf import mujoco, name_of, read_mjcf, robot_of
 from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
 from .compensation import lift_of
 from .fluid import fluid_of
@@ -24,9 +23,9 @@ from .read_joints import joints_of
 from .reader import Reader
 from .rows import Constraints
 from .scene import Keyframe, Scene
-from .scene_features import unsupported
+from .scene_features import FEATURES, SHAPES, unsupported
 
-Drop = Collection[str] | Literal["all"]
+Drop = Collection[str] | str
 _REMEDY = (
     " (spheres, capsules and boxes may meet each other, spheres cylinders too; an <exclude> or "
     "contype and conaffinity keep other shapes apart)"
@@ -45,24 +44,36 @@ def load_mjcf(
         source: path of an MJCF file, or a string that holds the XML.
         dtype: of the arrays; JAX's default float if None.
         drop: features that may be left out although the motion then differs, with a warning that
-            names them; ``"all"`` for any. The error says which ones a file needs.
+            names them: one name or several, or ``"all"`` for any. The error of a file that needs
+            some says which ones.
         drop_meshes: leave out mesh geoms before compiling, for files whose meshes are absent.
 
     Raises:
         RobotDescriptionError: if MuJoCo refuses the file, or for what is not supported.
+        ValueError: if ``drop`` names a feature that does not exist.
         ImportError: without mujoco.
     """
-    return scene_of(compile_mjcf(source, drop_meshes), dtype, drop=drop)
+    spec, compiled = read_mjcf(source, drop_meshes)
+    return scene_of(compiled, dtype, drop=drop, spec=spec)
 
 
-def scene_of(mj_model: Any, dtype=None, *, drop: Drop = ()) -> Scene:
-    """The scene of a loaded ``mujoco.MjModel``. Arguments and errors as :func:`load_mjcf`."""
+def scene_of(mj_model: Any, dtype=None, *, drop: Drop = (), spec: Any = None) -> Scene:
+    """The scene of a loaded ``mujoco.MjModel``. Arguments and errors as :func:`load_mjcf`.
+
+    Args:
+        mj_model: the compiled model.
+        dtype: of the arrays. drop: features that may be left out.
+        spec: the ``mujoco.MjSpec`` of which the model was compiled. It tells which numbers MuJoCo
+            derived from the robot: the damping of servos with a ``dampratio``, which is a number
+            of the model without it, and the pose of welds.
+    """
     mj = mujoco()
+    drop = _wanted(drop)
     found = unsupported(mj_model, mj)
     met, strangers = meetings(mj_model, mj)
     if strangers:
-        found["collision of these shapes"] = strangers
-    refused = {k: v for k, v in found.items() if drop != "all" and k not in drop}
+        found[SHAPES] = strangers
+    refused = {k: v for k, v in found.items() if k not in drop}
     if refused:
         text = "; ".join(f"{k}: {_short(v)}" for k, v in refused.items())
         raise RobotDescriptionError(
@@ -74,7 +85,20 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = ()) -> Scene:
         warnings.warn(f"load_mjcf: left out: {text}", RobotDescriptionWarning, stacklevel=3)
     with jax.ensure_compile_time_eval():  # numbers within jax.jit too: such a scene may be kept
         model, bodies = robot_of(mj_model, dtype)
-        return _scene(Reader(mj_model, mj, model, bodies, met))
+        return _scene(Reader(mj_model, mj, spec, model, bodies, met))
+
+
+def _wanted(drop: Drop) -> frozenset[str]:
+    """The features that may be left out, by the names that there are."""
+    if isinstance(drop, str):
+        drop = FEATURES if drop == "all" else (drop,)
+    strangers = [x for x in drop if x not in FEATURES]
+    if strangers:
+        raise ValueError(
+            f"load_mjcf: drop names {', '.join(map(repr, strangers))}, which is no feature; "
+            f"expected 'all' or some of {', '.join(map(repr, FEATURES))}"
+        )
+    return frozenset(drop)
 
 
 def _short(names: list[str]) -> str:
@@ -95,24 +119,26 @@ def _scene(r: Reader) -> Scene:
     m, o = r.m, r.m.opt
     names = {"EULER": "euler", "RK4": "rk4", "IMPLICITFAST": "implicitfast"}
     kinds = {int(getattr(r.mj.mjtIntegrator, f"mjINT_{k}")): v for k, v in names.items()}
-    damped = bool((np.asarray(m.dof_damping) > 0).any())
     r.model = _switched(r)
+    layout = convert.mujoco(r.model, m, ref=False)
+    acting = contacts_of(r), joints_of(r), equalities_of(r)
     return Scene(
         model=r.model,
         actuators=actuators_of(r),
-        constraints=Constraints(contacts_of(r), joints_of(r), equalities_of(r)),
-        keyframes=_keyframes(r),
+        constraints=Constraints(*acting, r.parts(r.named)),
+        q0=layout.q_from(r.array(m.qpos0, m.nq)),
+        keyframes=_keyframes(r, layout),
         lift=lift_of(r),
         fluid=fluid_of(r),
         dt=r.array(o.timestep),
         integrator=kinds.get(int(o.integrator), "euler"),
-        implicit_damping=damped and not any(map(r.disabled, ("EULERDAMP", "DAMPER"))),
-        layout=convert.mujoco(r.model, m, ref=False),
+        implicit_damping=not any(map(r.disabled, ("EULERDAMP", "DAMPER"))),
+        layout=layout,
     )
 
 
-def _keyframes(r: Reader) -> dict[str, Keyframe]:
-    m, layout = r.m, convert.mujoco(r.model, r.m, ref=False)
+def _keyframes(r: Reader, layout: Layout) -> dict[str, Keyframe]:
+    m = r.m
     frames, at = {}, first_of(r, kept_actuators(r), "ctrl")
     for k in range(m.nkey):
         q = layout.q_from(r.array(m.key_qpos[k], m.nq))

@@ -7,12 +7,14 @@ shape. The normal points from the first to the second.
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from ..spatial import so3
 from .box_box import box_box
 from .boxes import capsule_box, sphere_box
-from .geometry import Touch, unit
+from .geometry import FAR, Touch, unit
 
 
 def _balls(c1, r1, c2, r2, otherwise) -> Touch:
@@ -26,34 +28,61 @@ def _balls(c1, r1, c2, r2, otherwise) -> Touch:
     return Touch(distance[None], point[None], normal[None], jnp.zeros((1, 3), c1.dtype))
 
 
+def _apart(R1, R2) -> Array:
+    """The normal of shapes whose nearest points are one: across both axes, or the world's x axis.
+
+    Source: MuJoCo's sphere collider.
+    """
+    across = so3.cross(R1[:, 2], R2[:, 2])
+    return unit(across, jnp.array([1.0, 0.0, 0.0], across.dtype))
+
+
 def sphere_sphere(R1, p1, s1, R2, p2, s2) -> Touch:
     """Two spheres."""
-    return _balls(p1, s1[0], p2, s2[0], R1[:, 0])
+    return _balls(p1, s1[0], p2, s2[0], _apart(R1, R2))
 
 
 def sphere_capsule(R1, p1, s1, R2, p2, s2) -> Touch:
     """A sphere and the nearest point of a capsule's segment."""
     axis = R2[:, 2]
     x = jnp.clip(so3.dot(axis, p1 - p2), -s2[1], s2[1])
-    return _balls(p1, s1[0], p2 + x * axis, s2[0], R1[:, 0])
+    return _balls(p1, s1[0], p2 + x * axis, s2[0], _apart(R1, R2))
+
+
+PARALLEL = 1e-8
+"""MuJoCo's bound for parallel axes: the square of the sine of their angle."""
 
 
 def capsule_capsule(R1, p1, s1, R2, p2, s2) -> Touch:
-    """The nearest points of two segments; of parallel ones some nearest pair, where MuJoCo has two.
+    """The nearest points of two segments; of parallel ones the ends of where they overlap.
 
-    Source: MuJoCo's capsule collider: unconstrained closest points, then clipped one after the
-    other.
+    Source: MuJoCo 4's capsule collider. Axes that are not parallel have one point: unconstrained
+    closest points, then clipped one after the other; the second point is far away. Parallel ones
+    have two, which are one place where the segments lie behind each other.
     """
     a1, a2, d = R1[:, 2] * s1[1], R2[:, 2] * s2[1], p1 - p2
-    ma, mb, mc = so3.dot(a1, a1), -so3.dot(a1, a2), so3.dot(a2, a2)
-    u, v = -so3.dot(a1, d), so3.dot(a2, d)
-    det = ma * mc - mb * mb
-    skew = jnp.abs(det) >= 1e-12 * ma * mc
-    x1 = jnp.where(skew, (mc * u - mb * v) / jnp.where(skew, det, 1), 0)
-    x1 = jnp.clip(x1, -1, 1)
-    x2 = jnp.clip((v - mb * x1) / mc, -1, 1)
-    x1 = jnp.clip((u - mb * x2) / ma, -1, 1)
-    return _balls(p1 + x1 * a1, s1[0], p2 + x2 * a2, s2[0], R1[:, 0])
+    mb, u, v = -so3.dot(a1, a2), -so3.dot(a1, d), so3.dot(a2, d)
+    ma, mc = (jnp.where(m > 0, m, 1) for m in (so3.dot(a1, a1), so3.dot(a2, a2)))
+    across = so3.cross(a1, a2)
+    det = so3.dot(across, across)
+    skew = det > PARALLEL * ma * mc
+    crossing = jnp.clip((mc * u - mb * v) / jnp.where(skew, det, 1), -1, 1)
+    on2 = jnp.clip((v - mb * crossing) / mc, -1, 1)
+    places = jnp.clip((u - mb * on2) / ma, -1, 1), on2
+    ends = []
+    for side in (-1.0, 1.0):  # an end of the first, or the end of the second before it
+        there = (v - mb * side) / mc
+        on2 = jnp.clip(there, -1, 1)
+        ends.append((jnp.where(there == on2, side, jnp.clip((u - mb * on2) / ma, -1, 1)), on2))
+    other = _apart(R1, R2)
+
+    def touch(x1, x2):
+        return _balls(p1 + x1 * a1, s1[0], p2 + x2 * a2, s2[0], other)
+
+    first = touch(*(jnp.where(skew, x, y) for x, y in zip(places, ends[0], strict=True)))
+    second = touch(*ends[1])
+    second = second._replace(distance=jnp.where(skew, FAR, second.distance))
+    return jax.tree.map(lambda *x: jnp.concatenate(x), first, second)
 
 
 def sphere_cylinder(R1, p1, s1, R2, p2, s2) -> Touch:

@@ -68,7 +68,7 @@ class Problem:
     """The problem of one state: a dense mass matrix, and what moves each contact point."""
 
     def __init__(self, theta: Theta):
-        model, self.c, q, v, tau, _ = theta
+        model, self.c, _, q, v, tau, _ = theta
         self.theta = theta
         topology = model.topology
         g, root = placed(model, q)

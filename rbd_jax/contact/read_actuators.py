@@ -39,9 +39,11 @@ def actuators_of(r: Reader) -> Actuators:
             kinds.append({0: FREE, 1: BALL}.get(int(m.jnt_type[target]), SCALAR))
             targets.append(r.dof(target))
     n = len(kept)
+    ratio = np.array([r.ratio(i) for i in kept])
     gain, bias = np.array(m.actuator_gainprm[kept, :3]), np.array(m.actuator_biasprm[kept, :3])
     gain[np.asarray(m.actuator_gaintype)[kept] == fixed, 1:] = 0
     bias[np.asarray(m.actuator_biastype)[kept] != affine] = 0
+    bias[ratio > 0, 2] = 0  # MuJoCo's number for the robot of the file
     at = first_of(r, kept, "ctrl")
     ctrl = np.array(m.actuator_ctrlrange[at], float)
     free = (np.asarray(m.actuator_ctrllimited)[at] == 0) | r.disabled("CLAMPCTRL")
@@ -50,7 +52,7 @@ def actuators_of(r: Reader) -> Actuators:
     force[np.asarray(m.actuator_forcelimited)[kept] == 0] = [-far, far]
     groups = [k for k in range(31) if m.opt.disableactuator >> k & 1]
     off = np.isin(np.asarray(m.actuator_group)[kept], groups)
-    gain[off] = bias[off] = 0
+    gain[off] = bias[off] = ratio[off] = 0
     joint = np.tile([-far, far], (r.model.nv, 1))
     for j in np.flatnonzero(m.jnt_actfrclimited):
         joint[r.model.v_slice(name_of(m, "joint", int(j)))] = m.jnt_actfrcrange[j]
@@ -67,4 +69,5 @@ def actuators_of(r: Reader) -> Actuators:
         names=tuple(name_of(m, "actuator", i) for i in kept),
         kinds=tuple(kinds),
         targets=tuple(targets),
+        ratio=r.array(ratio, n) if ratio.any() else None,
     )

@@ -29,18 +29,17 @@ def contacts_of(r: Reader) -> Contacts:
         r.array(corners, *corners.shape),
         kinds,
         tuple(int(r.bodies.index[m.geom_bodyid[g]]) for g in used),
+        tuple(r.part(int(m.geom_bodyid[g])) for g in used),
         tuple(name_of(m, "geom", g) for g in used),
         faces,
         rows,
     )
-    weight = [sum(m.body_invweight0[m.geom_bodyid[g]] for g in x.geoms) for x in met]
     pairs = Pairs(
         friction=r.array([x.friction for x in met], k, 5),
         solref=r.array([x.solref for x in met], k, 2),
         solref_friction=r.array([x.solref_friction for x in met], k, 2),
         solimp=r.array([x.solimp for x in met], k, 5),
         margin=r.array([x.margin for x in met], k),
-        weight=r.array(weight, k, 2),
         shapes=tuple((at[x.geoms[0]], at[x.geoms[1]]) for x in met),
         condim=tuple(x.condim for x in met),
     )

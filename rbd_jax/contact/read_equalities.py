@@ -1,9 +1,12 @@
 """Soft equalities of a compiled MuJoCo model."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 
 from ..spatial import so3
+from ..spatial.host import rotation_of_quat
 from .equalities import Couplings, Equalities, Welds
 from .reader import Reader
 
@@ -21,6 +24,8 @@ def equalities_of(r: Reader) -> Equalities:
 def _welds(r: Reader, tied: list[int]) -> Welds:
     m, n = r.m, len(tied)
     ends = [_weld(r, i) for i in tied]
+    start = r.mj.MjData(m)
+    r.mj.mj_kinematics(m, start)  # at qpos0
     bodies = [e[0] for e in ends]
     return Welds(
         p1=r.array([e[1] for e in ends], n, 3),
@@ -30,20 +35,45 @@ def _welds(r: Reader, tied: list[int]) -> Welds:
         torque_scale=r.array(m.eq_data[tied, 10], n),
         solref=r.array(m.eq_solref[tied], n, 2),
         solimp=r.array(m.eq_solimp[tied], n, 5),
-        weight=r.array([m.body_invweight0[list(b)].sum(axis=0) for b in bodies], n, 2),
         active=r.array(m.eq_active0[tied], n),
         bodies=tuple(tuple(int(r.bodies.index[b]) for b in pair) for pair in bodies),  # type: ignore
-        rigid=tuple(int(m.eq_type[i]) == int(r.mj.mjtEq.mjEQ_WELD) for i in tied),
+        parts=tuple((r.part(a), r.part(b)) for a, b in bodies),
+        rigid=tuple(_rigid(r, i) for i in tied),
+        refers=tuple(_refers(r, start, i) for i in tied),
     )
+
+
+def _rigid(r: Reader, i: int) -> bool:
+    return int(r.m.eq_type[i]) == int(r.mj.mjtEq.mjEQ_WELD)
+
+
+def _of_sites(r: Reader, i: int) -> bool:
+    return int(r.m.eq_objtype[i]) == int(r.mj.mjtObj.mjOBJ_SITE)
+
+
+def _refers(r: Reader, start: Any, i: int) -> bool:
+    """Whether a connect or weld of bodies holds them as they are to each other at ``qpos0``.
+
+    MuJoCo computes the second anchor of a connect there, and the pose of a weld without
+    ``relpose``. Of a model that comes without its file, a pose that is the one there counts.
+    """
+    if _of_sites(r, i) or (_rigid(r, i) and r.posed(i)):
+        return False
+    data, one, two = r.m.eq_data[i], int(r.m.eq_obj1id[i]), int(r.m.eq_obj2id[i])
+    first, second = (data[3:6], data[:3]) if _rigid(r, i) else (data[:3], data[3:6])
+    R = start.xmat.reshape(-1, 3, 3)
+    ends = start.xpos[one] + R[one] @ first, start.xpos[two] + R[two] @ second
+    turned = R[one] @ rotation_of_quat(data[6:10]) if _rigid(r, i) else R[two]
+    return bool(np.allclose(*ends, rtol=0, atol=1e-9) and np.allclose(turned, R[two], atol=1e-9))
 
 
 def _weld(r: Reader, i: int):
     """Bodies of MuJoCo, anchors and orientations of one connect or weld, in our bodies."""
     m, data = r.m, r.m.eq_data[i]
     one, two = int(m.eq_obj1id[i]), int(m.eq_obj2id[i])
-    rigid = int(m.eq_type[i]) == int(r.mj.mjtEq.mjEQ_WELD)
+    rigid = _rigid(r, i)
     quat1, quat2 = np.array([1.0, 0, 0, 0]), np.array([1.0, 0, 0, 0])
-    if int(m.eq_objtype[i]) == int(r.mj.mjtObj.mjOBJ_SITE):
+    if _of_sites(r, i):
         b1, b2 = int(m.site_bodyid[one]), int(m.site_bodyid[two])
         at1, at2 = m.site_pos[one], m.site_pos[two]
         quat1, quat2 = m.site_quat[one], m.site_quat[two]
@@ -62,13 +92,11 @@ def _couplings(r: Reader, coupled: list[int]) -> Couplings:
     m, n = r.m, len(coupled)
     ids = [(int(m.eq_obj1id[i]), int(m.eq_obj2id[i])) for i in coupled]
     place = [m.jnt_qposadr[list(j)] for j in ids]
-    weight = [sum(m.dof_invweight0[m.jnt_dofadr[j]] for j in pair if j >= 0) for pair in ids]
     return Couplings(
         polynomial=r.array(m.eq_data[coupled, :5], n, 5),
         start=r.array([m.qpos0[x] for x in place], n, 2),
         solref=r.array(m.eq_solref[coupled], n, 2),
         solimp=r.array(m.eq_solimp[coupled], n, 5),
-        weight=r.array(weight, n),
         active=r.array(m.eq_active0[coupled], n),
         dofs=tuple((r.dof(a), r.dof(b) if b >= 0 else -1) for a, b in ids),
         places=tuple((r.place(a), r.place(b) if b >= 0 else -1) for a, b in ids),

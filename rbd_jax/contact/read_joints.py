@@ -1,26 +1,25 @@
 """Limits and dry friction of the joints of a compiled MuJoCo model."""
 
-import numpy as np
-
 from .joints import BallLimits, Dry, Joints, Limits
 from .reader import Reader
 
 
 def joints_of(r: Reader) -> Joints:
-    """Limits and dry friction."""
+    """Limits of all hinges and slides and of limited balls; dry friction of all but free joints.
+
+    A joint without limit or friction has rows too, which do nothing until the robot's own leaves
+    (``position_lower``, ``position_upper``, ``friction``) say otherwise.
+    """
     m = r.m
     off = r.disabled("CONSTRAINT")
-    limited = [] if off or r.disabled("LIMIT") else np.flatnonzero(m.jnt_limited).tolist()
-    straight = [j for j in limited if m.jnt_type[j] >= 2]
-    balls = [j for j in limited if m.jnt_type[j] == 1]
-    dry = (
-        [] if off or r.disabled("FRICTIONLOSS") else np.flatnonzero(m.dof_frictionloss > 0).tolist()
-    )
-    dry = [d for d in dry if m.jnt_type[m.dof_jntid[d]] != 0]
+    every = [] if off or r.disabled("LIMIT") else range(m.njnt)
+    straight = [j for j in every if m.jnt_type[j] >= 2]
+    balls = [j for j in every if m.jnt_type[j] == 1 and m.jnt_limited[j]]
+    rough = not off and not r.disabled("FRICTIONLOSS")
+    dry = [d for d in range(m.nv) if rough and m.jnt_type[m.dof_jntid[d]] != 0]
 
     def soft(joints):
-        weight = m.dof_invweight0[m.jnt_dofadr[joints]]
-        return r.soft(m.jnt_solref[joints], m.jnt_solimp[joints], weight)
+        return r.soft(m.jnt_solref[joints], m.jnt_solimp[joints], len(joints))
 
     def where(joints):
         return tuple(map(r.dof, joints)), tuple(map(r.place, joints))
@@ -38,7 +37,7 @@ def joints_of(r: Reader) -> Joints:
             *where(balls),
         ),
         Dry(
-            r.soft(m.dof_solref[dry], m.dof_solimp[dry], m.dof_invweight0[dry]),
+            r.soft(m.dof_solref[dry], m.dof_solimp[dry], len(dry)),
             tuple(dof(int(d)) for d in dry),
         ),
     )

@@ -40,7 +40,7 @@ class Push(NamedTuple):
 
 def push(theta: Theta, a: Float[Array, " nv"]) -> Push:
     """The rows and the forces that they have at the accelerations a, in O(n)."""
-    model, c, q, v, _, _ = theta
+    model, c, _, q, v, _, _ = theta
     g, root = placed(model, q)
     r = rows(theta, g, root)
     A = bodies(model, g, root, a)
@@ -56,7 +56,7 @@ def push(theta: Theta, a: Float[Array, " nv"]) -> Push:
 
 def residual(theta: Theta, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """``ID(q, v, a) − τ − Jᵀ f(J a − a_ref)`` in O(n), zero at the solution."""
-    model, _, q, v, tau, _ = theta
+    model, _, _, q, v, tau, _ = theta
     offset = classical(model, v)
     on_bodies, on_joints = generalized(theta, push(theta, a), tau)
     torque = inverse_dynamics(model, q, v, a - offset, on_bodies) + model.armature * offset

@@ -18,8 +18,17 @@ from ..model import Model
 from ..spatial import so3
 from . import laws
 from .contacts import Contacts, Reference, find, reference
-from .equalities import CouplingRow, Equalities, State, WeldRow, coupling_rows, weld_rows
+from .equalities import (
+    Anchors,
+    CouplingRow,
+    Equalities,
+    State,
+    WeldRow,
+    coupling_rows,
+    weld_rows,
+)
 from .joints import BallRow, Joints, Row, ball_rows, dry_row, limit_rows
+from .weights import Parts, Weights
 
 
 class Constraints(eqx.Module):
@@ -28,6 +37,24 @@ class Constraints(eqx.Module):
     contacts: Contacts
     joints: Joints
     equalities: Equalities
+    parts: Parts
+    """Where bodies are pushed to find out how much they give way."""
+
+
+class Constants(NamedTuple):
+    """What :func:`rbd_jax.contact.constants` computes from a scene."""
+
+    weights: Weights
+    anchors: Anchors | None
+    """What welds hold together; None if none refers to the reference configuration."""
+    damping: Float[Array, " nu"] | None
+    """Of actuators with damping ratios; None for none."""
+
+    def of(self, pairs: tuple[tuple[int, int], ...]) -> Float[Array, "n 2"]:
+        """How much both parts of each pair give way to forces (1/kg) and torques (1/(kg m²))."""
+        parts = with_world(self.weights.parts, jnp.zeros((2,), self.weights.dofs.dtype))
+        ends = np.array(pairs, dtype=np.int32).reshape(-1, 2)
+        return parts[ends[:, 0]] + parts[ends[:, 1]]
 
 
 class Theta(NamedTuple):
@@ -35,6 +62,7 @@ class Theta(NamedTuple):
 
     model: Model
     constraints: Constraints
+    constants: Constants
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
     tau: Float[Array, " nv"]
@@ -120,12 +148,15 @@ def weld_state(body: Body, ends: np.ndarray) -> State:
 
 def rows(theta: Theta, g: Placed, root: Float[Array, "nb 3"]) -> Rows:
     """All rows at a state, for the poses of its bodies."""
-    model, c, q, v, _, dt = theta
+    model, c, constants, q, v, _, dt = theta
     least = c.contacts.least_time * dt
     R, body = g.R, bodies(model, g, root, v)
     groups = find(c.contacts, R, g.p + root)
-    references = [reference(c.contacts, g, relative(body, g), dt) for g in groups]
-    lower, upper = limit_rows(c.joints.limits, model, q, v, least)
+    part = c.contacts.shapes.parts
+    touching = constants.of(tuple((part[i], part[j]) for i, j in c.contacts.pairs.shapes))[:, 0]
+    references = [reference(c.contacts, x, relative(body, x), touching, dt) for x in groups]
+    weight = constants.weights.dofs
+    lower, upper = limit_rows(c.joints.limits, model, q, v, weight, least)
     welds = None
     if c.equalities.welds.bodies:
         ends = np.array(c.equalities.welds.bodies, dtype=np.int32)
@@ -135,16 +166,18 @@ def rows(theta: Theta, g: Placed, root: Float[Array, "nb 3"]) -> Rows:
         spin = with_world(so3.rotate(R, A[:, :3]), body.w[-1])
         moved = Body(so3.matmul(so3.hat(body.w), body.R), body.v, spin, rate)
         s, ds = weld_state(body, ends), weld_state(moved, ends)
-        welds = weld_rows(c.equalities.welds, s, ds, least)
+        tied = c.equalities.welds
+        held = constants.anchors or Anchors(tied.p1, tied.p2, tied.quat1)
+        welds = weld_rows(tied, held, constants.of(tied.parts), s, ds, least)
     return Rows(
         groups,
         references,
         lower,
         upper,
-        dry_row(c.joints.dry, v, least),
-        ball_rows(c.joints.balls, q, v, least),
+        dry_row(c.joints.dry, v, weight, least),
+        ball_rows(c.joints.balls, q, v, weight, least),
         welds,
-        coupling_rows(c.equalities.couplings, q, v, least),
+        coupling_rows(c.equalities.couplings, q, v, weight, least),
     )
 
 

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from ..io import Layout
 from ..model import Model
 from .actuators import Actuators
+from .compensation import Lift
 from .contacts import Contacts
 from .fluid import Fluid
 from .rows import Constraints
@@ -27,9 +28,12 @@ class Scene(eqx.Module):
     model: Model
     actuators: Actuators
     constraints: Constraints
+    q0: Float[Array, " nq"]
+    """The reference configuration, MuJoCo's ``qpos0``: as the file places the bodies. The softness
+    of constraints is scaled there."""
     keyframes: dict[str, Keyframe]
-    lift: Float[Array, "nb 4"] | None
-    """The mass of each body that is carried (kg) and its first moment (kg m); None for none."""
+    lift: Lift | None
+    """The share of the weight of each body that is carried; None for none."""
     fluid: Fluid | None
     """What resists the motion of the bodies; None for nothing."""
     dt: Float[Array, ""]
@@ -40,6 +44,13 @@ class Scene(eqx.Module):
     """Whether ``"euler"`` takes joint damping implicitly."""
     layout: Layout | None = eqx.field(static=True)
     """To and from MuJoCo's ``qpos``, ``qvel`` and generalized forces."""
+
+    def torque(
+        self, q: Float[Array, " nq"], v: Float[Array, " nv"], controls: Float[Array, " nu"]
+    ) -> Float[Array, " nv"]:
+        """The generalized forces of the actuators (N m, N), see :meth:`Actuators.torque`."""
+        damping = self.actuators.damping(self.model, self.q0)
+        return self.actuators.damped(damping).torque(self.model, q, v, controls)
 
     @property
     def contacts(self) -> Contacts:

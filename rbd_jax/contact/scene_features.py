@@ -7,6 +7,39 @@ import numpy as np
 
 from ..io.mjcf import name_of
 
+SHAPES = "collision of these shapes"
+FEATURES = (
+    "tendon",
+    "flex",
+    "plugin",
+    "gravity compensation by actuators",
+    "polynomial stiffness",
+    "polynomial damping",
+    "plastic spring",
+    "frictionloss of a free joint",
+    "surface velocity",
+    "adhesion",
+    "fluid around an ellipsoid",
+    "damping that differs within a joint",
+    "armature that differs within a joint",
+    "frictionloss that differs within a joint",
+    "actuator of a tendon",
+    "actuator of another transmission",
+    "activation dynamics",
+    "gain or bias of another kind",
+    "position servo of a ball joint",
+    "actuator delay",
+    "actuator armature",
+    "actuator damping",
+    "actuator dampingpoly",
+    "equality of another kind",
+    "noslip solver",
+    "option flag",
+    "integrator",
+    SHAPES,
+)
+"""All that may be unsupported, by the names that ``drop`` takes."""
+
 
 def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
     """``{feature: names of the elements}`` for everything that would change the motion.
@@ -55,6 +88,7 @@ def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
         [i for i in range(m.neq) if int(m.eq_type[i]) not in known],
     )
     _options(m, mj, found)
+    assert set(found) <= set(FEATURES)
     return found
 
 

@@ -22,9 +22,11 @@ from ..model.arguments import ArrayArgument, check_array
 from ..model.outcome import RESULTS, throw_unless_successful
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench
+from .constants import constants as constants_of
 from .dynamics import Drive, Known, Search, Solution
 from .fluid import drag_slope
 from .forces import Forces, constraint_forces
+from .rows import Constants
 from .scene import Scene
 
 
@@ -76,6 +78,7 @@ def constrained_acceleration(
     tau: Float[Array, " nv"] | None = None,
     guess: Float[Array, " nv"] | None = None,
     *,
+    constants: Constants | None = None,
     max_steps: int = 60,
     throw: bool = False,
 ) -> Solution:
@@ -85,7 +88,7 @@ def constrained_acceleration(
     """
     given = q, v, controls, tau, guess
     q, v, controls, tau, guess = _checked("constrained_acceleration", scene, max_steps, *given)
-    drive, start = Drive(scene, controls, tau), jax.lax.stop_gradient(guess)
+    drive, start = _drive(scene, controls, tau, constants), jax.lax.stop_gradient(guess)
     a, _, ended = searched(_find, _found, (drive, q, v), (start, max_steps))
     found = Solution(a, *ended)
     return throw_unless_successful(found, found.result) if throw else found
@@ -114,6 +117,7 @@ def step(
     guess: Float[Array, " nv"] | None = None,
     *,
     forces: bool = False,
+    constants: Constants | None = None,
     max_steps: int = 60,
     throw: bool = False,
 ) -> Step:
@@ -130,6 +134,8 @@ def step(
         guess: where the solver starts, the acceleration of the step before; it changes nothing
             but the number of steps of the solver.
         forces: whether the result has contacts and constraint forces by name.
+        constants: what :func:`constants` computes from this scene, in a loop over its steps;
+            computed if None.
         max_steps: limit of the solver's Newton steps. Most samples need fewer than ten.
         throw: raise an error if the solver does not converge; otherwise ``result`` says it. The
             error needs a look at the result on the host in every step, so it is not the default.
@@ -141,11 +147,15 @@ def step(
     """
     given = q, v, controls, tau, guess
     q, v, controls, tau, guess = _checked("step", scene, max_steps, *given)
-    args = Drive(scene, controls, tau), q, v, forces
+    args = _drive(scene, controls, tau, constants), q, v, forces
     rest = jax.lax.stop_gradient(guess), max_steps
     moved, _, (result, steps) = searched(_advance, _advance_known, args, rest)
     new = Step(moved.q, moved.v, moved.a, result, steps, moved.forces)
     return throw_unless_successful(new, result) if throw else new
+
+
+def _drive(scene: Scene, controls, tau, constants: Constants | None) -> Drive:
+    return Drive(scene, controls, tau, constants_of(scene) if constants is None else constants)
 
 
 class _Moved(NamedTuple):
@@ -181,13 +191,13 @@ def _moved_by(
     else:
         a = first
         if scene.integrator == "implicitfast":
-            a = _implicitfast(scene, q, v, drive.controls, a)
+            a = _implicitfast(drive, q, v, a)
         elif scene.implicit_damping:
             a = _heavier(model, h * model.damping, q, a)
         u = _turned(model, q, v + h * a, False)
         q1 = _moved(model, q, h * u)
         v1 = _turned(model, q1, u, True)
-    told = constraint_forces(scene, q, v, first) if forces else None
+    told = constraint_forces(scene, q, v, first, drive.constants) if forces else None
     return _Moved(q1, v1, first, told)
 
 
@@ -211,12 +221,12 @@ def _heavier(model: Model, more: Float[Array, " nv"], q: Array, a: Array) -> Flo
     return a - mass_matrix_solve(heavy, q, more * a)
 
 
-def _implicitfast(scene: Scene, q: Array, v: Array, controls: Array, a: Array) -> Array:
+def _implicitfast(drive: Drive, q: Array, v: Array, a: Array) -> Array:
     """Damping, drag and slopes of actuators implicit; of lone free bodies gyroscopic terms too."""
-    model, h = scene.model, scene.dt
+    scene, model, h = drive.scene, drive.scene.model, drive.scene.dt
     slope = jnp.diag(model.damping)
     if scene.nu:
-        slope = slope - scene.actuators.velocity_slope(model, q, v, controls)
+        slope = slope - drive.actuators.velocity_slope(model, q, v, drive.controls)
     if scene.fluid is not None:
         slope = slope - drag_slope(model, scene.fluid, q, v)
     if scene.fluid is None and all(k == "scalar" for k in scene.actuators.kinds):

@@ -1,32 +1,101 @@
-"""How much bodies and joints give way to forces, by which MuJoCo scales the softness."""
+"""How much bodies and joints give way to forces, by which MuJoCo scales the softness.
 
-import jax
+These numbers depend on the inertias, the armature and the geometry of the robot, so they are
+computed from the model. MuJoCo's ``mj_setConst`` does the same when a file is compiled.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms.crba import crba
-from ..algorithms.kinematics import body_velocities
-from ..model import Model
-from ..spatial import inertia
+from ..derivatives.poses import placed
+from ..derivatives.rules import mass_matrix_inverse
+from ..model import Model, Topology
+from ..spatial import inertia, so3
+
+SAME = 1e-6
+"""A center of mass so near to the body's origin is at the origin, for MuJoCo (m)."""
 
 
-def inverse_weights(model: Model, q: Float[Array, " nq"]) -> tuple[np.ndarray, np.ndarray]:
-    """How much bodies and joints give way: mean diagonals of ``J M⁻¹ Jᵀ`` at a configuration.
+class Parts(eqx.Module):
+    """Places at which bodies are pushed, one for each body of a file that a constraint names.
 
-    Source: MuJoCo's ``body_invweight0`` and ``dof_invweight0``.
-
-    Returns:
-        ``(nb + 1, 2)``, for a force at the center of mass (1/kg) and a torque (1/(kg m²)), the last
-        row the world's zeros; ``(nv,)``, the diagonal of ``M⁻¹``.
+    A file's bodies without joints are parts of the body that carries them. The place is the center
+    of mass of the part.
     """
 
-    def each(q):
-        V = jax.vmap(lambda v: body_velocities(model, q, v))(jnp.eye(model.nv, dtype=q.dtype))
-        shifted = V[..., 3:] + jnp.cross(V[..., :3], inertia.com(model.inertia)[None])
-        return crba(model, q), V[..., :3], shifted
+    center: Float[Array, "n 3"]
+    """Where the part's center of mass is: from the center of mass of its body if ``moves``, else
+    from the body's origin; in the body's axes (m)."""
+    bodies: tuple[int, ...] = eqx.field(static=True)
+    """The body of each part, −1 for the world."""
+    moves: tuple[bool, ...] = eqx.field(static=True)
+    """Whether the place moves with the center of mass of the body, or stays in the body."""
+    sliders: tuple[tuple[int, int], ...] = eqx.field(static=True, default=())
+    """Degrees of freedom and bodies of the file's ``simple`` bodies that only slide."""
 
-    M, w, v = (np.asarray(x, float) for x in jax.jit(each)(q))
-    inverse = np.linalg.inv(M)
-    of = lambda J: np.einsum("ibk,ij,jbk->b", J, inverse, J) / 3  # noqa: E731
-    return np.vstack([np.stack([of(v), of(w)], axis=1), np.zeros((1, 2))]), np.diag(inverse)
+    def centers(self, model: Model) -> Float[Array, "n 3"]:
+        """The centers of mass of the parts in the frames of their bodies (m)."""
+        own = inertia.com(model.inertia)[np.array(self.bodies, dtype=np.int32)]
+        return self.center + jnp.where(np.array(self.moves, dtype=bool)[:, None], own, 0)
+
+
+class Weights(NamedTuple):
+    """How much parts and joints give way in the reference configuration."""
+
+    parts: Float[Array, "n 2"]
+    """Acceleration of a part by a force on its center of mass (1/kg) and by a torque
+    (1/(kg m²)), each the mean over three axes; MuJoCo's ``body_invweight0``."""
+    dofs: Float[Array, " nv"]
+    """Acceleration of a degree of freedom by a force of its own (1/(kg m²), 1/kg), the mean over
+    the three of a rotation and the three of a translation; MuJoCo's ``dof_invweight0``."""
+
+
+def weights(model: Model, q: Float[Array, " nq"], parts: Parts) -> Weights:
+    """The mean diagonals of ``J M⁻¹ Jᵀ`` of parts, and of ``M⁻¹``, at a configuration.
+
+    Source: MuJoCo's ``mj_setConst``. There a body that hangs at the world by slides along its own
+    axes, carries no other and has its center of mass at its origin has ``1 / mass`` for the weight
+    of its translation and of its slides, whatever their number and armature.
+    """
+    topology = model.topology
+    inverse = mass_matrix_inverse(model, q)
+    alike = jnp.asarray(_alike(topology), model.dtype)
+    dofs = jnp.matmul(alike, jnp.diagonal(inverse), precision="highest")
+    light, slides = _light(model), np.array(parts.sliders, dtype=np.int32).reshape(-1, 2)
+    dof, carrier = slides[:, 0], slides[:, 1]
+    dofs = dofs.at[dof].set(jnp.where(light[carrier] > 0, light[carrier], dofs[dof]))
+    if not parts.bodies:
+        return Weights(jnp.zeros((0, 2), model.dtype), dofs)
+    body = np.array(parts.bodies, dtype=np.int32)
+    g, _ = placed(model, q)
+    at = g.p[body] + so3.rotate(g.R[body], parts.centers(model))
+    turning = jnp.broadcast_to(g.S[None, :, :3], (len(body), model.nv, 3))
+    rows = jnp.stack([g.S[None, :, 3:] + so3.cross(turning, at[:, None]), turning], axis=1)
+    moved = topology.tree.ancestor_mask[body][:, topology.dof_bodies]
+    J = jnp.where(moved[:, None, None], jnp.swapaxes(rows, 2, 3), 0)  # (n, 2, 3, nv)
+    both = jnp.matmul(J.reshape(-1, model.nv), inverse, precision="highest").reshape(J.shape)
+    found = jnp.sum(J * both, axis=(2, 3)) / 3
+    simple = np.isin(body, carrier)
+    own = jnp.where(simple, light[body], 0)[:, None]
+    return Weights(jnp.where(own > 0, jnp.pad(own, ((0, 0), (0, 1))), found), dofs)
+
+
+def _light(model: Model) -> Float[Array, " nb"]:
+    """``1 / mass`` of bodies whose center of mass is at their origin, zero for others (1/kg)."""
+    m, c = inertia.mass(model.inertia), inertia.com(model.inertia)
+    there = (jnp.max(jnp.abs(c), axis=-1) < SAME) & (m > 0)
+    return jnp.where(there, 1 / jnp.where(there, m, 1), 0)
+
+
+def _alike(topology: Topology) -> np.ndarray:
+    """The matrix that takes means over the rotation and over the translation of each joint."""
+    mean = np.eye(topology.nv)
+    for b in topology.bodies_of("free", "spherical"):
+        first, end = topology.v_starts[b], topology.v_starts[b + 1]
+        for k in range(int(first), int(end), 3):
+            mean[k : k + 3, k : k + 3] = 1 / 3
+    return mean

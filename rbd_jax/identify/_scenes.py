@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from ..contact import Scene, step
+from ..contact import Scene, constants, step
 from ..model import Model
 from ..model.functions import as_module
 from ..model.outcome import RESULTS, throw_unless_successful
@@ -84,10 +84,11 @@ class SceneWindows(Windows):
         """The states of a window from its first one; the last controls are not used."""
         scene = self.learn.scene_with(self.learn.values(z))
         (controls,) = required("fit_scene", window, "controls")
+        fixed = constants(scene)
 
         def advance(state, u):
             q, v, guess = state
-            end = step(scene, q, v, u, guess=guess)
+            end = step(scene, q, v, u, guess=guess, constants=fixed)
             return (end.q, end.v, end.a), (end.q, end.v)
 
         _, (q, v) = jax.lax.scan(advance, (q0, v0, jnp.zeros_like(v0)), controls[:-1])

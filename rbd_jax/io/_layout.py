@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import jax
@@ -68,6 +69,25 @@ class Layout:
     turns: tuple[Turn, ...]
     linear_first: bool
     """Whether their 6-vectors are (linear, angular); ours are (angular, linear)."""
+
+    @cached_property
+    def _key(self) -> tuple:
+        values = (getattr(self, f) for f in self.__dataclass_fields__)
+        return tuple(tuple(x.tolist()) if isinstance(x, np.ndarray) else x for x in values)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Layout) and self._key == other._key)
+
+    def __getstate__(self) -> dict:
+        """Only the fields: hashes differ in another process."""
+        return {f: getattr(self, f) for f in self.__dataclass_fields__}
 
     @property
     def nq_theirs(self) -> int:

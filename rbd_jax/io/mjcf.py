@@ -43,6 +43,14 @@ def compile_mjcf(source: str | os.PathLike, drop_meshes: bool = False) -> Any:
     Raises:
         RobotDescriptionError: if MuJoCo refuses the file, with MuJoCo's message.
     """
+    return read_mjcf(source, drop_meshes)[1]
+
+
+def read_mjcf(source: str | os.PathLike, drop_meshes: bool = False) -> tuple[Any, Any]:
+    """A ``mujoco.MjSpec`` of a file or an XML string, and the ``mujoco.MjModel`` compiled of it.
+
+    Arguments and errors as :func:`compile_mjcf`.
+    """
     mj = mujoco()
     text = str(source)
     inline = text.lstrip().startswith("<")
@@ -50,7 +58,8 @@ def compile_mjcf(source: str | os.PathLike, drop_meshes: bool = False) -> Any:
         raise RobotDescriptionError(f"load_mjcf: there is no file {text!r}")
     where = "the XML string" if inline else text
     try:
-        return mjcf_spec(source, drop_meshes).compile()
+        spec = mjcf_spec(source, drop_meshes)
+        return spec, spec.compile()
     except (ValueError, RuntimeError, mj.FatalError) as error:
         raise RobotDescriptionError(f"load_mjcf: MuJoCo refuses {where}: {error}") from error
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from ..contact import Scene, step as scene_step
+from ..contact import Scene, constants, step as scene_step
 from ..lanes import lanes
 from ._mirror import Mirror
 
@@ -105,10 +105,12 @@ class Environment(eqx.Module):
 def advance(env: Environment, state: State, action: Float[Array, " na"]) -> State:
     """The state one control step later. Its derivatives are the exact ones of the scene's steps."""
     scene, new = env.scene_of(state.robot), env.controls(state, action)
+    fixed = constants(scene)
 
     def substep(now, k):
         q, v, guess = now
-        end = scene_step(scene, q, v, jnp.where(k < state.delay, state.controls, new), guess=guess)
+        u = jnp.where(k < state.delay, state.controls, new)
+        end = scene_step(scene, q, v, u, guess=guess, constants=fixed)
         return (end.q, end.v, end.a), None
 
     k = jnp.arange(env.substeps, dtype=state.q.dtype)

@@ -126,7 +126,7 @@ class Stander(Environment):
         w = self.weights
         up = so3.quat_to_matrix(so3.quat_normalize(after.q[3:7]))[2]
         bent, low = after.q[7:] - self.start[7:], after.q[2] - self.start[2]
-        torque = self.scene.actuators.torque(self.scene.model, after.q, after.v, after.controls)
+        torque = self.scene.torque(after.q, after.v, after.controls)
         cost = (
             w.upright * (1 - up[2])
             + w.level * soft(up[0] ** 2 + up[1] ** 2)

@@ -177,7 +177,7 @@ class Walker(Environment):
         foot = (feet[:, 2] - self.foot_radius - goal) / self.lift
         slip = (feet - self.feet(before))[:, :2] / self.period
         slip = jnp.where(swing < 0, jnp.sum(slip**2, axis=1), 0)
-        torque = self.scene.actuators.torque(self.scene.model, after.q, after.v, after.controls)
+        torque = self.scene.torque(after.q, after.v, after.controls)
         change, bent = action - before.action, after.q[7:] - self.stance
         sideways = jnp.array([1.0, 0.2, 0.1] * 4, bent.dtype)
         cost = (

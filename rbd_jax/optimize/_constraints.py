@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..lanes import lanes
 from ..model.functions import as_module
-from ._problem import Problem
+from ._problem import Problem, with_explicit_closure
 
 
 class Constraint(eqx.Module):
@@ -157,7 +157,7 @@ def stack(problem: Problem, constraints: Sequence[Constraint], q: Array, v: Arra
     found, sizes = [], []
     for c in constraints:
         inputs = (problem.model, t, q, v, u) if c.at == "stage" else (problem.model, q, v)
-        function = eqx.filter_closure_convert(c.function, *inputs)
+        function = with_explicit_closure(c.function, *inputs)
         shape = jax.eval_shape(function, *inputs).shape
         if len(shape) > 1:
             raise ValueError(

@@ -50,8 +50,10 @@ def _linear(problem: Problem, slopes: tuple[Array, Array], q, v, u, gaps: bool) 
     if not gaps:
         return Dynamics(A, B, jnp.zeros(A.shape[:2], q.dtype))
 
+    prepared = problem.prepared()
+
     def one(*row):
-        return _with_gap(problem, *row)
+        return _with_gap(prepared, *row)
 
     return jax.vmap(one)(A, B, k, q[:-1], v[:-1], u, q[1:], v[1:])
 
@@ -186,11 +188,11 @@ def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, 
     :func:`rbd_jax.derivatives.forward_dynamics_hessian`, for other integrators by forward over
     reverse mode through the step.
     """
-    model, nv = problem.model, problem.model.nv
+    model, nv, prepared = problem.model, problem.model.nv, problem.prepared()
 
     def one(k, q, v, u, lam):
         if not problem.free_euler:
-            return _autodiff_curvature(problem, k, q, v, u, lam)
+            return _autodiff_curvature(prepared, k, q, v, u, lam)
 
         def torques(z):
             return problem.torques(problem.time(k), *problem.moved(q, v, u, z))

@@ -156,7 +156,7 @@ def _search(problem: Problem, q, v, u, cost, gains: Gains, definite):
 
 def roll(problem: Problem, q, v, u, k, K):
     """The trajectory under the controls ``u + k + K (x ⊖ x_k)``, and its cost."""
-    model = problem.model
+    problem, model = problem.prepared(), problem.model
 
     def step(state, row):
         q, v, total = state

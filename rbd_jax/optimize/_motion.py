@@ -56,7 +56,8 @@ def motion(
     step expanded about its known state. The states must follow each other by the steps of w, up to
     small gaps.
     """
-    model, stop = problem.model, jax.lax.stop_gradient
+    problem, stop = problem.prepared(), jax.lax.stop_gradient
+    model = problem.model
 
     def body(state, row):
         (q, v), (k, w, K, here, q_next, v_next) = state, row

@@ -237,8 +237,10 @@ def mpc(
     plan = u if isinstance(u, Plan) else control.plan(q0, v0, u)
     t0 = jnp.asarray(t0, problem.model.dtype)
 
+    prepared = problem.prepared()
+
     def follow_model(t, q, v, u):
-        return problem.starting(t).step(jnp.asarray(0), q, v, u)
+        return prepared.starting(t).step(jnp.asarray(0), q, v, u)
 
     move = follow_model if plant is None else plant
 
@@ -276,6 +278,8 @@ def _control(problem: Problem, row, q: Array, v: Array) -> Array:
 @lanes
 def follow(problem: Problem, plan: Plan, q: Array, v: Array):
     """Where the plan leads from the state (q, v) under its feedback: states and controls."""
+
+    problem = problem.prepared()
 
     def step(state, row):
         (k, *at), (q, v) = row, state

@@ -113,8 +113,10 @@ def multiple_shooting(
 def _merit(problem: Problem, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
     """The objective, and the absolute gaps (T, n)."""
 
+    prepared = problem.prepared()
+
     def one(*row):
-        return _cost_and_gap(problem, *row)
+        return _cost_and_gap(prepared, *row)
 
     k = jnp.arange(problem.steps)
     costs, gaps = jax.vmap(one)(k, q[:-1], v[:-1], u, q[1:], v[1:])

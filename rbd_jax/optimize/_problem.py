@@ -213,6 +213,10 @@ class Problem(eqx.Module):
 
         return jax.vmap(one)(jnp.arange(self.steps), q, v, u)
 
+    def prepared(self) -> "Problem":
+        """The problem for a loop over its steps: what is the same in all of them is computed."""
+        return self
+
     def advance(
         self, k: int | Int[Array, ""], q: Array, v: Array, u: Array
     ) -> tuple[Array, Array, Float[Array, ""]]:
@@ -295,6 +299,7 @@ def simulate_steps(problem: Problem, q0: Array, v0: Array, u: Array, **options: 
 
 @lanes
 def _simulate_steps(problem: Problem, q0: Array, v0: Array, u: Array) -> Trajectory:
+    problem = problem.prepared()
 
     def body(state, row):
         (q, v), (k, u) = state, row
@@ -333,10 +338,20 @@ def cost_value(value: Array) -> Float[Array, ""]:
     return value if jnp.ndim(value) == 0 else 0.5 * jnp.sum(value * value)
 
 
+def with_explicit_closure(function: Callable, *args: Any) -> Callable:
+    """The function with the traced arrays that it closes over as leaves.
+
+    A function without traced arrays stays as it is: a program of its own would make two problems
+    that are built alike unlike.
+    """
+    closed = eqx.filter_closure_convert(function, *args)
+    return closed if any(isinstance(x, Tracer) for x in jax.tree.leaves(closed)) else function
+
+
 def with_explicit_closures(problem: Problem, q: Array, v: Array) -> Problem:
-    """The same problem, with all arrays that its functions close over as leaves of the problem."""
+    """The same problem, with all traced arrays that its functions close over as its leaves."""
     m, t, *_, u = Problem.stage_arguments(problem, q, v)
-    convert = eqx.filter_closure_convert
+    convert = with_explicit_closure
     parts: dict[str, Any] = {
         "stage": convert(problem.stage, *problem.stage_arguments(q, v)),
         "final": convert(problem.final, m, q, v),

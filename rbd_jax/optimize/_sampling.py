@@ -148,6 +148,7 @@ def _search(
             raise ValueError(f"{name}: {what} must be at least 1, got {x}")
     here = without_derivatives((with_explicit_closures(problem, q0, v0), q0, v0, u))
     p, at_q, at_v, center = here
+    ready = p.prepared()
     spread = jnp.broadcast_to(jnp.asarray(noise, u.dtype), (knots, u.shape[1]))
     place = jnp.linspace(0, knots - 1, problem.steps, dtype=u.dtype)
     low = jnp.clip(jnp.floor(place).astype(jnp.int32), 0, max(knots - 2, 0))
@@ -160,7 +161,7 @@ def _search(
         eps = jax.random.normal(jax.random.fold_in(key, k), (samples, *spread.shape), u.dtype)
         eps = (eps * spread[None]).at[0].set(0)
         tries = jax.vmap(lambda e: p.clip(center + between(e)))(eps)
-        costs = jax.vmap(lambda u: _cost(p, at_q, at_v, u))(tries)
+        costs = jax.vmap(lambda u: _cost(ready, at_q, at_v, u))(tries)
         costs = jnp.where(jnp.isfinite(costs), costs, jnp.inf)
         i = jnp.argmin(costs)
         better = costs[i] < lowest

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..contact import Scene, step as scene_step
+from ..contact import Constants, Scene, constants, step as scene_step
 from ..lanes import lanes
 from ..model import difference
 from ._problem import Problem, simulate_steps
@@ -28,6 +28,8 @@ class SceneProblem(Problem):
 
     scene: Scene | None = None
     substeps: int = eqx.field(static=True, default=1)
+    constants: Constants | None = None
+    """Those of the scene with the robot, within a loop over steps; see :meth:`prepared`."""
 
     def __post_init__(self):
         if self.scene is None:
@@ -50,16 +52,22 @@ class SceneProblem(Problem):
 
     def torques(self, t: Array, q: Array, v: Array, u: Array) -> Float[Array, " nv"]:
         """Joint torques (N m, N) of the actuators at the beginning of a step."""
-        return cast(Scene, self.scene).actuators.torque(self.model, q, v, u)
+        return dataclasses.replace(cast(Scene, self.scene), model=self.model).torque(q, v, u)
+
+    def prepared(self) -> "SceneProblem":
+        """The problem with the constants of its scene, see :func:`rbd_jax.contact.constants`."""
+        scene = dataclasses.replace(cast(Scene, self.scene), model=self.model)
+        return dataclasses.replace(self, constants=constants(scene))
 
     def step(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> tuple[Array, Array]:
         """The state after step k."""
         h = self.dt / self.substeps
         scene = dataclasses.replace(cast(Scene, self.scene), model=self.model, dt=h)
+        fixed = constants(scene) if self.constants is None else self.constants
 
         def once(state, _):
             q, v, guess = state
-            new = scene_step(scene, q, v, u, guess=guess)
+            new = scene_step(scene, q, v, u, guess=guess, constants=fixed)
             return (new.q, new.v, jax.lax.stop_gradient(new.a)), None
 
         first, _ = once((q, v, jnp.zeros_like(v)), None)
@@ -72,7 +80,8 @@ class SceneProblem(Problem):
 
     def derivatives(self, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
         """``(A, B)`` of all steps about states (T, …) and controls (T, …)."""
-        one = lambda q, v, u: _derivatives(self, q, v, u)  # noqa: E731
+        prepared = self.prepared()
+        one = lambda q, v, u: _derivatives(prepared, q, v, u)  # noqa: E731
         J = jax.vmap(one)(q, v, u)
         n = 2 * self.model.nv
         return J[..., :n], J[..., n:]

@@ -10,7 +10,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from ..algorithms.kinematics import forward_kinematics, frame_in_body, frame_placement
-from ..contact import Scene, Surface, pd_actuators, points, scene_on_ground, step as scene_step
+from ..contact import (
+    Scene,
+    Surface,
+    constants,
+    pd_actuators,
+    points,
+    scene_on_ground,
+    step as scene_step,
+)
 from ..model import Model, integrate
 from ..spatial import so3
 from ._costs import StateCost
@@ -247,12 +255,13 @@ def pushed(
 
 def _run(scene: Scene, q, v, u, forces: Float[Array, "steps 3"]) -> tuple[Array, Array]:
     """Steps of a scene under held controls, and in each a force on the trunk in world axes."""
+    fixed = constants(scene)
 
     def once(state, force):
         q, v, guess = state
         R = so3.quat_to_matrix(so3.quat_normalize(q[3:7]))
         tau = jnp.zeros_like(v).at[3:6].set(so3.rotate_inverse(R, force))
-        new = scene_step(scene, q, v, u, tau, guess)
+        new = scene_step(scene, q, v, u, tau, guess, constants=fixed)
         return (new.q, new.v, new.a), None
 
     q, v, _ = jax.lax.scan(once, (q, v, jnp.zeros_like(v)), forces)[0]

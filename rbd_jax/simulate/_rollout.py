@@ -156,7 +156,7 @@ def rollout(
             f'rollout: checkpoint_every={checkpoint_every} needs gradient="checkpoint", got '
             f"{gradient!r}"
         )
-    begin, method = with_memory(integrator) if scene is None else in_scene(scene)
+    begin, method = with_memory(integrator) if scene is None else in_scene(scene, model)
 
     def actuated(tau, constraints):
         return tau if scene is not None else ActuatedRobot(model, tau, f_ext, constraints)

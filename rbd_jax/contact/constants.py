@@ -1,0 +1,29 @@
+"""What a scene's constraints need of the reference configuration, computed from the scene."""
+
+import jax.numpy as jnp
+
+from ..derivatives.poses import placed
+from ..lanes import lanes
+from .rows import Constants, with_world
+from .scene import Scene
+from .weights import weights
+
+
+@lanes
+def constants(scene: Scene) -> Constants:
+    """Weights of bodies and joints, what welds hold, and damping by ratios, at ``scene.q0``.
+
+    A step of a scene computes them by itself. In a loop over steps of one scene they are the same
+    in each step: compute them before it and give them to :func:`step`, as ``rbd.rollout`` does.
+    They follow every leaf of the robot, and are differentiable.
+
+    Source: MuJoCo's ``mj_setConst``.
+    """
+    model, c = scene.model, scene.constraints
+    found = weights(model, scene.q0, c.parts)
+    anchors = None
+    if any(c.equalities.welds.refers):
+        g, root = placed(model, scene.q0)
+        R = with_world(g.R, jnp.eye(3, dtype=model.dtype))
+        anchors = c.equalities.welds.held(R, with_world(g.p + root, jnp.zeros_like(root[0])))
+    return Constants(found, anchors, scene.actuators.damping(model, scene.q0))
