@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..spatial.linear import qr_factor, solve_upper
 from ._extras import extra
 
 
@@ -151,10 +152,12 @@ def least_squares(
         W = (Yb / s[None, :, None]).reshape(-1, r)
         length = jnp.sqrt(jnp.sum(W * W, axis=0))
         length = jnp.where(length > 0, length, 1)
-        Q, R = jnp.linalg.qr(W / length[None])
-        y = jnp.matmul((tau / s[None]).reshape(-1), Q, precision="highest")
-        right = jnp.concatenate([y[:, None], jnp.eye(r, dtype=Y.dtype)], axis=1)
-        solved = jax.scipy.linalg.solve_triangular(R, right) / length[:, None]
+        W = W / length[None]
+        R = qr_factor(jnp.concatenate([W, (tau / s[None]).reshape(-1, 1)], axis=1))
+        right = jnp.concatenate([R[:r, r:], jnp.eye(r, dtype=Y.dtype)], axis=1)
+        solved = solve_upper(R[:r, :r], right)
+        Q = jnp.matmul(W, solved[:, 1:], precision="highest")
+        solved = solved / length[:, None]
         value, spread = solved[:, 0], solved[:, 1:]
         return value, jnp.matmul(spread, spread.T, precision="highest"), Q
 

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..spatial.linear import qr_factor, solve_upper
+
 
 class Chain(NamedTuple):
     """Rows of ``½ |M (unknowns, 1)|²``. The unknowns are states x_b (s numbers) and z (k)."""
@@ -40,7 +42,7 @@ def chain_cost(chain: Chain) -> Float[Array, ""]:
 
 def compressed(chain: Chain) -> Chain:
     """The same problem with no more measurement rows in a window than there are columns."""
-    return chain._replace(measurements=jnp.linalg.qr(chain.measurements, mode="r"))
+    return chain._replace(measurements=jax.vmap(qr_factor)(chain.measurements))
 
 
 def damped(chain: Chain, damping: Float[Array, ""]) -> Chain:
@@ -79,19 +81,18 @@ def solve_chain(chain: Chain) -> ChainStep:
         above = jnp.concatenate([information, measurements])
         next_state = jnp.zeros((len(above), s), above.dtype)  # these rows do not contain it
         above = jnp.concatenate([above[:, :s], next_state, above[:, s:]], axis=1)
-        R = jnp.linalg.qr(jnp.concatenate([above, continuity]), mode="r")
+        R = qr_factor(jnp.concatenate([above, continuity]))
         return R[s:, s:], R[:s]
 
     nothing = jnp.zeros((s + k + 1, s + k + 1), chain.measurements.dtype)
     information, rows = jax.lax.scan(eliminate, nothing, (chain.measurements, chain.continuity))
-    R = jnp.linalg.qr(jnp.concatenate([information[:, s:], chain.prior]), mode="r")
-    solve = jax.scipy.linalg.solve_triangular
-    z = -solve(R[:k, :k], R[:k, k])
+    R = qr_factor(jnp.concatenate([information[:, s:], chain.prior]))
+    z = -solve_upper(R[:k, :k], R[:k, k:])[:, 0]
 
     def substitute(after: Array, R: Array):
         known = jnp.concatenate([after, z, jnp.ones(1, z.dtype)])
-        right = jnp.matmul(R[:, s:], known, precision="highest")
-        x = -solve(R[:, :s], right)
+        right = jnp.matmul(R[:, s:], known[:, None], precision="highest")
+        x = -solve_upper(R[:, :s], right)[:, 0]
         return x, x
 
     _, x = jax.lax.scan(substitute, jnp.zeros((s,), z.dtype), rows, reverse=True)

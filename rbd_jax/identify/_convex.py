@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..model import Model
+from ..spatial.linear import qr_factor, solve_upper
 from ._charts import LogCholesky, Positive, Real
 from ._cones import Cone, cone_of, cone_steps, matrices, ones, rescaled_dual, step_length
 from ._parameters import Parameters
@@ -138,8 +139,8 @@ def _newton_step(
     right = jnp.concatenate([c.right.reshape(-1) for c in cones])
     k = A.shape[1]
     both = jnp.concatenate([A, bottom]), jnp.concatenate([r, right])[:, None]
-    Q = jnp.linalg.qr(jnp.concatenate(both, axis=1), mode="r")
-    d = -jax.scipy.linalg.solve_triangular(Q[:k, :k], Q[:k, k])
+    Q = qr_factor(jnp.concatenate(both, axis=1))
+    d = -solve_upper(Q[:k, :k], Q[:k, k:])[:, 0]
     parts, at = [], 0
     for c in cones:
         n, _, size = c.rows.shape

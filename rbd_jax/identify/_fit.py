@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ..derivatives.rules import forward_dynamics, inverse_dynamics
 from ..model import Model
+from ..spatial.linear import qr_factor
 from ._convex import learned_values
 from ._linear import (
     TERMS,
@@ -151,7 +152,7 @@ def fit_torques(
 
     def equations(factor: Array) -> Float[Array, "m k"]:
         W = jnp.concatenate([Y, left[..., None]], axis=-1) * factor[..., None]
-        return jnp.linalg.qr(W.reshape(-1, W.shape[-1]), mode="r")
+        return qr_factor(W.reshape(-1, W.shape[-1]))
 
     def linear(model: Model) -> Array:
         x = learned_values(learn, model) - learned_values(learn, learn.nominal)

@@ -89,22 +89,19 @@ class Ellipsoid(eqx.Module):
 
     def to_unit_ball(self, I10: Float[Array, "*b 10"]) -> Float[Array, "*b 4 4"]:
         """The pseudo-inertia in the coordinates y, in which the ellipsoid is the unit ball."""
-        inverse = jnp.linalg.inv(self._map())
+        a, b, c = (self.axes[..., k] for k in range(3))
+        rows = jnp.stack([so3.cross(b, c), so3.cross(c, a), so3.cross(a, b)], axis=-2)
+        W = rows / so3.dot(a, rows[..., 0, :])[..., None, None]  # the inverse of the axes
+        inverse = _affine(W, -so3.rotate(W, self.center))
         product = jnp.matmul(inverse, inertia.pseudo(I10), precision="highest")
         return jnp.matmul(product, so3.transpose(inverse), precision="highest")
 
     def from_unit_ball(self, P: Float[Array, "*b 4 4"]) -> Float[Array, "*b 10"]:
         """Inverse of :meth:`to_unit_ball`."""
-        A = self._map()
+        A = _affine(self.axes, self.center)
         product = jnp.matmul(jnp.matmul(A, P, precision="highest"), so3.transpose(A),
                              precision="highest")  # fmt: skip
         return inertia.from_pseudo(product)
-
-    def _map(self) -> Float[Array, "*b 4 4"]:
-        top = jnp.concatenate([self.axes, self.center[..., None]], axis=-1)
-        last = jnp.array([0.0, 0.0, 0.0, 1.0], top.dtype)
-        bottom = jnp.broadcast_to(last, (*top.shape[:-2], 1, 4))
-        return jnp.concatenate([top, bottom], axis=-2)
 
     def contains(self, I10: Float[Array, "*b 10"]) -> Bool[Array, "*b"]:
         """Whether some mass distribution within the ellipsoid has this inertia.
@@ -115,6 +112,14 @@ class Ellipsoid(eqx.Module):
         P = self.to_unit_ball(I10)
         inside = P[..., 3, 3] > P[..., 0, 0] + P[..., 1, 1] + P[..., 2, 2]
         return inside & definite(P)
+
+
+def _affine(A: Float[Array, "*b 3 3"], b: Float[Array, "*b 3"]) -> Float[Array, "*b 4 4"]:
+    """The matrix of ``x ↦ A x + b``."""
+    top = jnp.concatenate([A, b[..., None]], axis=-1)
+    last = jnp.array([0.0, 0.0, 0.0, 1.0], top.dtype)
+    bottom = jnp.broadcast_to(last, (*top.shape[:-2], 1, 4))
+    return jnp.concatenate([top, bottom], axis=-2)
 
 
 def consistent(model: Model) -> Bool[Array, " nb"]:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..model import Model
 from ..model.outcome import RESULTS
 from ..spatial import inertia
+from ..spatial.linear import qr_factor, solve_upper
 from ._charts import InEllipsoid, LogCholesky, Positive
 from ._extras import extra
 from ._parameters import Parameters
@@ -184,14 +185,14 @@ def stationary(jacobian: Float[Array, "n k"], r: Float[Array, " n"]) -> Bool[Arr
 def whitening(jacobian: Float[Array, "n k"], floor: float) -> Float[Array, "k k"]:
     """A matrix B with ``Bᵀ JᵀJ B = 1``, so that ``B Bᵀ = (JᵀJ)⁻¹``.
 
-    The columns of J are first scaled to unit length. Eigenvalues of JᵀJ that are smaller than
-    ``floor`` times the greatest one are raised to that value.
+    The columns of J are first scaled to unit length. Then ``floor`` is added to the eigenvalues of
+    JᵀJ, so that directions that J does not show have a length too. B is the inverse of the
+    triangular factor of J, so that JᵀJ is never formed, whose rounding would hide directions.
     """
-    length = column_lengths(jacobian)
-    J = jacobian / length[None]
-    values, vectors = jnp.linalg.eigh(jnp.matmul(J.T, J, precision="highest"))
-    least = floor * jnp.max(values, initial=1)
-    return vectors / length[:, None] / jnp.sqrt(jnp.maximum(values, least))[None]
+    length, k = column_lengths(jacobian), jacobian.shape[1]
+    one = jnp.eye(k, dtype=jacobian.dtype)
+    R = qr_factor(jnp.concatenate([jacobian / length[None], floor**0.5 * one]))
+    return solve_upper(R, one) / length[:, None]
 
 
 def covariance_of(jacobian: Float[Array, "n k"]) -> Float[Array, "k k"]:

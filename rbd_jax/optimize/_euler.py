@@ -138,10 +138,13 @@ def _minimized(Q: Value, g, ux, uu, box):
         k, moving = box_qp(safe, g, *box)
         L, _ = restricted_cholesky(uu, moving)
     solve = jax.scipy.linalg.solve_triangular
-    Y = solve(L, jnp.where(moving[:, None], ux, 0), lower=True)
-    K = -solve(L, Y, lower=True, trans="T")
+    # one solve for all columns: several at a time can hang, see spatial/linear.py
+    columns = jnp.concatenate([jnp.where(moving[:, None], ux, 0), g[:, None]], axis=1)
+    both = solve(L, columns, lower=True)
+    Y, gains = both[:, :-1], -solve(L, both, lower=True, trans="T")
+    K = gains[:, :-1]
     if k is None:
-        k = -solve(L, solve(L, g, lower=True), lower=True, trans="T")
+        k = gains[:, -1]
     gx = jnp.concatenate([Q.q, Q.v]) + times(ux.T, k) + times(K.T, g + times(uu, k))
     Yq, Yv = Y[:, :nv], Y[:, nv:]
     left = Value(
