@@ -89,7 +89,7 @@ def _on_a_cpu() -> str:
 
 def kernel_fields(*names: str) -> str:
     """Let names be what stands in the table of ``%kernel``."""
-    kinds = dict.fromkeys(("prologue", "run", "buffers"), "ptr")
+    kinds: dict[str, str] = dict.fromkeys(("prologue", "run", "buffers"), "ptr")
     return "\n".join(load(name, "%kernel", field(name), kinds.get(name, "i64")) for name in names)
 
 

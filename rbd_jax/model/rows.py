@@ -13,7 +13,8 @@ def take_rows(x: Array, index: np.ndarray) -> Array:
     if n and np.array_equal(flat, np.arange(flat[0], flat[0] + n)):
         x = x if n == x.shape[0] else jax.lax.slice_in_dim(x, int(flat[0]), int(flat[0]) + n)
         return x.reshape(*index.shape, *x.shape[1:])
-    return x[index]
+    # JAX keeps an index of 64 bits, and does not trace it again where x64 has been switched off
+    return x[index.astype(np.int32)]
 
 
 def merge_rows(parts: list[tuple[np.ndarray, Array]], like: Array) -> Array:

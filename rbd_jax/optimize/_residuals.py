@@ -137,7 +137,9 @@ def _apart(f: Callable, at: list[Array]) -> tuple[Callable, list[dict[int, bool]
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *args), strict=True))
 
         def value(v):
-            return np.asarray(v.val, v.aval.dtype) if isinstance(v, Literal) else env[v]
+            if isinstance(v, Literal):
+                return np.asarray(v.val, v.aval.dtype)  # pyright: ignore[reportAttributeAccessIssue]
+            return env[v]
 
         for e in jaxpr.eqns:
             out = e.primitive.bind(*map(value, e.invars), **e.primitive.get_bind_params(e.params))
