@@ -112,7 +112,7 @@ MAPPED = {
 
 @pytest.mark.parametrize("name", MAPPED)
 def test_mapped_fits_do_not_call_lapack(name):
-    """Two batched calls of LAPACK can wait for each other forever in jaxlib 0.10 and 0.11."""
+    """Two batched calls of LAPACK can wait for each other forever in jaxlib 0.10.0 to 0.11.0."""
     tau = jnp.zeros((1000, 20, 2))
     text = jax.jit(jax.vmap(MAPPED[name])).lower(tau).as_text()
     assert "stablehlo" in text and "lapack_" not in text and "blas_" not in text

@@ -1,6 +1,6 @@
 """Small dense linear algebra without LAPACK.
 
-In jaxlib 0.10 and 0.11, batched calls of LAPACK in one program can wait for each other forever. XLA
+In jaxlib 0.10.0 to 0.11.0, batched calls of LAPACK in one program can wait for each other forever. XLA
 runs calls that do not depend on each other at the same time, on the threads of one pool. Each call
 puts parts of its batch into the same pool and blocks its thread until they are done. Once as many
 calls have started as there are threads, no thread is left for the parts. On two cores, a loop over
