@@ -12,7 +12,8 @@ _CALLED = r"(?:to_apply|calls|body|condition|true_computation|false_computation)
 def independent_calls(f: Callable, *args) -> list[tuple[str, str]]:
     """Pairs of instructions of ``jit(f)`` that call LAPACK, neither of which needs the other."""
     computations, rows = {}, {}
-    for line in jax.jit(f).lower(*args).compile().as_text().splitlines():
+    program = jax.jit(f).lower(*args).compile().as_text() or ""
+    for line in program.splitlines():
         if start := re.match(r"(?:ENTRY )?%?([\w.-]+) \(.*\{$", line):
             rows = computations[start[1]] = {}
         elif row := re.match(r"\s+(?:ROOT )?%?([\w.-]+) = (.*)", line):
