@@ -11,11 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
+from support.lapack import independent_calls
 
 import rbd_jax as rbd
 from rbd_jax import identify
+from rbd_jax.contact.step import _implicitfast
 from rbd_jax.identify import choose
 from rbd_jax.identify._chain import Chain, compressed, damped, solve_chain
+from rbd_jax.optimize._associative import parallel_backward
+from rbd_jax.optimize._euler import Value, _minimized
+from rbd_jax.optimize._expansion import Dynamics, Quadratic
 from rbd_jax.spatial.linear import qr_factor, solve_upper
 
 
@@ -29,13 +34,13 @@ def test_triangular_factor_of_dependent_columns(shape, dtype):
         A[:, 3], A[:, 1] = A[:, 0] + A[:, 2], 0
     A = jnp.asarray(A.astype(dtype))
     R = np.asarray(quick_jit(qr_factor)(A), np.float64)
-    assert R.shape == (min(shape), shape[1]) and R.dtype == np.float64
-    A = np.asarray(A, np.float64)
+    assert R.shape == (min(shape), shape[1])
+    eps, A = jnp.finfo(A.dtype).eps, np.asarray(A, np.float64)
     np.testing.assert_array_equal(R, np.triu(R))
     length = np.linalg.norm(A, axis=0)
     error = (R.T @ R - A.T @ A) / np.where(length > 0, length, 1)[:, None]
     error = error / np.where(length > 0, length, 1)
-    assert np.abs(error).max(initial=0) < 10 * np.finfo(dtype).eps
+    assert np.abs(error).max(initial=0) < 10 * eps
 
 
 def test_triangular_factor_is_that_of_lapack_up_to_signs():
@@ -43,9 +48,11 @@ def test_triangular_factor_is_that_of_lapack_up_to_signs():
     A = jnp.asarray(rng.normal(size=(3, 40, 20)))
     R, expected = quick_jit(jax.vmap(qr_factor))(A), np.linalg.qr(np.asarray(A), mode="r")
     signs = np.sign(np.diagonal(R, axis1=1, axis2=2) * np.diagonal(expected, axis1=1, axis2=2))
-    np.testing.assert_allclose(R * signs[:, :, None], expected, atol=1e-13)
+    np.testing.assert_allclose(R * signs[:, :, None], expected, atol=300 * jnp.finfo(A.dtype).eps)
     B = jnp.asarray(rng.normal(size=(3, 20, 2)))
-    np.testing.assert_allclose(jnp.matmul(R, quick_jit(solve_upper)(R, B)), B, atol=1e-11)
+    np.testing.assert_allclose(
+        jnp.matmul(R, quick_jit(solve_upper)(R, B)), B, atol=1e4 * jnp.finfo(A.dtype).eps
+    )
 
 
 def test_derivatives_of_the_triangular_factor():
@@ -57,7 +64,7 @@ def test_derivatives_of_the_triangular_factor():
         R, dR = jax.jvp(qr_factor, (A,), (dA,))
         return R.T @ dR + dR.T @ R, jax.grad(lambda A: jnp.sum(jnp.cos(qr_factor(A))))(A)
 
-    np.testing.assert_allclose(both(A)[0], A.T @ dA + dA.T @ A, atol=1e-12)
+    np.testing.assert_allclose(both(A)[0], A.T @ dA + dA.T @ A, atol=1e3 * jnp.finfo(A.dtype).eps)
     assert bool(jnp.isfinite(both(A.at[:, 2].set(0))[1]).all())
 
 
@@ -105,10 +112,45 @@ MAPPED = {
 
 @pytest.mark.parametrize("name", MAPPED)
 def test_mapped_fits_do_not_call_lapack(name):
-    """Two batched calls of LAPACK can wait for each other forever in jaxlib 0.10 and 0.11."""
+    """Two batched calls of LAPACK can wait for each other forever in jaxlib 0.10.0 to 0.11.0."""
     tau = jnp.zeros((1000, 20, 2))
     text = jax.jit(jax.vmap(MAPPED[name])).lower(tau).as_text()
     assert "stablehlo" in text and "lapack_" not in text and "blas_" not in text
+
+
+FALLING = """<mujoco><option integrator="implicitfast"/><worldbody>
+<body><freejoint/><geom size=".1 .2 .3" type="box"/></body>
+<body pos="1 0 0"><freejoint/><geom size=".1 .2 .3" type="box"/></body></worldbody></mujoco>"""
+
+
+def _implicit(x):
+    scene = rbd.load_mjcf(FALLING)
+    q, v = rbd.neutral(scene.model), jnp.broadcast_to(x[0, 0], 12)
+    return _implicitfast(scene, q, v, jnp.zeros(0), v)
+
+
+def _controls(x):
+    Q = Value(x[0, :2], x[1, :2], *(jnp.eye(2) * x[0, 0] for _ in range(3)))
+    return _minimized(Q, x[0, :3], x[:3, :4], x[:3, :3] @ x[:3, :3].T + jnp.eye(3), None)
+
+
+def _associative(x):
+    A, B, m = x[:5, None, :4] + jnp.eye(4)[None], x[:5, :4, None], jnp.ones((5, 1))
+    l = Quadratic(x[:5, :4], m, A, jnp.zeros((5, 1, 4)), m[..., None])
+    end = Quadratic(x[0, :4], m[0], A[0], jnp.zeros((1, 4)), m[0, :, None])
+    return parallel_backward(Dynamics(A, B, x[:5, :4]), l, end)
+
+
+@pytest.mark.parametrize("f", [_implicit, _controls, _associative])
+def test_calls_of_lapack_wait_for_each_other(f):
+    """Without lanes, mapped functions call LAPACK for one thing at a time."""
+    x = jnp.asarray(np.random.default_rng(3).normal(size=(100, 6, 6)))
+    assert not independent_calls(jax.vmap(f), x)
+
+
+def test_calls_that_do_not_wait_are_found():
+    both = lambda x: (jnp.linalg.cholesky(x), jnp.linalg.qr(x, mode="r"))  # noqa: E731
+    assert len(independent_calls(jax.vmap(both), jnp.ones((9, 3, 3)))) == 1
 
 
 WAITING = """
@@ -116,6 +158,7 @@ WAITING = """
     faulthandler.dump_traceback_later(100, exit=True)
     import jax, jax.numpy as jnp, numpy as np
     from rbd_jax import identify
+
 
     r = 7
     base = identify.BaseParameters(tuple("abcdefg"), np.arange(r), np.eye(r), np.zeros((r, 0)))

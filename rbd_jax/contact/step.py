@@ -236,20 +236,27 @@ def _implicitfast(drive: Drive, q: Array, v: Array, a: Array) -> Array:
         new = jnp.linalg.solve(M + h * slope, jnp.matmul(M, a, precision="highest"))
     topology = model.topology
     parents = np.array(topology.parents)
-    for b in topology.bodies_of("free"):
-        if (parents == b).any() or parents[b] >= 0:
-            continue
-        s = slice(int(topology.v_starts[b]), int(topology.v_starts[b]) + 6)
+    lone = [b for b in topology.bodies_of("free") if parents[b] < 0 and not (parents == b).any()]
+    if not lone:
+        return new
+    places = [slice(s := int(topology.v_starts[b]), s + 6) for b in lone]
+
+    def system(b: int, s: slice) -> tuple[Array, Array]:
         I = model.inertia[b]
         M = inertia.matrix(I) + jnp.diag(model.armature[s])
 
-        def bias(w, I=I):
+        def bias(w):
             V = jnp.concatenate([w, jnp.zeros_like(w)])
             return cross_wrench(V, inertia.apply(I, V))
 
         gyro = jnp.pad(jax.jacfwd(bias)(v[s][:3]), ((0, 0), (0, 3)))
-        A = M + h * (slope[s, s] + gyro)
-        new = new.at[s].set(jnp.linalg.solve(A, jnp.matmul(M, a[s], precision="highest")))
+        return M + h * (slope[s, s] + gyro), jnp.matmul(M, a[s], precision="highest")
+
+    systems = zip(*map(system, lone, places), strict=True)
+    # one after the other: several solves at a time can hang, see spatial/linear.py
+    solved = jax.lax.map(lambda x: jnp.linalg.solve(*x), tuple(jnp.stack(x) for x in systems))
+    for k, s in enumerate(places):
+        new = new.at[s].set(solved[k])
     return new
 
 

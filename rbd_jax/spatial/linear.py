@@ -1,16 +1,16 @@
 """Small dense linear algebra without LAPACK.
 
-In jaxlib 0.10 and 0.11, batched calls of LAPACK in one program can wait for each other forever. XLA
-runs calls that do not depend on each other at the same time, on the threads of one pool. Each call
-puts parts of its batch into the same pool and blocks its thread until they are done. Once as many
-calls have started as there are threads, no thread is left for the parts. On two cores, a loop over
-two QR, Cholesky or LU factorizations or triangular solves that follow a computation in parallel
-hung within seconds. A call whose batch has less than 2e5 operations is not split, and no call is
-split since jaxlib 0.12.
+In jaxlib 0.10.0 to 0.11.0, batched calls of LAPACK in one program can wait for each other forever.
+XLA runs calls that do not depend on each other at the same time, on the threads of one pool. Each
+call puts parts of its batch into the same pool and blocks its thread until they are done. Once as
+many calls have started as there are threads, no thread is left for the parts. On two cores, a loop
+over two QR, Cholesky or LU factorizations or triangular solves that follow a computation in
+parallel hung within seconds. A call whose batch has less than 2e5 operations is not split, and no
+call is split in jaxlib 0.12.
 
 As long as the library supports these versions, functions that may be mapped over take the functions
 here, or are compiled to lanes, which have factorizations of their own, or call LAPACK for one thing
-at a time. The functions here are also faster in a batch, because XLA fuses them.
+at a time. Most functions here are also faster in a batch, because XLA fuses them.
 """
 
 import jax
