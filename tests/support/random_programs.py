@@ -337,8 +337,8 @@ def arguments(case: Drawn, base: int) -> tuple:
 
     n = rng.integers(0 if whole.kind == "u" else -4, 6, (base, 3)).astype(whole)
     if case.odd:
-        edge = rng.choice([np.iinfo(whole).min, np.iinfo(whole).max], n.shape)
-        n = np.where(rng.random(n.shape) < 0.15, edge, n).astype(whole)
+        ends = np.array([np.iinfo(whole).min, np.iinfo(whole).max], whole)
+        n = np.where(rng.random(n.shape) < 0.15, rng.choice(ends, n.shape), n)
     at = np.arange(case.samples) % base
     args = floats(base, 3)[at], floats(base, 2, 3)[at], n[at], floats(4)
     return tuple(map(jnp.asarray, args))
