@@ -1,6 +1,7 @@
 """Joint damping in rollouts: implicit by default, and explicit steps that are too long."""
 
 import warnings
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -116,6 +117,25 @@ def test_damped_robots_that_start_at_rest_settle(name):
     assert E[-1] <= E[0] + 1e-5 * np.abs(E).max()
 
 
+WHIRLS = [
+    n if n == "panda" else pytest.param(n, marks=pytest.mark.slow)
+    for n in [*sorted(WHIRLING), "human"]
+]
+
+
+@pytest.mark.parametrize("name", WHIRLS)
+def test_limp_arms_that_whirl_stay_finite_with_implicit_coriolis_torques(name):
+    """The default of the command line: their limbs whirl, and energy does not come from nowhere."""
+    m = _example(name)
+    path = _at_rest(m, integrator="implicit_coriolis", steps=3000)
+    assert np.isfinite(path.v).all() and np.abs(path.v).max() > 10
+    if name == "human":  # limbs of nearly no mass: finite, but not right in float32
+        return
+    E = np.asarray(path.observations)
+    assert np.diff(E).max() < 0.3 * (np.abs(E).max() + 1)
+    assert E[-1] < E[0] + 0.3 * (np.abs(E[0]) + 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(WHIRLING))
 def test_limp_arms_that_whirl_are_followed_by_rk4(name):
@@ -124,6 +144,53 @@ def test_limp_arms_that_whirl_are_followed_by_rk4(name):
     assert np.isfinite(path.v).all() and np.abs(path.v).max() > 10
     E = np.asarray(path.observations)
     assert E.max() - E[0] < 0.03 * (np.abs(E).max() + 1)
+
+
+@pytest.mark.parametrize("joints", ["free", "driven"])
+def test_a_step_with_implicit_coriolis_torques_solves_its_equation(joints):
+    """``M a + (D + C) v⁺ = τ − g``, also in the independent coordinates of driven joints."""
+    m = samples.quadruped() if joints == "free" else rbd.load_urdf(rbd.io.example_robot("panda"))
+    s, dt = random_state(m), 0.05
+
+    @jax.jit
+    def both(f_ext):
+        v = rbd.step(m, s.q, 10 * s.v, s.tau, dt, integrator="implicit_coriolis", f_ext=f_ext)[1]
+        C = rbd.coriolis_matrix(m, s.q, 10 * s.v)
+        D = (rbd.mass_matrix(implicitly_damped(m, dt), s.q) - rbd.mass_matrix(m, s.q)) / dt
+        zero = jnp.zeros(m.nv)
+        weight = rbd.inverse_dynamics(m, s.q, zero, zero, f_ext)
+        return rbd.mass_matrix(m, s.q) @ (v - 10 * s.v) / dt + (D + C) @ v, s.tau - weight
+
+    left, right = both(jax.random.normal(jax.random.key(1), (m.nb, 6)))
+    assert_close(left, right, atol=1e-9)
+
+
+def test_implicit_coriolis_torques_converge_and_have_derivatives():
+    m = samples.quadruped()
+    s = random_state(m)
+
+    @partial(jax.jit, static_argnums=(0, 1))
+    def end(integrator, n, v):
+        u = jnp.zeros((n, m.nv))
+        return rbd.rollout(m, s.q, v, u, 0.1 / n, integrator=integrator, gradient="adjoint").v[-1]
+
+    exact = end("rk4", 400, s.v)
+    errors = [float(jnp.abs(end("implicit_coriolis", n, s.v) - exact).max()) for n in (100, 200)]
+    assert errors[0] / errors[1] == pytest.approx(2, rel=0.1)
+    value = jax.jit(lambda v: jnp.sum(jnp.sin(end("implicit_coriolis", 10, v))))
+    slope, h = float(jnp.sum(jax.jit(jax.grad(value))(s.v))), 1e-5
+    assert float((value(s.v + h) - value(s.v - h)) / (2 * h)) == pytest.approx(slope, rel=1e-7)
+
+
+def test_implicit_coriolis_torques_need_a_free_robot():
+    m = samples.quadruped()
+    s = random_state(m)
+    with pytest.raises(TypeError, match="needs the accelerations of rollout or step"):
+        rbd.simulate.implicit_coriolis(m, lambda t, q, v: v, 0.0, s.q, s.v, 0.01)
+    feet = rbd.constraints.point(m, m.topology.body_names[-1])
+    with pytest.raises(ValueError, match="moves robots without constraints"):
+        rbd.rollout(m, s.q, s.v, s.tau[None], 0.01, integrator="implicit_coriolis",
+                    constraints=feet)  # fmt: skip
 
 
 def test_robots_without_damping_take_the_explicit_step():

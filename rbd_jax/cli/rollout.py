@@ -18,6 +18,10 @@ from . import _mujoco, _robots
 from ._show import console, machine, progress_bar
 
 
+# Limp robots whirl at the command line, where nothing holds them.
+DEFAULT = "implicit_coriolis"
+
+
 class Controls(StrEnum):
     """What drives the joints."""
 
@@ -38,8 +42,8 @@ def rollout(
     ] = None,
     stride: Annotated[int, typer.Option(help="Save every N-th state.", min=1)] = 10,
     integrator: Annotated[
-        str, typer.Option(help="Name of the integrator: implicit_damping, rk4, …")
-    ] = "implicit_damping",
+        str, typer.Option(help="Name of the integrator: implicit_coriolis, rk4, …")
+    ] = DEFAULT,
     controls: Annotated[
         Controls,
         typer.Option(
@@ -68,7 +72,7 @@ def rollout(
     if steps % stride:
         _robots.fail(f"the stride {stride} does not divide the {steps} steps")
     if _mujoco.is_mjcf(robot):
-        own = integrator == "implicit_damping" and controls is Controls.none
+        own = integrator == DEFAULT and controls is Controls.none
         if floating_base or not own:
             _robots.fail("an MJCF file has its own base, integrator and actuators: leave out "
                          "--floating-base, --integrator and --controls")  # fmt: skip
@@ -97,13 +101,13 @@ def rollout(
 def _advice(model, v: np.ndarray, dt: float, integrator: str) -> str:
     """What to try for motions (N, T, nv) that are not finite, of steps of ``dt`` seconds."""
     if stable_step(model, integrator) < dt:
-        return "take --integrator implicit_damping, as the warning says"
+        return f"take --integrator {DEFAULT}"
     bad = np.asarray(~np.isfinite(v).all(axis=2))
     k = int(np.argmax(np.any(bad, axis=1)))
     before = np.abs(v[k, : int(np.argmax(bad[k]))]).max(axis=0, initial=0)
     joint = model.space.joint_names[model.space.dof_bodies[int(before.argmax())]]
-    rk4 = ", or --integrator rk4, which follows fast rotation" if stable_step(model) > dt else ""
-    return f"joint {joint} was the fastest before, at {before.max():.3g}; try a smaller --dt{rk4}"
+    other = "" if integrator == DEFAULT else f", or --integrator {DEFAULT}"
+    return f"joint {joint} was the fastest before, at {before.max():.3g}; try a smaller --dt{other}"
 
 
 def _save(model, q, v, inputs, dt: float, output: Path, picture: Path | None, advice: str) -> None:

@@ -20,6 +20,7 @@ from ._guard import Guard as Guard, Switched as Switched, Touching as Touching
 from ._integrators import (
     INTEGRATORS as INTEGRATORS,
     euler_robot as euler_robot,
+    implicit_coriolis as implicit_coriolis,
     implicit_damping as implicit_damping,
     resolve_integrator as resolve_integrator,
     semi_implicit_euler as semi_implicit_euler,

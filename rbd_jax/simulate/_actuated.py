@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..algorithms.crba import crba
 from ..algorithms.torques import damping_torque
 from ..constraints import (
     Constraints,
@@ -15,8 +16,10 @@ from ..constraints import (
     jacobian,
     residual,
 )
+from ..derivatives.coriolis import coriolis_matrix
 from ..derivatives.rules import forward_dynamics, inverse_dynamics
 from ..model import Model
+from ..spatial.linear import qr_factor, solve_upper
 
 
 def implicitly_damped(model: Model, dt: float | Float[Array, ""]) -> Model:
@@ -46,6 +49,25 @@ class ActuatedRobot(eqx.Module):
     def implicitly_damped(self, dt: Array) -> "ActuatedRobot":
         """The accelerations that a step of ``dt`` seconds with implicit joint damping takes."""
         return replace(self, model=implicitly_damped(self.model, dt))
+
+    def with_implicit_coriolis(self, q: Array, v: Array, dt: Array) -> Float[Array, " nv"]:
+        """The accelerations of a step whose damping and Coriolis torques are those of its end.
+
+        ``(M + dt D + dt C) a = τ − h − D v``, by a QR factorization of this unsymmetric matrix.
+
+        Raises:
+            ValueError: if the robot has constraints.
+        """
+        if self.constraints is not None:
+            raise ValueError(
+                "implicit_coriolis moves robots without constraints; take 'implicit_damping' for "
+                "a robot with constraints"
+            )
+        damped = implicitly_damped(self.model, dt)
+        A = crba(damped, q) + dt * coriolis_matrix(self.model, q, v)
+        h = inverse_dynamics(self.model, q, v, jnp.zeros_like(v), self.f_ext)
+        R = qr_factor(jnp.concatenate([A, (self.tau - h)[:, None]], axis=1))
+        return solve_upper(R[:, :-1], R[:, -1:])[:, 0]
 
     def __call__(self, t: Array, q: Array, v: Array) -> Float[Array, " nv"]:
         """The accelerations ``a(t, q, v)`` (rad/s², m/s²)."""

@@ -91,7 +91,8 @@ def rollout(
         steps: number of steps. It is required with a policy; otherwise it is the number of rows of
             ``controls``.
         integrator: ``"implicit_damping"`` (order 1, stable for any joint damping);
-            ``"semi_implicit_euler"`` (the same with explicit damping); ``"euler"``,
+            ``"semi_implicit_euler"`` (the same with explicit damping); ``"implicit_coriolis"``
+            (the same with implicit Coriolis torques, for limbs that whirl); ``"euler"``,
             ``"midpoint"``, ``"heun"``, ``"kutta3"`` or ``"rk4"`` (Munthe-Kaas, orders 1 to 4);
             ``"momentum_rk4"`` or ``"variational"`` (exact in the momentum of a free robot, orders 4
             and 2); ``"generalized_alpha"`` (for stiff robots, order 2); or a step function
