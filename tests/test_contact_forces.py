@@ -7,6 +7,7 @@ import pytest
 from support.scenes import EQUALITIES, everything
 
 import rbd_jax as rbd
+from rbd_jax.optimize.tasks import on_ground
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -70,3 +71,12 @@ def test_a_step_tells_its_forces():
     assert rbd.contact.step(scene, q, v, jnp.zeros(0)).forces is None
     with pytest.raises(ValueError, match=r"step: v has shape \(7,\), expected \(nv,\) = \(6,\)"):
         rbd.contact.step(scene, q, q, jnp.zeros(0))
+
+
+def test_wrong_arguments_of_constraint_forces_are_named():
+    scene, q = on_ground()
+    v = jnp.zeros(scene.model.nv)
+    with pytest.raises(ValueError, match=r"constraint_forces: a has shape \(12,\), expected"):
+        rbd.contact.constraint_forces(scene, q, v, q[7:])
+    with pytest.raises(TypeError, match="first argument must be a rbd_jax.contact.Scene, got Model"):
+        rbd.contact.constraint_forces(scene.model, q, v, v)

@@ -3,6 +3,7 @@
 The programs are traced, not run, as that is where JAX promotes numbers and warns of it.
 """
 
+import inspect
 from functools import partial
 
 import equinox as eqx
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax import identify, optimize
+from rbd_jax import identify, learn, optimize
 from rbd_jax.optimize.tasks import cart_pole, on_ground
 
 F = jnp.float32
@@ -53,6 +54,46 @@ def test_contact():
     v, u = jnp.zeros((scene.model.nv,), F), q[7:]
     check(rbd.contact.step, scene, q, v, u)
     check(rbd.contact.constrained_acceleration, scene, q, v, u)
+    check(rbd.contact.constraint_forces, scene, q, v, v)
+
+
+def test_constraints():
+    m = rbd.samples.quadruped(dtype=F)
+    rooms = rbd.constraints
+    names = m.topology.body_names
+    c = rooms.join(rooms.point(m, names[-1], at=[0.1, 0.2, 0.3]), rooms.frame(m, names[4]))
+    q, v, tau = rbd.neutral(m), jnp.ones((m.nv,), F), jnp.ones((m.nv,), F)
+    check(rooms.constrained_dynamics, m, q, v, tau, c)
+    check(rooms.constrained_dynamics_derivatives, m, q, v, tau, c)
+    check(rooms.impact, m, q, v, c)
+    check(lambda *x: rooms.project(*x, throw=False), m, q, v, c)
+    steps = partial(rbd.rollout, dt=0.01, constraints=c, project=True)
+    check(lambda m, q, v, tau: steps(m, q, v, tau[None]), m, q, v, tau)
+
+
+SCREW = ("jacobian_rates", "lagrange_coriolis_matrix", "lagrange_mass_matrix",
+         "body_screws", "spatial_screws", "euler_jourdain_torque")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCREW)
+def test_screws(name):
+    m = rbd.samples.arm(dtype=F)
+    function = getattr(rbd.screw, name)
+    needed = [p for p in inspect.signature(function).parameters.values()
+              if p.default is inspect.Parameter.empty]  # fmt: skip
+    numbers = 0.1 * jnp.arange(m.nv, dtype=F)
+    check(function, m, *[numbers] * (len(needed) - 1))
+
+
+def test_learning():
+    task = learn.cart_pole(dtype=F)
+    settings = learn.Settings(robots=2, horizon=3, minibatches=1, passes=1, hidden=(4,))
+
+    def learned(task, key):
+        return learn.update(task, settings, learn.start(task, settings, key))
+
+    found = eqx.filter_eval_shape(learned, task, jax.random.key(0))
+    assert not [x for x in jax.tree.leaves(found) if getattr(x, "dtype", F) == jnp.float64]
 
 
 @pytest.mark.parametrize("solver", ["ilqr", "ddp", "multiple_shooting", "single_shooting"])

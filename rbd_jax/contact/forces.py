@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ..derivatives.rules import inverse_dynamics
 from ..lanes import lanes
+from ..model.arguments import checked, takes_coordinates
 from ..spatial import so3
 from .constants import constants as constants_of
 from .residual import generalized, push
@@ -72,7 +73,9 @@ class Forces(NamedTuple):
     """All constraint forces in generalized coordinates, MuJoCo's ``qfrc_constraint``."""
 
 
+@checked
 @lanes
+@takes_coordinates
 def constraint_forces(
     scene: Scene,
     q: Float[Array, " nq"],
@@ -89,6 +92,9 @@ def constraint_forces(
         q: configuration. v: velocity. Both at the start of the step.
         a: accelerations, of :func:`constrained_acceleration` or ``step(...).a``.
         constants: those of the scene, see :func:`constants`; computed if None.
+
+    Raises:
+        ValueError: for a wrong shape. TypeError: if the first argument is not a scene.
     """
     model = scene.model
     constants = constants_of(scene) if constants is None else constants

@@ -64,8 +64,15 @@ def array_arguments(function: Callable) -> dict[str, ArrayArgument]:
     return {name: argument for name, argument in found.items() if argument is not None}
 
 
+_OWNERS = {
+    "model": ("rbd_jax.Model", "rbd_jax.load_urdf or rbd_jax.samples"),
+    "scene": ("rbd_jax.contact.Scene", "rbd_jax.load_mjcf"),
+}
+"""What the first argument of a checked function is, by its name, and what makes one."""
+
+
 def checked(function: Callable) -> Callable:
-    """Check the array arguments of a function of a ``model`` before calling it.
+    """Check the array arguments of a function of a ``model``, or of a ``scene``, before calling it.
 
     The shapes are read from the annotations of the function. Sizes named ``nq``, ``nv`` and ``nb``
     and plain numbers are compared. Of other sizes only their number is. Floats of another
@@ -81,16 +88,18 @@ def checked(function: Callable) -> Callable:
     """
     signature = inspect.signature(function)
     arguments = array_arguments(function)
+    kind = next(iter(signature.parameters))
     name, accepts = function.__name__, getattr(function, "takes_coordinates", False)
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
         bound = signature.bind(*args, **kwargs)
-        model = bound.arguments["model"]
+        given = bound.args[0]
+        model = getattr(given, "model", None) if kind == "scene" else given
         if not isinstance(model, Model):
             raise TypeError(
-                f"{name}: the first argument must be a rbd_jax.Model, got "
-                f"{type(model).__name__}; make one with rbd_jax.load_urdf or rbd_jax.samples"
+                f"{name}: the first argument must be a {_OWNERS[kind][0]}, got "
+                f"{type(given).__name__}; make one with {_OWNERS[kind][1]}"
             )
         if model.space is not model.topology and not accepts:
             raise TypeError(
