@@ -220,3 +220,30 @@ def test_places_out_of_bounds_change_nothing(way):
                 found, wanted = call(transform(lanes(f, strict=True))), call(transform(f))
                 for x, y in zip(*map(jax.tree.leaves, (found, wanted)), strict=True):
                     np.testing.assert_array_equal(x, y)
+
+
+TURNED = {
+    "in another order": lambda x: lax.reshape(x, (3, 2), dimensions=(1, 0)),
+    "with more axes": lambda x: lax.reshape(x, (1, 3, 2), dimensions=(1, 0)),
+    "a product's derivative": lambda x: jax.jvp(lambda x: jnp.prod(x, axis=1), (x,), (x + 1,))[1],
+    "a product's gradient": lambda x: jax.grad(lambda x: jnp.sum(jnp.prod(x, axis=1)))(x),
+    "column by column": lambda x: x.reshape(3, 2, order="F"),
+}
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_reshaping_may_turn_the_axes_first(name):
+    """The order of the axes was ignored, so that derivatives of products were wrong in silence."""
+    f, x = TURNED[name], jnp.arange(1.0, 25).reshape(4, 2, 3) / 8
+    np.testing.assert_allclose(jax.vmap(lanes(f, strict=True))(x), jax.vmap(f)(x), rtol=1e-6)
+
+
+def test_parameters_that_no_rule_knows_are_refused(monkeypatch):
+    """Every parameter of an operation is read by its rule, or is known to change nothing."""
+    ignorant = lambda r, eqn, x: r.reshape(x, eqn.outvars[0].aval.shape)  # noqa: E731
+    monkeypatch.setitem(_reader.RULES, "reshape", ignorant)
+    f = lambda x: lax.reshape(x, (3, 2), dimensions=(1, 0)) * 2  # noqa: E731
+    x = jnp.arange(24.0).reshape(4, 2, 3)
+    with pytest.raises(ValueError, match="no rule knows its parameter 'dimensions'"):
+        jax.vmap(lanes(f, strict=True))(x)
+    np.testing.assert_array_equal(jax.jit(jax.vmap(lanes(f)))(x), jax.vmap(f)(x))  # by XLA

@@ -33,6 +33,51 @@ def rule(*names: str):
     return register
 
 
+IDLE = {
+    *("branches_platforms", "ctx_mesh", "donated_invars", "in_layouts", "in_shardings", "name"),
+    *("out_layouts", "out_shardings", "inline", "keep_unused", "compiler_options_kvs"),  # of jit
+    *("differentiated", "prevent_cse", "policy", "jvp_jaxpr_fun", "num_consts", "symbolic_zeros"),
+    *("fwd_jaxpr_thunk", "bwd", "out_trees", "sharding", "out_sharding", "memory_space"),
+    *("new_sizes", "shape", "dtype", "new_dtype", "preferred_element_type"),
+    *("weak_type", "precision", "accuracy", "unroll", "is_stable", "fill_value", "update_jaxpr"),
+    *("indices_are_sorted", "unique_indices"),
+}
+"""Parameters that change no result, or that the shapes and types of the results tell again. All
+sorting is stable, and sums of single numbers have the full precision."""
+
+
+class Parameters(dict):
+    """The parameters of an operation, which know what a rule has read of them.
+
+    A parameter that a rule does not look at may change the result: ``reshape`` once was read without
+    its order of axes. So it has to be one of those that change nothing, ``IDLE``.
+    """
+
+    def __init__(self, params: dict):
+        super().__init__(params)
+        self._unread = set(params)
+
+    def __getitem__(self, name):
+        self._unread.discard(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name):
+        self._unread.discard(name)
+        return super().__contains__(name)
+
+    def get(self, name, default=None):
+        """As of a dictionary."""
+        self._unread.discard(name)
+        return super().get(name, default)
+
+    def check(self) -> None:
+        """Refuse a parameter that no rule knows and that is not off."""
+        for name in self._unread - IDLE:
+            value = super().__getitem__(name)
+            if value is not None and value is not False and value != ():
+                raise Unsupported(f"no rule knows its parameter {name!r}")
+
+
 FOLD: dict[str, Callable] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
     "neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil,
@@ -82,7 +127,9 @@ class Reader:
         around, self._eqn = self._eqn, eqn
         with blamed(eqn):
             if eqn.primitive.name in RULES:
-                outs = RULES[eqn.primitive.name](self, eqn, *ins)
+                noted = Parameters(eqn.params)
+                outs = RULES[eqn.primitive.name](self, eqn.replace(params=noted), *ins)
+                noted.check()
             elif hasattr(eqn.primitive, "expand"):
                 outs = self._expand(eqn, ins)
             else:

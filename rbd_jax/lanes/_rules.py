@@ -155,6 +155,9 @@ def _broadcast(r: Reader, eqn, x, *dynamic):
 
 @rule("reshape", "squeeze")
 def _reshape(r: Reader, eqn, x, *dynamic):
+    order = eqn.params["dimensions"]  # of a squeeze, the axes that go
+    if eqn.primitive.name == "reshape" and order is not None:
+        x = _turned(r, x, order)
     return r.reshape(x, eqn.outvars[0].aval.shape)
 
 
@@ -167,8 +170,12 @@ def _tile(r: Reader, eqn, x):
 
 @rule("transpose")
 def _transpose(r: Reader, eqn, x):
-    perm = tuple(eqn.params["permutation"])
-    back = np.argsort(perm)
+    return _turned(r, x, eqn.params["permutation"])
+
+
+def _turned(r: Reader, x: Value, order) -> Value:
+    """The array with its axes in another order."""
+    perm, back = tuple(order), np.argsort(order)
     return r.view(x, [x.shape[p] for p in perm], lambda _, i: tuple(i[k] for k in back),
                   lambda c: c.transpose(perm))  # fmt: skip
 
