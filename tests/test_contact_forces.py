@@ -78,5 +78,7 @@ def test_wrong_arguments_of_constraint_forces_are_named():
     v = jnp.zeros(scene.model.nv)
     with pytest.raises(ValueError, match=r"constraint_forces: a has shape \(12,\), expected"):
         rbd.contact.constraint_forces(scene, q, v, q[7:])
-    with pytest.raises(TypeError, match="first argument must be a rbd_jax.contact.Scene, got Model"):
+    with pytest.raises(
+        TypeError, match="first argument must be a rbd_jax.contact.Scene, got Model"
+    ):
         rbd.contact.constraint_forces(scene.model, q, v, v)

@@ -17,7 +17,6 @@ from ..simulate import resolve_integrator, stable_step
 from . import _mujoco, _robots
 from ._show import console, machine, progress_bar
 
-
 # Limp robots whirl at the command line, where nothing holds them.
 DEFAULT = "implicit_coriolis"
 

@@ -49,8 +49,8 @@ sorting is stable, and sums of single numbers have the full precision."""
 class Parameters(dict):
     """The parameters of an operation, which know what a rule has read of them.
 
-    A parameter that a rule does not look at may change the result: ``reshape`` once was read without
-    its order of axes. So it has to be one of those that change nothing, ``IDLE``.
+    A parameter that a rule does not look at may change the result: ``reshape`` once was read
+    without its order of axes. So it has to be one of those that change nothing, ``IDLE``.
     """
 
     def __init__(self, params: dict):
