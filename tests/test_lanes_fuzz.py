@@ -183,6 +183,15 @@ def of_library(way: int, f, model, q, v, tau):
     )
 
 
+def in_float64(function, args) -> list[np.ndarray]:
+    """The results of a function of float32 arrays, computed in float64."""
+    with jax.enable_x64(True), library.without_lanes():
+        wide = jax.tree.map(
+            lambda x: jnp.asarray(x, jnp.float64) if eqx.is_inexact_array(x) else x, args
+        )
+        return [np.asarray(y) for y in jax.tree.leaves(function(*wide))]
+
+
 def check_library(case: library.Drawn) -> None:
     args = library.arguments(case, SAMPLES)
     axes = (0 if case.fleet else None, 0, 0, 0)
@@ -201,8 +210,9 @@ def check_library(case: library.Drawn) -> None:
         wanted = right(*args)
         nudge = lambda x: x * (1 + 4 * jnp.finfo(x.dtype).eps)  # noqa: E731
         near = right(args[0], args[1], nudge(args[2]), nudge(args[3]))
-    for x, y, z in zip(*map(jax.tree.leaves, (found, wanted, near)), strict=True):
-        x, y, z = map(np.asarray, (x, y, z))
+    exact = None
+    for k, leaves in enumerate(zip(*map(jax.tree.leaves, (found, wanted, near)), strict=True)):
+        x, y, z = map(np.asarray, leaves)
         assert x.dtype == y.dtype and x.shape == y.shape
         # entry by entry: where the last digits of the arguments matter, those of the result do not
         size = np.abs(y).max(axis=tuple(range(1, y.ndim)), keepdims=True, initial=1.0)
@@ -211,7 +221,12 @@ def check_library(case: library.Drawn) -> None:
         )
         assert (np.isfinite(x) == np.isfinite(y)).all()
         bad = np.abs(np.where(np.isfinite(y), x.astype(float) - y, 0)) > limit
-        assert not bad.any(), (np.abs(x - y).max(), limit.max())
+        if bad.any():  # lanes may be as wrong as XLA is in this precision
+            exact = in_float64(right, args) if exact is None else exact
+            axes = tuple(range(1, y.ndim))
+            ours, theirs = (np.abs(a - exact[k]).max(axis=axes, initial=0.0) for a in (x, y))
+            allowed = 10 * theirs + limit.reshape(len(y), -1).max(axis=1)
+            assert (ours <= allowed).all(), (np.abs(x - y).max(), limit.max(), ours, theirs)
 
 
 def test_programs_that_call_the_library(tried):

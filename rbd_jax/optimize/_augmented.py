@@ -9,12 +9,12 @@ from jaxtyping import Array, Float
 from ..model.outcome import RESULTS
 from ._constrained_solution import ConstrainedSolution, finished
 from ._constraints import Constraint, Rows, Stack, stack, zeros
-from ._descent import descend, options
+from ._descent import NEAR, descend, options
 from ._implicit import without_derivatives
 from ._implicit_constrained import constrained_stationary
 from ._lagrangian import Multipliers, Penalties, advance, excess, violation, with_terms
 from ._motion import States, held_controls, reached
-from ._penalized import penalized_step
+from ._penalized import penalized_model, penalized_step
 from ._problem import Problem, with_explicit_closures
 from ._solution import checked_argument, checked_arguments, if_finite, times_of
 from ._tolerances import tolerances
@@ -137,39 +137,44 @@ def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, *, o, limits, 
     far = jnp.full((), jnp.inf, u.dtype)
     first = Multipliers(multipliers, penalty, jnp.asarray(max(1e-3, o.tol), u.dtype), far)
     gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
-    propose = proposer(problem, rows, limits, second_order)
+    expand, attempt = inner_steps(problem, rows, limits, second_order)
     start = (path.q, path.v, u, cost), (gains, first)
     merit = with_terms(problem, Penalties(rows, multipliers, penalty)).cost(path.q, path.v, u)
-    s = descend(propose, *start, merit, o)
+    s = descend(expand, attempt, *start, merit, o, second_order)
     return s.point, s.carried, s.result, s.steps, s.history
 
 
-def proposer(
+def inner_steps(
     problem: Problem, rows: Stack, limits: Limits, second_order: bool, eager: bool = False
 ):
-    """One step of iLQR on the augmented Lagrangian with its multipliers, for ``descend``.
+    """Steps of iLQR on the augmented Lagrangian with its multipliers, for ``descend``.
 
     If ``eager``, each step begins with an update of the multipliers, whatever the last one left.
     """
 
-    def propose(point, carried, mu, exact):
+    def change(m: Multipliers, c: Rows, ready) -> Multipliers:
+        return advance(m, c, rows.equality, ready, limits.least_tol, limits.most_penalty)
+
+    def expand(point, carried):
         (q, v, u, _), (_, m) = point, carried
         c = rows.values(problem, q, v, u)
-        change = lambda m, ready: advance(  # noqa: E731
-            m, c, rows.equality, ready, limits.least_tol, limits.most_penalty
-        )
-        m = change(m, jnp.ones((), bool)) if eager else m
+        m = change(m, c, jnp.ones((), bool)) if eager else m
+        now = with_terms(problem, Penalties(rows, m.rows, m.penalty)).cost(q, v, u)
+        return penalized_model(problem, rows, m, c, q, v, u, second_order), m, c, now
+
+    def attempt(expanded, point, carried, mu, share):
+        model, m, c, now = expanded
         merit = with_terms(problem, Penalties(rows, m.rows, m.penalty))
-        now = q, v, u, merit.cost(q, v, u)
-        p, K = penalized_step(merit, rows, m, c, now, mu, exact if second_order else None)
+        p, K = penalized_step(merit, model, (*point[:3], now), mu, share)
         size = violation(c, m.rows, m.penalty, rows.equality)
-        solved = p.definite & (mu <= 1e-4) & (p.expected <= m.tol * (1 + jnp.abs(p.merit)))
-        new = m if eager else change(m, solved)
+        negligible = jnp.abs(p.expected) <= m.tol * (1 + jnp.abs(p.merit))
+        solved = p.definite & (mu <= NEAR) & negligible
+        new = m if eager else change(m, c, solved)
         feasible = size <= limits.feasible
         # at the greatest penalty, to the last tolerance, and no better than at the last update
         last = (m.penalty >= limits.most_penalty) & (m.tol <= limits.least_tol)
         lost = solved & last & ~feasible & (size > 0.5 * m.violation)
-        p = p._replace(feasible=feasible, infeasible=lost)
-        return (p, (K, new))
+        p = p._replace(stationary=p.stationary & feasible, infeasible=lost, stays=True)
+        return p, (K, new)
 
-    return propose
+    return expand, attempt

@@ -23,6 +23,13 @@ ENOUGH = 0.1
 """The line search ends at a step with this part of the decrease that is predicted for it."""
 ARMIJO = 1e-4
 """Part of the expected decrease that a step has to reach."""
+SHORT = 0.2
+"""Below this length, a step is short."""
+NEAR = 1e-2
+"""The greatest regularization μ with which a step is near enough to that of the model itself."""
+LEAST_SHARE = 0.05
+"""The least share of the exact second derivatives that is tried, and the one to begin again with
+after a model without them."""
 
 
 class Proposal(NamedTuple):
@@ -40,10 +47,13 @@ class Proposal(NamedTuple):
     """Fraction of the full step that leads to the new point."""
     definite: Bool[Array, ""]
     """Whether the quadratic model has a minimum."""
-    feasible: Bool[Array, ""] | bool = True
-    """Whether the constraints hold, without which nothing has converged."""
+    stationary: Bool[Array, ""]
+    """Whether the old point fulfils the conditions of first order, see :func:`stationary`."""
     infeasible: Bool[Array, ""] | bool = False
-    """Whether to give up, because no point is found at which they hold."""
+    """Whether to give up, because no point is found at which the constraints hold."""
+    stays: bool = False
+    """Whether the old point is the solution if the loop has converged, because only there are the
+    constraints known to hold."""
 
 
 class Options(NamedTuple):
@@ -59,12 +69,22 @@ class _State(NamedTuple):
     point: PyTree
     carried: PyTree
     mu: Float[Array, ""]
-    exact: Bool[Array, ""]
-    """Whether the next model takes the exact second derivatives."""
+    share: Float[Array, ""]
+    """The share of the exact second derivatives in the last model."""
     steps: Int[Array, ""]
     done: Bool[Array, ""]
     result: RESULTS
     history: History
+
+
+class _Try(NamedTuple):
+    mu: Float[Array, ""]
+    share: Float[Array, ""]
+    count: Int[Array, ""]
+    accepted: Bool[Array, ""]
+    converged: Bool[Array, ""]
+    proposal: Proposal
+    carried: PyTree
 
 
 def options(dtype, max_steps: int, tol: float | None, regularization: float, progress) -> Options:
@@ -77,38 +97,83 @@ def options(dtype, max_steps: int, tol: float | None, regularization: float, pro
 
 
 def descend(
-    propose: Callable[[PyTree, PyTree, Array, Array], tuple[Proposal, PyTree]],
+    expand: Callable[[PyTree, PyTree], PyTree],
+    attempt: Callable[[PyTree, PyTree, PyTree, Array, Array], tuple[Proposal, PyTree]],
     point: PyTree,
     carried: PyTree,
     merit: Float[Array, ""],
     o: Options,
+    second_order: bool = False,
 ) -> _State:
-    """Repeat ``propose(point, carried, mu, exact)`` until the expected decrease is negligible.
+    """Improve a point step by step until the conditions of first order hold.
 
-    ``propose`` returns a proposal and the new value of ``carried``. The regularization μ is divided
-    by 10 after an accepted step that is not short, and multiplied by 10 after a rejected one
-    (Levenberg–Marquardt). ``propose`` scales μ itself. ``exact`` asks for exact second derivatives.
-    It is true after a full step and false after a rejected one, because far from a minimum the
-    exact derivatives make the model indefinite, and the Gauss–Newton model is the better one there.
+    A step expands the problem once, ``model = expand(point, carried)``, and then calls
+    ``attempt(model, point, carried, mu, share)`` until a proposal is accepted. An attempt returns a
+    proposal and the new value of ``carried``. After a rejected proposal the regularization μ grows
+    tenfold (Levenberg–Marquardt); ``attempt`` scales μ itself. After a long step it is divided by
+    10. After a short step, μ grows if the model is exact, because it is not to be trusted so far
+    away. The model of Gauss and Newton often makes short steps near a minimum, where curvature is
+    missing, and converges slowly with a large μ; μ then stays.
+
+    ``share`` is the share of the exact second derivatives in the model, and zero unless
+    ``second_order``. The rest is the model of Gauss and Newton, which has no negative curvature.
+    A step begins with four times the share of the last one, up to all of them. Where the model has
+    no minimum, the share falls to a quarter.
+
+    The loop has converged if the point is ``stationary`` and the model, with little
+    regularization, expects a change of the merit that is negligible. A model that expects an
+    increase is no sign of convergence: its step is rejected.
+
+    Args:
+        expand: makes the model of a point.
+        attempt: makes a proposal from a model.
+        point: where to begin. carried: what ``attempt`` hands on beside the point.
+        merit: of the first point.
+        o: the options.
+        second_order: whether models have exact second derivatives.
     """
     dtype = merit.dtype
     least_mu, greatest_mu = tolerances(dtype).least_damping, 1e10
     rounding = 10 * jnp.finfo(dtype).eps
 
     def body(s: _State) -> _State:
-        p, carried = propose(s.point, s.carried, s.mu, s.exact)
-        limit = p.merit - ARMIJO * p.length * p.expected + rounding * (1 + jnp.abs(p.merit))
-        accepted = p.definite & (p.new_merit <= limit)
-        negligible = p.expected <= o.tol * (1 + jnp.abs(p.merit))
-        converged = p.definite & negligible & (s.mu <= 1e-4) & p.feasible
+        model = expand(s.point, s.carried)
+
+        def again(x: _Try) -> _Try:
+            p, carried = attempt(model, s.point, s.carried, x.mu, x.share)
+            noise = rounding * (1 + jnp.abs(p.merit))
+            limit = p.merit - ARMIJO * p.length * p.expected + noise
+            accepted = p.definite & (p.expected >= -noise) & (p.new_merit <= limit)
+            curved = ~p.definite & (x.share > 0)
+            less = jnp.where(x.share > LEAST_SHARE, 0.25 * x.share, 0)
+            share = jnp.where(curved, less, x.share)
+            negligible = jnp.abs(p.expected) <= o.tol * (1 + jnp.abs(p.merit))
+            converged = p.definite & negligible & (x.mu <= NEAR) & p.stationary
+            done = accepted | converged
+            mu = jnp.where(done | curved, x.mu, jnp.maximum(10 * x.mu, 1e-6))
+            return _Try(mu, share, x.count + 1, accepted, converged, p, carried)
+
+        def rejected(x: _Try):
+            return ~x.accepted & ~x.converged & (x.mu <= greatest_mu)
+
+        no, zero = jnp.zeros((), bool), jnp.zeros((), dtype)
+        nothing = Proposal(s.point, zero, zero, zero, zero, no, no, no)
+        share = s.share
+        if second_order:
+            share = jnp.where(share > 0, jnp.minimum(1, 4 * share), LEAST_SHARE)
+        first = _Try(s.mu, share, jnp.zeros((), jnp.int32), no, no, nothing, s.carried)
+        x = jax.lax.while_loop(rejected, again, first)
+        p, accepted, converged = x.proposal, x.accepted, x.converged
         infeasible = ~converged & p.infeasible
-        new = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), p.point, s.point)
-        lowered = jnp.where(p.length < 0.2, s.mu, jnp.maximum(0.1 * s.mu, least_mu))
-        raised = jnp.where(s.exact, s.mu, jnp.maximum(10 * s.mu, 1e-6))
-        mu = jnp.where(accepted, lowered, raised)
-        stalled = ~converged & (mu > greatest_mu)
+        moves = accepted & ~(converged & p.stays)
+        new = jax.tree.map(lambda a, b: jnp.where(moves, a, b), p.point, s.point)
+        short = p.length < SHORT
+        grown = jnp.maximum(4 * x.mu, 1e-6) if second_order else x.mu
+        mu = jnp.where(short, grown, jnp.maximum(0.1 * x.mu, least_mu))
+        mu = jnp.where(p.stationary, jnp.minimum(mu, NEAR), mu)
+        stalled = ~converged & ~accepted
         length = jnp.where(accepted, p.length, 0)
-        row = History(p.merit, p.expected, length, s.mu)
+        row = History(p.merit, p.expected, length, x.mu)
         report(o.progress, s.steps + 1, *row)
         history = jax.tree.map(lambda h, x: h.at[s.steps].set(x), s.history, row)
         last = s.steps + 1 >= o.max_steps
@@ -116,15 +181,14 @@ def descend(
         result = RESULTS.where(infeasible, RESULTS.infeasible, result)
         result = RESULTS.where(converged, RESULTS.successful, result)
         done = converged | stalled | infeasible | last
-        exact = accepted & (p.length > 0.9)
-        return _State(new, carried, mu, exact, s.steps + 1, done, result, history)
+        return _State(new, x.carried, mu, x.share, s.steps + 1, done, result, history)
 
     empty = jnp.full((o.max_steps,), jnp.nan, dtype)
     finite = jnp.isfinite(merit)
     first = RESULTS.where(finite, RESULTS.max_steps_reached, RESULTS.nonfinite)
-    zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
+    zero, share = jnp.zeros((), jnp.int32), jnp.full((), second_order, dtype)
     mu = jnp.asarray(o.regularization, dtype)
-    start = _State(point, carried, mu, no, zero, ~finite, first, History(*[empty] * 4))
+    start = _State(point, carried, mu, share, zero, ~finite, first, History(*[empty] * 4))
     return jax.lax.while_loop(lambda s: ~s.done, body, start)
 
 
@@ -151,7 +215,10 @@ def line_search(
 
     def unfinished(state):
         k, length, (_, value, _) = state
-        return definite & (k < LENGTHS) & (merit - value < ENOUGH * predicted(length))
+        # near a minimum the decrease is lost in rounding, and the full step is the best one
+        noise = 10 * jnp.finfo(merit.dtype).eps * (1 + jnp.abs(merit))
+        enough = merit - value >= ENOUGH * predicted(length) - noise
+        return definite & (k < LENGTHS) & ~enough
 
     def shorten(state):
         k, length, best = state

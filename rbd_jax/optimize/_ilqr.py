@@ -1,18 +1,20 @@
 """Iterative LQR and differential dynamic programming with control limits, on the manifold."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..lanes import lanes
 from ..model import difference
 from ._descent import Options, Proposal, descend, line_search, options
-from ._expansion import Quadratic, costates, curvature, gauss_newton, quadratic, times
+from ._expansion import Dynamics, Quadratic, costates, curvature, gauss_newton, quadratic, times
 from ._problem import Problem, with_explicit_closures
 from ._riccati import Gains, backward
 from ._solution import Found, Solution, checked_arguments, solution_of
+from ._tolerances import tolerances
 
 
 def ilqr(
@@ -37,8 +39,10 @@ def ilqr(
         q0: initial configuration. v0: initial velocity.
         u: first guess of the controls.
         max_steps: limit of steps. A step is one expansion with its line search.
-        tol: the solver stops when the expected decrease of the cost by a full step is less than
-            ``tol (1 + |cost|)``. None means 1e-9 in float64 and 1e-5 in float32.
+        tol: the solver succeeds when the model expects a full step to change the cost by less than
+            ``tol (1 + |cost|)``, and each entry of the gradient by the controls, projected onto
+            their bounds, is at most 1e-5 (1e-3 in float32) times ``1 + |cost|``. None means 1e-9
+            in float64 and 1e-5 in float32.
         regularization: first Levenberg–Marquardt parameter, relative to the scale of Quu.
         throw: raise a RuntimeError if the solver does not converge. Otherwise ``result`` of the
             solution says how it ended, and the derivatives of an unsuccessful solution are NaN.
@@ -75,7 +79,8 @@ def ddp(
     """Differential dynamic programming: exact second derivatives of dynamics and costs.
 
     The arguments, the result and its derivatives are those of :func:`ilqr`. DDP converges
-    quadratically.
+    quadratically. Where the exact model has no minimum, the solver mixes it with the model of
+    :func:`ilqr`, with as large a share of the exact one as has a minimum.
 
     Source: as :func:`ilqr`. The second derivatives come from
     :func:`rbd_jax.derivatives.forward_dynamics_hessian`. Departure: they are weighted by the
@@ -96,10 +101,13 @@ def _solve(name, problem, q0, v0, u, o: Options, second_order: bool, throw: bool
         point = path.q, path.v, u, cost
         gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
 
-        def propose(point, _, mu, exact):
-            return _propose(problem, point, mu, exact if second_order else None)
+        def expand(point, _):
+            return _expand(problem, point, second_order)
 
-        s = descend(propose, point, gains, cost, o)
+        def attempt(model, point, _, *how):
+            return _attempt(problem, model, point, *how)
+
+        s = descend(expand, attempt, point, gains, cost, o, second_order)
         q, v, u, _ = s.point
         return Found(u, s.carried, s.result, s.steps, s.history, (q, v))
 
@@ -119,25 +127,65 @@ def curvature_scale(l: Quadratic) -> Float[Array, ""]:
     return jnp.where(size > 0, size, 1)
 
 
-def _propose(problem: Problem, point, mu, exact: Array | None):
+class Model(NamedTuple):
+    """A linear-quadratic model about a trajectory."""
+
+    f: Dynamics
+    l: Quadratic
+    end: Quadratic
+    more: tuple[Quadratic, Quadratic] | None
+    """What the exact second derivatives add to the costs; None for Gauss–Newton."""
+    size: Float[Array, ""]
+    """The unit of μ."""
+    stationary: Bool[Array, ""]
+    """Whether the conditions of first order hold."""
+
+
+def _expand(problem: Problem, point, second_order: bool) -> Model:
     q, v, u, cost = point
     f, l, end = gauss_newton(problem, q, v, u, gaps=False)
-    size = curvature_scale(l)
-    if exact is not None:
+    lam, more = costates(f, l, end), None
+    if second_order:
         l_exact, end_exact = quadratic(problem, q, v, u, exact=True)
-        l_exact = add_curvature(l_exact, curvature(problem, q, v, u, costates(f, l, end)))
-        choose = lambda a, b: jnp.where(exact, a, b)  # noqa: E731
-        l, end = jax.tree.map(choose, (l_exact, end_exact), (l, end))
+        l_exact = add_curvature(l_exact, curvature(problem, q, v, u, lam))
+        more = jax.tree.map(jnp.subtract, (l_exact, end_exact), (l, end))
+    ready = stationary(problem, u, gradient(f, l, lam), cost)
+    return Model(f, l, end, more, curvature_scale(l), ready)
+
+
+def gradient(f: Dynamics, l: Quadratic, lam: Float[Array, "T n"]) -> Float[Array, "T m"]:
+    """The gradient of the objective by the controls, from the costates."""
+    return l.u + jnp.einsum("tnm,tn->tm", f.B, lam, precision="highest")
+
+
+def stationary(problem: Problem, u, g: Float[Array, "T m"], cost: Array) -> Bool[Array, ""]:
+    """Whether the gradient is zero but for controls that it holds at their bounds.
+
+    Each entry of the projected gradient ``u − clip(u − g)`` has to be at most the tolerance for
+    slopes times ``1 + |cost|``.
+    """
+    size = jnp.max(jnp.abs(u - problem.clip(u - g)), initial=0)
+    return size <= tolerances(u.dtype).slope * (1 + jnp.abs(cost))
+
+
+def _attempt(problem: Problem, model: Model, point, mu, share):
+    q, v, u, cost = point
+    l, end = model.l, model.end
+    if model.more is not None:
+        l, end = jax.tree.map(lambda a, b: a + share * b, (l, end), model.more)
     box = None
     if problem.bounded:
         low, high = problem.bounds()
         box = low[None] - u, high[None] - u
-    gains = backward(f, l, end, mu * size, box)
+    gains = backward(model.f, l, end, mu * model.size, box)
 
     expected = -(gains.slope + gains.bend)
     definite = gains.definite & jnp.isfinite(expected)
     new, new_cost, length = _search(problem, q, v, u, cost, gains, definite)
-    return Proposal((*new, new_cost), cost, new_cost, expected, length, definite), gains.K
+    proposal = Proposal(
+        (*new, new_cost), cost, new_cost, expected, length, definite, model.stationary
+    )
+    return proposal, gains.K
 
 
 @lanes

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from ..lanes import lanes
 from ..model import difference
 from ..model.outcome import RESULTS
-from ._augmented import Limits, proposer
+from ._augmented import Limits, inner_steps
 from ._constraints import Constraint, Rows, Stack, stack, zeros
 from ._descent import Options, descend
 from ._expansion import times
@@ -150,10 +150,10 @@ class Controller(Receding):
         m = Multipliers(old.multipliers, self.penalty, far, far)
         # the penalty stays as it is
         limits = Limits(0.0, 0.0, self.penalty)
-        propose = proposer(problem, self.rows, limits, self.second_order, eager=True)
+        steps = inner_steps(problem, self.rows, limits, self.second_order, eager=True)
         penalties = Penalties(self.rows, old.multipliers, self.penalty)
         merit = with_terms(problem, penalties).cost(*path, u)
-        s = descend(propose, (*path, u, merit), (old.K, m), merit, o)
+        s = descend(*steps, (*path, u, merit), (old.K, m), merit, o, self.second_order)
         (q, v, u, _), (K, m) = s.point, s.carried
         lost = s.result == RESULTS.nonfinite
         new = Plan(q, v, u, K, m.rows)

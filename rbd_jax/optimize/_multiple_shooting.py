@@ -100,10 +100,11 @@ def multiple_shooting(
         gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
         start = (q, v, u, merit, gaps), (gains, penalty)
 
-        def propose(point, carried, mu, _):
-            return _propose(problem, point, carried[1], mu, riccati)
+        def attempt(_, point, carried, mu, share):
+            return _attempt(problem, point, carried[1], mu, riccati, o.tol)
 
-        s = descend(propose, *start, merit + jnp.sum(gaps), o)
+        # the model of an Euler step is made within the sweep
+        s = descend(lambda *_: (), attempt, *start, merit + jnp.sum(gaps), o)
         q, v, u, *_ = s.point
         return Found(u, s.carried[0], s.result, s.steps, s.history, (q, v))
 
@@ -130,7 +131,7 @@ def _cost_and_gap(problem: Problem, k, q, v, u, q_next, v_next) -> tuple[Array, 
     return cost, jnp.abs(gap)
 
 
-def _propose(problem: Problem, point, penalty, mu, riccati: str):
+def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
     q, v, u, cost, gaps = point
     box = None
     if problem.bounded:
@@ -170,5 +171,7 @@ def _propose(problem: Problem, point, penalty, mu, riccati: str):
     definite = definite & jnp.isfinite(expected)
     new, new_merit, length = line_search(attempt, merit, predicted, definite)
     closes = jnp.maximum(jnp.max(gaps), jnp.max(new[-1])) <= tolerances(u.dtype).violation
-    proposal = Proposal(new, merit, new_merit, expected, length, definite, closes)
+    # both parts of the expected decrease are negligible, not only their sum
+    small = jnp.maximum(closed(gaps), jnp.abs(slope)) <= tol * (1 + jnp.abs(merit))
+    proposal = Proposal(new, merit, new_merit, expected, length, definite, closes & small)
     return proposal, (K, penalty)

@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float
 from ..lanes import lanes
 from ._constraints import Rows, Stack
 from ._descent import Proposal, line_search
-from ._expansion import Quadratic, costates, curvature, gauss_newton, quadratic, times
-from ._ilqr import add_curvature, curvature_scale, roll
+from ._expansion import Dynamics, Quadratic, costates, curvature, gauss_newton, quadratic, times
+from ._ilqr import add_curvature, curvature_scale, gradient, roll, stationary
 from ._lagrangian import Multipliers, Weighted, update, with_terms
 from ._problem import Problem
 from ._riccati import Gains, backward, forward
@@ -72,36 +72,71 @@ class _Round(NamedTuple):
     count: Array
 
 
+class Model(NamedTuple):
+    """A linear-quadratic model of the augmented Lagrangian that keeps the kinks of the penalty."""
+
+    f: Dynamics
+    l: Quadratic
+    end: Quadratic
+    more: tuple[Quadratic, Quadratic] | None
+    """What the exact second derivatives add to the costs; None for Gauss–Newton."""
+    penalty: Penalty
+    active: Rows
+    """The rows that are penalized at the point itself."""
+    size: Float[Array, ""]
+    """The unit of μ."""
+    gradient: Float[Array, "T m"]
+    """Of the augmented Lagrangian by the controls."""
+
+
+def penalized_model(
+    problem: Problem, rows: Stack, m: Multipliers, c: Rows, q, v, u, second_order: bool
+) -> Model:
+    """The model about a trajectory.
+
+    Args:
+        problem: what to minimize, without its constraints.
+        rows: the constraints. m: their multipliers. c: their values.
+        q: the states. v: their velocities. u: the controls.
+        second_order: whether to compute the exact second derivatives too.
+    """
+    f, l, end = gauss_newton(problem, q, v, u, gaps=False)
+    more = None
+    if second_order:
+        exact = _exact(problem, rows, m, c, (q, v, u), (f, l, end))
+        more = jax.tree.map(jnp.subtract, exact, (l, end))
+    r = jax.tree.map(lambda c, x: c + x / m.penalty, c, m.rows)
+    penalty = Penalty(r, rows.jacobians(problem, q, v, u), m.penalty, rows)
+    first = penalty.active(r)
+    here = penalty.add(l, end, first)
+    g = gradient(f, here[0], costates(f, *here))
+    return Model(f, l, end, more, penalty, first, curvature_scale(here[0]), g)
+
+
 def penalized_step(
     problem: Problem,
-    rows: Stack,
-    m: Multipliers,
-    c: Rows,
+    model: Model,
     point: tuple[Array, Array, Array, Array],
     mu: Float[Array, ""],
-    exact: Bool[Array, ""] | None,
+    share: Float[Array, ""],
 ) -> tuple[Proposal, Array]:
     """A new point and its feedback.
 
-    The model of the augmented Lagrangian keeps the kinks of the penalty. A semismooth Newton method
-    minimizes it: Riccati sweeps with the rows that the sweep before made active, until they do not
-    change. A step with the rows that are active now would run far past the kinks of the others.
+    A semismooth Newton method minimizes the model: Riccati sweeps with the rows that the sweep
+    before made active, until they do not change. A step with the rows that are active now would run
+    far past the kinks of the others.
 
     Args:
         problem: with the penalties among its costs.
-        rows: the constraints. m: their multipliers. c: their values.
+        model: the expansion about the point.
         point: q, v, u and the augmented Lagrangian.
-        mu: regularization. exact: as in :func:`ddp`; None for Gauss–Newton.
+        mu: regularization. share: of the exact second derivatives.
     """
     q, v, u, merit = point
-    plain = with_terms(problem, None)
-    f, l, end = gauss_newton(plain, q, v, u, gaps=False)
-    if exact is not None:
-        l, end = _exact(plain, rows, m, c, (q, v, u), (f, l, end), exact)
-    r = jax.tree.map(lambda c, x: c + x / m.penalty, c, m.rows)
-    penalty = Penalty(r, rows.jacobians(plain, q, v, u), m.penalty, rows)
-    first = penalty.active(r)
-    mu = mu * curvature_scale(penalty.add(l, end, first)[0])
+    f, l, end, penalty, first = model.f, model.l, model.end, model.penalty, model.active
+    if model.more is not None:
+        l, end = jax.tree.map(lambda a, b: a + share * b, (l, end), model.more)
+    mu = mu * model.size
     box = None
     if problem.bounded:
         low, high = problem.bounds()
@@ -109,8 +144,7 @@ def penalized_step(
 
     def sweep(active: Rows) -> tuple[Gains, Array, Rows]:
         gains = backward(f, *penalty.add(l, end, active), mu, box)
-        x, du = forward(f, gains)
-        du = du if box is None else jnp.clip(du, *box)
+        x, du = forward(f, gains, box)
         change = _value(l, end, x, du) + penalty.value(x, du) - penalty.value(0 * x, 0 * du)
         return gains, change, penalty.active(penalty.at(x, du))
 
@@ -132,7 +166,9 @@ def penalized_step(
 
     definite = s.gains.definite & jnp.isfinite(s.value)
     new, new_merit, length = _search(problem, q, v, u, merit, s.gains, -s.value, definite)
-    return Proposal((*new, new_merit), merit, new_merit, -s.value, length, definite), s.gains.K
+    ready = stationary(problem, u, model.gradient, merit)
+    proposal = Proposal((*new, new_merit), merit, new_merit, -s.value, length, definite, ready)
+    return proposal, s.gains.K
 
 
 @lanes
@@ -154,13 +190,11 @@ def _value(l: Quadratic, end: Quadratic, x: Array, u: Array) -> Float[Array, ""]
     return slope + 0.5 * (bend + jnp.sum(x[-1] * times(end.xx, x[-1]))) + cross
 
 
-def _exact(problem, rows: Stack, m: Multipliers, c: Rows, point, model, exact):
-    """The costs with second derivatives of dynamics and constraints where ``exact``."""
+def _exact(problem, rows: Stack, m: Multipliers, c: Rows, point, model):
+    """The costs with second derivatives of dynamics and constraints."""
     (q, v, u), (f, l, end) = point, model
     lam = update(c, m.rows, m.penalty, rows.equality, jnp.inf)
     curved, last = quadratic(with_terms(problem, Weighted(rows, lam)), q, v, u, exact=True)
     curved = add_curvature(curved, curvature(problem, q, v, u, costates(f, curved, last)))
     # the slopes of the rows are in the penalty
-    curved, last = curved._replace(x=l.x, u=l.u), last._replace(x=end.x)
-    choose = lambda a, b: jnp.where(exact, a, b)  # noqa: E731
-    return jax.tree.map(choose, (curved, last), (l, end))
+    return curved._replace(x=l.x, u=l.u), last._replace(x=end.x)

@@ -99,18 +99,23 @@ def backward(
 
 
 @lanes
-def forward(f: Dynamics, gains: Gains) -> tuple[Float[Array, "N n"], Float[Array, "T m"]]:
-    """The motion of the linear system under its gains, from x = 0.
+def forward(
+    f: Dynamics,
+    gains: Gains,
+    box: tuple[Float[Array, "T m"], Float[Array, "T m"]] | None = None,
+) -> tuple[Float[Array, "N n"], Float[Array, "T m"]]:
+    """The motion of the linear system under its gains, from x = 0, with u clipped to the box.
 
     Derivatives are those of autodiff.
     """
 
     def step(x, row):
-        (A, B, d), k, K = row
+        (A, B, d), k, K, limits = row
         u = k + times(K, x)
+        u = u if limits is None else jnp.clip(u, *limits)
         new = times(A, x) + times(B, u) + d
         return new, (new, u)
 
     zero = jnp.zeros_like(f.d[0])
-    _, (x, u) = jax.lax.scan(step, zero, (tuple(f), gains.k, gains.K))
+    _, (x, u) = jax.lax.scan(step, zero, (tuple(f), gains.k, gains.K, box))
     return jnp.concatenate([zero[None], x]), u
