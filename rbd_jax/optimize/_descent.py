@@ -23,8 +23,6 @@ ENOUGH = 0.1
 """The line search ends at a step with this part of the decrease that is predicted for it."""
 ARMIJO = 1e-4
 """Part of the expected decrease that a step has to reach."""
-SHORT = 0.2
-"""Below this length, a step is short."""
 NEAR = 1e-2
 """The greatest regularization μ with which a step is near enough to that of the model itself."""
 LEAST_SHARE = 0.05
@@ -110,10 +108,10 @@ def descend(
     A step expands the problem once, ``model = expand(point, carried)``, and then calls
     ``attempt(model, point, carried, mu, share)`` until a proposal is accepted. An attempt returns a
     proposal and the new value of ``carried``. After a rejected proposal the regularization μ grows
-    tenfold (Levenberg–Marquardt); ``attempt`` scales μ itself. After a long step it is divided by
-    10. After a short step, μ grows if the model is exact, because it is not to be trusted so far
-    away. The model of Gauss and Newton often makes short steps near a minimum, where curvature is
-    missing, and converges slowly with a large μ; μ then stays.
+    tenfold (Levenberg–Marquardt); ``attempt`` scales μ itself. After a full step of an exact model
+    it is divided by 10, and after a short one it grows, because the model is not to be trusted so
+    far away. The model of Gauss and Newton makes short steps also near a minimum, where curvature
+    is missing, and converges slowly with a large μ; there μ falls unless the step is very short.
 
     ``share`` is the share of the exact second derivatives in the model, and zero unless
     ``second_order``. The rest is the model of Gauss and Newton, which has no negative curvature.
@@ -167,9 +165,12 @@ def descend(
         infeasible = ~converged & p.infeasible
         moves = accepted & ~(converged & p.stays)
         new = jax.tree.map(lambda a, b: jnp.where(moves, a, b), p.point, s.point)
-        short = p.length < SHORT
-        grown = jnp.maximum(4 * x.mu, 1e-6) if second_order else x.mu
-        mu = jnp.where(short, grown, jnp.maximum(0.1 * x.mu, least_mu))
+        less = jnp.maximum(0.1 * x.mu, least_mu)
+        if second_order:
+            more = jnp.where(p.length < 0.3, jnp.maximum(4 * x.mu, 1e-6), x.mu)
+            mu = jnp.where(p.length > 0.9, less, more)
+        else:
+            mu = jnp.where(p.length < 0.2, x.mu, less)
         mu = jnp.where(p.stationary, jnp.minimum(mu, NEAR), mu)
         stalled = ~converged & ~accepted
         length = jnp.where(accepted, p.length, 0)
