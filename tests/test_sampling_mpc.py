@@ -34,8 +34,8 @@ def test_samples_bring_it_there_and_newton_steps_keep_it_smooth():
         assert bool((jnp.abs(s.u) <= 2).all())
     assert abs(float(search.q[-1, 0]) - 0.3) < 0.05 and abs(float(fitted.q[-1, 0]) - 0.3) < 0.02
     assert_close(both.q[-1], newton.q[-1], atol=0.02)
-    jerk = lambda s: float(jnp.abs(jnp.diff(s.u[:, 0], 2)).max())  # noqa: E731
-    assert jerk(both) < jerk(search)
+    jerk = lambda s: float(jnp.abs(jnp.diff(s.u[:, 0], 2)).mean())  # noqa: E731
+    assert jerk(both) < 0.5 * jerk(search)
     assert both.steps.tolist() == [2] * 20
 
 

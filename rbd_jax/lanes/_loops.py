@@ -24,7 +24,8 @@ def _scan(r: Reader, eqn, *ins):
     nc, nk = scan_counts(p)
     rows, ins = ins[nc + nk :], r.solid(ins[: nc + nk])
     consts, start = ins[:nc], ins[nc:]
-    length, outs = p["length"], [v.aval for v in eqn.outvars]
+    length, body, back = p["length"], p["jaxpr"], p["reverse"]
+    outs = [v.aval for v in eqn.outvars]
     if length == 0:
         zero = [constant(np.zeros(a.shape, dtype_of(a))) for a in outs[nk:]]
         return [*start, *zero]
@@ -32,7 +33,7 @@ def _scan(r: Reader, eqn, *ins):
     while True:  # as a rule once: constants that come to light may share more, nothing less
         carry = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
         each = [Value(v.shape[1:], v.dtype, v.uniform) for v in rows]
-        block = r.block(p["jaxpr"], [*consts, *carry, *each])
+        block = r.block(body, [*consts, *carry, *each])
         now = [u and v.uniform for u, v in zip(uniform, block.outputs, strict=False)]
         if now == uniform:
             break
@@ -45,7 +46,7 @@ def _scan(r: Reader, eqn, *ins):
     made = [Value(a.shape, dtype_of(a), u) for a, u in zip(outs, uniform, strict=True)]
     # the outputs of a loop without varying inputs are uniform, else its memory is each sample's own
     op = Op("scan", [*start, *rows], made,
-            {"body": block, "carry": nk, "length": length, "reverse": p["reverse"],
+            {"body": block, "carry": nk, "length": length, "reverse": back,
              "consts": list(consts)}, eqn)  # fmt: skip
     for v in made:
         v.op = op

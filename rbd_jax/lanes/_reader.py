@@ -40,7 +40,8 @@ IDLE = {
     *("fwd_jaxpr_thunk", "bwd", "out_trees", "sharding", "out_sharding", "memory_space"),
     *("new_sizes", "shape", "dtype", "new_dtype", "preferred_element_type"),
     *("weak_type", "precision", "accuracy", "unroll", "is_stable", "fill_value", "update_jaxpr"),
-    *("indices_are_sorted", "unique_indices"),
+    *("indices_are_sorted", "unique_indices", "devices", "srcs", "copy_semantics"),
+    *("ft_in", "ft_out"),  # how JAX 0.11 and newer tell the parts of a loop's operands
 }
 """Parameters that change no result, or that the shapes and types of the results tell again. All
 sorting is stable, and sums of single numbers have the full precision."""
@@ -71,11 +72,15 @@ class Parameters(dict):
         return super().get(name, default)
 
     def check(self) -> None:
-        """Refuse a parameter that no rule knows and that is not off."""
+        """Refuse a parameter that no rule knows and that is not off.
+
+        Raises:
+            Mismatch: there is one; without ``strict``, a warning tells of it.
+        """
         for name in self._unread - IDLE:
             value = super().__getitem__(name)
             if value is not None and value is not False and value != ():
-                raise Unsupported(f"no rule knows its parameter {name!r}")
+                raise Mismatch(f"no rule knows its parameter {name!r}")
 
 
 FOLD: dict[str, Callable] = {
