@@ -168,11 +168,17 @@ def stationary(problem: Problem, u, g: Float[Array, "T m"], cost: Array) -> Bool
     return size <= tolerances(u.dtype).slope * (1 + jnp.abs(cost))
 
 
+def mixed(costs: tuple, more: tuple, share: Float[Array, ""]) -> tuple:
+    """The costs with a share of what the exact second derivatives add, even if that is NaN."""
+    add = lambda a, b: a + jnp.where(share > 0, share * b, 0)  # noqa: E731
+    return jax.tree.map(add, costs, more)
+
+
 def _attempt(problem: Problem, model: Model, point, mu, share):
     q, v, u, cost = point
     l, end = model.l, model.end
     if model.more is not None:
-        l, end = jax.tree.map(lambda a, b: a + share * b, (l, end), model.more)
+        l, end = mixed((l, end), model.more, share)
     box = None
     if problem.bounded:
         low, high = problem.bounds()

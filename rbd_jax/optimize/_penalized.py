@@ -11,7 +11,7 @@ from ..lanes import lanes
 from ._constraints import Rows, Stack
 from ._descent import Proposal, line_search
 from ._expansion import Dynamics, Quadratic, costates, curvature, gauss_newton, quadratic, times
-from ._ilqr import add_curvature, curvature_scale, gradient, roll, stationary
+from ._ilqr import add_curvature, curvature_scale, gradient, mixed, roll, stationary
 from ._lagrangian import Multipliers, Weighted, update, with_terms
 from ._problem import Problem
 from ._riccati import Gains, backward, forward
@@ -135,7 +135,7 @@ def penalized_step(
     q, v, u, merit = point
     f, l, end, penalty, first = model.f, model.l, model.end, model.penalty, model.active
     if model.more is not None:
-        l, end = jax.tree.map(lambda a, b: a + share * b, (l, end), model.more)
+        l, end = mixed((l, end), model.more, share)
     mu = mu * model.size
     box = None
     if problem.bounded:
