@@ -12,6 +12,7 @@ from support.calls import quick_jit
 from rbd_jax import optimize as opt, samples
 from rbd_jax.optimize import RESULTS, Problem, StateCost, tasks
 from rbd_jax.optimize._descent import Options, Proposal, descend
+from rbd_jax.optimize._tolerances import tolerances
 
 
 def balance():
@@ -70,7 +71,7 @@ def test_success_means_that_the_projected_gradient_is_zero(solver):
 
     good, size = solve(u)
     assert good.sum() >= 6
-    assert size[good].max() < 1e-5
+    assert size[good].max() < tolerances(u.dtype).slope
 
 
 def test_far_bounds_and_limits_change_nothing():

@@ -23,6 +23,11 @@ ENOUGH = 0.1
 """The line search ends at a step with this part of the decrease that is predicted for it."""
 ARMIJO = 1e-4
 """Part of the expected decrease that a step has to reach."""
+LESS, MORE = 0.1, 4.0
+"""Factors by which the regularization μ falls after a good step and grows after a short one."""
+LONG, SHORT, TINY = 0.9, 0.3, 0.2
+"""Lengths: above LONG a step of an exact model is good, below SHORT it is too short. A step of the
+model of Gauss and Newton is good above TINY."""
 NEAR = 1e-2
 """The greatest regularization μ with which a step is near enough to that of the model itself."""
 LEAST_SHARE = 0.05
@@ -46,7 +51,7 @@ class Proposal(NamedTuple):
     definite: Bool[Array, ""]
     """Whether the quadratic model has a minimum."""
     stationary: Bool[Array, ""]
-    """Whether the old point fulfils the conditions of first order, see :func:`stationary`."""
+    """Whether the conditions of first order hold at the old point."""
     infeasible: Bool[Array, ""] | bool = False
     """Whether to give up, because no point is found at which the constraints hold."""
     stays: bool = False
@@ -78,7 +83,6 @@ class _State(NamedTuple):
 class _Try(NamedTuple):
     mu: Float[Array, ""]
     share: Float[Array, ""]
-    count: Int[Array, ""]
     accepted: Bool[Array, ""]
     converged: Bool[Array, ""]
     proposal: Proposal
@@ -149,7 +153,7 @@ def descend(
             converged = p.definite & negligible & (x.mu <= NEAR) & p.stationary
             done = accepted | converged
             mu = jnp.where(done | curved, x.mu, jnp.maximum(10 * x.mu, 1e-6))
-            return _Try(mu, share, x.count + 1, accepted, converged, p, carried)
+            return _Try(mu, share, accepted, converged, p, carried)
 
         def rejected(x: _Try):
             return ~x.accepted & ~x.converged & (x.mu <= greatest_mu)
@@ -159,18 +163,18 @@ def descend(
         share = s.share
         if second_order:
             share = jnp.where(share > 0, jnp.minimum(1, 4 * share), LEAST_SHARE)
-        first = _Try(s.mu, share, jnp.zeros((), jnp.int32), no, no, nothing, s.carried)
+        first = _Try(s.mu, share, no, no, nothing, s.carried)
         x = jax.lax.while_loop(rejected, again, first)
         p, accepted, converged = x.proposal, x.accepted, x.converged
         infeasible = ~converged & p.infeasible
         moves = accepted & ~(converged & p.stays)
         new = jax.tree.map(lambda a, b: jnp.where(moves, a, b), p.point, s.point)
-        less = jnp.maximum(0.1 * x.mu, least_mu)
+        less = jnp.maximum(LESS * x.mu, least_mu)
         if second_order:
-            more = jnp.where(p.length < 0.3, jnp.maximum(4 * x.mu, 1e-6), x.mu)
-            mu = jnp.where(p.length > 0.9, less, more)
+            more = jnp.where(p.length < SHORT, jnp.maximum(MORE * x.mu, 1e-6), x.mu)
+            mu = jnp.where(p.length > LONG, less, more)
         else:
-            mu = jnp.where(p.length < 0.2, x.mu, less)
+            mu = jnp.where(p.length < TINY, x.mu, less)
         mu = jnp.where(p.stationary, jnp.minimum(mu, NEAR), mu)
         stalled = ~converged & ~accepted
         length = jnp.where(accepted, p.length, 0)

@@ -54,7 +54,10 @@ def multiple_shooting(
         riccati: how the sweep runs. ``"associative"`` is faster on a parallel device for long
             horizons of small robots. It does not work with bounds.
         max_steps: limit of steps.
-        tol: as in :func:`ilqr`, but for the merit, which adds the penalty of the gaps to the cost.
+        tol: the solver succeeds when the gaps are closed and a full step promises to change the
+            merit, which adds the penalty of the gaps to the cost, by less than ``tol (1 + merit)``,
+            in the gaps and in the cost alike. The gradient is not looked at. None as in
+            :func:`ilqr`.
         regularization: as in :func:`ilqr`.
         throw: as in :func:`ilqr`. progress: as in :func:`ilqr`.
 
