@@ -206,7 +206,7 @@ def test_robots_with_strong_damping(tmp_path):
     for name in ("rk4", "semi_implicit_euler"):
         said = " ".join(run("rollout", damped, *options, "--integrator", name).output.split())
         assert f"steps of 0.002 s with the integrator '{name}' are unstable" in said
-        assert "2 of 2 motions are not finite; take --integrator implicit_coriolis" in said
+        assert "2 of 2 motions are not finite; take the integrator 'implicit_coriolis'" in said
     for command in (("info", damped), ("check", damped, "--states", 1)):
         said = " ".join(run(*command).output.split())
         assert "explicit integrators need steps shorter than 0.00047 s" in said, said

@@ -14,6 +14,7 @@ from support.integrator_cases import run
 
 import rbd_jax as rbd
 from rbd_jax import identify, optimize as opt, samples
+from rbd_jax.derivatives.implicit_step import implicit_step_dynamics
 from rbd_jax.optimize import _expansion as expansion
 from rbd_jax.simulate import damping_rate, implicitly_damped, stable_step
 
@@ -180,6 +181,51 @@ def test_implicit_coriolis_torques_converge_and_have_derivatives():
     value = jax.jit(lambda v: jnp.sum(jnp.sin(end("implicit_coriolis", 10, v))))
     slope, h = float(jnp.sum(jax.jit(jax.grad(value))(s.v))), 1e-5
     assert float((value(s.v + h) - value(s.v - h)) / (2 * h)) == pytest.approx(slope, rel=1e-7)
+
+
+@pytest.mark.parametrize("model", ["quadruped", "random_tree", "pendulum"], indirect=True)
+def test_the_accelerations_of_an_implicit_step_have_exact_derivatives(model, state):
+    """Elimination along the branches and the implicit rule, against dense algebra and autodiff."""
+    damping = jnp.abs(jnp.sin(1 + jnp.arange(float(model.nv))))
+    model = eqx.tree_at(lambda m: m.damping, model, damping)
+    arrays, static = eqx.partition(model, eqx.is_inexact_array)
+    w, dt = jnp.cos(1 + jnp.arange(float(model.nv))), jnp.asarray(0.1)
+
+    def branches(arrays, q, v, tau, dt):
+        return implicit_step_dynamics(eqx.combine(arrays, static), q, v, tau, dt)
+
+    def dense(arrays, q, v, tau, dt):
+        m = eqx.combine(arrays, static)
+        A = rbd.mass_matrix(m, q) + dt * (rbd.coriolis_matrix(m, q, v) + jnp.diag(m.damping))
+        return jnp.linalg.solve(A, tau - rbd.rnea(m, q, v, jnp.zeros_like(v)))
+
+    def all_of(f):
+        def both(x, v):
+            curved = jax.jacfwd(jax.grad(lambda v: w @ f(x[0], x[1], v, *x[3:])))(v)
+            return f(*x), jax.grad(lambda x: w @ f(*x))(x), curved
+
+        x = arrays, state.q, 3 * state.v, state.tau, dt
+        return quick_jit(both)(x, x[2])
+
+    for a, b in zip(*(jax.tree.leaves(all_of(f)) for f in (branches, dense)), strict=True):
+        assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_a_motion_that_is_not_finite_is_told():
+    m = samples.double_pendulum()
+    q, v = jnp.ones(m.nv), jnp.ones(m.nv)
+
+    def push(t, q, v):
+        return jnp.where(t > 0.035, jnp.inf, 0.0) * v
+
+    told = r"rollout: the motion of robot '.*' is not finite from t = 0.05 s on; joint \S+ was the"
+    with pytest.warns(UserWarning, match=told + ".* or the integrator 'implicit_coriolis'"):
+        rbd.rollout(m, q, v, push, 0.01, steps=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rbd.rollout(m, q, v, push, 0.01, steps=3)
+        rbd.rollout(m, jnp.nan * q, v, push, 0.01, steps=3)
+        jax.jit(lambda q: rbd.rollout(m, q, v, push, 0.01, steps=8))(q)
 
 
 def test_implicit_coriolis_torques_need_a_free_robot():

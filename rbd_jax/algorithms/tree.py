@@ -15,7 +15,7 @@ carries only the values of nodes that still wait for a child (``Slots``): a batc
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -266,8 +266,6 @@ def factor_along_branches(
     ``M[i, k]`` is of node i and its ancestor at depth k. Source: Featherstone, Table 6.3, by rows.
     """
     (n, d), (i, j) = M.shape, tree.pairs
-    above = np.full((n, d), n, dtype=np.int32)  # a row beyond the last one takes what is unused
-    above[i, tree.depths[j]] = j
 
     def eliminate(M, row):
         i, depth, above = row
@@ -275,9 +273,67 @@ def factor_along_branches(
         return M.at[above].add(-l[:, None] * M[i][None]), (l, 1 / M[i, depth])
 
     start = jnp.concatenate([M, jnp.zeros((1, d), M.dtype)])
-    rows = jnp.arange(n), jnp.asarray(tree.depths), jnp.asarray(above)
+    rows = jnp.arange(n), jnp.asarray(tree.depths), jnp.asarray(_ancestors_by_depth(tree, d))
     _, (L, psi) = jax.lax.scan(eliminate, start, rows, reverse=True)
     return L.reshape(-1)[i * d + tree.depths[j]], psi
+
+
+class BranchLU(NamedTuple):
+    """``Hᵀ Ψ⁻¹ L``: row i of L and H belongs to node i, column k to its ancestor at depth k."""
+
+    L: Float[Array, "n d"]
+    H: Float[Array, "n d"]
+    psi: Float[Array, " n"]
+
+
+def lu_along_branches(tree: Tree, low: Float[Array, "n d"], high: Float[Array, "n d"]) -> BranchLU:
+    """The factors of a matrix that is not symmetric and couples nodes with their ancestors.
+
+    ``low[i, k]`` is the entry in row i and in the column of the ancestor of i at depth k, and
+    ``high[i, k]`` the entry in the row of that ancestor and in column i. The leaves are eliminated
+    first, which fills in no zero, and without pivots. Source: Featherstone, Table 6.3, for two
+    triangles.
+    """
+    n, d = low.shape
+
+    def eliminate(matrix, row):
+        low, high = matrix
+        i, depth, above = row
+        psi = 1 / low[i, depth]
+        l, h = (jnp.where(above < n, psi * x[i], 0) for x in (low, high))
+        change = h[:, None] * low[i][None], l[:, None] * high[i][None]
+        return (low.at[above].add(-change[0]), high.at[above].add(-change[1])), (l, h, psi)
+
+    start = tuple(jnp.concatenate([x, jnp.zeros((1, d), x.dtype)]) for x in (low, high))
+    rows = jnp.arange(n), jnp.asarray(tree.depths), jnp.asarray(_ancestors_by_depth(tree, d))
+    return BranchLU(*jax.lax.scan(eliminate, start, rows, reverse=True)[1])
+
+
+def lu_solve(tree: Tree, factor: BranchLU, b: Float[Array, " n"]) -> Float[Array, " n"]:
+    """``(Hᵀ Ψ⁻¹ L)⁻¹ b``."""
+    n, d = factor.L.shape
+    rows = jnp.arange(n), jnp.asarray(_ancestors_by_depth(tree, d))
+
+    def up(b, row):
+        i, above, h = row
+        return b.at[above].add(-h * b[i]), None
+
+    def down(x, row):
+        i, above, l, y = row
+        new = y - jnp.sum(l * x[above])
+        return x.at[i].set(new), new
+
+    b = jnp.concatenate([b, jnp.zeros((1,), b.dtype)])
+    y = factor.psi * jax.lax.scan(up, b, (*rows, factor.H), reverse=True)[0][:-1]
+    return jax.lax.scan(down, jnp.zeros_like(b), (*rows, factor.L, y))[1]
+
+
+def _ancestors_by_depth(tree: Tree, d: int) -> np.ndarray:
+    """The ancestor of each node at each depth; the row n, beyond the last one, for no ancestor."""
+    i, j = tree.pairs
+    above = np.full((tree.n, d), tree.n, dtype=np.int32)
+    above[i, tree.depths[j]] = j
+    return above
 
 
 def solve_along_branches(

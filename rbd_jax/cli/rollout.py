@@ -13,7 +13,7 @@ import typer
 
 import rbd_jax as rbd
 
-from ..simulate import resolve_integrator, stable_step
+from ..simulate import advice, resolve_integrator
 from . import _mujoco, _robots
 from ._show import console, machine, progress_bar
 
@@ -93,20 +93,9 @@ def rollout(
     for text in said:
         out.print(f"[yellow]warning:[/] {text}", highlight=False)
     q, v, tau = state
-    advice = "" if np.isfinite(v).all() else _advice(model, v, dt, integrator)
-    _save(model, q, v, {"tau": tau}, dt * stride, output, picture, advice)
-
-
-def _advice(model, v: np.ndarray, dt: float, integrator: str) -> str:
-    """What to try for motions (N, T, nv) that are not finite, of steps of ``dt`` seconds."""
-    if stable_step(model, integrator) < dt:
-        return f"take --integrator {DEFAULT}"
-    bad = np.asarray(~np.isfinite(v).all(axis=2))
-    k = int(np.argmax(np.any(bad, axis=1)))
-    before = np.abs(v[k, : int(np.argmax(bad[k]))]).max(axis=0, initial=0)
-    joint = model.space.joint_names[model.space.dof_bodies[int(before.argmax())]]
-    other = "" if integrator == DEFAULT else f", or --integrator {DEFAULT}"
-    return f"joint {joint} was the fastest before, at {before.max():.3g}; try a smaller --dt{other}"
+    bad = ~np.isfinite(v).all(axis=(1, 2))
+    what = advice(model, v[int(bad.argmax())], dt, integrator) if bad.any() else ""
+    _save(model, q, v, {"tau": tau}, dt * stride, output, picture, what)
 
 
 def _save(model, q, v, inputs, dt: float, output: Path, picture: Path | None, advice: str) -> None:

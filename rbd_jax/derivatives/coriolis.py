@@ -1,39 +1,80 @@
 """The Coriolis matrix and the Christoffel symbols, in ground coordinates."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms import ground
 from ..algorithms.crba import crba
-from ..algorithms.tree import ancestor_matrices, per_dof
+from ..algorithms.tree import ancestor_matrices, ancestor_sum, per_dof, subtree_sum, sum_dofs
 from ..lanes import lanes
-from ..model import CoordinateModel, Model
+from ..model import CoordinateModel, Model, Topology
 from ..model.arguments import checked, takes_coordinates
 from ..model.expansion import Expansion
 from ..spatial import inertia
 from ..spatial.motion import cross_twist
 from .coordinate_chain import coriolis_block
 from .idsva import composites, dot
-from .operator import residual
+from .operator import Residual, residual, two_B
 
 
-def _at(model: Model, g: ground.Placed, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
-    """C by Singh, Algorithm 1, for j at or above i.
+class _Row(NamedTuple):
+    """A degree of freedom: S, Ṡ, ``I^C S``, the angular part of ``B^Cᵀ S``, ``B^C S + I^C Ṡ``."""
+
+    S: Float[Array, "6"]
+    dS: Float[Array, "6"]
+    momentum: Float[Array, "6"]
+    twisted: Float[Array, "3"]
+    below: Float[Array, "6"]
+
+
+def _rows(topology: Topology, r: Residual) -> _Row:
+    S = r.S
+    dS = subspace_rates(topology, r)
+    C = composites(topology, r)
+    below = 0.5 * C.two_B(S[:, :3]) + inertia.apply(C.I, dS)
+    return _Row(S, dS, inertia.apply(C.I, S), 0.5 * C.two_B_transposed(S), below)
+
+
+def _entries(i: _Row, j: _Row) -> tuple[Array, Array]:
+    """``(C_ij, C_ji)`` by Singh, Algorithm 1, where j moves the body of i or one above it.
 
     ``C_ij = B^Cᵀ S_i · S_j + I^C S_i · Ṡ_j`` and ``C_ji = S_jᵀ (B^C S + I^C Ṡ)_i``.
     """
-    topology, S = model.topology, g.S
+    return dot(i.twisted, j.S[:3]) + dot(i.momentum, j.dS), dot(j.S, i.below)
+
+
+def subspace_rates(topology: Topology, r: Residual) -> Float[Array, "nv 6"]:
+    """``Ṡ = v × S`` of axes that move with their bodies."""
+    return cross_twist(per_dof(topology, r.v), r.S)
+
+
+def coriolis_pairs(
+    topology: Topology, r: Residual
+) -> tuple[Float[Array, " pairs"], Float[Array, " pairs"], Float[Array, " nv"]]:
+    """C at the pairs of a degree of freedom and an ancestor, and mirrored, and its diagonal."""
+    rows = _rows(topology, r)
+    i, j = topology.dof_tree.pairs
+    low, high = jax.vmap(_entries)(*(jax.tree.map(lambda x, k=k: x[k], rows) for k in (i, j)))
+    return low, high, jax.vmap(lambda x: _entries(x, x)[1])(rows)
+
+
+def coriolis_product(
+    topology: Topology, r: Residual, x: Float[Array, " nv"]
+) -> Float[Array, " nv"]:
+    """``C x`` for any x, in O(n): ``Sᵀ Σ_subtree (I Σ Ṡ x + B Σ S x)``. Source: Singh (28)."""
+    columns = jnp.concatenate([r.S[:, :3], subspace_rates(topology, r)], axis=-1) * x[:, None]
+    moved = ancestor_sum(topology.tree, sum_dofs(topology, columns))
+    wrench = inertia.apply(r.I, moved[:, 3:]) + 0.5 * two_B(r.I, r.v, moved[:, :3])
+    return jnp.sum(r.S * per_dof(topology, subtree_sum(topology.tree, wrench)), axis=-1)
+
+
+def _at(model: Model, g: ground.Placed, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     r = residual(model, g, ground.motion(model, g, v, jnp.zeros_like(v), None))
-    dS = cross_twist(per_dof(topology, r.v), S)
-    C = composites(topology, r)
-    below = 0.5 * C.two_B(S[:, :3]) + inertia.apply(C.I, dS)
-    rows = S, dS, inertia.apply(C.I, S), 0.5 * C.two_B_transposed(S), below
-
-    def entry(i, j):
-        return ((dot(i[3], j[0][:3]) + dot(i[2], j[1]), dot(j[0], i[4])),)
-
-    return ancestor_matrices(topology.dofs_above, entry, rows)[0]
+    rows = _rows(model.topology, r)
+    return ancestor_matrices(model.topology.dofs_above, lambda i, j: (_entries(i, j),), rows)[0]
 
 
 @checked

@@ -53,7 +53,7 @@ def parents(topology: Topology, r: Residual) -> tuple[Array, Array]:
     return v[rows], a[rows]
 
 
-def _two_B(I: Array, v: Array, u: Array) -> Array:
+def two_B(I: Array, v: Array, u: Array) -> Array:
     """``2B w`` for a twist w with angular part u. Source: Singh, Algorithm 1, line 9.
 
     ``2B = [[Γ, 0], [−2 h_lin ×, 0]]`` with ``h = I v``: the linear part of w does not enter.
@@ -88,7 +88,7 @@ def body_operator(
     w, x = wx[:, :3], wx[:, 3:]
     if da0 is not None:
         x = x + da0[None]
-    force = inertia.apply(r.I, x) + _two_B(r.I, r.v, w)
+    force = inertia.apply(r.I, x) + two_B(r.I, r.v, w)
     if phi is not None:
         force = force + phi
     carried = cross_wrench(eta, r.F)
@@ -107,7 +107,7 @@ def joint_operator(
 
 
 def coriolis_block(I: Array, v: Array, h: Array) -> Float[Array, "nb 3 3"]:
-    """The block Γ of 2B, see :func:`_two_B`, with ``h = I v``."""
+    """The block Γ of 2B, see :func:`two_B`, with ``h = I v``."""
     Ibar, C = inertia.rotational(I), so3.hat(I[..., 1:4])
     W, L = so3.hat(v[..., :3]), so3.hat(v[..., 3:])
     WI, LC = so3.matmul(W, Ibar), so3.matmul(L, C)

@@ -36,6 +36,7 @@ from ._munthe_kaas import (
 )
 from ._rollout import Episode as Episode, Trajectory as Trajectory, rollout as rollout
 from ._stability import (
+    advice as advice,
     damping_rate as damping_rate,
     stable_step as stable_step,
     warn_if_unstable as warn_if_unstable,

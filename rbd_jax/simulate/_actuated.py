@@ -6,7 +6,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.crba import crba
 from ..algorithms.torques import damping_torque
 from ..constraints import (
     Constraints,
@@ -16,26 +15,9 @@ from ..constraints import (
     jacobian,
     residual,
 )
-from ..derivatives.coriolis import coriolis_matrix
+from ..derivatives.implicit_step import implicit_step_dynamics, implicitly_damped
 from ..derivatives.rules import forward_dynamics, inverse_dynamics
 from ..model import Model
-from ..spatial.linear import qr_factor, solve_upper
-
-
-def implicitly_damped(model: Model, dt: float | Float[Array, ""]) -> Model:
-    """The robot with ``dt D`` added to its rotor inertias, where D is its joint damping.
-
-    A step with implicit damping takes the accelerations of this robot, ``(M + dt D) a = τ − h −
-    D v``. So its :func:`rbd_jax.inverse_dynamics` gives the torques with which one such step
-    reaches the velocity ``v + dt a`` exactly, and a controller that computes torques should take
-    them from it. Gradients with respect to ``damping`` pass through both places where it acts.
-
-    Args:
-        model: the robot.
-        dt: length of the step of the integrator (s).
-    """
-    armature = model.armature + jnp.asarray(dt, model.dtype) * model.damping
-    return eqx.tree_at(lambda m: m.armature, model, armature)
 
 
 class ActuatedRobot(eqx.Module):
@@ -53,7 +35,7 @@ class ActuatedRobot(eqx.Module):
     def with_implicit_coriolis(self, q: Array, v: Array, dt: Array) -> Float[Array, " nv"]:
         """The accelerations of a step whose damping and Coriolis torques are those of its end.
 
-        ``(M + dt D + dt C) a = τ − h − D v``, by a QR factorization of this unsymmetric matrix.
+        See :mod:`rbd_jax.derivatives.implicit_step`.
 
         Raises:
             ValueError: if the robot has constraints.
@@ -63,11 +45,7 @@ class ActuatedRobot(eqx.Module):
                 "implicit_coriolis moves robots without constraints; take 'implicit_damping' for "
                 "a robot with constraints"
             )
-        damped = implicitly_damped(self.model, dt)
-        A = crba(damped, q) + dt * coriolis_matrix(self.model, q, v)
-        h = inverse_dynamics(self.model, q, v, jnp.zeros_like(v), self.f_ext)
-        R = qr_factor(jnp.concatenate([A, (self.tau - h)[:, None]], axis=1))
-        return solve_upper(R[:, :-1], R[:, -1:])[:, 0]
+        return implicit_step_dynamics(self.model, q, v, self.tau, dt, self.f_ext)
 
     def __call__(self, t: Array, q: Array, v: Array) -> Float[Array, " nv"]:
         """The accelerations ``a(t, q, v)`` (rad/s², m/s²)."""

@@ -90,8 +90,8 @@ def implicit_coriolis(
     explicit Coriolis torques, until they are NaN. Here ``Ṁ − 2C`` is antisymmetric, so ``v⁺ᵀ C v⁺``
     is just the power that changes the mass matrix, and the step gains no energy from it but by the
     change of C itself within the step. The method has order 1, and takes a little energy out of
-    fast motion. Cost: O(n³), for an unsymmetric matrix of the size of the robot. Derivatives are
-    those of autodiff.
+    fast motion. Cost: O(n d²), with d the depth of the tree. Derivatives of the accelerations are
+    implicit, see :mod:`rbd_jax.derivatives.implicit_step`.
 
     Source: the implicit step of MuJoCo (MuJoCo's documentation, "Numerical integration").
     Departure: MuJoCo takes the derivative of the Coriolis torques with respect to v, which is not

@@ -17,7 +17,7 @@ from ._guard import Guard
 from ._held import Switching
 from ._integrators import with_memory
 from ._scene import in_scene
-from ._stability import warns_if_unstable
+from ._stability import warns_if_not_finite, warns_if_unstable
 from ._time_scan import MODES, block_lengths, time_scan
 
 
@@ -49,6 +49,7 @@ class Episode(NamedTuple):
     observations: PyTree = None
 
 
+@warns_if_not_finite
 @warns_if_unstable
 @checked
 @lanes
@@ -98,7 +99,8 @@ def rollout(
             and 2); ``"generalized_alpha"`` (for stiff robots, order 2); or a step function
             ``(model, acceleration, t, q, v, dt) -> (q, v)``. A warning says if the steps of an
             explicit integrator are too long for the joint damping, where the robot is not traced
-            (:func:`rbd_jax.simulate.stable_step`).
+            (:func:`rbd_jax.simulate.stable_step`). Another says if the motion is not finite, where
+            the rollout is not traced.
         f_ext: constant external wrench (n, f) on each body, in its frame.
         constraints: bilateral constraints that hold, see :mod:`rbd_jax.constraints`.
         active: which of the constraints hold in each step, one row for each step; or a guard

@@ -146,3 +146,56 @@ def warns_if_unstable(function: Callable) -> Callable:
         return out
 
     return wrapper
+
+
+def advice(model: Model, v: np.ndarray, dt: float, integrator: str | Callable) -> str:
+    """What to try after a motion that is not finite.
+
+    Args:
+        model: the robot, with numbers.
+        v: velocities of the motion (T, nv).
+        dt: length of the integrator's steps (s).
+        integrator: as in :func:`rbd_jax.rollout`.
+    """
+    if stable_step(model, integrator) < dt:
+        return "take the integrator 'implicit_coriolis'"
+    finite = np.isfinite(v).all(axis=1)
+    before = np.abs(v[: int(finite.argmin())]).max(axis=0, initial=0)
+    joint = model.space.joint_names[model.space.dof_bodies[int(before.argmax())]]
+    other = "" if integrator == "implicit_coriolis" else ", or the integrator 'implicit_coriolis'"
+    speed = f"joint {joint} was the fastest before, at {before.max():.3g}"
+    return f"{speed}; try a shorter time step{other}"
+
+
+def warns_if_not_finite(rollout: Callable) -> Callable:
+    """Let a rollout warn if its motion begins with finite numbers and does not end with them.
+
+    It looks at a rollout that nobody traces, and so waits until it is computed.
+    """
+    signature = inspect.signature(rollout)
+
+    @functools.wraps(rollout)
+    def wrapper(*args, **kwargs):
+        path = rollout(*args, **kwargs)
+        if isinstance(path.v, Tracer) or bool(np.isfinite(path.v[-1]).all()):
+            return path
+        v = np.asarray(path.v)
+        first = int(np.isfinite(v).all(axis=1).argmin())
+        if first == 0 or not np.isfinite(path.q[0]).all():
+            return path
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        x = given.arguments
+        h = float(x["dt"]) / x["substeps"]
+        if x["scene"] is None and h > stable_step(x["model"], x["integrator"]):
+            return path  # which a warning has said before
+        held = x["scene"] is not None or x["constraints"] is not None
+        what = "try a shorter time step" if held else advice(x["model"], v, h, x["integrator"])
+        warnings.warn(
+            f"rollout: the motion of robot {x['model'].topology.name!r} is not finite from "
+            f"t = {float(path.t[first]):.3g} s on; {what}",
+            stacklevel=2,
+        )
+        return path
+
+    return wrapper
