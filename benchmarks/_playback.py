@@ -55,7 +55,7 @@ def play_back(table: Table, name: str, robot: str, batch: int) -> None:
     def play(off, push):
         q0, steps = rbd.integrate(model, task.q0, off), FINER * (problem.steps + MORE)
         policy, dt = opt.feedback(problem, s), problem.dt / FINER
-        path = rbd.rollout(model, q0, push, policy, dt, steps=steps, stride=FINER, scene=scene)
+        path = rbd.rollout(scene, q0, push, policy, dt, steps=steps, stride=FINER)
         q, up = path.q, 1 - 2 * (path.q[-1, 4] ** 2 + path.q[-1, 5] ** 2)
         tall = (jnp.abs(q[-1, 2] - task.q0[2]) < 0.03) & (q[:, 2].min() > 0.7 * task.q0[2])
         away = jnp.linalg.norm(q[: problem.steps + 1, :3] - s.q[:, :3], axis=1).max()

@@ -55,9 +55,7 @@ def gradient(dtype: str, mode: str):
     start = next(iter(scene.keyframes.values()))
 
     def cost(controls):
-        path = rbd.rollout(
-            scene.model, start.q, start.v, controls, scene.dt, scene=scene, gradient=mode
-        )
+        path = rbd.rollout(scene, start.q, start.v, controls, scene.dt, gradient=mode)
         return jnp.sum(path.q[-1] ** 2)
 
     return jax.grad(cost), start.controls

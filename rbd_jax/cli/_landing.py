@@ -59,7 +59,7 @@ def fall(landing: Landing) -> jax.Array:
     controls = jnp.broadcast_to(landing.targets, (STEPS, scene.nu))
 
     def one(v0):
-        return rbd.rollout(scene.model, q0, v0, controls, DT, scene=scene).q
+        return rbd.rollout(scene, q0, v0, controls, DT).q
 
     return jax.vmap(one)(landing.v0)
 

@@ -209,7 +209,7 @@ def drifts(model: Model, traj: rbd.simulate.Trajectory, points: int = 20) -> tup
     their initial values and the part of gravity. They are computed at ``points`` times, one after
     the other, which keeps the memory of a batch small.
     """
-    at = sampled(traj.tau.shape[0], points)
+    at = sampled(traj.controls.shape[0], points)
 
     def one(k):
         q, v = traj.q[k], traj.v[k]
@@ -217,7 +217,7 @@ def drifts(model: Model, traj: rbd.simulate.Trajectory, points: int = 20) -> tup
         return kinetic, rbd.potential_energy(model, q), rbd.centroidal_momentum(model, q, v)
 
     T, V, h = jax.lax.map(one, jnp.asarray([0, *at]))
-    power = jnp.sum(traj.tau * 0.5 * (traj.v[1:] + traj.v[:-1]), axis=-1)
+    power = jnp.sum(traj.controls * 0.5 * (traj.v[1:] + traj.v[:-1]), axis=-1)
     work = DT * jnp.cumsum(power)[at - 1]
     energy = (T + V - (T + V)[0])[1:] - work
     energy = energy / (jnp.max(T) + jnp.finfo(T.dtype).tiny)

@@ -136,7 +136,7 @@ def _scene(robot, dtype, batch, steps, dt, stride, speed, seed, output, picture)
     def run(qpos, v):
         controls = jnp.broadcast_to(u, (steps, scene.nu))
         q = layout.q_from(qpos)
-        return rbd.rollout(scene.model, q, v, controls, h, scene=scene, stride=stride)
+        return rbd.rollout(scene, q, v, controls, h, stride=stride)
 
     with console().status("simulating …"):
         path = jax.block_until_ready(run(qpos, v))
@@ -153,7 +153,7 @@ def _simulate(model, batch, steps, dt, stride, integrator, controls, speed, seed
     M = jax.vmap(lambda q: jnp.diagonal(rbd.crba(model, q)))(q)
     driven = jnp.asarray(np.array(model.topology.kinds)[model.topology.dof_bodies] != "free")
     # an integrator with memory would lose its memory between two pieces
-    most = 1 if hasattr(resolve_integrator(integrator), "advance") else 20
+    most = 1 if resolve_integrator(integrator).has_memory else 20
     pieces = next(n for n in range(min(most, steps // stride), 0, -1) if steps // stride % n == 0)
     piece = steps // pieces
 
@@ -176,7 +176,7 @@ def _simulate(model, batch, steps, dt, stride, integrator, controls, speed, seed
         for _ in range(pieces):
             path = run(q, v, start, M)
             q, v = path.q[:, -1], path.v[:, -1]
-            parts.append((path.q[:, 1:], path.v[:, 1:], path.tau))
+            parts.append((path.q[:, 1:], path.v[:, 1:], path.controls))
             jax.block_until_ready(q)
             advance(piece)
     qs, vs = (np.concatenate([np.asarray(p[k]) for p in parts], axis=1) for k in (0, 1))

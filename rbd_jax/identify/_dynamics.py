@@ -13,7 +13,7 @@ from ..algorithms.rnea import rnea
 from ..derivatives.rules import inverse_dynamics
 from ..model import Model
 from ..model.arguments import array_arguments, check_array
-from ..simulate import implicitly_damped, resolve_integrator, rollout
+from ..simulate import Integrator, Tableau, implicitly_damped, resolve_integrator, rollout
 
 _ARGUMENTS = array_arguments(rnea) | array_arguments(aba)
 
@@ -105,7 +105,7 @@ class DrivenDynamics(eqx.Module):
         return self.dynamics(q, v, self.tau, self.f_ext)
 
 
-class Stepper(eqx.Module):
+class Stepper(Integrator):
     """A step of an integrator that uses the accelerations of ``dynamics``.
 
     ``"generalized_alpha"`` restarts in every step. Steps in momentum form are consistent, but they
@@ -113,17 +113,19 @@ class Stepper(eqx.Module):
     """
 
     dynamics: Dynamics
-    method: str | Callable = eqx.field(static=True)
+    method: Any = eqx.field(converter=resolve_integrator)
 
-    def __check_init__(self):
-        resolve_integrator(self.method)
+    @property
+    def tableau(self) -> Tableau | None:
+        """See :attr:`rbd_jax.simulate.Integrator.tableau`."""
+        return self.method.tableau
 
-    def __call__(self, model: Model, acceleration: Any, t: Array, q: Array, v: Array, dt: Array):
-        """``(q, v)`` after the step."""
+    def step(self, model, acceleration, t, q, v, dt, memory):
+        """See :meth:`rbd_jax.simulate.Integrator.step`."""
         if not hasattr(acceleration, "tau"):
             raise TypeError(
                 "Stepper: needs the torques of rbd_jax.rollout or rbd_jax.step, but got a function "
                 "of (t, q, v); pass dynamics.driven(tau) to the integrator itself instead"
             )
         driven = self.dynamics.driven(acceleration.tau, acceleration.f_ext)
-        return resolve_integrator(self.method)(model, driven, t, q, v, dt)
+        return self.method(model, driven, t, q, v, dt), memory

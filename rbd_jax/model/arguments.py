@@ -67,12 +67,14 @@ def array_arguments(function: Callable) -> dict[str, ArrayArgument]:
 _OWNERS = {
     "model": ("rbd_jax.Model", "rbd_jax.load_urdf or rbd_jax.samples"),
     "scene": ("rbd_jax.contact.Scene", "rbd_jax.load_mjcf"),
-}
+    "plant": ("rbd_jax.Model, an rbd_jax.contact.Scene or an rbd_jax.simulate.Plant",
+              "rbd_jax.load_urdf or rbd_jax.load_mjcf"),
+}  # fmt: skip
 """What the first argument of a checked function is, by its name, and what makes one."""
 
 
 def checked(function: Callable) -> Callable:
-    """Check the array arguments of a function of a ``model``, or of a ``scene``, before calling it.
+    """Check the array arguments of a function of a ``model``, a ``scene`` or a ``plant`` before calling it.
 
     The shapes are read from the annotations of the function. Sizes named ``nq``, ``nv`` and ``nb``
     and plain numbers are compared. Of other sizes only their number is. Floats of another
@@ -95,7 +97,7 @@ def checked(function: Callable) -> Callable:
     def wrapper(*args, **kwargs):
         bound = signature.bind(*args, **kwargs)
         given = bound.args[0]
-        model = getattr(given, "model", None) if kind == "scene" else given
+        model = given if kind == "model" else getattr(given, "model", given)
         if not isinstance(model, Model):
             raise TypeError(
                 f"{name}: the first argument must be a {_OWNERS[kind][0]}, got "

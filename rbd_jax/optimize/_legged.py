@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..constraints import Constraints, constrained_dynamics, impact
 from ..model import integrate
-from ..simulate import euler_robot
+from ..simulate import resolve_integrator
 from ._expansion import times
 from ._legged_models import (
     landing_derivatives,
@@ -59,7 +59,7 @@ class LeggedProblem(Problem):
         super().__post_init__()
         if self.contacts is None or self.active is None:
             raise ValueError("LeggedProblem: it needs contacts and their schedule, active")
-        if euler_robot(self.integrator, self.model, self.dt) is None:
+        if resolve_integrator(self.integrator).euler_robot(self.model, self.dt) is None:
             raise ValueError(
                 "LeggedProblem: integrator must be 'implicit_damping' or 'semi_implicit_euler', "
                 f"got {self.integrator!r}"

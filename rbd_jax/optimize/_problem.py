@@ -14,7 +14,6 @@ from ..model import Model, integrate
 from ..model.functions import Static, as_module
 from ..simulate import (
     Trajectory,
-    euler_robot,
     resolve_integrator,
     rollout,
     step,
@@ -85,7 +84,7 @@ class Problem(eqx.Module):
         model = self.model
         if self.steps < 1:
             raise ValueError(f"Problem: steps must be at least 1, got {self.steps}")
-        if hasattr(resolve_integrator(self.integrator), "advance"):
+        if resolve_integrator(self.integrator).has_memory:
             raise ValueError(
                 f"Problem: integrator {self.integrator!r} has a memory besides the state, which an "
                 "optimizer cannot handle; choose another integrator, or pass a single step of it "
@@ -143,7 +142,7 @@ class Problem(eqx.Module):
     @property
     def robot(self) -> Model | None:
         """The robot whose accelerations a step of semi-implicit Euler takes, or None."""
-        return euler_robot(self.integrator, self.model, self.dt)
+        return resolve_integrator(self.integrator).euler_robot(self.model, self.dt)
 
     @property
     def euler(self) -> bool:

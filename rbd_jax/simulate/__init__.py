@@ -17,9 +17,9 @@ from ._free_body import (
 )
 from ._generalized_alpha import GeneralizedAlpha as GeneralizedAlpha
 from ._guard import Guard as Guard, Switched as Switched, Touching as Touching
+from ._integrator import Integrator as Integrator, SingleStep as SingleStep
 from ._integrators import (
     INTEGRATORS as INTEGRATORS,
-    euler_robot as euler_robot,
     implicit_coriolis as implicit_coriolis,
     implicit_damping as implicit_damping,
     resolve_integrator as resolve_integrator,
@@ -34,6 +34,14 @@ from ._munthe_kaas import (
     munthe_kaas as munthe_kaas,
     rk4 as rk4,
 )
+from ._plant import (
+    ConstrainedRobot as ConstrainedRobot,
+    Plant as Plant,
+    Robot as Robot,
+    ScenePlant as ScenePlant,
+    State as State,
+    as_plant as as_plant,
+)
 from ._rollout import Episode as Episode, Trajectory as Trajectory, rollout as rollout
 from ._stability import (
     advice as advice,
@@ -41,3 +49,4 @@ from ._stability import (
     stable_step as stable_step,
     warn_if_unstable as warn_if_unstable,
 )
+from ._time_scan import Checkpoint as Checkpoint

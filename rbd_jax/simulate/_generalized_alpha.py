@@ -1,26 +1,24 @@
 """The generalized-α method on the Lie group. Source: Müller §7; Brüls, Cardona, Arnold, 2012."""
 
-from dataclasses import dataclass
 from typing import Literal, cast
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model import Model, integrate, rate_from_velocity
 from ._actuated import ActuatedRobot
+from ._integrator import QV, Integrator
 from ._munthe_kaas import Acceleration
 from ._newton import newton
-
-State = tuple[Float[Array, " nq"], Float[Array, " nv"]]
 
 
 def _constraints(acceleration: Acceleration):
     return acceleration.constraints if isinstance(acceleration, ActuatedRobot) else None
 
 
-@dataclass(frozen=True)
-class GeneralizedAlpha:
+class GeneralizedAlpha(Integrator):
     """Implicit steps of order 2 for stiff robots, with a chosen damping of fast oscillations.
 
     Source: Müller §7 [18]; Brüls, Cardona, Arnold, "Lie group generalized-α time integration of
@@ -44,15 +42,15 @@ class GeneralizedAlpha:
     by its size over h², which in float32 asks for steps of some milliseconds or more.
     """
 
-    spectral_radius: float = 0.8
+    spectral_radius: float = eqx.field(static=True, default=0.8)
     """Factor by which one step scales an infinitely fast oscillation.
 
     1 keeps the oscillation, and 0 removes it in one step.
     """
-    level: Literal["acceleration", "position"] = "acceleration"
+    level: Literal["acceleration", "position"] = eqx.field(static=True, default="acceleration")
     """What the constraints of a rollout hold at the end of a step."""
 
-    def __post_init__(self):
+    def __check_init__(self):
         if self.level not in ("acceleration", "position"):
             raise ValueError(
                 f"GeneralizedAlpha: level must be 'acceleration' or 'position', got {self.level!r}"
@@ -71,7 +69,7 @@ class GeneralizedAlpha:
         lag = alpha_f - alpha_m
         return alpha_m, alpha_f, 0.25 * (1 + lag) ** 2, 0.5 + lag
 
-    def start(
+    def init(
         self, model: Model, acceleration: Acceleration, t: Array, q: Array, v: Array, dt: Array
     ) -> Float[Array, " nv"]:
         """The lead ``â − v̇ = (α_m − α_f) h v̈`` at the start of a motion."""
@@ -81,7 +79,12 @@ class GeneralizedAlpha:
         jerk = jax.jvp(acceleration, (t, q, v), rates)[1]
         return (alpha_m - alpha_f) * dt * jerk
 
-    def advance(
+    @property
+    def has_memory(self) -> bool:
+        """See :attr:`Integrator.has_memory`."""
+        return True
+
+    def step(
         self,
         model: Model,
         acceleration: Acceleration,
@@ -90,7 +93,7 @@ class GeneralizedAlpha:
         v: Array,
         dt: Array,
         memory: Float[Array, " nv"],
-    ) -> tuple[State, Float[Array, " nv"]]:
+    ) -> tuple[QV, Float[Array, " nv"]]:
         """One step from (q, v) and the lead; returns the new state and the new lead."""
         alpha_m, alpha_f, beta, gamma = self.parameters
         a = acceleration(t, q, v)
@@ -117,10 +120,3 @@ class GeneralizedAlpha:
         x = newton(residual, scale * a) / scale
         q1, v1, new = move(x)
         return (q1, v1), new - x
-
-    def __call__(
-        self, model: Model, acceleration: Acceleration, t: Array, q: Array, v: Array, dt: Array
-    ) -> State:
-        """One step from a consistent start. It is of order 2 as well."""
-        memory = self.start(model, acceleration, t, q, v, dt)
-        return self.advance(model, acceleration, t, q, v, dt, memory)[0]

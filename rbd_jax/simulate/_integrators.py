@@ -2,14 +2,12 @@
 
 A state is ``(q, v)``. A step is a function ``step(model, acceleration, t, q, v, dt) -> (q, v)``
 with ``acceleration(t, q, v) -> a`` (rad/s², m/s²; body-fixed for a free joint). A method with
-memory is such a function that also has the methods
-``start(model, acceleration, t, q, v, dt) -> memory`` and
-``advance(model, acceleration, t, q, v, dt, memory) -> ((q, v), memory)``.
+memory is an :class:`Integrator`.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from jaxtyping import Array, Float
 
@@ -17,8 +15,9 @@ from ..model import Model, integrate
 from ..model.arguments import checked, takes_coordinates
 from ._actuated import ActuatedRobot, implicitly_damped
 from ._generalized_alpha import GeneralizedAlpha
+from ._integrator import Integrator, SingleStep
 from ._momentum import momentum_munthe_kaas, variational
-from ._munthe_kaas import EULER, RK4, TABLEAUS, Acceleration, Tableau, munthe_kaas, rk4
+from ._munthe_kaas import EULER, RK4, TABLEAUS, Acceleration, munthe_kaas, rk4
 
 
 @checked
@@ -111,59 +110,43 @@ def implicit_coriolis(
     return integrate(model, q, dt * v), v
 
 
-INTEGRATORS: dict[str, Callable] = {
-    "semi_implicit_euler": semi_implicit_euler,
-    "implicit_damping": implicit_damping,
-    "implicit_coriolis": implicit_coriolis,
-    **{name: partial(munthe_kaas, tableau=tableau) for name, tableau in TABLEAUS.items()},
-    "momentum_rk4": momentum_munthe_kaas,
-    "variational": variational,
+INTEGRATORS: dict[str, Integrator] = {
+    "semi_implicit_euler": SingleStep(semi_implicit_euler, EULER, lambda model, dt: model),
+    "implicit_damping": SingleStep(implicit_damping, euler=implicitly_damped),
+    "implicit_coriolis": SingleStep(implicit_coriolis),
+    **{name: SingleStep(partial(munthe_kaas, tableau=x), x) for name, x in TABLEAUS.items()},
+    "momentum_rk4": SingleStep(momentum_munthe_kaas, RK4),
+    "variational": SingleStep(variational),
     "generalized_alpha": GeneralizedAlpha(),
 }
 
 
-def explicit_tableau(integrator: str | Callable) -> Tableau | None:
-    """The tableau by which an explicit integrator follows ``v̇ = −λ v``; None for all others."""
-    step = resolve_integrator(integrator)
-    if isinstance(step, partial) and step.func in (munthe_kaas, momentum_munthe_kaas):
-        return step.keywords.get("tableau", RK4)
-    if hasattr(step, "method"):  # another integrator with accelerations of its own
-        return explicit_tableau(cast(Any, step).method)
-    known = (semi_implicit_euler, EULER), (rk4, RK4), (munthe_kaas, RK4)
-    known += ((momentum_munthe_kaas, RK4),)
-    return next((tableau for f, tableau in known if step is f), None)
-
-
-def euler_robot(integrator: str | Callable, model: Model, dt: Array) -> Model | None:
-    """The robot whose accelerations make the integrator a step of semi-implicit Euler.
-
-    None if the integrator is not a step of semi-implicit Euler.
-    """
-    step = resolve_integrator(integrator)
-    if step is implicit_damping:
-        return implicitly_damped(model, dt)
-    return model if step is semi_implicit_euler else None
-
-
-def resolve_integrator(integrator: str | Callable) -> Callable:
-    """The step function with this name; a function is returned as it is.
+def resolve_integrator(integrator: str | Callable | Integrator) -> Integrator:
+    """The integrator with this name. A step function becomes an integrator without memory.
 
     Raises:
         ValueError: for an unknown name.
+        TypeError: for what is neither a name nor a function.
     """
-    if callable(integrator):
+    if isinstance(integrator, Integrator):
         return integrator
+    if not isinstance(integrator, str):
+        if not callable(integrator):
+            kind = type(integrator).__name__
+            raise TypeError(f"integrator must be a name, a function or an Integrator, got a {kind}")
+        return _KNOWN.get(integrator) or SingleStep(integrator)
     if integrator not in INTEGRATORS:
         raise ValueError(f"integrator must be one of {sorted(INTEGRATORS)}, got {integrator!r}")
     return INTEGRATORS[integrator]
 
 
-def with_memory(integrator: str | Callable) -> tuple[Callable, Callable]:
-    """The functions ``(start, advance)`` of any integrator.
-
-    An integrator without memory gets an empty memory.
-    """
-    step = resolve_integrator(integrator)
-    if hasattr(step, "advance"):
-        return step.start, step.advance
-    return lambda *_: (), lambda *state: (step(*state[:-1]), ())
+_KNOWN: dict[Callable, Integrator] = {
+    semi_implicit_euler: INTEGRATORS["semi_implicit_euler"],
+    implicit_damping: INTEGRATORS["implicit_damping"],
+    implicit_coriolis: INTEGRATORS["implicit_coriolis"],
+    munthe_kaas: INTEGRATORS["rk4"],
+    rk4: INTEGRATORS["rk4"],
+    momentum_munthe_kaas: INTEGRATORS["momentum_rk4"],
+    variational: INTEGRATORS["variational"],
+}
+"""Step functions that are integrators of the table."""

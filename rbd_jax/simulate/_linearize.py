@@ -11,7 +11,7 @@ from ..lanes import lanes
 from ..model import Model, rate_from_velocity, velocity_from_rate
 from ..model.arguments import checked, takes_coordinates
 from ._actuated import ActuatedRobot
-from ._integrators import euler_robot, resolve_integrator, semi_implicit_euler
+from ._integrators import resolve_integrator, semi_implicit_euler
 from ._stability import warns_if_unstable
 
 
@@ -68,7 +68,7 @@ def step_derivatives(
     """
     t, dt = jnp.zeros((), q.dtype), jnp.asarray(dt, q.dtype)
     dq, dv, dtau = jnp.split(jnp.eye(3 * model.nv, dtype=q.dtype), 3, axis=1)
-    robot = euler_robot(integrator, model, dt)
+    robot = resolve_integrator(integrator).euler_robot(model, dt)
 
     def actuated(q, v, tau):
         acceleration = ActuatedRobot(model, tau, f_ext)

@@ -23,8 +23,9 @@ from ..model import Model, neutral
 from ..model.arguments import checked, takes_coordinates
 from ..spatial.host import greatest_ratio
 from ._actuated import implicitly_damped
-from ._integrators import explicit_tableau
+from ._integrators import resolve_integrator
 from ._munthe_kaas import Tableau
+from ._plant import Robot, as_plant
 
 
 @checked
@@ -92,7 +93,7 @@ def stable_step(
     Raises:
         ValueError: for an unknown integrator.
     """
-    tableau = explicit_tableau(integrator)
+    tableau = resolve_integrator(integrator).tableau
     if tableau is None:
         return math.inf
     rate = damping_rate(model, q)
@@ -101,22 +102,22 @@ def stable_step(
 
 def warn_if_unstable(
     function: str, model: Model, q: Any, dt: Any, integrator: str | Callable, stacklevel: int
-) -> None:
+) -> bool:
     """Warn of an explicit integrator whose steps are too long for the damping, if that is known.
 
-    Where q is traced or None, the neutral configuration stands for it. Where the robot or the step
-    is traced, nothing is known and nothing is said.
+    Returns whether it warned. Where q is traced or None, the neutral configuration stands for it.
+    Where the robot or the step is traced, nothing is known and nothing is said.
     """
-    if explicit_tableau(integrator) is None:
-        return
+    if resolve_integrator(integrator).tableau is None:
+        return False
     if any(isinstance(x, Tracer) for x in jax.tree.leaves((model, dt))):
-        return
+        return False
     h = float(np.asarray(dt))
     known = q is not None and not isinstance(q, Tracer) and bool(np.isfinite(np.asarray(q)).all())
     at = q if known else None
     longest = stable_step(model, integrator, at)
     if not h > longest:
-        return
+        return False
     name = repr(integrator) if isinstance(integrator, str) else type(integrator).__name__
     warnings.warn(
         f"{function}: steps of {h:.3g} s with the integrator {name} are unstable under the joint "
@@ -127,6 +128,7 @@ def warn_if_unstable(
         "'generalized_alpha' for order 2",
         stacklevel=stacklevel + 1,
     )
+    return True
 
 
 def warns_if_unstable(function: Callable) -> Callable:
@@ -137,7 +139,7 @@ def warns_if_unstable(function: Callable) -> Callable:
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
         out, integrator = function(*args, **kwargs), kwargs.get("integrator")
-        if integrator is not None and kwargs.get("scene") is None:
+        if integrator is not None:
             given = signature.bind(*args, **kwargs).arguments
             model, dt = given["model"], given["dt"]
             if isinstance(model, Model) and not isinstance(dt, Tracer):
@@ -162,37 +164,46 @@ def advice(model: Model, v: np.ndarray, dt: float, integrator: str | Callable) -
     finite = np.isfinite(v).all(axis=1)
     before = np.abs(v[: int(finite.argmin())]).max(axis=0, initial=0)
     joint = model.space.joint_names[model.space.dof_bodies[int(before.argmax())]]
-    other = "" if integrator == "implicit_coriolis" else ", or the integrator 'implicit_coriolis'"
+    held = resolve_integrator("implicit_coriolis")
+    other = (
+        "" if resolve_integrator(integrator) is held else ", or the integrator 'implicit_coriolis'"
+    )
     speed = f"joint {joint} was the fastest before, at {before.max():.3g}"
     return f"{speed}; try a shorter time step{other}"
 
 
-def warns_if_not_finite(rollout: Callable) -> Callable:
-    """Let a rollout warn if its motion begins with finite numbers and does not end with them.
+def warns_about_rollout(rollout: Callable) -> Callable:
+    """Let a rollout warn of steps that are too long for the damping, and of motions without end.
 
-    It looks at a rollout that nobody traces, and so waits until it is computed.
+    It looks at a motion that nobody traces, and so waits until the motion is computed.
     """
     signature = inspect.signature(rollout)
 
     @functools.wraps(rollout)
     def wrapper(*args, **kwargs):
         path = rollout(*args, **kwargs)
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        x = given.arguments
+        plant = as_plant(x["plant"], x["integrator"], x["f_ext"])
+        traced = isinstance(x["dt"], Tracer)
+        h = None if traced else np.asarray(x["dt"]) / x["substeps"]
+        if isinstance(plant, Robot) and not traced:
+            name = plant.integrator if x["integrator"] is None else x["integrator"]
+            if warn_if_unstable("rollout", plant.model, x["q0"], h, name, 2):
+                return path
         if isinstance(path.v, Tracer) or bool(np.isfinite(path.v[-1]).all()):
             return path
         v = np.asarray(path.v)
         first = int(np.isfinite(v).all(axis=1).argmin())
         if first == 0 or not np.isfinite(path.q[0]).all():
             return path
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        x = given.arguments
-        h = float(x["dt"]) / x["substeps"]
-        if x["scene"] is None and h > stable_step(x["model"], x["integrator"]):
-            return path  # which a warning has said before
-        held = x["scene"] is not None or x["constraints"] is not None
-        what = "try a shorter time step" if held else advice(x["model"], v, h, x["integrator"])
+        free = type(plant) is Robot and not traced
+        what = "try a shorter time step"
+        if free:
+            what = advice(plant.model, v, float(h), plant.integrator)
         warnings.warn(
-            f"rollout: the motion of robot {x['model'].topology.name!r} is not finite from "
+            f"rollout: the motion of robot {plant.model.topology.name!r} is not finite from "
             f"t = {float(path.t[first]):.3g} s on; {what}",
             stacklevel=2,
         )

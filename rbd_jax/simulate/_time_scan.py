@@ -15,7 +15,7 @@ The carries that are returned anyway are not counted.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,14 +26,47 @@ Step = Callable[[Any, Any], tuple[Any, Any]]
 MODES = ("full", "checkpoint", "adjoint")
 
 
-def block_lengths(steps: int, every: int | None, levels: int) -> tuple[int, ...]:
-    """Lengths of the nested checkpointed blocks, the longest first."""
-    if every is not None:
-        return (every,)
-    base = 1
-    while base**levels < steps:
-        base += 1
-    return tuple(base**k for k in reversed(range(levels)))
+class Checkpoint(NamedTuple):
+    """What reverse mode stores of a rollout: states from time to time, and the rest again.
+
+    The option ``gradient`` of :func:`rbd_jax.rollout` also takes a name of a mode.
+    """
+
+    every: int | None = None
+    """Number of steps between two stored states. With a stride it is rounded down to a multiple of
+    the stride, but not below one stride. None stores states at nested levels."""
+    levels: int = 2
+    """The number of nested levels without ``every``. Memory grows as T^(1/levels), and each level
+    costs one more forward evaluation."""
+    mode: str = "checkpoint"
+
+    @classmethod
+    def of(cls, gradient: "str | Checkpoint") -> "Checkpoint":
+        """The option of a rollout as an object. ValueError for an unknown mode or a bad number."""
+        if not isinstance(gradient, Checkpoint):
+            if gradient not in MODES:
+                raise ValueError(
+                    f"rollout: gradient must be one of {MODES} or a Checkpoint, got {gradient!r}"
+                )
+            return cls(mode=gradient)
+        for name, value in {"every": gradient.every or 1, "levels": gradient.levels}.items():
+            if value < 1:
+                raise ValueError(f"Checkpoint: {name} must be at least 1, got {value}")
+        return gradient
+
+    @property
+    def within(self) -> str:
+        """The mode of scans within a step."""
+        return "full" if self.mode == "full" else "checkpoint"
+
+    def lengths(self, saved: int, stride: int) -> tuple[int, ...]:
+        """Lengths of the nested checkpointed blocks of kept states, the longest first."""
+        if self.every is not None:
+            return (max(1, self.every // stride),)
+        base = 1
+        while base**self.levels < saved:
+            base += 1
+        return tuple(base**k for k in reversed(range(self.levels)))
 
 
 def time_scan(
