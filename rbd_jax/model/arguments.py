@@ -74,7 +74,7 @@ _OWNERS = {
 
 
 def checked(function: Callable) -> Callable:
-    """Check the array arguments of a function of a ``model``, a ``scene`` or a ``plant`` before calling it.
+    """Check the array arguments of a function of a ``model``, a ``scene`` or a ``plant``.
 
     The shapes are read from the annotations of the function. Sizes named ``nq``, ``nv`` and ``nb``
     and plain numbers are compared. Of other sizes only their number is. Floats of another

@@ -41,9 +41,9 @@ class Switching:
         self.rows = None if active is None or self.guard is not None else jnp.asarray(active)
         self.start = ()
         if active is not None:
-            self.start = constraints.active.astype(model.dtype)
-        if self.resets is not None:
-            self.start = Kept(self.start, constraints.R_2, constraints.p_2)
+            mask = constraints.active.astype(model.dtype)
+            resets = self.resets is not None
+            self.start = Kept(mask, constraints.R_2, constraints.p_2) if resets else mask
 
     def check(self) -> None:
         """Raise ValueError if the constraints do not fit the robot or what switches them."""

@@ -17,7 +17,6 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..constraints import Constraints
 from ..contact import Scene, constants, step as scene_step
 from ..model import Model
-from ..model.arguments import of_dtype
 from ..model.functions import as_module
 from ._actuated import ActuatedRobot
 from ._guard import Guard
@@ -130,8 +129,10 @@ class Robot(Plant):
         if self.actuation is None:
             return u
         if callable(self.actuation):
-            return of_dtype(self.model, self.actuation(self.model, t, q, v, u))
-        return jnp.matmul(of_dtype(self.model, self.actuation), u, precision="highest")
+            tau = self.actuation(self.model, t, q, v, u)
+            return jnp.asarray(tau, self.model.dtype)
+        matrix = jnp.asarray(self.actuation, self.model.dtype)
+        return jnp.matmul(matrix, u, precision="highest")
 
     def accelerations(self, tau: Array) -> ActuatedRobot:
         """The accelerations under joint torques that are held."""
@@ -275,7 +276,7 @@ def as_plant(
                 "own; leave it out"
             )
     if isinstance(moves, Scene):
-        return ScenePlant(moves)
+        return ScenePlant(moves)  # pyright: ignore[reportCallIssue]
     if isinstance(moves, Plant):
         return moves
     raise TypeError(

@@ -186,9 +186,8 @@ def warns_about_rollout(rollout: Callable) -> Callable:
         given.apply_defaults()
         x = given.arguments
         plant = as_plant(x["plant"], x["integrator"], x["f_ext"])
-        traced = isinstance(x["dt"], Tracer)
-        h = None if traced else np.asarray(x["dt"]) / x["substeps"]
-        if isinstance(plant, Robot) and not traced:
+        h = None if isinstance(x["dt"], Tracer) else float(x["dt"]) / x["substeps"]
+        if isinstance(plant, Robot) and h is not None:
             name = plant.integrator if x["integrator"] is None else x["integrator"]
             if warn_if_unstable("rollout", plant.model, x["q0"], h, name, 2):
                 return path
@@ -198,10 +197,9 @@ def warns_about_rollout(rollout: Callable) -> Callable:
         first = int(np.isfinite(v).all(axis=1).argmin())
         if first == 0 or not np.isfinite(path.q[0]).all():
             return path
-        free = type(plant) is Robot and not traced
         what = "try a shorter time step"
-        if free:
-            what = advice(plant.model, v, float(h), plant.integrator)
+        if type(plant) is Robot and h is not None:
+            what = advice(plant.model, v, h, plant.integrator)
         warnings.warn(
             f"rollout: the motion of robot {plant.model.topology.name!r} is not finite from "
             f"t = {float(path.t[first]):.3g} s on; {what}",
