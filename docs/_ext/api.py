@@ -211,6 +211,16 @@ def clean(_app, what: str, _name, obj, _options, lines: list[str]) -> None:
     lines[:] = "".join(parts).split("\n")
 
 
+def whole(_app, what: str, _name, _obj, _options, lines: list[str]) -> None:
+    """Keep a colon in the docstring of an attribute from being read as ``type: description``.
+
+    Napoleon reads the first line of such a docstring that way. Our types stand in annotations, so
+    the line is kept whole: an empty line before it, in which Napoleon finds no type.
+    """
+    if what in ("attribute", "data", "property") and lines:
+        lines.insert(0, "")
+
+
 def check(app: Sphinx, env) -> None:
     """Warn of every public name that the reference does not hold."""
     known = set(env.domaindata["py"]["objects"])
@@ -226,6 +236,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
     app.connect("builder-inited", write)
     app.connect("autodoc-process-signature", shorten)
+    app.connect("autodoc-process-docstring", whole, priority=400)  # Napoleon has 500
     app.connect("autodoc-process-docstring", clean)
     app.connect("env-check-consistency", check)
     return {"parallel_read_safe": True}
