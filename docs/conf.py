@@ -60,5 +60,6 @@ html_math_renderer = "mathml"
 html_title = "rbd_jax"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
+html_js_files = ["recording.js"]
 html_copy_source = False
 html_show_sphinx = False
