@@ -34,7 +34,7 @@ extensions = [
     "papers",
     "recording",
 ]
-exclude_patterns = ["_build", "README.md", "**/.ipynb_checkpoints"]
+exclude_patterns = ["_build", "README.md", "papers/open.md", "**/.ipynb_checkpoints"]
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb", ".ipynb": "myst-nb"}
 
 nb_execution_mode = "off"  # the notebooks are shown with the outputs that they are stored with
