@@ -153,11 +153,13 @@ def _where(s: Source, public: dict) -> str:
     return f"`{short}.{s.name}`" if s.name else f"`{short}`"
 
 
-def _test(stem: str) -> str:
-    paths = sorted(TESTS.rglob(f"test_{stem}.py"))
+def _test(name: str) -> str:
+    """The path of a test; it may also lie in one folder with the tests of other rooms."""
+    room, stem = name.split("/")
+    paths = sorted(TESTS.rglob(f"test_*{stem}.py"), key=lambda p: (room not in str(p), len(str(p))))
     if not paths:
-        LOG.warning("equations.py names the test %r, which does not exist", stem)
-        return stem
+        LOG.warning("equations.py names the test %r, which does not exist", name)
+        return name
     return f"`{paths[0].relative_to(TESTS.parent)}`"
 
 
@@ -175,7 +177,7 @@ def _equations(paper: str, said: list[Source], public: dict) -> list[str]:
         places += [row.others] if row.others else []
         if not places and row.state == FULL:
             LOG.warning("no docstring cites %s %s", paper, row.items)
-        tests = ", ".join(map(_test, row.tests))
+        tests = ", ".join(map(_test, row.tests.split()))
         lines.append(f"| {row.items} | {row.what} | {', '.join(places)} | {tests} | {row.state} |")
     return [*lines, "\n## Function by function\n"]
 
