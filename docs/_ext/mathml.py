@@ -40,6 +40,8 @@ def mathml(latex: str, display: str) -> str:
     """
     for pattern, replacement in _LATEX:
         latex = pattern.sub(replacement, latex)
+    if display == "block":  # also where the sum stands in a box or a bracket
+        latex = re.sub(r"(\\sum|\\operatorname\*\{\w+\})_", r"\1\\limits_", latex)
     text = convert(latex.strip(), display=display)
     for pattern, replacement in _MATHML:
         text = pattern.sub(replacement, text)
