@@ -23,18 +23,18 @@ for folder, pattern in (("notebooks", "*.ipynb"), ("benchmarks/results", "*.[mp]
         if not (there / name).exists() or (there / name).read_bytes() != path.read_bytes():
             shutil.copyfile(path, there / name)
 
-project, author, copyright = "rbd_jax", "the rbd_jax developers", "the rbd_jax developers"
+project, author, copyright = "rbd_jax", "The rbd_jax authors", "The rbd_jax authors"
 release = version = __version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "myst_nb",
     "api",
+    "mathml",
     "papers",
     "recording",
 ]
-exclude_patterns = ["_build", "README.md", "**/.ipynb_checkpoints"]
+exclude_patterns = ["_build", "README.md", "papers/open.md", "**/.ipynb_checkpoints"]
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb", ".ipynb": "myst-nb"}
 
 nb_execution_mode = "off"  # the notebooks are shown with the outputs that they are stored with
@@ -56,8 +56,10 @@ python_maximum_signature_line_length = 88
 add_module_names = False
 
 html_theme = "furo"
+html_math_renderer = "mathml"
 html_title = "rbd_jax"
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["pages.css"]
+html_js_files = ["recording.js"]
 html_copy_source = False
 html_show_sphinx = False

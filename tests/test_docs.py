@@ -49,6 +49,12 @@ def test_tests_exist(page):
         assert test in {x.name for x in tree.body if isinstance(x, ast.FunctionDef)}, (file, test)
 
 
+def test_one_version():
+    version = rbd.__version__
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {version}\n" in (ROOT / "docs" / "changelog.md").read_text()
+
+
 @pytest.mark.slow  # CI runs it with the notebooks
 @pytest.mark.parametrize("page", WITH_CODE, ids=name)
 def test_snippets(page):

@@ -15,4 +15,4 @@ def test_commands():
 
 
 def test_length():
-    assert len(README.read_text().splitlines()) <= 150
+    assert len(README.read_text().splitlines()) <= 110

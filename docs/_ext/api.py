@@ -13,7 +13,10 @@ import unicodedata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.ext.napoleon.docstring import GoogleDocstring
 from sphinx.util import logging
 
 import rbd_jax
@@ -211,8 +214,31 @@ def clean(_app, what: str, _name, obj, _options, lines: list[str]) -> None:
     lines[:] = "".join(parts).split("\n")
 
 
+def _whole(self: Any) -> tuple[str, list[str]]:
+    """The docstring of an attribute, without a type.
+
+    Napoleon reads a colon in its first line as ``type: description``. Our types stand in the
+    annotations, so a colon is a colon.
+    """
+    lines = self._dedent(self._consume_to_end())
+    return "", self.__class__(lines, self._config).lines()
+
+
+def short_types(_app: Sphinx, doctree: nodes.document) -> None:
+    """Short names in the types of attributes, as in signatures."""
+    for annotation in doctree.findall(addnodes.desc_annotation):
+        for text in list(annotation.findall(nodes.Text)):
+            if (short := _PATHS.sub("", text)) != text:
+                text.parent.replace(text, nodes.Text(short))
+
+
 def check(app: Sphinx, env) -> None:
-    """Warn of every public name that the reference does not hold."""
+    """Warn of every public name and every room that the pages do not hold."""
+    page = (FOLDER.parent / "contributing.md").read_text(encoding="utf-8")
+    picture = page.split("```text", 1)[1].split("```", 1)[0].split()
+    for info in pkgutil.iter_modules(rbd_jax.__path__):
+        if info.ispkg and info.name not in picture:
+            LOG.warning("the picture of contributing.md lacks the room %s", info.name)
     known = set(env.domaindata["py"]["objects"])
     top, rooms = contents()
     entries = [*top, *(e for modules in rooms.values() for _, mine, _ in modules for e in mine)]
@@ -226,6 +252,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
     app.connect("builder-inited", write)
     app.connect("autodoc-process-signature", shorten)
+    GoogleDocstring._consume_inline_attribute = _whole
+    app.connect("doctree-read", short_types)
     app.connect("autodoc-process-docstring", clean)
     app.connect("env-check-consistency", check)
     return {"parallel_read_safe": True}

@@ -1,6 +1,8 @@
-"""Writes the pages on the papers: which equation is implemented where.
+"""Writes the pages on the papers: which equation is implemented where, and what is missing.
 
 The tables are made of the ``Source:`` lines of the docstrings, so that they say what the code says.
+For Kim and Singh, ``equations`` lists what the papers contain. A row of that list that no docstring
+names, and a test that does not exist, are warnings, which end the build of the site.
 """
 
 import ast
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from api import contents
+from equations import FULL, KIM, OTHERS, SINGH
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -16,6 +19,8 @@ import rbd_jax
 
 LOG = logging.getLogger(__name__)
 PACKAGE = Path(rbd_jax.__file__).resolve().parent
+TESTS = Path(__file__).resolve().parent.parent.parent / "tests"
+EQUATIONS = {"Kim": KIM, "Singh": SINGH}
 FOLDER = Path(__file__).resolve().parent.parent / "papers"
 PAPERS = {
     "Kim": ("kim", "Kim 2012", "J. Kim, *Lie group formulation of articulated rigid body dynamics*,"
@@ -95,12 +100,14 @@ def write(app: Sphinx, *_: Any) -> None:
         rows = sorted((place(paper, s.text), s) for s in said if _cites(s.text, paper))
         if not rows:
             LOG.warning("no docstring cites %s", paper)
-        pages[stem] = _page(title, about, [s for _, s in rows], public)
+        table = _equations(paper, said, public) if paper in EQUATIONS else []
+        pages[stem] = _page(title, about, table, [s for _, s in rows], public)
     for s in said:
         if not any(_cites(s.text, paper) for paper in PAPERS):
             others.append(s)
     about = "Sources beside the five above, and derivations that are our own."
-    pages["others"] = _page("Other sources", about, others, public)
+    pages["others"] = _page("Other sources", about, [], others, public)
+    pages["open"] = _open()
     FOLDER.mkdir(exist_ok=True)
     for stem, page in pages.items():
         path = FOLDER / f"{stem}.md"
@@ -109,17 +116,84 @@ def write(app: Sphinx, *_: Any) -> None:
     LOG.info("papers: %d citations", len(said))
 
 
+def _mentions(text: str, paper: str) -> list[str]:
+    """What a docstring says about a paper: from its name to the end of the sentence."""
+    names = "|".join(PAPERS)
+    found = re.finditer(rf"(?<!Wensing, )\b{paper}\b(.*?)(?=;|\.\s|\b(?:{names})\b|$)", text)
+    return [match[1] for match in found]
+
+
 def _cites(text: str, paper: str) -> bool:
-    return re.search(rf"\b{paper}\b", text) is not None
+    return bool(_mentions(text, paper))
 
 
-def _page(title: str, about: str, rows: list[Source], public: dict) -> str:
-    lines = [f"# {title}\n", f"{about}\n", "| where | what its docstring cites |", "|---|---|"]
-    for s in rows:
-        path = public.get((s.module, s.name))
-        short = s.module.removeprefix("rbd_jax.") or "rbd_jax"
-        where = f"{{py:obj}}`{s.name} <{path}>`" if path else f"`{s.name}`" if s.name else ""
-        lines.append(f"| `{short}` {where} | {_markdown(s.text)} |")
+_ITEM = re.compile(
+    r"\((\d+)\)(?:–\((\d+)\))?"
+    r"|(?:Tables?|Algorithm|Figs?\.) \w+(?:, \d+)*(?: (?:and|to) \d+)?|§[\w.-]*\w|footnote \d+"
+)
+
+
+def items(text: str) -> set[str]:
+    """``Tables 2 and 5, (61)–(63)`` → ``{"Table 2", "Table 5", "(61)", "(62)", "(63)"}``."""
+    found = set()
+    for match in _ITEM.finditer(text):
+        if match[1]:
+            found |= {f"({k})" for k in range(int(match[1]), int(match[2] or match[1]) + 1)}
+        elif match[0].startswith("Table"):
+            found |= {f"Table {k}" for k in re.findall(r"\d+|\b[IV]+\b", match[0])}
+        else:
+            found.add(match[0])
+    return found
+
+
+def _where(s: Source, public: dict) -> str:
+    short, path = s.module.removeprefix("rbd_jax.") or "rbd_jax", public.get((s.module, s.name))
+    if path:
+        return f"{{py:obj}}`{short}.{s.name} <{path}>`"
+    return f"`{short}.{s.name}`" if s.name else f"`{short}`"
+
+
+def _test(name: str) -> str:
+    """The path of a test; it may also lie in one folder with the tests of other rooms."""
+    room, stem = name.split("/")
+    paths = sorted(TESTS.rglob(f"test_*{stem}.py"), key=lambda p: (room not in str(p), len(str(p))))
+    if not paths:
+        LOG.warning("equations.py names the test %r, which does not exist", name)
+        return name
+    return f"`{paths[0].relative_to(TESTS.parent)}`"
+
+
+def _equations(paper: str, said: list[Source], public: dict) -> list[str]:
+    """The table of a paper's equations: what, where, tests, state."""
+    lines = [
+        "## Equation by equation\n",
+        "| item | what | where | tests | state |",
+        "|" + "---|" * 5,
+    ]
+    cited = [(s, set().union(*map(items, _mentions(s.text, paper)))) for s in said]
+    for row in EQUATIONS[paper]:
+        wanted = items(row.items)
+        places = [_where(s, public) for s, names in cited if names & wanted and s.name]
+        places += [row.others] if row.others else []
+        if not places and row.state == FULL:
+            LOG.warning("no docstring cites %s %s", paper, row.items)
+        tests = ", ".join(map(_test, row.tests.split()))
+        lines.append(f"| {row.items} | {row.what} | {', '.join(places)} | {tests} | {row.state} |")
+    return [*lines, "\n## Function by function\n"]
+
+
+def _open() -> str:
+    """What is partial or absent, of all papers: a part of the page ``guide/papers``."""
+    rows = [(p, r.items, r.what, r.state) for p, t in EQUATIONS.items() for r in t]
+    rows = [row for row in (*rows, *OTHERS) if row[-1] != FULL]
+    lines = ["| paper | item | what | state |", "|---|---|---|---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), ""])
+
+
+def _page(title: str, about: str, table: list[str], rows: list[Source], public: dict) -> str:
+    lines = [f"# {title}\n", f"{about}\n", *table]
+    lines += ["| where | what its docstring cites |", "|---|---|"]
+    lines += [f"| {_where(s, public)} | {_markdown(s.text)} |" for s in rows]
     return "\n".join(lines) + "\n"
 
 

@@ -1,35 +1,45 @@
-"""Puts a recording of the viewer beside the pages: robots that move without a server."""
+"""Puts a recording of the viewer beside the pages: a robot that walks without a server.
+
+The motion is one cycle of a walk in ``walk.npz``, from ``rbd-jax optimize walk --robot hyq``.
+Where a browser cannot draw it, ``_static/recording.js`` leaves the picture that is in the page.
+"""
 
 import logging
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
+import numpy as np
 from sphinx.application import Sphinx
 
 import rbd_jax as rbd
 
 NAME = "recording.html"
+CYCLE = Path(__file__).with_name("walk.npz")
+
+
+def walk(cycles: int) -> tuple[np.ndarray, np.ndarray]:
+    """Times and configurations of several cycles, each of which starts where the last one ended."""
+    stored = np.load(CYCLE)
+    t, q = stored["t"], stored["q"]
+    drift = q[-1] - q[0]
+    step = np.eye(q.shape[1])[0] * drift[0]  # forward, along x
+    q = q - np.outer(t / t[-1], drift - step)  # the end is the start, a step further
+    times = [k * t[-1] + t[:-1] for k in range(cycles)]
+    return np.concatenate(times), np.concatenate([q[:-1] + k * step for k in range(cycles)])
 
 
 def record(app: Sphinx, exception: Exception | None) -> None:
-    """Sixteen double pendulums that start almost alike, as a page of their own."""
+    """HyQ walks, as a page of its own."""
     if exception is not None or app.builder.format != "html":
         return
     page = Path(app.outdir, NAME)
     if page.exists():
         return
-    model = rbd.samples.double_pendulum()
-    starts = jnp.stack([jnp.linspace(2.6, 2.64, 16), jnp.full((16,), 0.5)], axis=1)
-
-    def path(q0):
-        still = jnp.zeros((200, model.nv))
-        return rbd.rollout(model, q0, jnp.zeros(2), still, 0.04, integrator="rk4", substeps=4)
-
-    paths = jax.jit(jax.vmap(path))(starts)
+    urdf = rbd.example_robot("hyq")
+    model = rbd.load_urdf(urdf, floating_base=True)
+    t, q = walk(4)
     logging.getLogger("websockets").setLevel(logging.WARNING)
-    with rbd.view(model, paths, spacing=2.5) as viewer:
+    with rbd.view(model, {"t": t, "q": q}, urdf=urdf) as viewer:
         viewer.as_html(page, fps=25)
 
 
