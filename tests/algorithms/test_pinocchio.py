@@ -3,22 +3,20 @@
 from functools import cache, partial
 from types import SimpleNamespace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import deepest_frame, quick_jit
 from support.helpers import random_states
+from support.pinocchio_robots import TOL, error, ill_conditioned, load, pin, singular
 
 import rbd_jax as rbd
-from rbd_jax.io import convert, example_robots, load_urdf
+from rbd_jax.io import example_robots
 
-pin = pytest.importorskip("pinocchio")
 pytestmark = pytest.mark.filterwarnings("ignore::rbd_jax.RobotDescriptionWarning")
 
 BATCH = 3
-TOL = 1e-10
 REFERENCES = {
     "local": pin.ReferenceFrame.LOCAL,
     "world": pin.ReferenceFrame.WORLD,
@@ -40,25 +38,6 @@ def _cases() -> list:
 
 
 CASES = _cases()
-
-
-def _load(case: str):
-    name, _, base = case.rpartition("-")
-    path, floating = example_robots()[name], base == "floating"
-    root = (pin.JointModelFreeFlyer(),) if floating else ()
-    theirs = pin.buildModelFromUrdf(str(path), *root)
-    ours = load_urdf(path, floating_base=floating, dtype=jnp.float64, mimic="independent")
-    rng = np.random.default_rng(len(case))
-    turned = jnp.array([0.7, -1.9, -9.3])
-    theirs.gravity.linear = np.asarray(turned)
-    # Pinocchio has no damping in its dynamics; rotor inertia it has, under the same name
-    ours = eqx.tree_at(lambda m: (m.damping, m.gravity), ours, (0 * ours.damping, turned))
-    if case == "hyq_no_sensors-floating":
-        armature = rng.uniform(0.0, 0.2, ours.nv)
-        layout = convert.pinocchio(ours, theirs)
-        ours = eqx.tree_at(lambda m: m.armature, ours, jnp.asarray(armature))
-        theirs.armature = np.asarray(layout.v_to(rbd.neutral(ours), armature))
-    return ours, theirs, convert.pinocchio(ours, theirs)
 
 
 @partial(quick_jit, static_argnums=0)
@@ -143,7 +122,7 @@ def _without_inertia(m) -> np.ndarray:
 @cache
 def results(case: str):
     """Ours (batched) and theirs (a list), and the random sets of prescribed joints."""
-    ours, theirs, layout = _load(case)
+    ours, theirs, layout = load(case)
     s = random_states(ours, BATCH, seed=3)
     sets = jax.random.bernoulli(jax.random.key(4), 0.4, (BATCH, ours.nb))
     sets = sets.at[:, _without_inertia(ours)].set(True)
@@ -151,16 +130,6 @@ def results(case: str):
     rows = [jax.tree.map(lambda y, n=n: y[n], x) for n in range(BATCH)]
     s = [jax.tree.map(lambda y, n=n: y[n], s) for n in range(BATCH)]
     return ours, rows, [_theirs(ours, theirs, row) for row in rows], s, np.asarray(sets)
-
-
-def error(a, b) -> float:
-    """Largest difference relative to the largest number of the quantity."""
-    a, b = np.asarray(a), np.asarray(b)
-    assert a.shape == b.shape
-    if a.size == 0:
-        return 0.0
-    scale = np.abs(b).max()
-    return float(np.abs(a - b).max() / (scale if scale > 0 else 1.0))
 
 
 def check(case: str, *names: str):
@@ -201,7 +170,7 @@ def test_forward_dynamics(case):
         M = y.crba
         if not M.size:
             continue
-        if _singular(M):  # joints that move no mass: no finite answer exists, nor do we invent one
+        if singular(M):  # joints that move no mass: no finite answer exists, nor do we invent one
             assert not np.isfinite(y.aba).all() and not np.isfinite(x["aba"]).all()
             continue
         difference = x["aba"] - y.aba
@@ -209,18 +178,8 @@ def test_forward_dynamics(case):
         assert np.abs(M @ difference).max() <= TOL * scale.max()
         residual = M @ (x["aba"] - x["a_zero"]) + y.bias - x["tau"]
         assert np.abs(residual).max() <= TOL * scale.max()
-        if not _ill_conditioned(M):
+        if not ill_conditioned(M):
             assert error(x["aba"], y.aba) <= TOL
-
-
-def _singular(M) -> bool:
-    return np.diag(M).min() <= 1e-14 * np.diag(M).max()
-
-
-def _ill_conditioned(M) -> bool:
-    """Whether rounding M alone may move ``M⁻¹ τ`` by more than a thousandth of the tolerance."""
-    d = 1 / np.sqrt(np.diag(M))
-    return np.linalg.cond(d[:, None] * M * d) * 2.0**-53 > 1e-3 * TOL
 
 
 @robots
@@ -239,7 +198,7 @@ def test_hybrid_dynamics(case):
         a, tau = x["hybrid_a"], x["hybrid_tau"]
         scale = (np.abs(M) @ np.abs(a) + np.abs(h) + np.abs(tau)).max()
         assert np.abs(M @ a + h - tau).max() <= TOL * scale
-        if F.any() and not _ill_conditioned(M[np.ix_(F, F)]):
+        if F.any() and not ill_conditioned(M[np.ix_(F, F)]):
             free = np.linalg.solve(M[np.ix_(F, F)], s.tau[F] - h[F] - M[np.ix_(F, P)] @ s.a[P])
             assert error(a[F], free) <= TOL
 

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("typer")
 pytest.importorskip("rich")
 
-from typer.testing import CliRunner  # noqa: E402
+from support.command_line import run  # noqa: E402
 
 URDF = """<robot name="swing">
   <link name="base"/>
@@ -20,12 +20,6 @@ URDF = """<robot name="swing">
     <axis xyz="0 1 0"/></joint>
 </robot>
 """
-
-
-def run(*args: str):
-    from rbd_jax.cli._app import app
-
-    return CliRunner().invoke(app, [str(a) for a in args])
 
 
 def arrays(path) -> dict:

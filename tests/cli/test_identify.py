@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.command_line import run
 from support.helpers import random_states
 from support.recorded import THREE, dataset, noisy, pinocchio_torques
-from test_cli import run
 
 import rbd_jax as rbd
 from rbd_jax import identify

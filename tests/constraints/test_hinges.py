@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
-from test_constraints_motion import LENGTHS, closed_form, four_bar
+from support.four_bar import LENGTHS, closed_form, four_bar
 
 import rbd_jax as rbd
 from rbd_jax import constraints

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.calls import quick_jit
 from support.helpers import random_states
-from test_pinocchio import pin
+from support.pinocchio_robots import pin
 
 import rbd_jax as rbd
 from rbd_jax import constraints

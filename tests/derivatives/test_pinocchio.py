@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.calls import quick_jit
 from support.helpers import random_states
-from test_pinocchio import TOL, _ill_conditioned, _load, _singular, error, pin
+from support.pinocchio_robots import TOL, error, ill_conditioned, load, pin, singular
 
 import rbd_jax as rbd
 from rbd_jax.io import example_robots
@@ -86,7 +86,7 @@ def test_derivatives(case):
 
     The latter has their M and ∂τ at our acceleration, which no condition number blows up.
     """
-    ours, theirs, layout = _load(case)
+    ours, theirs, layout = load(case)
     assert not layout.turns
     states = random_states(ours, BATCH, seed=5)
     methods = ("dmm",) if case in DEFAULT and case not in AZA else ("dmm", "aza")
@@ -97,11 +97,11 @@ def test_derivatives(case):
         M = their_id[2]
         for x, y in zip(id_, their_id, strict=True):
             assert error(x, y) <= TOL
-        if _singular(M):
+        if singular(M):
             continue
         for found in fds:
             for x, rest in zip(found, (*at_ours, -np.eye(len(M))), strict=True):
                 scale = (np.abs(M) @ np.abs(x) + np.abs(rest)).max()
                 assert np.abs(M @ x + rest).max() <= TOL * scale
-            if not _ill_conditioned(M):
+            if not ill_conditioned(M):
                 assert all(error(x, y) <= TOL for x, y in zip(found, their_fd, strict=True))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.calls import quick_jit
 from support.recorded import THREE, dataset, noisy, pinocchio_torques
-from test_identify_fit import SIGMA, all_linear, recorded, robot, states
+from support.three_joints import SIGMA, all_linear, recorded, robot, states
 
 from rbd_jax import identify
 from rbd_jax.identify import choose

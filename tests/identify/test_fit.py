@@ -1,42 +1,19 @@
 """Fits to data of Pinocchio and MuJoCo: accuracy, covariance, and physical consistency."""
 
-from functools import cache
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
-from support.helpers import cast, random_states
+from support.helpers import cast
 from support.recorded import THREE, MuJoCo, dataset, noisy, pinocchio_torques
+from support.three_joints import SIGMA, all_linear, recorded, robot, states
 
 import rbd_jax as rbd
 from rbd_jax import identify
 from rbd_jax.identify import choose
 from rbd_jax.spatial import inertia
-
-SIGMA = np.array([0.05, 0.03, 0.1])
-
-
-@cache
-def robot():
-    m = rbd.load_urdf(THREE)
-    return eqx.tree_at(lambda m: m.armature, m, jnp.array([0.05, 0.04, 0.3]))
-
-
-@cache
-def states(n: int, seed: int = 0):
-    return random_states(robot(), n, seed)
-
-
-@cache
-def recorded(n: int = 200):
-    """Torques of Pinocchio with added dry friction and noise."""
-    m, s = robot(), states(n)
-    clean = pinocchio_torques(m, THREE, s.q, s.v, s.a)
-    clean = clean + np.asarray(m.friction) * np.tanh(np.asarray(s.v) / 0.01)
-    return clean, dataset(s.q, s.v, s.a, noisy(clean, SIGMA))
 
 
 def _wrong(m, seed=0, size=1.0):
@@ -48,10 +25,6 @@ def _wrong(m, seed=0, size=1.0):
     )
     where = lambda m: [m.armature, m.damping, m.friction]  # noqa: E731
     return eqx.tree_at(where, far, [jnp.full(3, 1.0)] * 3)
-
-
-def all_linear(m):
-    return identify.Parameters(m, *(choose(m, t) for t in identify.TERMS))
 
 
 def _base_error(model, base):

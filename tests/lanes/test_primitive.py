@@ -18,7 +18,7 @@ from support.processes import run  # noqa: E402
 
 from rbd_jax.lanes import _loaded, _machine, _run, forget, lanes, report  # noqa: E402
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def f(a, x):
@@ -33,8 +33,8 @@ def inputs(n=20):
 def test_batches_stay_spread():
     """Over four devices: values, derivatives, fleets, inside shard_map, explicit meshes."""
     env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    env |= {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HERE.parent)}
-    command = [sys.executable, str(HERE / "support" / "lane_spread.py")]
+    env |= {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / "tests" / "support" / "lane_spread.py")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "spread over 4 devices" in done.stdout

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.helpers import assert_close
+from support.problems import sledge
 
 import rbd_jax as rbd
 from rbd_jax import optimize as opt
@@ -19,15 +20,6 @@ GOOD = opt.RESULTS.successful
 
 def _zero(*_):
     return jnp.zeros(())
-
-
-@cache
-def sledge():
-    """A mass of 2 kg on a level rail: a double integrator."""
-    box = rbd.LinkSpec("sledge", 2.0, np.zeros(3), np.diag([0.1] * 3))
-    joint = rbd.JointSpec("rail", "prismatic", "world", "sledge", axis=np.eye(3)[0])
-    spec = rbd.RobotSpec("sledge", (rbd.LinkSpec("world"), box), (joint,))
-    return rbd.build_model(spec)
 
 
 def _response(T):

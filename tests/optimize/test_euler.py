@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.helpers import random_state
-from test_legged import short
-from test_optimize_parts import _random_problem
+from support.problems import random_problem, short
 
 import rbd_jax as rbd
 from rbd_jax.optimize import backward, forward
@@ -40,7 +39,7 @@ def _states(problem, v0, seed=0):
 @pytest.mark.parametrize("legged", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_direction_is_that_of_the_general_sweep(legged, bounded):
     """With ball and free joints, gaps, a landing, bounds; alone and in a batch."""
-    problem = short().problem if legged else _random_problem()
+    problem = short().problem if legged else random_problem()
     assert problem.euler and bool(getattr(problem, "landings", ())) == legged
     v0 = jnp.cos(jnp.arange(float(problem.model.nv)))
     one, two = (_states(problem, v0, seed) for seed in (0, 1))

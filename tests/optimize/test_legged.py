@@ -1,7 +1,6 @@
 """Legged motion: steps with contacts and landings, their derivatives, whole tasks."""
 
 import dataclasses
-from functools import cache
 
 import equinox as eqx
 import jax
@@ -10,21 +9,11 @@ import numpy as np
 import pytest
 from support.calls import quick_jit
 from support.helpers import assert_close
+from support.problems import short
 
 import rbd_jax as rbd
 from rbd_jax import optimize as opt
 from rbd_jax.optimize import _legged_models, tasks
-from rbd_jax.optimize._legged_tasks import Phase, gait, stand
-
-
-@cache
-def short():
-    """Two steps on four feet, two on a diagonal, three on four feet again; some velocity."""
-    model = rbd.samples.quadruped()
-    q0 = stand(model, tasks.FEET, tasks.STANCES["quadruped"])
-    task = gait(model, q0, [Phase(2), Phase(2, ("lf_foot", "rh_foot")), Phase(3)])
-    v0 = 0.3 * jnp.cos(jnp.arange(18.0))
-    return task._replace(v0=v0)
 
 
 def _chart(problem, z, k, q, v, u, q_next):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.helpers import assert_close
-from test_constrained import sledge
+from support.problems import sledge
 
 import rbd_jax as rbd
 from rbd_jax import optimize as opt

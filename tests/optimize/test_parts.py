@@ -9,28 +9,13 @@ import numpy as np
 import pytest
 from support.calls import quick_jit
 from support.helpers import assert_close, random_state
+from support.problems import linear_quadratic, random_problem
 
 import rbd_jax as rbd
 from rbd_jax import optimize as opt
 from rbd_jax.optimize import _expansion as expansion
 from rbd_jax.optimize._solution import checked_arguments
 from rbd_jax.simulate import INTEGRATORS
-
-
-def _random_problem(integrator="semi_implicit_euler"):
-    """A tree of a ball and a hinge, driven by three controls through a function of the state."""
-    model = rbd.samples.random_tree(4, kinds=("spherical", "revolute"))
-
-    def drive(m, t, q, v, u):
-        return jnp.stack([u[0], u[1] * jnp.cos(v[3]), u[2] * u[0], t - u[2] * v[0] + jnp.sin(q[0])])
-
-    def stage(m, t, q, v, u):
-        return jnp.sum(jnp.cos(rbd.forward_kinematics(m, q)[1])) + jnp.sum(v**2 * (1 + u[0] ** 2))
-
-    def final(m, q, v):
-        return jnp.concatenate([rbd.center_of_mass(m, q), v * v])
-
-    return opt.Problem(model, stage, final, 0.02, 3, drive, nu=3, integrator=integrator)
 
 
 def _trajectory(problem, seed=0):
@@ -43,7 +28,7 @@ def _trajectory(problem, seed=0):
 @pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
 def test_expansion_of_the_dynamics_to_second_order(integrator):
     """Against plain autodiff of a step in charts, with gaps and a drive that is not linear."""
-    problem = _random_problem(integrator)
+    problem = random_problem(integrator)
     model, nv = problem.model, problem.model.nv
     q0, v0, u = _trajectory(problem)
     lam = jnp.cos(jnp.arange(3.0 * 2 * nv)).reshape(3, 2 * nv)
@@ -88,7 +73,7 @@ def test_expansion_of_the_dynamics_to_second_order(integrator):
 
 @pytest.mark.slow
 def test_expansion_of_the_costs():
-    problem = _random_problem()
+    problem = random_problem()
     model, nv = problem.model, problem.model.nv
     q0, v0, u = _trajectory(problem)
 
@@ -169,25 +154,11 @@ def test_box_qp_does_not_get_stuck(m):
     assert float(residual.max()) < 1e-11 and bool(consistent.all())
 
 
-def _linear_quadratic(T, n, m, seed=0):
-    keys = iter(jax.random.split(jax.random.key(seed), 12))
-    normal = lambda *shape: jax.random.normal(next(keys), shape)  # noqa: E731
-    A, B = 0.6 * normal(T, n, n), normal(T, n, m)
-    f = expansion.Dynamics(A, B, normal(T, n))
-    W = normal(T, n + m, n + m)
-    L = W @ W.mT + 0.2 * jnp.eye(n + m)[None]
-    l = expansion.Quadratic(normal(T, n), normal(T, m), L[:, :n, :n], L[:, n:, :n], L[:, n:, n:])
-    E = normal(n, n)
-    none = jnp.zeros((0,))
-    end = expansion.Quadratic(normal(n), none, E @ E.T, jnp.zeros((0, n)), jnp.zeros((0, 0)))
-    return f, l, end
-
-
 @pytest.mark.parametrize("T", [1, 6, 13])
 def test_riccati_sweeps_solve_the_linear_quadratic_problem(T):
     """Sequential and associative, against the dense KKT system of all states and controls."""
     n, m = 4, 2
-    f, l, end = _linear_quadratic(T, n, m)
+    f, l, end = linear_quadratic(T, n, m)
     zero = jnp.zeros(())
 
     @jax.jit

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_optimize_parts import _linear_quadratic
+from support.problems import linear_quadratic
 
 from rbd_jax import optimize as opt
 
@@ -13,7 +13,7 @@ from rbd_jax import optimize as opt
 def test_a_regularized_step_lowers_the_cost(mu):
     """However short it is, and by at least its part of what is promised for the whole step."""
     T, n, m = 12, 3, 2
-    f, l, end = _linear_quadratic(T, n, m)
+    f, l, end = linear_quadratic(T, n, m)
     f = f._replace(d=jnp.zeros_like(f.d), A=1.5 * f.A)  # an unstable system
 
     def value(x, u):

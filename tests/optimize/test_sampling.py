@@ -4,28 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_constrained import sledge
+from support.problems import T, sledge_problem
 
 from rbd_jax import optimize as opt
-
-T, DT = 12, 0.1
-
-
-def _problem(bound=2.0):
-    """Bring a sledge to 0.3 m, a linear problem."""
-
-    def stage(m, t, q, v, u):
-        return 0.3 * u
-
-    def final(m, q, v):
-        return 10 * jnp.concatenate([q - 0.3, v])
-
-    return opt.Problem(sledge(), stage, final, DT, T, None, -bound, bound)
 
 
 @pytest.fixture(scope="module")
 def solved():
-    problem, zero, guess = _problem(), jnp.zeros(1), jnp.zeros((T, 1))
+    problem, zero, guess = sledge_problem(), jnp.zeros(1), jnp.zeros((T, 1))
 
     @jax.jit
     def run():
@@ -38,7 +24,7 @@ def solved():
             return jax.vmap(run)(keys)
 
         # where a bound cuts the controls they are no lines, so this search has none
-        lines = by(opt.cem, _problem(100.0), knots=4)
+        lines = by(opt.cem, sledge_problem(100.0), knots=4)
         return least, by(opt.cem), by(opt.mppi), lines
 
     return run()
@@ -72,13 +58,14 @@ FEW = {"noise": 1.0, "samples": 8, "max_steps": 2}
 @pytest.mark.slow
 def test_derivatives_of_a_search_are_nan():
     zero, guess, key = jnp.zeros(1), jnp.zeros((T, 1)), jax.random.key(0)
-    cost = lambda q0: opt.cem(_problem(), q0, zero, guess, key, elites=2, **FEW).cost  # noqa: E731
+    cost = lambda q0: opt.cem(sledge_problem(), q0, zero, guess, key, elites=2, **FEW).cost  # noqa: E731
     assert bool(jnp.isnan(jax.jit(jax.grad(cost))(zero)).all())
 
 
 def test_no_finite_sample_is_a_result():
     zero, guess, key = jnp.zeros(1), jnp.zeros((T, 1)), jax.random.key(0)
-    lost = jax.jit(lambda q0: opt.mppi(_problem(), q0, zero, guess, key, **FEW))(zero * jnp.nan)
+    problem = sledge_problem()
+    lost = jax.jit(lambda q0: opt.mppi(problem, q0, zero, guess, key, **FEW))(zero * jnp.nan)
     assert bool(lost.result == opt.RESULTS.nonfinite)
     assert bool(jnp.isfinite(lost.u).all())  # the guess
     for f, o, says in (
@@ -87,4 +74,4 @@ def test_no_finite_sample_is_a_result():
         (opt.mppi, {"knots": 0}, "knots must be at least 1"),
     ):
         with pytest.raises(ValueError, match=says):
-            f(_problem(), zero, zero, guess, key, **FEW, **o)
+            f(sledge_problem(), zero, zero, guess, key, **FEW, **o)

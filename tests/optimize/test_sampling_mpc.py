@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.helpers import assert_close
-from test_sampling import DT, T, _problem
+from support.problems import DT, T, sledge_problem
 
 import rbd_jax as rbd
 from rbd_jax import optimize as opt
@@ -17,7 +17,7 @@ from rbd_jax.optimize import tasks
 @cache
 def loops():
     """A sledge goes to 0.3 m in 20 steps: by samples, by iLQR, and by both."""
-    problem, zero, guess = _problem(), jnp.zeros(1), jnp.zeros((T, 1))
+    problem, zero, guess = sledge_problem(), jnp.zeros(1), jnp.zeros((T, 1))
     newton, key = opt.controller(problem, max_steps=1), jax.random.key(0)
     search = opt.sampler(problem, key, noise=1.0, samples=64, max_steps=4)
     both = opt.sampler(problem, key, noise=1.0, samples=32, refine=newton)
@@ -40,7 +40,7 @@ def test_samples_bring_it_there_and_newton_steps_keep_it_smooth():
 
 
 def test_each_step_has_its_own_samples_and_a_time_its_own_key():
-    problem, zero = _problem(), jnp.zeros(1)
+    problem, zero = sledge_problem(), jnp.zeros(1)
     control = opt.sampler(problem, jax.random.key(0), noise=1.0, samples=8)
     plan = control.plan(zero, zero, jnp.zeros((T, 1)))
 
@@ -54,7 +54,7 @@ def test_each_step_has_its_own_samples_and_a_time_its_own_key():
 
 
 def test_no_finite_sample_keeps_the_plan():
-    problem, zero = _problem(), jnp.zeros(1)
+    problem, zero = sledge_problem(), jnp.zeros(1)
     control = opt.sampler(problem, jax.random.key(0), noise=1.0, samples=8)
     plan = control.plan(zero, zero, 3 * jnp.ones((T, 1)))
     np.testing.assert_array_equal(plan.u, 2)  # within the limits, as it was simulated
@@ -64,7 +64,7 @@ def test_no_finite_sample_keeps_the_plan():
 
 
 def test_a_shifted_plan_goes_on_with_its_last_controls_or_at_rest():
-    problem, zero, u = _problem(), jnp.zeros(1), jnp.linspace(0.0, 1.0, T)[:, None]
+    problem, zero, u = sledge_problem(), jnp.zeros(1), jnp.linspace(0.0, 1.0, T)[:, None]
     for rest, end in ((None, [1.0, 1.0]), (jnp.array([-0.5]), [-0.5, -0.5])):
         control = opt.sampler(problem, jax.random.key(0), noise=1.0, samples=2, rest=rest)
         moved = control.shifted(control.plan(zero, zero, u), 2)
@@ -72,7 +72,7 @@ def test_a_shifted_plan_goes_on_with_its_last_controls_or_at_rest():
 
 
 def test_arguments_are_checked():
-    problem, key = _problem(), jax.random.key(0)
+    problem, key = sledge_problem(), jax.random.key(0)
     for options, says in (
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"knots": 0}, "knots must be at least 1"),

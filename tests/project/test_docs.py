@@ -44,7 +44,7 @@ def test_names_are_found_in_text():
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_tests_exist(page):
-    for file, test in re.findall(r"(tests/\w+\.py)::(\w+)", page.read_text()):
+    for file, test in re.findall(r"(tests/[\w/]+\.py)::(\w+)", page.read_text()):
         tree = ast.parse((ROOT / file).read_text())
         assert test in {x.name for x in tree.body if isinstance(x, ast.FunctionDef)}, (file, test)
 

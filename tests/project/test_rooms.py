@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parent.parent / "rbd_jax"
+PACKAGE = Path(__file__).resolve().parents[2] / "rbd_jax"
 # From the ground up. A room may use the rooms that stand before it.
 ROOMS = (
     "spatial", "lanes", "model", "io", "algorithms", "derivatives", "constraints", "contact",

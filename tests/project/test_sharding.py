@@ -9,17 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "tests" / "support" / "sharded.py"
 
 
 def _start(out, *arguments, devices):
     env = os.environ | {
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
         "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
-        "JAX_COMPILATION_CACHE_DIR": str(HERE.parent / ".jax_cache"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache"),
     }
-    command = [sys.executable, str(HERE / "support" / "sharded.py"), str(out), *map(str, arguments)]
+    command = [sys.executable, str(PROGRAM), str(out), *map(str, arguments)]
     return subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

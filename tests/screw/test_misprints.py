@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.calls import quick_jit
 from support.helpers import assert_close, random_state
-from test_screw_notes import _expanded, skew  # noqa: F401
+from support.two_links import expanded, skew
 
 import rbd_jax as rbd
 from rbd_jax import screw
@@ -163,9 +163,9 @@ def test_rates_of_hybrid_jacobians(chain):
     assert wrong > 0.1
 
 
-def test_torque_of_the_second_link(skew):  # noqa: F811
+def test_torque_of_the_second_link():
     """In the notes §10.3 two terms belong to other products of velocities, and one lacks × z₂."""
-    _, M12, A1, A2, (_, G2) = skew
+    _, M12, A1, A2, (_, G2) = skew()
     q = np.array([0.4, -0.9])
     T12 = M12 @ np.array(se3.matrix(se3.exp(jnp.asarray(A2 * q[1]))))
     R, p = T12[:3, :3].T, -T12[:3, :3].T @ T12[:3, 3]
@@ -183,7 +183,7 @@ def test_torque_of_the_second_link(skew):  # noqa: F811
         z2 @ (cross(a, z2) + cross(z2, I2 @ a)) + m2 * b2 @ R @ cross(z1, b1),
         0.0,
     ]
-    expected = _expanded(skew, q)[1]
+    expected = expanded(q)[1]
     assert_close(np.array(right), expected, atol=1e-12)
     assert (np.abs(np.array(printed) - expected)[:2] > 1e-2).all()
 

@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 from support.calls import quick_jit
 from support.helpers import assert_close
+from support.two_links import expanded, link_inertia, skew
 
 from rbd_jax import screw
 from rbd_jax.spatial import inertia, motion, se3, so3
 
 cross = np.cross
 STATE = [np.array(x) for x in ((0.4, -0.9), (0.7, 1.3), (-0.5, 0.8))]
-
-
-def _inertia(theta: np.ndarray, m: float) -> np.ndarray:
-    return np.block([[theta, np.zeros((3, 3))], [np.zeros((3, 3)), m * np.eye(3)]])
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +22,7 @@ def planar():
     home = [np.eye(4) for _ in range(2)]
     home[0][0, 3], home[1][0, 3] = centers[0], lengths[0] - centers[0] + centers[1]
     S = np.array([[0, 0, 1, 0, 0, 0], [0, 0, 1, 0, -lengths[0], 0]], dtype=float).T
-    G = [_inertia(np.diag([0.1, 0.1, I]), m) for I, m in zip(about, masses, strict=True)]
+    G = [link_inertia(np.diag([0.1, 0.1, I]), m) for I, m in zip(about, masses, strict=True)]
     m = screw.from_modern_robotics(home, G, S, gravity=(0.0, -9.81, 0.0))
     return m, (lengths, centers, masses, about)
 
@@ -60,84 +57,31 @@ def test_planar_robot_is_that_of_the_textbooks(planar):
     assert_close(G, -g)
 
 
-@pytest.fixture(scope="module")
-def skew():
-    """Two links whose axes are skew and whose inertias have no symmetry."""
-    rng = np.random.default_rng(1)
-    home = np.array(jax.jit(lambda x: se3.matrix(se3.exp(x)))(rng.normal(size=(2, 6))))
-    S = []
-    for _ in range(2):
-        e, p = rng.normal(size=(2, 3))
-        e /= np.linalg.norm(e)
-        S.append(np.r_[e, cross(p, e)])
-    G = []
-    for mass in (1.2, 0.7):
-        A = rng.normal(size=(3, 3))
-        Sigma = A @ A.T
-        G.append(_inertia(np.trace(Sigma) * np.eye(3) - Sigma, mass))
-    S = np.array(S).T
-    m = screw.from_modern_robotics(home, G, S, gravity=(0.0, 0.0, 0.0))
-    A1 = motion.to_child(se3_of(home[0]), jnp.asarray(S[:, 0]))
-    A2 = motion.to_child(se3_of(home[0] @ home[1]), jnp.asarray(S[:, 1]))
-    return m, home[1], np.array(A1), np.array(A2), G
-
-
-def se3_of(T: np.ndarray):
-    return jnp.asarray(T[:3, :3]), jnp.asarray(T[:3, 3])
-
-
-def _expanded(skew, q):
-    """Coefficients of θ̇1², θ̇1 θ̇2, θ̇2² in (τ1, τ2) for θ̈ = 0: the notes §10.1–§10.4, corrected.
-
-    §10.1 lacks I₂ twice, and the term I₂ ω̇₂ with ω̇₂ = θ̇1 θ̇2 R z1 × z2, which is zero in §9.1. §10.2
-    has R z1 in place of R b1 in one row. §10.4 has the child's wrench in the child's own axes.
-    """
-    _, M12, (A1, A2), (G1, G2) = skew[0], skew[1], skew[2:4], skew[4]
-    T12 = M12 @ np.array(se3.matrix(se3.exp(jnp.asarray(A2 * q[1]))))
-    R, p = T12[:3, :3].T, -T12[:3, :3].T @ T12[:3, 3]  # of T_21
-    z1, b1, z2, b2 = A1[:3], A1[3:], A2[:3], A2[3:]
-    I1, m1, I2, m2 = G1[:3, :3], G1[5, 5], G2[:3, :3], G2[5, 5]
-    a, u = R @ z1, cross(p, R @ z1) + R @ b1  # ω2 = a θ̇1 + z2 θ̇2, v2 = u θ̇1 + b2 θ̇2
-    n2 = [
-        cross(a, I2 @ a),
-        cross(a, I2 @ z2) + cross(z2, I2 @ a) + I2 @ cross(a, z2),
-        cross(z2, I2 @ z2),
-    ]
-    f2 = [m2 * cross(a, u), 2 * m2 * cross(a, b2), m2 * cross(z2, b2)]
-    tau2 = [n @ z2 + f @ b2 for n, f in zip(n2, f2, strict=True)]
-    p12 = T12[:3, 3]
-    n1 = [R.T @ n + cross(p12, R.T @ f) for n, f in zip(n2, f2, strict=True)]
-    f1 = [R.T @ f for f in f2]
-    n1[0], f1[0] = n1[0] + cross(z1, I1 @ z1), f1[0] + m1 * cross(z1, b1)
-    tau1 = [n @ z1 + f @ b1 for n, f in zip(n1, f1, strict=True)]
-    return np.array([tau1, tau2])
-
-
-def test_velocity_terms_of_the_expansion(skew):
+def test_velocity_terms_of_the_expansion():
     """§9, §10: the torques for θ̈ = 0 are quadratic with the Christoffel symbols."""
-    m, (q, v, _) = skew[0], STATE
-    expanded = _expanded(skew, q)
+    m, (q, v, _) = skew()[0], STATE
+    terms = expanded(q)
 
     def run(m, q, v):
         zero = jnp.zeros_like(v)
         return screw.component_inverse_dynamics(m, q, v, zero), screw.christoffel_by_brackets(m, q)
 
     tau, Gamma = quick_jit(run)(m, jnp.asarray(q), jnp.asarray(v))
-    assert_close(tau, expanded @ np.array([v[0] ** 2, v[0] * v[1], v[1] ** 2]), atol=1e-11)
+    assert_close(tau, terms @ np.array([v[0] ** 2, v[0] * v[1], v[1] ** 2]), atol=1e-11)
     symbols = np.stack([Gamma[:, 0, 0], Gamma[:, 0, 1] + Gamma[:, 1, 0], Gamma[:, 1, 1]], axis=1)
-    assert_close(symbols, expanded, atol=1e-11)
+    assert_close(symbols, terms, atol=1e-11)
     # M does not depend on θ1, and M22 not on θ2. So four terms are zero, and two are equal.
-    zero = [expanded[0, 0], *expanded[1, 1:], expanded[0, 1] + 2 * expanded[1, 0]]
+    zero = [terms[0, 0], *terms[1, 1:], terms[0, 1] + 2 * terms[1, 0]]
     np.testing.assert_allclose(zero, 0, atol=1e-11)
-    assert np.abs([*expanded[0, 1:], expanded[1, 0]]).min() > 1e-3
+    assert np.abs([*terms[0, 1:], terms[1, 0]]).min() > 1e-3
 
 
-def test_vanishing_terms(skew):
+def test_vanishing_terms():
     """§8.3, §10.5: a link that turns alone needs ``(ω1 × I1 ω1, m1 ω1 × v1)``, but no torque.
 
     Both parts are zero: z1 · (ω1 × I1 ω1) = 0 and b1 · (ω1 × v1) = 0.
     """
-    _, _, A1, _, G = skew
+    _, _, A1, _, G = skew()
     one = screw.from_body_screws([A1], [np.eye(4)], G[:1], gravity=(0.0, 0.0, 0.0))
     w, v = 1.7 * A1[:3], 1.7 * A1[3:]
 
