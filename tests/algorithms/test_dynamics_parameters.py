@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import pytest
 from support.helpers import assert_close, cast, jit, random_state
 from support.physical_facts import robot
 
@@ -47,6 +48,7 @@ def test_gravity_is_linear_and_may_point_anywhere():
     assert not jnp.any(pull(jnp.zeros(3)))
 
 
+@pytest.mark.slow
 def test_dynamics_do_not_depend_on_where_the_robot_is():
     """A floating robot 10 km away in float32 has the mass matrix and torques it has at home."""
     m = cast(robot("quadruped"), jnp.float32)

@@ -36,6 +36,7 @@ def test_the_inverse_mass_matrix_of_a_long_chain_keeps_its_digits():
 # --- passes over the tree, in every formulation -----------------------------------------------
 
 
+@pytest.mark.slow
 def test_formulations_agree_in_every_algorithm():
     m = robot("random_tree1")
     s = random_state(m)
@@ -60,6 +61,7 @@ def test_formulations_agree_in_every_algorithm():
             close(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mask", [128, pytest.param(0, marks=pytest.mark.slow)]
 )  # 0: as with very many bodies

@@ -10,13 +10,14 @@ from support.physical_facts import BATCH, NAMES, SETS, close, facts, matvec, str
 
 import rbd_jax as rbd
 
-FLOATING = ("floating_random", "quadruped")
+FLOATING = (pytest.param("floating_random", marks=pytest.mark.slow), "quadruped")
 inner = partial(np.einsum, "...i,...i->...")
 
 
 # --- energy -----------------------------------------------------------------------------------
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NAMES)
 def test_kinetic_energy_is_the_quadratic_form_of_the_mass_matrix(name):
     _, s, _, x = facts(name)
@@ -30,6 +31,7 @@ def test_mass_matrix_is_symmetric_positive_definite(name):
     assert np.linalg.eigvalsh(x.M).min() > 0
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NAMES)
 def test_power_balance(name):
     """Energy changes by the power of torques, damping and external wrenches."""
@@ -39,6 +41,7 @@ def test_power_balance(name):
     close(x.dT + x.dV, power, 1e-10)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NAMES)
 def test_passivity(name):
     """``vᵀ(Ṁ − 2C)v = 0``, with ``C v`` = bias torque less gravity, damping and wrenches."""
@@ -49,6 +52,7 @@ def test_passivity(name):
     close(inner(s.v, matvec(x.dM, s.v)), 2 * inner(s.v, Cv), vanish=vanish)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NAMES)
 def test_gravity_torque_is_the_slope_of_the_potential(name):
     _, _, _, x = facts(name)
@@ -65,12 +69,14 @@ def test_potential_energy_is_that_of_the_center_of_mass(name):
 # --- dynamics ---------------------------------------------------------------------------------
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NAMES)
 def test_inverse_dynamics_is_affine_in_the_acceleration(name):
     _, s, _, x = facts(name)
     close(x.tau_id, matvec(x.M, s.a) + x.h)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NAMES)
 def test_forward_dynamics_inverts_inverse_dynamics(name):
     _, s, _, x = facts(name)
@@ -78,6 +84,7 @@ def test_forward_dynamics_inverts_inverse_dynamics(name):
     close(x.tau_back, s.tau, 1e-10)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NAMES)
 def test_hybrid_dynamics_is_the_closed_form(name):
     m, s, sets, x = facts(name)
@@ -92,12 +99,14 @@ def test_hybrid_dynamics_is_the_closed_form(name):
             close(x.hybrid[1][n, k], tau, 1e-10)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NAMES)
 def test_external_wrenches_act_through_the_jacobians(name):
     _, s, _, x = facts(name)
     close(x.tau_without - x.tau_id, np.einsum("nbik,nbi->nk", x.J_bodies, s.f_ext))
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", FLOATING)
 def test_momentum_changes_by_gravity_and_external_wrenches(name):
     m, s, sets, x = facts(name)

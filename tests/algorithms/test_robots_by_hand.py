@@ -66,6 +66,7 @@ def test_double_pendulum_by_hand(row):
     assert_close(got_tau, tau)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formulation", FORMULATIONS)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_hybrid_dynamics_ignores_what_it_does_not_need(dtype, formulation):

@@ -37,6 +37,7 @@ def functions(given):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["forward", *(pytest.param(n, marks=pytest.mark.slow) for n in ("inverse", "hybrid"))]
 )
@@ -100,6 +101,7 @@ def test_explicit_derivatives_and_energy(sprung):
         assert_close(x, y, atol=1e-7 * float(jnp.max(jnp.abs(y)) + 1))
 
 
+@pytest.mark.slow
 def test_kims_tables_along_a_motion_of_all(sprung):
     """Tables 5 to 7 with ∂ of the springs, along one scalar p that moves everything."""
     s = random_state(sprung)

@@ -38,7 +38,9 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "chain300" else n for n in SHAPES]
+)
 def test_deep_wide_and_many_rooted_trees(name):
     m = SHAPES[name]()
 

@@ -30,6 +30,7 @@ def files(tmp_path, monkeypatch):
     return path, tmp_path / "data.npz", m
 
 
+@pytest.mark.slow
 def test_fitted_robot_and_report(files, tmp_path):
     path, data, true = files
     result = run("identify", path, data, "--report", "out.md", "--learn", "inertia,damping")

@@ -5,6 +5,7 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from support.calls import quick_jit
 
 import rbd_jax as rbd
@@ -91,6 +92,7 @@ def motors(model):
     return np.array([model.v_slice(f"motor {k}").start for k in ARMS])
 
 
+@pytest.mark.slow
 def test_locked_motors_put_the_platform_where_the_closed_form_says():
     """Forward kinematics by projection, from another posture; the platform does not turn."""
     model, loops = delta()
@@ -112,6 +114,7 @@ def test_locked_motors_put_the_platform_where_the_closed_form_says():
     np.testing.assert_allclose(R, np.eye(3), atol=1e-11)
 
 
+@pytest.mark.slow
 def test_motors_hold_the_weight_by_virtual_work():
     """``τ = J⁻ᵀ ∂V/∂p``; rates of the closed form satisfy the loops."""
     model, loops = delta()

@@ -89,6 +89,7 @@ def test_loops(kind, reference):
     check(m, q, v, tau, c)
 
 
+@pytest.mark.slow
 def test_springs_and_nonlinear_driven_joints_under_a_loop():
     """The equations of all joints hold, springs included, and derivatives are differences."""
     m, _, _, _ = robot()
@@ -123,6 +124,7 @@ def box(m, frame):
     ))  # fmt: skip
 
 
+@pytest.mark.float64
 def test_redundant_rows_have_the_least_forces():
     """Four corners of a box: the motion of a weld, by the least forces."""
     m, q, v, tau = robot()
@@ -148,6 +150,7 @@ def test_derivatives_of_redundant_rows():
     check(m, q, quick_jit(rbd.constraints.project)(m, q, v, c).v, tau, c)
 
 
+@pytest.mark.slow
 def test_contradictory_rows_give_least_squares():
     m, q, v, tau = robot()
     frame = ends(m)[0]
@@ -168,6 +171,7 @@ def holding_nothing(name):
     return m, *state, {"none": constraints.none(m), "idle": idle}[name]
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", ["none", "idle"])
 def test_nothing_held(name):
     """No constraint, and idle ones, leave the free motion."""
@@ -194,6 +198,7 @@ def test_derivatives_with_nothing_held(name):
     assert np.isfinite(gradient).all()
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("size", [None, 1.0, 0.1])
 def test_single_precision(size):
     """Accelerations and forces to 1e-5 of the largest: a point, and boxes of redundant rows.
@@ -214,6 +219,7 @@ def test_single_precision(size):
         assert error < 1e-5
 
 
+@pytest.mark.float64
 def test_errors():
     m, q, v, tau = robot()
     c = constraints.point(m, ends(m)[0])

@@ -54,6 +54,7 @@ def exactly_bounced(x):
 BALLS = jnp.array([[1.0, 0.8], [1.1, 0.75], [0.95, 0.85], [1.0, 0.0]])
 
 
+@pytest.mark.float64
 def test_a_ball_bounces_as_its_closed_form_or_sticks_where_it_lands():
     model, _ = ball()  # outside of any trace
     found = quick_jit(jax.vmap(bounced))(BALLS)
@@ -117,6 +118,7 @@ def test_a_leg_with_strong_damping_lands(restitution):
     assert float(jnp.abs(path.v[-1]).max()) < 0.01
 
 
+@pytest.mark.slow
 def test_a_hopper_lifts_off_as_its_closed_form():
     """The foot holds until the spring pulls by its weight; then the center of mass flies."""
     model, foot = hopper()
@@ -145,6 +147,7 @@ def test_a_hopper_lifts_off_as_its_closed_form():
     np.testing.assert_allclose(center, height + speed * since - G * since**2 / 2, atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reference", ["local", pytest.param("local_world_aligned", marks=pytest.mark.slow)]
 )

@@ -40,6 +40,7 @@ def crank_motion(model):
     return quick_jit(lambda x: jax.lax.fori_loop(0, 2000, step, x))(START)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "integrator, project, order",
     [

@@ -120,6 +120,7 @@ def test_legs_of_minitaur_move_by_lagranges_equations():
     np.testing.assert_allclose(sideways, 0, atol=1e-9)  # the least norm of what is not determined
 
 
+@pytest.mark.float64
 def test_minitaur_stands_on_its_feet_by_virtual_work():
     """Torques are the slope of the weight's energy; flat loops have rows that nothing moves.
 
@@ -218,6 +219,7 @@ def leg_posture(model, u):
 BENT = jnp.array([0.4, -1.6, 0.02, -0.03, 0.7])
 
 
+@pytest.mark.float64
 def test_a_leg_like_cassies_moves_by_lagranges_equations():
     model, loop = leg()
     rng = np.random.default_rng(1)

@@ -43,6 +43,7 @@ def _with(c, name, x):
     return eqx.tree_at(lambda c: getattr(c, name), c, x)
 
 
+@pytest.mark.float64
 def test_a_four_bar_moves_as_its_closed_form():
     """Velocities and accelerations are the first and second derivatives of the closed form."""
     model, c = four_bar()
@@ -60,6 +61,7 @@ def test_a_four_bar_moves_as_its_closed_form():
     assert abs(torque) <= 1e-11
 
 
+@pytest.mark.slow
 def test_drift():
     """Over ten seconds: below 1e-6 m with projection, bounded by Baumgarte's gains."""
     gap, energy = swing(True, 0.0)
@@ -70,6 +72,7 @@ def test_drift():
     assert gap.max() < 1e-4 and gap[5000:].max() < 3 * gap[:5000].max()
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("e", [0.0, 0.5, 1.0])
 def test_balances_of_an_impact(e):
     """Momentum changes by the impulses; energy by ``−½ (1−e²) (Jv)ᵀ G⁻¹ (Jv)``."""
@@ -98,6 +101,7 @@ def test_balances_of_an_impact(e):
     np.testing.assert_allclose(energies[0] - energies[1], lost, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_schedule_and_guard_of_a_bouncing_ball():
     """A ball that sticks when it touches the ground, by a guard; and by a schedule."""
     spec = rbd.RobotSpec("ball", (rbd.LinkSpec("ground"), rbd.LinkSpec("ball", 1.0)),
@@ -138,6 +142,7 @@ def test_projection_is_differentiable():
     np.testing.assert_allclose(J, expected, atol=1e-8)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("reference", ["local", "local_world_aligned"])
 def test_points_of_two_branches_obey_their_law(reference):
     """``d̈ + K_d ḋ = 0`` for the distance d of two points, by differences of their positions."""

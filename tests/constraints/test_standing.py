@@ -102,6 +102,7 @@ def check_gains(robot, steps: int):
     assert free[half:].max() > 1.5 * free[:half].max() and free.max() > 1e-4
 
 
+@pytest.mark.slow
 def test_projection_holds_the_feet_of_a_standing_robot():
     check_projection(biped, 1000)
 

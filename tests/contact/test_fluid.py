@@ -41,7 +41,8 @@ def moving(integrator, option):
 
 
 @pytest.mark.parametrize(
-    "integrator", ["implicitfast", "Euler", pytest.param("RK4", marks=pytest.mark.slow)]
+    "integrator",
+    [pytest.param(x, marks=pytest.mark.slow) if x != "Euler" else x for x in CASES],
 )
 def test_drag_is_mujocos(integrator):
     m, d, scene, q, v = moving(integrator, CASES[integrator])

@@ -116,6 +116,7 @@ BALL = """<mujoco><option timestep=".002" cone="elliptic"/><worldbody>
 </worldbody></mujoco>"""
 
 
+@pytest.mark.slow
 def test_a_height_function_is_the_ground():
     """A plane as a function moves a ball as the plane does; a bump's slope has a gradient."""
     slope = np.array([0.2, -0.1])

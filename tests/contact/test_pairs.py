@@ -75,7 +75,13 @@ def moved(x, kind):
     return R, x[3:6], first + x[6:]
 
 
-@pytest.mark.parametrize("kinds", [*PAIRS, *(("plane", k) for k in POINTS if k != "mesh")])
+TOUCHING = [*PAIRS, *(("plane", k) for k in POINTS if k != "mesh")]
+SLOW = {("capsule", "box"), ("box", "box")}
+
+
+@pytest.mark.parametrize(
+    "kinds", [pytest.param(k, marks=pytest.mark.slow) if k in SLOW else k for k in TOUCHING]
+)
 def test_derivatives_of_contact_points(kinds):
     """Distance, place and normal in poses and sizes, against differences, off the switches."""
 

@@ -32,6 +32,7 @@ def states(scene, d):
     return q, layout.v_from(q, jnp.array(d.qvel))
 
 
+@pytest.mark.float64
 def test_dynamics_without_contact():
     """Mass matrix, bias, passive and actuator forces, accelerations, to 1e-10."""
     m, d, scene = started(everything('cone="elliptic"'))
@@ -70,6 +71,7 @@ CASES = [
 ]
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(("cone", "integrator", "shape", "equality"), CASES)
 def test_steps_are_mujocos(cone, integrator, shape, equality):
     """100 steps: each from MuJoCo's state to 1e-8, all of them in a row to 1e-5."""

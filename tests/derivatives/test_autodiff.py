@@ -102,6 +102,7 @@ def _numeric(algorithm):
     return gradient
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("point", list(_points(samples.pendulum())))
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_gradients_agree_with_central_differences(algorithm, point):
@@ -124,6 +125,7 @@ def test_gradients_agree_with_central_differences(algorithm, point):
             assert np.abs(getattr(numeric[0], name)).max() > 1e-2, f"{name} has no influence"
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_forward_mode_agrees_with_reverse_mode(algorithm):
     grads, forward, step, along = _derivatives(algorithm)
@@ -134,6 +136,7 @@ def test_forward_mode_agrees_with_reverse_mode(algorithm):
         assert abs(reverse - value) <= 1e-10 * max(abs(value), 1.0)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_ambient_gradient_is_the_gradient_on_the_manifold(algorithm):
     """Orthogonal to the quaternions; along ``integrate`` it is what differences give."""
@@ -166,6 +169,7 @@ def test_ambient_gradient_is_the_gradient_on_the_manifold(algorithm):
 _ALWAYS = "inverse_dynamics_derivatives", "mass_matrix_inverse"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -100,6 +100,7 @@ def test_single_precision():
     assert_relative(cast(found, jnp.float64), by_tables(*everything), 2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROBOTS)
 def test_columns_of_idsva_and_fdsva(name):
     m, _, x = case(name)

@@ -88,6 +88,7 @@ def modes_of_both(f, rs, x, xs, ct, dr, er):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("torque", marks=pytest.mark.slow), "solve"])
 def test_linear_map_in_every_mode_of_its_vector(name):
     f, plain, rs, x = linear_case(name)

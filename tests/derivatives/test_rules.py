@@ -59,8 +59,8 @@ def long(*cases):
 ALL_KINDS = long(*((f, "random_tree") for f in FUNCTIONS))
 
 
-# the rules of inverse and forward dynamics at rest, and a combination of two others
-TAIL = "product", "solve", "hybrid, small"
+# the rules of inverse and forward dynamics at rest, and combinations of two others
+TAIL = "product", "solve", "hybrid", "hybrid, small"
 FIRST = [
     *((f, "small") for f in FUNCTIONS if f not in TAIL),
     *long(*((f, "small") for f in TAIL), ("inverse", "pendulum"), ("forward", "pendulum")),
@@ -78,6 +78,7 @@ def test_first_order(function, name):
         assert_relative(found, expected, 1e-9, lead)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "name"), FIRST)
 def test_singular_points(function, name):
     """Both modes are finite and right at the identity, at half turns, at rest, without gravity."""

@@ -145,6 +145,7 @@ def names_of_equations(jaxpr) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["inverse", "forward", "hybrid"])
 def test_zero_tangents_cost_nothing(function):
     """Differentiating by some inputs leaves out the work of the others."""
@@ -164,6 +165,7 @@ def test_zero_tangents_cost_nothing(function):
         assert "rbd_torque_derivative" not in names_of_equations(program("gravity").jaxpr)
 
 
+@pytest.mark.slow
 def test_no_external_wrench_is_a_zero_one():
     m = robot("small")
     x = inputs(m)

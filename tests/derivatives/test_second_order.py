@@ -27,6 +27,7 @@ def _close(x, y, tolerance=1e-11):
     assert float(jnp.abs(x - y).max()) < tolerance * scale
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["inverse", pytest.param("forward", marks=pytest.mark.slow)])
 def test_second_derivatives_equal_twice_differentiated_raw_algorithm(case, which):
     model, q, v, u, lam, f_ext = case

@@ -128,6 +128,7 @@ def _chi_square_bounds(r: int) -> tuple[float, float]:
     return stats.chi2.ppf(1e-3, r), stats.chi2.ppf(1 - 1e-3, r)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "maker"),
     [

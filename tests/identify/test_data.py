@@ -117,6 +117,7 @@ def _tumble(m, t):
     return jax.vmap(along)(t), t[:, None] * a[None], jnp.broadcast_to(a, (len(t), m.nv))
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", ["floating_tree", "only_spherical"])
 def test_derivatives_are_exact_on_the_manifold(name):
     """The bodies turn more than once, so polynomials of quaternion components would fail."""

@@ -33,6 +33,7 @@ def _base_error(model, base):
     return base.B @ np.asarray(identify.linear_parameters(model)) - truth
 
 
+@pytest.mark.float64
 def test_torques_identify_everything_that_can_be():
     """From a bad start, base parameters are as accurate as the closed form, and physical."""
     _, data = recorded()
@@ -232,6 +233,7 @@ def test_limits_are_reported():
     assert not bool(fit.converged)
 
 
+@pytest.mark.slow
 def test_limits_raise():
     data, learn = spoiled(40), all_linear(robot())
     with pytest.raises(RuntimeError, match="maximum number of steps"):

@@ -39,6 +39,7 @@ def make(name, model, seed=0, **options):
 # --- what networks see ----------------------------------------------------------------------------
 
 
+@pytest.mark.float64
 def test_features_are_those_of_the_configuration():
     """Full turns and the length and sign of quaternions change nothing. Motions change features."""
     q = random_state(TREE).q
@@ -57,6 +58,7 @@ def test_features_are_those_of_the_configuration():
 # --- physics --------------------------------------------------------------------------------------
 
 
+@pytest.mark.float64
 def test_terms_have_the_torques_of_their_energies():
     """With the energies of rigid bodies, the torques are their Coriolis and gravity torques."""
 
@@ -85,6 +87,7 @@ def test_terms_have_the_torques_of_their_energies():
         assert_close(found, expected, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["hybrid", "hamiltonian", pytest.param("lagrangian", marks=pytest.mark.slow)]
 )

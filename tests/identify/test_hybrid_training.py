@@ -118,6 +118,7 @@ def test_training_through_rollouts(part):
         assert hybrid < 0.5 * network
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["hamiltonian", pytest.param("lagrangian", marks=pytest.mark.slow)]
 )

@@ -151,6 +151,7 @@ def test_chain_of_states_is_solved_as_a_whole():
     assert_close(again.z, found.z, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_linear_steps_stay_within_what_bodies_can_be():
     m = rbd.load_urdf(LOAD)
     learn, size = _unknown(m), jnp.array([0.1, 100.0])
@@ -181,6 +182,7 @@ def motion():
     return m, first, *improve(first)
 
 
+@pytest.mark.slow
 def test_excitation_moves_consistently_within_limits(motion):
     m, first, best, _ = motion
     big = eqx.tree_at(lambda e: e.coefficients, first, 100 * first.coefficients)
@@ -198,6 +200,7 @@ def test_excitation_moves_consistently_within_limits(motion):
     assert_close(rates[1], a, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_optimal_excitation_tells_more(motion):
     """The determinant grows, and here the worst base parameter becomes more certain too."""
     m, first, best, history = motion

@@ -29,6 +29,8 @@ SETS = {
         choose(m, "gravity", chart=identify.Direction),
     ),
 }
+SLOW = ("all", "other charts")
+CASES = [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in SETS]
 CENTERED = ("inertia", "placement", "axis", "frame")
 
 
@@ -44,9 +46,7 @@ def _robot():
     return eqx.tree_at(lambda m: m.gravity, m, jnp.array([1.3, -3.1, -8.7]))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "all" else n for n in SETS]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_there_and_back(name):
     m = _robot()
     learn = identify.Parameters(m, *SETS[name](m))
@@ -74,10 +74,7 @@ def test_there_and_back(name):
     assert moved > 0.01
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n in ("all", "other charts") else n for n in SETS],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_gradients(name):
     """Gradients through charts and rules, in both modes, at the nominal robot and elsewhere.
 
@@ -106,6 +103,7 @@ def test_gradients(name):
         np.testing.assert_allclose(reverse / scale, forward / scale, rtol=0, atol=1e-11)
 
 
+@pytest.mark.float64
 def test_every_point_is_physical():
     """Coordinates of size 3 give values over many orders of magnitude, all of them physical."""
     m = _robot()

@@ -102,6 +102,7 @@ def test_bodies_are_numbered_depth_first_in_document_order():
 # --- leaves --------------------------------------------------------------------------------------
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("dtype", [None, jnp.float32, "float32", np.dtype("float64")])
 def test_dtype_of_the_leaves(dtype):
     model = build_model(merged(), dtype=dtype)
@@ -115,6 +116,7 @@ def test_gravity_is_a_leaf():
     )
 
 
+@pytest.mark.float64
 def test_limits_damping_friction_and_armature_reach_their_leaves():
     given = {"damping": 0.1, "friction": 0.2, "armature": 0.3, "velocity": 4.0, "effort": 5.0}
     model = build_model(one_joint("revolute", lower=-1.0, upper=2.0, **given))

@@ -240,6 +240,7 @@ def check(name: str, dtype: str, fleets: bool, sizes=SIZES) -> None:
         compare_spoiled(found[order], wanted_odd[order], wanted[order], count, limits[order])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_some_functions(name):
     check(name, "float64", fleets=False, sizes=(0, 1, 9))

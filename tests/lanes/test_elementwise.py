@@ -14,12 +14,14 @@ def ordinary_promotion():
         yield
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_elementwise_floats(dtype):
     x, y = (numbers((), dtype, seed, odd=True) for seed in (1, 2))
     agree(floats, x, y, sizes=(1, 9, 1000), tolerance=1e-5 if dtype == "float32" else 1e-13)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_elementwise_integers(dtype):
     x, y = (numbers((), dtype, seed, odd=True) for seed in (1, 2))

@@ -201,6 +201,7 @@ def test_arguments():
         h(x, {1, 2})
 
 
+@pytest.mark.float64
 def test_without_jit():
     """Eager calls, eager transformations, and JAX told not to compile give the same."""
     a, x = inputs()
@@ -212,6 +213,7 @@ def test_without_jit():
         np.testing.assert_allclose(g(a, x[0]), f(a, x[0]), rtol=1e-12)
 
 
+@pytest.mark.float64
 def test_what_is_not_compiled():
     """Effects and unknown operations: by XLA with the same result, or an error that names them."""
 
@@ -232,6 +234,7 @@ def test_what_is_not_compiled():
             lanes(g, strict=True)(jnp.float64(2))
 
 
+@pytest.mark.float64
 def test_exported_programs_do_without():
     """Code of this process is no part of a program that is meant for others."""
     a, x = inputs()
@@ -241,6 +244,7 @@ def test_exported_programs_do_without():
     np.testing.assert_allclose(exported.call(a, x), g(a, x), rtol=1e-12)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("bits", [256, 512])
 def test_vectors_of_every_length(bits, monkeypatch):
     """Kernels use vectors of the length that is fast on the CPU, unless they need much memory."""
@@ -264,6 +268,7 @@ def test_vectors_of_every_length(bits, monkeypatch):
         assert one.width == 256 // 8 // size
 
 
+@pytest.mark.float64
 def test_report(monkeypatch):
     """Memory and code of each kernel of a call can be asked for, and looked at."""
     monkeypatch.setattr(_machine, "vector_bits", lambda: 256)
@@ -306,6 +311,7 @@ def _flags(address: int) -> list[str]:
     raise AssertionError(f"no memory at {address:#x}")
 
 
+@pytest.mark.float64
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux alone tells")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_large_results_ask_for_large_pages(dtype):

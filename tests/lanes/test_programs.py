@@ -47,12 +47,14 @@ def test_arrays(name, rows):
     )
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_double(name):
     x, y = (numbers((9, 4), "float64", seed) for seed in (1, 2))
     agree(PROGRAMS[name], x, y, sizes=(1000,), tolerance=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_shared_operand(name):
     """One array is shared by all samples."""
@@ -172,6 +174,7 @@ def test_unsupported_operations_are_named(name):
     close(jax.vmap(lanes(f))(x), jax.vmap(f)(x))
 
 
+@pytest.mark.float64
 def test_every_rule_is_tested():
     """Each operation that has a rule occurs in a program of this file."""
     seen = set()

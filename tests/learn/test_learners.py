@@ -36,6 +36,7 @@ def learner_of(env, settings=SMALL, seed=0):
     return learn.start(env, settings, jax.random.key(seed))
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_horizon_is_that_of_central_differences(env):
     learner = learner_of(env)
     policy, moving = learner.policy, learner.policy.network
@@ -110,6 +111,7 @@ def test_late_controls_act_later(env):
     np.testing.assert_array_equal(never.controls, env.force * action)
 
 
+@pytest.mark.slow
 def test_a_pole_learns_to_swing_up(trained):
     """Hanging earns nothing, and two are the most that there is."""
     reward = trained[0].history.reward
@@ -125,6 +127,7 @@ def test_every_seed_learns_to_swing_up(env):
         assert reward[-50:].mean() > 0.7
 
 
+@pytest.mark.slow
 def test_learning_can_be_resumed(env, trained, tmp_path):
     whole, first, told = trained
     file = tmp_path / "pole.npz"

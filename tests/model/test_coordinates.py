@@ -77,6 +77,7 @@ def _both(m, s):
     return ours, theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["knee", pytest.param("hand", marks=pytest.mark.slow)])
 def test_every_algorithm_is_the_projection_of_the_robot_of_all_joints(name):
     m = MODELS[name]()
@@ -84,6 +85,7 @@ def test_every_algorithm_is_the_projection_of_the_robot_of_all_joints(name):
     assert_close(ours, theirs, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.float64
 def test_sizes_and_places():
     m = hand()
     assert (m.nq, m.nv, m.robot.nv) == (11, 10, 12)
@@ -115,6 +117,7 @@ def _lagrange(m, q, v, a):
     return rate - slope + damping, rbd.rnea(m, q, v, a), h, rbd.bias_torque(m, q, v), T
 
 
+@pytest.mark.float64
 def test_a_motion_subspace_that_depends_on_q_obeys_lagrange():
     """Kim's Ṡ: energies know nothing of it, and give the same torques."""
     m = eqx.tree_at(lambda m: m.armature, knee(), 0 * knee().armature)  # not Lagrangian for balls
@@ -199,7 +202,7 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
 @pytest.mark.parametrize(
     ("name", "kind", "what"),
     [
-        ("hand", "forward", _first_order),
+        slow("hand", "forward", _first_order),
         *(slow("knee", kind, _first_order) for kind in FUNCTIONS),
         *(slow(name, kind, _second_order) for name in MODELS for kind in FUNCTIONS),
     ],
@@ -250,6 +253,7 @@ def test_integrators_keep_the_energy(name, integrator):
 # --- errors ---------------------------------------------------------------------
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(
     ("joints", "by", "error", "message"),
     [
@@ -267,6 +271,7 @@ def test_wrong_laws_are_refused(joints, by, error, message):
         rbd.with_coordinates(hand(), lambda u: u, joints, by)
 
 
+@pytest.mark.float64
 def test_functions_without_coordinates_refuse_driven_joints():
     m = hand()
     s = random_state(m)

@@ -61,6 +61,7 @@ def _qp(H, g, rows, ends, G, h):
     return u, lam, mu[on.sum() :]
 
 
+@pytest.mark.slow
 def test_a_linear_problem_agrees_with_a_quadratic_program():
     """Speed limit, a limit on force and speed together, bounds of forces, a given end."""
     T = 24

@@ -30,6 +30,7 @@ def solved():
     return run()
 
 
+@pytest.mark.slow
 def test_samples_come_near_to_the_minimum(solved):
     least, cem, mppi, _ = solved
     best, first = float(least.cost), float(least.history.cost[0])
@@ -44,6 +45,7 @@ def test_samples_come_near_to_the_minimum(solved):
     assert np.ptp(np.asarray(cem.cost)) > 0  # each key is a search of its own
 
 
+@pytest.mark.slow
 def test_between_knots_the_controls_are_lines(solved):
     u = np.asarray(solved[3].u)[..., 0]
     place = np.linspace(0, 3, T)

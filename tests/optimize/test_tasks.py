@@ -80,6 +80,7 @@ def test_a_quadrotor_flies_while_its_arm_moves():
     assert float(s.u[:, :4].min()) >= 0
 
 
+@pytest.mark.slow
 def test_a_policy_is_trained_through_the_dynamics():
     """A small network learns to hold a pendulum upright, from gradients of rollouts."""
     model = rbd.samples.pendulum()

@@ -83,6 +83,7 @@ def test_description_of_a_robot(tree, floating):
     assert jnp.abs(found - expected).max() <= 1e-11 * jnp.abs(expected).max()
 
 
+@pytest.mark.float64
 def test_the_same_tree_in_pinocchio():
     pin = pytest.importorskip("pinocchio")
     model = rbd.samples.tree(7, 2, dtype="float64")
@@ -109,6 +110,7 @@ def test_layouts_turn_the_base():
     )
 
 
+@pytest.mark.float64
 def test_a_contest_of_ours_with_itself():
     """The protocol from end to end: the same library as its own peer agrees and is timed."""
     with Contest("arm", "float64", {}, 600.0, "batches") as contest:
@@ -154,6 +156,7 @@ def test_gpu_fails_without_a_gpu(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_row_of_gpu_on_a_cpu(monkeypatch):
     """All but the device: times, errors against float64, the floor; wrong results are named."""
     task = _ways.Task("both", "arm", "float32", 8, ("inverse_dynamics",))
@@ -238,6 +241,7 @@ def test_single_calls_in_a_process_set_up_for_them():
     assert {"ID", "FD", "step"} <= found.keys() and min(found.values()) > 0
 
 
+@pytest.mark.float64
 def test_operations_are_counted_inside_the_functions_of_the_library():
     """Of the same recursion, which is one operation to JAX when it is compiled to lanes."""
     chain = rbd.samples.chain(6, dtype="float64")
@@ -246,6 +250,7 @@ def test_operations_are_counted_inside_the_functions_of_the_library():
     assert counted == representations.count(representations.FUNCTIONS["body_fixed"], chain) > 1000
 
 
+@pytest.mark.float64
 def test_complex_step_is_the_derivative_of_forward_dynamics():
     """The reference of Singh's accuracy figure, on a tree, with rotor inertia and damping."""
     model = rbd.samples.random_tree(3, kinds=("revolute",), n=5, dtype="float64")
@@ -258,6 +263,7 @@ def test_complex_step_is_the_derivative_of_forward_dynamics():
         assert np.abs(np.asarray(x) - y).max() <= 1e-12 * np.abs(y).max()
 
 
+@pytest.mark.float64
 def test_robot_of_the_size_of_atlas():
     model = singh.atlas()
     assert (model.nv, model.nb) == (36, 31) and model.topology.kinds[0] == "free"

@@ -12,6 +12,7 @@ SERVO = """<mujoco><option integrator="{}"/><worldbody><body>
 </worldbody><actuator><position joint="j" kp="2" kv="2"/></actuator></mujoco>"""
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("integrator", ["Euler", "implicitfast"])
 def test_a_motion_that_blows_up_is_compared_until_mujoco_begins_again(
     integrator, tmp_path, monkeypatch

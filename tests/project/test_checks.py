@@ -73,6 +73,7 @@ def test_a_batch_is_told_about_vmap(function, argument):
         _call(function, **{argument: jnp.zeros((3, *shape), dtype)})
 
 
+@pytest.mark.float64
 @every_argument
 def test_wrong_dtype(function, argument):
     shape, _ = _dims(function, argument)
@@ -190,6 +191,7 @@ def test_a_pickled_structure_of_a_model():
 QUICK = ("rnea", "bias_torque", "inverse_dynamics", "forward_dynamics")
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(
     "function",
     [
@@ -231,6 +233,7 @@ def test_a_fleet_is_told_about_vmap(function):
         FUNCTIONS[function](fleet, **bind(function, MODEL))
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("model_dtype, dtype", [("float32", "float64"), ("float64", "float32")])
 def test_the_model_decides_the_precision(model_dtype, dtype):
     """Also of what it is given in another one."""

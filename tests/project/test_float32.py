@@ -85,6 +85,7 @@ def relative_errors(name: str, functions=_raw) -> dict[str, np.ndarray]:
     return errors
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("what", ["rnea", "crba", "positions"])
 def test_inverse_dynamics_and_kinematics(name, what):
@@ -93,6 +94,7 @@ def test_inverse_dynamics_and_kinematics(name, what):
     assert errors.max() <= 1e-6
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NAMES)
 def test_forward_dynamics(name):
     errors = relative_errors(name)["aba"]
@@ -112,6 +114,7 @@ WORST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["quadruped", *(pytest.param(n, marks=pytest.mark.slow) for n in URDFS)]
 )
@@ -134,6 +137,7 @@ def _program(name: str):
     return jax.make_jaxpr(f, return_shape=True)(*args)
 
 
+@pytest.mark.slow
 def test_derivatives_of_a_long_chain():
     """With M⁻¹ from ground coordinates the worst of these is wrong by half."""
     m = cast(samples.chain(32, dtype="float64"), jnp.float32)
@@ -167,6 +171,7 @@ def test_no_function_computes_in_float64_on_the_way(name):
     assert "f64" not in text
 
 
+@pytest.mark.float64
 def test_the_model_decides_the_dtype():
     for dtype in (jnp.float32, jnp.float64):
         m = samples.quadruped(dtype=dtype)

@@ -48,6 +48,7 @@ def test_every_outcome_prints_its_words():
     assert "The solver succeeded." in repr(batch(jnp.arange(2.0)))
 
 
+@pytest.mark.float64
 def test_contact():
     """A step says how its solver ended: too few steps, a number that is NaN, and a whole batch."""
     scene = rbd.load_mjcf(BALL)
@@ -67,6 +68,7 @@ def test_contact():
         contact.step(scene, q, v, u, max_steps=0)
 
 
+@pytest.mark.slow
 def test_projection():
     """The tip of a double pendulum is pulled to a point; two locks of one joint contradict."""
     model = rbd.samples.double_pendulum()

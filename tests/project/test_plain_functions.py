@@ -58,6 +58,7 @@ def test_a_problem_of_plain_functions():
         assert starts.dtype == jnp.float32 and jnp.isfinite(starts).all()
 
 
+@pytest.mark.float64
 def test_costs_that_close_over_traced_numbers_have_their_gradients():
     def cost_of(weight):
         p = opt.Problem(CART, lambda m, t, q, v, u: weight * u, final, 0.05, 5, push, nu=1)

@@ -95,6 +95,7 @@ def _growth(name, chains) -> list[int]:
     return rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", each_public_function())
 def test_no_loop_over_bodies_is_unrolled(name):
     """The program of a chain grows by one round of pointer doubling when the chain doubles."""
@@ -103,6 +104,7 @@ def test_no_loop_over_bodies_is_unrolled(name):
     assert rounds[0] == rounds[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse"])
 def test_no_inverse_of_the_mass_matrix_is_unrolled(name):
     with computed_as("accelerator", inverse=100, depth=100):

@@ -1,4 +1,4 @@
-"""The README's commands name what exists. Its Python is run by ``tests/test_docs.py``."""
+"""The README's commands name what exists. Its Python is run by ``tests/project/test_docs.py``."""
 
 from support.pages import README, blocks
 

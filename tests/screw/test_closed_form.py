@@ -92,6 +92,7 @@ def close(x, y, rtol=1e-11):
     assert_close(x, y, atol=rtol * (1 + float(np.abs(y).max())))
 
 
+@pytest.mark.slow
 def test_projection_and_component_equations_are_rnea(case):
     """(78), and the notes §7."""
     _, _, x = case
@@ -99,6 +100,7 @@ def test_projection_and_component_equations_are_rnea(case):
     close(x["components"], x["rnea"])
 
 
+@pytest.mark.slow
 def test_lagrange_equations(case):
     """(81), (84). By the notes §11, Ṁ − 2C of (84) is passive but not antisymmetric."""
     m, s, x = case
@@ -109,6 +111,7 @@ def test_lagrange_equations(case):
     assert float(np.abs(N + N.T).max()) > 1e-2
 
 
+@pytest.mark.slow
 def test_passivity_properties(case):
     """The notes §11, for the C of the Christoffel symbols."""
     m, s, x = case
@@ -120,6 +123,7 @@ def test_passivity_properties(case):
     close(x["vlasblom"]["C"] @ s.v, x["h"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["by_brackets", "by_binet"])
 def test_christoffel_symbols_in_closed_form(case, which):
     """(86), (87), with (85)."""
@@ -128,6 +132,7 @@ def test_christoffel_symbols_in_closed_form(case, which):
     close(np.einsum("ijk,j,k->i", x[which], s.v, s.v), x["h"])
 
 
+@pytest.mark.slow
 def test_momentum_form(case):
     """(35), (36), (79)."""
     m, s, x = case
@@ -137,6 +142,7 @@ def test_momentum_form(case):
     close(x["v_back"], s.v, 1e-9)
 
 
+@pytest.mark.slow
 def test_system_jacobian_and_its_factors(case):
     """(111), (112), (8), (10), (11)."""
     m, s, x = case
@@ -150,6 +156,7 @@ def test_system_jacobian_and_its_factors(case):
     close(x["a_back"], s.a)
 
 
+@pytest.mark.slow
 def test_system_jacobian_rate_from_the_diagonal_matrices(case):
     """(8), (9) and (18), (19), with the matrices written out."""
     m, s, x = case
@@ -169,6 +176,7 @@ def test_system_jacobian_rate_from_the_diagonal_matrices(case):
     close(dV.reshape(-1, 6), x["acceleration spatial"])
 
 
+@pytest.mark.slow
 def test_vlasblom(case):
     """(1.11)–(1.17), (2.8)–(2.24), with (1.15) for joints of several degrees of freedom."""
     m, s, x = case

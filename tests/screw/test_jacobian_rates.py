@@ -19,6 +19,7 @@ def tree():
     return m, random_state(m, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", screw.REPRESENTATIONS)
 def test_rates_of_jacobians(tree, kind):
     """The first and second rates, and the accelerations and jerks that follow from them."""

@@ -185,6 +185,7 @@ def test_modern_robotics_there_and_back():
     assert_close(tool, T, atol=1e-11)
 
 
+@pytest.mark.float64
 def test_any_chain_in_the_format_of_modern_robotics():
     """With frames at the centers of mass, inertias are block diagonal (the notes §6.1)."""
     m = model("arm")

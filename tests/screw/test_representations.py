@@ -83,6 +83,7 @@ def facts(name: str):
     return m, *jax.tree.map(np.asarray, (s, *out))
 
 
+@pytest.mark.slow
 @every
 @robots
 def test_torques_are_those_of_rnea(name, kind):
@@ -90,6 +91,7 @@ def test_torques_are_those_of_rnea(name, kind):
     assert_close(x[kind]["tau"], tau, rtol=1e-12, atol=1e-11)
 
 
+@pytest.mark.slow
 @robots
 def test_body_fixed_twists_are_those_of_the_poses(name):
     """(97): C⁻¹ Ċ and Ċ C⁻¹, and the velocity of the body's origin."""
@@ -98,6 +100,7 @@ def test_body_fixed_twists_are_those_of_the_poses(name):
         assert_close(x[kind]["V"], x[kind]["of pose"], atol=1e-11)
 
 
+@pytest.mark.slow
 @every
 @robots
 def test_jacobians_and_rates(name, kind):
@@ -112,6 +115,7 @@ def test_jacobians_and_rates(name, kind):
     assert_close(by_jacobian, x["dV"], rtol=1e-12, atol=1e-11)
 
 
+@pytest.mark.slow
 @every
 @robots
 def test_explicit_sums_are_the_recursions(name, kind):
@@ -121,6 +125,7 @@ def test_explicit_sums_are_the_recursions(name, kind):
     assert_close(x["ddV sums"], x["ddV"], rtol=1e-12, atol=1e-10)
 
 
+@pytest.mark.slow
 @every
 @robots
 def test_conversions_of_twists(name, kind):
@@ -130,6 +135,7 @@ def test_conversions_of_twists(name, kind):
         assert_close(x[kind]["to"][target], x[target]["V"], atol=1e-11)
 
 
+@pytest.mark.slow
 @robots
 def test_jacobians_are_those_of_frames(name):
     m, _, x, *_, frames = facts(name)

@@ -61,6 +61,7 @@ def _automatic(m, geometry, pi, s):
     return twist, dtau, da
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["nominal", "changed"])
 def test_sensitivities_against_autodiff_of_the_raw_algorithms(where):
     m, geometry, pi = _robot()

@@ -57,6 +57,7 @@ def _expected(name):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n != "random_tree" else n for n in ROBOTS],
@@ -136,6 +137,7 @@ def test_wrong_arguments():
         plain(m, s.q, s.v, rates[:2], s.v, s.v)
 
 
+@pytest.mark.slow
 def test_series_elastic_arm_follows_its_flat_output():
     """Motors under the feedforward alone move the links along the planned motion."""
     m = samples.chain(3)

@@ -62,6 +62,7 @@ def test_the_field_is_tangent_and_pulls_quaternions_to_unit_length():
     assert_close(pulled - dq, s.q - long)
 
 
+@pytest.mark.slow
 def test_an_event_ends_the_motion_where_it_happens():
     """A pendulum released at 1 rad stops as it passes the bottom: v = √(2 g (1 − cos 1))."""
     import optimistix

@@ -28,6 +28,7 @@ def _energy(body: FreeBody):
     return 0.5 * Pi @ jnp.linalg.solve(I, Pi)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [n if n in ("heun", "rk4") else pytest.param(n, marks=pytest.mark.slow) for n in TABLEAUS],
@@ -52,6 +53,7 @@ def test_free_body_keeps_its_spatial_momentum_exactly(name):
     assert (slope(errors)[-1] > order - 0.2).all()
 
 
+@pytest.mark.float64
 def test_free_body_under_a_wrench_is_the_robot_of_one_free_body():
     """Gravity as a spatial wrench (36) against a free joint, momentum form against velocities."""
     m = rbd.build_model(rbd.RobotSpec("body", (rbd.LinkSpec("body", 1.0),), ()), floating_base=True)

@@ -29,6 +29,7 @@ def _flight(method: str, gravity: bool, n: int = 60):
     return m, np.asarray(t), np.asarray(momentum)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["momentum_rk4", pytest.param("variational", marks=pytest.mark.slow)]
 )

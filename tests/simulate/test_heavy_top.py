@@ -42,6 +42,7 @@ def _top_reference(time: float):
     return jnp.asarray(end[:4] / np.linalg.norm(end[:4])), jnp.asarray(end[4:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method, bounds",  # of q (rad), v (rad/s) and the relative energy: three times what is measured
     [

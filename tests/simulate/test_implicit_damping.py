@@ -165,6 +165,7 @@ def test_a_step_with_implicit_coriolis_torques_solves_its_equation(joints):
     assert_close(left, right, atol=1e-9)
 
 
+@pytest.mark.float64
 def test_implicit_coriolis_torques_converge_and_have_derivatives():
     m = samples.quadruped()
     s = random_state(m)

@@ -147,10 +147,11 @@ def test_damping_takes_energy_away():
 # --- derivatives of a step --------------------------------------------------------------------
 
 
-STEPS = [("no free joint", method) for method in ("semi_implicit_euler", "kutta3")]
-
-
-STEPS += [pytest.param("small", method, marks=pytest.mark.slow) for method in INTEGRATORS]
+STEPS = [
+    ("no free joint", "semi_implicit_euler"),
+    pytest.param("no free joint", "kutta3", marks=pytest.mark.slow),
+    *(pytest.param("small", method, marks=pytest.mark.slow) for method in INTEGRATORS),
+]
 
 
 @pytest.mark.parametrize("name, method", STEPS)

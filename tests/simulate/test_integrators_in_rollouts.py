@@ -99,6 +99,7 @@ def test_batches_of_rollouts_over_states_and_models():
         assert_close(jax.tree.map(lambda x, k=k: x[k], many), one(row, u[k]), atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["semi_implicit_euler", pytest.param("rk4", marks=pytest.mark.slow)]
 )

@@ -68,6 +68,7 @@ def observed(case):
     return lambda mode: run(mode)((s.q, s.v, jnp.asarray(DT)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", ["adjoint"] + [pytest.param(m, marks=pytest.mark.slow) for m in ("levels", "every 5")]
 )
@@ -113,6 +114,7 @@ def test_a_batch_in_which_some_end_early():
         assert not np.any(ends.tau[k, last:]) and np.all(ends.tau[k, :last] == 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", ["full", *(pytest.param(m, marks=pytest.mark.slow) for m in ("checkpoint", "adjoint"))]
 )
@@ -214,6 +216,7 @@ def test_everything_takes_the_precision_of_the_robot(case):
         assert {x.dtype for x in jax.tree.leaves(path)} == {jnp.dtype("float32")}
 
 
+@pytest.mark.slow
 def test_torques_after_the_end_do_not_matter(case):
     """Rows of NaN after an episode's end spoil neither it nor its gradient."""
     model, s, _ = case

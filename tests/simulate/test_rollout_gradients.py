@@ -71,6 +71,7 @@ def test_gradient_modes_agree_in_everything(gradient, loss, mode):
         assert max(float(jnp.abs(x).max()) for x in jax.tree.leaves(part)) > 0
 
 
+@pytest.mark.float64
 def test_policy_gradient_equals_differences(case):
     """Of a module's parameters, along a random direction."""
     model, s, policy = case

@@ -1,4 +1,4 @@
-"""Run by tests/test_sharding.py: a batch of rollouts over several devices, or several processes.
+"""Run by tests/project/test_sharding.py: a batch of rollouts over several devices, or several processes.
 
 ``sharded.py OUT`` uses the devices there are; ``sharded.py OUT ADDRESS COUNT ID`` joins processes.
 """
