@@ -137,6 +137,30 @@ def test_wrong_arguments():
         plain(m, s.q, s.v, rates[:2], s.v, s.v)
 
 
+def with_rates(planned, t):
+    """A planned motion and its first four rates at one time."""
+    rows, f = [], planned
+    for _ in range(5):
+        rows.append(f(t))
+        f = lambda t, g=f: jax.jvp(g, (t,), (jnp.ones_like(t),))[1]  # noqa: E731
+    return jnp.stack(rows)
+
+
+def solved(rate, x, steps, h):
+    """The states after each step of the classical Runge-Kutta method for ``ẋ = rate(t, x)``."""
+
+    def advance(x, k):
+        t = k * h
+        k1 = rate(t, x)
+        k2 = rate(t + h / 2, x + h / 2 * k1)
+        k3 = rate(t + h / 2, x + h / 2 * k2)
+        k4 = rate(t + h, x + h * k3)
+        x = x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+        return x, x
+
+    return jax.lax.scan(advance, x, jnp.arange(float(steps)))[1]
+
+
 @pytest.mark.slow
 def test_series_elastic_arm_follows_its_flat_output():
     """Motors under the feedforward alone move the links along the planned motion."""
@@ -144,15 +168,8 @@ def test_series_elastic_arm_follows_its_flat_output():
     K, B = jnp.array([300.0, 250.0, 120.0]), jnp.array([0.1, 0.08, 0.05])
     planned = lambda t: 0.5 * jnp.sin(jnp.array([1.0, 1.7, 2.3]) * t + jnp.array([0.2, 0.5, 1.0]))  # noqa: E731
 
-    def derivatives(t):
-        rows, f = [], planned
-        for _ in range(5):
-            rows.append(f(t))
-            f = lambda t, g=f: jax.jvp(g, (t,), (jnp.ones_like(t),))[1]  # noqa: E731
-        return rows
-
     def feedforward(t):
-        q, v, *rates = derivatives(t)
+        q, v, *rates = with_rates(planned, t)
         return screw.series_elastic_feedforward(m, q, v, jnp.stack(rates), K, B)
 
     def rate(t, x):
@@ -162,19 +179,11 @@ def test_series_elastic_arm_follows_its_flat_output():
         return jnp.stack([v, rbd.aba(m, q, v, spring), dtheta, motor])
 
     def run(steps, h):
-        q, v, *_ = derivatives(jnp.zeros(()))
+        q, v, *_ = with_rates(planned, jnp.zeros(()))
         start = jnp.stack([q, v, *feedforward(jnp.zeros(()))[:2]])
 
-        def advance(x, k):
-            t = k * h
-            k1 = rate(t, x)
-            k2 = rate(t + h / 2, x + h / 2 * k1)
-            k3 = rate(t + h / 2, x + h / 2 * k2)
-            k4 = rate(t + h, x + h * k3)
-            x = x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-            return x, x[0] - planned(t + h)
-
-        return jax.lax.scan(advance, start, jnp.arange(float(steps)))[1]
+        path = solved(rate, start, steps, h)
+        return path[:, 0] - jax.vmap(planned)(h * jnp.arange(1.0, steps + 1))
 
     errors = quick_jit(lambda: run(1000, 0.001))()
     print("largest deviation", float(jnp.abs(errors).max()))
@@ -190,17 +199,12 @@ def test_series_elastic_feedback_makes_deviations_linear():
     gains = jnp.stack([poles**4, 4 * poles**3, 6 * poles**2, 4 * poles])
     planned = lambda t: 0.5 * jnp.sin(jnp.array([1.0, 1.7, 2.3]) * t)  # noqa: E731
 
-    def derivatives(t):
-        rows, f = [], planned
-        for _ in range(5):
-            rows.append(f(t))
-            f = lambda t, g=f: jax.jvp(g, (t,), (jnp.ones_like(t),))[1]  # noqa: E731
-        return jnp.stack(rows)
-
     def rate(t, x):
         q, v, theta, dtheta = x
         spring = K * (theta - q)
-        torque = screw.series_elastic_feedback(m, q, v, theta, dtheta, derivatives(t), gains, K, B)
+        torque = screw.series_elastic_feedback(
+            m, q, v, theta, dtheta, with_rates(planned, t), gains, K, B
+        )
         return jnp.stack([v, rbd.aba(m, q, v, spring), dtheta, (torque - spring) / B])
 
     def errors(x):
@@ -209,19 +213,10 @@ def test_series_elastic_feedback_makes_deviations_linear():
         acceleration = lambda q, v, theta: rbd.aba(m, q, v, K * (theta - q))  # noqa: E731
         a = acceleration(q, v, theta)
         jerk = jax.jvp(acceleration, (q, v, theta), (v, a, dtheta))[1]
-        return jnp.stack([q, v, a, jerk]) - derivatives(jnp.zeros(()))[:4]
+        return jnp.stack([q, v, a, jerk]) - with_rates(planned, jnp.zeros(()))[:4]
 
     def run(x, steps, h):
-        def advance(x, k):
-            t = k * h
-            k1 = rate(t, x)
-            k2 = rate(t + h / 2, x + h / 2 * k1)
-            k3 = rate(t + h / 2, x + h / 2 * k2)
-            k4 = rate(t + h, x + h * k3)
-            return x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4), None
-
-        end = jax.lax.scan(advance, x, jnp.arange(float(steps)))[0]
-        return errors(x), end[0] - planned(steps * h)
+        return errors(x), solved(rate, x, steps, h)[-1, 0] - planned(steps * h)
 
     rng = np.random.default_rng(0)
     q, v = 0.2 * rng.normal(size=(2, 3))
@@ -246,17 +241,10 @@ def test_series_elastic_feedback_with_rigid_joints(rigid):
     gains = np.stack([poles**4, 4 * poles**3, 6 * poles**2, 4 * poles])
     planned = lambda t: 0.5 * jnp.sin(jnp.array([1.0, 1.7, 2.3]) * t)  # noqa: E731
 
-    def derivatives(t):
-        rows, f = [], planned
-        for _ in range(5):
-            rows.append(f(t))
-            f = lambda t, g=f: jax.jvp(g, (t,), (jnp.ones_like(t),))[1]  # noqa: E731
-        return jnp.stack(rows)
-
     def rate(t, x):
         q, v, theta, dtheta = x
         torque = screw.series_elastic_feedback(
-            m, q, v, theta, dtheta, derivatives(t), jnp.asarray(gains), K, B
+            m, q, v, theta, dtheta, with_rates(planned, t), jnp.asarray(gains), K, B
         )
         spring = jnp.where(stiff, 0, K) * jnp.where(stiff, 0, theta - q)
         a = rbd.aba(heavy, q, v, jnp.where(stiff, torque, spring))
@@ -266,18 +254,8 @@ def test_series_elastic_feedback_with_rigid_joints(rigid):
         a = lambda t, x: rate(t, x)[1]  # noqa: E731
         zero = jnp.zeros(())
         jerk = jax.jvp(a, (zero, x), (jnp.ones(()), rate(zero, x)))[1]
-        start = jnp.stack([x[0], x[1], a(zero, x), jerk]) - derivatives(zero)[:4]
-
-        def advance(x, k):
-            t = k * h
-            k1 = rate(t, x)
-            k2 = rate(t + h / 2, x + h / 2 * k1)
-            k3 = rate(t + h / 2, x + h / 2 * k2)
-            k4 = rate(t + h, x + h * k3)
-            return x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4), None
-
-        end = jax.lax.scan(advance, x, jnp.arange(float(steps)))[0]
-        return start, end[0] - planned(steps * h)
+        start = jnp.stack([x[0], x[1], a(zero, x), jerk]) - with_rates(planned, zero)[:4]
+        return start, solved(rate, x, steps, h)[-1, 0] - planned(steps * h)
 
     rng = np.random.default_rng(0)
     q, v = 0.2 * rng.normal(size=(2, 3))
