@@ -2,6 +2,7 @@
 
 from functools import cache, partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,7 +86,7 @@ def test_a_robot_that_cannot_move(name):
             f(*args)
         return
     out = f(*args)
-    assert all(bool(jnp.all(jnp.isfinite(x))) for x in jax.tree.leaves(out))
+    chex.assert_tree_all_finite(out)
     shapes = jax.eval_shape(f, *args)
     assert jax.tree.map(lambda x: x.shape, out) == jax.tree.map(lambda x: x.shape, shapes)
 
@@ -104,7 +105,7 @@ def test_a_robot_of_one_body(name, kind):
     f, args = traced(name, one_body(kind))
     out = jax.jit(f)(*args)
     assert jax.tree.leaves(out)
-    assert all(bool(jnp.all(jnp.isfinite(x))) for x in jax.tree.leaves(out))
+    chex.assert_tree_all_finite(out)
 
 
 @pytest.mark.parametrize("name", each_public_function())

@@ -1,5 +1,6 @@
 """The drag of a fluid against MuJoCo's: forces, steps of every integrator, derivatives."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,7 +76,7 @@ def test_slope_and_gradients_of_drag():
     tangent = jax.jit(lambda q: jax.jvp(lambda q: drag(model, fluid, q, v), (q,), (0 * q + 1,)))(q)
     np.testing.assert_allclose(tangent[1], difference, atol=1e-6 * np.abs(difference).max())
     still = jax.jit(jax.grad(lambda f: drag(model, f, q, 0 * v).sum()))(fluid)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(still))
+    chex.assert_tree_all_finite(still)
 
 
 def test_without_passive_forces_there_is_no_drag():

@@ -1,5 +1,6 @@
 """Derivatives of a step in every leaf: forward and reverse mode against central differences."""
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -101,8 +102,7 @@ def test_no_nan_at_rest_at_first_touch_and_without_slip(cone):
     v = np.zeros((6, 6))
     v[1, 5], v[3, 3] = -0.5, 0.2
     value, found = gradient(jnp.array(q), jnp.array(v))
-    assert np.isfinite(value).all()
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(found))
+    chex.assert_tree_all_finite((value, found))
     assert float(jnp.abs(found[0].constraints.contacts.pairs.friction).max()) > 0
 
 

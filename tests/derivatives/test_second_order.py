@@ -1,5 +1,6 @@
 """Second derivatives, Coriolis and Christoffel, and the derivatives of integration steps."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -169,9 +170,9 @@ def test_explicit_derivatives_can_be_differentiated(case, which):
 def test_float32_and_zero_dof_models():
     model = helpers.cast(rbd.samples.arm(), jnp.float32)
     q = jnp.linspace(0, 1, 7, dtype=jnp.float32)
-    for x in jax.jit(rbd.derivatives.inverse_dynamics_second_derivatives)(model, q, q, q):
-        assert x.dtype == jnp.float32
-        assert bool(jnp.isfinite(x).all())
+    found = jax.jit(rbd.derivatives.inverse_dynamics_second_derivatives)(model, q, q, q)
+    chex.assert_type(list(found), jnp.float32)
+    chex.assert_tree_all_finite(found)
     base = rbd.LinkSpec("base", 1.0)
     empty = rbd.build_model(rbd.RobotSpec("rock", (base,), ()))
     none = jnp.zeros((0,))

@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -127,7 +128,7 @@ def test_random_actions_keep_states_finite_and_targets_within_limits(env):
     for k in range(30):
         action = jax.random.uniform(jax.random.key(k), (12,), minval=-1.0)
         reward, state = judged(env, state, action)
-        assert np.isfinite(reward) and np.isfinite(state.q).all() and np.isfinite(state.v).all()
+        chex.assert_tree_all_finite((reward, state.q, state.v))
         targets = state.controls
         assert bool((targets >= model.position_lower[7:]).all())
         assert bool((targets <= model.position_upper[7:]).all())

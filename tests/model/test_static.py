@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import chex
 import equinox as eqx
 import jax
 import numpy as np
@@ -137,12 +138,11 @@ def test_built_twice_pickled_and_copied(name):
     """The same tree structure, with one hash, and one program for all four."""
     first, second = CASES[name](), CASES[name]()
     four = first, second, pickle.loads(pickle.dumps(first)), copy.deepcopy(first)
-    traced = 0
+    chex.clear_trace_counter()  # it counts the traces of all cases together
 
     @eqx.filter_jit
-    def count(x):
-        nonlocal traced
-        traced += 1
+    @chex.assert_max_traces(1)
+    def copied(x):
         return [y + 0 for y in jax.tree.leaves(eqx.filter(x, eqx.is_inexact_array))]
 
     structure = jax.tree.structure(first)
@@ -155,8 +155,7 @@ def test_built_twice_pickled_and_copied(name):
                 np.testing.assert_array_equal(x, y)
             elif not eqx.is_array(x):
                 assert x == y and hash(x) == hash(y)
-        count(other)
-    assert traced == 1
+        copied(other)
 
 
 def test_reloaded_scenes_are_stacked():

@@ -1,5 +1,6 @@
 """Solutions of robots that fall without feedback: their states are those of the solver."""
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -105,7 +106,7 @@ def test_talos_squats_from_a_guess_that_stands_still():
     s, gap, center, forces = run(task)
     print(int(s.steps), "steps, cost", float(s.cost), "gap", float(jnp.abs(gap).max()))
     assert bool(s.result == opt.RESULTS.successful)
-    assert all(np.isfinite(x).all() for x in (s.q, s.v, s.u, s.K, s.cost))
+    chex.assert_tree_all_finite((s.q, s.v, s.u, s.K, s.cost))
     assert float(jnp.abs(gap).max()) < 1e-6
     assert 0.10 < float(center[0, 2] - center[:, 2].min()) < 0.20
     limit = np.asarray(task.problem.bounds()[1])

@@ -1,5 +1,6 @@
 """Screws, their lines, and the reciprocal product. Müller App. B.2."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,9 +71,9 @@ def test_derivatives_of_screws_of_lines():
         return screw.screw_of_line(e, p, h)
 
     J = quick_jit(jax.jacrev(f, (0, 1)))(e, p, h)
-    assert all(bool(jnp.isfinite(x).all()) for x in J)
+    chex.assert_tree_all_finite(J)
     d = jnp.asarray(RNG.normal(size=(3, 3)))
     rate = jax.jvp(lambda t: f(e, p + t * d, h), (0.0,), (1.0,))[1]
     assert_close(rate[:2], jnp.concatenate([0 * d, so3.cross(d, e)], axis=1)[:2])
     back = quick_jit(jax.jacrev(lambda X: screw.line_of_screw(X)[:2]))(f(e, p, h))
-    assert all(bool(jnp.isfinite(x).all()) for x in back)
+    chex.assert_tree_all_finite(back)

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -228,5 +229,5 @@ def test_torques_after_the_end_do_not_matter(case):
         return jnp.sum(path.q[-1] ** 2) + jnp.sum(path.v**2)
 
     found = quick_jit(jax.grad(loss, argnums=(0, 1)))(model, u)
-    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(found))
+    chex.assert_tree_all_finite(found)
     assert float(jnp.abs(found[0].armature).max()) > 0
