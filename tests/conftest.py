@@ -13,7 +13,6 @@ import jax
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SLOW, FLOAT64 = (ROOT / "tests" / f"{name}.txt" for name in ("slow", "float64"))
 
 jax.config.update("jax_compilation_cache_dir", str(ROOT / ".jax_cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
@@ -58,7 +57,7 @@ def pytest_addoption(parser):
         "--examples",
         type=int,
         default=None,
-        help="random programs that test_lanes_fuzz.py tries, other ones each time; few by default",
+        help="random programs that lanes/test_fuzz.py tries, other ones each time; few by default",
     )
     parser.addoption(
         "--typecheck",
@@ -71,36 +70,30 @@ def pytest_addoption(parser):
 # Files that take long although their tests are few. They start first, so that at the end of a run
 # with ``--dist loadfile`` no worker waits for one of them.
 LONG = {
-    f"test_{name}.py"
-    for name in ("constraints_rule", "constraints_motion", "constraints_edges", "contact_step",
-                 "contact_gradient", "coordinates", "rules", "rules_modes", "autodiff", "programs",
-                 "identify_fit", "identify_convex", "kim", "geometric_integrators", "float32",
-                 "rollout_gradients", "screw_closed_form", "identities", "lanes_primitive")
-}  # fmt: skip
+    ROOT / "tests" / room / f"test_{name}.py"
+    for room, names in {
+        "algorithms": ("identities",),
+        "constraints": ("edges", "motion", "rule"),
+        "contact": ("gradient", "step"),
+        "derivatives": ("autodiff", "kim", "rules", "rules_modes"),
+        "identify": ("convex", "fit"),
+        "lanes": ("primitive",),
+        "model": ("coordinates",),
+        "project": ("float32", "programs"),
+        "screw": ("closed_form",),
+        "simulate": ("geometric_integrators", "rollout_gradients"),
+    }.items()
+    for name in names
+}
 
 
 def pytest_collection_modifyitems(config, items):
-    items.sort(key=lambda item: item.path.name not in LONG)
-    mark_listed(SLOW, pytest.mark.slow, config, items)
+    items.sort(key=lambda item: item.path not in LONG)
     if config.getoption("--mode") == "default":
-        reason = "compares digits that float32 does not have"
-        mark_listed(FLOAT64, pytest.mark.skip(reason=reason), config, items)
-
-
-def mark_listed(path: Path, mark, config, items) -> None:
-    """Mark the tests that a file lists, and complain of those that do not exist."""
-    wanted = {x for x in path.read_text().splitlines() if x and not x.startswith("#")}
-    found = set()
-    for item in items:
-        file, (test, _, case) = item.path.name, item.name.partition("[")
-        names = {file, f"{file}::{item.name}", f"{file}::{test}", f"{file}[{case}"}
-        listed = wanted & names
-        found |= listed
-        if listed:
-            item.add_marker(mark)
-    everything = config.args == config.getini("testpaths") and not config.getoption("ignore")
-    if everything and wanted != found:
-        raise pytest.UsageError(f"{path.name} lists unknown tests: {sorted(wanted - found)}")
+        skip = pytest.mark.skip(reason="compares digits that float32 does not have")
+        for item in items:
+            if item.get_closest_marker("float64"):
+                item.add_marker(skip)
 
 
 def pytest_configure(config):

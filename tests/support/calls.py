@@ -132,7 +132,7 @@ def bind(name: str, model: rbd.Model, seed: int = 0) -> dict[str, object]:
         if parameter.name in known:
             chosen[parameter.name] = known[parameter.name]
         elif parameter.default is inspect.Parameter.empty:
-            raise AssertionError(f"tests/calls.py has no value for {name}({parameter.name})")
+            raise AssertionError(f"no value in support/calls.py for {name}({parameter.name})")
     return chosen
 
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import cache, partial
 from typing import NamedTuple
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -138,17 +139,16 @@ def canonical(model: rbd.Model, q: Array) -> Array:
 
 
 def assert_close(actual, expected, rtol: float = 0.0, atol: float = 1e-12) -> None:
-    """Same tree, shapes and dtypes, no NaN, values within the tolerances.
+    """Same tree and shapes, no NaN, values within the tolerances.
 
     In JAX's default mode there are only float32 arrays, and three digits of them are compared.
     """
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         rtol, atol = max(rtol, 1e-3), max(atol, 1e-3)
-    assert jax.tree.structure(actual) == jax.tree.structure(expected)
-    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        a, b = np.asarray(a), np.asarray(b)
-        assert a.shape == b.shape, f"shapes {a.shape} and {b.shape}"
-        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, equal_nan=False)
+    actual, expected = jax.tree.map(np.asarray, (actual, expected))
+    chex.assert_trees_all_equal_shapes(actual, expected)
+    chex.assert_trees_all_close(actual, expected, rtol=rtol, atol=atol)
+    assert not any(np.isnan(x).any() for x in jax.tree.leaves(expected)), "NaN is expected"
 
 
 @contextmanager

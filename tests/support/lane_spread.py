@@ -1,4 +1,4 @@
-"""Run by tests/test_lanes_primitive.py with four CPU devices: batches in lanes stay spread."""
+"""Run by tests/lanes/test_primitive.py with four CPU devices: batches in lanes stay spread."""
 
 import jax
 import jax.numpy as jnp

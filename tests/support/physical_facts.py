@@ -41,7 +41,7 @@ def names(*default: str) -> list:
     return [pytest.param(n, marks=() if n in default else pytest.mark.slow) for n in ROBOTS]
 
 
-NAMES = names("floating_random", "quadruped")
+NAMES = names("quadruped")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Run by tests/test_sharding.py: a batch of rollouts over several devices, or several processes.
+"""A batch of rollouts over several devices or processes; tests/project/test_sharding.py runs it.
 
 ``sharded.py OUT`` uses the devices there are; ``sharded.py OUT ADDRESS COUNT ID`` joins processes.
 """

@@ -1,0 +1,145 @@
+"""Scenes against MuJoCo with a converged solver: forces without contact, steps, trajectories."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.helpers import assert_close
+from support.scenes import EQUALITIES, everything
+
+import rbd_jax as rbd
+from rbd_jax.contact import RESULTS, constants
+from rbd_jax.contact.residual import residual
+from rbd_jax.contact.rows import Theta
+
+mujoco = pytest.importorskip("mujoco")
+
+
+def started(xml: str, spread: float = 0.5):
+    """MuJoCo's model and data in a random motion, and our scene."""
+    m = mujoco.MjModel.from_xml_string(xml)
+    d = mujoco.MjData(m)
+    rng = np.random.default_rng(0)
+    d.qvel[:] = spread * rng.normal(size=m.nv)
+    mujoco.mj_integratePos(m, d.qpos, 0.3 * rng.normal(size=m.nv), 0.1)
+    d.ctrl[:] = 2 * rng.normal(size=m.nu)
+    return m, d, rbd.contact.scene_of(m)
+
+
+def states(scene, d):
+    layout = scene.layout
+    q = layout.q_from(jnp.array(d.qpos))
+    return q, layout.v_from(q, jnp.array(d.qvel))
+
+
+@pytest.mark.float64
+def test_dynamics_without_contact():
+    """Mass matrix, bias, passive and actuator forces, accelerations, to 1e-10."""
+    m, d, scene = started(everything('cone="elliptic"'))
+    model, layout = scene.model, scene.layout
+    m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
+    mujoco.mj_forward(m, d)
+    q, v = states(scene, d)
+    free = rbd.contact.scene_of(m)
+
+    @jax.jit
+    def ours(q, v, u):
+        M = rbd.mass_matrix(model, q)
+        drive = scene.actuators.torque(model, q, v, u)
+        c = rbd.contact.rows.classical(model, v)
+        bias = rbd.inverse_dynamics(model, q, v, -c) + model.armature * c
+        a = rbd.contact.constrained_acceleration(free, q, v, u).a
+        return (
+            layout.mass_matrix_to(q, M),
+            layout.tau_to(q, bias),
+            layout.tau_to(q, drive),
+            layout.v_to(q, a),
+        )
+
+    full = np.zeros((m.nv, m.nv))
+    mujoco.mj_fullM(m, d, full)
+    theirs = full, d.qfrc_bias - d.qfrc_passive, d.qfrc_actuator, d.qacc
+    for x, y in zip(ours(q, v, jnp.array(d.ctrl)), theirs, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-10 * max(1, np.abs(y).max()))
+
+
+CASES = [
+    ("elliptic", "Euler", "box", EQUALITIES),
+    pytest.param("pyramidal", "implicitfast", "cylinder", EQUALITIES, marks=pytest.mark.slow),
+    pytest.param("elliptic", "RK4", "ellipsoid", "", marks=pytest.mark.slow),
+    pytest.param("pyramidal", "Euler", "capsule", "", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize(("cone", "integrator", "shape", "equality"), CASES)
+def test_steps_are_mujocos(cone, integrator, shape, equality):
+    """100 steps: each from MuJoCo's state to 1e-8, all of them in a row to 1e-5."""
+    option = f'cone="{cone}" integrator="{integrator}"'
+    m, d, scene = started(everything(option, shape, equality))
+    u, layout = jnp.array(d.ctrl), scene.layout
+
+    @jax.jit
+    def advance(q, v, guess):
+        drive = scene.actuators.torque(scene.model, q, v, u)
+        r = rbd.contact.step(scene, q, v, u, guess=guess)
+        theta = Theta(scene.model, scene.constraints, constants(scene), q, v, drive, scene.dt)
+        return r, layout.q_to(r.q), layout.v_to(r.q, r.v), residual(theta, r.a), drive
+
+    own, guess, touched, pushed = states(scene, d), jnp.zeros(m.nv), 0, 0
+    for _ in range(100):
+        alone = advance(*own, guess)[0]
+        r, q1, v1, rest, drive = advance(*states(scene, d), guess)
+        assert r.result == RESULTS.successful
+        np.testing.assert_allclose(rest, 0, atol=1e-8 * float(1 + jnp.abs(drive).max()))
+        own, guess = (alone.q, alone.v), r.a
+        mujoco.mj_step(m, d)
+        np.testing.assert_allclose(q1, d.qpos, atol=1e-8)
+        np.testing.assert_allclose(v1, d.qvel, atol=1e-8)
+        touched, pushed = max(touched, d.ncon), max(pushed, d.nefc)
+    np.testing.assert_allclose(layout.q_to(own[0]), d.qpos, atol=1e-5)
+    assert touched >= 3 and pushed >= 12
+
+
+HOPPER = """<mujoco><option cone="elliptic"/><worldbody><geom type="plane" size="1 1 1"/>
+<body pos="0 0 .099"><freejoint/><geom size=".1"/><body pos=".1 0 0"><joint name="j" axis="0 1 0"/>
+<geom size=".05" pos=".1 0 0"/></body></body></worldbody><actuator><motor joint="j"/></actuator>
+<keyframe><key name="start" ctrl=".1" qvel=".2 .1 0 0 .3 0 0"/></keyframe></mujoco>"""
+
+
+@pytest.mark.slow
+def test_rollout_in_a_scene():
+    """A rollout is the scene's steps, in all three gradient modes with one gradient."""
+    scene = rbd.load_mjcf(HOPPER)
+    q, v, u = scene.keyframes["start"]
+
+    def end(u, mode):
+        controls = jnp.broadcast_to(u, (6, scene.nu))
+        path = rbd.rollout(scene.model, q, v, controls, scene.dt, scene=scene, gradient=mode)
+        return jnp.sum(path.v[-1] * jnp.arange(1.0, scene.model.nv + 1)), path
+
+    @jax.jit
+    def all_modes(u):
+        modes = ("full", "checkpoint", "adjoint")
+        return [jax.value_and_grad(end, has_aux=True)(u, m) for m in modes]
+
+    found = all_modes(u)
+    step = jax.jit(lambda q, v, u: rbd.contact.step(scene, q, v, u)[:2])
+
+    def after(u):
+        now = q, v
+        for _ in range(6):
+            now = step(*now, u)
+        return now
+
+    now, h = after(u), 1e-5
+    weights = np.arange(1.0, scene.model.nv + 1)
+    slope = (weights @ after(u + h)[1] - weights @ after(u - h)[1]) / (2 * h)
+    for (value, path), gradient in found:
+        np.testing.assert_allclose(path.q[-1], now[0], atol=1e-11)
+        assert_close(value, found[0][0][0], atol=1e-9)
+        assert_close(gradient, found[0][1], atol=1e-8)
+        assert_close(gradient, slope[None], rtol=1e-6)
+    assert float(jnp.abs(found[0][1]).min()) > 0
+    with pytest.raises(ValueError, match=r"\(T, nu\) = \(T, 1\)"):
+        rbd.rollout(scene.model, q, v, jnp.zeros((3, 2)), scene.dt, scene=scene)

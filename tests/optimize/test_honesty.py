@@ -1,0 +1,121 @@
+"""Solvers say "successful" at minima alone, and find them where the linear model overshoots."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.calls import quick_jit
+
+from rbd_jax import optimize as opt, samples
+from rbd_jax.optimize import RESULTS, Problem, StateCost, tasks
+from rbd_jax.optimize._descent import Options, Proposal, descend
+from rbd_jax.optimize._tolerances import tolerances
+
+
+def balance():
+    """A pole that starts 0.34 rad from upright, where Gauss–Newton overshoots."""
+    up = jnp.array([0, jnp.pi])
+    stage = StateCost(up, jnp.full(2, 0.3), jnp.full(2, 0.03), jnp.array([0.1]))
+    final = StateCost(up, jnp.full(2, 20.0), jnp.full(2, 10.0))
+    problem = Problem(samples.cart_pole(), stage, final, 0.05, 30, jnp.array([[1.0], [0.0]]))
+    return problem, jnp.array([0, jnp.pi - 0.34]), jnp.zeros(2), jnp.zeros((30, 1))
+
+
+def projected_gradient(problem, q0, v0, u):
+    """By reverse mode through the simulation."""
+
+    def objective(u):
+        path = problem.simulate(q0, v0, u)
+        return problem.cost(path.q, path.v, u)
+
+    cost, g = jax.value_and_grad(objective)(u)
+    return jnp.max(jnp.abs(u - problem.clip(u - g))) / (1 + jnp.abs(cost))
+
+
+@pytest.mark.float64
+def test_ddp_balances_a_pole_and_converges_quadratically():
+    """With exact second derivatives wherever they have a minimum; it was more than 200 steps."""
+    problem, *start = balance()
+
+    @quick_jit
+    def solve(u):
+        s = opt.ddp(problem, *start[:2], u, throw=False)
+        return (
+            s.u,
+            s.result == RESULTS.successful,
+            s.steps,
+            projected_gradient(problem, *start[:2], s.u),
+        )
+
+    u, good, steps, size = solve(start[2])
+    assert good and steps < 100 and size < 1e-8
+    noise = jnp.asarray(np.random.default_rng(0).normal(size=u.shape))
+    again, good, steps, _ = solve(u + 1e-4 * noise)
+    assert good and steps <= 5
+    np.testing.assert_allclose(again, u, atol=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["ilqr", "ddp"])
+def test_success_means_that_the_projected_gradient_is_zero(solver):
+    """From 8 random guesses: whoever reports success is at a point of first-order optimality."""
+    task = tasks.cart_pole(steps=50)
+    u = task.u[None] + 3 * np.random.default_rng(1).normal(size=(8, *task.u.shape))
+
+    @quick_jit
+    @jax.vmap
+    def solve(u):
+        s = getattr(opt, solver)(*task[:3], u, throw=False)
+        return s.result == RESULTS.successful, projected_gradient(*task[:3], s.u)
+
+    good, size = solve(u)
+    assert good.sum() >= 6
+    assert size[good].max() < tolerances(u.dtype).slope
+
+
+def test_far_bounds_and_limits_change_nothing():
+    """The first step of this solve was taken for the last one, at a cost of 22310."""
+    task = tasks.reach()
+    far = jnp.full(task.problem.model.nv, 100.0)
+    problem = dataclasses.replace(task.problem, lower=-far, upper=far)
+    limit = opt.Constraint(lambda m, q, v: jnp.max(jnp.abs(v)) - 1e4, "speed", at="states")
+
+    @quick_jit
+    def both():
+        plain = opt.ilqr(problem, *task[1:], throw=False)
+        return plain, opt.augmented_lagrangian(problem, *task[1:], [limit], throw=False)
+
+    plain, limited = both()
+    for s in (plain, limited):
+        assert s.result == RESULTS.successful
+    assert float(limited.cost) == pytest.approx(float(plain.cost), rel=1e-6)
+
+
+def test_a_model_that_expects_an_increase_has_not_converged():
+    """The loop rejects its step; a stationary point with a negligible change ends it."""
+
+    def attempt(model, x, carried, mu, share):
+        expected = jnp.where(mu < 1, -1.0, 1e-12)
+        flat = jnp.abs(x) < 1e-3
+        new = jnp.where(mu < 1, x, 0.5 * x)
+        one, yes = jnp.ones(()), jnp.ones((), bool)
+        return Proposal(new, x * x, new * new, expected, one, yes, flat & (mu < 1)), carried
+
+    x = jnp.ones(())
+    s = descend(lambda *_: (), attempt, x, (), x * x, Options(5, 1e-9, 1e-6, None))
+    assert s.result == RESULTS.max_steps_reached and float(s.point) == pytest.approx(0.5**5)
+    tried = np.asarray(s.history.regularization)
+    assert (tried >= 1).all()
+
+
+def test_a_limit_that_cannot_hold_is_never_called_converged():
+    task = tasks.reach()
+    low = eqx.tree_at(lambda p: [p.lower, p.upper], task.problem, [None, None])
+    weak = opt.torque_limits(low, scale=0.02)  # less than gravity asks for
+    s = quick_jit(
+        lambda: opt.augmented_lagrangian(low, *task[1:], [weak], throw=False, max_steps=60)
+    )()
+    assert s.result != RESULTS.successful
+    assert "too much: 'torque limits'" in s.explain()

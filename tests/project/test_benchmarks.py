@@ -1,0 +1,269 @@
+"""The parts of the benchmarks that could make a comparison unfair without anybody noticing."""
+
+import json
+from types import SimpleNamespace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.helpers import jit
+
+import rbd_jax as rbd
+from benchmarks import (
+    _gpu,
+    _ptxas,
+    _ways,
+    baselines,
+    figures,
+    gpu,
+    guard,
+    kernels,
+    pinocchio,
+    ptx,
+    representations,
+    singh,
+    single,
+)
+from benchmarks.__main__ import _parser
+from benchmarks._peers import layout
+from benchmarks._peers.contest import OURS, Contest
+from benchmarks._peers.description import to_urdf
+from benchmarks._pinocchio import same_tree
+from benchmarks._report import Report, Table
+
+KINDS = "revolute", "prismatic"
+
+
+@pytest.fixture(scope="module")
+def tree():
+    return rbd.samples.random_tree(3, kinds=KINDS, n=6, dtype="float64")
+
+
+def _state(model, seed=0):
+    keys = jax.random.split(jax.random.key(seed), 3)
+    q = jit(rbd.random_configuration)(model, keys[0])
+    return q, *(jax.random.normal(k, (model.nv,)) for k in keys[1:])
+
+
+def test_idsva_in_body_coordinates(tree):
+    state = _state(tree)
+    expected = jit(rbd.inverse_dynamics_derivatives)(tree, *state)
+    found = jit(baselines.idsva_body)(tree, *state)
+    for x, y in zip(found, expected, strict=True):
+        assert jnp.abs(x - y).max() <= 1e-12 * jnp.abs(y).max()
+
+
+def test_idsva_in_body_coordinates_refuses_a_floating_base():
+    model = rbd.samples.quadruped()
+    v = jnp.zeros(model.nv)
+    with pytest.raises(ValueError, match="one dof"):
+        baselines.idsva_body(model, jnp.zeros(model.nq), v, v)
+
+
+@pytest.mark.parametrize("floating", [False, True])
+def test_description_of_a_robot(tree, floating):
+    """The URDF that all libraries read is the robot: same joints, same torques."""
+    model = rbd.samples.quadruped(dtype="float64") if floating else tree
+    zero = jnp.zeros(model.nv)
+    model = eqx.tree_at(lambda m: (m.damping, m.armature), model, (zero, zero))
+    urdf, names = to_urdf(model)
+    again = rbd.load_urdf(urdf, floating_base=floating, dtype="float64", mimic="independent")
+    assert set(names) <= set(again.joint_names) and again.nv == model.nv
+    order = np.concatenate(
+        [np.arange(model.nv)[model.v_slice(n if n in names else model.joint_names[0])]
+         for n in again.joint_names]
+    )  # fmt: skip
+    q, v, a = _state(model)
+    start = 1 if floating else 0  # a quaternion is one longer
+    q_again = jnp.concatenate([q[: 7 * start], q[7 * start :][order[6 * start :] - 6 * start]])
+    expected = jit(rbd.rnea)(model, q, v, a)[order]
+    found = jit(rbd.rnea)(again, q_again, v[order], a[order])
+    assert jnp.abs(found - expected).max() <= 1e-11 * jnp.abs(expected).max()
+
+
+@pytest.mark.float64
+def test_the_same_tree_in_pinocchio():
+    pin = pytest.importorskip("pinocchio")
+    model = rbd.samples.tree(7, 2, dtype="float64")
+    state = _state(model)
+    theirs = same_tree(model)
+    tau = pin.rnea(theirs, theirs.createData(), *(np.asarray(x) for x in state))
+    assert np.abs(tau - jit(rbd.rnea)(model, *state)).max() <= 1e-12 * np.abs(tau).max()
+
+
+def test_layouts_turn_the_base():
+    """A quarter turn about z: the body's x is the world's y; centrifugal acceleration joins."""
+    half = np.sqrt(0.5)
+    states = {
+        "base_q": np.array([[1.0, 2.0, 3.0, half, 0.0, 0.0, half]]),
+        "base_v": np.array([[0.0, 0.0, 2.0, 3.0, 0.0, 0.0]]),
+        "base_a": np.zeros((1, 6)),
+    } | {f"joint_{k}": np.array([[1.0, 2.0]]) for k in ("q", "v", "a", "tau")}
+    found = layout.mujoco(states, [1, 0])
+    np.testing.assert_allclose(found["v"], [[0, 3, 0, 0, 0, 2, 2, 1]], atol=1e-14)
+    np.testing.assert_allclose(found["a"], [[-6, 0, 0, 0, 0, 0, 2, 1]], atol=1e-14)
+    states["base_v"] = np.array([[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(
+        layout.mixed(states, [0, 1])["v"], [[0, 0, 0, 0, 1, 0, 1, 2]], atol=1e-14
+    )
+
+
+@pytest.mark.float64
+def test_a_contest_of_ours_with_itself():
+    """The protocol from end to end: the same library as its own peer agrees and is timed."""
+    with Contest("arm", "float64", {}, 600.0, "batches") as contest:
+        assert OURS in contest.loaded
+        times = contest.race("FD Jacobian, jacfwd", 64, 0.01)
+        assert times[OURS] > 0
+        answer = contest.sides[OURS].ask("result", 600.0, function="FD explicit", samples=2)
+        assert contest.sides[OURS].ask("time", 600.0, runs=2)["times"]
+    blocks = [np.array(b) for b in answer["blocks"]]
+    assert [b.shape for b in blocks] == [(2, 7, 7)] * 3
+
+
+def test_kernels_of_a_loop_are_counted_as_often_as_they_run():
+    """On a program for a CPU: its steps add up, whatever surrounds them."""
+
+    def counted(steps):
+        def step(x, _):
+            return jnp.sin(x @ x), None
+
+        f = jax.jit(lambda x: jax.lax.scan(step, x, length=steps)[0])
+        module = f.lower(jnp.eye(8)).compile().runtime_executable().hlo_modules()[0]
+        return _gpu._count(module)[0]
+
+    ten, twenty, forty = counted(10), counted(20), counted(40)
+    assert forty - twenty == 2 * (twenty - ten) >= 2 * 10
+
+
+def test_kernels_need_the_cuda_plugin(capsys, monkeypatch):
+    monkeypatch.setattr(kernels, "_installed", lambda module: False)
+    kernels.main(SimpleNamespace())
+    assert "pip install jax-cuda12-plugin" in capsys.readouterr().out
+
+
+def test_ptx_needs_the_assembler(capsys, monkeypatch):
+    monkeypatch.setattr(_ptxas, "path", lambda: None)
+    ptx.main(SimpleNamespace())
+    assert "pip install nvidia-cuda-nvcc" in capsys.readouterr().out
+
+
+def test_gpu_fails_without_a_gpu(tmp_path):
+    with pytest.raises(SystemExit, match="no GPU here: JAX runs on cpu"):
+        gpu.main(SimpleNamespace(results=tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_row_of_gpu_on_a_cpu(monkeypatch):
+    """All but the device: times, errors against float64, the floor; wrong results are named."""
+    task = _ways.Task("both", "arm", "float32", 8, ("inverse_dynamics",))
+    speed = gpu.bandwidth(1)
+    ((title, row),) = _ways.together([task], 0.01, speed)
+    assert title == "both" and (row["robot"], row["function"]) == ("arm", "inverse_dynamics")
+    assert all(row[way] > 0 and 0 < row[f"{way}_error"] < 1e-5 for way in _ways.WAYS)
+    assert 0 < row["fraction"] < 1 and row["note"] is None
+    monkeypatch.setitem(_ways.WRONG, "float32", 1e-12)
+    (row,) = _ways.prepared(task)(0.01, speed)
+    assert row["note"] == "WRONG: XLA, lanes, default"
+
+
+def test_where_aza_overtakes():
+    def table(*ratios):
+        rows = [{"N": 10**i, "AZA": x, "DMM": 1.0} for i, x in enumerate(ratios)]
+        return Table("", rows=rows)
+
+    assert figures.crossover(table(2.0, 2.0)) is None
+    assert figures.crossover(table(0.5, 0.5)) == 1.0
+    assert figures.crossover(table(4.0, 4.0, 0.25)) == pytest.approx(10**1.5)
+
+
+def test_guard_looks_at_what_got_worse_in_medians_and_minima():
+    row = {"robot": "r", "function": "ID", "ratio": 0.25, "pinocchio": 7.0}
+    old = guard._ratios([{"title": "t", "rows": [row | {"ratio_of_minima": 0.2}]}])
+    was = old["t", "r", "ID"]
+    assert was == {"ratio": 0.25, "ratio_of_minima": 0.2}
+    assert guard.worse(was | {"ratio": 0.5}, was) == 1.0
+    assert guard.worse(was | {"ratio": 0.5, "ratio_of_minima": 0.6}, was) == 2.0
+
+
+@pytest.mark.parametrize("ratio, calls, code", [(0.3, 1, None), (0.5, 2, 1)])
+def test_guard_exits_with_one_for_a_slower_row(tmp_path, monkeypatch, capsys, ratio, calls, code):
+    """Within the margin all is well; beyond it, it measures again before it says so."""
+    table = {"title": "t", "rows": [{"robot": "r", "ratio": 0.25}]}
+    head = {"date": "", "processor": "", "cores": 2, "commit": ""}
+    content = {"tables": [table], "environment": head, "settings": {"dtypes": [], "seconds": 1}}
+    (tmp_path / f"{pinocchio.name()}.json").write_text(json.dumps(content))
+    asked = []
+
+    def measure(options):
+        asked.append(options)
+        return {("t", "r"): {"ratio": ratio}}
+
+    monkeypatch.setattr(guard, "_measure", measure)
+    options = SimpleNamespace(results=tmp_path, margin=1.3, robots=None)
+    if code:
+        with pytest.raises(SystemExit) as left:
+            guard.main(options)
+        assert left.value.code == code
+    else:
+        guard.main(options)
+    assert len(asked) == calls
+    assert ("SLOWER" in capsys.readouterr().out) == bool(code)
+
+
+def test_a_second_run_keeps_the_rows_of_robots_that_it_does_not_reach():
+    old = [{"robot": r, "dtype": "float32", "time": x} for r, x in [("a", 1), ("b", 2), ("b", 3)]]
+    table = Table("times", "", old, old)
+    for time in (4, 5):
+        table.add(robot="b", dtype="float32", time=time)
+    assert [(r["robot"], r["time"]) for r in table.rows] == [("a", 1), ("b", 4), ("b", 5)]
+
+
+def test_a_run_of_which_no_row_is_left_is_not_mentioned(tmp_path):
+    for day, robots in enumerate(["ab", "b", "a"]):
+        options = _parser().parse_args(["pinocchio", "--keep", "--results", str(tmp_path)])
+        report = Report("times", options, "About.")
+        report.environment["date"] = f"day {day}"
+        table = report.table("Times")
+        for robot in robots:
+            table.add(robot=robot, dtype="float32", time=day)
+        report.write()
+        earlier = (tmp_path / "times.md").read_text().count("from earlier")
+        assert earlier == [0, 1, 1][day]  # the third run leaves nothing of the first
+
+
+@pytest.mark.slow
+def test_single_calls_in_a_process_set_up_for_them():
+    found = single._elsewhere("arm", "float32", 0.01, "without lanes")
+    assert {"ID", "FD", "step"} <= found.keys() and min(found.values()) > 0
+
+
+@pytest.mark.float64
+def test_operations_are_counted_inside_the_functions_of_the_library():
+    """Of the same recursion, which is one operation to JAX when it is compiled to lanes."""
+    chain = rbd.samples.chain(6, dtype="float64")
+    jax.jit(rbd.rnea).lower(chain, *3 * [jnp.zeros(6)])  # a trace that must not be used again
+    counted = representations.count(rbd.rnea, chain)
+    assert counted == representations.count(representations.FUNCTIONS["body_fixed"], chain) > 1000
+
+
+@pytest.mark.float64
+def test_complex_step_is_the_derivative_of_forward_dynamics():
+    """The reference of Singh's accuracy figure, on a tree, with rotor inertia and damping."""
+    model = rbd.samples.random_tree(3, kinds=("revolute",), n=5, dtype="float64")
+    q, v, tau = _state(model)
+    value = singh.aba_numpy(model, *(np.asarray(x, np.longdouble) for x in (q, v, tau)))
+    exact = np.asarray(jit(rbd.aba)(model, q, v, tau))
+    assert np.abs(value - exact).max() <= 1e-13 * np.abs(exact).max()
+    found = jit(rbd.forward_dynamics_derivatives)(model, q, v, tau)[:2]
+    for x, y in zip(found, singh.complex_step(model, q, v, tau), strict=True):
+        assert np.abs(np.asarray(x) - y).max() <= 1e-12 * np.abs(y).max()
+
+
+@pytest.mark.float64
+def test_robot_of_the_size_of_atlas():
+    model = singh.atlas()
+    assert (model.nv, model.nb) == (36, 31) and model.topology.kinds[0] == "free"
