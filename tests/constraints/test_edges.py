@@ -232,5 +232,10 @@ def test_errors():
         rbd.impact(m, q, v, c.with_active(jnp.ones((3, 1), bool)))
     with pytest.raises(KeyError, match="no frame 'nowhere'"):
         constraints.point(m, "nowhere")
-    with pytest.raises(ValueError, match="need constraints"):
-        rbd.rollout(m, q, v, jnp.zeros((2, m.nv)), 0.01, project=True)
+    with pytest.raises(ValueError, match="pass constraints="):
+        rbd.simulate.ConstrainedRobot(m, project=True)
+    with pytest.raises(ValueError, match=r"active must be bool of shape \(T, c\) = \(T, 1\)"):
+        rbd.simulate.ConstrainedRobot(m, constraints=c, active=jnp.ones((2, 3), bool))
+    plant = rbd.simulate.ConstrainedRobot(m, constraints=c, active=jnp.ones((3, 1), bool))
+    with pytest.raises(ValueError, match="active has 3 rows, one for each step, but there are 2"):
+        rbd.rollout(plant, q, v, jnp.zeros((2, m.nv)), 0.01)

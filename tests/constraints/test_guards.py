@@ -11,7 +11,7 @@ from support.calls import quick_jit
 
 import rbd_jax as rbd
 from rbd_jax import constraints
-from rbd_jax.simulate import Touching
+from rbd_jax.simulate import ConstrainedRobot, Touching
 
 G = 9.81
 
@@ -38,8 +38,8 @@ def bounced(x, project=False):
     steps = 100
     c = eqx.tree_at(lambda c: c.restitution, c, x[1:])
     q0, v0 = jnp.array([0.2, 0.1, 0.0]).at[2].set(x[0]), jnp.array([0.5, 0.0, 0.0])
-    path = rbd.rollout(model, q0, v0, jnp.zeros((steps, 3)), 1.5 / steps, constraints=c,
-                       active=Touching(), integrator="midpoint", project=project)  # fmt: skip
+    plant = ConstrainedRobot(model, "midpoint", constraints=c, active=Touching(), project=project)
+    path = rbd.rollout(plant, q0, v0, jnp.zeros((steps, 3)), 1.5 / steps)
     return jnp.concatenate([path.q[-1], path.v[-1]])
 
 
@@ -109,8 +109,9 @@ def test_a_leg_with_strong_damping_lands(restitution):
     foot = eqx.tree_at(lambda c: c.restitution, foot, jnp.full(1, restitution))
 
     def run(model, q0):
-        return rbd.rollout(model, q0, jnp.zeros(2), jnp.zeros((5000, 2)), 2e-4, active=Touching(),
-                           constraints=foot.with_active(jnp.zeros(1, bool)))  # fmt: skip
+        off = foot.with_active(jnp.zeros(1, bool))
+        plant = ConstrainedRobot(model, constraints=off, active=Touching())
+        return rbd.rollout(plant, q0, jnp.zeros(2), jnp.zeros((5000, 2)), 2e-4)
 
     path = quick_jit(run)(model, jnp.array([1.0, -0.8]))
     assert float(jnp.abs(path.v[:, 0]).max()) < 1.05 * np.sqrt(2 * G * 0.2)
@@ -126,8 +127,8 @@ def test_a_hopper_lifts_off_as_its_closed_form():
     q0 = jnp.array([REST - SQUEEZED, SQUEEZED - REST])
 
     def run(q0):
-        return rbd.rollout(model, q0, jnp.zeros(2), spring, dt, steps=steps, integrator="rk4",
-                           constraints=foot, active=Touching(spring))  # fmt: skip
+        plant = ConstrainedRobot(model, "rk4", constraints=foot, active=Touching(spring))
+        return rbd.rollout(plant, q0, jnp.zeros(2), spring, dt, steps=steps)
 
     path = quick_jit(run)(q0)
     feet, body = np.asarray(path.q.sum(axis=1)), np.asarray(path.q[:, 0])
@@ -172,9 +173,7 @@ def test_a_flat_foot_on_a_slope_lifts_when_its_normal_force_pulls(reference):
 
 def test_what_is_no_foot_is_refused():
     model, c = ball()
-    run = lambda c: rbd.rollout(  # noqa: E731
-        model, jnp.zeros(3), jnp.zeros(3), jnp.zeros((1, 3)), 0.1, constraints=c, active=Touching()
-    )
+    run = lambda c: ConstrainedRobot(model, constraints=c, active=Touching())  # noqa: E731
     with pytest.raises(ValueError, match="'side' has to be a point or a frame.*rows \\(3, 4\\)"):
         run(constraints.frame(model, "ball", rows=(3, 4), name="side"))
     hop, _ = hopper()

@@ -66,9 +66,8 @@ def test_gains_hold_a_hinge_that_has_turned(body):
     c = constraints.hinge(body, 0, position_gain=400.0, velocity_gain=40.0)
     q = rbd.integrate(body, turned([0, 0, 3.0]), jnp.array([0.01, 0.02, 0.0, 1e-3, 0.0, 1e-3]))
     still = jnp.zeros(body.nv)
-    run = lambda q: rbd.rollout(  # noqa: E731
-        body, q, still, jnp.zeros((1000, body.nv)), 1e-3, integrator="rk4", constraints=c
-    )
+    plant = rbd.simulate.ConstrainedRobot(body, "rk4", constraints=c)
+    run = lambda q: rbd.rollout(plant, q, still, jnp.zeros((1000, body.nv)), 1e-3)  # noqa: E731
     end = quick_jit(run)(q)
     assert jnp.abs(constraints.residual(body, end.q[-1], c)).max() < 1e-8
 

@@ -13,6 +13,7 @@ from rbd_jax import constraints
 
 START, STEPS = jnp.array([1.0, 1.5]), 192  # angle and speed of the crank; steps of the finest run
 END = 0.48  # s
+ConstrainedRobot = rbd.simulate.ConstrainedRobot
 POSITIONS = rbd.simulate.GeneralizedAlpha(level="position")
 
 
@@ -55,9 +56,10 @@ def test_order_under_constraints(integrator, project, order):
     model, loop = four_bar()
     q0, v0 = jax.jvp(closed_form, (START[0],), (START[1],))
 
+    plant = ConstrainedRobot(model, integrator, constraints=loop, project=project)
+
     def run(dt):
-        path = rbd.rollout(model, q0, v0, jnp.zeros((STEPS, 3)), dt, integrator=integrator,
-                           constraints=loop, project=project)  # fmt: skip
+        path = rbd.rollout(plant, q0, v0, jnp.zeros((STEPS, 3)), dt)
         return path.q, path.v
 
     many = np.array([1, 2, 4])  # steps of one, two and four times the finest length
@@ -75,9 +77,10 @@ def test_position_level_does_not_drift():
     model, loop = four_bar()
     q0, v0 = jax.jvp(closed_form, (START[0],), (START[1],))
 
+    plant = ConstrainedRobot(model, POSITIONS, constraints=loop)
+
     def run(dt):
-        path = rbd.rollout(model, q0, v0, jnp.zeros((2000, 3)), dt, integrator=POSITIONS,
-                           constraints=loop)  # fmt: skip
+        path = rbd.rollout(plant, q0, v0, jnp.zeros((2000, 3)), dt)
         gap = jax.vmap(lambda q: constraints.residual(model, q, loop))(path.q)
         energy = jax.vmap(
             lambda q, v: rbd.kinetic_energy(model, q, v) + rbd.potential_energy(model, q)
@@ -100,8 +103,8 @@ def test_gradients_at_position_level():
         robot = eqx.tree_at(lambda m: m.inertia, model, heavier)
         place = eqx.tree_at(lambda c: c.p_2, loop, loop.p_2 + x[3] * jnp.array([[1.0, 0, 0]]))
         held = constraints.project(robot, q0, v0, place, 6)  # the start satisfies the constraints
-        path = rbd.rollout(robot, held.q, held.v, jnp.tile(x[4:], (12, 1)), 0.01,
-                           integrator=POSITIONS, constraints=place)  # fmt: skip
+        plant = ConstrainedRobot(robot, POSITIONS, constraints=place)
+        path = rbd.rollout(plant, held.q, held.v, jnp.tile(x[4:], (12, 1)), 0.01)
         return jnp.concatenate([path.q[-1], path.v[-1]])
 
     x, way = jnp.array([1.0, 1.5, 0.1, 0.02, 0.2, -0.1, 0.05]), jnp.linspace(1.0, -1.0, 7)

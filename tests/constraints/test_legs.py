@@ -267,14 +267,14 @@ def test_a_leg_like_cassies_swings_on_stiff_springs(integrator, project, budget)
     """The loop stays closed for a second, and the order says how well energy is kept (J)."""
     model, loop = leg()
     q0, zero = leg_posture(model, BENT), jnp.zeros(model.nv)
+    plant = rbd.simulate.ConstrainedRobot(model, integrator, constraints=loop, project=project)
 
     def energy(q, v):
         kinetic = rbd.kinetic_energy(model, q, v)
         return kinetic + rbd.potential_energy(model, q), kinetic
 
     def run(dt):
-        path = rbd.rollout(model, q0, zero, jnp.zeros((2000, model.nv)), dt, integrator=integrator,
-                           constraints=loop, project=project)  # fmt: skip
+        path = rbd.rollout(plant, q0, zero, jnp.zeros((2000, model.nv)), dt)
         gap = jax.vmap(lambda q: constraints.residual(model, q, loop))(path.q)
         return gap, jax.vmap(energy)(path.q, path.v), path.q
 

@@ -29,10 +29,9 @@ def swing(project: bool, gain: float, steps: int = 10_000):
             gap = jnp.abs(constraints.residual(model, q, c)).max()
             return gap, rbd.kinetic_energy(model, q, v) + rbd.potential_energy(model, q)
 
-        return rbd.rollout(
-            model, q0, jnp.zeros(3), jnp.zeros((steps, 3)), 1e-3, integrator="rk4",
-            constraints=c, project=project, observe=see,
-        ).observations  # fmt: skip
+        plant = rbd.simulate.ConstrainedRobot(model, "rk4", constraints=c, project=project)
+        path = rbd.rollout(plant, q0, jnp.zeros(3), jnp.zeros((steps, 3)), 1e-3, observe=see)
+        return path.observations
 
     return quick_jit(run)(q0)
 
@@ -109,17 +108,21 @@ def test_schedule_and_guard_of_a_bouncing_ball():
     model = rbd.build_model(spec, dtype=jnp.float64)
     c = constraints.point(model, "ball", active=False)
     dt, steps = 1e-3, 700
-    args = model, jnp.array([0.0, 0.0, 1.0]), jnp.array([1.0, 0.0, 0.0]), jnp.zeros((steps, 3)), dt
+    args = jnp.array([0.0, 0.0, 1.0]), jnp.array([1.0, 0.0, 0.0]), jnp.zeros((steps, 3)), dt
+
+    def run(active, *args):
+        plant = rbd.simulate.ConstrainedRobot(model, constraints=c, active=active)
+        return rbd.rollout(plant, *args)
 
     def touch(t, q, v, before):
         return before | (q[2:3] <= 0)
 
-    guarded = quick_jit(lambda *a: rbd.rollout(*a, constraints=c, active=touch))(*args)
+    guarded = quick_jit(lambda *a: run(touch, *a))(*args)
     landing = int(np.argmax(np.asarray(guarded.q[:, 2]) <= 0))
     assert abs(landing * dt - np.sqrt(2 / 9.81)) < 3e-3
     np.testing.assert_allclose(guarded.v[landing + 1 :], 0, atol=1e-12)
     rows = jnp.arange(steps)[:, None] >= landing
-    planned = quick_jit(lambda a, *x: rbd.rollout(*x, constraints=c, active=a))(rows, *args)
+    planned = quick_jit(run)(rows, *args)
     np.testing.assert_allclose(planned.q, guarded.q, atol=1e-12)
 
 

@@ -78,10 +78,10 @@ def gaps(robot, steps: int, project: bool, gains: tuple[float, ...]):
         one = jnp.ones(len(feet.names))
         numbers = gain**2 * one, 2 * gain * one
         held = eqx.tree_at(lambda c: (c.position_gain, c.velocity_gain), feet, numbers)
-        return rbd.rollout(
-            model, posture, jnp.zeros(model.nv), control, DT, steps=steps, constraints=held,
-            project=project, observe=observe,
-        ).observations  # fmt: skip
+        plant = rbd.simulate.ConstrainedRobot(model, constraints=held, project=project)
+        rest = jnp.zeros(model.nv)
+        path = rbd.rollout(plant, posture, rest, control, DT, steps=steps, observe=observe)
+        return path.observations
 
     return [np.asarray(x) for x in quick_jit(jax.vmap(run))(jnp.array(gains))]
 

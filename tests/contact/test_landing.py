@@ -32,7 +32,7 @@ def landing(scene, x, steps=200, **options):
     q = jnp.concatenate([jnp.stack([zero, x[0]]), POSE.astype(x.dtype)])
     v = jnp.stack([x[1], zero, zero, zero])
     u = jnp.broadcast_to(x[2:], (steps, 2))
-    path = rbd.rollout(scene.model, q, v, u, scene.dt, scene=scene, **options)
+    path = rbd.rollout(scene, q, v, u, scene.dt, **options)
     return jnp.concatenate([path.q[-1], path.v[-1]])
 
 

@@ -69,11 +69,11 @@ def test_adhesion_of_a_pair():
         scene(ball, pair)
 
 
-def test_constraints_beside_a_scene():
-    s = scene(HINGE)
-    lock = rbd.constraints.lock(s.model, "hinge", 0.0)
-    with pytest.raises(ValueError, match="a scene takes no constraints"):
-        rbd.rollout(s.model, *jnp.zeros((2, 1)), jnp.zeros((9, 0)), 0.01, scene=s, constraints=lock)
+def test_options_of_a_robot_beside_a_scene():
+    s, z = scene(HINGE), jnp.zeros(1)
+    for option in ({"integrator": "rk4"}, {"f_ext": jnp.zeros((1, 6))}):
+        with pytest.raises(ValueError, match="is an option of a robot, got it beside a Scene"):
+            rbd.rollout(s, z, z, jnp.zeros((9, 0)), 0.01, **option)
 
 
 def test_arguments_of_a_step():

@@ -115,7 +115,7 @@ def test_rollout_in_a_scene():
 
     def end(u, mode):
         controls = jnp.broadcast_to(u, (6, scene.nu))
-        path = rbd.rollout(scene.model, q, v, controls, scene.dt, scene=scene, gradient=mode)
+        path = rbd.rollout(scene, q, v, controls, scene.dt, gradient=mode)
         return jnp.sum(path.v[-1] * jnp.arange(1.0, scene.model.nv + 1)), path
 
     @jax.jit
@@ -142,4 +142,4 @@ def test_rollout_in_a_scene():
         assert_close(gradient, slope[None], rtol=1e-6)
     assert float(jnp.abs(found[0][1]).min()) > 0
     with pytest.raises(ValueError, match=r"\(T, nu\) = \(T, 1\)"):
-        rbd.rollout(scene.model, q, v, jnp.zeros((3, 2)), scene.dt, scene=scene)
+        rbd.rollout(scene, q, v, jnp.zeros((3, 2)), scene.dt)

@@ -141,6 +141,9 @@ def test_every_rule_of_the_library_is_kept():
 # --- rollouts -----------------------------------------------------------------------------------
 
 
+ConstrainedRobot = rbd.simulate.ConstrainedRobot
+
+
 class Case(NamedTuple):
     """A rollout and how far around its start it stays smooth."""
 
@@ -149,7 +152,7 @@ class Case(NamedTuple):
     controls: jax.Array
     dt: Any
     far: float
-    options: dict[str, Any]
+    plant: Any
 
 
 def coupled():
@@ -159,7 +162,7 @@ def coupled():
         model, {n: 1.0 + k for k, n in enumerate(model.joint_names)}
     )
     at = jnp.array([0.3, -0.7]), jnp.array([0.5, 0.2])
-    return Case(model, at, jnp.ones((1, 2)), 0.1, 1, {"constraints": together})
+    return Case(model, at, jnp.ones((1, 2)), 0.1, 1, ConstrainedRobot(model, constraints=together))
 
 
 def held():
@@ -167,7 +170,7 @@ def held():
     model = rbd.samples.random_tree(1, kinds=("free",), n=1)
     point = rbd.constraints.point(model, model.frame_names[-1], offset=[0.1, 0.2, 0.3])
     at = rbd.neutral(model), jnp.array([0.5, 0.2, -0.3, 0.1, 0.2, 0.3])
-    return Case(model, at, jnp.ones((3, 6)), 0.1, 1, {"constraints": point})
+    return Case(model, at, jnp.ones((3, 6)), 0.1, 1, ConstrainedRobot(model, constraints=point))
 
 
 def touching():
@@ -179,7 +182,7 @@ def touching():
     )
     q = rbd.neutral(scene.model).at[2].set(0.098)
     at = q, jnp.array([0.1, -0.1, 0.2, 0.4, -0.2, -0.3])
-    return Case(scene.model, at, jnp.zeros((3, 0)), scene.dt, 0.1, {"scene": scene})
+    return Case(scene.model, at, jnp.zeros((3, 0)), scene.dt, 0.1, scene)
 
 
 FORMS = [
@@ -197,13 +200,13 @@ FORMS = [
 )
 def test_second_derivative_of_a_rollout(case, form):
     """Along a line of initial states it is a difference of values."""
-    model, at, controls, dt, far, options = case()
+    model, at, controls, dt, far, plant = case()
     rng = np.random.default_rng(0)
     along = [far * jnp.asarray(rng.normal(size=x.shape)) for x in at]
 
     def score(s):
         q, v = (x + s * d for x, d in zip(at, along, strict=True))
-        path = rbd.rollout(model, q, v, controls, dt, **options)
+        path = rbd.rollout(plant, q, v, controls, dt)
         return jnp.vdot(path.q[-1], jnp.cos(jnp.arange(float(model.nq)))) + jnp.sum(path.v[-1])
 
     with computed_as(form):

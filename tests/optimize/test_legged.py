@@ -243,8 +243,8 @@ def test_a_quadruped_from_a_guess_that_stands_still(robot, name):
     def play(gain):
         policy = eqx.tree_at(lambda f: f.K, follow, gain * follow.K)
         r = rbd.rollout(
-            model, task.q0, task.v0, policy, problem.dt / short,
-            steps=(problem.steps + more) * short, stride=short, scene=scene,
+            scene, task.q0, task.v0, policy, problem.dt / short,
+            steps=(problem.steps + more) * short, stride=short,
         )  # fmt: skip
         return r.q, feet_at(r.q)
 

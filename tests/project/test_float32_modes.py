@@ -67,8 +67,12 @@ def test_constraints():
     check(rooms.constrained_dynamics_derivatives, m, q, v, tau, c)
     check(rooms.impact, m, q, v, c)
     check(lambda *x: rooms.project(*x, throw=False), m, q, v, c)
-    steps = partial(rbd.rollout, dt=0.01, constraints=c, project=True)
-    check(lambda m, q, v, tau: steps(m, q, v, tau[None]), m, q, v, tau)
+
+    def step(m, q, v, tau):
+        plant = rbd.simulate.ConstrainedRobot(m, constraints=c, project=True)
+        return rbd.rollout(plant, q, v, tau[None], 0.01)
+
+    check(step, m, q, v, tau)
 
 
 SCREW = ("jacobian_rates", "lagrange_coriolis_matrix", "lagrange_mass_matrix",

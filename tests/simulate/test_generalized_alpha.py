@@ -12,7 +12,7 @@ from support.integration import runner, slope, without
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.simulate._integrators import with_memory
+from rbd_jax.simulate import resolve_integrator
 
 
 @cache
@@ -20,15 +20,19 @@ def _stiff(method):
     """A pendulum on a torsion spring a million times as stiff: velocities after 100 steps."""
     m = without(samples.pendulum(), "gravity")
     spring = lambda t, q, v: -1e8 * q  # noqa: E731
-    start, advance = with_memory(method)
+    integrator = resolve_integrator(method)
     zero, h = jnp.zeros(()), jnp.asarray(0.01)
 
     def body(state, _):
-        state = advance(m, spring, zero, *state[0], h, state[1])
+        state = integrator.step(m, spring, zero, *state[0], h, state[1])
         return state, jnp.abs(state[0][0][0])
 
     state = jnp.array([1e-3]), jnp.zeros(1)
-    run = lambda q, v: jax.lax.scan(body, ((q, v), start(m, spring, zero, q, v, h)), length=100)  # noqa: E731
+
+    def run(q, v):
+        memory = integrator.init(m, spring, zero, q, v, h)
+        return jax.lax.scan(body, ((q, v), memory), length=100)
+
     return np.asarray(quick_jit(run)(*state)[1])
 
 

@@ -17,7 +17,7 @@ import rbd_jax as rbd
 from rbd_jax import identify, optimize as opt, samples
 from rbd_jax.derivatives.implicit_step import implicit_step_dynamics
 from rbd_jax.optimize import _expansion as expansion
-from rbd_jax.simulate import damping_rate, implicitly_damped, stable_step
+from rbd_jax.simulate import ConstrainedRobot, damping_rate, implicitly_damped, stable_step
 
 ARM = """<robot name="r"><link name="base"/>
   <link name="a"><inertial><origin xyz="0.1 0 -0.2"/><mass value="1.5"/>
@@ -237,8 +237,8 @@ def test_implicit_coriolis_torques_need_a_free_robot():
         rbd.simulate.implicit_coriolis(m, lambda t, q, v: v, 0.0, s.q, s.v, 0.01)
     feet = rbd.constraints.point(m, m.topology.body_names[-1])
     with pytest.raises(ValueError, match="moves robots without constraints"):
-        rbd.rollout(m, s.q, s.v, s.tau[None], 0.01, integrator="implicit_coriolis",
-                    constraints=feet)  # fmt: skip
+        stands = ConstrainedRobot(m, "implicit_coriolis", constraints=feet)
+        rbd.rollout(stands, s.q, s.v, s.tau[None], 0.01)
 
 
 def test_robots_without_damping_take_the_explicit_step():
@@ -402,7 +402,7 @@ def test_legged_problems_take_the_same_step():
         mine = p.simulate(task.q0, v, u)
         held = p.contacts.with_active(on[0])
         tau = jnp.matmul(u, p.actuation.T, precision="highest")
-        plain = rbd.rollout(stiff, task.q0, v, tau, 0.01, constraints=held)
+        plain = rbd.rollout(ConstrainedRobot(stiff, constraints=held), task.q0, v, tau, 0.01)
         by_u = p.derivatives(mine.q[:-1], mine.v[:-1], u)[1][0]
         step = jax.jacfwd(lambda u: p.step(0, task.q0, v, u)[1])(u[0])
         return (mine.q, mine.v, by_u[p.model.nv :]), (plain.q, plain.v, step)

@@ -33,7 +33,7 @@ def test_rollout_is_the_loop_over_steps(method):
         q, v = step(jnp.asarray(k * dt), q, v, u[k])
     assert_close((path.q[T], path.v[T]), (q, v))
     assert_close(path.t, dt * jnp.arange(T + 1.0))
-    assert_close(path.tau, u, atol=0)
+    assert_close(path.controls, u, atol=0)
 
 
 def test_policy_controls_wrenches_and_own_integrators():
@@ -47,16 +47,16 @@ def test_policy_controls_wrenches_and_own_integrators():
     by_policy = quick_jit(lambda m, q, v, f: rbd.rollout(m, q, v, policy, 0.01, steps=6, f_ext=f))(
         *start, s.f_ext
     )
-    assert by_policy.tau.shape == (6, m.nv)
-    assert_close(by_policy.tau[2], policy(0.02, by_policy.q[2], by_policy.v[2]))
-    assert_close(run(*start, by_policy.tau, s.f_ext), by_policy)
-    other = run(*start, by_policy.tau, 0 * s.f_ext)
+    assert by_policy.controls.shape == (6, m.nv)
+    assert_close(by_policy.controls[2], policy(0.02, by_policy.q[2], by_policy.v[2]))
+    assert_close(run(*start, by_policy.controls, s.f_ext), by_policy)
+    other = run(*start, by_policy.controls, 0 * s.f_ext)
     assert float(jnp.abs(other.v[1] - by_policy.v[1]).max()) > 1e-3
 
     def frozen(model, acceleration, t, q, v, dt):
         return q, v + dt
 
-    held = rbd.rollout(*start, by_policy.tau, 0.5, integrator=frozen)
+    held = rbd.rollout(*start, by_policy.controls, 0.5, integrator=frozen)
     assert_close(held.q, jnp.broadcast_to(s.q, held.q.shape), atol=0)
     assert_close(held.v[-1], s.v + 3.0)
 
@@ -66,7 +66,7 @@ def test_no_steps_gives_the_initial_state():
     s = random_state(m)
     path = rbd.rollout(m, s.q, s.v, jnp.zeros((0, m.nv)), 0.01)
     assert_close((path.q, path.v), (s.q[None], s.v[None]), atol=0)
-    assert path.t.shape == (1,) and path.tau.shape == (0, m.nv)
+    assert path.t.shape == (1,) and path.controls.shape == (0, m.nv)
 
 
 @pytest.mark.parametrize("method", ORDERS)

@@ -13,6 +13,7 @@ from support.rollout_cases import DT, MODES, Policy, T, score, weights_of
 
 import rbd_jax as rbd
 from rbd_jax import samples
+from rbd_jax.simulate import Checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def test_stride_keeps_some_states_of_the_same_motion(case):
     assert_close(coarse.t, fine.t[::4])
     assert_close(coarse.q, fine.q[::4])
     assert_close(coarse.v, fine.v[::4])
-    assert_close(coarse.tau, fine.tau[::4])
+    assert_close(coarse.controls, fine.controls[::4])
 
 
 @pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4"])
@@ -112,7 +113,7 @@ def test_a_batch_in_which_some_end_early():
         last = min(last, 20)
         assert_close(ends.q[k, : last + 1], free.q[k, : last + 1])
         assert_close(ends.q[k, last:], jnp.broadcast_to(ends.q[k, last], ends.q[k, last:].shape))
-        assert not np.any(ends.tau[k, last:]) and np.all(ends.tau[k, :last] == 1)
+        assert not np.any(ends.controls[k, last:]) and np.all(ends.controls[k, :last] == 1)
 
 
 @pytest.mark.slow
@@ -149,9 +150,9 @@ def test_noise_differs_between_steps_and_repeats_with_the_key(case):
     run = quick_jit(lambda k: rbd.rollout(model, s.q, s.v, policy, DT, steps=4, key=k))
     a, b, c = run(jax.random.key(0)), run(jax.random.key(0)), run(jax.random.key(1))
     assert_close(a, b, atol=0)
-    assert float(jnp.abs(a.tau - c.tau).min()) > 1e-4
+    assert float(jnp.abs(a.controls - c.controls).min()) > 1e-4
     want = policy(a.t[2], a.q[2], a.v[2], jax.random.fold_in(jax.random.key(0), 2))
-    assert_close(a.tau[2], want)
+    assert_close(a.controls[2], want)
 
 
 @pytest.mark.parametrize("mode", ["checkpoint", "adjoint"])
@@ -166,7 +167,7 @@ def test_single_precision_stays(case, mode):
         return score(path), path
 
     g, path = jax.eval_shape(jax.grad(loss, has_aux=True), s.q)
-    assert g.dtype == path.q.dtype == path.v.dtype == path.tau.dtype == jnp.float32
+    assert g.dtype == path.q.dtype == path.v.dtype == path.controls.dtype == jnp.float32
 
 
 def test_no_steps_in_every_mode(case):
@@ -182,12 +183,12 @@ def test_no_steps_in_every_mode(case):
         ({"stride": 5}, "stride=5 does not divide the 12 steps"),
         ({"stride": 0}, "stride must be at least 1, got 0"),
         ({"substeps": 0}, "substeps must be at least 1, got 0"),
-        ({"checkpoint_every": -1}, "checkpoint_every must be at least 1, got -1"),
+        ({"gradient": Checkpoint(every=-1)}, "Checkpoint: every must be at least 1, got -1"),
         ({"gradient": "fast"}, "gradient must be one of .*'adjoint'.*got 'fast'"),
         ({"stop": lambda t, q, v: t - 1}, "stop has to return one boolean"),
         ({"stop": lambda t, q, v: v > 1}, "stop has to return one boolean"),
         ({"steps": -1}, "steps must be at least 0, got -1"),
-        ({"checkpoint_every": 3}, 'checkpoint_every=3 needs gradient="checkpoint", got .full'),
+        ({"gradient": Checkpoint(levels=0)}, "Checkpoint: levels must be at least 1, got 0"),
         ({"controls": lambda t, q, v: v[:1], "steps": T}, r"policy returned .* shape \(1,\), exp"),
     ],
 )

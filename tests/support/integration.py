@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rbd_jax as rbd
-from rbd_jax.simulate._integrators import with_memory
+from rbd_jax.simulate import resolve_integrator
 from support.calls import quick_jit
 from support.helpers import Compiled
 
@@ -35,14 +35,14 @@ def actuated(m, w, t, q, v):
 @cache
 def runner(method):
     def run(m, w, q, v, dt, steps):
-        start, advance = with_memory(method)
+        integrator = resolve_integrator(method)
         acceleration = partial(actuated, m, w)
 
         def step(k, state):
             (q, v), memory = state
-            return advance(m, acceleration, k.astype(dt.dtype) * dt, q, v, dt, memory)
+            return integrator.step(m, acceleration, k.astype(dt.dtype) * dt, q, v, dt, memory)
 
-        memory = start(m, acceleration, jnp.zeros_like(dt), q, v, dt)
+        memory = integrator.init(m, acceleration, jnp.zeros_like(dt), q, v, dt)
         return jax.lax.fori_loop(0, steps, step, ((q, v), memory))[0]
 
     return quick_jit(run)

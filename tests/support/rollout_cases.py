@@ -4,13 +4,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from rbd_jax.simulate import Checkpoint
+
 T, DT = 12, 0.01
 MODES = {
     "full": {},
     "levels": {"gradient": "checkpoint"},
-    "three levels": {"gradient": "checkpoint", "checkpoint_levels": 3},
-    "every step": {"gradient": "checkpoint", "checkpoint_levels": 1},
-    "every 5": {"gradient": "checkpoint", "checkpoint_every": 5},  # with a remainder
+    "three levels": {"gradient": Checkpoint(levels=3)},
+    "every step": {"gradient": Checkpoint(levels=1)},
+    "every 5": {"gradient": Checkpoint(every=5)},  # with a remainder
     "adjoint": {"gradient": "adjoint"},
 }
 
@@ -36,5 +38,5 @@ def weights_of(x):
 
 
 def score(path):
-    """Of all states and torques, so that every cotangent of the rollout is there."""
-    return sum(jnp.sum(weights_of(x) * x) for x in (path.q, path.v, path.tau))
+    """Of all states and controls, so that every cotangent of the rollout is there."""
+    return sum(jnp.sum(weights_of(x) * x) for x in (path.q, path.v, path.controls))
