@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 import rbd_jax as rbd
 from rbd_jax.algorithms.formulations import FORMULATIONS, formulation
-from rbd_jax.derivatives.inverse import invert
+from rbd_jax.derivatives.custom_jvp.inverse import invert
 
 from ._report import Report, Table
 from ._robots import States, available, load, over_batch, states

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rbd_jax.derivatives.minimizer import Stationary, minimizer, searched
+from rbd_jax.derivatives.custom_jvp.implicit_solve import Stationary, minimizer, searched
 
 
 def residual(theta, x):

@@ -8,8 +8,8 @@ from support.calls import quick_jit
 
 import rbd_jax as rbd
 from rbd_jax import constraints
+from rbd_jax.algorithms.block_columns import halves, inner, inverse_halves, pieces, times
 from rbd_jax.algorithms.formulations import formulation
-from rbd_jax.algorithms.pieces import halves, inner, inverse_halves, pieces, times
 from rbd_jax.algorithms.tree import down_along_branches
 from rbd_jax.constraints import _jacobian
 from rbd_jax.model import Tree

@@ -10,7 +10,7 @@ from support.inputs import inputs, random_like
 from support.rule_cases import robot
 
 import rbd_jax as rbd
-from rbd_jax.derivatives.places import frame_pose, mass_center
+from rbd_jax.derivatives.custom_jvp.kinematics import frame_pose, mass_center
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

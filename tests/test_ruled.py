@@ -12,7 +12,7 @@ from support.calls import quick_jit
 from support.helpers import computed_as
 
 import rbd_jax as rbd
-from rbd_jax.derivatives.ruled import ruled
+from rbd_jax.derivatives.custom_jvp.mechanism import ruled
 
 H = 1e-3  # of differences
 stop = jax.lax.stop_gradient

@@ -5,11 +5,11 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import pytest
+from rbd_jax.derivatives.kim.perturbation.perturbation import perturbation_of
 from support.helpers import assert_close, central_difference, random_state, tangent_difference
 
 import rbd_jax as rbd
 from rbd_jax.algorithms.springs import spring_torque, unsprung
-from rbd_jax.derivatives.kim import perturbation_of
 from rbd_jax.model import displacement
 
 KINDS = ("free", "spherical", "revolute", "translation", "prismatic")

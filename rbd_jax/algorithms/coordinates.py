@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from ..model import CoordinateModel, Topology, Tree
 from ..model.coordinates import Places, places_of
 from ..model.expansion import Expansion
-from . import ground
+from . import world_frame
 from .crba import composite_mass_pairs
 from .tree import factor_along_branches, solve_along_branches
 
@@ -37,7 +37,7 @@ def factorize(model: CoordinateModel, q: Float[Array, " nq"]) -> Factor:
     """
     expansion, table = Expansion(model, q), branches(model)
     robot, topology = expansion.robot, model.topology
-    g = ground.pose(robot, expansion.q)
+    g = world_frame.pose(robot, expansion.q)
     M = composite_mass_pairs(topology, g.p, g.S_own, g.I_own, robot.armature)
     M = jnp.concatenate(M)
     depth = int(table.tree.depths.max(initial=-1)) + 1

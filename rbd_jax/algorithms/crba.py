@@ -11,7 +11,7 @@ from ..model.arguments import checked
 from ..model.expansion import projected
 from ..spatial import inertia
 from ..spatial.motion import shift
-from . import ground
+from . import world_frame
 from .tree import ancestor_matrices, ancestor_rows, per_dof, subtree_sum_about
 
 
@@ -25,7 +25,7 @@ def crba(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     above i. Here all are in the world's axes about the origin of body i. Cost: O(n d). Its
     derivatives are those of autodiff.
     """
-    g = ground.pose(model, q)
+    g = world_frame.pose(model, q)
     return composite_mass_matrix(model.topology, g.p, g.S_own, g.I_own, model.armature)
 
 

@@ -10,7 +10,7 @@ from ..model.arguments import checked, takes_coordinates
 from ..model.expansion import Expansion, projected
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, wrench_to_parent
-from . import ground
+from . import world_frame
 from .kinematics import body_velocities, forward_kinematics
 from .tree import ancestor_sum, per_dof, subtree_sum, sum_dofs
 
@@ -34,7 +34,7 @@ def kinetic_gradients(
                 moved = jax.vjp(lambda u, law=law, du=v[at.by_v]: law.velocity(u, du), u)[1]
                 total = total.at[at.by_v].add(moved(p[at.v])[0])
         return x.project(p), total
-    topology, g = model.topology, ground.pose(model, q)
+    topology, g = model.topology, world_frame.pose(model, q)
     Sv = sum_dofs(topology, g.S * v[:, None])
     V = ancestor_sum(topology.tree, Sv)
     Pi = per_dof(topology, subtree_sum(topology.tree, inertia.apply(g.I, V)))

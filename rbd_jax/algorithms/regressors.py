@@ -17,7 +17,7 @@ from ..model.arguments import checked
 from ..model.expansion import projected
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, to_child, wrench_to_parent
-from . import ground
+from . import world_frame
 from .kinematics import body_velocities, forward_kinematics
 
 
@@ -27,7 +27,7 @@ def _columns(V: Float[Array, "nb 6"]) -> Float[Array, "nb 10 6"]:
 
 
 def _through_joints(
-    model: Model, g: ground.Placed, columns: Float[Array, "nb 10 6"]
+    model: Model, g: world_frame.Placed, columns: Float[Array, "nb 10 6"]
 ) -> Float[Array, "nv p"]:
     """``S_kᵀ`` times the columns of all bodies that degree of freedom k moves."""
     topology = model.topology
@@ -55,8 +55,8 @@ def joint_torque_regressor(
     Returns:
         Y; cost: O(nv · nb), the size of the result.
     """
-    g = ground.pose(model, q)
-    m = ground.motion(model, g, v, a, None)
+    g = world_frame.pose(model, q)
+    m = world_frame.motion(model, g, v, a, None)
     V, dV = (to_child((g.R, g.p), x) for x in (m.v, m.a))
     columns = _columns(dV) + cross_wrench(V[:, None], _columns(V))
     return _through_joints(model, g, columns)
@@ -73,7 +73,9 @@ def momentum_regressor(
     Source: Müller §6 and (79). It serves identification without accelerations: the momentum changes
     by the integral of ``τ + ∂T/∂q − g``. Cost: O(nv · nb).
     """
-    return _through_joints(model, ground.pose(model, q), _columns(body_velocities(model, q, v)))
+    return _through_joints(
+        model, world_frame.pose(model, q), _columns(body_velocities(model, q, v))
+    )
 
 
 @checked

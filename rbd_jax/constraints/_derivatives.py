@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
+from ..algorithms.block_columns import times
 from ..algorithms.gravity import base_acceleration
-from ..algorithms.pieces import times
 from ..algorithms.rnea import rnea
 from ..algorithms.springs import spring_matrix
-from ..derivatives.constrained import Law, motion_of, prepared
-from ..derivatives.coordinate_chain import row_blocks, torque_blocks
-from ..derivatives.idsva import torque_matrices
-from ..derivatives.operator import residual
+from ..derivatives.custom_jvp.constrained_dynamics import Law, motion_of, prepared
+from ..derivatives.explicit.coordinate_chain import row_blocks, torque_blocks
+from ..derivatives.explicit.idsva import torque_matrices
+from ..derivatives.linearization import residual
 from ..lanes import lanes
 from ..model import CoordinateModel, Model
 from ..model.arguments import checked, takes_coordinates
@@ -72,11 +72,11 @@ def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):
     robot, at, rates, accelerations = model, q, v, a
     if x is not None:  # all joints of the robot, of which some are driven
         robot, at, rates, accelerations = x.robot, x.q, x.velocity(v), x.acceleration(v, a)
-        g = ground.pose(robot, at)
+        g = world_frame.pose(robot, at)
     o = motion.ground_origins(robot, at)
     W, coupled = transmitted(robot, c, g, o, forces)
     pushed = W if f_ext is None else W + f_ext
-    m = ground.motion(robot, g, rates, accelerations, pushed)
+    m = world_frame.motion(robot, g, rates, accelerations, pushed)
     b = motion.bodies_at(g, o, m.v, m.a - base_acceleration(robot)[None])
     C_q, C_v = blocks.law_blocks(robot, c, b, blocks.screws(robot.topology, g, m.v, b.A[:-1]))
     T_q, T_v, M = torque_matrices(robot, residual(robot, g, m))

@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..algorithms.torques import at_rest
-from ..derivatives.constrained import Law, solve_constrained
-from ..derivatives.coordinates import factorized
-from ..derivatives.rules import accelerations
+from ..derivatives.custom_jvp.constrained_dynamics import Law, solve_constrained
+from ..derivatives.custom_jvp.driven_joints import factorized
+from ..derivatives.custom_jvp.forward_dynamics import accelerations
 from ..lanes import lanes
 from ..model import CoordinateModel, Model
 from ..model.arguments import checked, takes_coordinates
@@ -48,7 +48,7 @@ class Held(Law):
         """Where J may differ from zero."""
         return support(model.topology, self.constraints)
 
-    def jacobian(self, model: Model, q: Array, g: ground.Placed) -> Float[Array, "m nv"]:
+    def jacobian(self, model: Model, q: Array, g: world_frame.Placed) -> Float[Array, "m nv"]:
         """J, with zeros for rows that do not hold."""
         return jacobian_rows(model, self.constraints, g, motion.ground_origins(model, q))
 
@@ -61,7 +61,7 @@ class Held(Law):
         return velocities(model, self.constraints, q, v)
 
     def transmitted(
-        self, model: Model, q: Array, g: ground.Placed, forces: Array
+        self, model: Model, q: Array, g: world_frame.Placed, forces: Array
     ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
         """``Jᵀ forces`` as wrenches on the bodies in their frames, and torques."""
         return transmitted(model, self.constraints, g, motion.ground_origins(model, q), forces)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..lanes import lanes
 from ..model import CoordinateModel, Model, Topology
 from ..model.arguments import checked, takes_coordinates
@@ -38,7 +38,7 @@ def support(topology: Topology, c: Constraints) -> np.ndarray:
 
 
 def jacobian_rows(
-    model: Model, c: Constraints, g: ground.Placed, o: Float[Array, "nb 3"]
+    model: Model, c: Constraints, g: world_frame.Placed, o: Float[Array, "nb 3"]
 ) -> Float[Array, "m nv"]:
     """J with zeros for inactive rows, for known poses and ground origins."""
     n, nv, zero = len(c.pairs), model.nv, jnp.zeros((model.nb, 6), g.p.dtype)
@@ -74,7 +74,7 @@ def world_wrenches(
 def transmitted(
     model: Model,
     c: Constraints,
-    g: ground.Placed,
+    g: world_frame.Placed,
     o: Float[Array, "nb 3"],
     forces: Float[Array, " m"],
 ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
@@ -106,7 +106,7 @@ def jacobian(
     Source: Müller (103)–(105), for the frames of each pair; Featherstone, ch. 8.
     """
     check("jacobian", model, constraints)
-    g = ground.pose(model, q)
+    g = world_frame.pose(model, q)
     return jacobian_rows(model, constraints, g, motion.ground_origins(model, q))
 
 
@@ -128,6 +128,6 @@ def wrenches(
         x = Expansion(model, q)
         W, torque = wrenches(x.robot, x.q, constraints, forces)
         return W, x.project(torque)
-    g = ground.pose(model, q)
+    g = world_frame.pose(model, q)
     active = jnp.where(constraints.per_row(constraints.active), forces, 0)
     return transmitted(model, constraints, g, motion.ground_origins(model, q), active)

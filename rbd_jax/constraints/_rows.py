@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..lanes import lanes
 from ..model import Model
 from ..model.arguments import checked, takes_coordinates
@@ -41,7 +41,7 @@ def _times(A: Float[Array, "k nv"], x: Float[Array, " nv"]) -> Float[Array, " k"
 
 def _at(model: Model, c: Constraints, q: Array, V: Array | None = None, A: Array | None = None):
     """What the pairs are, and both sides of them."""
-    g = ground.pose(model, q)
+    g = world_frame.pose(model, q)
     zero = jnp.zeros((model.nb, 6), g.p.dtype)
     if V is not None and A is not None:
         V, A = motion.motions(model, g, V, A)
@@ -188,7 +188,7 @@ def anchored(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> 
     offset = _times(c.coupling, positions(model, q))
     if not c.pairs:
         return eqx.tree_at(lambda c: c.offset, c, offset)
-    g = ground.pose(model, q)
+    g = world_frame.pose(model, q)
     zero = jnp.zeros((model.nb, 6), g.p.dtype)
     b = motion.bodies_at(g, motion.ground_origins(model, q), zero, zero)
     one, _ = motion.sides(c, b)

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms.springs import unsprung
-from ..derivatives.rules import inverse_dynamics
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..model import Model
 from ..spatial import inertia
 from .reader import Reader

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from ..derivatives.poses import placed
+from ..derivatives.custom_jvp.poses import placed
 from ..lanes import lanes
 from .rows import Constants, with_world
 from .scene import Scene

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..derivatives.minimizer import Stationary, minimizer
+from ..derivatives.custom_jvp.implicit_solve import Stationary, minimizer
 from ..model.outcome import RESULTS
 from .actuators import Actuators
 from .compensation import compensation

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..derivatives.rules import inverse_dynamics
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..lanes import lanes
 from ..model.arguments import checked, takes_coordinates
 from ..spatial import so3

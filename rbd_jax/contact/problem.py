@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..algorithms.crba import composite_mass_matrix
 from ..algorithms.springs import plus_springs
-from ..derivatives.poses import placed
+from ..derivatives.custom_jvp.poses import placed
 from ..lanes import columns_of, factorized, factorized_solve
 from ..model import Topology
 from ..spatial import so3
@@ -77,8 +77,8 @@ class Problem:
         self.S, self.root = g.S, with_world(root, jnp.zeros((3,), q.dtype))
         self.topology = topology
         offset = classical(model, v)
-        held = ground.motion(model, g, v, -offset, None)
-        held = plus_springs(model, q, ground.torque(model, g, held, v, -offset))
+        held = world_frame.motion(model, g, v, -offset, None)
+        held = plus_springs(model, q, world_frame.torque(model, g, held, v, -offset))
         self.b = tau - held - model.armature * offset
         self.levers = [self._levers(x) for x in self.rows.groups]
         self.welds = self._weld_jacobian()

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..derivatives.poses import placed
-from ..derivatives.rules import inverse_dynamics
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
+from ..derivatives.custom_jvp.poses import placed
 from ..spatial import so3
 from .rows import (
     Rows,

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms.ground import Placed
 from ..algorithms.kinematics import body_accelerations, body_velocities
-from ..derivatives.poses import twists
+from ..algorithms.world_frame import Placed
+from ..derivatives.custom_jvp.poses import twists
 from ..model import Model
 from ..spatial import so3
 from . import laws

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..algorithms.crba import crba
-from ..derivatives.minimizer import searched
-from ..derivatives.rules import mass_matrix_solve
+from ..derivatives.custom_jvp.forward_dynamics import mass_matrix_solve
+from ..derivatives.custom_jvp.implicit_solve import searched
 from ..lanes import lanes
 from ..model import Model, integrate
 from ..model.arguments import ArrayArgument, check_array

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..derivatives.poses import placed
-from ..derivatives.rules import mass_matrix_inverse
+from ..derivatives.custom_jvp.forward_dynamics import mass_matrix_inverse
+from ..derivatives.custom_jvp.poses import placed
 from ..model import Model, Topology
 from ..spatial import inertia, so3
 

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..derivatives.rules import forward_dynamics, inverse_dynamics
+from ..derivatives.custom_jvp.forward_dynamics import forward_dynamics
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..model import Model
 from ..spatial.linear import qr_factor
 from ._convex import learned_values

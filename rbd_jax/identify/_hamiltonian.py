@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from ..derivatives.inverse import invert
+from ..derivatives.custom_jvp.inverse import invert
 from ..model import Model, coadjoint, rate_from_velocity
 from ._dynamics import Dynamics
 from ._networks import SIZES, Scaling, Sizes, unit_scaling

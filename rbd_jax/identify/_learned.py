@@ -22,8 +22,9 @@ from jaxtyping import Array, Float, Key
 
 from ..algorithms.crba import crba
 from ..algorithms.energy import kinetic_energy, potential_energy
-from ..derivatives.inverse import invert
-from ..derivatives.rules import forward_dynamics, inverse_dynamics
+from ..derivatives.custom_jvp.forward_dynamics import forward_dynamics
+from ..derivatives.custom_jvp.inverse import invert
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..model import Model
 from ._dynamics import Dynamics
 from ._networks import SIZES, Scaling, Sizes, unit_scaling

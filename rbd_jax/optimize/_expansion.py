@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..derivatives.fdsva import forward_dynamics_derivatives
-from ..derivatives.rules import forward_dynamics
-from ..derivatives.second_order import forward_dynamics_hessian
+from ..derivatives.custom_jvp.forward_dynamics import forward_dynamics
+from ..derivatives.explicit.fdsva import forward_dynamics_derivatives
+from ..derivatives.explicit.second_order import forward_dynamics_hessian
 from ..lanes import lanes
 from ..model import difference, integrate
 from ..simulate import step_derivatives

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..derivatives.ruled import ruled
+from ..derivatives.custom_jvp.mechanism import ruled
 from ._expansion import costates, curvature, linear, quadratic
 from ._motion import States, held_controls, motion
 from ._problem import Problem

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from ..derivatives.ruled import ruled
+from ..derivatives.custom_jvp.mechanism import ruled
 from ._constraints import Rows, Stack
 from ._expansion import costates, curvature, linear, quadratic, times
 from ._ilqr import add_curvature

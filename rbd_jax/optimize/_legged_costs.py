@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms.energy import centroidal_momentum
-from ..derivatives.places import frame_pose, mass_center
+from ..derivatives.custom_jvp.kinematics import frame_pose, mass_center
 from ..model import Model
 from ..model.functions import as_module
 from ..spatial import so3

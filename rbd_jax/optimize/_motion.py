@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..derivatives.ruled import ruled
+from ..derivatives.custom_jvp.mechanism import ruled
 from ..lanes import lanes
 from ..model import difference, integrate
 from ._problem import Problem

@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from ..algorithms.torques import at_rest
-from ..derivatives.rules import hybrid_dynamics
+from ..derivatives.custom_jvp.forward_dynamics import hybrid_dynamics
 from ..model import Model
 from ..model.arguments import checked
 from .torque_rates import inverse_dynamics_rates

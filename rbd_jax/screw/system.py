@@ -11,7 +11,7 @@ autodiff.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..algorithms.kinematics import forward_kinematics
 from ..algorithms.tree import sum_dofs
 from ..model import Model, joint_placements, motion_subspace
@@ -69,7 +69,7 @@ def system_factors(
         C = se3.compose(forward_kinematics(model, q), se3.inverse(home))
         blocks = jnp.broadcast_to(Ad_matrix(C)[None], (nb, nb, 6, 6))
         return _dense(jnp.where(moves, blocks, 0)), _screw_matrix(model, X)
-    R, r = ground.centered_poses(model, q)
+    R, r = world_frame.centered_poses(model, q)
     if representation == "hybrid":
         X = hybrid.joint_screws(model, R)
         d = r[None] - r[:, None]

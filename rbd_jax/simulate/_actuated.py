@@ -16,8 +16,9 @@ from ..constraints import (
     jacobian,
     residual,
 )
-from ..derivatives.coriolis import coriolis_matrix
-from ..derivatives.rules import forward_dynamics, inverse_dynamics
+from ..derivatives.custom_jvp.forward_dynamics import forward_dynamics
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
+from ..derivatives.explicit.coriolis import coriolis_matrix
 from ..model import Model
 from ..spatial.linear import qr_factor, solve_upper
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..derivatives.fdsva import acceleration_with_derivatives
+from ..derivatives.explicit.fdsva import acceleration_with_derivatives
 from ..lanes import lanes
 from ..model import Model, rate_from_velocity, velocity_from_rate
 from ..model.arguments import checked, takes_coordinates

@@ -13,18 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..algorithms.crba import crba
-from ..algorithms.tree import per_dof, subtree_sum
-from ..lanes import lanes
-from ..model import CoordinateModel, Model, integrate
-from ..model.arguments import checked, takes_coordinates
-from ..spatial import inertia
-from ..spatial.motion import cross_twist, cross_wrench
+from ...algorithms import world_frame
+from ...algorithms.crba import crba
+from ...algorithms.tree import per_dof, subtree_sum
+from ...lanes import lanes
+from ...model import CoordinateModel, Model, integrate
+from ...model.arguments import checked, takes_coordinates
+from ...spatial import inertia
+from ...spatial.motion import cross_twist, cross_wrench
+from ..custom_jvp.forward_dynamics import forward_dynamics
+from ..custom_jvp.inverse_dynamics import inverse_dynamics
 from .coriolis import christoffel
 from .fdsva import forward_dynamics_derivatives
 from .idsva import inverse_dynamics_derivatives
-from .rules import forward_dynamics, inverse_dynamics
 
 
 class SecondDerivatives(NamedTuple):
@@ -65,7 +66,7 @@ def mass_matrix_derivative(model: Model, q: Float[Array, " nq"]) -> Float[Array,
     if isinstance(model, CoordinateModel):
         zero = jnp.zeros((model.nv,), model.dtype)
         return jax.jacfwd(lambda d: crba(model, integrate(model, q, d)))(zero)
-    topology, g = model.topology, ground.pose(model, q)
+    topology, g = model.topology, world_frame.pose(model, q)
     b, above = topology.dof_bodies, topology.tree.ancestor_mask
     IC = per_dof(topology, subtree_sum(topology.tree, g.I))
     S, t1 = g.S, inertia.apply(IC, g.S)

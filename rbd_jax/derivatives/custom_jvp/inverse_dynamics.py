@@ -1,22 +1,22 @@
 """The derivative rule of inverse dynamics: ``δτ = ∂τ/∂q δq + ∂τ/∂v δv + M δa + (model, f_ext)``.
 
-See :mod:`rbd_jax.derivatives.rules` for what all rules have in common.
+See :mod:`rbd_jax.derivatives.custom_jvp.forward_dynamics` for what all rules have in common.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import formulations, ground
-from ..algorithms.rnea import rnea
-from ..algorithms.springs import plus_springs, unsprung
-from ..lanes import lanes
-from ..model import Model, velocity_from_rate
-from ..model.arguments import checked
-from ..model.expansion import projected
-from ._maps import torque_map
-from ._perturbation import model_torque
-from .operator import Residual, residual
-from .ruled import ruled
+from ...algorithms import formulations, world_frame
+from ...algorithms.rnea import rnea
+from ...algorithms.springs import plus_springs, unsprung
+from ...lanes import lanes
+from ...model import Model, velocity_from_rate
+from ...model.arguments import checked
+from ...model.expansion import projected
+from ..linearization import Residual, residual
+from ..perturbation import model_torque
+from .mass_matrix_solver import torque_map
+from .mechanism import ruled
 
 
 def torque_tangent(
@@ -24,7 +24,7 @@ def torque_tangent(
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
-    g: ground.Placed,
+    g: world_frame.Placed,
     r: Residual,
     dmodel: Model | None,
     dq: Float[Array, " nq"] | None,
@@ -50,17 +50,17 @@ def torque_tangent(
 def _inverse_dynamics(model, q, v, a, f_ext):
     if formulations.current().recursions == "bodies":
         return rnea(model, q, v, a, f_ext)
-    g = ground.pose(model, q)
-    return ground.torque(model, g, ground.motion(model, g, v, a, f_ext), v, a)
+    g = world_frame.pose(model, q)
+    return world_frame.torque(model, g, world_frame.motion(model, g, v, a, f_ext), v, a)
 
 
 @_inverse_dynamics.def_jvp
 def _inverse_dynamics_jvp(primals, tangents):
     model, q, v, a, f_ext = primals
     dmodel, dq, dv, da, df_ext = tangents
-    g = ground.pose(model, q)
-    m = ground.motion(model, g, v, a, f_ext)
-    tau = ground.torque(model, g, m, v, a)
+    g = world_frame.pose(model, q)
+    m = world_frame.motion(model, g, v, a, f_ext)
+    tau = world_frame.torque(model, g, m, v, a)
     r = residual(model, g, m)
     return tau, torque_tangent(model, q, v, a, g, r, dmodel, dq, dv, da, df_ext)
 

@@ -28,17 +28,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms import ground
-from ..algorithms.pieces import inner, times
-from ..algorithms.springs import minus_springs, unsprung
-from ..model import CoordinateModel, Model
-from ..model.expansion import Expansion
-from ._maps import Solver
-from .coordinates import CoordinateSolver, coordinate_accelerations, torque_change
-from .operator import residual
-from .ruled import ruled
-from .rules import accelerations, torque_tangent
-from .semidefinite import factorized, independent, once_if, pseudoinverse
+from ...algorithms import world_frame
+from ...algorithms.block_columns import inner, times
+from ...algorithms.springs import minus_springs, unsprung
+from ...model import CoordinateModel, Model
+from ...model.expansion import Expansion
+from ..linearization import residual
+from .driven_joints import CoordinateSolver, coordinate_accelerations, torque_change
+from .forward_dynamics import accelerations
+from .inverse_dynamics import torque_tangent
+from .mass_matrix_solver import Solver
+from .matrix_inverse import factorized, independent, once_if, pseudoinverse
+from .mechanism import ruled
 
 
 class Law(eqx.Module):
@@ -53,7 +54,7 @@ class Law(eqx.Module):
         """Where J may differ from zero."""
 
     @abc.abstractmethod
-    def jacobian(self, model: Model, q: Array, g: ground.Placed) -> Float[Array, "m nv"]:
+    def jacobian(self, model: Model, q: Array, g: world_frame.Placed) -> Float[Array, "m nv"]:
         """J, with zeros for rows that do not hold."""
 
     @abc.abstractmethod
@@ -66,7 +67,7 @@ class Law(eqx.Module):
 
     @abc.abstractmethod
     def transmitted(
-        self, model: Model, q: Array, g: ground.Placed, forces: Array
+        self, model: Model, q: Array, g: world_frame.Placed, forces: Array
     ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
         """``Jᵀ forces`` as wrenches on the bodies in their frames, and torques."""
 
@@ -132,7 +133,7 @@ class _Projected(Law):
 
     def jacobian(self, model, q, g):
         x = Expansion(model, q)
-        return x.project_axes(self.law.jacobian(x.robot, x.q, ground.pose(x.robot, x.q)), (1,))
+        return x.project_axes(self.law.jacobian(x.robot, x.q, world_frame.pose(x.robot, x.q)), (1,))
 
     def rows(self, model, q, v, a):
         x = Expansion(model, q)
@@ -144,7 +145,7 @@ class _Projected(Law):
 
     def transmitted(self, model, q, g, forces):
         x = Expansion(model, q)
-        W, torque = self.law.transmitted(x.robot, x.q, ground.pose(x.robot, x.q), forces)
+        W, torque = self.law.transmitted(x.robot, x.q, world_frame.pose(x.robot, x.q), forces)
         return W, x.project(torque)
 
 
@@ -226,7 +227,7 @@ def _factorized(model, q, factor) -> tuple[Any, Solver | CoordinateSolver]:
     """Poses, and what solves with the mass matrix, for a known factor."""
     if isinstance(model, CoordinateModel):
         return None, CoordinateSolver(model, q, factor)  # functions of the law find their own poses
-    g = ground.pose(model, q)
+    g = world_frame.pose(model, q)
     ones = jnp.ones_like(model.armature)
     return g, Solver(factor, g.R, g.p, g.S_own, g.I_own, model.armature, ones)
 
@@ -247,7 +248,7 @@ def _constrained_jvp(primals, tangents):
     if g is None:
         change = torque_change(model, q, v, a, pushed, dmodel, dq, dv, dpush)
     else:
-        r = residual(model, g, ground.motion(model, g, v, a, pushed))
+        r = residual(model, g, world_frame.motion(model, g, v, a, pushed))
         change = torque_tangent(model, q, v, a, g, r, dmodel, dq, dv, None, dpush)
     right = jnp.zeros_like(v)
     for sign, part in ((1, dtau), (-1, change), (1, dtorque)):
@@ -269,7 +270,7 @@ def _law_tangents(primals, tangents, a, forces, z):
         return None, None, None, None
 
     def told(model, q, v, law):
-        g = None if isinstance(model, CoordinateModel) else ground.pose(model, q)
+        g = None if isinstance(model, CoordinateModel) else world_frame.pose(model, q)
         W, torque = law.transmitted(model, q, g, forces)
         return W, torque, law.rows(model, q, v, a), law.velocity(model, q, z)
 

@@ -8,14 +8,14 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..algorithms.energy import center_of_mass, total_mass
-from ..algorithms.kinematics import forward_kinematics, frame_in_body, frame_placement
-from ..algorithms.tree import per_dof, subtree_sum
-from ..model import CoordinateModel, Model, velocity_from_rate
-from ..spatial import se3, so3
-from ._perturbation import GEOMETRY, nonzero_tangents
-from .ruled import ruled
+from ...algorithms import world_frame
+from ...algorithms.energy import center_of_mass, total_mass
+from ...algorithms.kinematics import forward_kinematics, frame_in_body, frame_placement
+from ...algorithms.tree import per_dof, subtree_sum
+from ...model import CoordinateModel, Model, velocity_from_rate
+from ...spatial import se3, so3
+from ..perturbation import GEOMETRY, nonzero_tangents
+from .mechanism import ruled
 
 
 def frame_pose(model: Model, q: Float[Array, " nq"], frame: str | int) -> se3.Pose:
@@ -55,7 +55,7 @@ def _body_pose_jvp(primals, tangents):
     if nonzero_tangents(dmodel, *GEOMETRY):
         dR, dp = eqx.filter_jvp(lambda m: _pose_found(m, q, body), (model,), (dmodel,))[1]
     if dq is not None:
-        g = ground.pose(model, q)
+        g = world_frame.pose(model, q)
         above = topology.tree.ancestor_mask[body][topology.dof_bodies] > 0
         V = _times(jnp.where(above[:, None], g.S, 0).T, velocity_from_rate(model, q, dq))
         turn, move = so3.matmul(so3.hat(V[:3]), found[0]), V[3:] + so3.cross(V[:3], g.p[body])
@@ -71,7 +71,7 @@ def _center_jvp(primals, tangents):
     if nonzero_tangents(dmodel, *GEOMETRY, "inertia"):
         total = eqx.filter_jvp(lambda m: center_of_mass(m, q), (model,), (dmodel,))[1]
     if dq is not None:
-        g = ground.pose(model, q)
+        g = world_frame.pose(model, q)
         mass = per_dof(topology, subtree_sum(topology.tree, g.I[:, :4]))
         moved = mass[:, :1] * g.S[:, 3:] + so3.cross(g.S[:, :3], mass[:, 1:])
         part = _times(moved.T, velocity_from_rate(model, q, dq)) / total_mass(model)

@@ -4,27 +4,27 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..algorithms.crba import crba
-from ..algorithms.tree import ancestor_matrices, per_dof
-from ..lanes import lanes
-from ..model import CoordinateModel, Model
-from ..model.arguments import checked, takes_coordinates
-from ..model.expansion import Expansion
-from ..spatial import inertia
-from ..spatial.motion import cross_twist
+from ...algorithms import world_frame
+from ...algorithms.crba import crba
+from ...algorithms.tree import ancestor_matrices, per_dof
+from ...lanes import lanes
+from ...model import CoordinateModel, Model
+from ...model.arguments import checked, takes_coordinates
+from ...model.expansion import Expansion
+from ...spatial import inertia
+from ...spatial.motion import cross_twist
+from ..linearization import residual
 from .coordinate_chain import coriolis_block
 from .idsva import composites, dot
-from .operator import residual
 
 
-def _at(model: Model, g: ground.Placed, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
+def _at(model: Model, g: world_frame.Placed, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     """C by Singh, Algorithm 1, for j at or above i.
 
     ``C_ij = B^Cᵀ S_i · S_j + I^C S_i · Ṡ_j`` and ``C_ji = S_jᵀ (B^C S + I^C Ṡ)_i``.
     """
     topology, S = model.topology, g.S
-    r = residual(model, g, ground.motion(model, g, v, jnp.zeros_like(v), None))
+    r = residual(model, g, world_frame.motion(model, g, v, jnp.zeros_like(v), None))
     dS = cross_twist(per_dof(topology, r.v), S)
     C = composites(topology, r)
     below = 0.5 * C.two_B(S[:, :3]) + inertia.apply(C.I, dS)
@@ -52,7 +52,7 @@ def coriolis_matrix(
         x = Expansion(model, q)
         C = coriolis_matrix(x.robot, x.q, x.velocity(v))
         return coriolis_block(x, v, C, crba(x.robot, x.q))
-    return _at(model, ground.pose(model, q), v)
+    return _at(model, world_frame.pose(model, q), v)
 
 
 @checked
@@ -70,5 +70,5 @@ def christoffel(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"
     eye = jnp.eye(model.nv, dtype=model.dtype)
     if isinstance(model, CoordinateModel):
         return jax.vmap(lambda v: coriolis_matrix(model, q, v), out_axes=2)(eye)
-    g = ground.pose(model, q)
+    g = world_frame.pose(model, q)
     return jax.vmap(lambda v: _at(model, g, v), out_axes=2)(eye)

@@ -6,14 +6,14 @@ from typing import Literal, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.springs import minus_springs, spring_matrix, unsprung
-from ..lanes import lanes
-from ..model import CoordinateModel, Model
-from ..model.arguments import checked, takes_coordinates
-from .coordinates import coordinate_accelerations
+from ...algorithms.springs import minus_springs, spring_matrix, unsprung
+from ...lanes import lanes
+from ...model import CoordinateModel, Model
+from ...model.arguments import checked, takes_coordinates
+from ..custom_jvp.driven_joints import coordinate_accelerations
+from ..custom_jvp.forward_dynamics import accelerations
+from ..linearization import residual
 from .idsva import inverse_dynamics_derivatives, torque_matrices
-from .operator import residual
-from .rules import accelerations
 
 Method = Literal["auto", "aza", "dmm"]
 

@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import formulations
-from ..spatial import linear
-from .ruled import ruled
+from ...algorithms import formulations
+from ...spatial import linear
+from .mechanism import ruled
 
 
 @ruled

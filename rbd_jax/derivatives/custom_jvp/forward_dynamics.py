@@ -8,8 +8,8 @@ symbolically zero are left out. The rules are
     forward dynamics   δa = M⁻¹ (δτ_in − δτ(δq, δv, 0; model, f_ext))
     hybrid dynamics    forward dynamics with rows and columns exchanged for prescribed joints
 
-where δτ is the operator of :mod:`rbd_jax.derivatives.operator` (Singh, Algorithm 1; Kim, Table 5).
-The tangent of an ambient q is first mapped to the tangent space, which drops the change of a
+where δτ is the operator of :mod:`rbd_jax.derivatives.linearization` (Singh, Algorithm 1; Kim,
+Table 5). The tangent of an ambient q is first mapped to the tangent space, which drops the change of a
 quaternion's length. The matrix M⁻¹ itself has the rule ``−M⁻¹ δM M⁻¹``.
 """
 
@@ -18,22 +18,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms import formulations, ground
-from ..algorithms.aba import articulated_dynamics
-from ..algorithms.crba import composite_mass_matrix, crba
-from ..algorithms.factor import Factor
-from ..algorithms.springs import minus_springs, plus_springs, unsprung
-from ..algorithms.torques import at_rest
-from ..algorithms.tree import per_dof
-from ..lanes import lanes
-from ..model import CoordinateModel, Model
-from ..model.arguments import checked, takes_coordinates
-from ._maps import Solver, torque_map
-from .coordinates import coordinate_dynamics, coordinate_inverse
+from ...algorithms import formulations, world_frame
+from ...algorithms.aba import articulated_dynamics
+from ...algorithms.crba import composite_mass_matrix, crba
+from ...algorithms.factor import Factor
+from ...algorithms.springs import minus_springs, plus_springs, unsprung
+from ...algorithms.torques import at_rest
+from ...algorithms.tree import per_dof
+from ...lanes import lanes
+from ...model import CoordinateModel, Model
+from ...model.arguments import checked, takes_coordinates
+from ..linearization import residual
+from .driven_joints import coordinate_dynamics, coordinate_inverse
 from .inverse import invert
-from .operator import residual
-from .ruled import ruled
-from .torque_rule import inverse_dynamics as inverse_dynamics, torque_tangent as torque_tangent
+from .inverse_dynamics import inverse_dynamics as inverse_dynamics, torque_tangent as torque_tangent
+from .mass_matrix_solver import Solver, torque_map
+from .mechanism import ruled
 
 # --- forward and hybrid dynamics ----------------------------------------------
 
@@ -49,7 +49,7 @@ def _dynamics(model, q, v, a, tau, f_ext, prescribed):
 
 def _by_inverse(model, q, v, a, tau, f_ext, prescribed):
     """As :func:`_dynamics`, by M⁻¹ and one step of iterative refinement. Source: Singh (3)."""
-    topology, g = model.topology, ground.pose(model, q)
+    topology, g = model.topology, world_frame.pose(model, q)
     M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
     if prescribed is None:
         Minv, acc = invert(M), jnp.zeros_like(v)
@@ -58,12 +58,12 @@ def _by_inverse(model, q, v, a, tau, f_ext, prescribed):
         both = solved[:, None] * solved[None, :]
         Minv, acc = invert(M * both + jnp.diag(1 - solved)) * both, jnp.where(prescribed, a, 0)
     for _ in range(2):
-        torque = ground.torque(model, g, ground.motion(model, g, v, acc, f_ext), v, acc)
+        torque = world_frame.torque(model, g, world_frame.motion(model, g, v, acc, f_ext), v, acc)
         missing = tau - torque if prescribed is None else jnp.where(prescribed, 0, tau - torque)
         acc = acc + jnp.matmul(Minv, missing, precision="highest")
     if prescribed is None:
         return acc, tau, Minv
-    torque = ground.torque(model, g, ground.motion(model, g, v, acc, f_ext), v, acc)
+    torque = world_frame.torque(model, g, world_frame.motion(model, g, v, acc, f_ext), v, acc)
     return acc, jnp.where(prescribed, torque, tau), Minv
 
 
@@ -75,14 +75,16 @@ def accelerations(
     tau: Float[Array, " nv"],
     prescribed: Bool[Array, " nv"] | None,
     f_ext: Float[Array, "nb 6"] | None,
-) -> tuple[Float[Array, " nv"], Float[Array, " nv"], ground.Placed, ground.Motion, Solver]:
+) -> tuple[
+    Float[Array, " nv"], Float[Array, " nv"], world_frame.Placed, world_frame.Motion, Solver
+]:
     """Accelerations and torques, and what rules need beside them: poses, motion and a solver.
 
     ``prescribed`` is a flag for each degree of freedom, or None for none. Source: Singh (3), (34).
     """
     acc, torque, factor = _dynamics(model, q, v, a, tau, f_ext, prescribed)
-    g = ground.pose(model, q)
-    m = ground.motion(model, g, v, acc, f_ext)
+    g = world_frame.pose(model, q)
+    m = world_frame.motion(model, g, v, acc, f_ext)
     solved = jnp.ones_like(v) if prescribed is None else (~prescribed).astype(v.dtype)
     solver = Solver(factor, g.R, g.p, g.S_own, g.I_own, model.armature, solved)
     return acc, torque, g, m, solver

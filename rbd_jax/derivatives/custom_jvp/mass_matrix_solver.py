@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..algorithms.factor import Factor, couplings, product, solve, solve_columns
-from ..algorithms.pieces import Pieces, halves, inverse_halves
-from ..algorithms.tree import down_along_branches
-from ..model import Topology
-from ._linear import LinearMap
-from .idsva import joint_matrices
-from .operator import Residual, joint_operator
+from ...algorithms import world_frame
+from ...algorithms.block_columns import Pieces, halves, inverse_halves
+from ...algorithms.factor import Factor, couplings, product, solve, solve_columns
+from ...algorithms.tree import down_along_branches
+from ...model import Topology
+from ..explicit.idsva import joint_matrices
+from ..linearization import Residual, joint_operator
+from .linear_map import LinearMap
 
 
 def _torque_operator(topology: Topology, r: Residual, x: Array) -> Array:
@@ -96,7 +96,7 @@ class Solver(NamedTuple):
 
     def product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``M x`` on the degrees of freedom solved for, x on the others."""
-        S, I = ground.about_root(topology, self.p, self.S, self.I)
+        S, I = world_frame.about_root(topology, self.p, self.S, self.I)
         Mx = product(topology, S, I, self.armature, self.solved * x)
         return self.solved * Mx + (1 - self.solved) * x
 

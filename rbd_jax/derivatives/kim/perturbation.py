@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.springs import spring_torque
-from ..algorithms.tree import sum_dofs
-from ..lanes import lanes
-from ..model import Model, motion_subspace, velocity_from_rate
-from ..model.arguments import checked
-from ._perturbation import nonzero_tangents, placement_twists, subspace_rates
+from ...algorithms.springs import spring_torque
+from ...algorithms.tree import sum_dofs
+from ...lanes import lanes
+from ...model import Model, motion_subspace, velocity_from_rate
+from ...model.arguments import checked
+from ..perturbation import nonzero_tangents, placement_twists, subspace_rates
 
 
 class Perturbation(NamedTuple):

@@ -1,7 +1,7 @@
 """Explicit derivatives of inverse dynamics. Source: Singh, Algorithm 1 (IDSVA).
 
 Letters of the paper, for degree of freedom k on body b with parent λ, all in ground coordinates
-(:mod:`rbd_jax.algorithms.ground`); C marks sums over the subtree of b:
+(:mod:`rbd_jax.algorithms.world_frame`); C marks sums over the subtree of b:
 
 ==== ==================================== ==== =============================================
 S    motion subspace                      t1   I^C S                               (line 13)
@@ -18,18 +18,18 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..algorithms.rnea import rnea
-from ..algorithms.springs import spring_matrix
-from ..algorithms.tree import ancestor_matrices, per_dof, subtree_sum
-from ..lanes import lanes
-from ..model import CoordinateModel, Model, Topology
-from ..model.arguments import checked, takes_coordinates
-from ..model.expansion import Expansion
-from ..spatial import inertia, so3
-from ..spatial.motion import cross_twist, cross_wrench
+from ...algorithms import world_frame
+from ...algorithms.rnea import rnea
+from ...algorithms.springs import spring_matrix
+from ...algorithms.tree import ancestor_matrices, per_dof, subtree_sum
+from ...lanes import lanes
+from ...model import CoordinateModel, Model, Topology
+from ...model.arguments import checked, takes_coordinates
+from ...model.expansion import Expansion
+from ...spatial import inertia, so3
+from ...spatial.motion import cross_twist, cross_wrench
+from ..linearization import Residual, coriolis_block, parents, residual
 from .coordinate_chain import torque_blocks
-from .operator import Residual, coriolis_block, parents, residual
 
 dot = partial(jnp.dot, precision="highest")
 
@@ -72,8 +72,8 @@ def inverse_dynamics_derivatives(
         full = x.robot, x.q, x.velocity(v), x.acceleration(v, a), f_ext
         blocks = inverse_dynamics_derivatives(*full)
         return InverseDynamicsDerivatives(*torque_blocks(x, v, a, lambda: rnea(*full), *blocks))
-    g = ground.pose(model, q)
-    r = residual(model, g, ground.motion(model, g, v, a, f_ext))
+    g = world_frame.pose(model, q)
+    r = residual(model, g, world_frame.motion(model, g, v, a, f_ext))
     dq, dv, M = torque_matrices(model, r)
     dq = dq if model.stiffness is None else dq + spring_matrix(model, q)
     return InverseDynamicsDerivatives(dq, dv, M)

@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PyTree
 
-from .ruled import ruled
+from .mechanism import ruled
 
 
 class Stationary(NamedTuple):

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms.gravity import base_acceleration
-from ..algorithms.springs import minus_springs, plus_springs
-from ..algorithms.tree import (
+from ...algorithms.gravity import base_acceleration
+from ...algorithms.springs import minus_springs, plus_springs
+from ...algorithms.tree import (
     at_first_dof,
     at_last_dof,
     leaf_to_root,
@@ -16,13 +16,13 @@ from ..algorithms.tree import (
     root_to_leaf,
     sum_dofs,
 )
-from ..lanes import lanes
-from ..model import Model, joint_placements, motion_subspace
-from ..model.arguments import checked
-from ..spatial import articulated, inertia, so3
-from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
-from ._absent import add, unless_none
-from .kim import Perturbation, ValueAndDerivative, fitting
+from ...lanes import lanes
+from ...model import Model, joint_placements, motion_subspace
+from ...model.arguments import checked
+from ...spatial import articulated, inertia, so3
+from ...spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
+from ..symbolic_zeros import add, unless_none
+from .perturbation import Perturbation, ValueAndDerivative, fitting
 
 
 @checked

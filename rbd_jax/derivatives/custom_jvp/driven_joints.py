@@ -14,17 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import coordinates, formulations, ground
-from ..algorithms.crba import crba
-from ..algorithms.embedding import EmbeddedFactor, embedded_dynamics, solve
-from ..algorithms.factor import product
-from ..algorithms.pieces import Pieces, halves, inverse_halves
-from ..algorithms.tree import down_along_branches
-from ..model import CoordinateModel, Topology
-from ..model.expansion import Expansion
+from ...algorithms import coordinates, formulations, world_frame
+from ...algorithms.block_columns import Pieces, halves, inverse_halves
+from ...algorithms.crba import crba
+from ...algorithms.embedding import EmbeddedFactor, embedded_dynamics, solve
+from ...algorithms.factor import product
+from ...algorithms.tree import down_along_branches
+from ...model import CoordinateModel, Topology
+from ...model.expansion import Expansion
 from .inverse import invert
-from .ruled import ruled
-from .torque_rule import inverse_dynamics
+from .inverse_dynamics import inverse_dynamics
+from .mechanism import ruled
 
 Factor = coordinates.Factor | Float[Array, "nv nv"]
 
@@ -80,7 +80,7 @@ class CoordinateSolver(NamedTuple):
     def product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``M_y x``."""
         expansion = Expansion(self.model, self.q)
-        robot, g = expansion.robot, ground.pose(expansion.robot, expansion.q)
+        robot, g = expansion.robot, world_frame.pose(expansion.robot, expansion.q)
         Mx = product(robot.topology, g.S, g.I, robot.armature, expansion.velocity(x))
         return expansion.project(Mx)
 

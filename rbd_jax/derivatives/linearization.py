@@ -1,6 +1,6 @@
 """The derivative of inverse dynamics as a linear operator on perturbations, O(n), and its assembly.
 
-Everything is in ground coordinates (:mod:`rbd_jax.algorithms.ground`). A perturbation of the
+Everything is in ground coordinates (:mod:`rbd_jax.algorithms.world_frame`). A perturbation of the
 robot is, for each body b with parent λ (Kim (64), carried to the ground frame):
 
 - ``eta``:   the twist by which its placement in the parent moves, Kim's ``∂h`` (= S δq);
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..algorithms.gravity import base_acceleration
 from ..algorithms.tree import ancestor_sum, per_dof, subtree_sum, sum_dofs
 from ..model import Model, Topology
@@ -40,7 +40,7 @@ class Residual(NamedTuple):
     a0: Float[Array, "6"]
 
 
-def residual(model: Model, g: ground.Placed, m: ground.Motion) -> Residual:
+def residual(model: Model, g: world_frame.Placed, m: world_frame.Motion) -> Residual:
     """Collect the residual; ``F`` are the wrenches through the joints."""
     return Residual(g.S, g.I, m.v, m.a, m.F, base_acceleration(model))
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..model import Law
-from ..model.expansion import Expansion
+from ...model import Law
+from ...model.expansion import Expansion
 
 
 def torque_blocks(

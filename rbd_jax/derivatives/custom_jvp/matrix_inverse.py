@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms import formulations
-from ..spatial.linear import cholesky, solve_lower
-from .ruled import ruled
+from ...algorithms import formulations
+from ...spatial.linear import cholesky, solve_lower
+from .mechanism import ruled
 
 
 @ruled
