@@ -11,12 +11,12 @@ All work in the tangent space: column k is along ``integrate(q, ε e_k)``.
 
 import jax
 import jax.numpy as jnp
-from rbd_jax.derivatives.kim.perturbation.perturbation import perturbation_of
-from rbd_jax.derivatives.kim.perturbation.table5 import kim_inverse_dynamics_derivative
 
 import rbd_jax as rbd
-from rbd_jax.algorithms.gravity import base_acceleration
+from rbd_jax.algorithms.passive import base_acceleration
 from rbd_jax.algorithms.tree import leaf_to_root, root_to_leaf
+from rbd_jax.derivatives.kim.perturbation import perturbation_of
+from rbd_jax.derivatives.kim.table5 import kim_inverse_dynamics_derivative
 from rbd_jax.derivatives.linearization import coriolis_block
 from rbd_jax.model import joint_placements, motion_subspace
 from rbd_jax.spatial import inertia, so3

@@ -6,18 +6,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from rbd_jax.derivatives.kim.perturbation.perturbation import Perturbation, perturbation_of
-from rbd_jax.derivatives.kim.perturbation.table5 import kim_inverse_dynamics_derivative
-from rbd_jax.derivatives.kim.perturbation.tables6_7 import (
-    kim_forward_dynamics_derivative,
-    kim_hybrid_dynamics_derivative,
-)
 from support.calls import quick_jit
 from support.helpers import assert_close, cast, jit, model
 from support.inputs import STATE, assert_relative, directions, inputs, with_leaves
 
 import rbd_jax as rbd
 from rbd_jax.algorithms.tree import per_dof
+from rbd_jax.derivatives.kim.perturbation import Perturbation, perturbation_of
+from rbd_jax.derivatives.kim.table5 import kim_inverse_dynamics_derivative
+from rbd_jax.derivatives.kim.tables6_7 import (
+    kim_forward_dynamics_derivative,
+    kim_hybrid_dynamics_derivative,
+)
 from rbd_jax.model import joint_placements, motion_subspace
 from rbd_jax.spatial import inertia, motion, se3, so3
 

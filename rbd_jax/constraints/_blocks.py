@@ -38,7 +38,7 @@ class Screws(NamedTuple):
     dS: Float[Array, "nv 6"]
 
 
-def screws(topology: Topology, g: world_frame.Placed, V: Array, A: Array) -> Screws:
+def screws(topology: Topology, g: world_frame.WorldQuantities, V: Array, A: Array) -> Screws:
     """The screws of a motion."""
     above = topology.tree.parent_rows[topology.dof_bodies]
     V_up, A_up = (jnp.concatenate([x, jnp.zeros_like(x[:1])])[above] for x in (V, A))

@@ -14,8 +14,8 @@ from jaxtyping import Array, Float
 
 from ..algorithms import world_frame
 from ..algorithms.crba import composite_mass_matrix
-from ..algorithms.springs import plus_springs
-from ..derivatives.custom_jvp.poses import placed
+from ..algorithms.passive import plus_springs
+from ..derivatives.custom_jvp.kinematics import world_quantities_custom_jvp
 from ..lanes import columns_of, factorized, factorized_solve
 from ..model import Topology
 from ..spatial import so3
@@ -71,7 +71,7 @@ class Problem:
         model, self.c, _, q, v, tau, _ = theta
         self.theta = theta
         topology = model.topology
-        g, root = placed(model, q)
+        g, root = world_quantities_custom_jvp(model, q)
         self.M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
         self.rows = rows(theta, g, root)
         self.S, self.root = g.S, with_world(root, jnp.zeros((3,), q.dtype))

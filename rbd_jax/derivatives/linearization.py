@@ -1,4 +1,4 @@
-"""The derivative of inverse dynamics as a linear operator on perturbations, O(n), and its assembly.
+"""Inverse dynamics linearized about a motion: Singh's Algorithm 1, as an operator and as matrices.
 
 Everything is in ground coordinates (:mod:`rbd_jax.algorithms.world_frame`). A perturbation of the
 robot is, for each body b with parent λ (Kim (64), carried to the ground frame):
@@ -14,6 +14,18 @@ telescopes along the tree. Then Kim's Table 5, which is Singh's Algorithm 1 for 
     w = Σ_anc (v_λ × η + ζ)
     x = Σ_anc (a_λ × η + v_λ × (v_λ × η) + (v_b + v_λ) × ζ + α) + δa₀
     δτ = Sᵀ [ Σ_subtree (I x + 2B w + φ) + Σ_below η ×* F ]
+
+This operator costs O(n) for one perturbation. The matrices of all perturbations of the joints have
+the letters of Singh's Algorithm 1, for degree of freedom k on body b with parent λ; C marks sums
+over the subtree of b:
+
+==== ==================================== ==== =============================================
+S    motion subspace                      t1   I^C S                               (line 13)
+Ṡ    v_b × S                              t2   2B^C S + I^C (Ṡ + Ψ̇)               (line 14)
+Ψ̇    v_λ × S                              t3   2B^C Ψ̇ + I^C Ψ̈ + S ×* f^C          (line 15)
+Ψ̈    a_λ × S + v_λ × Ψ̇                   t4   2B^Cᵀ S                             (line 16)
+B    Coriolis matrix of a body (line 9)   f    wrench that a body takes            (line 10)
+==== ==================================== ==== =============================================
 """
 
 from typing import NamedTuple
@@ -22,15 +34,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms import world_frame
-from ..algorithms.gravity import base_acceleration
-from ..algorithms.tree import ancestor_sum, per_dof, subtree_sum, sum_dofs
+from ..algorithms.passive import base_acceleration
+from ..algorithms.tree import ancestor_matrices, ancestor_sum, per_dof, subtree_sum, sum_dofs
 from ..model import Model, Topology
-from ..spatial import inertia, so3
+from ..spatial import inertia, linear, so3
 from ..spatial.motion import cross_twist, cross_wrench
 
 
-class Residual(NamedTuple):
-    """The state of a moving robot that the operator needs, in ground coordinates: O(n) numbers."""
+class LinearizationPoint(NamedTuple):
+    """The motion about which inverse dynamics is linearized, in ground coordinates: O(n) numbers.
+
+    S are the motion subspaces, I the inertias of the bodies, v and a their twists and
+    accelerations, F the wrenches through their joints. a0 is the acceleration of the world that
+    replaces gravity.
+    """
 
     S: Float[Array, "nv 6"]
     I: Float[Array, "nb 10"]
@@ -40,12 +57,14 @@ class Residual(NamedTuple):
     a0: Float[Array, "6"]
 
 
-def residual(model: Model, g: world_frame.Placed, m: world_frame.Motion) -> Residual:
-    """Collect the residual; ``F`` are the wrenches through the joints."""
-    return Residual(g.S, g.I, m.v, m.a, m.F, base_acceleration(model))
+def linearization_point(
+    model: Model, g: world_frame.WorldQuantities, m: world_frame.Motion
+) -> LinearizationPoint:
+    """The point of linearization for a robot that moves."""
+    return LinearizationPoint(g.S, g.I, m.v, m.a, m.F, base_acceleration(model))
 
 
-def parents(topology: Topology, r: Residual) -> tuple[Array, Array]:
+def parents(topology: Topology, r: LinearizationPoint) -> tuple[Array, Array]:
     """Twist and acceleration of each body's parent."""
     rows = topology.tree.parent_rows
     v = jnp.concatenate([r.v, jnp.zeros_like(r.a0)[None]])
@@ -73,7 +92,7 @@ def _two_B(I: Array, v: Array, u: Array) -> Array:
 
 def body_operator(
     topology: Topology,
-    r: Residual,
+    r: LinearizationPoint,
     eta: Float[Array, "nb 6"],
     zeta: Float[Array, "nb 6"],
     alpha: Float[Array, "nb 6"],
@@ -97,7 +116,7 @@ def body_operator(
 
 
 def joint_operator(
-    topology: Topology, r: Residual, dqva: Float[Array, "3 nv"]
+    topology: Topology, r: LinearizationPoint, dqva: Float[Array, "3 nv"]
 ) -> Float[Array, " nv"]:
     """``∂τ/∂q δq + ∂τ/∂v δv + M δa`` (without armature and damping), O(n)."""
     nv = topology.nv
@@ -113,3 +132,77 @@ def coriolis_block(I: Array, v: Array, h: Array) -> Float[Array, "nb 3 3"]:
     WI, LC = so3.matmul(W, Ibar), so3.matmul(L, C)
     # (ω× Ī)ᵀ = −Ī ω× and (v× mc×)ᵀ = mc× v×
     return WI + so3.transpose(WI) - LC - so3.transpose(LC) - so3.hat(h[..., :3])
+
+
+# --- the matrices ---------------------------------------------------------------------------------
+
+
+class Composites(NamedTuple):
+    """Sums over the subtree at each degree of freedom: 28 numbers, with f^C of the point.
+
+    ``2B^C = [[Γ, 0], [−2 h×, 0]]`` with the linear momentum h. The linear part of a twist does not
+    enter.
+    """
+
+    I: Float[Array, "nv 10"]
+    Gamma: Float[Array, "nv 3 3"]
+    h: Float[Array, "nv 3"]
+
+    def two_B(self, w: Array) -> Array:
+        """``2B^C`` times twists with angular part w."""
+        return jnp.concatenate([so3.rotate(self.Gamma, w), -2 * so3.cross(self.h, w)], axis=-1)
+
+    def two_B_transposed(self, S: Array) -> Array:
+        """The angular part of ``2B^Cᵀ S``; the linear part is zero."""
+        return so3.rotate_inverse(self.Gamma, S[:, :3]) + 2 * so3.cross(self.h, S[:, 3:])
+
+
+def composites(topology: Topology, r: LinearizationPoint) -> Composites:
+    """The composites of all subtrees. Source: Singh, Algorithm 1, lines 9 and 21–23."""
+    h = inertia.apply(r.I, r.v)
+    Gamma = coriolis_block(r.I, r.v, h).reshape(topology.nb, 9)
+    rows = jnp.concatenate([r.I, Gamma, h[:, 3:]], axis=-1)
+    total = per_dof(topology, subtree_sum(topology.tree, rows))
+    return Composites(total[:, :10], total[:, 10:19].reshape(-1, 3, 3), total[:, 19:])
+
+
+class _Row(NamedTuple):
+    """A degree of freedom: ``dS`` is Ṡ + Ψ̇, ``dPsi`` Ψ̇ and ``ddPsi`` Ψ̈; t4 is its angular part."""
+
+    S: Float[Array, "6"]
+    dS: Float[Array, "6"]
+    dPsi: Float[Array, "6"]
+    ddPsi: Float[Array, "6"]
+    t1: Float[Array, "6"]
+    t2: Float[Array, "6"]
+    t3: Float[Array, "6"]
+    t4: Float[Array, "3"]
+
+
+def joint_matrices(
+    topology: Topology, r: LinearizationPoint
+) -> tuple[Float[Array, "nv nv"], Float[Array, "nv nv"], Float[Array, "nv nv"]]:
+    """``(∂τ/∂q, ∂τ/∂v, M)`` without armature and damping. Source: Singh, Algorithm 1."""
+    pick, S = lambda x: per_dof(topology, x), r.S
+    v_up, a_up = parents(topology, r)
+    dPsi = cross_twist(pick(v_up), S)
+    dS = cross_twist(pick(r.v), S) + dPsi
+    ddPsi = cross_twist(pick(a_up), S) + cross_twist(pick(v_up), dPsi)
+    C = composites(topology, r)
+    t1 = inertia.apply(C.I, S)
+    t2 = C.two_B(S[:, :3]) + inertia.apply(C.I, dS)
+    t3 = C.two_B(dPsi[:, :3]) + inertia.apply(C.I, ddPsi) + cross_wrench(S, pick(r.F))
+    rows = _Row(S, dS, dPsi, ddPsi, t1, t2, t3, C.two_B_transposed(S))
+
+    def motion(i: _Row, j: _Row):  # lines 17–20, where j moves the body of i or one above it
+        dq_ij = linear.matmul(i.t4, j.dPsi[:3]) + linear.matmul(i.t1, j.ddPsi)
+        dv_ij = linear.matmul(i.t4, j.S[:3]) + linear.matmul(i.t1, j.dS)
+        return (dq_ij, linear.matmul(j.S, i.t3)), (dv_ij, linear.matmul(j.S, i.t2))
+
+    def mass(i: _Row, j: _Row):
+        M_ij = linear.matmul(i.t1, j.S)
+        return ((M_ij, M_ij),)
+
+    dq, dv = ancestor_matrices(topology.dofs_above, motion, rows)
+    (M,) = ancestor_matrices(topology.dof_tree.ancestor_mask, mass, rows)
+    return dq, dv, M

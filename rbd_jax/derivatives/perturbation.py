@@ -15,7 +15,7 @@ from ..algorithms.tree import per_dof, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, to_parent, wrench_to_parent
-from .linearization import Residual, body_operator
+from .linearization import LinearizationPoint, body_operator
 
 GEOMETRY = ("placement_R", "placement_p", "axis", "pitch")
 """The leaves of a model that move its bodies."""
@@ -66,8 +66,8 @@ def model_torque(
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
-    g: world_frame.Placed,
-    r: Residual,
+    g: world_frame.WorldQuantities,
+    r: LinearizationPoint,
 ) -> Float[Array, " nv"] | None:
     """δτ of tangents of model leaves and external wrenches, None if all are zero.
 

@@ -17,6 +17,7 @@ from ..derivatives.explicit.second_order import forward_dynamics_hessian
 from ..lanes import lanes
 from ..model import difference, integrate
 from ..simulate import step_derivatives
+from ..spatial.linear import matmul
 from ._problem import Problem, cost_value
 from ._residuals import Quadratic, dense, gauss_newton_blocks
 
@@ -33,7 +34,7 @@ def times(*factors: Array) -> Array:
     """The product of matrices, and of a vector in the last place, in full precision."""
     out = factors[-1]
     for f in reversed(factors[:-1]):
-        out = jnp.matmul(f, out, precision="highest")
+        out = matmul(f, out)
     return out
 
 
@@ -171,7 +172,7 @@ def costates(
     """
     A, lx = f.A, l.x
     if K is not None:
-        A = A + jnp.matmul(f.B, K, precision="highest")
+        A = A + matmul(f.B, K)
         lx = lx + jnp.sum(K * l.u[..., None], axis=1)
 
     def back(lam, row):

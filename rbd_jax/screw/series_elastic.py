@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms.torques import at_rest
+from ..algorithms.passive import at_rest
 from ..derivatives.custom_jvp.forward_dynamics import hybrid_dynamics
 from ..model import Model
 from ..model.arguments import checked

@@ -16,7 +16,7 @@ from ..algorithms.kinematics import forward_kinematics
 from ..algorithms.tree import sum_dofs
 from ..model import Model, joint_placements, motion_subspace
 from ..model.arguments import checked
-from ..spatial import se3, so3
+from ..spatial import linear, se3, so3
 from ..spatial.motion import Ad_matrix, ad_matrix, cross_twist, to_child
 from . import hybrid
 from .poe import spatial_screws
@@ -122,9 +122,9 @@ def system_jacobian_rate(
     of one degree of freedom, where ``a X = 0``.
     """
     A, X = system_factors(model, q)
-    beyond = jnp.matmul(A, X, precision="highest") - X
+    beyond = linear.matmul(A, X) - X
     a = joint_twist_operators(model, v)
-    return -jnp.matmul(A, jnp.matmul(a, beyond, precision="highest"), precision="highest")
+    return -linear.matmul(A, linear.matmul(a, beyond))
 
 
 @checked

@@ -20,6 +20,7 @@ from ..derivatives.custom_jvp.forward_dynamics import forward_dynamics
 from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..derivatives.explicit.coriolis import coriolis_matrix
 from ..model import Model
+from ..spatial import linear
 from ..spatial.linear import qr_factor, solve_upper
 
 
@@ -100,4 +101,4 @@ class ActuatedRobot(eqx.Module):
             return force
         held = constrained_dynamics(self.model, q, v, self.tau, self.constraints, self.f_ext)
         J = jacobian(self.model, q, self.constraints)
-        return force + jnp.matmul(J.T, held.forces, precision="highest")
+        return force + linear.matmul(J.T, held.forces)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms.momentum import kinetic_gradients, rotor_coadjoint
-from ..algorithms.torques import at_rest
+from ..algorithms.passive import at_rest
 from ..derivatives.custom_jvp.forward_dynamics import mass_matrix_solve
 from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..model import Model, chart_rate, chart_velocity, integrate

@@ -9,9 +9,8 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..constraints import Constraints
 from ..contact import Scene
-from ..lanes import lanes
 from ..model import Model
-from ..model.arguments import checked, of_dtype, takes_coordinates
+from ..model.arguments import algorithm, of_dtype
 from ._actuated import ActuatedRobot
 from ._guard import Guard
 from ._held import Switching
@@ -50,9 +49,7 @@ class Episode(NamedTuple):
 
 
 @warns_if_unstable
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def rollout(
     model: Model,
     q0: Float[Array, " nq"],

@@ -7,38 +7,38 @@ from jaxtyping import Array, Float
 from ...algorithms import world_frame
 from ...algorithms.crba import crba
 from ...algorithms.tree import ancestor_matrices, per_dof
-from ...lanes import lanes
 from ...model import CoordinateModel, Model
-from ...model.arguments import checked, takes_coordinates
-from ...model.expansion import Expansion
-from ...spatial import inertia
+from ...model.arguments import algorithm
+from ...model.coordinates import CoordinateMap
+from ...spatial import inertia, linear
 from ...spatial.motion import cross_twist
-from ..linearization import residual
+from ..linearization import composites, linearization_point
 from .coordinate_chain import coriolis_block
-from .idsva import composites, dot
 
 
-def _at(model: Model, g: world_frame.Placed, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
+def _at(
+    model: Model, g: world_frame.WorldQuantities, v: Float[Array, " nv"]
+) -> Float[Array, "nv nv"]:
     """C by Singh, Algorithm 1, for j at or above i.
 
     ``C_ij = B^Cᵀ S_i · S_j + I^C S_i · Ṡ_j`` and ``C_ji = S_jᵀ (B^C S + I^C Ṡ)_i``.
     """
     topology, S = model.topology, g.S
-    r = residual(model, g, world_frame.motion(model, g, v, jnp.zeros_like(v), None))
+    r = linearization_point(model, g, world_frame.motion(model, g, v, jnp.zeros_like(v), None))
     dS = cross_twist(per_dof(topology, r.v), S)
     C = composites(topology, r)
     below = 0.5 * C.two_B(S[:, :3]) + inertia.apply(C.I, dS)
     rows = S, dS, inertia.apply(C.I, S), 0.5 * C.two_B_transposed(S), below
 
     def entry(i, j):
-        return ((dot(i[3], j[0][:3]) + dot(i[2], j[1]), dot(j[0], i[4])),)
+        return (
+            (linear.matmul(i[3], j[0][:3]) + linear.matmul(i[2], j[1]), linear.matmul(j[0], i[4])),
+        )
 
     return ancestor_matrices(topology.dofs_above, entry, rows)[0]
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def coriolis_matrix(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nv nv"]:
@@ -49,15 +49,13 @@ def coriolis_matrix(
     not part of it. Derivatives are those of autodiff. Cost: O(n²).
     """
     if isinstance(model, CoordinateModel):
-        x = Expansion(model, q)
+        x = CoordinateMap(model, q)
         C = coriolis_matrix(x.robot, x.q, x.velocity(v))
         return coriolis_block(x, v, C, crba(x.robot, x.q))
-    return _at(model, world_frame.pose(model, q), v)
+    return _at(model, world_frame.quantities(model, q), v)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def christoffel(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """The symbols Γ of the second index convention ``C_ij = Σ_k Γ_ijk v_k``.
 
@@ -70,5 +68,5 @@ def christoffel(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"
     eye = jnp.eye(model.nv, dtype=model.dtype)
     if isinstance(model, CoordinateModel):
         return jax.vmap(lambda v: coriolis_matrix(model, q, v), out_axes=2)(eye)
-    g = world_frame.pose(model, q)
+    g = world_frame.quantities(model, q)
     return jax.vmap(lambda v: _at(model, g, v), out_axes=2)(eye)
