@@ -144,7 +144,8 @@ def places_of(topology: Topology, space: Topology, named: tuple) -> Places:
 class CoordinateMap:
     """The map from the independent coordinates y to all joints: ``q = φ(y)`` and the matrix Φ."""
 
-    def __init__(self, model: CoordinateModel, y: Float[Array, " nq_y"]):
+    def __init__(self, model: Model, y: Float[Array, " nq_y"]):
+        assert isinstance(model, CoordinateModel)
         self.model, self.y, self.places = model, y, model.places
         us = [take_rows(y, law.by_q) for law in self.places.laws]
         self.laws = list(zip(model.laws, self.places.laws, us, strict=True))
