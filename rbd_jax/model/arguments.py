@@ -94,13 +94,13 @@ def algorithm(
             algorithm, driven_joints=driven_joints, project=project, requires=requires
         )
     plain = lanes(function)
-    driven = plain if project is None else lanes(_expanded(function, project))
+    driven = None if project is None else lanes(_expanded(function, project))
 
     @functools.wraps(function)
-    def wrapper(model: Model, *args, **kwargs):
+    def wrapper(model: Any, *args, **kwargs):  # a model, or a scene as for ``checked``
         if requires is not None:
             requires(function.__name__, model)
-        chosen = plain if model.space is model.topology else driven
+        chosen = plain if driven is None or model.space is model.topology else driven
         return chosen(model, *args, **kwargs)
 
     accepts = driven_joints or project is not None
