@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 
 import rbd_jax as rbd
-from rbd_jax.algorithms.gravity import base_acceleration
+from rbd_jax.algorithms.passive import base_acceleration
 from rbd_jax.algorithms.tree import leaf_to_root, root_to_leaf
-from rbd_jax.derivatives.kim import perturbation_of
-from rbd_jax.derivatives.kim_inverse import kim_inverse_dynamics_derivative
-from rbd_jax.derivatives.operator import coriolis_block
+from rbd_jax.derivatives.kim.perturbation import perturbation_of
+from rbd_jax.derivatives.kim.table5 import kim_inverse_dynamics_derivative
+from rbd_jax.derivatives.linearization import coriolis_block
 from rbd_jax.model import joint_placements, motion_subspace
 from rbd_jax.spatial import inertia, so3
 from rbd_jax.spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent

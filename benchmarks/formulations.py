@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 import rbd_jax as rbd
 from rbd_jax.algorithms.formulations import FORMULATIONS, formulation
-from rbd_jax.derivatives.inverse import invert
+from rbd_jax.derivatives.custom_jvp.matrix_inverse import inverse_custom_jvp
 
 from ._report import Report, Table
 from ._robots import States, available, load, over_batch, states
@@ -33,7 +33,7 @@ def _cholesky(model, q, v, tau):
 
 def _inverse(refinements: int):
     def forward(model, q, v, tau):
-        inverse = invert(rbd.crba(model, q))
+        inverse = inverse_custom_jvp(rbd.crba(model, q))
         a = jnp.zeros_like(v)
         for _ in range(1 + refinements):
             a = a + jnp.matmul(inverse, tau - rbd.rnea(model, q, v, a), precision="highest")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rbd_jax as rbd
-from rbd_jax.algorithms.springs import unsprung
+from rbd_jax.algorithms.passive import without_springs
 from rbd_jax.contact.compensation import compensation
 from rbd_jax.contact.fluid import drag
 from rbd_jax.contact.pairs import meetings
@@ -129,7 +129,7 @@ def unconstrained(scene, m, mj) -> dict[str, float]:
     flags = m.opt.disableflags
     m.opt.disableflags = flags | int(mj.mjtDisableBit.mjDSBL_CONSTRAINT)
     model, layout = scene.model, scene.layout
-    bare = eqx.tree_at(lambda x: x.damping, unsprung(model), jnp.zeros_like(model.damping))
+    bare = eqx.tree_at(lambda x: x.damping, without_springs(model), jnp.zeros_like(model.damping))
 
     @jax.jit
     def ours(q, v, controls):

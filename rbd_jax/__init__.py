@@ -43,15 +43,18 @@ from .constraints import (
     impact as impact,
 )
 from .contact import load_mjcf as load_mjcf
-from .derivatives.coriolis import christoffel as christoffel, coriolis_matrix as coriolis_matrix
-from .derivatives.fdsva import forward_dynamics_derivatives as forward_dynamics_derivatives
-from .derivatives.idsva import inverse_dynamics_derivatives as inverse_dynamics_derivatives
-from .derivatives.rules import (
+from .derivatives.custom_jvp.forward_dynamics import (
     forward_dynamics as forward_dynamics,
     hybrid_dynamics as hybrid_dynamics,
-    inverse_dynamics as inverse_dynamics,
     mass_matrix_inverse as mass_matrix_inverse,
 )
+from .derivatives.custom_jvp.inverse_dynamics import inverse_dynamics as inverse_dynamics
+from .derivatives.explicit.coriolis import (
+    christoffel as christoffel,
+    coriolis_matrix as coriolis_matrix,
+)
+from .derivatives.explicit.fdsva import forward_dynamics_derivatives as forward_dynamics_derivatives
+from .derivatives.explicit.idsva import inverse_dynamics_derivatives as inverse_dynamics_derivatives
 from .io import (
     build_model as build_model,
     convert as convert,

@@ -21,20 +21,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..lanes import lanes
 from ..model import CoordinateModel, Model, joint_placements, motion_subspace
-from ..model.arguments import checked, takes_coordinates
+from ..model.arguments import algorithm
 from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from .embedding import embedded_dynamics
 from .factor import Factor
-from .gravity import base_acceleration
-from .springs import minus_springs, plus_springs
+from .passive import base_acceleration, minus_springs, plus_springs
 from .tree import at_first_dof, at_last_dof, leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
 
-@checked
-@lanes
+@algorithm
 def hybrid_aba(
     model: Model,
     q: Float[Array, " nq"],
@@ -70,9 +67,7 @@ def hybrid_aba(
     return a, plus_springs(model, q, tau)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def aba(
     model: Model,
     q: Float[Array, " nq"],

@@ -15,9 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..model import CoordinateModel, Topology, Tree
-from ..model.coordinates import Places, places_of
-from ..model.expansion import Expansion
-from . import ground
+from ..model.coordinates import CoordinateMap, Places, places_of
+from . import world_frame
 from .crba import composite_mass_pairs
 from .tree import factor_along_branches, solve_along_branches
 
@@ -35,9 +34,9 @@ def factorize(model: CoordinateModel, q: Float[Array, " nq"]) -> Factor:
     Source: Featherstone, Rigid Body Dynamics Algorithms, §6.5, on the elimination tree. Cost:
     O(n d²), d the depth of that tree.
     """
-    expansion, table = Expansion(model, q), branches(model)
+    expansion, table = CoordinateMap(model, q), branches(model)
     robot, topology = expansion.robot, model.topology
-    g = ground.pose(robot, expansion.q)
+    g = world_frame.quantities(robot, expansion.q)
     M = composite_mass_pairs(topology, g.p, g.S_own, g.I_own, robot.armature)
     M = jnp.concatenate(M)
     depth = int(table.tree.depths.max(initial=-1)) + 1

@@ -5,19 +5,15 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..lanes import lanes
 from ..model import Model, Topology
-from ..model.arguments import checked
-from ..model.expansion import projected
+from ..model.arguments import algorithm
 from ..spatial import inertia
 from ..spatial.motion import shift
-from . import ground
+from . import world_frame
 from .tree import ancestor_matrices, ancestor_rows, per_dof, subtree_sum_about
 
 
-@checked
-@lanes
-@projected(0, 1)
+@algorithm(project=(0, 1))
 def crba(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """The mass matrix M(q), symmetric, with the armature on its diagonal (kg m², kg m, kg).
 
@@ -25,7 +21,7 @@ def crba(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     above i. Here all are in the world's axes about the origin of body i. Cost: O(n d). Its
     derivatives are those of autodiff.
     """
-    g = ground.pose(model, q)
+    g = world_frame.quantities(model, q)
     return composite_mass_matrix(model.topology, g.p, g.S_own, g.I_own, model.armature)
 
 

@@ -24,16 +24,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..model import CoordinateModel, Topology, Tree, joint_placements, motion_subspace
-from ..model.coordinates import places_of
-from ..model.expansion import Expansion
+from ..model.coordinates import CoordinateMap, places_of
 from ..model.rows import take_rows
 from ..model.topology import depth_first
 from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from ..spatial.se3 import Pose
 from .coordinates import entries_of_rows
-from .gravity import base_acceleration
-from .springs import minus_springs
+from .passive import base_acceleration, minus_springs
 from .tree import at_first_dof, at_last_dof, leaf_to_root, root_to_leaf, sum_dofs
 
 
@@ -66,7 +64,7 @@ def embedded_dynamics(
     Cost: O(n) for few open coordinates.
     """
     again = partial(jax.checkpoint, prevent_cse=False)
-    x, plan, k = Expansion(model, q), plan_of(model), plan_of(model).channels
+    x, plan, k = CoordinateMap(model, q), plan_of(model), plan_of(model).channels
     robot, topology, kind = x.robot, model.topology, model.dtype
     V_joint, still = x.velocity(v), jnp.zeros_like(v)
     bias = x.acceleration(v, still)

@@ -1,26 +1,19 @@
 """Energies, center of mass and momentum of the whole robot. Source: Kim (15), (23)."""
 
-from collections.abc import Callable
-from functools import wraps
-
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ..lanes import lanes
 from ..model import Model
-from ..model.arguments import checked, takes_coordinates
-from ..model.expansion import projected
+from ..model.arguments import algorithm
 from ..spatial import inertia, so3
 from ..spatial.motion import wrench_to_parent
 from .kinematics import body_velocities, forward_kinematics
-from .springs import spring_energy
+from .passive import spring_energy
 
 
-@checked
-@lanes
-@projected()
+@algorithm(project=())
 def kinetic_energy(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, ""]:
@@ -32,9 +25,7 @@ def kinetic_energy(
     return 0.5 * (jnp.sum(V * inertia.apply(model.inertia, V)) + jnp.sum(model.armature * v * v))
 
 
-@checked
-@lanes
-@projected()
+@algorithm(project=())
 def potential_energy(model: Model, q: Float[Array, " nq"]) -> Float[Array, ""]:
     """``−Σ m gᵀ c``, zero with every center of mass at the world's origin, and the springs' (J).
 
@@ -44,35 +35,24 @@ def potential_energy(model: Model, q: Float[Array, " nq"]) -> Float[Array, ""]:
     return energy if model.stiffness is None else energy + spring_energy(model, q)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def total_mass(model: Model) -> Float[Array, ""]:
     """Mass of all moving bodies (kg). Derivatives are those of autodiff."""
     return jnp.sum(inertia.mass(model.inertia))
 
 
-def _with_mass(function: Callable) -> Callable:
-    """Let a function refuse robots whose moving bodies have no mass, where the masses are known."""
-
-    @wraps(function)
-    def wrapper(model: Model, *args, **kwargs):
-        known = not isinstance(model.inertia, Tracer)
-        if known and not np.sum(np.asarray(model.inertia), axis=0)[0]:
-            raise ValueError(
-                f"{function.__name__}: robot {model.topology.name!r} has no center of mass, "
-                f"because its {model.nb} moving bodies have no mass; give them masses, or load "
-                "the robot with floating_base=True if its root link is to move"
-            )
-        return function(model, *args, **kwargs)
-
-    return wrapper
+def _has_mass(name: str, model: Model) -> None:
+    """Refuse robots whose moving bodies have no mass, where the masses are known."""
+    known = not isinstance(model.inertia, Tracer)
+    if known and not np.sum(np.asarray(model.inertia), axis=0)[0]:
+        raise ValueError(
+            f"{name}: robot {model.topology.name!r} has no center of mass, "
+            f"because its {model.nb} moving bodies have no mass; give them masses, or load "
+            "the robot with floating_base=True if its root link is to move"
+        )
 
 
-@checked
-@_with_mass
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True, requires=_has_mass)
 def center_of_mass(model: Model, q: Float[Array, " nq"]) -> Float[Array, "3"]:
     """Center of mass of all moving bodies in the world frame (m).
 
@@ -91,10 +71,7 @@ def _first_moment(model: Model, q: Array) -> Float[Array, "3"]:
     return jnp.sum(so3.rotate(R, mc) + m * p, axis=0)
 
 
-@checked
-@_with_mass
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True, requires=_has_mass)
 def centroidal_momentum(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "6"]:

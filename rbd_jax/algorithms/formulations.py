@@ -1,18 +1,21 @@
-"""Which form of an algorithm runs where. This table alone decides by speed.
+"""Which form of an algorithm runs where. The table and the functions of this file decide it alone.
 
-All forms give the same results up to rounding. The benchmarks ``python -m benchmarks
+Algorithms hand over their forms, which are plain functions, and get back the one that is fastest
+here. All forms give the same results up to rounding. The benchmarks ``python -m benchmarks
 formulations``, ``kernels`` and ``gpu`` measure each row; their numbers are in
 ``benchmarks/results``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 
 from ..lanes import enabled, forget
+
+Form = TypeVar("Form")
 
 
 class Formulation(NamedTuple):
@@ -58,6 +61,74 @@ def current() -> Formulation:
     backend = jax.default_backend()
     elsewhere = "xla" if backend == "cpu" else "accelerator"
     return FORMULATIONS["lanes" if enabled(backend) else elsewhere]
+
+
+def for_recursions(*, bodies: Form, levels: Form) -> Form:
+    """The form of passes from the root to the leaves and back."""
+    return bodies if current().recursions == "bodies" else levels
+
+
+def for_products(*, bodies: Form, doubling: Form) -> Form:
+    """The form of associative products along each branch."""
+    return bodies if current().products == "bodies" else doubling
+
+
+def for_sums(nodes: int, *, bodies: Form, doubling: Form, mask: Form) -> Form:
+    """The form of sums over ancestors or subtrees, in a tree of so many nodes."""
+    row = current()
+    if row.sums == "bodies":
+        return bodies
+    return mask if row.sums == "mask" and nodes <= row.mask else doubling
+
+
+def for_pairs(*, ancestors: Form, mask: Form) -> Form:
+    """The form of matrices that couple a node with its ancestors."""
+    return mask if current().pairs == "mask" else ancestors
+
+
+def for_mass_matrix(nv: int, depth: int = -1, *, inverse: Form, factor: Form) -> Form:
+    """The form of forward dynamics: by the inverse of the mass matrix, or by its factor.
+
+    Args:
+        nv: degrees of freedom.
+        depth: the depth of the tree of degrees of freedom; −1 if it does not matter.
+        inverse: the form for small robots where loops are slow.
+        factor: the form for all other robots.
+    """
+    row = current()
+    return inverse if nv <= row.inverse and depth < row.depth else factor
+
+
+def for_factorization(size: int, *, written: Form, loops: Form) -> Form:
+    """The form of the factorization of a matrix: written out entry by entry, or by loops."""
+    return written if size <= current().written else loops
+
+
+def columns_at_once(columns: int) -> int:
+    """How many columns of a matrix are solved for at once: the greatest divisor that is allowed."""
+    most = min(columns, current().columns)
+    return max(k for k in range(1, most + 1) if columns % k == 0)
+
+
+def for_batches(alone: Callable, *, cpu: Callable, other: Callable) -> Callable:
+    """A function with another form under ``vmap``.
+
+    Args:
+        alone: the form for one sample.
+        cpu: the form for a batch on a CPU.
+        other: the form for a batch on other devices. Which one runs is decided when XLA compiles
+            the program, so that one exported program serves both.
+    """
+    function = jax.custom_batching.custom_vmap(alone)
+
+    @function.def_vmap
+    def _(size, batched, *args):
+        axes = jax.tree.map(lambda b: 0 if b else None, batched)
+        on_cpu, elsewhere = (jax.vmap(f, tuple(axes), axis_size=size) for f in (cpu, other))
+        out = jax.lax.platform_dependent(*args, cpu=on_cpu, default=elsewhere)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return function
 
 
 @contextmanager

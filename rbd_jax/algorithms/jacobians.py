@@ -12,10 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..lanes import lanes
 from ..model import Model, motion_subspace, rate_from_velocity
-from ..model.arguments import checked, takes_coordinates
-from ..model.expansion import projected
+from ..model.arguments import algorithm
 from ..spatial import se3, so3
 from ..spatial.motion import to_parent
 from .kinematics import forward_kinematics, frame_in_body
@@ -25,9 +23,7 @@ Reference = Literal["local", "world", "local_world_aligned"]
 _REFERENCES = ("local", "world", "local_world_aligned")
 
 
-@checked
-@lanes
-@projected(1)
+@algorithm(project=(1,))
 def jacobian(
     model: Model, q: Float[Array, " nq"], frame: str | int, reference: Reference = "local"
 ) -> Float[Array, "6 nv"]:
@@ -65,9 +61,7 @@ def jacobian(
     return jnp.where(moves, J, 0).T
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def jacobian_time_derivative(
     model: Model,
     q: Float[Array, " nq"],
@@ -84,9 +78,7 @@ def jacobian_time_derivative(
     return jax.jvp(lambda x: jacobian(model, x, frame, reference), (q,), (rate,))[1]
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def frame_velocity(
     model: Model,
     q: Float[Array, " nq"],
@@ -101,9 +93,7 @@ def frame_velocity(
     return jnp.sum(jacobian(model, q, frame, reference) * v[None], axis=-1)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def frame_acceleration(
     model: Model,
     q: Float[Array, " nq"],
@@ -123,9 +113,7 @@ def frame_acceleration(
     return jnp.sum(J * a[None] + dJ * v[None], axis=-1)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def relative_placement(
     model: Model, q: Float[Array, " nq"], frame: str | int, base: str | int
 ) -> se3.Pose:

@@ -3,18 +3,14 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
-from ..model.arguments import checked, takes_coordinates
-from ..model.expansion import projected
+from ..model.arguments import algorithm
 from ..spatial import se3, so3
 from ..spatial.motion import cross_twist, to_child
 from .tree import ancestor_product, root_to_leaf, sum_dofs
 
 
-@checked
-@lanes
-@projected()
+@algorithm(project=())
 def forward_kinematics(
     model: Model, q: Float[Array, " nq"]
 ) -> tuple[Float[Array, "nb 3 3"], Float[Array, "nb 3"]]:
@@ -30,9 +26,7 @@ def forward_kinematics(
     return ancestor_product(model.topology.tree, se3.compose, joint_placements(model, q), one)
 
 
-@checked
-@lanes
-@projected()
+@algorithm(project=())
 def body_velocities(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nb 6"]:
@@ -50,9 +44,7 @@ def body_velocities(
     return root_to_leaf(model.topology.tree, step, rows, jnp.zeros((6,), Sv.dtype))
 
 
-@checked
-@lanes
-@projected()
+@algorithm(project=())
 def body_accelerations(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]
 ) -> Float[Array, "nb 6"]:
@@ -86,9 +78,7 @@ def frame_in_body(model: Model, frame: str | int) -> tuple[int, se3.Pose]:
     return model.topology.frame_bodies[index], (R, model.frame_p[index])
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def frame_placement(
     model: Model, q: Float[Array, " nq"], frame: str | int
 ) -> tuple[Float[Array, "3 3"], Float[Array, "3"]]:

@@ -4,13 +4,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..lanes import lanes
 from ..model import CoordinateModel, Model, coadjoint
-from ..model.arguments import checked, takes_coordinates
-from ..model.expansion import Expansion, projected
+from ..model.arguments import algorithm, projected
+from ..model.coordinates import CoordinateMap
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, wrench_to_parent
-from . import ground
+from . import world_frame
 from .kinematics import body_velocities, forward_kinematics
 from .tree import ancestor_sum, per_dof, subtree_sum, sum_dofs
 
@@ -26,7 +25,7 @@ def kinetic_gradients(
     With driven joints ``∂T/∂ẏ = Φᵀ ∂T/∂v`` and ``∂T/∂y = Φᵀ ∂T/∂q + (∂(Φ ẏ)/∂y)ᵀ ∂T/∂v``.
     """
     if isinstance(model, CoordinateModel):
-        x = Expansion(model, q)
+        x = CoordinateMap(model, q)
         p, slope = kinetic_gradients(x.robot, x.q, x.velocity(v))
         total = x.project(slope)
         for law, at, u in x.laws:
@@ -34,7 +33,7 @@ def kinetic_gradients(
                 moved = jax.vjp(lambda u, law=law, du=v[at.by_v]: law.velocity(u, du), u)[1]
                 total = total.at[at.by_v].add(moved(p[at.v])[0])
         return x.project(p), total
-    topology, g = model.topology, ground.pose(model, q)
+    topology, g = model.topology, world_frame.quantities(model, q)
     Sv = sum_dofs(topology, g.S * v[:, None])
     V = ancestor_sum(topology.tree, Sv)
     Pi = per_dof(topology, subtree_sum(topology.tree, inertia.apply(g.I, V)))
@@ -51,9 +50,7 @@ def rotor_coadjoint(
     return coadjoint(model, v, model.armature * v)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def spatial_momentum(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "6"]:

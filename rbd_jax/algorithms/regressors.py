@@ -11,13 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..lanes import lanes
 from ..model import Model
-from ..model.arguments import checked
-from ..model.expansion import projected
-from ..spatial import inertia, so3
+from ..model.arguments import algorithm
+from ..spatial import inertia, linear, so3
 from ..spatial.motion import cross_wrench, to_child, wrench_to_parent
-from . import ground
+from . import world_frame
 from .kinematics import body_velocities, forward_kinematics
 
 
@@ -27,19 +25,17 @@ def _columns(V: Float[Array, "nb 6"]) -> Float[Array, "nb 10 6"]:
 
 
 def _through_joints(
-    model: Model, g: ground.Placed, columns: Float[Array, "nb 10 6"]
+    model: Model, g: world_frame.WorldQuantities, columns: Float[Array, "nb 10 6"]
 ) -> Float[Array, "nv p"]:
     """``S_kᵀ`` times the columns of all bodies that degree of freedom k moves."""
     topology = model.topology
     carried = jax.vmap(wrench_to_parent, (None, 1), 1)((g.R, g.p), columns)
-    Y = jnp.einsum("ki,bpi->kbp", g.S, carried, precision="highest")
+    Y = linear.einsum("ki,bpi->kbp", g.S, carried)
     moves = topology.tree.ancestor_mask[:, topology.dof_bodies].T
     return jnp.where(moves[:, :, None], Y, 0).reshape(model.nv, 10 * model.nb)
 
 
-@checked
-@lanes
-@projected(0)
+@algorithm(project=(0,))
 def joint_torque_regressor(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]
 ) -> Float[Array, "nv p"]:
@@ -55,16 +51,14 @@ def joint_torque_regressor(
     Returns:
         Y; cost: O(nv · nb), the size of the result.
     """
-    g = ground.pose(model, q)
-    m = ground.motion(model, g, v, a, None)
+    g = world_frame.quantities(model, q)
+    m = world_frame.motion(model, g, v, a, None)
     V, dV = (to_child((g.R, g.p), x) for x in (m.v, m.a))
     columns = _columns(dV) + cross_wrench(V[:, None], _columns(V))
     return _through_joints(model, g, columns)
 
 
-@checked
-@lanes
-@projected(0)
+@algorithm(project=(0,))
 def momentum_regressor(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nv p"]:
@@ -73,12 +67,12 @@ def momentum_regressor(
     Source: Müller §6 and (79). It serves identification without accelerations: the momentum changes
     by the integral of ``τ + ∂T/∂q − g``. Cost: O(nv · nb).
     """
-    return _through_joints(model, ground.pose(model, q), _columns(body_velocities(model, q, v)))
+    return _through_joints(
+        model, world_frame.quantities(model, q), _columns(body_velocities(model, q, v))
+    )
 
 
-@checked
-@lanes
-@projected()
+@algorithm(project=())
 def kinetic_energy_regressor(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, " p"]:
@@ -87,9 +81,7 @@ def kinetic_energy_regressor(
     return 0.5 * jnp.sum(_columns(V) * V[:, None], axis=-1).reshape(-1)
 
 
-@checked
-@lanes
-@projected()
+@algorithm(project=())
 def potential_energy_regressor(model: Model, q: Float[Array, " nq"]) -> Float[Array, " p"]:
     """``y(q)`` with potential energy ``y · π`` (J): ``−gᵀ p`` of m, ``−Rᵀ g`` of m c.
 

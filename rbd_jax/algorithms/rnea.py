@@ -3,20 +3,15 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..lanes import lanes
 from ..model import Model, joint_placements, motion_subspace
-from ..model.arguments import checked
-from ..model.expansion import projected
+from ..model.arguments import algorithm
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
-from .gravity import base_acceleration
-from .springs import plus_springs
+from .passive import base_acceleration, plus_springs
 from .tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
 
-@checked
-@lanes
-@projected(0)
+@algorithm(project=(0,))
 def rnea(
     model: Model,
     q: Float[Array, " nq"],
@@ -24,12 +19,13 @@ def rnea(
     a: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Joint torques of the motion (q, v, a): ``τ = M a + h + armature·a + damping·v`` and springs.
+    """Joint torques of the motion (q, v, a), with the derivatives of autodiff.
 
-    Source: Kim, Table 2, with S constant in the child frame (Ṡ = 0) and V̇₀ = (0, −g), and with
-    rotor inertia and viscous damping. Letters: T placement in the parent, V twist, F wrench
-    through the joint, all of body i in frame i. Its derivatives are those of autodiff;
-    :func:`rbd_jax.inverse_dynamics` has an analytical rule.
+    The value is that of :func:`rbd_jax.inverse_dynamics`, which has a hand-written derivative rule.
+    Take that function to differentiate. This one is the algorithm itself, to read and to compare
+    with: ``τ = M a + h + armature·a + damping·v`` and springs.
+
+    Source: Kim, Table 2, with rotor inertia and viscous damping added.
 
     Args:
         model: the robot.
@@ -43,6 +39,21 @@ def rnea(
 
     Raises:
         ValueError: if a shape does not fit the robot.
+    """
+    return plus_springs(model, q, newton_euler(model, q, v, a, f_ext))
+
+
+def newton_euler(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None,
+) -> Float[Array, " nv"]:
+    """The recursion of :func:`rnea`, for a robot whose joints are independent, without springs.
+
+    Source: Kim, Table 2, with S constant in the child frame (Ṡ = 0) and V̇₀ = (0, −g). Letters: T
+    placement in the parent, V twist, dV is V̇, F wrench through the joint, all of body i in frame i.
     """
     T, S = joint_placements(model, q), motion_subspace(model)
     topology, I = model.topology, model.inertia
@@ -67,4 +78,4 @@ def rnea(
 
     F = leaf_to_root(topology.tree, backward, (T, F), jnp.zeros_like(world[0]))
     tau = jnp.sum(S * per_dof(topology, F), axis=-1)
-    return plus_springs(model, q, tau + model.armature * a + model.damping * v)
+    return tau + model.armature * a + model.damping * v

@@ -1,27 +1,15 @@
-"""Named special cases of inverse dynamics, and the robot at rest."""
+"""Named special cases of inverse dynamics."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..lanes import lanes
 from ..model import Model
-from ..model.arguments import checked, takes_coordinates
-from ..model.expansion import projected
+from ..model.arguments import algorithm, projected
+from .passive import without_springs
 from .rnea import rnea
-from .springs import unsprung
 
 
-def at_rest(model: Model) -> Model:
-    """The same robot without gravity, damping and springs."""
-    model = unsprung(model)
-    zeros = [jnp.zeros_like(model.gravity), jnp.zeros_like(model.damping)]
-    return eqx.tree_at(lambda m: [m.gravity, m.damping], model, zeros)
-
-
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def bias_torque(
     model: Model,
     q: Float[Array, " nq"],
@@ -43,13 +31,11 @@ def damping_torque(
     return model.damping * v
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def gravity_torque(model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """``g(q) = ∂V/∂q``: the torques that hold the robot still against gravity (N m, N).
 
     Source: Kim, Table 2, with q̇ = q̈ = 0. Derivatives are those of autodiff.
     """
     zero = jnp.zeros((model.nv,), model.dtype)
-    return rnea(unsprung(model), q, zero, zero)
+    return rnea(without_springs(model), q, zero, zero)

@@ -1,16 +1,18 @@
 """Every loop over bodies: passes from root to leaves and back, and sums along the tree.
 
-An algorithm says what happens at one node; how the nodes are visited is decided by the table in
-``formulations``:
+An algorithm says what happens at one node. How the nodes are visited is another matter: each pass
+has several forms, which are plain functions here, and :mod:`rbd_jax.algorithms.formulations` says
+which one runs.
 
-- ``"bodies"``: ``lax.scan`` over the nodes, one after the other: the least work.
-- ``"levels"`` (recursions): ``lax.scan`` over the depths, all nodes of a depth at once.
-- ``"doubling"`` (products, sums): log₂(depth) rounds over all nodes at once, without a loop.
-- ``"mask"`` (sums): one product with the 0/1 matrix of ancestors.
+- ``bodies``: ``lax.scan`` over the nodes, one after the other, which is the least work.
+- ``levels`` (recursions): ``lax.scan`` over the depths, all nodes of a depth at once.
+- ``doubling`` (products, sums): log₂(depth) rounds over all nodes at once, without a loop.
+- ``mask`` (sums): one product with the 0/1 matrix of ancestors.
 
 Values are pytrees with a leading axis of one row for each node. Inside they are packed into one
 flat array, because XLA on CPUs is slow at loops that carry many small arrays. A loop over bodies
-carries only the values of nodes that still wait for a child (``Slots``): a batch stays in cache.
+carries only the values of nodes that still wait for a child (``Slots``), so that a batch stays in
+the cache.
 """
 
 import math
@@ -25,6 +27,7 @@ from jaxtyping import Array, Float, Shaped
 
 from ..model import Topology, Tree
 from ..model.rows import merge_rows, take_rows
+from ..spatial import linear
 from . import formulations
 
 
@@ -68,29 +71,35 @@ def root_to_leaf(tree: Tree, step: Callable, x: Any, world: Any) -> Any:
     def flat_step(parent: Array, row: Array) -> Array:
         return value.pack(step(value.unpack(parent), inputs.unpack(row)), 0)
 
-    if formulations.current().recursions == "bodies":
-        slots = tree.slots
+    down = formulations.for_recursions(bodies=_down_by_bodies, levels=_down_by_levels)
+    return value.unpack(down(tree, flat_step, xs, top))
 
-        def body(values, own_parent_row):
-            own, parent, row = own_parent_row
-            new = flat_step(values[parent], row)
-            return put(values, new, own, 0), new
 
-        start = jnp.zeros((slots.count, top.shape[0]), top.dtype).at[slots.world].set(top)
-        rows = jnp.asarray(slots.own), jnp.asarray(slots.parent), xs
-        return value.unpack(jax.lax.scan(body, start, rows)[1])
+def _down_by_bodies(tree: Tree, step: Callable, xs: Array, top: Array) -> Array:
+    slots = tree.slots
 
+    def body(values, own_parent_row):
+        own, parent, row = own_parent_row
+        new = step(values[parent], row)
+        return put(values, new, own, 0), new
+
+    start = jnp.zeros((slots.count, top.shape[0]), top.dtype).at[slots.world].set(top)
+    rows = jnp.asarray(slots.own), jnp.asarray(slots.parent), xs
+    return jax.lax.scan(body, start, rows)[1]
+
+
+def _down_by_levels(tree: Tree, step: Callable, xs: Array, top: Array) -> Array:
     levels = tree.levels
     _, width = levels.shape
 
     def level(above, slots_rows):
         slots, rows = slots_rows
-        new = jax.vmap(flat_step)(above[slots], rows)
+        new = jax.vmap(step)(above[slots], rows)
         return new, new
 
     start = jnp.broadcast_to(top, (width, top.shape[0]))
     _, out = jax.lax.scan(level, start, (jnp.asarray(levels.parent_slots), xs[levels.nodes]))
-    return value.unpack(out.reshape(-1, top.shape[0])[levels.position])
+    return out.reshape(-1, top.shape[0])[levels.position]
 
 
 def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any) -> Any:
@@ -116,25 +125,30 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any) -> Any:
         up, out = step(inputs.unpack(row), message.unpack(below))
         return message.pack(up, 0), out
 
-    if formulations.current().recursions == "bodies":
-        slots = tree.slots
+    up = formulations.for_recursions(bodies=_up_by_bodies, levels=_up_by_levels)
+    return up(tree, flat_step, xs, empty)
 
-        def body(sums, x):
-            own, parent, leaf, last, row = x
-            up, out = flat_step(row, jnp.where(leaf, empty, sums[own]))
-            return put(sums, jnp.where(last, up, sums[parent] + up), parent, 0), out
 
-        start = jnp.zeros((slots.count, empty.shape[0]), empty.dtype)
-        places = map(jnp.asarray, (slots.own, slots.parent, slots.leaf, slots.last))
-        return jax.lax.scan(body, start, (*places, xs), reverse=True)[1]
+def _up_by_bodies(tree: Tree, step: Callable, xs: Array, empty: Array) -> Any:
+    slots = tree.slots
 
+    def body(sums, x):
+        own, parent, leaf, last, row = x
+        up, out = step(row, jnp.where(leaf, empty, sums[own]))
+        return put(sums, jnp.where(last, up, sums[parent] + up), parent, 0), out
+
+    start = jnp.zeros((slots.count, empty.shape[0]), empty.dtype)
+    places = map(jnp.asarray, (slots.own, slots.parent, slots.leaf, slots.last))
+    return jax.lax.scan(body, start, (*places, xs), reverse=True)[1]
+
+
+def _up_by_levels(tree: Tree, step: Callable, xs: Array, empty: Array) -> Any:
     levels = tree.levels
     _, width = levels.shape
 
     def level(below, gather_rows):
         gather, rows = gather_rows
-        sums = jnp.matmul(gather, below, precision="highest")
-        return jax.vmap(flat_step)(rows, sums)
+        return jax.vmap(step)(rows, linear.matmul(gather, below))
 
     start = jnp.zeros((width, empty.shape[0]), empty.dtype)
     gather = jnp.asarray(levels.gather, empty.dtype)
@@ -145,15 +159,14 @@ def leaf_to_root(tree: Tree, step: Callable, x: Any, zero: Any) -> Any:
 def ancestor_product(tree: Tree, operation: Callable, x: Any, one: Any) -> Any:
     """``x_root ∘ … ∘ x_parent ∘ x_i`` for every node, for an associative ``operation`` on rows.
 
-    It is computed one body after the other, or by pointer doubling: after round k each node holds
-    the product over its 2ᵏ nearest ancestors. ``one`` is the neutral value of a row.
+    ``one`` is the neutral value of a row.
     """
-    if formulations.current().products == "bodies":
-        return root_to_leaf(tree, operation, x, one)
-    return _double(tree, operation, x)
+    product = formulations.for_products(bodies=root_to_leaf, doubling=_product_by_doubling)
+    return product(tree, operation, x, one)
 
 
-def _double(tree: Tree, operation: Callable, x: Any) -> Any:
+def _product_by_doubling(tree: Tree, operation: Callable, x: Any, _one: Any = None) -> Any:
+    """After round k each node holds the product over its 2ᵏ nearest ancestors."""
     for up in tree.jumps:
         has = up >= 0
         above = jax.tree.map(lambda y, up=up: y[np.maximum(up, 0)], x)
@@ -166,39 +179,57 @@ def _double(tree: Tree, operation: Callable, x: Any) -> Any:
     return x
 
 
-def _sum_by(tree: Tree) -> str:
-    row = formulations.current()
-    return "doubling" if row.sums == "mask" and tree.n > row.mask else row.sums
-
-
 def ancestor_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """Sum over each node and its ancestors."""
-    how = _sum_by(tree)
-    if how == "mask":
-        mask = jnp.asarray(tree.ancestor_mask, x.dtype)
-        return jnp.matmul(mask, x, precision="highest")
-    if how == "doubling":
-        return _double(tree, jnp.add, x)
+    total = formulations.for_sums(
+        tree.n,
+        bodies=_ancestor_sum_by_bodies,
+        doubling=_ancestor_sum_by_doubling,
+        mask=_ancestor_sum_by_mask,
+    )
+    return total(tree, x)
+
+
+def _ancestor_sum_by_bodies(tree: Tree, x: Array) -> Array:
     return root_to_leaf(tree, jnp.add, x, jnp.zeros(x.shape[1:], x.dtype))
+
+
+def _ancestor_sum_by_doubling(tree: Tree, x: Array) -> Array:
+    return _product_by_doubling(tree, jnp.add, x)
+
+
+def _ancestor_sum_by_mask(tree: Tree, x: Array) -> Array:
+    return linear.matmul(jnp.asarray(tree.ancestor_mask, x.dtype), x)
 
 
 def subtree_sum(tree: Tree, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """Sum over each node and its descendants; the transpose of :func:`ancestor_sum`."""
-    how = _sum_by(tree)
-    if how == "mask":
-        mask = jnp.asarray(tree.ancestor_mask.T, x.dtype)
-        return jnp.matmul(mask, x, precision="highest")
-    if how == "doubling":
-        for up in tree.jumps:
-            has = np.flatnonzero(up >= 0)
-            x = x.at[up[has]].add(x[has])
-        return x
+    total = formulations.for_sums(
+        tree.n,
+        bodies=_subtree_sum_by_bodies,
+        doubling=_subtree_sum_by_doubling,
+        mask=_subtree_sum_by_mask,
+    )
+    return total(tree, x)
 
+
+def _subtree_sum_by_bodies(tree: Tree, x: Array) -> Array:
     def add(row, below):
         total = row + below
         return total, total
 
     return leaf_to_root(tree, add, x, jnp.zeros(x.shape[1:], x.dtype))
+
+
+def _subtree_sum_by_doubling(tree: Tree, x: Array) -> Array:
+    for up in tree.jumps:
+        has = np.flatnonzero(up >= 0)
+        x = x.at[up[has]].add(x[has])
+    return x
+
+
+def _subtree_sum_by_mask(tree: Tree, x: Array) -> Array:
+    return linear.matmul(jnp.asarray(tree.ancestor_mask.T, x.dtype), x)
 
 
 def subtree_sum_about(
@@ -210,12 +241,11 @@ def subtree_sum_about(
     one lies at r. Sums about one common point would be small differences of large numbers; these
     are not.
     """
-    if formulations.current().products == "doubling":
-        for up in tree.jumps:
-            has = np.flatnonzero(up >= 0)
-            x = x.at[up[has]].add(translate(p[has] - p[up[has]], x[has]))
-        return x
+    total = formulations.for_products(bodies=_moments_by_bodies, doubling=_moments_by_doubling)
+    return total(tree, translate, p, x)
 
+
+def _moments_by_bodies(tree: Tree, translate: Callable, p: Array, x: Array) -> Array:
     def add(row, below):
         r, own = row
         total = own + below
@@ -223,6 +253,13 @@ def subtree_sum_about(
 
     r = p - p[np.maximum(np.array(tree.parents, dtype=int), 0)]  # unused at roots
     return leaf_to_root(tree, add, (r, x), jnp.zeros(x.shape[1:], x.dtype))
+
+
+def _moments_by_doubling(tree: Tree, translate: Callable, p: Array, x: Array) -> Array:
+    for up in tree.jumps:
+        has = np.flatnonzero(up >= 0)
+        x = x.at[up[has]].add(translate(p[has] - p[up[has]], x[has]))
+    return x
 
 
 # --- pairs of a node and one of its ancestors ---------------------------------------------------
@@ -238,18 +275,24 @@ def ancestor_matrices(above: np.ndarray, entries: Callable, x: Any) -> tuple[Arr
             holds both ways, ``A_ij`` counts.
         x: rows of the nodes.
     """
-    n = len(above)
-    if formulations.current().pairs == "mask":
-        rows = jax.vmap(lambda a: jax.vmap(lambda b: entries(a, b))(x))(x)
-        zero = jax.tree.leaves(x)[0].dtype.type(0)
-        return tuple(
-            jnp.where(above, low, jnp.where(above.T, jnp.swapaxes(high, 0, 1), zero))
-            for low, high in rows
-        )
+    matrices = formulations.for_pairs(ancestors=_matrices_by_ancestors, mask=_matrices_by_mask)
+    return matrices(above, entries, x)
+
+
+def _matrices_by_ancestors(above: np.ndarray, entries: Callable, x: Any) -> tuple[Array, ...]:
     i, j = np.nonzero(above)
     rows = jax.vmap(entries)(*(jax.tree.map(lambda y, k=k: y[k], x) for k in (i, j)))
-    zeros = jnp.zeros((n, n), jax.tree.leaves(x)[0].dtype)
+    zeros = jnp.zeros((len(above), len(above)), jax.tree.leaves(x)[0].dtype)
     return tuple(zeros.at[j, i].set(high).at[i, j].set(low) for low, high in rows)
+
+
+def _matrices_by_mask(above: np.ndarray, entries: Callable, x: Any) -> tuple[Array, ...]:
+    rows = jax.vmap(lambda a: jax.vmap(lambda b: entries(a, b))(x))(x)
+    zero = jax.tree.leaves(x)[0].dtype.type(0)
+    return tuple(
+        jnp.where(above, low, jnp.where(above.T, jnp.swapaxes(high, 0, 1), zero))
+        for low, high in rows
+    )
 
 
 def ancestor_rows(tree: Tree, entry: Callable, x: Any) -> Float[Array, " pairs"]:
@@ -355,7 +398,7 @@ def solve_along_branches(
         return down_along_branches(tree, L, psi[:, None] * B)
 
     n, m = B.shape
-    width = max(k for k in range(1, min(m, formulations.current().columns) + 1) if m % k == 0)
+    width = formulations.columns_at_once(m)
     if width == m:
         return solve(B)
     parts = jnp.swapaxes(B.reshape(n, m // width, width), 0, 1)

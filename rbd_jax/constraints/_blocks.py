@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..algorithms.pieces import times
+from ..algorithms import world_frame
+from ..algorithms.block_columns import times
 from ..algorithms.tree import per_dof
 from ..model import Model, Topology
 from ..spatial import so3
@@ -38,7 +38,7 @@ class Screws(NamedTuple):
     dS: Float[Array, "nv 6"]
 
 
-def screws(topology: Topology, g: ground.Placed, V: Array, A: Array) -> Screws:
+def screws(topology: Topology, g: world_frame.WorldQuantities, V: Array, A: Array) -> Screws:
     """The screws of a motion."""
     above = topology.tree.parent_rows[topology.dof_bodies]
     V_up, A_up = (jnp.concatenate([x, jnp.zeros_like(x[:1])])[above] for x in (V, A))

@@ -6,15 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms import ground
-from ..algorithms.torques import at_rest
-from ..derivatives.constrained import Law, solve_constrained
-from ..derivatives.coordinates import factorized
-from ..derivatives.rules import accelerations
-from ..lanes import lanes
+from ..algorithms import world_frame
+from ..algorithms.passive import at_rest
+from ..derivatives.custom_jvp.constrained_dynamics import ConstraintSystem, solve_constrained
+from ..derivatives.custom_jvp.driven_joints import factorized
+from ..derivatives.custom_jvp.forward_dynamics import accelerations
 from ..model import CoordinateModel, Model
-from ..model.arguments import checked, takes_coordinates
-from ..model.expansion import Expansion
+from ..model.arguments import algorithm
+from ..model.coordinates import CoordinateMap
+from ..spatial import linear
 from . import _motion as motion
 from ._jacobian import jacobian, jacobian_rows, support, transmitted
 from ._rows import accelerations as acceleration_rows, velocities, without_gains
@@ -35,7 +35,7 @@ class Impact(NamedTuple):
     impulses: Float[Array, " m"]
 
 
-class Held(Law):
+class Held(ConstraintSystem):
     """The law of constraints that hold: ``J a + J̇ v + K_d ċ + K_p c = 0``."""
 
     constraints: Constraints
@@ -48,7 +48,9 @@ class Held(Law):
         """Where J may differ from zero."""
         return support(model.topology, self.constraints)
 
-    def jacobian(self, model: Model, q: Array, g: ground.Placed) -> Float[Array, "m nv"]:
+    def jacobian(
+        self, model: Model, q: Array, g: world_frame.WorldQuantities
+    ) -> Float[Array, "m nv"]:
         """J, with zeros for rows that do not hold."""
         return jacobian_rows(model, self.constraints, g, motion.ground_origins(model, q))
 
@@ -61,7 +63,7 @@ class Held(Law):
         return velocities(model, self.constraints, q, v)
 
     def transmitted(
-        self, model: Model, q: Array, g: ground.Placed, forces: Array
+        self, model: Model, q: Array, g: world_frame.WorldQuantities, forces: Array
     ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
         """``Jᵀ forces`` as wrenches on the bodies in their frames, and torques."""
         return transmitted(model, self.constraints, g, motion.ground_origins(model, q), forces)
@@ -89,9 +91,7 @@ class Struck(Held):
         return after + self.constraints.per_row(self.constraints.restitution) * before
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def constrained_dynamics(
     model: Model,
     q: Float[Array, " nq"],
@@ -128,9 +128,7 @@ def constrained_dynamics(
     return ConstrainedMotion(*solve_constrained(model, q, v, tau, f_ext, Held(constraints)))
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def driven_dynamics(
     model: Model,
     q: Float[Array, " nq"],
@@ -160,9 +158,7 @@ def driven_dynamics(
     return ConstrainedMotion(*solve_constrained(model, q, v, tau, f_ext, law))
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def impact(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], constraints: Constraints
 ) -> Impact:
@@ -182,14 +178,12 @@ def impact(
     """
     check("impact", model, constraints)
     still, driven = jnp.zeros_like(v), isinstance(model, CoordinateModel)
-    law = Struck(constraints, Expansion(model, q).velocity(v) if driven else v)
+    law = Struck(constraints, CoordinateMap(model, q).velocity(v) if driven else v)
     change, impulses = solve_constrained(at_rest(model), q, still, still, None, law)
     return Impact(v + change, impulses)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def delassus(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> Float[Array, "m m"]:
     """``J M⁻¹ Jᵀ``, the accelerations that unit forces cause; zero where inactive.
 
@@ -202,5 +196,5 @@ def delassus(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> 
     else:
         *_, g, _, solver = accelerations(model, q, zero, zero, zero, None, None)
         J = jacobian_rows(model, constraints, g, motion.ground_origins(model, q))
-    G = jnp.matmul(J, solver.columns(model.topology, J.T), precision="highest")
+    G = linear.matmul(J, solver.columns(model.topology, J.T))
     return 0.5 * (G + G.T)

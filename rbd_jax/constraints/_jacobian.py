@@ -4,11 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..lanes import lanes
+from ..algorithms import world_frame
 from ..model import CoordinateModel, Model, Topology
-from ..model.arguments import checked, takes_coordinates
-from ..model.expansion import Expansion, projected
+from ..model.arguments import algorithm
+from ..model.coordinates import CoordinateMap
 from ..spatial import so3
 from . import _motion as motion
 from ._rows import of_pairs, row_index
@@ -38,7 +37,7 @@ def support(topology: Topology, c: Constraints) -> np.ndarray:
 
 
 def jacobian_rows(
-    model: Model, c: Constraints, g: ground.Placed, o: Float[Array, "nb 3"]
+    model: Model, c: Constraints, g: world_frame.WorldQuantities, o: Float[Array, "nb 3"]
 ) -> Float[Array, "m nv"]:
     """J with zeros for inactive rows, for known poses and ground origins."""
     n, nv, zero = len(c.pairs), model.nv, jnp.zeros((model.nb, 6), g.p.dtype)
@@ -74,7 +73,7 @@ def world_wrenches(
 def transmitted(
     model: Model,
     c: Constraints,
-    g: ground.Placed,
+    g: world_frame.WorldQuantities,
     o: Float[Array, "nb 3"],
     forces: Float[Array, " m"],
 ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
@@ -95,9 +94,7 @@ def transmitted(
     return total[:-1], coupled
 
 
-@checked
-@lanes
-@projected(1)
+@algorithm(project=(1,))
 def jacobian(
     model: Model, q: Float[Array, " nq"], constraints: Constraints
 ) -> Float[Array, "m nv"]:
@@ -106,13 +103,11 @@ def jacobian(
     Source: Müller (103)–(105), for the frames of each pair; Featherstone, ch. 8.
     """
     check("jacobian", model, constraints)
-    g = ground.pose(model, q)
+    g = world_frame.quantities(model, q)
     return jacobian_rows(model, constraints, g, motion.ground_origins(model, q))
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def wrenches(
     model: Model, q: Float[Array, " nq"], constraints: Constraints, forces: Float[Array, " m"]
 ) -> tuple[Float[Array, "nb 6"], Float[Array, " nv"]]:
@@ -125,9 +120,9 @@ def wrenches(
     """
     check("wrenches", model, constraints)
     if isinstance(model, CoordinateModel):
-        x = Expansion(model, q)
+        x = CoordinateMap(model, q)
         W, torque = wrenches(x.robot, x.q, constraints, forces)
         return W, x.project(torque)
-    g = ground.pose(model, q)
+    g = world_frame.quantities(model, q)
     active = jnp.where(constraints.per_row(constraints.active), forces, 0)
     return transmitted(model, constraints, g, motion.ground_origins(model, q), active)

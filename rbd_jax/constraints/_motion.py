@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..algorithms.tree import ancestor_sum, sum_dofs
 from ..model import Model, joint_placements
 from ..spatial import se3, so3
@@ -48,7 +48,10 @@ def ground_origins(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nb 3"]
 
 
 def bodies_at(
-    g: ground.Placed, o: Float[Array, "nb 3"], V: Float[Array, "nb 6"], A: Float[Array, "nb 6"]
+    g: world_frame.WorldQuantities,
+    o: Float[Array, "nb 3"],
+    V: Float[Array, "nb 6"],
+    A: Float[Array, "nb 6"],
 ) -> Bodies:
     """Append the world to what is known of the bodies."""
     below = lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])])  # noqa: E731
@@ -56,13 +59,15 @@ def bodies_at(
     return Bodies(jnp.concatenate([g.R, eye]), below(g.p), below(o), below(V), below(A))
 
 
-def twists(model: Model, g: ground.Placed, v: Float[Array, " nv"]) -> Float[Array, "nb 6"]:
+def twists(
+    model: Model, g: world_frame.WorldQuantities, v: Float[Array, " nv"]
+) -> Float[Array, "nb 6"]:
     """Twists of all bodies in ground coordinates. Source: Singh, Algorithm 1, line 3."""
     return ancestor_sum(model.topology.tree, sum_dofs(model.topology, g.S * v[:, None]))
 
 
 def motions(
-    model: Model, g: ground.Placed, v: Float[Array, " nv"], a: Float[Array, " nv"]
+    model: Model, g: world_frame.WorldQuantities, v: Float[Array, " nv"], a: Float[Array, " nv"]
 ) -> tuple[Float[Array, "nb 6"], Float[Array, "nb 6"]]:
     """Twists and accelerations of all bodies. Source: Singh, Algorithm 1, lines 3 and 4."""
     topology = model.topology

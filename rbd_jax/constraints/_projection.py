@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..algorithms.torques import at_rest
-from ..derivatives.constrained import solve_constrained
+from ..algorithms.passive import at_rest
+from ..derivatives.custom_jvp.constrained_dynamics import solve_constrained
 from ..lanes import lanes
 from ..model import Model, integrate
 from ..model.arguments import checked, takes_coordinates

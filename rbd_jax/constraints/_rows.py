@@ -5,11 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..lanes import lanes
+from ..algorithms import world_frame
 from ..model import Model
-from ..model.arguments import checked, takes_coordinates
-from ..model.expansion import projected
+from ..model.arguments import algorithm, projected
 from ..spatial import so3
 from . import _motion as motion
 from ._set import Constraints, check
@@ -41,7 +39,7 @@ def _times(A: Float[Array, "k nv"], x: Float[Array, " nv"]) -> Float[Array, " k"
 
 def _at(model: Model, c: Constraints, q: Array, V: Array | None = None, A: Array | None = None):
     """What the pairs are, and both sides of them."""
-    g = ground.pose(model, q)
+    g = world_frame.quantities(model, q)
     zero = jnp.zeros((model.nb, 6), g.p.dtype)
     if V is not None and A is not None:
         V, A = motion.motions(model, g, V, A)
@@ -93,9 +91,7 @@ def law(c: Constraints, kinds: motion.Kinds, one, two, k=None) -> Array:
     return motion.acceleration_of(kinds, one, two) + kd * rate + kp * error
 
 
-@checked
-@lanes
-@projected()
+@algorithm(project=())
 def residual(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> Float[Array, " m"]:
     """The position errors c(q) of all rows, zero where inactive (m, rad).
 
@@ -116,9 +112,7 @@ def residual(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> 
     return jnp.where(constraints.per_row(constraints.active), c, 0)
 
 
-@checked
-@lanes
-@projected()
+@algorithm(project=())
 def velocity(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], constraints: Constraints
 ) -> Float[Array, " m"]:
@@ -133,9 +127,7 @@ def _accelerations(model: Model, q: Array, v: Array, a: Array, c: Constraints) -
     return accelerations(model, c, q, v, a)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def acceleration(
     model: Model,
     q: Float[Array, " nq"],
@@ -158,9 +150,7 @@ def without_gains(constraints: Constraints) -> Constraints:
     return eqx.tree_at(lambda c: (c.position_gain, c.velocity_gain), constraints, (zero, zero))
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def bias(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], constraints: Constraints
 ) -> Float[Array, " m"]:
@@ -174,9 +164,7 @@ def bias(
     return jnp.where(constraints.per_row(constraints.active), gamma, 0)
 
 
-@checked
-@lanes
-@projected()
+@algorithm(project=())
 def anchored(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> Constraints:
     """The same set, held where the robot is at q: there its position errors are zero.
 
@@ -188,7 +176,7 @@ def anchored(model: Model, q: Float[Array, " nq"], constraints: Constraints) -> 
     offset = _times(c.coupling, positions(model, q))
     if not c.pairs:
         return eqx.tree_at(lambda c: c.offset, c, offset)
-    g = ground.pose(model, q)
+    g = world_frame.quantities(model, q)
     zero = jnp.zeros((model.nb, 6), g.p.dtype)
     b = motion.bodies_at(g, motion.ground_origins(model, q), zero, zero)
     one, _ = motion.sides(c, b)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from ..algorithms.jacobians import jacobian
 from ..algorithms.kinematics import forward_kinematics
-from ..derivatives.rules import mass_matrix_inverse
+from ..derivatives.custom_jvp.forward_dynamics import mass_matrix_inverse
 from ..model import Model
 from ..spatial import so3
 

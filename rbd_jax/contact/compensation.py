@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms.springs import unsprung
-from ..derivatives.rules import inverse_dynamics
+from ..algorithms.passive import without_springs
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..model import Model
 from ..spatial import inertia
 from .reader import Reader
@@ -48,4 +48,6 @@ def compensation(model: Model, lift: Lift | None, q: Float[Array, " nq"]) -> Flo
     mass = (lift.share * inertia.mass(model.inertia)[body])[:, None]
     carried = jnp.concatenate([mass, mass * lift.parts.centers(model)], axis=1)
     I10 = jnp.zeros_like(model.inertia).at[body, :4].add(carried)
-    return inverse_dynamics(eqx.tree_at(lambda m: m.inertia, unsprung(model), I10), q, zero, zero)
+    return inverse_dynamics(
+        eqx.tree_at(lambda m: m.inertia, without_springs(model), I10), q, zero, zero
+    )

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from ..derivatives.poses import placed
+from ..derivatives.custom_jvp.kinematics import world_quantities_custom_jvp
 from ..lanes import lanes
 from .rows import Constants, with_world
 from .scene import Scene
@@ -23,7 +23,7 @@ def constants(scene: Scene) -> Constants:
     found = weights(model, scene.q0, c.parts)
     anchors = None
     if any(c.equalities.welds.refers):
-        g, root = placed(model, scene.q0)
+        g, root = world_quantities_custom_jvp(model, scene.q0)
         R = with_world(g.R, jnp.eye(3, dtype=model.dtype))
         anchors = c.equalities.welds.held(R, with_world(g.p + root, jnp.zeros_like(root[0])))
     return Constants(found, anchors, scene.actuators.damping(model, scene.q0))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..derivatives.minimizer import Stationary, minimizer
+from ..derivatives.custom_jvp.implicit_solve import Stationary, minimizer_custom_jvp
 from ..model.outcome import RESULTS
 from .actuators import Actuators
 from .compensation import compensation
@@ -101,5 +101,5 @@ class Known:
     def __call__(self, q: Array, v: Array) -> Float[Array, " nv"]:
         """The accelerations of a state."""
         a = self.found[len(self.given)]
-        self.given.append(minimizer(_CONVEX, self.drive.at(q, v), a))
+        self.given.append(minimizer_custom_jvp(_CONVEX, self.drive.at(q, v), a))
         return self.given[-1]

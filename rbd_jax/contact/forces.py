@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..derivatives.rules import inverse_dynamics
-from ..lanes import lanes
-from ..model.arguments import checked, takes_coordinates
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
+from ..model.arguments import algorithm
 from ..spatial import so3
 from .constants import constants as constants_of
 from .residual import generalized, push
@@ -73,9 +72,7 @@ class Forces(NamedTuple):
     """All constraint forces in generalized coordinates, MuJoCo's ``qfrc_constraint``."""
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def constraint_forces(
     scene: Scene,
     q: Float[Array, " nq"],

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..algorithms.springs import unsprung
+from ..algorithms.passive import without_springs
 from ..io import Layout, convert
 from ..io.mjcf import mujoco, name_of, read_mjcf, robot_of
 from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
@@ -107,7 +107,7 @@ def _short(names: list[str]) -> str:
 
 def _switched(r: Reader) -> Model:
     """The robot without what the file's options switch off."""
-    model = unsprung(r.model) if r.disabled("SPRING") else r.model
+    model = without_springs(r.model) if r.disabled("SPRING") else r.model
     for flag, leaf in (("DAMPER", "damping"), ("GRAVITY", "gravity")):
         if r.disabled(flag):
             zero = jnp.zeros_like(getattr(model, leaf))

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..algorithms.crba import composite_mass_matrix
-from ..algorithms.springs import plus_springs
-from ..derivatives.poses import placed
+from ..algorithms.passive import plus_springs
+from ..derivatives.custom_jvp.kinematics import world_quantities_custom_jvp
 from ..lanes import columns_of, factorized, factorized_solve
 from ..model import Topology
 from ..spatial import so3
@@ -71,14 +71,14 @@ class Problem:
         model, self.c, _, q, v, tau, _ = theta
         self.theta = theta
         topology = model.topology
-        g, root = placed(model, q)
+        g, root = world_quantities_custom_jvp(model, q)
         self.M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
         self.rows = rows(theta, g, root)
         self.S, self.root = g.S, with_world(root, jnp.zeros((3,), q.dtype))
         self.topology = topology
         offset = classical(model, v)
-        held = ground.motion(model, g, v, -offset, None)
-        held = plus_springs(model, q, ground.torque(model, g, held, v, -offset))
+        held = world_frame.motion(model, g, v, -offset, None)
+        held = plus_springs(model, q, world_frame.torque(model, g, held, v, -offset))
         self.b = tau - held - model.armature * offset
         self.levers = [self._levers(x) for x in self.rows.groups]
         self.welds = self._weld_jacobian()

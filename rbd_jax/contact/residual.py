@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..derivatives.poses import placed
-from ..derivatives.rules import inverse_dynamics
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
+from ..derivatives.custom_jvp.kinematics import world_quantities_custom_jvp
 from ..spatial import so3
 from .rows import (
     Rows,
@@ -41,7 +41,7 @@ class Push(NamedTuple):
 def push(theta: Theta, a: Float[Array, " nv"]) -> Push:
     """The rows and the forces that they have at the accelerations a, in O(n)."""
     model, c, _, q, v, _, _ = theta
-    g, root = placed(model, q)
+    g, root = world_quantities_custom_jvp(model, q)
     r = rows(theta, g, root)
     A = bodies(model, g, root, a)
     welds = jnp.zeros((0, 6), v.dtype)

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms.ground import Placed
 from ..algorithms.kinematics import body_accelerations, body_velocities
-from ..derivatives.poses import twists
+from ..algorithms.world_frame import WorldQuantities
+from ..derivatives.custom_jvp.kinematics import twists
 from ..model import Model
 from ..spatial import so3
 from . import laws
@@ -94,7 +94,9 @@ def with_world(x: Array, row: Array) -> Array:
     return jnp.concatenate([x, row[None]])
 
 
-def bodies(model: Model, g: Placed, root: Float[Array, "nb 3"], v: Float[Array, " nv"]) -> Body:
+def bodies(
+    model: Model, g: WorldQuantities, root: Float[Array, "nb 3"], v: Float[Array, " nv"]
+) -> Body:
     """Bodies at given poses, whose twists are those of joint speeds v."""
     zero, (w, speed) = jnp.zeros((3,), root.dtype), twists(model.topology, g, v)
     return Body(
@@ -146,7 +148,7 @@ def weld_state(body: Body, ends: np.ndarray) -> State:
     return State(*(x[ends[:, k]] for k in (0, 1) for x in body))
 
 
-def rows(theta: Theta, g: Placed, root: Float[Array, "nb 3"]) -> Rows:
+def rows(theta: Theta, g: WorldQuantities, root: Float[Array, "nb 3"]) -> Rows:
     """All rows at a state, for the poses of its bodies."""
     model, c, constants, q, v, _, dt = theta
     least = c.contacts.least_time * dt

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..algorithms.crba import crba
-from ..derivatives.minimizer import searched
-from ..derivatives.rules import mass_matrix_solve
+from ..derivatives.custom_jvp.forward_dynamics import mass_matrix_solve
+from ..derivatives.custom_jvp.implicit_solve import implicit_solve_custom_jvp
 from ..lanes import lanes
 from ..model import Model, integrate
 from ..model.arguments import ArrayArgument, check_array
@@ -89,7 +89,7 @@ def constrained_acceleration(
     given = q, v, controls, tau, guess
     q, v, controls, tau, guess = _checked("constrained_acceleration", scene, max_steps, *given)
     drive, start = _drive(scene, controls, tau, constants), jax.lax.stop_gradient(guess)
-    a, _, ended = searched(_find, _found, (drive, q, v), (start, max_steps))
+    a, _, ended = implicit_solve_custom_jvp(_find, _found, (drive, q, v), (start, max_steps))
     found = Solution(a, *ended)
     return throw_unless_successful(found, found.result) if throw else found
 
@@ -149,7 +149,7 @@ def step(
     q, v, controls, tau, guess = _checked("step", scene, max_steps, *given)
     args = _drive(scene, controls, tau, constants), q, v, forces
     rest = jax.lax.stop_gradient(guess), max_steps
-    moved, _, (result, steps) = searched(_advance, _advance_known, args, rest)
+    moved, _, (result, steps) = implicit_solve_custom_jvp(_advance, _advance_known, args, rest)
     new = Step(moved.q, moved.v, moved.a, result, steps, moved.forces)
     return throw_unless_successful(new, result) if throw else new
 

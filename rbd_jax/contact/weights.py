@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..derivatives.poses import placed
-from ..derivatives.rules import mass_matrix_inverse
+from ..derivatives.custom_jvp.forward_dynamics import mass_matrix_inverse
+from ..derivatives.custom_jvp.kinematics import world_quantities_custom_jvp
 from ..model import Model, Topology
 from ..spatial import inertia, so3
 
@@ -71,7 +71,7 @@ def weights(model: Model, q: Float[Array, " nq"], parts: Parts) -> Weights:
     if not parts.bodies:
         return Weights(jnp.zeros((0, 2), model.dtype), dofs)
     body = np.array(parts.bodies, dtype=np.int32)
-    g, _ = placed(model, q)
+    g, _ = world_quantities_custom_jvp(model, q)
     at = g.p[body] + so3.rotate(g.R[body], parts.centers(model))
     turning = jnp.broadcast_to(g.S[None, :, :3], (len(body), model.nv, 3))
     rows = jnp.stack([g.S[None, :, 3:] + so3.cross(turning, at[:, None]), turning], axis=1)

@@ -1,22 +1,12 @@
 """Exact derivatives: IDSVA, FDSVA, Kim's tables, second order, and all rules of the library."""
 
-from .fdsva import ForwardDynamicsDerivatives as ForwardDynamicsDerivatives
-from .idsva import InverseDynamicsDerivatives as InverseDynamicsDerivatives
-from .kim import (
-    Perturbation as Perturbation,
-    ValueAndDerivative as ValueAndDerivative,
-    perturbation_of as perturbation_of,
-)
-from .kim_hybrid import (
-    kim_forward_dynamics_derivative as kim_forward_dynamics_derivative,
-    kim_hybrid_dynamics_derivative as kim_hybrid_dynamics_derivative,
-)
-from .kim_inverse import kim_inverse_dynamics_derivative as kim_inverse_dynamics_derivative
-from .rules import (
+from .custom_jvp.forward_dynamics import (
     mass_matrix_product as mass_matrix_product,
     mass_matrix_solve as mass_matrix_solve,
 )
-from .second_order import (
+from .explicit.fdsva import ForwardDynamicsDerivatives as ForwardDynamicsDerivatives
+from .explicit.idsva import InverseDynamicsDerivatives as InverseDynamicsDerivatives
+from .explicit.second_order import (
     Hessian as Hessian,
     SecondDerivatives as SecondDerivatives,
     forward_dynamics_hessian as forward_dynamics_hessian,
@@ -24,4 +14,14 @@ from .second_order import (
     inverse_dynamics_hessian as inverse_dynamics_hessian,
     inverse_dynamics_second_derivatives as inverse_dynamics_second_derivatives,
     mass_matrix_derivative as mass_matrix_derivative,
+)
+from .kim.perturbation import (
+    Perturbation as Perturbation,
+    ValueAndDerivative as ValueAndDerivative,
+    perturbation_of as perturbation_of,
+)
+from .kim.table5 import kim_inverse_dynamics_derivative as kim_inverse_dynamics_derivative
+from .kim.tables6_7 import (
+    kim_forward_dynamics_derivative as kim_forward_dynamics_derivative,
+    kim_hybrid_dynamics_derivative as kim_hybrid_dynamics_derivative,
 )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..spatial import linear
 from ..spatial.linear import qr_factor, solve_upper
 from ._extras import extra
 
@@ -156,13 +157,13 @@ def least_squares(
         R = qr_factor(jnp.concatenate([W, (tau / s[None]).reshape(-1, 1)], axis=1))
         right = jnp.concatenate([R[:r, r:], jnp.eye(r, dtype=Y.dtype)], axis=1)
         solved = solve_upper(R[:r, :r], right)
-        Q = jnp.matmul(W, solved[:, 1:], precision="highest")
+        Q = linear.matmul(W, solved[:, 1:])
         solved = solved / length[:, None]
         value, spread = solved[:, 0], solved[:, 1:]
-        return value, jnp.matmul(spread, spread.T, precision="highest"), Q
+        return value, linear.matmul(spread, spread.T), Q
 
     def residuals(value: Array):
-        return tau - jnp.einsum("nvr,r->nv", Yb, value, precision="highest")
+        return tau - linear.einsum("nvr,r->nv", Yb, value)
 
     if sigma is None:
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..spatial import linear
 from ..spatial.linear import qr_factor, solve_upper
 
 
@@ -91,7 +92,7 @@ def solve_chain(chain: Chain) -> ChainStep:
 
     def substitute(after: Array, R: Array):
         known = jnp.concatenate([after, z, jnp.ones(1, z.dtype)])
-        right = jnp.matmul(R[:, s:], known[:, None], precision="highest")
+        right = linear.matmul(R[:, s:], known[:, None])
         x = -solve_upper(R[:, :s], right)[:, 0]
         return x, x
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ..spatial import inertia, se3, so3
+from ..spatial import inertia, linear, se3, so3
 from ._physical import Ellipsoid, relative_factor, upper_cholesky
 
 
@@ -150,8 +150,8 @@ class LogCholesky(eqx.Module):
 
     def value(self, z: Array) -> Float[Array, "n 10"]:
         """Inertias, each a row of ten parameters."""
-        U = jnp.matmul(self.U0, _triangular(z), precision="highest")
-        return inertia.from_pseudo(jnp.matmul(U, so3.transpose(U), precision="highest"))
+        U = linear.matmul(self.U0, _triangular(z))
+        return inertia.from_pseudo(linear.matmul(U, so3.transpose(U)))
 
 
 class InEllipsoid(eqx.Module):
@@ -180,7 +180,7 @@ class InEllipsoid(eqx.Module):
     def value(self, z: Array) -> Float[Array, "n 10"]:
         """Inertias, each a row of ten parameters."""
         U = self._scaled(_triangular(z), 1.0)
-        return self.ellipsoid.from_unit_ball(jnp.matmul(U, so3.transpose(U), precision="highest"))
+        return self.ellipsoid.from_unit_ball(linear.matmul(U, so3.transpose(U)))
 
 
 Chart = Real | Positive | Bounded | Direction | PoseChart | LogCholesky | InEllipsoid

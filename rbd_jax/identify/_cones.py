@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..spatial import inertia, so3
+from ..spatial import inertia, linear, so3
 from ..spatial.linear import cholesky, definite, solve_lower
 from ._charts import LogCholesky, Positive, Real
 from ._parameters import Block
@@ -66,18 +66,14 @@ def cone_of(block: Block, x: Array, nominal: Array, Z: Array, w: Array, weight: 
         return Cone(block.chart.scale * one[..., None], hold * one[..., None], right, _NO_CONE)
     L, L0, N = cholesky(P), cholesky(matrices(block, nominal)), cholesky(Z)
     X = solve_lower(L0, L)
-    C = weight * _product(so3.transpose(X), X) - w * ones(P)
+    C = weight * linear.matmul(so3.transpose(X), X) - w * ones(P)
     E = _symmetric_basis(s)
     basis = jnp.asarray(E, x.dtype)
-    rows = jnp.einsum("kij,njl->nilk", basis, N, precision="highest").reshape(n, s * s, -1)
+    rows = linear.einsum("kij,njl->nilk", basis, N).reshape(n, s * s, -1)
     right = so3.transpose(solve_lower(N, C)).reshape(n, s * s)
-    moves = jnp.einsum("nij,kjl,nml->nkim", L, basis, L, precision="highest")
+    moves = linear.einsum("nij,kjl,nml->nkim", L, basis, L)
     T = inertia.from_pseudo(moves) if s == 4 else moves[..., 0]
     return Cone(so3.transpose(T), rows, right, E)
-
-
-def _product(A: Float[Array, "n s s"], B: Float[Array, "n s s"]) -> Float[Array, "n s s"]:
-    return jnp.matmul(A, B, precision="highest")
 
 
 def ones(like: Float[Array, "n s s"]) -> Float[Array, "n s s"]:
@@ -87,8 +83,8 @@ def ones(like: Float[Array, "n s s"]) -> Float[Array, "n s s"]:
 
 def cone_steps(cone: Cone, d: Array, Z: Array, w: Array) -> tuple[Array, Array]:
     """The scaled steps of P and of its dual: D, and ``w 1 − Z − (D Z + Z D) / 2``."""
-    D = jnp.einsum("nk,kij->nij", d, jnp.asarray(cone.E, d.dtype), precision="highest")
-    DZ = _product(D, Z)
+    D = linear.einsum("nk,kij->nij", d, jnp.asarray(cone.E, d.dtype))
+    DZ = linear.matmul(D, Z)
     return D, w * ones(Z) - Z - 0.5 * (DZ + so3.transpose(DZ))
 
 
@@ -110,4 +106,4 @@ def rescaled_dual(Z: Float[Array, "n s s"], D: Float[Array, "n s s"]) -> Float[A
     if not Z.size:
         return Z
     K = cholesky(ones(Z) + D)
-    return _product(_product(so3.transpose(K), Z), K)
+    return linear.matmul(linear.matmul(so3.transpose(K), Z), K)

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..model import Model
+from ..spatial import linear
 from ..spatial.linear import qr_factor, solve_upper
 from ._charts import LogCholesky, Positive, Real
 from ._cones import Cone, cone_of, cone_steps, matrices, ones, rescaled_dual, step_length
@@ -44,7 +45,7 @@ def linear_residuals(
 ) -> Float[Array, " m"]:
     """``R (x − x₀, −1)``, where x₀ are the nominal values."""
     change = jnp.append(x - learned_values(learn, learn.nominal), -jnp.ones((), R.dtype))
-    return jnp.matmul(R, change, precision="highest")
+    return linear.matmul(R, change)
 
 
 def convex_fit(
@@ -97,7 +98,7 @@ def convex_fit(
         d, length = _newton_step(_local(R, cones), r, cones)
         steps = [cone_steps(c, y, z, w) for c, y, z in zip(cones, d, Z, strict=True)]
         a = step_length(steps, Z)
-        x = [y + a * jnp.einsum("npk,nk->np", c.T, e, precision="highest").reshape(y.shape)
+        x = [y + a * linear.einsum("npk,nk->np", c.T, e).reshape(y.shape)
              for y, c, e in zip(x, cones, d, strict=True)]  # fmt: skip
         Z = [rescaled_dual(z + a * dZ, a * D) for z, (D, dZ) in zip(Z, steps, strict=True)]
         done = (w <= weight) & (length < tol)
@@ -124,7 +125,7 @@ def _local(R: Float[Array, "m c"], cones: list[Cone]) -> Float[Array, "m k"]:
     for c in cones:
         n, p, _ = c.T.shape
         columns = R[:, at : at + n * p].reshape(-1, n, p)
-        part = jnp.einsum("mnp,npk->mnk", columns, c.T, precision="highest")
+        part = linear.einsum("mnp,npk->mnk", columns, c.T)
         parts.append(part.reshape(len(R), -1))
         at += n * p
     return jnp.concatenate(parts, axis=1)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ..algorithms.aba import aba
 from ..algorithms.rnea import rnea
-from ..derivatives.rules import inverse_dynamics
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..model import Model
 from ..model.arguments import array_arguments, check_array
 from ..simulate import Integrator, Tableau, implicitly_damped, resolve_integrator, rollout

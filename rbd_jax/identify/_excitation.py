@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from ..derivatives.rules import inverse_dynamics
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..model import Model, integrate, neutral
+from ..spatial import linear
 from ._base import BaseParameters
 from ._extras import extra
 from ._linear import TERMS, WIDTH, torque_regressor
@@ -136,7 +137,7 @@ def information(
     def one(total, s: Dataset):
         Y = torque_regressor(model, s.q, s.v, s.a, terms, width)[:, base.independent]
         W = Y / sigma[:, None]
-        return total + jnp.matmul(W.T, W, precision="highest"), None
+        return total + linear.matmul(W.T, W), None
 
     r = base.count
     return jax.lax.scan(one, jnp.zeros((r, r), model.dtype), data.samples())[0]

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..derivatives.rules import forward_dynamics, inverse_dynamics
+from ..derivatives.custom_jvp.forward_dynamics import forward_dynamics
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..model import Model
-from ..spatial.linear import qr_factor
+from ..spatial.linear import einsum, qr_factor
 from ._convex import learned_values
 from ._linear import (
     TERMS,
@@ -146,7 +147,7 @@ def fit_torques(
     terms = tuple(t for t in TERMS if any(block.leaf == t for block in learn.blocks))
     Y, tau = regression(learn.nominal, data, terms, width)
     theta = linear_parameters(learn.nominal, terms)
-    left = tau - jnp.einsum("nvp,p->nv", Y, theta, precision="highest")
+    left = tau - einsum("nvp,p->nv", Y, theta)
     places = with_linear_parameters(learn.nominal, jnp.arange(theta.size, dtype=tau.dtype), terms)
     Y = Y[..., learned_values(learn, places).astype(jnp.int32)]
 
@@ -156,7 +157,7 @@ def fit_torques(
 
     def linear(model: Model) -> Array:
         x = learned_values(learn, model) - learned_values(learn, learn.nominal)
-        return jnp.einsum("nvp,p->nv", Y, x, precision="highest") - left
+        return einsum("nvp,p->nv", Y, x) - left
 
     return minimize(learn, linear, measured, sigma, start, options, equations)
 

@@ -1,11 +1,11 @@
 """A Hamiltonian neural network, as a baseline for comparisons."""
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from ..derivatives.inverse import invert
+from ..derivatives.custom_jvp.matrix_inverse import inverse_custom_jvp
 from ..model import Model, coadjoint, rate_from_velocity
+from ..spatial import linear
 from ._dynamics import Dynamics
 from ._networks import SIZES, Scaling, Sizes, unit_scaling
 from ._terms import Friction, MassMatrix, Potential, tangent_gradient
@@ -44,7 +44,7 @@ class Hamiltonian(Dynamics):
     def momentum(self, q: Array, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``p = W⁻¹ v``."""
         W = self.inverse_mass.matrix(self.model, q)
-        return jnp.matmul(invert(W), v, precision="highest")
+        return linear.matmul(inverse_custom_jvp(W), v)
 
     def energy(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, ""]:
         """``H`` at the momentum that belongs to v (J, up to a constant)."""

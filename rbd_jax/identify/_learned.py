@@ -22,9 +22,11 @@ from jaxtyping import Array, Float, Key
 
 from ..algorithms.crba import crba
 from ..algorithms.energy import kinetic_energy, potential_energy
-from ..derivatives.inverse import invert
-from ..derivatives.rules import forward_dynamics, inverse_dynamics
+from ..derivatives.custom_jvp.forward_dynamics import forward_dynamics
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
+from ..derivatives.custom_jvp.matrix_inverse import inverse_custom_jvp
 from ..model import Model
+from ..spatial import linear
 from ._dynamics import Dynamics
 from ._networks import SIZES, Scaling, Sizes, unit_scaling
 from ._terms import Friction, MassMatrix, Potential, StateNetwork
@@ -124,7 +126,7 @@ class LearnedDynamics(Dynamics):
         if self.rigid:
             M = M + crba(self.model, q)
             drive = drive - inverse_dynamics(self.model, q, v, jnp.zeros_like(v), f_ext)
-        return jnp.matmul(invert(M), drive, precision="highest")
+        return linear.matmul(inverse_custom_jvp(M), drive)
 
 
 def learned_dynamics(

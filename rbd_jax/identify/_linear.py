@@ -14,8 +14,7 @@ from jaxtyping import Array, Float
 from ..algorithms.regressors import joint_torque_regressor
 from ..algorithms.rnea import rnea
 from ..model import Model
-from ..model.arguments import checked
-from ..model.expansion import projected
+from ..model.arguments import checked, projected
 from .data import Dataset, required
 
 TERMS = ("inertia", "armature", "damping", "friction")

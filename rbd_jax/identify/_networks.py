@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from ..derivatives.rules import inverse_dynamics
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..model import Model, Topology
 from ..model.arguments import checked
 from ..spatial import so3

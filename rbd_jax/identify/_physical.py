@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..model import Model
-from ..spatial import inertia, so3
+from ..spatial import inertia, linear, so3
 from ..spatial.linear import cholesky, definite, solve_lower
 
 
@@ -93,14 +93,13 @@ class Ellipsoid(eqx.Module):
         rows = jnp.stack([so3.cross(b, c), so3.cross(c, a), so3.cross(a, b)], axis=-2)
         W = rows / so3.dot(a, rows[..., 0, :])[..., None, None]  # the inverse of the axes
         inverse = _affine(W, -so3.rotate(W, self.center))
-        product = jnp.matmul(inverse, inertia.pseudo(I10), precision="highest")
-        return jnp.matmul(product, so3.transpose(inverse), precision="highest")
+        product = linear.matmul(inverse, inertia.pseudo(I10))
+        return linear.matmul(product, so3.transpose(inverse))
 
     def from_unit_ball(self, P: Float[Array, "*b 4 4"]) -> Float[Array, "*b 10"]:
         """Inverse of :meth:`to_unit_ball`."""
         A = _affine(self.axes, self.center)
-        product = jnp.matmul(jnp.matmul(A, P, precision="highest"), so3.transpose(A),
-                             precision="highest")  # fmt: skip
+        product = linear.matmul(linear.matmul(A, P), so3.transpose(A))
         return inertia.from_pseudo(product)
 
     def contains(self, I10: Float[Array, "*b 10"]) -> Bool[Array, "*b"]:

@@ -14,6 +14,7 @@ from ..contact import Scene, constants, step
 from ..model import Model
 from ..model.functions import as_module
 from ..model.outcome import RESULTS, throw_unless_successful
+from ..spatial import linear
 from ._chain import chain_cost, damped, solve_chain
 from ._charts import Bounded, Positive, Real
 from ._solve import Progress, covariance_of, prior_weight, report, result_of
@@ -166,7 +167,7 @@ def fit_scene(
     result = result_of(distance < _CONVERGED, cost, steps, max_steps)
     values = learn.values(x.z)
     J = jax.jacfwd(lambda z: _flat(learn.values(z)))(x.z)
-    covariance = jnp.matmul(J, jnp.matmul(covariance_of(R), J.T), precision="highest")
+    covariance = linear.matmul(J, jnp.matmul(covariance_of(R), J.T))
     deviation = learn.named(jnp.sqrt(jnp.diagonal(covariance)))
     nv, (B, L) = learn.nominal.nv, windows.shape
     freedom = 2 * nv * B * (L - 1) - z.size
@@ -215,7 +216,7 @@ def _minimize(
         x = Unknowns(zs[k], *(part[bests[k], rows] for part in states))
         better = totals[k] < before * (1 - 1e-9)
         R = found.R[0]
-        distance = jnp.linalg.norm(jnp.matmul(R, found.z[0], precision="highest"))
+        distance = jnp.linalg.norm(linear.matmul(R, found.z[0]))
         idle = jnp.where(better & (distance > 1e-3), 0, idle + 1)
         return x, R, distance, totals[k], count + 1, idle
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..model import Model, difference
 from ..model.outcome import throw_unless_successful
 from ..simulate import warn_if_unstable
+from ..spatial import linear
 from ._chain import chain_cost, damped, solve_chain
 from ._charts import Direction, PoseChart
 from ._linear import WIDTH
@@ -217,7 +218,7 @@ def _velocities(model: Model, windows: Dataset, dt: Array) -> Float[Array, "B nv
     slope = np.linalg.pinv(np.vander(np.arange(n), min(n, 4), increasing=True))[1]
     differences = jax.vmap(jax.vmap(difference, (None, None, 0)), (None, 0, 0))
     u = differences(model, windows.q[:, 0], windows.q[:, :n])
-    return jnp.einsum("k,bki->bi", jnp.asarray(slope, u.dtype), u, precision="highest") / dt
+    return linear.einsum("k,bki->bi", jnp.asarray(slope, u.dtype), u) / dt
 
 
 def _joined(windows: Dataset) -> Bool[Array, " B"]:

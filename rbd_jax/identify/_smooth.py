@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..model import Model, difference, integrate
+from ..spatial import linear
 from ._extras import extra
 from .data import Dataset
 
@@ -72,7 +73,7 @@ def filter_and_differentiate(
     u = around(model, q, q[index])
 
     def fit(c: Array, x: Array) -> Array:
-        return jnp.einsum("tw,tw...->t...", c, x, precision="highest")
+        return linear.einsum("tw,tw...->t...", c, x)
 
     smooth = jax.vmap(integrate, (None, 0, 0))(model, q, fit(c0, u))
     rest = (None if x is None else fit(c0, x[index]) for x in (tau, f_ext))

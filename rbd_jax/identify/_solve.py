@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..model import Model
 from ..model.outcome import RESULTS
-from ..spatial import inertia
+from ..spatial import inertia, linear
 from ..spatial.linear import qr_factor, solve_upper
 from ._charts import InEllipsoid, LogCholesky, Positive
 from ._extras import extra
@@ -133,7 +133,7 @@ def levenberg_marquardt(
     basis = whitening(jax.jacfwd(function)(z0, args), 1e-10 if z0.dtype == jnp.float64 else 1e-5)
 
     def at(y: Array) -> Array:
-        return z0 + jnp.matmul(basis, y, precision="highest")
+        return z0 + linear.matmul(basis, y)
 
     # optimistix does not run under the strict promotion settings that a user may have.
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
@@ -176,7 +176,7 @@ def stationary(jacobian: Float[Array, "n k"], r: Float[Array, " n"]) -> Bool[Arr
     the bound is what rounding allows. With exact data in float32 it is 10⁻², a few times √ε,
     because fits assume a noise of at least √ε.
     """
-    slope = jnp.abs(jnp.matmul(r, jacobian / column_lengths(jacobian)[None], precision="highest"))
+    slope = jnp.abs(linear.matmul(r, jacobian / column_lengths(jacobian)[None]))
     eps = jnp.finfo(r.dtype).eps
     rounding = jnp.maximum(30 * eps**0.5, 100 * eps * jnp.sqrt(jnp.sum(r * r)))
     return jnp.all(slope <= jnp.maximum(1e-3, rounding))
@@ -198,4 +198,4 @@ def whitening(jacobian: Float[Array, "n k"], floor: float) -> Float[Array, "k k"
 def covariance_of(jacobian: Float[Array, "n k"]) -> Float[Array, "k k"]:
     """``(JᵀJ)⁻¹``. Directions that J does not show get a huge variance, one over the rounding."""
     B = whitening(jacobian, float(jnp.finfo(jacobian.dtype).eps))
-    return jnp.matmul(B, B.T, precision="highest")
+    return linear.matmul(B, B.T)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from ..model import Model, coadjoint, rate_from_velocity
+from ..spatial import linear
 from ._networks import Network, Scaling, Sizes, feature_count, features
 
 
@@ -76,17 +77,17 @@ class MassMatrix(eqx.Module):
     def matrix(self, model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
         """``M_θ(q)``."""
         L = self._factor(model, q)
-        return jnp.matmul(L.T, L, precision="highest") + jnp.diag(self.floor * self._unit() ** 2)
+        return linear.matmul(L.T, L) + jnp.diag(self.floor * self._unit() ** 2)
 
     def momentum(self, model: Model, q: Array, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``M_θ v``."""
         L = self._factor(model, q)
-        w = jnp.matmul(L, v, precision="highest")
-        return jnp.matmul(w, L, precision="highest") + self.floor * self._unit() ** 2 * v
+        w = linear.matmul(L, v)
+        return linear.matmul(w, L) + self.floor * self._unit() ** 2 * v
 
     def energy(self, model: Model, q: Array, v: Float[Array, " nv"]) -> Float[Array, ""]:
         """``½ vᵀ M_θ v`` (J)."""
-        w = jnp.matmul(self._factor(model, q), v, precision="highest")
+        w = linear.matmul(self._factor(model, q), v)
         return 0.5 * (jnp.sum(w * w) + self.floor * jnp.sum((self._unit() * v) ** 2))
 
     def coriolis(self, model: Model, q: Array, v: Float[Array, " nv"]) -> Float[Array, " nv"]:

@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..lanes import lanes
 from ..spatial import se3, so3
 from ._joints import GROUPS
 from ._model import Model
-from .arguments import checked, takes_coordinates
+from .arguments import algorithm, checked, takes_coordinates
 from .rows import merge_rows, take_rows
 from .topology import Topology
 
@@ -34,8 +33,7 @@ def _with_parameters(model: Model):
         prismatic = np.array([k == "prismatic" for k in kinds])
         axis = take_rows(model.axis, bodies)
         if group is GROUPS[0]:
-            # not by a sum: XLA:GPU would take that for a softmax, and compile for half a minute
-            axis = axis / jnp.sqrt(axis[:, 0:1] ** 2 + axis[:, 1:2] ** 2 + axis[:, 2:3] ** 2)
+            axis = so3.unit(axis)
         parameters = SimpleNamespace(
             axis=axis,
             turns=jnp.asarray(~prismatic, dtype=axis.dtype),
@@ -76,9 +74,7 @@ def per_joint(space: Topology, name: str, of_q: bool, args: tuple) -> Array:
     return merge_rows(parts, args[0][0])
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def integrate(model: Model, q: Float[Array, " nq"], dv: Float[Array, " nv"]) -> Float[Array, " nq"]:
     """``q ⊕ dv``: move along the tangent ``dv`` (a velocity times a time), exactly on the manifold.
 
@@ -92,9 +88,7 @@ def integrate(model: Model, q: Float[Array, " nq"], dv: Float[Array, " nv"]) -> 
     return per_joint(model.space, "plus", True, ((q, True), (dv, False)))
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def difference(
     model: Model, q0: Float[Array, " nq"], q1: Float[Array, " nq"]
 ) -> Float[Array, " nv"]:
@@ -105,9 +99,7 @@ def difference(
     return per_joint(model.space, "minus", False, ((q0, True), (q1, True)))
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def displacement(
     model: Model, q0: Float[Array, " nq"], q1: Float[Array, " nq"]
 ) -> Float[Array, " nv"]:
@@ -120,9 +112,7 @@ def displacement(
     return per_joint(model.space, "displacement", False, ((q0, True), (q1, True)))
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def rate_from_velocity(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, " nq"]:
@@ -133,9 +123,7 @@ def rate_from_velocity(
     return per_joint(model.space, "rate", True, ((q, True), (v, False)))
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def velocity_from_rate(
     model: Model, q: Float[Array, " nq"], dq: Float[Array, " nq"]
 ) -> Float[Array, " nv"]:

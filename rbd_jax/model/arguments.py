@@ -1,6 +1,7 @@
-"""Checks of the public functions' arguments: a clear error instead of a wrong number.
+"""The decorators of public functions: :func:`algorithm`, and the checks of arguments within it.
 
-The shapes are those of the functions' own annotations, for example ``q: Float[Array, " nq"]``.
+The checks give a clear error instead of a wrong number. The shapes are read from the annotations of
+the functions, for example ``q: Float[Array, " nq"]``.
 """
 
 import functools
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 import jax.numpy as jnp
 from jaxtyping import AbstractArray, Bool, Float
 
+from ..lanes import lanes
 from ._model import Model
 from .topology import Topology
 
@@ -62,6 +64,82 @@ def array_arguments(function: Callable) -> dict[str, ArrayArgument]:
     parameters = inspect.signature(function).parameters.values()
     found = {p.name: ArrayArgument.of(p.annotation) for p in parameters}
     return {name: argument for name, argument in found.items() if argument is not None}
+
+
+def algorithm(
+    function: Callable | None = None,
+    *,
+    driven_joints: bool = False,
+    project: tuple[int, ...] | None = None,
+    requires: Callable[[str, Model], None] | None = None,
+) -> Any:
+    """The decorator of a public algorithm ``function(model, …)``, in one place.
+
+    It checks the arguments (:func:`checked`), lets ``vmap`` compute one sample in every SIMD lane
+    (:func:`rbd_jax.lanes`), and says what happens for a robot with driven joints, which is an error
+    by default.
+
+    Args:
+        function: the algorithm. Leave it out if there are options: ``@algorithm(project=(0,))``.
+        driven_joints: the function itself takes them.
+        project: a robot with driven joints is handed over as the robot with all joints
+            independent, with ``q``, ``v`` and ``a`` of all joints. The result is projected to the
+            independent coordinates along these axes,
+            which belong to degrees of freedom as a torque does.
+        requires: ``(name of the function, model)``, a further check of the robot, which sees its
+            numbers where they are known.
+    """
+    if function is None:
+        return functools.partial(
+            algorithm, driven_joints=driven_joints, project=project, requires=requires
+        )
+    plain = lanes(function)
+    driven = None if project is None else lanes(_expanded(function, project))
+
+    @functools.wraps(function)
+    def wrapper(model: Any, *args, **kwargs):  # a model, or a scene as for ``checked``
+        if requires is not None:
+            requires(function.__name__, model)
+        chosen = plain if driven is None or model.space is model.topology else driven
+        return chosen(model, *args, **kwargs)
+
+    accepts = driven_joints or project is not None
+    return checked(takes_coordinates(wrapper) if accepts else wrapper)
+
+
+def projected(*axes: int) -> Callable[[F], F]:
+    """The option ``project`` of :func:`algorithm` alone, without its checks and without lanes."""
+
+    def decorate(function: F) -> F:
+        driven = _expanded(function, axes)
+
+        @functools.wraps(function)
+        def wrapper(model: Model, *args, **kwargs):
+            chosen = function if model.space is model.topology else driven
+            return chosen(model, *args, **kwargs)
+
+        return takes_coordinates(wrapper)  # type: ignore[return-value]
+
+    return decorate
+
+
+def _expanded(function: Callable, axes: tuple[int, ...]) -> Callable:
+    """A function of a plain robot as a function of a robot with driven joints."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def wrapper(model: Any, *args, **kwargs):
+        given = signature.bind(model, *args, **kwargs).arguments
+        x = model.coordinate_map(given["q"])
+        v, a = given.get("v"), given.get("a")
+        if a is not None:
+            given["a"] = x.acceleration(jnp.zeros_like(a) if v is None else v, a)
+        if v is not None:
+            given["v"] = x.velocity(v)
+        result = function(**(given | {"model": x.robot, "q": x.q}))
+        return x.project_axes(result, axes) if axes else result
+
+    return wrapper
 
 
 _OWNERS = {

@@ -10,18 +10,19 @@ their coordinates, so that Φ is a few numbers beside a unit matrix.
 
 import dataclasses
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Bool, Float
 
 from ._model import Model
 from .functions import as_module
 from .laws import Function, Law
+from .rows import merge_rows, take_rows
 from .topology import NV, Topology, unknown
 
 LIMITS = {
@@ -73,6 +74,10 @@ class CoordinateModel(Model):
             full = jnp.full((*x.shape[:-1], n), missing, self.dtype)
             leaves[name] = full.at[..., ours].set(x[..., theirs])
         return Model(**leaves)
+
+    def coordinate_map(self, y: Float[jax.Array, " nq"]) -> "CoordinateMap":
+        """The map from the coordinates y to all joints."""
+        return CoordinateMap(self, y)
 
     def q_slice(self, joint: str) -> slice:
         """Where the named joint or coordinate lives in q; KeyError if it is driven or unknown."""
@@ -134,6 +139,97 @@ def places_of(topology: Topology, space: Topology, named: tuple) -> Places:
         for driven, by in named
     ]  # fmt: skip
     return Places(kept_q, kept_v, tuple(laws))
+
+
+class CoordinateMap:
+    """The map from the independent coordinates y to all joints: ``q = φ(y)`` and the matrix Φ."""
+
+    def __init__(self, model: Model, y: Float[Array, " nq_y"]):
+        assert isinstance(model, CoordinateModel)
+        self.model, self.y, self.places = model, y, model.places
+        us = [take_rows(y, law.by_q) for law in self.places.laws]
+        self.laws = list(zip(model.laws, self.places.laws, us, strict=True))
+
+    @cached_property
+    def robot(self) -> Model:
+        """The robot with all its joints independent, for algorithms; its limits are not set."""
+        model, topology = self.model, self.model.topology
+        leaves = {f.name: getattr(model, f.name) for f in dataclasses.fields(Model)}
+        for name, missing in LIMITS.items():
+            n = topology.nq if name.startswith("position") else topology.nv
+            leaves[name] = jnp.full((n,), missing, model.dtype)
+        return Model(**leaves)
+
+    @cached_property
+    def q(self) -> Float[Array, " nq"]:
+        """``φ(y)``, the configuration of all joints."""
+        ours, theirs = self.places.kept_q
+        parts = [(ours, take_rows(self.y, theirs))]
+        for law, at, u in self.laws:
+            position = law.position(u)
+            if jnp.shape(position) != at.q.shape:
+                raise ValueError(
+                    f"robot {self.model.topology.name!r}: the law of {law.driven.joint_names} gave "
+                    f"coordinates of shape {jnp.shape(position)}, expected {at.q.shape}"
+                )
+            parts.append((at.q, position))
+        return merge_rows(parts, self.y)
+
+    @cached_property
+    def entries(self) -> list[Float[Array, " entries"]]:
+        """The entries of Φ of each law."""
+        return [law.entries(u) for law, _, u in self.laws]
+
+    @property
+    def pattern(self) -> Bool[np.ndarray, "nv nv_y"]:
+        """Where Φ may differ from zero."""
+        found = np.zeros((self.model.topology.nv, self.model.nv), dtype=bool)
+        found[self.places.kept_v] = True
+        for law, at, _ in self.laws:
+            rows, columns = map(np.array, law.pattern)
+            found[at.v[rows], at.by_v[columns]] = True
+        return found
+
+    def velocity(self, x: Float[Array, "nv_y *k"]) -> Float[Array, "nv *k"]:
+        """``Φ x``."""
+        ours, theirs = self.places.kept_v
+        parts = [(ours, take_rows(x, theirs))]
+        for (law, at, _), entries in zip(self.laws, self.entries, strict=True):
+            rows, columns = map(np.array, law.pattern)
+            terms = _times(entries, x[at.by_v[columns]])
+            if len(rows) != law.driven.nv:
+                terms = terms.reshape(law.driven.nv, -1, *x.shape[1:]).sum(axis=1)
+            parts.append((at.v, terms))
+        return merge_rows(parts, x)
+
+    def acceleration(self, v: Float[Array, " nv_y"], a: Float[Array, " nv_y"]) -> Array:
+        """``Φ a + Φ̇ v``."""
+        full = self.velocity(a)
+        for law, at, u in self.laws:
+            if not law.linear:
+                full = full.at[at.v].add(law.bias(u, take_rows(v, at.by_v)))
+        return full
+
+    def project(self, x: Float[Array, "nv *k"]) -> Float[Array, "nv_y *k"]:
+        """``Φᵀ x``."""
+        ours, theirs = self.places.kept_v
+        new = np.setdiff1d(np.arange(self.model.nv), theirs)
+        zeros = jnp.zeros((len(new), *x.shape[1:]), x.dtype)
+        y = merge_rows([(theirs, take_rows(x, ours)), (new, zeros)], x)
+        for (law, at, _), entries in zip(self.laws, self.entries, strict=True):
+            rows, columns = map(np.array, law.pattern)
+            y = y.at[at.by_v[columns]].add(_times(entries, x[at.v[rows]]))
+        return y
+
+    def project_axes(self, x: Array, axes: tuple[int, ...]) -> Array:
+        """``Φᵀ`` along each of some axes."""
+        for axis in axes:
+            x = jnp.moveaxis(self.project(jnp.moveaxis(x, axis, 0)), 0, axis)
+        return x
+
+
+def _times(entries: Array, rows: Array) -> Array:
+    return entries.reshape(-1, *[1] * (rows.ndim - 1)) * rows
 
 
 def independent_dofs(model: Model) -> tuple[np.ndarray, np.ndarray]:

@@ -10,8 +10,11 @@ from functools import cached_property
 
 import numpy as np
 
-NQ = {"revolute": 1, "prismatic": 1, "helical": 1, "spherical": 4, "translation": 3, "free": 7}
-NV = {"revolute": 1, "prismatic": 1, "helical": 1, "spherical": 3, "translation": 3, "free": 6}
+from ._joints import GROUPS
+
+NQ = {kind: group.nq for group in GROUPS for kind in group.kinds}
+NV = {kind: group.nv for group in GROUPS for kind in group.kinds}
+"""How many numbers a joint of each kind has in q and in v."""
 
 
 class Tree:

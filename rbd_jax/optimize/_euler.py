@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..algorithms.formulations import for_batches
 from ..lanes import lanes
 from ..model import difference, integrate
 from ._box import box_qp, restricted_cholesky
@@ -195,15 +196,7 @@ def direction(
     def in_turn(arrays, *args):
         return _sweep(eqx.combine(arrays, static), None, *args)
 
-    solve = jax.custom_batching.custom_vmap(at_once)
-
-    @solve.def_vmap
-    def _(size, batched, *args):
-        axes = jax.tree.map(lambda b: 0 if b else None, batched)
-        cpu, other = (jax.vmap(f, tuple(axes), axis_size=size) for f in (in_turn, at_once))
-        out = jax.lax.platform_dependent(*args, cpu=cpu, default=other)
-        return out, jax.tree.map(lambda _: True, out)
-
+    solve = for_batches(at_once, cpu=in_turn, other=at_once)
     return solve(arrays, q, v, after, u, landings, mu, box)
 
 

@@ -11,12 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..derivatives.fdsva import forward_dynamics_derivatives
-from ..derivatives.rules import forward_dynamics
-from ..derivatives.second_order import forward_dynamics_hessian
+from ..derivatives.custom_jvp.forward_dynamics import forward_dynamics
+from ..derivatives.explicit.fdsva import forward_dynamics_derivatives
+from ..derivatives.explicit.second_order import forward_dynamics_hessian
 from ..lanes import lanes
 from ..model import difference, integrate
 from ..simulate import step_derivatives
+from ..spatial.linear import matmul
 from ._problem import Problem, cost_value
 from ._residuals import Quadratic, dense, gauss_newton_blocks
 
@@ -33,7 +34,7 @@ def times(*factors: Array) -> Array:
     """The product of matrices, and of a vector in the last place, in full precision."""
     out = factors[-1]
     for f in reversed(factors[:-1]):
-        out = jnp.matmul(f, out, precision="highest")
+        out = matmul(f, out)
     return out
 
 
@@ -171,7 +172,7 @@ def costates(
     """
     A, lx = f.A, l.x
     if K is not None:
-        A = A + jnp.matmul(f.B, K, precision="highest")
+        A = A + matmul(f.B, K)
         lx = lx + jnp.sum(K * l.u[..., None], axis=1)
 
     def back(lam, row):

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..lanes import lanes
 from ..model import difference
+from ..spatial import linear
 from ._descent import Options, Proposal, descend, line_search, options
 from ._expansion import Dynamics, Quadratic, costates, curvature, gauss_newton, quadratic, times
 from ._problem import Problem, with_explicit_closures
@@ -155,7 +156,7 @@ def _expand(problem: Problem, point, second_order: bool) -> Model:
 
 def gradient(f: Dynamics, l: Quadratic, lam: Float[Array, "T n"]) -> Float[Array, "T m"]:
     """The gradient of the objective by the controls, from the costates."""
-    return l.u + jnp.einsum("tnm,tn->tm", f.B, lam, precision="highest")
+    return l.u + linear.einsum("tnm,tn->tm", f.B, lam)
 
 
 def stationary(problem: Problem, u, g: Float[Array, "T m"], cost: Array) -> Bool[Array, ""]:

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..derivatives.ruled import ruled
+from ..derivatives.custom_jvp.mechanism import custom_jvp
 from ._expansion import costates, curvature, linear, quadratic
 from ._motion import States, held_controls, motion
 from ._problem import Problem
@@ -18,7 +18,7 @@ def without_derivatives(tree: PyTree) -> PyTree:
     return jax.tree.map(stop, tree)
 
 
-@ruled
+@custom_jvp
 def stationary(
     problem: Problem,
     q0: Array,

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from ..derivatives.ruled import ruled
+from ..derivatives.custom_jvp.mechanism import custom_jvp
 from ._constraints import Rows, Stack
 from ._expansion import costates, curvature, linear, quadratic, times
 from ._ilqr import add_curvature
@@ -21,7 +21,7 @@ ROUNDS = 50
 """Greatest number of steps of the proximal method."""
 
 
-@ruled
+@custom_jvp
 def constrained_stationary(
     problem: Problem,
     rows: Stack,
@@ -113,7 +113,7 @@ def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
     # a row that weighs little in C is pushed as much as the others
     rho = tolerances(u.dtype).multiplier_penalty * size
     Cs, Ce = C
-    wide = jnp.einsum("tri,trj->tij", Cs, Cs, precision="highest")
+    wide = linear.einsum("tri,trj->tij", Cs, Cs)
     l = l._replace(
         xx=l.xx + rho * wide[:, :n, :n],
         ux=l.ux + rho * wide[:, n:, :n],

@@ -9,7 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms.energy import centroidal_momentum
-from ..derivatives.places import frame_pose, mass_center
+from ..derivatives.custom_jvp.kinematics import (
+    center_of_mass_custom_jvp,
+    frame_placement_custom_jvp,
+)
 from ..model import Model
 from ..model.functions import as_module
 from ..spatial import so3
@@ -49,7 +52,7 @@ class FootSwing(eqx.Module):
 
     def __call__(self, model: Model, t: Array, q: Array, *_: Array) -> Float[Array, " r"]:
         """Residuals at time t."""
-        p = jnp.stack([frame_pose(model, q, f)[1] for f in self.feet])
+        p = jnp.stack([frame_placement_custom_jvp(model, q, f)[1] for f in self.feet])
         return jnp.reshape(self.weights.at(t)[:, None] * (p - self.targets.at(t)), (-1,))
 
 
@@ -62,7 +65,7 @@ class CenterOfMass(eqx.Module):
 
     def __call__(self, model: Model, t: Array, q: Array, *_: Array) -> Float[Array, "3"]:
         """Residuals at time t."""
-        return self.weight * (mass_center(model, q) - self.targets.at(t))
+        return self.weight * (center_of_mass_custom_jvp(model, q) - self.targets.at(t))
 
 
 class CentroidalMomentum(eqx.Module):
@@ -85,7 +88,7 @@ class Orientation(eqx.Module):
 
     def __call__(self, model: Model, t: Array, q: Array, *_: Array) -> Float[Array, "3"]:
         """Residuals of a state."""
-        R = frame_pose(model, q, self.frame)[0]
+        R = frame_placement_custom_jvp(model, q, self.frame)[0]
         return self.weight * so3.log(so3.matmul(so3.transpose(self.R), R))
 
 

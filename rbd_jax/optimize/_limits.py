@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from ..algorithms.kinematics import frame_placement
 from ..model import Model
 from ..model.functions import as_module
+from ..spatial import linear
 from ._constraints import Constraint
 from ._problem import Problem
 
@@ -70,7 +71,7 @@ class _HalfSpace(eqx.Module):
 
     def __call__(self, model: Model, q: Array, v: Array) -> Array:
         R, p = frame_placement(model, q, self.frame)
-        place = p + jnp.matmul(R, self.point, precision="highest")
+        place = p + linear.matmul(R, self.point)
         return jnp.sum(self.normal * place) - self.offset
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..lanes import lanes
+from ..spatial import linear
 from ._constraints import Rows, Stack
 from ._descent import Proposal, line_search
 from ._expansion import Dynamics, Quadratic, costates, curvature, gauss_newton, quadratic, times
@@ -52,7 +53,7 @@ class Penalty(eqx.Module):
         C = jnp.where(active.stage[..., None], self.C.stage, 0)
         E = jnp.where(active.final[..., None], self.C.final, 0)
         g = self.rho * _many(jnp.swapaxes(C, 1, 2), self.r.stage)
-        H = self.rho * jnp.matmul(jnp.swapaxes(C, 1, 2), C, precision="highest")
+        H = self.rho * linear.matmul(jnp.swapaxes(C, 1, 2), C)
         l = l._replace(x=l.x + g[:, :n], u=l.u + g[:, n:])
         end = end._replace(
             x=end.x + self.rho * times(E.T, self.r.final), xx=end.xx + self.rho * times(E.T, E)

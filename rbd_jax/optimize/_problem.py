@@ -20,6 +20,7 @@ from ..simulate import (
     step_derivatives,
     warn_if_unstable,
 )
+from ..spatial import linear
 
 if TYPE_CHECKING:
     from ._residuals import Quadratic
@@ -168,7 +169,7 @@ class Problem(eqx.Module):
             return u
         if callable(self.actuation):
             return cast(Cost, self.actuation)(self.model, t, q, v, u)
-        return jnp.matmul(self.actuation, u, precision="highest")
+        return linear.matmul(self.actuation, u)
 
     def time(self, k: int | Int[Array, ""]) -> Float[Array, ""]:
         """The time of step k (s)."""
@@ -259,7 +260,7 @@ class Problem(eqx.Module):
         fixed = {"steps": self.steps, "integrator": self.integrator}
         rows = u if self.actuation is None else policy
         if self.actuation is not None and not callable(self.actuation):
-            rows = jnp.matmul(u, self.actuation.T, precision="highest")
+            rows = linear.matmul(u, self.actuation.T)
         path = rollout(self.model, q0, v0, rows, self.dt, **fixed, **options)
         return path._replace(t=self.start + path.t)
 
@@ -322,7 +323,7 @@ def _step_derivatives(problem: Problem, t: Array, q: Array, v: Array, u: Array):
     tau, (by_x, by_u) = problem.torques(t, q, v, u), problem.torque_slopes(t, q, v, u)
     how = {"integrator": problem.integrator}
     A, B = step_derivatives(problem.model, q, v, tau, problem.dt, **how)
-    times = lambda a, b: jnp.matmul(a, b, precision="highest")  # noqa: E731
+    times = linear.matmul
     return A if by_x is None else A + times(B, by_x), times(B, by_u)
 
 

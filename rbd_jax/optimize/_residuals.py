@@ -14,6 +14,8 @@ import numpy as np
 from jax.extend.core import Literal
 from jaxtyping import Array, Float
 
+from ..spatial import linear
+
 Block = Float[Array, "i j"] | None
 """A block of a matrix; None is zero."""
 
@@ -85,7 +87,7 @@ def _inner(A: Array, B: Array, symmetric: bool) -> Array:
         return A[:, None] * B
     if B.ndim == 1:
         return A.T * B[None]
-    return mirrored(A, B) if symmetric else _times(A.T, B)
+    return mirrored(A, B) if symmetric else linear.matmul(A.T, B)
 
 
 def dense(
@@ -159,10 +161,10 @@ def mirrored(A: Float[Array, "k n"], B: Float[Array, "k n"]) -> Float[Array, "n 
     """``Aᵀ B`` where this is symmetric; of large matrices one of two equal blocks is computed."""
     n = A.shape[1]
     if n <= _WHOLE:
-        X = _times(A.T, B)
+        X = linear.matmul(A.T, B)
         return 0.5 * (X + X.T)
     k = n // 2
-    low = _times(A[:, k:].T, B[:, :k])
+    low = linear.matmul(A[:, k:].T, B[:, :k])
     upper = jnp.concatenate([mirrored(A[:, :k], B[:, :k]), low.T], axis=1)
     lower = jnp.concatenate([low, mirrored(A[:, k:], B[:, k:])], axis=1)
     return jnp.concatenate([upper, lower])
@@ -170,7 +172,3 @@ def mirrored(A: Float[Array, "k n"], B: Float[Array, "k n"]) -> Float[Array, "n 
 
 def _transposed(x: Array | None) -> Array | None:
     return None if x is None else x.T
-
-
-def _times(a: Array, b: Array) -> Array:
-    return jnp.matmul(a, b, precision="highest")

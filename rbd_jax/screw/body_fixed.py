@@ -8,7 +8,7 @@ body i and are in frame i.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.gravity import base_acceleration
+from ..algorithms.passive import base_acceleration
 from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
 from ..model.arguments import checked

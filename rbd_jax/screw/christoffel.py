@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from ..model import Model
 from ..model.arguments import checked
-from ..spatial import inertia, so3
+from ..spatial import inertia, linear, so3
 from ..spatial.motion import cross_twist
 from .closed_form import momenta_of
 from .representations import jacobians
@@ -44,7 +44,7 @@ def christoffel_by_brackets(model: Model, q: Float[Array, " nq"]) -> Symbols:
     J = jacobians(model, q)
     MJ, rows = momenta_of(model, J), so3.transpose(J)
     brackets = cross_twist(rows[:, :, None], rows[:, None])  # [l, i, j]: [J_li, J_lj]
-    G = jnp.einsum("lck,lijc->kij", MJ, brackets, precision="highest")
+    G = linear.einsum("lck,lijc->kij", MJ, brackets)
     # G[k, i, j] = Σ_l J_kᵀ M [J_i, J_j]
     first = jnp.moveaxis(G, 0, 2)
     return 0.5 * (first + jnp.swapaxes(first, 1, 2) + _in_order(model, G))
@@ -66,7 +66,7 @@ def christoffel_by_binet(model: Model, q: Float[Array, " nq"]) -> Symbols:
     J = so3.transpose(jacobians(model, q))
     w, P = J[..., :3], inertia.pseudo(model.inertia)
     rows = jnp.concatenate([so3.hat(w), J[..., 3:, None]], axis=-1)  # of Ĵ; row 4 is zero
-    moments = jnp.einsum("lrbc,lcd->lrbd", rows, P, precision="highest")
-    N = jnp.einsum("lrbd,liad->lriba", moments, rows, precision="highest")  # Ĵ_r P Ĵ_iᵀ
+    moments = linear.einsum("lrbc,lcd->lrbd", rows, P)
+    N = linear.einsum("lrbd,liad->lriba", moments, rows)  # Ĵ_r P Ĵ_iᵀ
     # Ĵ_s acts on vectors here, so only its rotation counts: tr(ω̂ N) = −2 ω · vee(N).
-    return _in_order(model, jnp.einsum("lsc,lric->isr", w, -2 * so3.vee(N), precision="highest"))
+    return _in_order(model, linear.einsum("lsc,lric->isr", w, -2 * so3.vee(N)))

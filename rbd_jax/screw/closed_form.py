@@ -13,7 +13,7 @@ from ..algorithms.kinematics import forward_kinematics
 from ..algorithms.tree import per_dof, subtree_sum
 from ..model import Model
 from ..model.arguments import checked
-from ..spatial import inertia, so3
+from ..spatial import inertia, linear, so3
 from ..spatial.motion import cross_wrench, wrench_to_parent
 from . import spatial
 from .newton_euler import body_fixed_wrench, spatial_wrench
@@ -30,12 +30,12 @@ def momenta_of(model: Model, J: Columns) -> Columns:
 
 
 def _times(J: Columns, x: Float[Array, " nv"]) -> Float[Array, "nb 6"]:
-    return jnp.einsum("bcj,j->bc", J, x, precision="highest")
+    return linear.einsum("bcj,j->bc", J, x)
 
 
 def project(J: Columns, W: Float[Array, "nb 6 *n"]) -> Float[Array, "nv *n"]:
     """``Jᵀ W = Σ_i J_iᵀ W_i``: wrenches, or columns of wrenches, as joint torques."""
-    return jnp.einsum("bcj,bc...->j...", J, W, precision="highest")
+    return linear.einsum("bcj,bc...->j...", J, W)
 
 
 def _gravity_wrench(model: Model, R: Float[Array, "nb 3 3"]) -> Float[Array, "nb 6"]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..algorithms.kinematics import forward_kinematics
 from ..algorithms.tree import ancestor_sum, subtree_sum, sum_dofs
 from ..model import Model
@@ -35,7 +35,7 @@ def _along_chain(sums: Callable, tree: Tree, x: Pairs) -> Pairs:
 
 def _body_fixed(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Array, ...]:
     tree, nb = model.topology.tree, model.nb
-    R, r = ground.centered_poses(model, q)
+    R, r = world_frame.centered_poses(model, q)
     J = spatial.joint_screws(model, (R, r))
     C = jnp.broadcast_to(R[:, None], (nb, nb, 3, 3)), jnp.broadcast_to(r[:, None], (nb, nb, 3))
     moves = jnp.asarray(tree.ancestor_mask)[:, :, None]

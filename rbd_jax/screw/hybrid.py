@@ -8,8 +8,8 @@ the twist and W the wrench through the joint.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.passive import base_acceleration
 from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, Topology, motion_subspace
 from ..model.arguments import checked

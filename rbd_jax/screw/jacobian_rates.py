@@ -9,7 +9,7 @@ are treated alike.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..algorithms.tree import per_dof
 from ..model import Model
 from ..model.arguments import checked
@@ -33,7 +33,7 @@ def _in_all_frames(model: Model, C, x: Float[Array, "nb 6"]) -> Rows:
 
 
 def _body_fixed(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Rows, ...]:
-    C = ground.centered_poses(model, q)
+    C = world_frame.centered_poses(model, q)
     J = so3.transpose(jacobians(model, q, "body_fixed"))
     V, *rest = module_of("jacobian_rates", "body_fixed").motion(model, q, rates)
     carried = _in_all_frames(model, C, V)
@@ -56,7 +56,7 @@ def _spatial(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Rows, ..
 
 def _hybrid(model: Model, q: Array, rates: tuple[Array, ...]) -> tuple[Rows, ...]:
     topology = model.topology
-    R, r = ground.centered_poses(model, q)
+    R, r = world_frame.centered_poses(model, q)
     X = hybrid.joint_screws(model, R)[None]
     V, *rest = hybrid.motion(model, q, rates)
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..derivatives.fdsva import forward_dynamics_derivatives
-from ..derivatives.idsva import inverse_dynamics_derivatives
+from ..derivatives.explicit.fdsva import forward_dynamics_derivatives
+from ..derivatives.explicit.idsva import inverse_dynamics_derivatives
 from ..model import Model, coadjoint
 from ..model.arguments import checked
 

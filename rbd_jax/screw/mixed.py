@@ -9,8 +9,8 @@ the force in world axes.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.passive import base_acceleration
 from ..algorithms.tree import ancestor_product, leaf_to_root, per_dof
 from ..model import Model, joint_placements, motion_subspace
 from ..model.arguments import checked

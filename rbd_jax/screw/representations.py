@@ -14,7 +14,7 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..algorithms.kinematics import forward_kinematics
 from ..model import Model
 from ..model.arguments import checked
@@ -105,7 +105,7 @@ def jacobians(
         J = spatial.joint_screws(model, forward_kinematics(model, q))[None]
         J = jnp.broadcast_to(J, (model.nb, model.nv, 6))
     else:
-        R, r = ground.centered_poses(model, q)  # Only relative positions matter.
+        R, r = world_frame.centered_poses(model, q)  # Only relative positions matter.
         J = spatial.joint_screws(model, (R, r))[None]
         if representation == "hybrid":
             J = shift(-r[:, None], J)

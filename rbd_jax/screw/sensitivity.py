@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..algorithms.kinematics import forward_kinematics, frame_in_body
-from ..derivatives.operator import body_operator, residual
-from ..derivatives.rules import forward_dynamics, mass_matrix_solve
+from ..derivatives.custom_jvp.forward_dynamics import forward_dynamics, mass_matrix_solve
+from ..derivatives.linearization import body_operator, linearization_point
 from ..model import Model, joint_placements
 from ..model.arguments import checked
 from ..model.topology import unknown
@@ -168,8 +168,8 @@ def inverse_dynamics_sensitivity(
     changed, topology = with_geometry(model, geometry, pi), model.topology
     if not geometry.bodies:
         return jnp.zeros((model.nv, 0), model.dtype)
-    g = ground.pose(changed, q)
-    r = residual(changed, g, ground.motion(changed, g, v, a, f_ext))
+    g = world_frame.quantities(changed, q)
+    r = linearization_point(changed, g, world_frame.motion(changed, g, v, a, f_ext))
     at = _index(geometry)
     eta = to_parent((g.R[at], g.p[at]), _twists(model, changed, q, geometry, pi))
     zero = jnp.zeros_like(r.v)

@@ -11,8 +11,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms.torques import at_rest
-from ..derivatives.rules import hybrid_dynamics
+from ..algorithms.passive import at_rest
+from ..derivatives.custom_jvp.forward_dynamics import hybrid_dynamics
 from ..model import Model
 from ..model.arguments import checked
 from .torque_rates import inverse_dynamics_rates

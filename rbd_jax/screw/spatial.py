@@ -9,8 +9,8 @@ algorithms therefore use the same formulas relative to the root body.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.passive import base_acceleration
 from ..algorithms.tree import ancestor_sum, per_dof, subtree_sum, sum_dofs
 from ..model import Model, motion_subspace
 from ..model.arguments import checked

@@ -11,12 +11,12 @@ autodiff.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..algorithms.kinematics import forward_kinematics
 from ..algorithms.tree import sum_dofs
 from ..model import Model, joint_placements, motion_subspace
 from ..model.arguments import checked
-from ..spatial import se3, so3
+from ..spatial import linear, se3, so3
 from ..spatial.motion import Ad_matrix, ad_matrix, cross_twist, to_child
 from . import hybrid
 from .poe import spatial_screws
@@ -69,7 +69,7 @@ def system_factors(
         C = se3.compose(forward_kinematics(model, q), se3.inverse(home))
         blocks = jnp.broadcast_to(Ad_matrix(C)[None], (nb, nb, 6, 6))
         return _dense(jnp.where(moves, blocks, 0)), _screw_matrix(model, X)
-    R, r = ground.centered_poses(model, q)
+    R, r = world_frame.centered_poses(model, q)
     if representation == "hybrid":
         X = hybrid.joint_screws(model, R)
         d = r[None] - r[:, None]
@@ -122,9 +122,9 @@ def system_jacobian_rate(
     of one degree of freedom, where ``a X = 0``.
     """
     A, X = system_factors(model, q)
-    beyond = jnp.matmul(A, X, precision="highest") - X
+    beyond = linear.matmul(A, X) - X
     a = joint_twist_operators(model, v)
-    return -jnp.matmul(A, jnp.matmul(a, beyond, precision="highest"), precision="highest")
+    return -linear.matmul(A, linear.matmul(a, beyond))
 
 
 @checked

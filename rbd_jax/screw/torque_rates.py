@@ -9,7 +9,7 @@ child. A wrench of the child has the rate ``Ad* (Ḟ + w ×* F)`` in the frame o
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.gravity import base_acceleration
+from ..algorithms.passive import base_acceleration
 from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
 from ..model.arguments import checked

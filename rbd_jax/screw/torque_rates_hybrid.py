@@ -9,8 +9,8 @@ and S the joint screws. ``X[k]`` is the k-th time derivative of X.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.gravity import base_acceleration
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.passive import base_acceleration
 from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, motion_subspace
 from ..spatial import inertia, so3

@@ -14,7 +14,7 @@ from ..algorithms.kinematics import forward_kinematics
 from ..algorithms.tree import root_to_leaf
 from ..model import Model, joint_placements, motion_subspace
 from ..model.arguments import checked
-from ..spatial import inertia, so3
+from ..spatial import inertia, linear, so3
 from ..spatial.motion import cross_twist, to_child, turn
 from .closed_form import momenta_of, project
 
@@ -77,7 +77,7 @@ def mass_matrix(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
 def mass_matrix_partials(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """``∂M_ij/∂q_k`` along ``integrate(q, ε e_k)``. Source: Vlasblom (1.14), (2.22)."""
     MJ = momenta_of(model, body_jacobians(model, q))
-    half = jnp.einsum("bcik,bcj->ijk", body_jacobian_partials(model, q), MJ, precision="highest")
+    half = linear.einsum("bcik,bcj->ijk", body_jacobian_partials(model, q), MJ)
     return half + jnp.swapaxes(half, 0, 1)
 
 
@@ -85,7 +85,7 @@ def _structure(model: Model) -> Float[Array, "nv nv nv"]:
     """The c with ``[S_a, S_b] = Σ_d c[a, b, d] S_d`` for degrees of freedom of one joint."""
     S, body = motion_subspace(model), model.topology.dof_bodies
     same = (body[:, None] == body[None])[:, :, None] & (body[:, None] == body[None])[:, None]
-    c = jnp.einsum("abx,dx->abd", cross_twist(S[:, None], S[None]), S, precision="highest")
+    c = linear.einsum("abx,dx->abd", cross_twist(S[:, None], S[None]), S)
     return jnp.where(same, c, 0)
 
 
@@ -102,7 +102,7 @@ def christoffel(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"
     dM = mass_matrix_partials(model, q)
     J = body_jacobians(model, q)
     M = project(J, momenta_of(model, J))
-    b = jnp.einsum("abd,dc->abc", _structure(model), M, precision="highest")  # ⟨[a, b], c⟩
+    b = linear.einsum("abd,dc->abc", _structure(model), M)  # ⟨[a, b], c⟩
     sym = dM + jnp.swapaxes(dM, 1, 2) - jnp.moveaxis(dM, 2, 0)
     brackets = jnp.einsum("kji->ijk", b) - jnp.einsum("kij->ijk", b) - jnp.einsum("jik->ijk", b)
     return 0.5 * (sym + brackets)
@@ -113,7 +113,7 @@ def coriolis_matrix(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nv nv"]:
     """``C_ij = Σ_k Γ_ijk v_k``. Source: Vlasblom (1.16)."""
-    return jnp.einsum("ijk,k->ij", christoffel(model, q), v, precision="highest")
+    return linear.einsum("ijk,k->ij", christoffel(model, q), v)
 
 
 @checked
@@ -151,4 +151,4 @@ def gravity_wrench(model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """
     weight = inertia.mass(model.inertia)[:, None] * model.gravity[None]
     J = analytic_jacobians(model, q)
-    return jnp.einsum("bcj,bc->j", J, weight, precision="highest")
+    return linear.einsum("bcj,bc->j", J, weight)

@@ -15,9 +15,11 @@ from ..constraints import (
     jacobian,
     residual,
 )
-from ..derivatives.implicit_step import implicit_step_dynamics, implicitly_damped
-from ..derivatives.rules import forward_dynamics, inverse_dynamics
+from ..derivatives.custom_jvp.forward_dynamics import forward_dynamics
+from ..derivatives.custom_jvp.implicit_step import implicit_step_dynamics, implicitly_damped
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..model import Model
+from ..spatial import linear
 
 
 class ActuatedRobot(eqx.Module):
@@ -35,7 +37,7 @@ class ActuatedRobot(eqx.Module):
     def with_implicit_coriolis(self, q: Array, v: Array, dt: Array) -> Float[Array, " nv"]:
         """The accelerations of a step whose damping and Coriolis torques are those of its end.
 
-        See :mod:`rbd_jax.derivatives.implicit_step`.
+        See :mod:`rbd_jax.derivatives.custom_jvp.implicit_step`.
 
         Raises:
             ValueError: if the robot has constraints.
@@ -77,4 +79,4 @@ class ActuatedRobot(eqx.Module):
             return force
         held = constrained_dynamics(self.model, q, v, self.tau, self.constraints, self.f_ext)
         J = jacobian(self.model, q, self.constraints)
-        return force + jnp.matmul(J.T, held.forces, precision="highest")
+        return force + linear.matmul(J.T, held.forces)

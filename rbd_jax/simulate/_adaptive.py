@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..derivatives.rules import forward_dynamics
+from ..derivatives.custom_jvp.forward_dynamics import forward_dynamics
 from ..model import Model, integrate, rate_from_velocity
 from ..model.arguments import checked, of_dtype, takes_coordinates
 from ..model.outcome import RESULTS

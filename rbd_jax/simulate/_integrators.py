@@ -90,7 +90,7 @@ def implicit_coriolis(
     is just the power that changes the mass matrix, and the step gains no energy from it but by the
     change of C itself within the step. The method has order 1, and takes a little energy out of
     fast motion. Cost: O(n d²), with d the depth of the tree. Derivatives of the accelerations are
-    implicit, see :mod:`rbd_jax.derivatives.implicit_step`.
+    implicit, see :mod:`rbd_jax.derivatives.custom_jvp.implicit_step`.
 
     Source: the implicit step of MuJoCo (MuJoCo's documentation, "Numerical integration").
     Departure: MuJoCo takes the derivative of the Coriolis torques with respect to v, which is not

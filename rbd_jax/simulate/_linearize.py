@@ -6,19 +6,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..derivatives.fdsva import acceleration_with_derivatives
-from ..lanes import lanes
+from ..derivatives.explicit.fdsva import acceleration_with_derivatives
 from ..model import Model, rate_from_velocity, velocity_from_rate
-from ..model.arguments import checked, takes_coordinates
+from ..model.arguments import algorithm
 from ._actuated import ActuatedRobot
 from ._integrators import resolve_integrator, semi_implicit_euler
 from ._stability import warns_if_unstable
 
 
 @warns_if_unstable
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def step(
     model: Model,
     q: Float[Array, " nq"],
@@ -39,9 +36,7 @@ def step(
 
 
 @warns_if_unstable
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def step_derivatives(
     model: Model,
     q: Float[Array, " nq"],

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms.momentum import kinetic_gradients, rotor_coadjoint
-from ..algorithms.torques import at_rest
-from ..derivatives.rules import inverse_dynamics, mass_matrix_solve
+from ..algorithms.passive import at_rest
+from ..derivatives.custom_jvp.forward_dynamics import mass_matrix_solve
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..model import Model, chart_rate, chart_velocity, integrate
 from ..model.arguments import checked, takes_coordinates
 from ._munthe_kaas import RK4, Acceleration, Tableau, increment

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..contact import Scene
-from ..lanes import lanes
 from ..model import Model
-from ..model.arguments import checked, of_dtype, takes_coordinates
+from ..model.arguments import algorithm, of_dtype
 from ._plant import Plant, as_plant
 from ._stability import warns_about_rollout
 from ._time_scan import Checkpoint, time_scan
@@ -45,9 +44,7 @@ class Episode(NamedTuple):
 
 
 @warns_about_rollout
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def rollout(
     plant: Model | Scene | Plant,
     q0: Float[Array, " nq"],

@@ -16,11 +16,22 @@ at a time. Most functions here are also faster in a batch, because XLA fuses the
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 _WRITTEN = 16  # the largest triangular matrix that is solved with entry by entry
 _BLOCK = 10  # the largest block eliminated at once; between 6 and 10 the speed hardly changes
 _PANEL = 8  # the columns of a QR factorization that are reflected before the others follow
+
+
+def matmul(A: ArrayLike, B: ArrayLike) -> Array:
+    """``A B`` in the precision of its arguments; GPUs multiply float32 in TF32 otherwise."""
+    return jnp.matmul(A, B, precision="highest")
+
+
+def einsum(subscripts: str, *operands: ArrayLike) -> Array:
+    """``jnp.einsum`` in the precision of its arguments, as :func:`matmul`."""
+    return jnp.einsum(subscripts, *operands, precision="highest")
 
 
 def cholesky(P: Float[Array, "*b s s"]) -> Float[Array, "*b s s"]:
@@ -70,7 +81,7 @@ def _solve_blocks(L: Float[Array, "*b s s"], B: Float[Array, "*b s m"]) -> Float
 
     def step(X, block):
         i, own, row, b = block
-        x = solve_lower(own, b - jnp.matmul(row, X, precision="highest"))  # X is zero below
+        x = solve_lower(own, b - matmul(row, X))  # X is zero below
         return jax.lax.dynamic_update_slice_in_dim(X, x, i * k, axis=-2), None
 
     X = jnp.zeros((*lead, n + more, B.shape[-1]), B.dtype)
@@ -106,12 +117,12 @@ def qr_factor(A: Float[Array, "m n"]) -> Float[Array, "k n"]:
         j, row = at  # in the panel, in the matrix
         x = jnp.where(rows >= row, jax.lax.dynamic_index_in_dim(P, j, keepdims=False), 0)
         first = jnp.sum(jnp.where(rows == row, x, 0))
-        square = _times(x, x)
+        square = matmul(x, x)
         there = square > jnp.finfo(A.dtype).tiny  # its inverse is finite
         length = jnp.sqrt(jnp.where(there, square, 1))
         factor = jnp.where(there, 1 / (length * (length + jnp.abs(first))), 0)
         v = x + jnp.where(rows == row, jnp.where(first < 0, -length, length), 0)
-        P = P - (factor * _times(P, v))[:, None] * v[None]
+        P = P - (factor * matmul(P, v))[:, None] * v[None]
         return P, (v, factor)
 
     def panel(columns, top):
@@ -120,17 +131,13 @@ def qr_factor(A: Float[Array, "m n"]) -> Float[Array, "k n"]:
         if panels == 1:
             return P, None
         # the product of the reflections is 1 − Vᵀ T V
-        unit = jnp.eye(size, dtype=A.dtype) + factor[:, None] * jnp.triu(_times(V, V.T), 1)
+        unit = jnp.eye(size, dtype=A.dtype) + factor[:, None] * jnp.triu(matmul(V, V.T), 1)
         T, rest = solve_upper(unit, jnp.diag(factor)), columns[size:]
-        rest = rest - _times(_times(_times(rest, V.T), T), V)
+        rest = rest - matmul(matmul(matmul(rest, V.T), T), V)
         return jnp.concatenate([rest, P]), None
 
     columns, _ = jax.lax.scan(panel, columns, size * jnp.arange(panels))
     return jnp.triu(columns[:n, : min(m, n)].T)
-
-
-def _times(A: Array, B: Array) -> Array:
-    return jnp.matmul(A, B, precision="highest")
 
 
 def definite(P: Float[Array, "*b s s"]) -> Bool[Array, "*b"]:
@@ -188,9 +195,9 @@ def _eliminate_blocks(A: Float[Array, "n n"], unroll: bool) -> Float[Array, "n n
 
     def step(A, _):
         inverse, column = _eliminate(A[-size:, -size:], unroll), A[:-size, -size:]
-        row = jnp.matmul(inverse, A[-size:, :-size], precision="highest")
-        rest = A[:-size, :-size] - jnp.matmul(column, row, precision="highest")
-        column = -jnp.matmul(column, inverse, precision="highest")
+        row = matmul(inverse, A[-size:, :-size])
+        rest = A[:-size, :-size] - matmul(column, row)
+        column = -matmul(column, inverse)
         return _exchanged(inverse, row, column, rest), None
 
     return jax.lax.scan(step, A, None, length=blocks)[0][:n, :n]

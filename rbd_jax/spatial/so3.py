@@ -52,6 +52,15 @@ def transpose(A: Float[Array, "*b m n"]) -> Float[Array, "*b n m"]:
     return jnp.swapaxes(A, -1, -2)
 
 
+def unit(a: Float[Array, "*b 3"]) -> Float[Array, "*b 3"]:
+    """``a / |a|``. A zero vector has no direction and gives NaN.
+
+    The square is written out and is no sum over the axis, because XLA on a GPU would take that for
+    a softmax and compile for half a minute.
+    """
+    return a / jnp.sqrt(a[..., 0:1] ** 2 + a[..., 1:2] ** 2 + a[..., 2:3] ** 2)
+
+
 def identity(like: Float[Array, "*b 3"]) -> Float[Array, "*c 3 3"]:
     """The identity in the dtype of a vector, with an axis of length 1 for each of its batch axes.
 

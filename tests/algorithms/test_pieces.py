@@ -8,12 +8,18 @@ from support.calls import quick_jit
 
 import rbd_jax as rbd
 from rbd_jax import constraints
+from rbd_jax.algorithms.block_columns import (
+    block_columns,
+    half_solve,
+    half_solve_by_inverse,
+    inner,
+    times,
+)
 from rbd_jax.algorithms.formulations import formulation
-from rbd_jax.algorithms.pieces import halves, inner, inverse_halves, pieces, times
 from rbd_jax.algorithms.tree import down_along_branches
 from rbd_jax.constraints import _jacobian
 from rbd_jax.model import Tree
-from rbd_jax.model.expansion import Expansion
+from rbd_jax.model.coordinates import CoordinateMap
 from rbd_jax.spatial.linear import cholesky, solve_lower
 
 RNG = np.random.default_rng(3)
@@ -28,7 +34,7 @@ def test_products(m):
     """A product leaves out nothing but zeros; a matrix is put together as it was."""
     A, nonzero = RNG.normal(size=(4, 6)), RNG.random((6, m)) < 0.4
     B = np.where(nonzero, RNG.normal(size=(6, m)), 0)
-    both = jax.jit(lambda A, B: (times(A, B, nonzero), pieces(B, nonzero).dense(6)))
+    both = jax.jit(lambda A, B: (times(A, B, nonzero), block_columns(B, nonzero).dense(6)))
     with formulation("lanes"):
         product, again = both(A, B)
     close(product, A @ B)
@@ -49,8 +55,8 @@ def test_halves_of_a_solve(m):
 
     @jax.jit
     def found(L, psi, B, x, inverse):
-        W, X = halves(tree, L, psi, B, nonzero)
-        P, Y = inverse_halves(inverse, B)
+        W, X = half_solve(tree, L, psi, B, nonzero)
+        P, Y = half_solve_by_inverse(inverse, B)
         down = down_along_branches(tree, L, X.dense(tree.n))
         return inner(W, X, plus), inner(P, Y, plus), down, X.times(x, tree.n), X.dense(tree.n) @ x
 
@@ -93,7 +99,7 @@ def test_where_the_map_of_driven_joints_is_zero():
     joints = m.joint_names
     law = lambda u: jnp.stack([2 * u[0], u[0] * u[1]])  # noqa: E731
     driven = rbd.with_coordinates(m, law, joints[1:3], by=[joints[0], "motor"])
-    x = Expansion(driven, jnp.asarray([0.3, 0.2, 0.1]))
+    x = CoordinateMap(driven, jnp.asarray([0.3, 0.2, 0.1]))
     full = np.asarray(jax.jit(x.velocity)(jnp.eye(3)))
     assert x.pattern.shape == full.shape and not full[~x.pattern].any()
     assert x.pattern.sum() < full.size

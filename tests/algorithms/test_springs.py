@@ -8,8 +8,8 @@ import pytest
 from support.helpers import assert_close, central_difference, random_state, tangent_difference
 
 import rbd_jax as rbd
-from rbd_jax.algorithms.springs import spring_torque, unsprung
-from rbd_jax.derivatives.kim import perturbation_of
+from rbd_jax.algorithms.passive import spring_torque, without_springs
+from rbd_jax.derivatives.kim.perturbation import perturbation_of
 from rbd_jax.model import displacement
 
 KINDS = ("free", "spherical", "revolute", "translation", "prismatic")
@@ -64,7 +64,7 @@ def test_springs_add_their_torque_and_forward_dynamics_inverts(sprung):
 
     @jax.jit
     def values():
-        free = unsprung(sprung)
+        free = without_springs(sprung)
         k = sprung.stiffness * displacement(sprung, sprung.rest, s.q)
         tau = rbd.rnea(sprung, s.q, s.v, s.a, s.f_ext)
         weight = rbd.gravity_torque(sprung, s.q), rbd.gravity_torque(free, s.q)

@@ -14,7 +14,7 @@ from support.helpers import cast, central_difference
 
 import rbd_jax as rbd
 from rbd_jax import constraints
-from rbd_jax.model.expansion import Expansion
+from rbd_jax.model.coordinates import CoordinateMap
 
 GAINS = dict(position_gain=3.0, velocity_gain=2.0)
 
@@ -106,7 +106,7 @@ def test_springs_and_nonlinear_driven_joints_under_a_loop():
     a, forces = value[: driven.nv], value[driven.nv :]
 
     def left(q, v, a, forces):
-        x = Expansion(driven, q)
+        x = CoordinateMap(driven, q)
         assert x.robot.stiffness is not None
         torque = rbd.rnea(x.robot, x.q, x.velocity(v), x.acceleration(v, a))
         J = constraints.jacobian(x.robot, x.q, c)

@@ -12,12 +12,12 @@ from support.inputs import STATE, assert_relative, directions, inputs, with_leav
 
 import rbd_jax as rbd
 from rbd_jax.algorithms.tree import per_dof
-from rbd_jax.derivatives.kim import Perturbation, perturbation_of
-from rbd_jax.derivatives.kim_hybrid import (
+from rbd_jax.derivatives.kim.perturbation import Perturbation, perturbation_of
+from rbd_jax.derivatives.kim.table5 import kim_inverse_dynamics_derivative
+from rbd_jax.derivatives.kim.tables6_7 import (
     kim_forward_dynamics_derivative,
     kim_hybrid_dynamics_derivative,
 )
-from rbd_jax.derivatives.kim_inverse import kim_inverse_dynamics_derivative
 from rbd_jax.model import joint_placements, motion_subspace
 from rbd_jax.spatial import inertia, motion, se3, so3
 

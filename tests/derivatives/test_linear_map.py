@@ -10,10 +10,11 @@ from support.helpers import random_states
 from support.inputs import assert_relative, random_like
 
 from rbd_jax import samples
-from rbd_jax.algorithms import ground
-from rbd_jax.derivatives._maps import _solve_map, torque_map
-from rbd_jax.derivatives.operator import joint_operator, residual
-from rbd_jax.derivatives.rules import accelerations
+from rbd_jax.algorithms import world_frame
+from rbd_jax.derivatives.custom_jvp.forward_dynamics import accelerations
+from rbd_jax.derivatives.custom_jvp.inverse_dynamics import torque_map
+from rbd_jax.derivatives.custom_jvp.mass_matrix_solver import _solve_map
+from rbd_jax.derivatives.linearization import joint_operator, linearization_point
 
 
 def small():
@@ -26,8 +27,8 @@ def _residuals(name, m, states):
     """What the two maps take, in several states: the residual and the factorized mass matrix."""
 
     def one(s):
-        g = ground.pose(m, s.q)
-        r = residual(m, g, ground.motion(m, g, s.v, s.a, s.f_ext))
+        g = world_frame.quantities(m, s.q)
+        r = linearization_point(m, g, world_frame.motion(m, g, s.v, s.a, s.f_ext))
         if name == "torque":
             return r
         return accelerations(m, s.q, s.v, s.a, s.tau, None, s.f_ext)[-1]

@@ -4,7 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rbd_jax.derivatives.minimizer import Stationary, minimizer, searched
+from rbd_jax.derivatives.custom_jvp.implicit_solve import (
+    Stationary,
+    implicit_solve_custom_jvp,
+    minimizer_custom_jvp,
+)
 
 
 def residual(theta, x):
@@ -16,7 +20,7 @@ PROBLEM = Stationary(residual, lambda theta, x: lambda r: r / (3 * x**2 + theta[
 
 
 def known(theta, x):
-    x = minimizer(PROBLEM, theta, x)
+    x = minimizer_custom_jvp(PROBLEM, theta, x)
     return jnp.sin(theta[0]) * x, x
 
 
@@ -31,7 +35,7 @@ def search(theta, start):
 
 
 def follows(theta):
-    out, x, note = searched(search, known, theta, jnp.ones(2))
+    out, x, note = implicit_solve_custom_jvp(search, known, theta, jnp.ones(2))
     return jnp.sum(out * x), note
 
 

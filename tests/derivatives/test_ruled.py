@@ -12,19 +12,19 @@ from support.calls import quick_jit
 from support.helpers import computed_as
 
 import rbd_jax as rbd
-from rbd_jax.derivatives.ruled import ruled
+from rbd_jax.derivatives.custom_jvp.mechanism import custom_jvp
 
 H = 1e-3  # of differences
 stop = jax.lax.stop_gradient
 
 
-@ruled
+@custom_jvp
 def sine(p, x, k):
     """sin(p x) and an integer, of which only the rule tells the derivative."""
     return stop(jnp.sin(p * x)), k + 1
 
 
-@ruled
+@custom_jvp
 def cosine(p, x):
     return stop(jnp.cos(p * x))
 
@@ -87,7 +87,7 @@ def test_every_order_is_the_rules(name):
 
 
 def test_bodies_that_are_linear_in_a_loop_can_be_transposed():
-    @ruled
+    @custom_jvp
     def scaled(p, x):
         return p * x
 
@@ -107,7 +107,7 @@ def test_bodies_that_are_linear_in_a_loop_can_be_transposed():
 def test_functions_among_the_arguments_may_hold_traced_numbers():
     """But a derivative by such a number is an error, and not zero."""
 
-    @ruled
+    @custom_jvp
     def applied(f, x):
         return f(x)
 
@@ -135,7 +135,7 @@ def test_every_rule_of_the_library_is_kept():
     files = {p.name: ast.walk(ast.parse(p.read_text())) for p in package.rglob("*.py")}
     named = {n for n, nodes in files.items() for x in nodes if isinstance(x, ast.Attribute)
              and x.attr in ("custom_jvp", "filter_custom_jvp")}  # fmt: skip
-    assert named == {"ruled.py", "_given.py"}
+    assert named == {"mechanism.py", "_given.py"}
 
 
 # --- rollouts -----------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 Left sides are automatic derivatives of the library's ground coordinates along the free modes of
 a joint, ``integrate(q, ε e_p)``; right sides the paper's spatial cross products. Both on a tree
 of every joint kind, joints of several degrees of freedom included. No misprint was found; J3
-writes its force once as a scalar ``f``. The origin is the world's: that of :func:`ground.pose`
-moves with a root that translates.
+writes its force once as a scalar ``f``. The origin is the world's: that of
+:func:`world_frame.quantities` moves with a root that translates.
 """
 
 from functools import cache
@@ -18,8 +18,8 @@ from support.helpers import random_states
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.algorithms import ground
-from rbd_jax.algorithms.gravity import base_acceleration
+from rbd_jax.algorithms import world_frame
+from rbd_jax.algorithms.passive import base_acceleration
 from rbd_jax.algorithms.tree import per_dof
 from rbd_jax.model.topology import NV
 from rbd_jax.spatial import inertia
@@ -32,9 +32,9 @@ SEEDS = (2, pytest.param(3, marks=pytest.mark.slow))
 
 def quantities(m, q, v, a):
     """``(S, I, v, ξ, γ)`` of Singh, §III, with the world's origin."""
-    g = ground.at_pose(m, *rbd.forward_kinematics(m, q))
-    moving = ground.motion(m, g, v, jnp.zeros_like(a), None)
-    starting = ground.motion(m, g, jnp.zeros_like(v), a, None)
+    g = world_frame.quantities_at(m, *rbd.forward_kinematics(m, q))
+    moving = world_frame.motion(m, g, v, jnp.zeros_like(a), None)
+    starting = world_frame.motion(m, g, jnp.zeros_like(v), a, None)
     xi, gamma = (x.a - base_acceleration(m)[None] for x in (moving, starting))
     return g.S, g.I, moving.v, xi, gamma
 

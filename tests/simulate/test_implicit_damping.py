@@ -15,7 +15,7 @@ from support.integrator_cases import run
 
 import rbd_jax as rbd
 from rbd_jax import identify, optimize as opt, samples
-from rbd_jax.derivatives.implicit_step import implicit_step_dynamics
+from rbd_jax.derivatives.custom_jvp.implicit_step import implicit_step_dynamics
 from rbd_jax.optimize import _expansion as expansion
 from rbd_jax.simulate import ConstrainedRobot, damping_rate, implicitly_damped, stable_step
 

@@ -13,18 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..algorithms.crba import crba
-from ..algorithms.tree import per_dof, subtree_sum
-from ..lanes import lanes
-from ..model import CoordinateModel, Model, integrate
-from ..model.arguments import checked, takes_coordinates
-from ..spatial import inertia
-from ..spatial.motion import cross_twist, cross_wrench
+from ...algorithms import world_frame
+from ...algorithms.crba import crba
+from ...algorithms.tree import per_dof, subtree_sum
+from ...model import CoordinateModel, Model, integrate
+from ...model.arguments import algorithm
+from ...spatial import inertia, linear
+from ...spatial.motion import cross_twist, cross_wrench
+from ..custom_jvp.forward_dynamics import forward_dynamics
+from ..custom_jvp.inverse_dynamics import inverse_dynamics
 from .coriolis import christoffel
 from .fdsva import forward_dynamics_derivatives
 from .idsva import inverse_dynamics_derivatives
-from .rules import forward_dynamics, inverse_dynamics
 
 
 class SecondDerivatives(NamedTuple):
@@ -52,9 +52,7 @@ class Hessian(NamedTuple):
     uq: Float[Array, "nv nv"]
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def mass_matrix_derivative(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """``∂M_ij/∂q_k`` along ``integrate(q, ε e_k)``, in closed form.
 
@@ -65,7 +63,7 @@ def mass_matrix_derivative(model: Model, q: Float[Array, " nq"]) -> Float[Array,
     if isinstance(model, CoordinateModel):
         zero = jnp.zeros((model.nv,), model.dtype)
         return jax.jacfwd(lambda d: crba(model, integrate(model, q, d)))(zero)
-    topology, g = model.topology, ground.pose(model, q)
+    topology, g = model.topology, world_frame.quantities(model, q)
     b, above = topology.dof_bodies, topology.tree.ancestor_mask
     IC = per_dof(topology, subtree_sum(topology.tree, g.I))
     S, t1 = g.S, inertia.apply(IC, g.S)
@@ -79,8 +77,8 @@ def mass_matrix_derivative(model: Model, q: Float[Array, " nq"]) -> Float[Array,
     i, j, k = b[:, None, None], b[None, :, None], b[None, None, :]
     between = jnp.asarray(strict[i, k] & upper[k, j], S.dtype)
     below = jnp.asarray(upper[i, j] & strict[j, k], S.dtype)
-    first = -jnp.einsum("kin,jn->ijk", turned, t1, precision="highest")
-    second = jnp.einsum("in,kjn->ijk", S, rate, precision="highest")
+    first = -linear.einsum("kin,jn->ijk", turned, t1)
+    second = linear.einsum("in,kjn->ijk", S, rate)
     half = between * first + below * second
     # pairs of one joint (i, j on one body) stand complete; others are mirrored
     same = jnp.asarray((b[:, None] == b[None, :])[:, :, None], S.dtype)
@@ -91,9 +89,7 @@ def _symmetric(x: Array) -> Array:
     return 0.5 * (x + jnp.swapaxes(x, -1, -2))
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def inverse_dynamics_second_derivatives(
     model: Model,
     q: Float[Array, " nq"],
@@ -118,9 +114,7 @@ def inverse_dynamics_second_derivatives(
     return SecondDerivatives(_symmetric(qq), jnp.swapaxes(qv, 1, 2), vv, uq)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def inverse_dynamics_hessian(
     model: Model,
     q: Float[Array, " nq"],
@@ -146,9 +140,7 @@ def inverse_dynamics_hessian(
     return Hessian(_symmetric(gq[0]), gq[1], _symmetric(gv[1]), ga[0])
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def forward_dynamics_second_derivatives(
     model: Model,
     q: Float[Array, " nq"],
@@ -166,7 +158,7 @@ def forward_dynamics_second_derivatives(
     qq, qv, vv, Mq = inverse_dynamics_second_derivatives(model, q, v, a, f_ext)
 
     def times(spec, *args):
-        return jnp.einsum(spec, *args, precision="highest")
+        return linear.einsum(spec, *args)
 
     cross = times("imk,mj->ijk", Mq, aq)  # M_{q_k} a_{q_j}
     qq = -times("im,mjk->ijk", Minv, qq + cross + jnp.swapaxes(cross, 1, 2))
@@ -176,9 +168,7 @@ def forward_dynamics_second_derivatives(
     return SecondDerivatives(qq, qv, vv, uq)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def forward_dynamics_hessian(
     model: Model,
     q: Float[Array, " nq"],
@@ -194,11 +184,11 @@ def forward_dynamics_hessian(
     """
     a = forward_dynamics(model, q, v, tau, f_ext)
     aq, av, Minv = forward_dynamics_derivatives(model, q, v, tau, f_ext)
-    mu = jnp.matmul(Minv, lam, precision="highest")
+    mu = linear.matmul(Minv, lam)
     H = inverse_dynamics_hessian(model, q, v, a, mu, f_ext)
 
     def times(A, B):
-        return jnp.matmul(A, B, precision="highest")
+        return linear.matmul(A, B)
 
     cross = times(H.uq.T, aq)  # (q_j, q_k)
     qq = -(H.qq + cross + cross.T)

@@ -7,12 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.springs import spring_torque
-from ..algorithms.tree import sum_dofs
-from ..lanes import lanes
-from ..model import Model, motion_subspace, velocity_from_rate
-from ..model.arguments import checked
-from ._perturbation import nonzero_tangents, placement_twists, subspace_rates
+from ...algorithms.passive import spring_torque
+from ...algorithms.tree import sum_dofs
+from ...model import Model, motion_subspace, velocity_from_rate
+from ...model.arguments import algorithm
+from ..perturbation import nonzero_tangents, placement_twists, subspace_rates
 
 
 class Perturbation(NamedTuple):
@@ -56,8 +55,7 @@ class ValueAndDerivative(NamedTuple):
     derivative: Any
 
 
-@checked
-@lanes
+@algorithm
 def perturbation_of(
     model: Model,
     q: Float[Array, " nq"],

@@ -3,20 +3,17 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.gravity import base_acceleration
-from ..algorithms.springs import plus_springs
-from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
-from ..lanes import lanes
-from ..model import Model, joint_placements, motion_subspace
-from ..model.arguments import checked
-from ..spatial import inertia
-from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
-from ._absent import add, unless_none
-from .kim import Perturbation, ValueAndDerivative, fitting
+from ...algorithms.passive import base_acceleration, plus_springs
+from ...algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
+from ...model import Model, joint_placements, motion_subspace
+from ...model.arguments import algorithm
+from ...spatial import inertia
+from ...spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
+from ..symbolic_zeros import add, unless_none
+from .perturbation import Perturbation, ValueAndDerivative, fitting
 
 
-@checked
-@lanes
+@algorithm
 def kim_inverse_dynamics_derivative(
     model: Model,
     q: Float[Array, " nq"],

@@ -14,17 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import coordinates, formulations, ground
-from ..algorithms.crba import crba
-from ..algorithms.embedding import EmbeddedFactor, embedded_dynamics, solve
-from ..algorithms.factor import product
-from ..algorithms.pieces import Pieces, halves, inverse_halves
-from ..algorithms.tree import down_along_branches
-from ..model import CoordinateModel, Topology
-from ..model.expansion import Expansion
-from .inverse import invert
-from .ruled import ruled
-from .torque_rule import inverse_dynamics
+from ...algorithms import coordinates, formulations, world_frame
+from ...algorithms.block_columns import BlockColumns, half_solve, half_solve_by_inverse
+from ...algorithms.crba import crba
+from ...algorithms.embedding import EmbeddedFactor, embedded_dynamics, solve
+from ...algorithms.factor import product
+from ...algorithms.tree import down_along_branches
+from ...model import CoordinateModel, Topology
+from ...model.coordinates import CoordinateMap
+from ...spatial import linear
+from .inverse_dynamics import inverse_dynamics
+from .matrix_inverse import inverse_custom_jvp
+from .mechanism import custom_jvp
 
 Factor = coordinates.Factor | Float[Array, "nv nv"]
 
@@ -32,7 +33,7 @@ Factor = coordinates.Factor | Float[Array, "nv nv"]
 def _solve_columns(model: CoordinateModel, factor: Factor, B: Array) -> Array:
     if isinstance(factor, coordinates.Factor):
         return coordinates.solve(model, factor, B)
-    return jnp.matmul(factor, B, precision="highest")
+    return linear.matmul(factor, B)
 
 
 class CoordinateSolver(NamedTuple):
@@ -56,9 +57,9 @@ class CoordinateSolver(NamedTuple):
 
         return jax.lax.custom_linear_solve(product, B, solve, symmetric=True)
 
-    def halves(
+    def half_solve(
         self, topology: Topology, B: Float[Array, "nv m"], nonzero: np.ndarray
-    ) -> tuple[Pieces, Pieces]:
+    ) -> tuple[BlockColumns, BlockColumns]:
         """``(W, X)`` with ``Bᵀ M_y⁻¹ B = Wᵀ X`` and ``M_y⁻¹ B = down(X)``.
 
         No derivative is taken.
@@ -66,8 +67,8 @@ class CoordinateSolver(NamedTuple):
         s = jax.lax.stop_gradient(self)
         if isinstance(s.factor, coordinates.Factor):
             table = coordinates.branches(s.model)
-            return halves(table.tree, *s.factor, B[table.order], nonzero[table.order])
-        return inverse_halves(s.factor, B)
+            return half_solve(table.tree, *s.factor, B[table.order], nonzero[table.order])
+        return half_solve_by_inverse(s.factor, B)
 
     def down(self, topology: Topology, X: Float[Array, "nv m"]) -> Float[Array, "nv m"]:
         """The second half of a solve."""
@@ -79,30 +80,35 @@ class CoordinateSolver(NamedTuple):
 
     def product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``M_y x``."""
-        expansion = Expansion(self.model, self.q)
-        robot, g = expansion.robot, ground.pose(expansion.robot, expansion.q)
+        expansion = CoordinateMap(self.model, self.q)
+        robot, g = expansion.robot, world_frame.quantities(expansion.robot, expansion.q)
         Mx = product(robot.topology, g.S, g.I, robot.armature, expansion.velocity(x))
         return expansion.project(Mx)
 
 
 def factorized(model: CoordinateModel, q: Float[Array, " nq"]) -> CoordinateSolver:
     """The factor of the mass matrix, or its inverse where loops are slow."""
-    if model.nv <= formulations.current().inverse:
-        return CoordinateSolver(model, q, invert(crba(model, q)))
-    return CoordinateSolver(model, q, coordinates.factorize(model, q))
+    factor = formulations.for_mass_matrix(
+        model.nv, inverse=_inverse_of_mass_matrix, factor=coordinates.factorize
+    )
+    return CoordinateSolver(model, q, factor(model, q))
 
 
-@ruled
-def _dynamics(model, q, v, tau, f_ext):
+def _inverse_of_mass_matrix(model: CoordinateModel, q: Array) -> Float[Array, "nv nv"]:
+    return inverse_custom_jvp(crba(model, q))
+
+
+@custom_jvp
+def driven_dynamics_custom_jvp(model, q, v, tau, f_ext):
     """ÿ and the factor of the articulated bodies, of which no derivative is taken."""
     return embedded_dynamics(model, q, v, tau, f_ext)
 
 
-@_dynamics.def_jvp
-def _dynamics_jvp(primals, tangents):
+@driven_dynamics_custom_jvp.def_jvp
+def _driven_dynamics_jvp(primals, tangents):
     model, q, v, _, f_ext = primals
     dmodel, dq, dv, dtau, df_ext = tangents
-    a, factor = _dynamics(*primals)
+    a, factor = driven_dynamics_custom_jvp(*primals)
     right = jnp.zeros_like(a) if dtau is None else dtau
     change = torque_change(model, q, v, a, f_ext, dmodel, dq, dv, df_ext)
     right = right if change is None else right - change
@@ -139,7 +145,7 @@ def coordinate_dynamics(
     f_ext: Float[Array, "nb 6"] | None,
 ) -> Float[Array, " nv"]:
     """ÿ under τ_y, with the rule ``δÿ = M_y⁻¹ (δτ − δτ_y)``. Source: Singh (5)."""
-    return _dynamics(model, q, v, tau, f_ext)[0]
+    return driven_dynamics_custom_jvp(model, q, v, tau, f_ext)[0]
 
 
 def coordinate_accelerations(
@@ -150,7 +156,7 @@ def coordinate_accelerations(
     f_ext: Float[Array, "nb 6"] | None,
 ) -> tuple[Float[Array, " nv"], CoordinateSolver]:
     """ÿ, and what solves with M_y."""
-    return _dynamics(model, q, v, tau, f_ext)[0], factorized(model, q)
+    return driven_dynamics_custom_jvp(model, q, v, tau, f_ext)[0], factorized(model, q)
 
 
 def coordinate_inverse(model: CoordinateModel, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:

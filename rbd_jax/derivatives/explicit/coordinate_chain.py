@@ -11,16 +11,16 @@ Of these, everything but ``Φᵀ ∂τ Φ`` is zero for linear laws, and a few n
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..model import Law
-from ..model.expansion import Expansion
+from ...model import Law
+from ...model.coordinates import CoordinateMap
+from ...spatial import linear
 
 
 def torque_blocks(
-    x: Expansion,
+    x: CoordinateMap,
     v: Float[Array, " nv_y"],
     a: Float[Array, " nv_y"],
     torque: Callable[[], Float[Array, " nv"]],
@@ -45,7 +45,7 @@ def torque_blocks(
 
 
 def row_blocks(
-    x: Expansion,
+    x: CoordinateMap,
     v: Float[Array, " nv_y"],
     a: Float[Array, " nv_y"],
     by_q: Float[Array, "m nv"],
@@ -58,9 +58,9 @@ def row_blocks(
         if law.linear:
             continue
         dv_du, da_du, da_ddu = _slopes(law, u, v[at.by_v], a[at.by_v])
-        y_q = y_q.at[:, at.by_v].add(_product(by_v[:, at.v], dv_du))
-        y_q = y_q.at[:, at.by_v].add(_product(by_a[:, at.v], da_du))
-        y_v = y_v.at[:, at.by_v].add(_product(by_a[:, at.v], da_ddu))
+        y_q = y_q.at[:, at.by_v].add(linear.matmul(by_v[:, at.v], dv_du))
+        y_q = y_q.at[:, at.by_v].add(linear.matmul(by_a[:, at.v], da_du))
+        y_v = y_v.at[:, at.by_v].add(linear.matmul(by_a[:, at.v], da_ddu))
     return y_q, y_v, y_a
 
 
@@ -83,7 +83,7 @@ def _turning(law: Law, u: Array, du: Array, tau: Array):
 
 
 def coriolis_block(
-    x: Expansion,
+    x: CoordinateMap,
     v: Float[Array, " nv_y"],
     C: Float[Array, "nv nv"],
     M: Float[Array, "nv nv"],
@@ -96,7 +96,3 @@ def coriolis_block(
             rows, columns = map(np.array, law.pattern)
             C = C.at[:, at.by_v[columns]].add(M[:, at.v[rows]] * rates[None])
     return x.project(C)
-
-
-def _product(A: Array, B: Array) -> Array:
-    return jnp.matmul(A, B, precision="highest")

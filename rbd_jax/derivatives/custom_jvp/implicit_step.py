@@ -18,17 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..algorithms.crba import composite_mass_pairs, crba
-from ..algorithms.factor import product
-from ..algorithms.tree import BranchLU, lu_along_branches, lu_solve
-from ..lanes import lanes
-from ..model import CoordinateModel, Model
-from ..model.arguments import checked, takes_coordinates
-from ..spatial.linear import qr_factor, solve_upper
-from .coriolis import coriolis_matrix, coriolis_pairs, coriolis_product
-from .operator import Residual, residual
-from .rules import inverse_dynamics
+from ...algorithms import world_frame
+from ...algorithms.crba import composite_mass_pairs, crba
+from ...algorithms.factor import product
+from ...algorithms.tree import BranchLU, lu_along_branches, lu_solve
+from ...model import CoordinateModel, Model
+from ...model.arguments import algorithm
+from ...spatial.linear import qr_factor, solve_upper
+from ..explicit.coriolis import coriolis_matrix, coriolis_pairs, coriolis_product
+from ..linearization import LinearizationPoint, linearization_point
+from .inverse_dynamics import inverse_dynamics
 
 
 def implicitly_damped(model: Model, dt: float | Float[Array, ""]) -> Model:
@@ -47,9 +46,7 @@ def implicitly_damped(model: Model, dt: float | Float[Array, ""]) -> Model:
     return eqx.tree_at(lambda m: m.armature, model, armature)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def implicit_step_dynamics(
     model: Model,
     q: Float[Array, " nq"],
@@ -68,8 +65,8 @@ def implicit_step_dynamics(
     if isinstance(model, CoordinateModel):
         return _dense_solve(crba(model, q) + dt * coriolis_matrix(model, q, v), b)
     topology = model.topology
-    g = ground.pose(model, q)
-    r = residual(model, g, ground.motion(model, g, v, jnp.zeros_like(v), None))
+    g = world_frame.quantities(model, q)
+    r = linearization_point(model, g, world_frame.motion(model, g, v, jnp.zeros_like(v), None))
     factor = jax.lax.stop_gradient(_factorize(model, g, r, dt))
 
     def matvec(x):
@@ -86,7 +83,9 @@ def implicit_step_dynamics(
     return jax.lax.custom_linear_solve(matvec, b, solve, solve_transposed)
 
 
-def _factorize(model: Model, g: ground.Placed, r: Residual, dt: Float[Array, ""]) -> BranchLU:
+def _factorize(
+    model: Model, g: world_frame.WorldQuantities, r: LinearizationPoint, dt: Float[Array, ""]
+) -> BranchLU:
     """The factors of ``M + dt C``."""
     tree = model.topology.dof_tree
     M, M_ii = composite_mass_pairs(model.topology, g.p, g.S_own, g.I_own, model.armature)

@@ -20,7 +20,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
 
-from ..model import Topology
+from ...model import Topology
 
 
 class LinearMap:

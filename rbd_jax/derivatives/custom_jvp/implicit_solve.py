@@ -4,10 +4,10 @@ With the stationarity ``r(θ, x) = 0`` and its symmetric derivative ``H = ∂r/�
 
     H δx = −∂r/∂θ δθ
 
-which is the implicit function theorem. It holds wherever r is differentiable at the solution; at a
-switch of an active set it gives the derivative of one side. A derivative needs the solution, and
-not the search for it: :func:`searched` runs the search once, for the value, and takes derivatives
-of a function that is given the solution.
+which is the implicit function theorem. It holds wherever r is differentiable at the solution. Where
+an active set changes, it gives the derivative of one side. A derivative needs the solution and not
+the search for it: :func:`implicit_solve_custom_jvp` runs the search once, for the value, and takes
+the derivatives of a function that is given the solution.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PyTree
 
-from .ruled import ruled
+from .mechanism import custom_jvp
 
 
 class Stationary(NamedTuple):
@@ -30,13 +30,13 @@ class Stationary(NamedTuple):
     solver: Callable[[Any, Array], Callable[[Array], Array]]
 
 
-@ruled
-def minimizer(problem: Stationary, theta: PyTree, x: Array) -> Array:
+@custom_jvp
+def minimizer_custom_jvp(problem: Stationary, theta: PyTree, x: Array) -> Array:
     """``x``, which solves the problem for theta, with its implicit derivative in theta."""
     return x
 
 
-@minimizer.def_jvp
+@minimizer_custom_jvp.def_jvp
 def _minimizer_jvp(primals, tangents):
     problem, theta, x = primals
     _, dtheta, _ = tangents
@@ -50,17 +50,19 @@ def _minimizer_jvp(primals, tangents):
         return jax.jvp(lambda x: problem.residual(theta, x), (x,), (y,))[1]
 
     dx = jax.lax.custom_linear_solve(hessian, -change, lambda _, y: solve(y), symmetric=True)
-    return minimizer(problem, theta, x), dx
+    return minimizer_custom_jvp(problem, theta, x), dx
 
 
-@ruled
-def searched(search: Callable, known: Callable, args: PyTree, rest: PyTree) -> tuple:
+@custom_jvp
+def implicit_solve_custom_jvp(
+    search: Callable, known: Callable, args: PyTree, rest: PyTree
+) -> tuple:
     """``search(args, rest) -> (out, x, notes)`` with the derivatives of ``known(args, x)``.
 
     Args:
         search: finds the solution x of some problem by iterations, and the values that follow.
         known: ``known(args, x) -> (out, x)``, the same values from the solution, which it passes
-            through :func:`minimizer` wherever it depends on ``args``.
+            through :func:`minimizer_custom_jvp` wherever it depends on ``args``.
         args: what the derivatives are with respect to.
         rest: what has no derivative, as where the search begins and when it gives up.
 
@@ -70,9 +72,9 @@ def searched(search: Callable, known: Callable, args: PyTree, rest: PyTree) -> t
     return search(args, rest)
 
 
-@searched.def_jvp
-def _searched_jvp(primals, tangents):
+@implicit_solve_custom_jvp.def_jvp
+def _implicit_solve_jvp(primals, tangents):
     search, known, args, rest = primals
-    out, x, notes = searched(search, known, args, rest)
+    out, x, notes = implicit_solve_custom_jvp(search, known, args, rest)
     _, (dout, dx) = eqx.filter_jvp(lambda t: known(t, x), (args,), (tangents[2],))
     return (out, x, notes), (dout, dx, jax.tree.map(lambda _: None, notes))

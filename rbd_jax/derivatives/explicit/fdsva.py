@@ -6,14 +6,14 @@ from typing import Literal, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.springs import minus_springs, spring_matrix, unsprung
-from ..lanes import lanes
-from ..model import CoordinateModel, Model
-from ..model.arguments import checked, takes_coordinates
-from .coordinates import coordinate_accelerations
+from ...algorithms.passive import minus_springs, spring_matrix, without_springs
+from ...model import CoordinateModel, Model
+from ...model.arguments import algorithm
+from ...spatial import linear
+from ..custom_jvp.driven_joints import coordinate_accelerations
+from ..custom_jvp.forward_dynamics import accelerations
+from ..linearization import linearization_point
 from .idsva import inverse_dynamics_derivatives, torque_matrices
-from .operator import residual
-from .rules import accelerations
 
 Method = Literal["auto", "aza", "dmm"]
 
@@ -26,9 +26,7 @@ class ForwardDynamicsDerivatives(NamedTuple):
     Minv: Float[Array, "nv nv"]
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def forward_dynamics_derivatives(
     model: Model,
     q: Float[Array, " nq"],
@@ -79,15 +77,15 @@ def acceleration_with_derivatives(
         dtau_dq, dtau_dv, _ = inverse_dynamics_derivatives(model, q, v, a, f_ext)
     else:
         tau, still = minus_springs(model, q, tau), jnp.zeros_like(v)
-        a, _, g, m, solver = accelerations(unsprung(model), q, v, still, tau, None, f_ext)
-        dtau_dq, dtau_dv, _ = torque_matrices(model, residual(model, g, m))
+        a, _, g, m, solver = accelerations(without_springs(model), q, v, still, tau, None, f_ext)
+        dtau_dq, dtau_dv, _ = torque_matrices(model, linearization_point(model, g, m))
         if model.stiffness is not None:
             dtau_dq = dtau_dq + spring_matrix(model, q)
     solve = partial(solver.columns, model.topology)
     eye = jnp.eye(model.nv, dtype=dtau_dq.dtype)
     if method == "dmm":
         Minv = solve(eye)
-        by_q, by_v = (jnp.matmul(Minv, -x, precision="highest") for x in (dtau_dq, dtau_dv))
+        by_q, by_v = (linear.matmul(Minv, -x) for x in (dtau_dq, dtau_dv))
     else:
         columns = jnp.concatenate([-dtau_dq, -dtau_dv, eye], axis=1)
         by_q, by_v, Minv = jnp.split(solve(columns), 3, axis=1)

@@ -1,4 +1,4 @@
-"""The two linear maps behind the rules: the derivative of inverse dynamics, and M⁻¹."""
+"""Solving with the mass matrix, with an implicit derivative: ``δ(M⁻¹ b) = M⁻¹ (δb − δM x)``."""
 
 from functools import partial
 from typing import NamedTuple
@@ -8,35 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..algorithms.factor import Factor, couplings, product, solve, solve_columns
-from ..algorithms.pieces import Pieces, halves, inverse_halves
-from ..algorithms.tree import down_along_branches
-from ..model import Topology
-from ._linear import LinearMap
-from .idsva import joint_matrices
-from .operator import Residual, joint_operator
-
-
-def _torque_operator(topology: Topology, r: Residual, x: Array) -> Array:
-    return joint_operator(topology, r, x.reshape(3, topology.nv))
-
-
-def _torque_many(topology: Topology, r: Residual, X: Array, transposed: bool) -> Array:
-    A = jnp.concatenate(joint_matrices(topology, r), axis=1)
-    return jnp.matmul(X, A if transposed else A.T, precision="highest")
-
-
-torque_map = LinearMap(
-    "rbd_torque_derivative", _torque_operator, _torque_many, lambda topology: 3 * topology.nv
-)
-"""``(δq, δv, δa) ↦ ∂τ/∂q δq + ∂τ/∂v δv + M δa``, without armature and damping."""
+from ...algorithms import world_frame
+from ...algorithms.block_columns import BlockColumns, half_solve, half_solve_by_inverse
+from ...algorithms.factor import Factor, couplings, product, solve, solve_columns
+from ...algorithms.tree import down_along_branches
+from ...model import Topology
+from ...spatial import linear
+from .linear_map import LinearMap
 
 
 class Solver(NamedTuple):
     """The mass matrix of the degrees of freedom that are not prescribed, and its factor.
 
-    S and I have the world's axes about the origins p of the bodies, whose axes are R.
+    R and p are the poses of the bodies. S and I have the axes of the world and refer to the origins
+    p of the bodies.
     """
 
     factor: Factor | Float[Array, "nv nv"]
@@ -74,9 +59,9 @@ class Solver(NamedTuple):
         B = jnp.where(self.solved[:, None] > 0, B, 0)
         return jax.lax.custom_linear_solve(matvec, B, solve, symmetric=True)
 
-    def halves(
+    def half_solve(
         self, topology: Topology, B: Float[Array, "nv m"], nonzero: np.ndarray
-    ) -> tuple[Pieces, Pieces]:
+    ) -> tuple[BlockColumns, BlockColumns]:
         """``(W, X)`` with ``Bᵀ M⁻¹ B = Wᵀ X`` and ``M⁻¹ B = down(X)``, where nothing is prescribed.
 
         No derivative is taken.
@@ -84,8 +69,8 @@ class Solver(NamedTuple):
         s = jax.lax.stop_gradient(self)
         if isinstance(s.factor, Factor):
             L = couplings(topology, s.factor, s.R, s.p)
-            return halves(topology.dof_tree, L, s.factor.psi, B, nonzero)
-        return inverse_halves(s.factor, B)
+            return half_solve(topology.dof_tree, L, s.factor.psi, B, nonzero)
+        return half_solve_by_inverse(s.factor, B)
 
     def down(self, topology: Topology, X: Float[Array, "nv m"]) -> Float[Array, "nv m"]:
         """The second half of a solve."""
@@ -96,7 +81,7 @@ class Solver(NamedTuple):
 
     def product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``M x`` on the degrees of freedom solved for, x on the others."""
-        S, I = ground.about_root(topology, self.p, self.S, self.I)
+        S, I = world_frame.about_root(topology, self.p, self.S, self.I)
         Mx = product(topology, S, I, self.armature, self.solved * x)
         return self.solved * Mx + (1 - self.solved) * x
 
@@ -104,14 +89,14 @@ class Solver(NamedTuple):
 def _solve(topology: Topology, s: Solver, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
     if isinstance(s.factor, Factor):
         return s.solved * solve(topology, s.factor, s.solved * b)
-    return jnp.matmul(s.factor, b, precision="highest")
+    return linear.matmul(s.factor, b)
 
 
 def _solve_columns(topology: Topology, s: Solver, B: Array) -> Array:
     if isinstance(s.factor, Factor):
         solved = s.solved[:, None]
         return solved * solve_columns(topology, s.factor, s.R, s.p, solved * B)
-    return jnp.matmul(s.factor, B, precision="highest")
+    return linear.matmul(s.factor, B)
 
 
 def _solve_many(topology: Topology, s: Solver, X: Array, transposed: bool) -> Array:

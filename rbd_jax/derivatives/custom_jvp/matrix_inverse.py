@@ -1,27 +1,50 @@
-"""Solving with ``G = J M⁻¹ Jᵀ`` and its pseudoinverse, by fixed programs.
+"""Inverse and pseudoinverse of symmetric matrices, with their rules.
 
-G is factorized. If all pivots are large compared with its diagonal, that is all. Otherwise the rank
-is not decided by G, whose rounding hides what is smaller than √ε, but by the rows of J, see
-:func:`independent`: least squares where rows contradict each other, and the least norm of all
-solutions. That is the limit of the proximal iteration of Carpentier et al. 2021, §III, which it
-replaces: no parameter μ, no iteration to wait for.
+The inverse is for mass matrices, which are positive definite. The pseudoinverse is for
+``G = J M⁻¹ Jᵀ``, which is semidefinite where rows of J depend on each other.
+
+G is factorized first. If all pivots are large compared with the diagonal of G, this is enough.
+Otherwise the rows of J decide the rank, see :func:`independent`. G itself cannot, because its
+rounding hides what is smaller than √ε. The solution is then that of least squares where rows
+contradict each other, and of least norm among all solutions. It is the limit of the proximal
+iteration of Carpentier et al. 2021, §III, without its parameter μ and without an iteration.
 """
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms import formulations
-from ..spatial.linear import cholesky, solve_lower
-from .ruled import ruled
+from ...algorithms import formulations
+from ...spatial import linear
+from ...spatial.linear import cholesky, solve_lower
+from .mechanism import custom_jvp
 
 
-@ruled
-def pseudoinverse(
+@custom_jvp
+def inverse_custom_jvp(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """``M⁻¹`` of a symmetric positive definite matrix, with the rule ``−M⁻¹ δM M⁻¹``.
+
+    Source: Gauss–Jordan elimination, see :func:`rbd_jax.spatial.linear.inverse`.
+    """
+    # An accelerator unrolls a block of it. XLA on a CPU would repeat the arithmetic of such steps.
+    inverse = formulations.for_recursions(
+        bodies=linear.inverse, levels=partial(linear.inverse, unroll=True)
+    )
+    return inverse(M)
+
+
+@inverse_custom_jvp.def_jvp
+def _inverse_jvp(primals, tangents):
+    X = inverse_custom_jvp(primals[0])
+    return X, -linear.matmul(X, linear.matmul(tangents[0], X))
+
+
+@custom_jvp
+def pseudoinverse_custom_jvp(
     G: Float[Array, "m m"],
     J: Float[Array, "m nv"],
     Y: Float[Array, "nv m"],
@@ -32,7 +55,8 @@ def pseudoinverse(
     Rows that are not active are zero in both results. N is zero if no row depends on others.
 
     Args:
-        G: with ones on its diagonal for rows that are not active; no derivative is taken.
+        G: the matrix, with ones on its diagonal for rows that are not active. Its derivative is
+            that of J and Y, so none is taken along G itself.
         J: rows of constraints.
         Y: ``M⁻¹ Jᵀ``.
         active: which rows count.
@@ -42,37 +66,43 @@ def pseudoinverse(
     return once_if(f.dependent, lambda: independent(J, Y, active), whole)
 
 
-@pseudoinverse.def_jvp
+@pseudoinverse_custom_jvp.def_jvp
 def _pseudoinverse_jvp(primals, tangents):
-    """Where the rank stays. Source: Golub, Pereyra, SIAM J. Numer. Anal. 1973, eq. (4.12)."""
+    """The derivative where the rank does not change.
+
+    Source: Golub, Pereyra, SIAM J. Numer. Anal. 1973, eq. (4.12).
+    """
     G, J, Y, active = primals
-    X, N = pseudoinverse(G, J, Y, active)
+    X, N = pseudoinverse_custom_jvp(G, J, Y, active)
     dJ, dY = (
         jnp.zeros_like(x) if t is None else t for x, t in zip((J, Y), tangents[1:3], strict=True)
     )
-    dG = _times(dJ, Y) + _times(J, dY)
+    dG = linear.matmul(dJ, Y) + linear.matmul(J, dY)
     dG = 0.5 * (dG + dG.T)
-    turned = _times(N, _times(dG, X))
-    outside = _times(turned, X)
-    dX = outside + outside.T - _times(X, _times(dG, X))
+    turned = linear.matmul(N, linear.matmul(dG, X))
+    outside = linear.matmul(turned, X)
+    dX = outside + outside.T - linear.matmul(X, linear.matmul(dG, X))
     return (X, N), (dX, -turned - turned.T)
 
 
 class Factorized(NamedTuple):
-    """A matrix ``G`` that is factorized."""
+    """A symmetric matrix ``G`` after its factorization."""
 
     apply: Callable[[Float[Array, "m k"]], Float[Array, "m k"]]
     """Multiplies columns by ``G⁻¹``."""
     inverse: Callable[[], Float[Array, "m m"]]
     """``G⁻¹`` itself."""
     dependent: Bool[Array, ""]
-    """A pivot is small, so that the inverse is worth nothing."""
+    """Whether a pivot is small, so that the inverse is useless."""
 
 
 def factorized(G: Float[Array, "m m"]) -> Factorized:
-    """Factorize the symmetric matrix G: entry by entry, or by loops if it is large."""
-    if len(G) > formulations.current().written:
-        return _swept(G)
+    """Factorize the symmetric matrix G, entry by entry or by loops."""
+    factorization = formulations.for_factorization(len(G), written=_by_entries, loops=_by_sweeps)
+    return factorization(G)
+
+
+def _by_entries(G: Float[Array, "m m"]) -> Factorized:
     L = cholesky(G)
     back = L.T[::-1, ::-1]
 
@@ -81,16 +111,17 @@ def factorized(G: Float[Array, "m m"]) -> Factorized:
 
     def inverse():
         half = solve_lower(L, jnp.eye(len(L), dtype=L.dtype))
-        return _times(half.T, half)
+        return linear.matmul(half.T, half)
 
     return Factorized(apply, inverse, _dependent(G, L))
 
 
 def _dependent(G: Float[Array, "m m"], L: Float[Array, "m m"]) -> Bool[Array, ""]:
-    """Whether a row of J is only rounding or a pivot is small, entry by entry as the factor L.
+    """Whether a row of J is only rounding, or a pivot is small.
 
-    As operations on the whole diagonals, these would read G and L in a loop. Lanes would put both
-    into memory first, which costs as much as the factorization.
+    This is written entry by entry, as the factor L. Operations on the whole diagonals would read G
+    and L in a loop. Lanes would put both into memory first, which costs as much as the
+    factorization.
     """
     entries = range(len(G))
     if not entries:
@@ -101,8 +132,8 @@ def _dependent(G: Float[Array, "m m"], L: Float[Array, "m m"]) -> Bool[Array, ""
     return ~(_moved(least, largest) & ~_any_small(pivot))
 
 
-def _swept(G: Float[Array, "m m"]) -> Factorized:
-    """The same by loops: little code, and little more work for the whole inverse."""
+def _by_sweeps(G: Float[Array, "m m"]) -> Factorized:
+    """The same by loops. This is little code, and the whole inverse is little more work."""
     diagonal = jnp.diagonal(G)
     moved = _moved(diagonal, jnp.max(diagonal, initial=0))
     scale = jax.lax.rsqrt(jnp.where(moved, diagonal, 1))
@@ -110,14 +141,14 @@ def _swept(G: Float[Array, "m m"]) -> Factorized:
     negative = swept * scale[:, None] * scale[None, :]
     inverse = lambda: -0.5 * (negative + negative.T)  # noqa: E731
     dependent = _any_small(pivots) | ~jnp.all(moved)
-    return Factorized(lambda B: -_times(negative, B), inverse, dependent)
+    return Factorized(lambda B: -linear.matmul(negative, B), inverse, dependent)
 
 
 def _moved(diagonal: Float[Array, "*m"], largest: Float[Array, ""]) -> Bool[Array, "*m"]:
-    """Which rows of J are more than rounding. Any force on another row would do nothing.
+    """Which rows of J are more than rounding; a force on any other row would do nothing.
 
-    A row is the difference of the velocities of two bodies. Where all that moves both cancels, as
-    out of the plane of a flat loop, ε of the other rows is left of it.
+    A row is the difference of the velocities of two bodies. If all its parts cancel, for example
+    out of the plane of a flat loop, what is left of the row is ε of the other rows.
     """
     return diagonal > (256 * float(jnp.finfo(diagonal.dtype).eps)) ** 2 * largest
 
@@ -128,7 +159,11 @@ def _any_small(pivots: Float[Array, "*m"]) -> Bool[Array, ""]:
 
 
 def once_if(flag: Bool[Array, ""], function: Callable[[], Any], otherwise: Any) -> Any:
-    """A loop of no or one round, not a branch: lanes leave it out where no sample needs it."""
+    """``function()`` if the flag is set.
+
+    This is a loop of at most one round and not a branch, because lanes leave a loop out where no
+    sample needs it.
+    """
     start = flag, otherwise
     return jax.lax.while_loop(lambda x: x[0], lambda x: (x[0] & False, function()), start)[1]
 
@@ -138,11 +173,11 @@ def independent(
 ) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
     """``(G⁺, N)`` by modified Gram–Schmidt on the rows of J in the metric of ``M⁻¹``, with pivots.
 
-    What is left of a dependent row is ε of it, and its square, the pivot, ε²; a factorization of G
-    itself would leave ε. So single precision tells a lever of 1e-4 of the largest from none. Rows
-    whose pivot is below ``max(1e-11, (256 ε)²)`` depend on the others. ``J = B W`` with r
-    orthogonal rows W and the m × r matrix B of full rank gives ``N = 1 − B (BᵀB)⁻¹ Bᵀ``, and with
-    ``G = B Bᵀ`` (rows of W of unit length) ``G⁺ = B (BᵀB)⁻² Bᵀ``.
+    Of a dependent row ε is left, and ε² of its square, which is the pivot. A factorization of G
+    itself would leave ε of the pivot. So single precision can tell a lever of 1e-4 of the largest
+    one from none. Rows whose pivot is below ``max(1e-11, (256 ε)²)`` depend on the others.
+    ``J = B W`` with r orthogonal rows W and the m × r matrix B of full rank gives
+    ``N = 1 − B (BᵀB)⁻¹ Bᵀ``. With ``G = B Bᵀ`` (rows of W of unit length), ``G⁺ = B (BᵀB)⁻² Bᵀ``.
 
     Source: Björck, "Numerics of Gram–Schmidt orthogonalization", 1994.
     """
@@ -164,7 +199,9 @@ def independent(
         good = d[0] > tolerance
         less = jnp.where(good, jax.lax.rsqrt(jnp.where(good, d[0], 1)), 0)
         left = jnp.where(best, 0, left)
-        along = jnp.where(best, d[0], left * 0.5 * (_times(W, z) + _times(Z, w))) * less
+        along = (
+            jnp.where(best, d[0], left * 0.5 * (linear.matmul(W, z) + linear.matmul(Z, w))) * less
+        )
         W = W - along[:, None] * (less * w)[None, :]
         Z = Z - along[:, None] * (less * z)[None, :]
         return (W, Z, left), along
@@ -175,15 +212,13 @@ def independent(
     bound = jnp.sum(B * B, axis=0)
     less = jnp.where(bound > 0, jax.lax.rsqrt(jnp.where(bound > 0, bound, 1)), 0)
     U = B * less[None, :]
-    gram = _times(U.T, U) + jnp.diag((bound == 0).astype(U.dtype))
-    back = _times(U, -_sweep(gram)[0])  # U (UᵀU)⁻¹, zero in columns of dependent rows
+    gram = linear.matmul(U.T, U) + jnp.diag((bound == 0).astype(U.dtype))
+    back = linear.matmul(U, -_sweep(gram)[0])  # U (UᵀU)⁻¹, zero in columns of dependent rows
     half = back * less[None, :]
-    project = _times(back, U.T)
-    return _times(half, half.T), jnp.diag(active.astype(U.dtype)) - 0.5 * (project + project.T)
-
-
-def _times(A: Array, B: Array) -> Array:
-    return jnp.matmul(A, B, precision="highest")
+    project = linear.matmul(back, U.T)
+    return linear.matmul(half, half.T), jnp.diag(active.astype(U.dtype)) - 0.5 * (
+        project + project.T
+    )
 
 
 def _sweep(A: Float[Array, "m m"]) -> tuple[Float[Array, "m m"], Float[Array, " m"]]:
@@ -191,8 +226,8 @@ def _sweep(A: Float[Array, "m m"]) -> tuple[Float[Array, "m m"], Float[Array, " 
 
     Source: the sweep operator, Goodnight, "A tutorial on the SWEEP operator", 1979. With the column
     c, its pivot d and ``x = c − e_k``, a sweep is ``A − x xᵀ / d − 2 e_k e_kᵀ``. No later step
-    reads the diagonal at k, so the last term is left to the end. The inverse is worth nothing where
-    a pivot is not positive.
+    reads the diagonal at k, so the last term is added at the end. The result is useless where a
+    pivot is not positive.
     """
     m = A.shape[0]
     if m == 0:

@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms.gravity import base_acceleration
-from ..algorithms.springs import minus_springs, plus_springs
-from ..algorithms.tree import (
+from ...algorithms.passive import base_acceleration, minus_springs, plus_springs
+from ...algorithms.tree import (
     at_first_dof,
     at_last_dof,
     leaf_to_root,
@@ -16,17 +15,15 @@ from ..algorithms.tree import (
     root_to_leaf,
     sum_dofs,
 )
-from ..lanes import lanes
-from ..model import Model, joint_placements, motion_subspace
-from ..model.arguments import checked
-from ..spatial import articulated, inertia, so3
-from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
-from ._absent import add, unless_none
-from .kim import Perturbation, ValueAndDerivative, fitting
+from ...model import Model, joint_placements, motion_subspace
+from ...model.arguments import algorithm
+from ...spatial import articulated, inertia, so3
+from ...spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
+from ..symbolic_zeros import add, unless_none
+from .perturbation import Perturbation, ValueAndDerivative, fitting
 
 
-@checked
-@lanes
+@algorithm
 def kim_forward_dynamics_derivative(
     model: Model,
     q: Float[Array, " nq"],
@@ -58,8 +55,7 @@ def kim_forward_dynamics_derivative(
     return ValueAndDerivative(a, da)
 
 
-@checked
-@lanes
+@algorithm
 def kim_hybrid_dynamics_derivative(
     model: Model,
     q: Float[Array, " nq"],

@@ -19,7 +19,7 @@ from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 
-class ruled:
+class custom_jvp:
     """``equinox.filter_custom_jvp`` whose rule JAX keeps in the derivatives of a loop."""
 
     def __init__(self, function: Callable):
@@ -49,22 +49,22 @@ class ruled:
             body, operands = closed.jaxpr, [*closed.consts, *operands]
             closed = jax.make_jaxpr(lambda *xs: eval_jaxpr(body, xs[:n], *xs[n:]))(*operands)
             without, again = again, lambda *xs: without(*xs[n:])
-        out = _ruled_p.bind(*operands, closed=closed, again=again)
+        out = _custom_jvp_p.bind(*operands, closed=closed, again=again)
         return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
 
-_ruled_p = Primitive("rbd_ruled")
-_ruled_p.multiple_results = True
+_custom_jvp_p = Primitive("rbd_custom_jvp")
+_custom_jvp_p.multiple_results = True
 
 
-@_ruled_p.def_impl
+@_custom_jvp_p.def_impl
 def _plain(*operands, closed, again):
     """The body. Lanes and XLA compile its operations in the place of the one."""
     del again
     return jaxpr_as_fun(closed)(*operands)
 
 
-@_ruled_p.def_abstract_eval
+@_custom_jvp_p.def_abstract_eval
 def _abstract(*avals, closed, again):
     if list(avals) == list(closed.in_avals):
         return closed.out_avals
@@ -106,12 +106,12 @@ def _transpose(cts, *operands, closed, again):
 def _batch(operands, dims, *, closed, again):
     mapped = partial(jax.vmap, in_axes=dims)
     found = jax.make_jaxpr(mapped(jaxpr_as_fun(closed)))(*operands)
-    out = _ruled_p.bind(*operands, closed=found, again=mapped(again))
+    out = _custom_jvp_p.bind(*operands, closed=found, again=mapped(again))
     return out, [0] * len(out)
 
 
-_ruled_p.expand = _plain  # pyright: ignore[reportAttributeAccessIssue]
-ad.primitive_jvps[_ruled_p] = _jvp
-ad.primitive_transposes[_ruled_p] = _transpose
-batching.primitive_batchers[_ruled_p] = _batch
-mlir.register_lowering(_ruled_p, mlir.lower_fun(_plain, multiple_results=True))
+_custom_jvp_p.expand = _plain  # pyright: ignore[reportAttributeAccessIssue]
+ad.primitive_jvps[_custom_jvp_p] = _jvp
+ad.primitive_transposes[_custom_jvp_p] = _transpose
+batching.primitive_batchers[_custom_jvp_p] = _batch
+mlir.register_lowering(_custom_jvp_p, mlir.lower_fun(_plain, multiple_results=True))

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
+from ..algorithms import world_frame
 from ..algorithms.tree import per_dof, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench, to_parent, wrench_to_parent
-from .operator import Residual, body_operator
+from .linearization import LinearizationPoint, body_operator
 
 GEOMETRY = ("placement_R", "placement_p", "axis", "pitch")
 """The leaves of a model that move its bodies."""
@@ -66,8 +66,8 @@ def model_torque(
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
-    g: ground.Placed,
-    r: Residual,
+    g: world_frame.WorldQuantities,
+    r: LinearizationPoint,
 ) -> Float[Array, " nv"] | None:
     """δτ of tangents of model leaves and external wrenches, None if all are zero.
 

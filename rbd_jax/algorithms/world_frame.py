@@ -14,11 +14,11 @@ from jaxtyping import Array, Float
 from ..model import Model, Topology, joint_placements, motion_subspace
 from ..spatial import inertia, se3, so3
 from ..spatial.motion import cross_twist, shift, turn, wrench_to_parent
-from .gravity import base_acceleration
+from .passive import base_acceleration
 from .tree import ancestor_product, ancestor_sum, per_dof, subtree_sum, sum_dofs
 
 
-class Placed(NamedTuple):
+class WorldQuantities(NamedTuple):
     """A robot at a configuration: poses, motion subspaces and inertias, in ground coordinates.
 
     ``S_own`` and ``I_own`` have the same axes but are about the origin of each body (Müller's
@@ -55,18 +55,20 @@ def centered_poses(model: Model, q: Float[Array, " nq"]) -> se3.Pose:
     return ancestor_product(tree, se3.compose, (R, p), se3.identity(p.dtype))
 
 
-def pose(model: Model, q: Float[Array, " nq"]) -> Placed:
+def quantities(model: Model, q: Float[Array, " nq"]) -> WorldQuantities:
     """Poses, motion subspaces and inertias in ground coordinates."""
     R, p = centered_poses(model, q)
-    return at_pose(model, R, p)
+    return quantities_at(model, R, p)
 
 
-def at_pose(model: Model, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"]) -> Placed:
+def quantities_at(
+    model: Model, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"]
+) -> WorldQuantities:
     """The same for known poses in ground coordinates."""
     topology = model.topology
     S_own = turn(per_dof(topology, R), motion_subspace(model))
     I_own = inertia.rotate(R, model.inertia)
-    return Placed(R, p, *about_root(topology, p, S_own, I_own), S_own, I_own)
+    return WorldQuantities(R, p, *about_root(topology, p, S_own, I_own), S_own, I_own)
 
 
 def about_root(
@@ -81,7 +83,7 @@ def about_root(
 
 def motion(
     model: Model,
-    g: Placed,
+    g: WorldQuantities,
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None,
@@ -98,7 +100,7 @@ def motion(
     return Motion(vb, ab, f, subtree_sum(topology.tree, f))
 
 
-def _body_wrenches(model: Model, g: Placed, v: Array, a: Array) -> Float[Array, "nb 6"]:
+def _body_wrenches(model: Model, g: WorldQuantities, v: Array, a: Array) -> Float[Array, "nb 6"]:
     """``I a + v ×* I v`` of every body, from its inertia in its own frame.
 
     Source: Müller (53), the Newton–Euler equations in hybrid form, shifted to the ground's origin.
@@ -116,7 +118,7 @@ def _body_wrenches(model: Model, g: Placed, v: Array, a: Array) -> Float[Array, 
     return jnp.concatenate([n, f], axis=-1)
 
 
-def torque(model: Model, g: Placed, m: Motion, v: Array, a: Array) -> Float[Array, " nv"]:
+def torque(model: Model, g: WorldQuantities, m: Motion, v: Array, a: Array) -> Float[Array, " nv"]:
     """``τ = Sᵀ F`` with rotor inertia and damping."""
     tau = jnp.sum(g.S * per_dof(model.topology, m.F), axis=-1)
     return tau + model.armature * a + model.damping * v

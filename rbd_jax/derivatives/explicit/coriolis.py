@@ -6,18 +6,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..algorithms.crba import crba
-from ..algorithms.tree import ancestor_matrices, ancestor_sum, per_dof, subtree_sum, sum_dofs
-from ..lanes import lanes
-from ..model import CoordinateModel, Model, Topology
-from ..model.arguments import checked, takes_coordinates
-from ..model.expansion import Expansion
-from ..spatial import inertia
-from ..spatial.motion import cross_twist
+from ...algorithms import world_frame
+from ...algorithms.crba import crba
+from ...algorithms.tree import ancestor_matrices, ancestor_sum, per_dof, subtree_sum, sum_dofs
+from ...model import CoordinateModel, Model, Topology
+from ...model.arguments import algorithm
+from ...model.coordinates import CoordinateMap
+from ...spatial import inertia, linear
+from ...spatial.motion import cross_twist
+from ..linearization import LinearizationPoint, composites, linearization_point, two_B
 from .coordinate_chain import coriolis_block
-from .idsva import composites, dot
-from .operator import Residual, residual, two_B
 
 
 class _Row(NamedTuple):
@@ -30,7 +28,7 @@ class _Row(NamedTuple):
     below: Float[Array, "6"]
 
 
-def _rows(topology: Topology, r: Residual) -> _Row:
+def _rows(topology: Topology, r: LinearizationPoint) -> _Row:
     S = r.S
     dS = subspace_rates(topology, r)
     C = composites(topology, r)
@@ -43,16 +41,18 @@ def _entries(i: _Row, j: _Row) -> tuple[Array, Array]:
 
     ``C_ij = B^Cᵀ S_i · S_j + I^C S_i · Ṡ_j`` and ``C_ji = S_jᵀ (B^C S + I^C Ṡ)_i``.
     """
-    return dot(i.twisted, j.S[:3]) + dot(i.momentum, j.dS), dot(j.S, i.below)
+    return linear.matmul(i.twisted, j.S[:3]) + linear.matmul(i.momentum, j.dS), linear.matmul(
+        j.S, i.below
+    )
 
 
-def subspace_rates(topology: Topology, r: Residual) -> Float[Array, "nv 6"]:
+def subspace_rates(topology: Topology, r: LinearizationPoint) -> Float[Array, "nv 6"]:
     """``Ṡ = v × S`` of axes that move with their bodies."""
     return cross_twist(per_dof(topology, r.v), r.S)
 
 
 def coriolis_pairs(
-    topology: Topology, r: Residual
+    topology: Topology, r: LinearizationPoint
 ) -> tuple[Float[Array, " pairs"], Float[Array, " pairs"], Float[Array, " nv"]]:
     """C at the pairs of a degree of freedom and an ancestor, and mirrored, and its diagonal."""
     rows = _rows(topology, r)
@@ -62,7 +62,7 @@ def coriolis_pairs(
 
 
 def coriolis_product(
-    topology: Topology, r: Residual, x: Float[Array, " nv"]
+    topology: Topology, r: LinearizationPoint, x: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
     """``C x`` for any x, in O(n): ``Sᵀ Σ_subtree (I Σ Ṡ x + B Σ S x)``. Source: Singh (28)."""
     columns = jnp.concatenate([r.S[:, :3], subspace_rates(topology, r)], axis=-1) * x[:, None]
@@ -71,15 +71,15 @@ def coriolis_product(
     return jnp.sum(r.S * per_dof(topology, subtree_sum(topology.tree, wrench)), axis=-1)
 
 
-def _at(model: Model, g: ground.Placed, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
-    r = residual(model, g, ground.motion(model, g, v, jnp.zeros_like(v), None))
+def _at(
+    model: Model, g: world_frame.WorldQuantities, v: Float[Array, " nv"]
+) -> Float[Array, "nv nv"]:
+    r = linearization_point(model, g, world_frame.motion(model, g, v, jnp.zeros_like(v), None))
     rows = _rows(model.topology, r)
     return ancestor_matrices(model.topology.dofs_above, lambda i, j: (_entries(i, j),), rows)[0]
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def coriolis_matrix(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nv nv"]:
@@ -90,15 +90,13 @@ def coriolis_matrix(
     not part of it. Derivatives are those of autodiff. Cost: O(n²).
     """
     if isinstance(model, CoordinateModel):
-        x = Expansion(model, q)
+        x = CoordinateMap(model, q)
         C = coriolis_matrix(x.robot, x.q, x.velocity(v))
         return coriolis_block(x, v, C, crba(x.robot, x.q))
-    return _at(model, ground.pose(model, q), v)
+    return _at(model, world_frame.quantities(model, q), v)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def christoffel(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """The symbols Γ of the second index convention ``C_ij = Σ_k Γ_ijk v_k``.
 
@@ -111,5 +109,5 @@ def christoffel(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"
     eye = jnp.eye(model.nv, dtype=model.dtype)
     if isinstance(model, CoordinateModel):
         return jax.vmap(lambda v: coriolis_matrix(model, q, v), out_axes=2)(eye)
-    g = ground.pose(model, q)
+    g = world_frame.quantities(model, q)
     return jax.vmap(lambda v: _at(model, g, v), out_axes=2)(eye)

@@ -1,16 +1,11 @@
-"""The derivative rules of the dynamics: functions with analytical ``custom_jvp``.
+"""Forward and hybrid dynamics, and the mass matrix as a linear map, with their rules.
 
-Each rule is linear in the tangents, so that reverse mode is its transpose. It is written with
-plain operations on the residual, so that higher derivatives follow. Terms whose tangent is
-symbolically zero are left out. The rules are
-
-    inverse dynamics   δτ = ∂τ/∂q δq + ∂τ/∂v δv + M δa + (model, f_ext)
     forward dynamics   δa = M⁻¹ (δτ_in − δτ(δq, δv, 0; model, f_ext))
     hybrid dynamics    forward dynamics with rows and columns exchanged for prescribed joints
+    mass matrix        δ(M⁻¹) = −M⁻¹ δM M⁻¹
 
-where δτ is the operator of :mod:`rbd_jax.derivatives.operator` (Singh, Algorithm 1; Kim, Table 5).
-The tangent of an ambient q is first mapped to the tangent space, which drops the change of a
-quaternion's length. The matrix M⁻¹ itself has the rule ``−M⁻¹ δM M⁻¹``.
+Here δτ is the rule of inverse dynamics (:mod:`rbd_jax.derivatives.custom_jvp.inverse_dynamics`), at
+the acceleration that was found. Linearity, higher derivatives and symbolic zeros are as there.
 """
 
 import equinox as eqx
@@ -18,52 +13,61 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..algorithms import formulations, ground
-from ..algorithms.aba import articulated_dynamics
-from ..algorithms.crba import composite_mass_matrix, crba
-from ..algorithms.factor import Factor
-from ..algorithms.springs import minus_springs, plus_springs, unsprung
-from ..algorithms.torques import at_rest
-from ..algorithms.tree import per_dof
-from ..lanes import lanes
-from ..model import CoordinateModel, Model
-from ..model.arguments import checked, takes_coordinates
-from ._maps import Solver, torque_map
-from .coordinates import coordinate_dynamics, coordinate_inverse
-from .inverse import invert
-from .operator import residual
-from .ruled import ruled
-from .torque_rule import inverse_dynamics as inverse_dynamics, torque_tangent as torque_tangent
+from ...algorithms import formulations, world_frame
+from ...algorithms.aba import articulated_dynamics
+from ...algorithms.crba import composite_mass_matrix, crba
+from ...algorithms.factor import Factor
+from ...algorithms.passive import at_rest, minus_springs, plus_springs, without_springs
+from ...algorithms.tree import per_dof
+from ...model import CoordinateModel, Model
+from ...model.arguments import algorithm
+from ...spatial import linear
+from ..linearization import linearization_point
+from .driven_joints import coordinate_dynamics, coordinate_inverse
+from .inverse_dynamics import inverse_dynamics, torque_map, torque_tangent
+from .mass_matrix_solver import Solver
+from .matrix_inverse import inverse_custom_jvp
+from .mechanism import custom_jvp
 
 # --- forward and hybrid dynamics ----------------------------------------------
 
 
-@ruled
-def _dynamics(model, q, v, a, tau, f_ext, prescribed):
+@custom_jvp
+def hybrid_dynamics_custom_jvp(model, q, v, a, tau, f_ext, prescribed):
     """Accelerations, torques and the factor of M, of which no derivative is taken."""
-    chosen, depth = formulations.current(), model.topology.dof_tree.depths.max(initial=-1)
-    if model.nv <= chosen.inverse and depth < chosen.depth:
-        return _by_inverse(model, q, v, a, tau, f_ext, prescribed)
+    dynamics = formulations.for_mass_matrix(
+        model.nv,
+        model.topology.dof_tree.depths.max(initial=-1),
+        inverse=_dynamics_by_inverse,
+        factor=_dynamics_by_articulated_bodies,
+    )
+    return dynamics(model, q, v, a, tau, f_ext, prescribed)
+
+
+def _dynamics_by_articulated_bodies(model, q, v, a, tau, f_ext, prescribed):
     return articulated_dynamics(model, q, v, a, tau, prescribed, f_ext)
 
 
-def _by_inverse(model, q, v, a, tau, f_ext, prescribed):
-    """As :func:`_dynamics`, by M⁻¹ and one step of iterative refinement. Source: Singh (3)."""
-    topology, g = model.topology, ground.pose(model, q)
+def _dynamics_by_inverse(model, q, v, a, tau, f_ext, prescribed):
+    """The same by M⁻¹ and one step of iterative refinement. Source: Singh (3)."""
+    topology, g = model.topology, world_frame.quantities(model, q)
     M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
     if prescribed is None:
-        Minv, acc = invert(M), jnp.zeros_like(v)
+        Minv, acc = inverse_custom_jvp(M), jnp.zeros_like(v)
     else:
         solved = (~prescribed).astype(v.dtype)
         both = solved[:, None] * solved[None, :]
-        Minv, acc = invert(M * both + jnp.diag(1 - solved)) * both, jnp.where(prescribed, a, 0)
+        Minv, acc = (
+            inverse_custom_jvp(M * both + jnp.diag(1 - solved)) * both,
+            jnp.where(prescribed, a, 0),
+        )
     for _ in range(2):
-        torque = ground.torque(model, g, ground.motion(model, g, v, acc, f_ext), v, acc)
+        torque = world_frame.torque(model, g, world_frame.motion(model, g, v, acc, f_ext), v, acc)
         missing = tau - torque if prescribed is None else jnp.where(prescribed, 0, tau - torque)
-        acc = acc + jnp.matmul(Minv, missing, precision="highest")
+        acc = acc + linear.matmul(Minv, missing)
     if prescribed is None:
         return acc, tau, Minv
-    torque = ground.torque(model, g, ground.motion(model, g, v, acc, f_ext), v, acc)
+    torque = world_frame.torque(model, g, world_frame.motion(model, g, v, acc, f_ext), v, acc)
     return acc, jnp.where(prescribed, torque, tau), Minv
 
 
@@ -75,25 +79,31 @@ def accelerations(
     tau: Float[Array, " nv"],
     prescribed: Bool[Array, " nv"] | None,
     f_ext: Float[Array, "nb 6"] | None,
-) -> tuple[Float[Array, " nv"], Float[Array, " nv"], ground.Placed, ground.Motion, Solver]:
+) -> tuple[
+    Float[Array, " nv"],
+    Float[Array, " nv"],
+    world_frame.WorldQuantities,
+    world_frame.Motion,
+    Solver,
+]:
     """Accelerations and torques, and what rules need beside them: poses, motion and a solver.
 
     ``prescribed`` is a flag for each degree of freedom, or None for none. Source: Singh (3), (34).
     """
-    acc, torque, factor = _dynamics(model, q, v, a, tau, f_ext, prescribed)
-    g = ground.pose(model, q)
-    m = ground.motion(model, g, v, acc, f_ext)
+    acc, torque, factor = hybrid_dynamics_custom_jvp(model, q, v, a, tau, f_ext, prescribed)
+    g = world_frame.quantities(model, q)
+    m = world_frame.motion(model, g, v, acc, f_ext)
     solved = jnp.ones_like(v) if prescribed is None else (~prescribed).astype(v.dtype)
     solver = Solver(factor, g.R, g.p, g.S_own, g.I_own, model.armature, solved)
     return acc, torque, g, m, solver
 
 
-@_dynamics.def_jvp
-def _dynamics_jvp(primals, tangents):
+@hybrid_dynamics_custom_jvp.def_jvp
+def _hybrid_dynamics_jvp(primals, tangents):
     model, q, v, a, tau, f_ext, prescribed = primals
     dmodel, dq, dv, da, dtau, df_ext, _ = tangents
     acc, torque, g, m, solve = accelerations(model, q, v, a, tau, prescribed, f_ext)
-    r = residual(model, g, m)
+    r = linearization_point(model, g, m)
     da_prescribed = None if da is None or prescribed is None else jnp.where(prescribed, da, 0)
     change = torque_tangent(model, q, v, acc, g, r, dmodel, dq, dv, da_prescribed, df_ext)
     change = jnp.zeros_like(v) if change is None else change
@@ -109,9 +119,7 @@ def _dynamics_jvp(primals, tangents):
     return (acc, torque, solve.factor), (dacc, dtorque, unmoved)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def forward_dynamics(
     model: Model,
     q: Float[Array, " nq"],
@@ -134,11 +142,12 @@ def forward_dynamics(
     if isinstance(model, CoordinateModel):
         return coordinate_dynamics(model, q, v, tau, f_ext)
     tau = minus_springs(model, q, tau)
-    return _dynamics(unsprung(model), q, v, jnp.zeros_like(v), tau, f_ext, None)[0]
+    return hybrid_dynamics_custom_jvp(
+        without_springs(model), q, v, jnp.zeros_like(v), tau, f_ext, None
+    )[0]
 
 
-@checked
-@lanes
+@algorithm
 def hybrid_dynamics(
     model: Model,
     q: Float[Array, " nq"],
@@ -170,16 +179,14 @@ def hybrid_dynamics(
     """
     prescribed = per_dof(model.topology, prescribed[:, None])[:, 0]
     tau = minus_springs(model, q, tau)
-    a, tau, _ = _dynamics(unsprung(model), q, v, a, tau, f_ext, prescribed)
+    a, tau, _ = hybrid_dynamics_custom_jvp(without_springs(model), q, v, a, tau, f_ext, prescribed)
     return a, plus_springs(model, q, tau)
 
 
 # --- the mass matrix as a linear map ------------------------------------------
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def mass_matrix_product(
     model: Model, q: Float[Array, " nq"], a: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
@@ -190,9 +197,7 @@ def mass_matrix_product(
     return inverse_dynamics(at_rest(model), q, jnp.zeros_like(a), a)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def mass_matrix_solve(
     model: Model, q: Float[Array, " nq"], tau: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
@@ -203,8 +208,9 @@ def mass_matrix_solve(
     return forward_dynamics(at_rest(model), q, jnp.zeros_like(tau), tau)
 
 
-@ruled
-def _mass_matrix_inverse(model, q):
+@custom_jvp
+def mass_matrix_inverse_custom_jvp(model, q):
+    """``M⁻¹`` with the rule ``−M⁻¹ δM M⁻¹``."""
     if isinstance(model, CoordinateModel):
         return coordinate_inverse(model, q)
     zero = jnp.zeros((model.nv,), model.dtype)
@@ -215,20 +221,18 @@ def _mass_matrix_inverse(model, q):
     return 0.5 * (X + X.T)
 
 
-@_mass_matrix_inverse.def_jvp
+@mass_matrix_inverse_custom_jvp.def_jvp
 def _mass_matrix_inverse_jvp(primals, tangents):
-    X = _mass_matrix_inverse(*primals)
+    X = mass_matrix_inverse_custom_jvp(*primals)
     dM = eqx.filter_jvp(crba, primals, tangents)[1]
-    product = jnp.matmul(dM, X, precision="highest")
-    return X, -jnp.matmul(X, product, precision="highest")
+    product = linear.matmul(dM, X)
+    return X, -linear.matmul(X, product)
 
 
-@checked
-@lanes
-@takes_coordinates
+@algorithm(driven_joints=True)
 def mass_matrix_inverse(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """``M(q)⁻¹``, symmetric, with the analytical rule ``−M⁻¹ δM M⁻¹`` for its derivative.
 
     Source: Singh, §IV-E: the factor of the articulated-body algorithm, applied to unit columns.
     """
-    return _mass_matrix_inverse(model, q)
+    return mass_matrix_inverse_custom_jvp(model, q)

@@ -1,17 +1,27 @@
-"""Joint springs: the torques they take and the slope of these torques.
+"""Gravity and joint springs: what acts on a robot without being applied to it.
 
-Springs belong to the robot, as damping does: every dynamics function counts them, outside its
-recursion, so that a robot without springs pays nothing. The rules of the dynamics know nothing of
-them: they are added to torques, and automatic differentiation of this file is exact.
+Gravity is an acceleration of the world, as in Kim. Springs belong to the robot, as damping does.
+Every dynamics function counts them outside its recursion, so that a robot without springs pays
+nothing. The derivative rules of the dynamics do not know of springs. These are added to torques,
+and automatic differentiation of this file is exact.
 """
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model import Model, displacement, integrate
+
+
+def base_acceleration(model: Model) -> Float[Array, "6"]:
+    """The fictitious twist rate ``(0, −g)`` of the world that replaces gravity.
+
+    Source: Kim, footnote 6 (V̇₀ against gravity).
+    """
+    return jnp.concatenate([jnp.zeros_like(model.gravity), -model.gravity])
 
 
 def spring_torque(model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
@@ -47,6 +57,13 @@ def minus_springs(model: Model, q: Array, tau: Array) -> Float[Array, " nv"]:
     return tau if model.stiffness is None else tau - spring_torque(model, q)
 
 
-def unsprung(model: Model) -> Model:
+def without_springs(model: Model) -> Model:
     """The same robot without its springs."""
     return dataclasses.replace(model, stiffness=None, rest=None)
+
+
+def at_rest(model: Model) -> Model:
+    """The same robot without gravity, damping and springs."""
+    model = without_springs(model)
+    zeros = [jnp.zeros_like(model.gravity), jnp.zeros_like(model.damping)]
+    return eqx.tree_at(lambda m: [m.gravity, m.damping], model, zeros)
