@@ -9,10 +9,10 @@ import pytest
 from support.lane_programs import close, numbers
 
 from rbd_jax.lanes import lanes
-from rbd_jax.lanes._apart import SHORTEST, apart
-from rbd_jax.lanes._primitive import lanes_p
-from rbd_jax.lanes._read import read_program
-from rbd_jax.lanes._uniform import scan_counts
+from rbd_jax.lanes.frontend._read_program import read_program
+from rbd_jax.lanes.frontend._uniformity import scan_counts
+from rbd_jax.lanes.primitive._loop_fission import SHORTEST, apart
+from rbd_jax.lanes.primitive._primitive import lanes_p
 
 pytest.importorskip("llvmlite")
 N = SHORTEST + 1

@@ -11,8 +11,8 @@ from support.lane_programs import agree, close, numbers
 from support.lane_smooth_programs import SMOOTH
 
 from rbd_jax.lanes import lanes
-from rbd_jax.lanes._read import RULES
 from rbd_jax.lanes._report import report
+from rbd_jax.lanes.frontend._read_program import RULES
 
 pytest.importorskip("llvmlite")
 

@@ -9,16 +9,16 @@ import numpy as np
 from jax.core import ShapedArray, Tracer, eval_jaxpr
 
 from ._failures import leave_to_xla
-from ._lower import enabled
-from ._primitive import LARGEST, Program, bind
-from ._private import (
+from ._jax_internals import (
     ArrayImpl,
     compiles,
     dropped_with_others,
     trace_context,
     watches_numbers,
 )
-from ._read import read_program
+from ._lowering import enabled
+from .frontend._read_program import read_program
+from .primitive._primitive import LARGEST, Program, bind
 
 F = TypeVar("F", bound=Callable)
 _CONCRETE = {ArrayImpl}

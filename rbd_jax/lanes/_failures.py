@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ._private import place_of
+from ._jax_internals import place_of
 
 
 class Unsupported(Exception):
