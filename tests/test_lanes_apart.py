@@ -9,8 +9,8 @@ import pytest
 from support.lane_programs import close, numbers
 
 from rbd_jax.lanes import lanes
+from rbd_jax.lanes._jax_internals import scan_counts
 from rbd_jax.lanes.frontend._read_program import read_program
-from rbd_jax.lanes.frontend._uniformity import scan_counts
 from rbd_jax.lanes.primitive._loop_fission import SHORTEST, apart
 from rbd_jax.lanes.primitive._primitive import lanes_p
 

@@ -73,3 +73,17 @@ def without_unused(closed: Any) -> Any:
     inner = getattr(closed, "jaxpr", closed)
     lean = dce_jaxpr(inner, True, True)[0]
     return lean if inner is closed else closed.replace(jaxpr=lean)
+
+
+def jaxpr_and_consts(closed):
+    """Jaxpr and constants of what is a ``ClosedJaxpr`` in one version, a ``Jaxpr`` in another."""
+    inner = getattr(closed, "jaxpr", closed)
+    return inner, getattr(closed, "consts", ())
+
+
+def scan_counts(params: dict) -> tuple[int, int]:
+    """How many constants and carries a scan has, in the terms of any version of JAX."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry = (len(list(part)) for part in params["ft_in"].unpack()[:2])  # from JAX 0.11 on
+    return consts, carry

@@ -21,11 +21,10 @@ from .gpu import _gpu_kernels
 from .llvm import _compiler
 from .primitive import _loop_fission
 from .primitive._primitive import Mapped, Program, for_xla, lanes_p, plain, tracing_for_xla
-from .xla import _kernel_registry
 
 _PLATFORMS: dict[str, Any] = {"cpu": _cpu_kernels, "cuda": _gpu_kernels}
 _HANDLERS: dict[str, Callable] = {
-    "cpu": _kernel_registry.for_cpus, "cuda": _gpu_kernels.for_gpus, "gpu": _gpu_kernels.for_gpus,
+    "cpu": _cpu_kernels.for_cpus, "cuda": _gpu_kernels.for_gpus, "gpu": _gpu_kernels.for_gpus,
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from rbd_jax.lanes.cpu import _cpu_kernels
 from rbd_jax.lanes.xla import _kernel_registry
 from rbd_jax.lanes.xla._dispatcher import SLOT
 from rbd_jax.lanes.xla._kernel_table import field
+from rbd_jax.lanes.xla._operands import in_all_axes, in_one_axis
 
 PAGE = mmap.PAGESIZE
 _FENCE = 0xA5
@@ -59,7 +60,7 @@ def call(program, sizes: tuple[int, ...], mapped, operands) -> list[np.ndarray]:
     known = lambda name: ctypes.c_int64.from_address(table + field(name)).value  # noqa: E731
     samples = int(np.prod(sizes, dtype=int))
     count = max(samples, kernel.width)
-    flat = _cpu_kernels.in_one_axis(program, sizes, mapped, operands)
+    flat = in_one_axis(program, sizes, mapped, operands)
     flat = [np.asarray(_cpu_kernels._filled(x, count) if any(m) else x)
             for x, m in zip(flat, mapped, strict=True)]  # fmt: skip
     lead = (count,) if sizes else ()
@@ -79,6 +80,4 @@ def call(program, sizes: tuple[int, ...], mapped, operands) -> list[np.ndarray]:
     for memory in (*given, *made, shared, scratch):
         assert memory.whole(), "a kernel has written in front of its memory"
         memory.close()
-    return [
-        np.asarray(x) for x in _cpu_kernels.in_all_axes(list(map(jax.numpy.asarray, out)), sizes)
-    ]
+    return [np.asarray(x) for x in in_all_axes(list(map(jax.numpy.asarray, out)), sizes)]

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rbd_jax.lanes.cpu import _cpu_kernels, _kernel
 from rbd_jax.lanes.xla import _c_api, _kernel_registry, _kernel_table
 
 # y = 3 x + 2 c, the second term made by the prologue; every sample also tells its thread.
@@ -75,13 +76,13 @@ class Kernel:
     """A loaded kernel with its counters, callable under jit."""
 
     def __init__(self, text: str):
-        self.loaded = _kernel_registry.load(text, "handler")
+        self.loaded = _cpu_kernels.load(text, "handler")
         self.key = self.loaded.key
         self.code = _kernel_registry._entries[self.key].code
 
     def __call__(self, x, c):
         kinds = [jax.ShapeDtypeStruct(x.shape, k) for k in (jnp.float32, jnp.int64)]
-        return jax.ffi.ffi_call(_kernel_registry.TARGET, kinds)(x, c, kernel=np.int64(self.key))
+        return jax.ffi.ffi_call(_cpu_kernels.TARGET, kinds)(x, c, kernel=np.int64(self.key))
 
     def counted(self, what: str) -> int:
         """Read a counter and set it to zero."""
@@ -96,7 +97,7 @@ def handler(**changes) -> str:
     many = shape["batched"]
     operands = [_kernel_table.Buffer(FLOAT, 1, many), _kernel_table.Buffer(FLOAT, 1, False)]
     results = [_kernel_table.Buffer(FLOAT, 1, many), _kernel_table.Buffer(LONG, 1, many)]
-    return _kernel_table.handler_text("handler", operands=operands, results=results, **shape)
+    return _kernel.table_text("handler", operands=operands, results=results, **shape)
 
 
 def kernel(sleep: int = 0, **changes) -> Kernel:
@@ -225,5 +226,5 @@ class Paper:
         fields = self.buffers("args", [x, np.array(0.25, np.float32)])
         fields |= self.buffers("rets", results) | self.attribute(key or kernel.key)
         frame = self.struct("CallFrame", api=self.api, extension_start=extension, **fields)
-        address = _kernel_registry.dispatcher().address("lanes.execute")
+        address = _cpu_kernels.dispatcher().address("lanes.execute")
         return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(frame) or results

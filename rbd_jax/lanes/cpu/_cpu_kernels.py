@@ -1,9 +1,11 @@
-"""Kernels of programs: which one a batch takes, and its call from XLA."""
+"""Kernels of programs on CPUs: which one a batch takes, how it is loaded, and its call from XLA."""
 
 import gc
 import math
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -14,11 +16,16 @@ from .._failures import Unsupported
 from ..frontend._read_program import read_program
 from ..llvm import _compiler
 from ..xla import _kernel_registry
+from ..xla._dispatcher import SYMBOLS, dispatcher_text
+from ..xla._operands import in_all_axes, in_one_axis, shared
 from ._kernel import Text, floating_bytes, kernel_text
+from ._work_sharing import compute_text
 
 if TYPE_CHECKING:
     from ..primitive._primitive import Mapped, Program
 
+TARGET = "rbd_jax.lanes"
+"""The name of the only target that is registered with XLA for CPUs."""
 SCRATCH_BYTES = 256 * 2**20
 """The memory of a kernel for each thread is at most this; a program that needs more takes XLA."""
 WIDE_BYTES = 512 * 2**10
@@ -43,7 +50,7 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
     key = ("kernel", shared(sizes, mapped), _widest(sizes))
     if key not in program.derived:
         text, width = text_of(program, sizes, mapped)
-        program.derived[key] = Kernel(_kernel_registry.load(text.text, text.symbol), width)
+        program.derived[key] = Kernel(load(text.text, text.symbol), width)
     return program.derived[key]
 
 
@@ -87,11 +94,6 @@ def _widest(sizes: tuple[int, ...]) -> int:
     return min(1 << math.prod(sizes).bit_length() - 1, widest) if sizes else 0
 
 
-def shared(sizes: tuple[int, ...], mapped: "Mapped") -> tuple[bool, ...]:
-    """Which operands all samples share."""
-    return tuple(bool(sizes) and not any(m) for m in mapped)
-
-
 def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *operands) -> list:
     """Call a kernel on operands whose batch axes lie in front, each with some of them."""
     samples = math.prod(sizes)
@@ -100,29 +102,9 @@ def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *op
     flat = [_filled(x, padded) if any(m) else x for x, m in zip(flat, mapped, strict=True)]
     lead = (padded,) if sizes else ()
     outs = [jax.ShapeDtypeStruct((*lead, *a.shape), a.dtype) for a in program.avals_out]
-    call = jax.ffi.ffi_call(_kernel_registry.TARGET, outs)
+    call = jax.ffi.ffi_call(TARGET, outs)
     results = call(*flat, kernel=np.int64(kernel.loaded.key))
     return in_all_axes(results, sizes)
-
-
-def in_one_axis(program: "Program", sizes, mapped: "Mapped", operands) -> list:
-    """Operands with all axes of the batch as one; those that all samples share stay as they are."""
-    flat = []
-    for x, m, a in zip(operands, mapped, program.avals_in, strict=True):
-        if any(m):
-            missing = [k for k, there in enumerate(m) if not there]
-            if missing:
-                x = jnp.broadcast_to(jnp.expand_dims(x, missing), (*sizes, *a.shape))
-            x = x.reshape(math.prod(sizes), *a.shape)
-        flat.append(x)
-    return flat
-
-
-def in_all_axes(results, sizes: tuple[int, ...]) -> list:
-    """Results with the axes of the batch, without samples that fill up a block."""
-    if not sizes:
-        return list(results)
-    return [r[: math.prod(sizes)].reshape(*sizes, *r.shape[1:]) for r in results]
 
 
 def _filled(x, count: int):
@@ -131,3 +113,48 @@ def _filled(x, count: int):
     if not missing:
         return x
     return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (missing, *x.shape[1:]))])
+
+
+# --- loading ---
+
+
+def load(text: str, symbol: str) -> _kernel_registry.Kernel:
+    """The kernel of a text, compiled and loaded unless it is there already.
+
+    Args:
+        text: the module, with the table that :func:`._kernel.table_text` wrote.
+        symbol: the name of that table.
+
+    Raises:
+        Unsupported: too many kernels are in use.
+    """
+
+    def make():
+        for_cpus()
+        code = _compiler.load(text, symbol)
+        return code, code.address(symbol)
+
+    return _kernel_registry.keep(
+        text, make, (_load_packed, (zlib.compress(text.encode(), 1), symbol))
+    )
+
+
+def _load_packed(packed: bytes, symbol: str) -> _kernel_registry.Kernel:
+    return load(zlib.decompress(packed).decode(), symbol)
+
+
+@cache
+def dispatcher() -> _compiler.Code:
+    """The code of the handler that XLA knows, which stays."""
+    return _compiler.load(dispatcher_text(compute_text()), *SYMBOLS)
+
+
+def for_cpus() -> None:
+    """Make the handler known to XLA, once for all threads."""
+    with _kernel_registry.lock:
+        _registered()
+
+
+@cache
+def _registered() -> None:
+    _kernel_registry.register(dispatcher(), TARGET, "cpu")

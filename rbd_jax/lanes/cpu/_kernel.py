@@ -1,21 +1,26 @@
-"""A whole kernel: the prologue for what all samples share, a block of W samples, the handler.
+"""A whole kernel for CPUs, as one module of LLVM text.
 
 Operands and results lie in memory sample by sample, as JAX has them. A block turns W samples of
-an operand into vectors, one element a vector, computes, and turns the results back.
+an operand into vectors, one element a vector, computes, and turns the results back. The module
+has three functions and the table that the dispatcher reads::
+
+    define internal void @prologue(ptr %args, ptr %shared)
+    define internal void @block(ptr %args, ptr %rets, ptr %shared, ptr %scratch, i64 %first)
+    define internal void @lanes.run(…, i64 %begin, i64 %end, i64 %count)    ; a range of blocks
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir._access_analysis import VIEWS, Axes, bases, reads, taken
 from ..ir._blocks import Block, Sym, Value, strides_of
-from ..ir._loop_fusion import assemble
 from ..llvm import _math_functions
 from ..llvm._emitter import Emitter
+from ..llvm._kernel_bodies import bodies
 from ..llvm._llvm_writer import Reg, scalar_type
 from ..llvm._memory import Memory
-from ..xla import _kernel_table
+from ..xla._kernel_table import Buffer, buffers_of, numbers_of
 
 _I64 = np.dtype("int64")
 
@@ -35,98 +40,6 @@ def kernel_text(program: Block, width: int, batched: bool, grain: int = 0) -> Te
     first, second = Emitter(width), Emitter(width)
     bodies(program, first, second, _load_samples, _store_samples)
     return _module(first, second, program, width, batched, grain)
-
-
-def bodies(program: Block, first: Emitter, second: Emitter, load, store) -> None:
-    """Write what all samples share with one emitter, and a block of samples with another one.
-
-    ``load`` and ``store`` say where operands and results of samples lie: they are called with
-    the emitter, the value, its number, and ``store`` with the plan of the block.
-    """
-    assemble(program)
-    shared, block, needed = _split(program)
-    numbers = {v: k for k, v in enumerate(program.inputs)}
-    _uniform_operands(first, program.inputs, numbers)
-    assemble(shared)
-    plan = first.run(shared)
-    for v in needed:
-        if v not in first.places:
-            first.places[v] = first.allocate(v.shape, v.dtype, False)
-            first.fill(v, first.places[v], plan)
-    handed = {v: first.places[v]._replace(base="%shared", fixed=True) for v in needed
-              if first.places[v].base == "%scratch"}  # fmt: skip
-
-    second.globals, second.tables = first.globals, first.tables
-    second.declared, second.math = first.declared, first.math
-    _uniform_operands(second, program.inputs, numbers)
-    second.places.update(handed)
-    for v, k in numbers.items():
-        if not v.uniform:
-            load(second, v, k)
-    assemble(block)
-    plan = second.run(block)
-    for k, v in enumerate(block.outputs):
-        store(second, v, k, plan)
-
-
-def _split(program: Block) -> tuple[Block, Block, list[Value]]:
-    """What all samples share, what each has its own, and what the second takes from the first.
-
-    A loop can give both. It is the second's, and so is what is made of its results.
-    """
-    alike, apart, late = [], [], set()
-    for op in program.ops:
-        ins = [*op.ins, *(v for inner in op.blocks for v in taken(inner))]
-        shared = all(v.uniform for v in op.outs) and not any(v in late for v in ins)
-        if shared:
-            alike.append(op)
-        else:
-            late.update(op.outs)
-        if not shared or op.name in VIEWS:
-            apart.append(op)
-    made = {id(op) for op in alike if op.name not in VIEWS}
-    axes = Axes(program)
-    needed: dict[Value, None] = {}
-
-    def need(v: Value, idx: tuple):
-        for b, _ in bases(v, idx):
-            if b.op is not None and id(b.op) in made:
-                needed[b] = None
-
-    for op in apart:
-        if op.name in VIEWS:
-            continue
-        for v, idx in reads(op, axes):
-            need(v, idx)
-        for inner in op.blocks:
-            for v in taken(inner):
-                need(v, tuple(0 for _ in v.shape))
-                for part in _all_parts(v):
-                    need(part, tuple(0 for _ in part.shape))
-    for v in program.outputs:
-        for part in _all_parts(v):
-            need(part, tuple(0 for _ in part.shape))
-    shared = Block(program.inputs, list(needed), alike)
-    return shared, Block(program.inputs, program.outputs, apart), list(needed)
-
-
-def _all_parts(v: Value) -> list[Value]:
-    """A value and everything that is seen through it."""
-    found, waiting = {}, [v]
-    while waiting:
-        v = waiting.pop()
-        if v not in found and v.op is not None and v.op.name in VIEWS:
-            waiting += v.op.ins
-        found[v] = None
-    return list(found)
-
-
-def _uniform_operands(e: Emitter, inputs: list[Value], numbers: dict[Value, int]) -> None:
-    for v in inputs:
-        if v.uniform:
-            e.places[v] = Memory(e.pointer("args", numbers[v]), 0, v.dtype, False, v.shape,
-                                 strides_of(v.shape), fixed=True)  # fmt: skip
-            e.borrowed.add(v)
 
 
 def _rows(e: Emitter, table: str, k: int, v: Value) -> list[str]:
@@ -258,13 +171,11 @@ def _module(first: Emitter, second: Emitter, program: Block, width: int, batched
         f'nounwind "prefer-vector-width"="{max(256, min(512, vector_bits))}" '
         f'"min-legal-vector-width"="{min(512, vector_bits)}"'
     )
-    names = set(_kernel_table.declared())
-    declared = {line for line in first.declared if line.split("@")[1].split("(")[0] not in names}
+    declared = set(first.declared)
     definitions = []
     for name, bits, w in sorted(first.math):
         definitions.append(_math_functions.definition(name, bits, w))
-        declared |= {line for line in _math_functions.declarations([name], bits, w)
-                     if line.split("@")[1].split("(")[0] not in names}  # fmt: skip
+        declared |= _math_functions.declarations([name], bits, w)
     body = "\n".join([
         *first.globals, *sorted(declared), *definitions,
         "define internal void @prologue(ptr noalias readonly %args, ptr noalias %scratch) #0 {",
@@ -275,13 +186,13 @@ def _module(first: Emitter, second: Emitter, program: Block, width: int, batched
         f"attributes #0 = {{ {attributes} }}", "!0 = !{}",
     ])  # fmt: skip
     symbol = "lanes"
-    handler = _kernel_table.handler_text(
-        symbol, operands=_kernel_table.buffers_of(program.inputs, batched),
-        results=[_kernel_table.Buffer(v.dtype, v.size, batched) for v in program.outputs],
+    table = table_text(
+        symbol, operands=buffers_of(program.inputs, batched),
+        results=[Buffer(v.dtype, v.size, batched) for v in program.outputs],
         width=width, batched=batched, shared_bytes=shared_bytes, scratch_bytes=scratch_bytes,
         grain=grain,
     )  # fmt: skip
-    return Text(body + "\n" + handler, symbol, shared_bytes, scratch_bytes)
+    return Text(body + "\n" + table, symbol, shared_bytes, scratch_bytes)
 
 
 def _floats(block: Block) -> list[Value]:
@@ -296,3 +207,69 @@ def _floats(block: Block) -> list[Value]:
 def floating_bytes(block: Block) -> int:
     """The size of the largest floating-point type of a program."""
     return max((v.dtype.itemsize for v in _floats(block)), default=4)
+
+
+def table_text(
+    symbol: str,
+    *,
+    operands: Sequence[Buffer],
+    results: Sequence[Buffer],
+    width: int,
+    batched: bool,
+    shared_bytes: int,
+    scratch_bytes: int,
+    grain: int = 0,
+) -> str:
+    """LLVM text of the table ``@symbol`` and of the loop over blocks, ``@symbol.run``.
+
+    Args:
+        symbol: name of the table in the module, the only one that is visible outside.
+        operands: the operands, whose pointers are in ``%args``.
+        results: the results, whose pointers are in ``%rets``, at least one.
+        width: samples that one block computes. A call with fewer samples is an error.
+        batched: whether results have a leading axis of samples. Without it, there is one.
+        shared_bytes: memory that the prologue fills for all blocks.
+        scratch_bytes: memory that each thread has for its blocks.
+        grain: blocks that a thread takes at a time. A call of no more blocks stays on its thread.
+            With 0, each call measures a block and decides by its time.
+    """
+    if min(len(results), width) < 1 or min(shared_bytes, scratch_bytes, grain) < 0:
+        raise ValueError("a kernel has results and lanes, and no negative sizes")
+    if not batched and width != 1:
+        raise ValueError("a kernel of one sample has one lane")
+    numbers = (
+        len(operands), len(results), width, int(batched), shared_bytes, scratch_bytes, grain
+    )  # fmt: skip
+    pointers = "prologue", f"{symbol}.run", f"{symbol}.buffers"
+    entries = [*(f"ptr @{name}" for name in pointers), *(f"i64 {n}" for n in numbers)]
+    kinds = ", ".join(entry.split()[0] for entry in entries)
+    table = f"@{symbol} = constant {{ {kinds} }} {{ {', '.join(entries)} }}\n"
+    known = numbers_of([*operands, *results])
+    words = ", ".join(f"i64 {n}" for n in known)
+    buffers = f"@{symbol}.buffers = internal constant [{len(known)} x i64] [{words}]\n"
+    return buffers + table + _run(symbol, width)
+
+
+def _run(symbol: str, width: int) -> str:
+    """A range of blocks, one after the other. The last one of all ends with the last sample."""
+    return f"""\
+define internal void @{symbol}.run(
+    ptr %args, ptr %rets, ptr %shared, ptr %scratch, i64 %begin, i64 %end, i64 %count) nounwind {{
+entry:
+  %last = sub i64 %count, {width}
+  br label %look
+look:
+  %k = phi i64 [ %begin, %entry ], [ %k.next, %next ]
+  %more = icmp slt i64 %k, %end
+  br i1 %more, label %next, label %out
+next:
+  %here = mul i64 %k, {width}
+  %over = icmp sgt i64 %here, %last
+  %first = select i1 %over, i64 %last, i64 %here
+  call void @block(ptr %args, ptr %rets, ptr %shared, ptr %scratch, i64 %first) noinline
+  %k.next = add i64 %k, 1
+  br label %look
+out:
+  ret void
+}}
+"""

@@ -8,8 +8,11 @@ thread may touch that starts after the call has ended is the ``job``, memory of 
 freed by whoever leaves last, and code of the dispatcher, which is never unloaded.
 """
 
+from ..xla import _c_api
 from ..xla._c_api import at, load, store
+from ..xla._dispatcher import fail, kernel_fields
 from ..xla._kernel_table import field
+from . import _libc
 from ._libc import LINE, YIELD, give, pause, take
 
 SPINS = 2000
@@ -29,9 +32,59 @@ _JOB_BYTES = 2 * LINE + 8 * (len(_FIELDS) + 1)
 _RUN = "call void %run(ptr %args, ptr %rets, ptr %shared, ptr %scratch"
 
 
+def compute_text() -> str:
+    """``@lanes.compute`` for kernels of this process, and what it needs."""
+    return "\n".join((
+        _compute(),
+        jobs_text(),
+        _libc.memory_text("lanes"),
+        _libc.pages_text("lanes"),
+        _c_api.sizes_text("lanes"),
+        _libc.clock_text("lanes"),
+        _c_api.pool_text("lanes"),
+        *(f"declare {declaration}" for declaration in _libc.declared().values()),
+    ))  # fmt: skip
+
+
 def jobs_text() -> str:
     """``@lanes.blocks`` computes all blocks of a call, and all that it needs."""
     return "\n".join((_blocks(), _share(), _start(), _task(), _work(), _wait(), _drop()))
+
+
+def _compute() -> str:
+    """One call: memory, prologue, and all blocks, with the help of the pool or without."""
+    return f"""\
+define internal ptr @lanes.compute(
+    ptr %api, ptr %ctx, ptr %kernel, ptr %buffers.in, ptr %buffers.out, i64 %count) nounwind {{
+{kernel_fields("prologue", "operands", "results", "width", "shared_bytes", "scratch_bytes")}
+  %args = alloca ptr, i64 %operands, align 8
+  %rets = alloca ptr, i64 %results, align 8
+{take("lanes", "shared", "%shared_bytes")}
+{take("lanes", "scratch", "%scratch_bytes")}
+  %lacks.shared = icmp eq ptr %shared, null
+  %lacks.scratch = icmp eq ptr %scratch, null
+  %lacks = or i1 %lacks.shared, %lacks.scratch
+  br i1 %lacks, label %poor, label %rich
+rich:
+  call void @lanes.pointers(ptr %buffers.in, ptr %args, i64 %operands)
+  call void @lanes.pointers(ptr %buffers.out, ptr %rets, i64 %results)
+  call void @lanes.roomy(ptr %buffers.out, i64 %results)
+  call void %prologue(ptr %args, ptr %shared)
+  %ending = add i64 %count, %width
+  %rounded = sub i64 %ending, 1
+  %blocks = sdiv i64 %rounded, %width
+  call void @lanes.blocks(ptr %api, ptr %ctx, ptr %kernel,
+    ptr %args, ptr %rets, ptr %shared, ptr %scratch, i64 %blocks, i64 %count)
+{give("lanes", "shared")}
+{give("lanes", "scratch")}
+  ret ptr null
+poor:
+{give("lanes", "shared")}
+{give("lanes", "scratch")}
+  br label %memory
+{fail("memory")}
+}}
+"""
 
 
 def _blocks() -> str:

@@ -8,10 +8,11 @@ import numpy as np
 from jax.core import eval_jaxpr
 from jax.extend.core import subjaxprs
 
+from .._jax_internals import jaxpr_and_consts, scan_counts
 from ..ir._access_analysis import read_anywhere, taken
 from ..ir._blocks import Block, Op, Value, constant
-from ._reader import Reader, dtype_of, parts, rule
-from ._uniformity import scan_carry, scan_counts, while_carry
+from ._reader import Reader, dtype_of, rule
+from ._uniformity import scan_carry, while_carry
 
 
 def _like(v: Value, uniform: bool) -> Value:
@@ -131,7 +132,7 @@ def _cond(r: Reader, eqn, which, *ins):
     branches = eqn.params["branches"]
     if which.const is not None:
         chosen = min(max(int(which.const), 0), len(branches) - 1)
-        jaxpr, consts = parts(branches[chosen])
+        jaxpr, consts = jaxpr_and_consts(branches[chosen])
         return r.run(jaxpr, consts, list(ins))
     if not which.uniform:
         return _choose(r, eqn, which, ins)
@@ -156,17 +157,17 @@ def _choose(r: Reader, eqn, which: Value, ins):
     loops of no or one round, which are left out where no sample wants them.
     """
     branches = eqn.params["branches"]
-    small = [_work(parts(b)[0]) <= _LEAST for b in branches]
+    small = [_work(jaxpr_and_consts(b)[0]) <= _LEAST for b in branches]
     outs = None
     for k in sorted(range(len(branches)), key=lambda k: not small[k]):
         if outs is None and small[k]:
-            outs = r.run(*parts(branches[k]), list(ins))
+            outs = r.run(*jaxpr_and_consts(branches[k]), list(ins))
             continue
         if outs is None:
             outs = [constant(np.zeros(v.aval.shape, dtype_of(v.aval))) for v in eqn.outvars]
         here = _takes(r, which, k, len(branches))
         if small[k]:
-            own = r.run(*parts(branches[k]), list(ins))
+            own = r.run(*jaxpr_and_consts(branches[k]), list(ins))
             outs = [r.map("select", here, x, y) for x, y in zip(outs, own, strict=True)]
         else:
             outs = r.inline(partial(_once, branches[k], len(outs)), here, *outs, *ins)
@@ -194,7 +195,7 @@ def _takes(r: Reader, which: Value, k: int, count: int) -> Value:
 
 def _once(branch, count: int, here, *xs):
     """``branch`` where it is taken, else the first ``count`` of the other arguments."""
-    jaxpr, consts = parts(branch)
+    jaxpr, consts = jaxpr_and_consts(branch)
 
     def body(x):
         return x[0] & False, eval_jaxpr(jaxpr, consts, *xs[count:])

@@ -4,8 +4,9 @@ import jax
 import numpy as np
 
 from .._failures import Unsupported
+from .._jax_internals import jaxpr_and_consts
 from ..ir._blocks import Value, constant
-from ._reader import Reader, dtype_of, parts, rule
+from ._reader import Reader, dtype_of, rule
 
 _SAME = {
     "sub": "sub", "mul": "mul", "div": "div", "rem": "rem",
@@ -44,7 +45,7 @@ _register_maps()
 @rule("jit", "closed_call", "eval_jaxpr", "remat2", "custom_jvp_call", "custom_vjp_call")
 def _call(r: Reader, eqn, *ins):
     names = ("jaxpr", "call_jaxpr")
-    jaxpr, consts = parts(next(eqn.params[n] for n in names if n in eqn.params))
+    jaxpr, consts = jaxpr_and_consts(next(eqn.params[n] for n in names if n in eqn.params))
     return r.run(jaxpr, consts, list(ins))
 
 
@@ -53,7 +54,7 @@ def _linear_solve(r: Reader, eqn, *ins):
     counts, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     skip = counts.matvec + counts.vecmat
     consts = ins[skip : skip + counts.solve]
-    jaxpr, own = parts(jaxprs.solve)
+    jaxpr, own = jaxpr_and_consts(jaxprs.solve)
     return r.run(jaxpr, own, [*consts, *ins[sum(counts) :]])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jax.extend import core as jcore
 
 from .._failures import Mismatch, Unsupported, blamed
-from .._jax_internals import literal
+from .._jax_internals import jaxpr_and_consts, literal
 from ..ir._blocks import Block, Op, Value, constant, converted, reshape_map
 from ._cse import Same
 
@@ -164,7 +164,7 @@ class Reader:
     def block(self, closed, inputs: list[Value]) -> Block:
         """The inside of a loop or branch, or a whole program, as a block of its own."""
         reader = Reader(self._traced, self._same)
-        jaxpr, consts = parts(closed)
+        jaxpr, consts = jaxpr_and_consts(closed)
         outputs = reader.run(jaxpr, consts, inputs)
         _compare(jaxpr.outvars, outputs)
         return Block(inputs, outputs, alive(reader.ops, outputs))
@@ -324,9 +324,3 @@ def _check(dtype: np.dtype) -> np.dtype:
     if dtype.kind not in "fiub" or (dtype.kind == "f" and dtype.itemsize not in (4, 8)):
         raise Unsupported(f"an array of type {dtype}")
     return dtype
-
-
-def parts(closed):
-    """Jaxpr and constants of what is a ``ClosedJaxpr`` in one version, a ``Jaxpr`` in another."""
-    inner = getattr(closed, "jaxpr", closed)
-    return inner, getattr(closed, "consts", ())

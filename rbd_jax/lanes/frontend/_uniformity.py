@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from jax.extend import core as jcore
 
-from ._reader import parts
+from .._jax_internals import jaxpr_and_consts, scan_counts
 
 _CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
 def shared_outputs(closed, shared: list[bool]) -> list[bool]:
     """Whether each output of a jaxpr is shared, if its inputs are or are not."""
-    jaxpr, _ = parts(closed)
+    jaxpr, _ = jaxpr_and_consts(closed)
     known = dict(zip(jaxpr.invars, shared, strict=True))
 
     def read(atom) -> bool:
@@ -31,7 +31,7 @@ def shared_outputs(closed, shared: list[bool]) -> list[bool]:
 def _call(eqn, ins: list[bool]) -> list[bool]:
     """A call is looked into; every other operation shares its results if it does all inputs."""
     inner = next((eqn.params[n] for n in _CALLS if n in eqn.params), None)
-    if inner is not None and len(parts(inner)[0].invars) == len(ins):
+    if inner is not None and len(jaxpr_and_consts(inner)[0].invars) == len(ins):
         return shared_outputs(inner, ins)
     return [all(ins)] * len(eqn.outvars)
 
@@ -43,14 +43,6 @@ def fixed_point(carry: list[bool], step: Callable[[list[bool]], list[bool]]) -> 
         if new == carry:
             return carry
         carry = new
-
-
-def scan_counts(params: dict) -> tuple[int, int]:
-    """How many constants and carries a scan has, in the terms of any version of JAX."""
-    if "num_consts" in params:
-        return params["num_consts"], params["num_carry"]
-    consts, carry = (len(list(part)) for part in params["ft_in"].unpack()[:2])  # from JAX 0.11 on
-    return consts, carry
 
 
 def scan_carry(params: dict, ins: list[bool]) -> list[bool]:

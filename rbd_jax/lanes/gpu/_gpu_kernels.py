@@ -9,13 +9,13 @@ import jax
 import numpy as np
 
 from .._failures import Unsupported
-from ..cpu._cpu_kernels import in_all_axes, in_one_axis, shared
 from ..frontend._read_program import read_program
 from ..ir._blocks import Block
 from ..llvm import _compiler
 from ..xla import _kernel_registry
 from ..xla._dispatcher import SYMBOLS, dispatcher_text
 from ..xla._kernel_table import BUFFER, FIELDS, Buffer, buffers_of, numbers_of
+from ..xla._operands import in_all_axes, in_one_axis, shared
 from . import _launch, _ptx
 from ._driver import Driver, driver
 

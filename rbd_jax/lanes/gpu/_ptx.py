@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from .._failures import Unsupported
-from ..cpu._kernel import bodies
 from ..ir._blocks import Block, Op, Sym, Value, strides_of
 from ..ir._loop_fusion import Plan
 from ..llvm import _compiler, _math_functions
 from ..llvm._emitter import Emitter
+from ..llvm._kernel_bodies import bodies
 from ..llvm._llvm_writer import Reg, scalar_type
 from ..llvm._memory import Memory
 

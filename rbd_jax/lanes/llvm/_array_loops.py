@@ -7,13 +7,14 @@ import numpy as np
 from ..ir._blocks import Op, Sym, Value
 from ..ir._loop_fusion import Plan
 from . import _elementwise as elementwise
-from ._emitter import Emitter, elements
+from ._emitter import Emitter, elements, writes
 from ._llvm_writer import Elem, Reg
 
 _TILES = (4, 3, 5, 2)  # rows and columns of a product that are summed at once
 _UNROLLED = 12  # terms of such a sum that are written one after the other
 
 
+@writes("assemble")
 def assemble(e: Emitter, op: Op, plan: Plan) -> None:
     """Arrays joined along the axis of a loop: one after the other into memory."""
     (v,), axis, at = op.outs, op.params["axis"], 0
@@ -25,6 +26,7 @@ def assemble(e: Emitter, op: Op, plan: Plan) -> None:
     e.places[v] = place
 
 
+@writes("scatter")
 def scatter(e: Emitter, op: Op, plan: Plan) -> None:
     """Write or add to the places that a table names."""
     x, table, update = op.ins[:3]
@@ -55,6 +57,7 @@ def scatter(e: Emitter, op: Op, plan: Plan) -> None:
     e.places[v] = place
 
 
+@writes("reduce")
 def reduce(e: Emitter, op: Op, plan: Plan) -> None:
     """A sum and the like over the axis of a loop."""
     (x,), (v,) = op.ins, op.outs
@@ -94,6 +97,7 @@ def reduce(e: Emitter, op: Op, plan: Plan) -> None:
     e.places[v] = place
 
 
+@writes("arg")
 def arg(e: Emitter, op: Op, plan: Plan) -> None:
     """The place of the largest or smallest element along the axis of a loop."""
     (x,), (v,), (axis,) = op.ins, op.outs, op.params["axes"]
@@ -118,6 +122,7 @@ def arg(e: Emitter, op: Op, plan: Plan) -> None:
     e.places[v] = place
 
 
+@writes("cumulate")
 def cumulate(e: Emitter, op: Op, plan: Plan) -> None:
     """Running sums and the like."""
     (x,), (v,), axis = op.ins, op.outs, op.params["axis"]
@@ -141,6 +146,7 @@ def cumulate(e: Emitter, op: Op, plan: Plan) -> None:
     e.places[v] = place
 
 
+@writes("dot")
 def dot(e: Emitter, op: Op, plan: Plan) -> None:
     """A product of matrices: tiles of it are summed in registers."""
     (v,), (x, y) = op.outs, op.ins
@@ -186,7 +192,3 @@ def dot(e: Emitter, op: Op, plan: Plan) -> None:
         zero = Value(v.shape, v.dtype, True, np.zeros(v.shape, v.dtype))
         e.fill(zero, place, plan)
     e.places[v] = place
-
-
-ARRAYS = {"assemble": assemble, "scatter": scatter, "reduce": reduce, "arg": arg,
-          "cumulate": cumulate, "dot": dot}  # fmt: skip

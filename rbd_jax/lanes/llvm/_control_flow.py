@@ -6,7 +6,7 @@ from ..ir._access_analysis import bases
 from ..ir._blocks import Block, Op, Sym, Value
 from ..ir._loop_fusion import Plan
 from . import _elementwise as elementwise
-from ._emitter import Emitter
+from ._emitter import Emitter, writes
 from ._llvm_writer import Reg
 from ._memory import Memory
 
@@ -66,6 +66,7 @@ def _where(active: Reg, new: Value, old: Value) -> Value:
     return out
 
 
+@writes("scan")
 def scan(e: Emitter, op: Op, plan: Plan) -> None:
     """A loop of fixed length; its carry and its rows live in memory."""
     p, nk = op.params, op.params["carry"]
@@ -104,6 +105,7 @@ def scan(e: Emitter, op: Op, plan: Plan) -> None:
         e.places[out] = place
 
 
+@writes("while")
 def while_(e: Emitter, op: Op, plan: Plan) -> None:
     """A loop that runs while any sample wants it; a sample that has finished keeps its values."""
     test, block = op.params["test"], op.params["body"]
@@ -139,6 +141,7 @@ def while_(e: Emitter, op: Op, plan: Plan) -> None:
         e.places[out] = e.places[v]
 
 
+@writes("cond")
 def cond(e: Emitter, op: Op, plan: Plan) -> None:
     """Branches that all samples take alike."""
     (which,), blocks = op.ins, op.params["branches"]
@@ -164,6 +167,3 @@ def cond(e: Emitter, op: Op, plan: Plan) -> None:
     e.block(done)
     for v, place in zip(op.outs, places, strict=True):
         e.places[v] = place
-
-
-BLOCKS = {"scan": scan, "while": while_, "cond": cond}

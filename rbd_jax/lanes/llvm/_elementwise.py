@@ -12,6 +12,7 @@ import numpy as np
 from .._failures import Unsupported
 from ..ir._blocks import converted
 from ._llvm_writer import BOOL, Elem, Reg, Writer, number
+from ._math_functions import FUNCTIONS, symbol
 
 _FLAGS = "contract nsz"
 
@@ -259,8 +260,6 @@ def apply(w: Writer, name: str, xs: list[Elem], dtype: np.dtype) -> Elem:
 
 def call(w: Writer, name: str, xs: list[Elem], dtype: np.dtype) -> Elem:
     """A function of ``_math``."""
-    from ._math_functions import FUNCTIONS, symbol
-
     if name in ("sin", "cos"):
         return w.part(call_both(w, xs[0], dtype), ("sin", "cos").index(name), dtype)
     if name not in FUNCTIONS or dtype.kind != "f":
@@ -275,8 +274,6 @@ def call(w: Writer, name: str, xs: list[Elem], dtype: np.dtype) -> Elem:
 
 def call_both(w: Writer, x: Elem, dtype: np.dtype) -> Reg:
     """Sine and cosine, which cost little more than one of them; what is not used disappears."""
-    from ._math_functions import symbol
-
     wide = w.wide(x)
     width, bits = (w.width if wide else 1), 8 * dtype.itemsize
     w.math.add(("sincos", bits, width))

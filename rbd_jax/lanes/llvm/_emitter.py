@@ -1,6 +1,6 @@
 """From the steps of a plan to LLVM code: reading elements, groups of operations, whole blocks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import numpy as np
@@ -302,8 +302,18 @@ class Emitter(Storage):
 
     def opaque(self, op: Op, plan: Plan) -> None:
         """An operation that writes code of its own."""
-        from ..frontend._sparse_cholesky import FACTORS
-        from ._array_loops import ARRAYS
-        from ._control_flow import BLOCKS
+        WRITERS[op.name](self, op, plan)
 
-        (ARRAYS | BLOCKS | FACTORS)[op.name](self, op, plan)
+
+WRITERS: dict[str, Callable[[Emitter, Op, Plan], None]] = {}
+"""Name of an operation -> the function that writes its loops; :func:`writes` adds one."""
+
+
+def writes(name: str):
+    """Register the function that writes an operation with loops or blocks of its own."""
+
+    def register(f):
+        WRITERS[name] = f
+        return f
+
+    return register

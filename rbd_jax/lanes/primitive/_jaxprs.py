@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core as jcore
 
-from .._jax_internals import literal
-from ..frontend._reader import parts
+from .._jax_internals import jaxpr_and_consts, literal
 from ._primitive import Program, bind, lanes_p
 
 _CALLS = ("jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call",
@@ -19,7 +18,7 @@ VIEWS = ("reshape", "squeeze", "transpose", "broadcast_in_dim", "slice", "copy",
 
 def _inner(closed) -> Iterable:
     """All equations of a jaxpr, those of calls included, but not those of loops."""
-    for eqn in parts(closed)[0].eqns:
+    for eqn in jaxpr_and_consts(closed)[0].eqns:
         yield eqn
         called = _called(eqn)
         if called is not None:
@@ -37,7 +36,7 @@ def _called(eqn):
 
 def _flat(closed):
     """The same jaxpr with calls inlined."""
-    jaxpr, consts = parts(closed)
+    jaxpr, consts = jaxpr_and_consts(closed)
 
     def function(*args):
         return _run(jaxpr.eqns, dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args),
@@ -50,12 +49,12 @@ def _flat(closed):
 def _inlined(eqn, ins) -> list:
     called = _called(eqn)
     if called is not None:
-        jaxpr, consts = parts(called)
+        jaxpr, consts = jaxpr_and_consts(called)
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *ins), strict=True))
         return _run(jaxpr.eqns, env, jaxpr.outvars, _inlined)
     if hasattr(eqn.primitive, "expand") and eqn.primitive is not lanes_p:
         closed = jax.make_jaxpr(lambda *xs: eqn.primitive.expand(*xs, **eqn.params))(*ins)
-        jaxpr, consts = parts(closed)
+        jaxpr, consts = jaxpr_and_consts(closed)
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *ins), strict=True))
         return _run(jaxpr.eqns, env, jaxpr.outvars, _inlined)
     return _bound(eqn, ins)
@@ -109,7 +108,7 @@ def _grouped(closed, name: str) -> Callable:
 
     Equations that are in lanes already stay. The others are collected between them.
     """
-    jaxpr, tables = parts(closed)
+    jaxpr, tables = jaxpr_and_consts(closed)
     eqns, level, levels = list(jaxpr.eqns), {}, {}
     for e in eqns:
         at = max((level.get(v, 0) for v in e.invars if not isinstance(v, jcore.Literal)), default=0)

@@ -22,8 +22,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jcore
 
-from ..frontend._reader import parts
-from ..frontend._uniformity import scan_counts
+from .._jax_internals import jaxpr_and_consts, scan_counts
 from ._jaxprs import (
     _bound,
     _bytes,
@@ -96,7 +95,7 @@ class _Split:
 
     def run(self, closed, args) -> list:
         """The outputs of a jaxpr, whose long loops are taken apart."""
-        jaxpr, consts = parts(closed)
+        jaxpr, consts = jaxpr_and_consts(closed)
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
         return _run(jaxpr.eqns, env, jaxpr.outvars, self._loop)
 
@@ -114,7 +113,7 @@ class _Split:
         nc, nk = scan_counts(p)
         body, n = _flat(p["jaxpr"]), p["length"]
         body = self._inside(body, nc, nk, waits, needed)
-        jaxpr, tables = parts(body)
+        jaxpr, tables = jaxpr_and_consts(body)
         eqns = list(jaxpr.eqns)
         found = _sorted(jaxpr, nc, nk, waits, needed)
         if not found.worth:
@@ -183,7 +182,7 @@ class _Split:
 
     def _inside(self, body, nc: int, nk: int, waits: list[bool], needed: list[bool]):
         """The body of a loop, with the loops in it taken apart that are in the way."""
-        jaxpr, tables = parts(body)
+        jaxpr, tables = jaxpr_and_consts(body)
         found = _sorted(jaxpr, nc, nk, waits, needed)
         core = {id(e) for e in found.core}
         loops = [e for e in found.core if e.primitive.name == "scan" and _nested(e)]

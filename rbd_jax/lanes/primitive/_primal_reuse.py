@@ -13,9 +13,7 @@ import jax.numpy as jnp
 from jax.extend import core as jcore
 from jax.extend.core import jaxpr_as_fun
 
-from .._jax_internals import literal
-from ..frontend._reader import parts
-from ..frontend._uniformity import scan_counts
+from .._jax_internals import jaxpr_and_consts, literal, scan_counts
 
 
 class Given(NamedTuple):
@@ -29,7 +27,7 @@ class Given(NamedTuple):
 
 def given(closed) -> Given:
     """A program as a function of its operands and of those results that its loops begin with."""
-    jaxpr, consts = parts(closed)
+    jaxpr, consts = jaxpr_and_consts(closed)
     held = _held(jaxpr)
     loops = {id(e): [held[v] for v in _states(e)] for e in jaxpr.eqns
              if _states(e) and all(v in held for v in _states(e))}  # fmt: skip
@@ -61,7 +59,7 @@ def _states(eqn) -> list:
     """The stacked outputs of a loop that are its carries after each round; none if some lack."""
     if eqn.primitive.name != "scan":
         return []
-    body, (_, nk) = parts(eqn.params["jaxpr"])[0], scan_counts(eqn.params)
+    body, (_, nk) = jaxpr_and_consts(eqn.params["jaxpr"])[0], scan_counts(eqn.params)
     each = {v: out for v, out in zip(body.outvars[nk:], eqn.outvars[nk:], strict=True)
             if not isinstance(v, jcore.Literal)}  # fmt: skip
     states = [None if isinstance(v, jcore.Literal) else each.get(v) for v in body.outvars[:nk]]

@@ -1,17 +1,17 @@
-"""The one handler that XLA knows: it finds the kernel of a call and runs it, in LLVM text.
+"""The one handler that XLA knows, in LLVM text: it finds the kernel of a call and runs it.
 
 JAX cannot forget a target of its foreign function interface, so kernels are no targets. A call
 names its kernel by an attribute, a hash of the kernel's code, and the handler looks it up in a
-table that Python fills, see :mod:`._loaded`. An executable counts as a user of its kernels from
+table that Python fills, see :mod:`._kernel_registry`. An executable counts as a user of its kernels from
 the moment XLA instantiates it until it is destroyed. So Python knows when code can be unloaded.
 An executable that another process has compiled is instantiated before its kernels are there:
 Python then gives a place in the table, whose kernel is null until it is loaded.
 
-The handler runs a kernel's prologue once and then its blocks, itself or together with XLA's
-threads, see :mod:`._jobs`. All that still runs when a call has ended is code of this module.
+How a call is computed is told by the folders of the machines: a CPU works through blocks of samples
+(``cpu._work_sharing``), and a GPU gets launches (``gpu._launch``). All that still runs when a call
+has ended is code of the dispatcher's module, which is never unloaded.
 """
 
-from ..cpu import _libc, _work_sharing
 from . import _c_api
 from ._c_api import constant, load, offset
 from ._kernel_table import BUFFER, BUFFER_BYTES, field
@@ -39,8 +39,8 @@ _ERRORS = {
 }  # fmt: skip
 
 
-def dispatcher_text(compute: str | None = None) -> str:
-    """LLVM text of the dispatcher. ``compute`` replaces the computation of a call on a CPU.
+def dispatcher_text(compute: str) -> str:
+    """LLVM text of the dispatcher, whose ``@lanes.compute`` and what it needs is ``compute``.
 
     What is visible outside of its module::
 
@@ -69,23 +69,9 @@ def dispatcher_text(compute: str | None = None) -> str:
         _c_api.pointers_text("lanes"),
         _c_api.error_text("lanes"),
         _c_api.metadata_text("lanes"),
-        compute or _on_a_cpu(),
+        compute,
     )  # fmt: skip
     return "\n".join(parts)
-
-
-def _on_a_cpu() -> str:
-    """``@lanes.compute`` for kernels of this process, and what it needs."""
-    return "\n".join((
-        _compute(),
-        _work_sharing.jobs_text(),
-        _libc.memory_text("lanes"),
-        _libc.pages_text("lanes"),
-        _c_api.sizes_text("lanes"),
-        _libc.clock_text("lanes"),
-        _c_api.pool_text("lanes"),
-        *(f"declare {declaration}" for declaration in _libc.declared().values()),
-    ))  # fmt: skip
 
 
 def kernel_fields(*names: str) -> str:
@@ -94,7 +80,7 @@ def kernel_fields(*names: str) -> str:
     return "\n".join(load(name, "%kernel", field(name), kinds.get(name, "i64")) for name in names)
 
 
-def _fail(name: str) -> str:
+def fail(name: str) -> str:
     """Blocks that return an error, labeled with its name."""
     code = constant(f"Error_Code_{_ERRORS[name][0]}")
     return f"""\
@@ -122,7 +108,7 @@ look:
 {inside}
 end:
   ret ptr null
-{_fail("missing")}
+{fail("missing")}
 }}
 """
 
@@ -331,41 +317,5 @@ compute:
   %failed = call ptr @lanes.compute(
     ptr %api, ptr %ctx, ptr %kernel, ptr %args, ptr %rets, i64 %count)
   ret ptr %failed
-{_fail("unfit")}
-{_fail("few")}"""
-
-
-def _compute() -> str:
-    """One call: memory, prologue, and all blocks, with the help of the pool or without."""
-    return f"""\
-define internal ptr @lanes.compute(
-    ptr %api, ptr %ctx, ptr %kernel, ptr %buffers.in, ptr %buffers.out, i64 %count) nounwind {{
-{kernel_fields("prologue", "operands", "results", "width", "shared_bytes", "scratch_bytes")}
-  %args = alloca ptr, i64 %operands, align 8
-  %rets = alloca ptr, i64 %results, align 8
-{_libc.take("lanes", "shared", "%shared_bytes")}
-{_libc.take("lanes", "scratch", "%scratch_bytes")}
-  %lacks.shared = icmp eq ptr %shared, null
-  %lacks.scratch = icmp eq ptr %scratch, null
-  %lacks = or i1 %lacks.shared, %lacks.scratch
-  br i1 %lacks, label %poor, label %rich
-rich:
-  call void @lanes.pointers(ptr %buffers.in, ptr %args, i64 %operands)
-  call void @lanes.pointers(ptr %buffers.out, ptr %rets, i64 %results)
-  call void @lanes.roomy(ptr %buffers.out, i64 %results)
-  call void %prologue(ptr %args, ptr %shared)
-  %ending = add i64 %count, %width
-  %rounded = sub i64 %ending, 1
-  %blocks = sdiv i64 %rounded, %width
-  call void @lanes.blocks(ptr %api, ptr %ctx, ptr %kernel,
-    ptr %args, ptr %rets, ptr %shared, ptr %scratch, i64 %blocks, i64 %count)
-{_libc.give("lanes", "shared")}
-{_libc.give("lanes", "scratch")}
-  ret ptr null
-poor:
-{_libc.give("lanes", "shared")}
-{_libc.give("lanes", "scratch")}
-  br label %memory
-{_fail("memory")}
-}}
-"""
+{fail("unfit")}
+{fail("few")}"""

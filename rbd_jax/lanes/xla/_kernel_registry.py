@@ -13,7 +13,6 @@ import hashlib
 import mmap
 import threading
 import weakref
-import zlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -22,10 +21,7 @@ import jax
 
 from .._failures import Unsupported
 from ..llvm import _compiler
-from ._dispatcher import BUCKETS, SLOT, SLOT_BYTES, SLOTS, SYMBOLS, dispatcher_text
-
-TARGET = "rbd_jax.lanes"
-"""The name of the only target that is registered with XLA for CPUs."""
+from ._dispatcher import BUCKETS, SLOT, SLOT_BYTES, SLOTS
 
 
 class Kernel:
@@ -58,29 +54,8 @@ class _Entry:
 
 lock = threading.RLock()
 _entries: dict[int, _Entry] = {}
-
-
-def load(text: str, symbol: str) -> Kernel:
-    """The kernel of a text, compiled and loaded unless it is there already.
-
-    Args:
-        text: the module, with the table that :func:`._handler.handler_text` wrote.
-        symbol: the name of that table.
-
-    Raises:
-        Unsupported: too many kernels are in use.
-    """
-
-    def make():
-        for_cpus()
-        code = _compiler.load(text, symbol)
-        return code, code.address(symbol)
-
-    return keep(text, make, (_load_packed, (zlib.compress(text.encode(), 1), symbol)))
-
-
-def _load_packed(packed: bytes, symbol: str) -> Kernel:
-    return load(zlib.decompress(packed).decode(), symbol)
+_dispatchers: list[_compiler.Code] = []
+"""Those that XLA knows. All have the same functions that count users."""
 
 
 def keep(text: str, make: Callable[[], tuple[Any, int]], again: tuple[Callable, tuple]) -> Kernel:
@@ -150,7 +125,7 @@ def _place(key: int) -> int | None:
             slot = _entry_of(key).slot
         except Unsupported:
             return None
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(dispatcher().address("lanes.count"))(slot)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_dispatchers[0].address("lanes.count"))(slot)
         return slot
 
 
@@ -177,12 +152,6 @@ class _TypeInfo(ctypes.Structure):
     )
 
 
-@cache
-def dispatcher() -> _compiler.Code:
-    """The code of the handler that XLA knows, which stays."""
-    return _compiler.load(dispatcher_text(), *SYMBOLS)
-
-
 def _keep_forever(*objects: Any) -> None:
     """Not even the end of Python frees them, as XLA may let go of executables after it."""
     for x in objects:
@@ -197,19 +166,9 @@ def _table() -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
-def for_cpus() -> None:
-    """Make the handler known to XLA, once for all threads."""
-    with lock:
-        _registered()
-
-
-@cache
-def _registered() -> None:
-    register(dispatcher(), TARGET, "cpu")
-
-
 def register(code: _compiler.Code, target: str, platform: str) -> None:
     """Make the handlers of a dispatcher known to XLA, which is for good."""
+    _dispatchers.append(code)
     address = code.address
     ctypes.c_void_p.from_address(address("lanes.table")).value = _table()
     place = ctypes.cast(_place, ctypes.c_void_p).value

@@ -1,15 +1,11 @@
-"""What a compiled kernel shows to the dispatcher, in LLVM text.
+"""The table by which a compiled kernel shows itself to the dispatcher.
 
-The kernel is two functions of the same LLVM module, written by others::
-
-    define internal void @prologue(ptr %args, ptr %shared)
-    define internal void @block(ptr %args, ptr %rets, ptr %shared, ptr %scratch, i64 %first)
-
-This file adds a loop over blocks and a table of what a call needs to know. XLA does not know the
-kernel: it calls the dispatcher, which is there once for all kernels, see :mod:`._dispatch`.
+The table says where the kernel's functions are, what memory they need, and which buffers they
+take. XLA does not know the kernel: it calls the dispatcher, which is there once for all kernels,
+see :mod:`._dispatcher`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -67,74 +63,3 @@ def _data_type(dtype: np.dtype) -> str:
 def field(name: str) -> int:
     """Where an entry lies in a kernel's table, in bytes."""
     return 8 * FIELDS.index(name)
-
-
-def declared() -> dict[str, str]:
-    """What the text below declares, by name: nothing."""
-    return {}
-
-
-def handler_text(
-    symbol: str,
-    *,
-    operands: Sequence[Buffer],
-    results: Sequence[Buffer],
-    width: int,
-    batched: bool,
-    shared_bytes: int,
-    scratch_bytes: int,
-    grain: int = 0,
-) -> str:
-    """LLVM text of the table ``@symbol`` and of the loop over blocks, ``@symbol.run``.
-
-    Args:
-        symbol: name of the table in the module, the only one that is visible outside.
-        operands: the operands, whose pointers are in ``%args``.
-        results: the results, whose pointers are in ``%rets``, at least one.
-        width: samples that one block computes. A call with fewer samples is an error.
-        batched: whether results have a leading axis of samples. Without it, there is one.
-        shared_bytes: memory that the prologue fills for all blocks.
-        scratch_bytes: memory that each thread has for its blocks.
-        grain: blocks that a thread takes at a time. A call of no more blocks stays on its thread.
-            With 0, each call measures a block and decides by its time.
-    """
-    if min(len(results), width) < 1 or min(shared_bytes, scratch_bytes, grain) < 0:
-        raise ValueError("a kernel has results and lanes, and no negative sizes")
-    if not batched and width != 1:
-        raise ValueError("a kernel of one sample has one lane")
-    numbers = (
-        len(operands), len(results), width, int(batched), shared_bytes, scratch_bytes, grain
-    )  # fmt: skip
-    pointers = "prologue", f"{symbol}.run", f"{symbol}.buffers"
-    entries = [*(f"ptr @{name}" for name in pointers), *(f"i64 {n}" for n in numbers)]
-    kinds = ", ".join(entry.split()[0] for entry in entries)
-    table = f"@{symbol} = constant {{ {kinds} }} {{ {', '.join(entries)} }}\n"
-    known = numbers_of([*operands, *results])
-    words = ", ".join(f"i64 {n}" for n in known)
-    buffers = f"@{symbol}.buffers = internal constant [{len(known)} x i64] [{words}]\n"
-    return buffers + table + _run(symbol, width)
-
-
-def _run(symbol: str, width: int) -> str:
-    """A range of blocks, one after the other. The last one of all ends with the last sample."""
-    return f"""\
-define internal void @{symbol}.run(
-    ptr %args, ptr %rets, ptr %shared, ptr %scratch, i64 %begin, i64 %end, i64 %count) nounwind {{
-entry:
-  %last = sub i64 %count, {width}
-  br label %look
-look:
-  %k = phi i64 [ %begin, %entry ], [ %k.next, %next ]
-  %more = icmp slt i64 %k, %end
-  br i1 %more, label %next, label %out
-next:
-  %here = mul i64 %k, {width}
-  %over = icmp sgt i64 %here, %last
-  %first = select i1 %over, i64 %last, i64 %here
-  call void @block(ptr %args, ptr %rets, ptr %shared, ptr %scratch, i64 %first) noinline
-  %k.next = add i64 %k, 1
-  br label %look
-out:
-  ret void
-}}
-"""
