@@ -221,7 +221,7 @@ def test_cache_of_root(folder, monkeypatch):
     program = f"""if True:
         import os, sys
         sys.path.insert(0, {str(Path(_object_cache.__file__).parent)!r})
-        import _cache
+        import _object_cache
         os.setgid(12345); os.setuid(12345)
         assert not os.access({str(folder)!r}, os.W_OK)
         sys.stdout.buffer.write(_object_cache.read({key!r}))

@@ -2,8 +2,9 @@
 
 JAX cannot forget a target of its foreign function interface, so kernels are no targets. A call
 names its kernel by an attribute, a hash of the kernel's code, and the handler looks it up in a
-table that Python fills, see :mod:`._kernel_registry`. An executable counts as a user of its kernels from
-the moment XLA instantiates it until it is destroyed. So Python knows when code can be unloaded.
+table that Python fills, see :mod:`._kernel_registry`. An executable counts as a user of its kernels
+from the moment XLA instantiates it until it is destroyed. So Python knows when code can be
+unloaded.
 An executable that another process has compiled is instantiated before its kernels are there:
 Python then gives a place in the table, whose kernel is null until it is loaded.
 
