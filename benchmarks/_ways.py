@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rbd_jax.lanes import forget
+from rbd_jax.lanes import clear_caches
 from rbd_jax.lanes.gpu import _gpu_kernels
 
 from ._ground import Ground
@@ -71,7 +71,7 @@ def way(value: str | None):
     before, pays = os.environ.pop("RBD_JAX_LANES", None), _gpu_kernels.BYTES_BY_ROOT
     if value is not None:
         os.environ["RBD_JAX_LANES"], _gpu_kernels.BYTES_BY_ROOT = value, float("inf")
-    forget()
+    clear_caches()
     try:
         yield
     finally:
@@ -79,7 +79,7 @@ def way(value: str | None):
         os.environ.pop("RBD_JAX_LANES", None)
         if before is not None:
             os.environ["RBD_JAX_LANES"] = before
-        forget()
+        clear_caches()
 
 
 def _on_cpu(function: Callable, *arguments) -> list[np.ndarray]:

@@ -18,7 +18,7 @@ from support.lane_driver import BAD_PTX, CONTEXT, OUT_OF_MEMORY, STREAM, gpu  # 
 from support.lane_programs import close, numbers  # noqa: E402
 
 from rbd_jax.algorithms import formulations  # noqa: E402
-from rbd_jax.lanes import enabled, forget, lanes  # noqa: E402
+from rbd_jax.lanes import clear_caches, enabled, lanes  # noqa: E402
 from rbd_jax.lanes.gpu import _driver, _gpu_kernels  # noqa: E402
 from rbd_jax.lanes.xla import _kernel_registry  # noqa: E402
 
@@ -147,7 +147,7 @@ def test_searches_may_take_more(library, monkeypatch):
     x, taken = numbers((40,), "float64", 1, 4), {}
     for f in (fixed, search):
         for most in range(8, 640, 8):
-            forget()
+            clear_caches()
             monkeypatch.setattr(_gpu_kernels, "BYTES_BY_ROOT", most)
             library.launches.clear()
             compare(jax.jit(jax.vmap(lanes(lambda x, f=f: f(x))))(x), jax.vmap(f)(x))
@@ -195,7 +195,7 @@ def test_what_the_driver_refuses_is_an_error(library, name):
 def test_kernels_are_unloaded(library):
     def forget_all():
         jax.clear_caches()
-        forget()
+        clear_caches()
         gc.collect()
         _kernel_registry.loaded()
 
@@ -203,7 +203,7 @@ def test_kernels_are_unloaded(library):
     before, (a, x) = set(library.libraries), inputs(6)
     g = jax.jit(jax.vmap(lanes(lambda a, x: f(a, x)[0] + 7, strict=True), (None, 0)))
     y = g(a, x)
-    forget()
+    clear_caches()
     gc.collect()
     assert len(own := library.libraries.keys() - before) == 1
     np.testing.assert_array_equal(g(a, x), y)
@@ -220,7 +220,7 @@ def test_serialized_executables_bring_their_kernels(library):
     before = set(library.libraries)
     del compiled, g
     jax.clear_caches()
-    forget()
+    clear_caches()
     gc.collect()
     _kernel_registry.loaded()
     assert before - library.libraries.keys()

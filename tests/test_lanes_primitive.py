@@ -16,7 +16,7 @@ pytest.importorskip("llvmlite")
 
 from support.processes import run  # noqa: E402
 
-from rbd_jax.lanes import forget, lanes, report  # noqa: E402
+from rbd_jax.lanes import clear_caches, lanes, report  # noqa: E402
 from rbd_jax.lanes.cpu import _cpu_kernels  # noqa: E402
 from rbd_jax.lanes.llvm import _compiler  # noqa: E402
 from rbd_jax.lanes.xla import _kernel_registry  # noqa: E402
@@ -55,7 +55,7 @@ def test_kernels_live_as_long_as_they_are_used():
     jax.clear_caches()
     before = count()
     y = g(a, x)
-    forget()
+    clear_caches()
     assert count() == before + 1
     np.testing.assert_array_equal(g(a, x), y)
     del g

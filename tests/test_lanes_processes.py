@@ -86,13 +86,13 @@ def test_serialized_executables(tmp_path, disk):
 def test_an_executable_without_its_kernels(tmp_path):
     """The bytes of XLA alone load, and a call says that the kernel is missing."""
     program = """
-    from rbd_jax.lanes import forget
+    from rbd_jax.lanes import clear_caches
     compiled = jax.jit(jax.vmap(lanes(f, strict=True))).lower(x).compile()
     client, device = jax.devices()[0].client, jax.devices()[:1]
     devices = jax.sharding.SingleDeviceSharding(device[0])._internal_device_list
     raw = client.serialize_executable(compiled.runtime_executable())
     del compiled
-    forget(); jax.clear_caches(); gc.collect()
+    clear_caches(); jax.clear_caches(); gc.collect()
     print(_kernel_registry.loaded())
     loaded = client.deserialize_executable(raw, executable_devices=devices)
     try:

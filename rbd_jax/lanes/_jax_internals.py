@@ -17,7 +17,7 @@ def needs_devices(primitive: Any) -> None:
     prim_requires_devices_during_lowering.add(primitive)
 
 
-def with_backends(hook: Callable[[Any], None]) -> None:
+def on_backend_start(hook: Callable[[Any], None]) -> None:
     """Call a function with each backend that JAX has, or as soon as it has it.
 
     Versions of JAX without such hooks never call it.
@@ -27,7 +27,7 @@ def with_backends(hook: Callable[[Any], None]) -> None:
         register(hook)
 
 
-def dropped_with_others(cache: Any) -> Any:
+def cleared_by_jax(cache: Any) -> Any:
     """A cache made by ``functools.lru_cache``, which ``jax.clear_caches`` empties from now on."""
     register_cache(cache, cache.__name__)
     return cache
@@ -38,13 +38,13 @@ def trace_context() -> Any:
     return config.trace_context()
 
 
-def watches_numbers() -> bool:
+def debugs_nans() -> bool:
     """Whether JAX looks for NaN or infinity in each result, as ``jax_debug_nans`` asks for."""
     config: Any = jax.config
     return config.jax_debug_nans or config.jax_debug_infs
 
 
-def place_of(eqn: Any) -> str:
+def source_of(eqn: Any) -> str:
     """The operation of an equation, and the line of the user's code that it comes from."""
     try:
         frame = source_info_util.user_frame(eqn.source_info.traceback)
@@ -54,7 +54,7 @@ def place_of(eqn: Any) -> str:
     return f"operation {eqn.primitive.name!r}{place}"
 
 
-def compiles() -> bool:
+def jit_enabled() -> bool:
     """Whether ``jax.jit`` compiles, which ``jax.disable_jit`` turns off."""
     config: Any = jax.config
     return not config.jax_disable_jit
@@ -68,7 +68,7 @@ def literal(atom: Any) -> np.ndarray:
     return np.asarray(atom.val, atom.aval.dtype)
 
 
-def without_unused(closed: Any) -> Any:
+def dead_code_eliminated(closed: Any) -> Any:
     """A jaxpr without the equations, and the parts of loops, that no result needs."""
     inner = getattr(closed, "jaxpr", closed)
     lean = dce_jaxpr(inner, True, True)[0]

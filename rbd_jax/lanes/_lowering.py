@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax.interpreters import mlir
 
 from ._failures import leave_to_xla
-from ._jax_internals import needs_devices, with_backends
-from ._sharding import over_devices, spread
+from ._jax_internals import needs_devices, on_backend_start
+from ._sharding import over_devices, partitioned
 from .cpu import _cpu_kernels
 from .gpu import _gpu_kernels
 from .llvm import _compiler
@@ -73,7 +73,7 @@ def _compiled(platform: str, ctx, program: Program, sizes, mapped: Mapped) -> Ca
     room = _PLATFORMS[platform]
     try:
         if not sizes and platform == "cpu" and not over_devices(ctx):
-            pieces = _loop_fission.apart(program)
+            pieces = _loop_fission.fission(program)
             if pieces is not None:
                 return pieces
         kernel = room.kernel_of(program, sizes, mapped)
@@ -83,7 +83,7 @@ def _compiled(platform: str, ctx, program: Program, sizes, mapped: Mapped) -> Ca
     ctx.module_context.add_keepalive(kernel)  # until the executable is there, which counts itself
     call = partial(room.call_kernel, kernel, program)
     if sizes and over_devices(ctx):
-        return spread(call, sizes, mapped)
+        return partitioned(call, sizes, mapped)
     return partial(call, sizes, mapped)
 
 
@@ -101,4 +101,4 @@ mlir.register_lowering(lanes_p, mlir.lower_fun(plain, multiple_results=True))
 for _platform in _PLATFORMS:
     mlir.register_lowering(lanes_p, partial(_lower, _platform), platform=_platform)
 needs_devices(lanes_p)
-with_backends(_register)
+on_backend_start(_register)

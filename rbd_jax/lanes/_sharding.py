@@ -28,7 +28,7 @@ def over_devices(ctx) -> bool:
     return getattr(axes, "num_devices", 1) > 1
 
 
-def spread(call: Callable, sizes: tuple[int, ...], mapped: "Mapped"):
+def partitioned(call: Callable, sizes: tuple[int, ...], mapped: "Mapped"):
     """A function of operands whose batch axes may be spread over devices.
 
     ``call`` is the call of a kernel, a function of sizes, mapped axes and operands.

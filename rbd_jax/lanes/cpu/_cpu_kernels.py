@@ -134,7 +134,7 @@ def load(text: str, symbol: str) -> _kernel_registry.Kernel:
         code = _compiler.load(text, symbol)
         return code, code.address(symbol)
 
-    return _kernel_registry.keep(
+    return _kernel_registry.find_or_add(
         text, make, (_load_packed, (zlib.compress(text.encode(), 1), symbol))
     )
 

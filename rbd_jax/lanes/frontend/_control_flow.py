@@ -9,7 +9,7 @@ from jax.core import eval_jaxpr
 from jax.extend.core import subjaxprs
 
 from .._jax_internals import jaxpr_and_consts, scan_counts
-from ..ir._access_analysis import read_anywhere, taken
+from ..ir._access_analysis import captured, read_anywhere
 from ..ir._blocks import Block, Op, Value, constant
 from ._reader import Reader, dtype_of, rule
 from ._uniformity import scan_carry, while_carry
@@ -40,7 +40,7 @@ def _scan(r: Reader, eqn, *ins):
             break
         uniform = now
     block.inputs = [*carry, *each]
-    r.ops += hoisted(block)
+    r.ops += hoist_invariants(block)
     spread = read_anywhere(block)
     rows = [r.solid([x])[0] if v in spread else x for v, x in zip(each, rows, strict=True)]
     uniform = [*uniform, *(v.uniform for v in block.outputs[nk:])]
@@ -55,11 +55,11 @@ def _scan(r: Reader, eqn, *ins):
     return made
 
 
-def hoisted(block: Block) -> list[Op]:
+def hoist_invariants(block: Block) -> list[Op]:
     """Take from the inside of a loop the operations that give the same in each round."""
     changing, found, kept = set(block.inputs), [], []
     for op in block.ops:
-        ins = [*op.ins, *(v for inner in op.blocks for v in taken(inner))]
+        ins = [*op.ins, *(v for inner in op.blocks for v in captured(inner))]
         if any(v in changing for v in ins):
             changing.update(op.outs)
             kept.append(op)

@@ -14,7 +14,7 @@ from ..ir._blocks import Value
 _SMALL = 4096  # bytes of a constant that is compared by its numbers
 
 
-class Same:
+class CommonSubexpressions:
     """Names for constants, for jaxprs and for equations: equal ones have the same name."""
 
     def __init__(self):

@@ -14,7 +14,7 @@ from jax.extend import core as jcore
 from .._failures import Mismatch, Unsupported, blamed
 from .._jax_internals import jaxpr_and_consts, literal
 from ..ir._blocks import Block, Op, Value, constant, converted, reshape_map
-from ._cse import Same
+from ._cse import CommonSubexpressions
 
 _MOST_VIEWS = 16  # views of views, before they are copied
 _FOLD_LIMIT = 1 << 18  # elements of a table that is computed while compiling
@@ -97,10 +97,10 @@ FOLD: dict[str, Callable] = {
 class Reader:
     """Collects the operations of one block."""
 
-    def __init__(self, traced: dict | None = None, same: Same | None = None):
+    def __init__(self, traced: dict | None = None, cse: CommonSubexpressions | None = None):
         self.ops: list[Op] = []
         self._traced: dict = {} if traced is None else traced
-        self._same = same or Same()
+        self._cse = cse or CommonSubexpressions()
         self._read: dict = {}
         self._eqn: Any = None
 
@@ -108,7 +108,7 @@ class Reader:
         """Append the operations of a jaxpr; returns its outputs."""
 
         def known(c, aval) -> Value:
-            return self._same.constant(_known(c, aval))
+            return self._cse.constant(_known(c, aval))
 
         env: dict = {v: known(c, v.aval) for v, c in zip(jaxpr.constvars, consts, strict=True)}
         env.update(zip(jaxpr.invars, inputs, strict=True))
@@ -118,10 +118,10 @@ class Reader:
 
         for eqn in jaxpr.eqns:
             ins = [read(v) for v in eqn.invars]
-            key = self._same.equation(eqn, ins)
+            key = self._cse.equation(eqn, ins)
             _, outs = self._read.get(key, (ins, None))
             if outs is None:
-                outs = [self._same.constant(v) for v in self._of(eqn, ins)]
+                outs = [self._cse.constant(v) for v in self._of(eqn, ins)]
                 if key is not None:
                     self._read[key] = ins, outs  # the key holds ids of what has to stay alive
             env.update(zip(eqn.outvars, outs, strict=True))
@@ -163,11 +163,11 @@ class Reader:
 
     def block(self, closed, inputs: list[Value]) -> Block:
         """The inside of a loop or branch, or a whole program, as a block of its own."""
-        reader = Reader(self._traced, self._same)
+        reader = Reader(self._traced, self._cse)
         jaxpr, consts = jaxpr_and_consts(closed)
         outputs = reader.run(jaxpr, consts, inputs)
         _compare(jaxpr.outvars, outputs)
-        return Block(inputs, outputs, alive(reader.ops, outputs))
+        return Block(inputs, outputs, live_operations(reader.ops, outputs))
 
     # --- building operations ---
 
@@ -262,7 +262,7 @@ def _traced(f: Callable, ins):
         return jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in ins))
 
 
-def alive(ops: list[Op], outputs: list[Value]) -> list[Op]:
+def live_operations(ops: list[Op], outputs: list[Value]) -> list[Op]:
     """The operations that the outputs need."""
     wanted, kept = set(map(id, outputs)), []
     for op in reversed(ops):

@@ -13,7 +13,7 @@ from .._jax_internals import jaxpr_and_consts, scan_counts
 _CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
-def shared_outputs(closed, shared: list[bool]) -> list[bool]:
+def uniform_outputs(closed, shared: list[bool]) -> list[bool]:
     """Whether each output of a jaxpr is shared, if its inputs are or are not."""
     jaxpr, _ = jaxpr_and_consts(closed)
     known = dict(zip(jaxpr.invars, shared, strict=True))
@@ -32,7 +32,7 @@ def _call(eqn, ins: list[bool]) -> list[bool]:
     """A call is looked into; every other operation shares its results if it does all inputs."""
     inner = next((eqn.params[n] for n in _CALLS if n in eqn.params), None)
     if inner is not None and len(jaxpr_and_consts(inner)[0].invars) == len(ins):
-        return shared_outputs(inner, ins)
+        return uniform_outputs(inner, ins)
     return [all(ins)] * len(eqn.outvars)
 
 
@@ -49,7 +49,7 @@ def scan_carry(params: dict, ins: list[bool]) -> list[bool]:
     """Which carries of a scan are shared."""
     nc, nk = scan_counts(params)
     consts, carry, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
-    return fixed_point(carry, lambda c: shared_outputs(params["jaxpr"], [*consts, *c, *rows])[:nk])
+    return fixed_point(carry, lambda c: uniform_outputs(params["jaxpr"], [*consts, *c, *rows])[:nk])
 
 
 def while_carry(params: dict, ins: list[bool]) -> list[bool]:
@@ -58,8 +58,8 @@ def while_carry(params: dict, ins: list[bool]) -> list[bool]:
     tests, consts, carry = ins[:nt], ins[nt : nt + nb], ins[nt + nb :]
 
     def step(c: list[bool]) -> list[bool]:
-        (together,) = shared_outputs(params["cond_jaxpr"], [*tests, *c])
-        found = shared_outputs(params["body_jaxpr"], [*consts, *c])
+        (together,) = uniform_outputs(params["cond_jaxpr"], [*tests, *c])
+        found = uniform_outputs(params["body_jaxpr"], [*consts, *c])
         return [together and x for x in found]
 
     return fixed_point(carry, step)
@@ -68,12 +68,12 @@ def while_carry(params: dict, ins: list[bool]) -> list[bool]:
 def _scan(eqn, ins: list[bool]) -> list[bool]:
     nc, nk = scan_counts(eqn.params)
     carry = scan_carry(eqn.params, ins)
-    found = shared_outputs(eqn.params["jaxpr"], [*ins[:nc], *carry, *ins[nc + nk :]])
+    found = uniform_outputs(eqn.params["jaxpr"], [*ins[:nc], *carry, *ins[nc + nk :]])
     return [*carry, *found[nk:]]
 
 
 def _cond(eqn, ins: list[bool]) -> list[bool]:
-    found = [shared_outputs(b, ins[1:]) for b in eqn.params["branches"]]
+    found = [uniform_outputs(b, ins[1:]) for b in eqn.params["branches"]]
     return [ins[0] and all(xs) for xs in zip(*found, strict=True)]
 
 

@@ -100,7 +100,7 @@ def _load(
         return found, ctypes.addressof(found.table)
 
     again = _load, (made, batched, operands, buffers)
-    return _kernel_registry.keep(f"{made.text}{batched}{buffers}", make, again)
+    return _kernel_registry.find_or_add(f"{made.text}{batched}{buffers}", make, again)
 
 
 def _searches(block: Block) -> bool:

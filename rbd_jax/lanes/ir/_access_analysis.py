@@ -57,7 +57,7 @@ class Axes:
 
 
 _TOKENS = [Sym(((f"loop{k}", 1),)) for k in range(8)]
-OTHER = Sym((("other", 1),))
+UNKNOWN = Sym((("other", 1),))
 
 
 def loop_token(k: int) -> Sym:
@@ -67,7 +67,7 @@ def loop_token(k: int) -> Sym:
 
 def anywhere(v: Value) -> tuple:
     """Places in an array that nothing is known about."""
-    return tuple(OTHER for _ in v.shape)
+    return tuple(UNKNOWN for _ in v.shape)
 
 
 class _Abstract:
@@ -76,7 +76,7 @@ class _Abstract:
     def lookup(self, table: Value, idx: tuple):
         if all(isinstance(i, int) or i is ANY for i in idx) and table.const is not None:
             return ANY
-        return OTHER
+        return UNKNOWN
 
     def clamped(self, table: Value, idx: tuple, limit: int):
         return self.lookup(table, idx)
@@ -84,7 +84,7 @@ class _Abstract:
     def divmod(self, flat, n: int):
         if isinstance(flat, int):
             return divmod(flat, n)
-        return (ANY, ANY) if flat is ANY else (OTHER, OTHER)
+        return (ANY, ANY) if flat is ANY else (UNKNOWN, UNKNOWN)
 
     def inside(self, table, places):
         return None
@@ -105,7 +105,7 @@ def reads(op: Op, axes: Axes) -> list[tuple[Value, tuple]]:
         own, at = iter(axes.pattern(out.shape)), []
         looped = axes.looped(x.shape)
         for k in range(x.ndim):
-            at.append((OTHER if k in looped else ANY) if k in gone else next(own))
+            at.append((UNKNOWN if k in looped else ANY) if k in gone else next(own))
         return [(x, tuple(at))]
     if op.name == "dot" and is_large(op, axes):
         return [(v, anywhere(v)) for v in op.ins]
@@ -121,13 +121,13 @@ def reads(op: Op, axes: Axes) -> list[tuple[Value, tuple]]:
             for k, i in zip(order, part, strict=True):
                 idx[k] = i
             for k in contract:
-                idx[k] = OTHER if k in looped else ANY
+                idx[k] = UNKNOWN if k in looped else ANY
             found.append((x, tuple(idx)))
         return found
     if op.name == "scan":
         nk = op.params["carry"]
         start = [(v, axes.pattern(v.shape)) for v in op.ins[:nk]]
-        return start + [(v, (OTHER, *[ANY] * (v.ndim - 1))) for v in op.ins[nk:]]
+        return start + [(v, (UNKNOWN, *[ANY] * (v.ndim - 1))) for v in op.ins[nk:]]
     if op.name in ("cumulate", "factorized", "factorized_solve"):
         return [(v, anywhere(v)) for v in op.ins]
     if op.name == "scatter":
@@ -160,7 +160,7 @@ def read_anywhere(block: Block) -> set[Value]:
         if op.name not in VIEWS:
             found += reads(op, axes)
         for inner in op.blocks:
-            found += [(v, anywhere(v)) for v in taken(inner)]
+            found += [(v, anywhere(v)) for v in captured(inner)]
     inputs = set(block.inputs)
     return {v for place in found for v, idx in bases(*place) if v in inputs
             and any(isinstance(i, Sym) for i in idx)}  # fmt: skip
@@ -193,7 +193,7 @@ def is_large(op: Op, axes: Axes) -> bool:
     return inner or len(looped) > 1 or work > _PRODUCT
 
 
-def taken(block: Block) -> list[Value]:
+def captured(block: Block) -> list[Value]:
     """Values that a block and the blocks inside it take from around them."""
     own = set(map(id, block.inputs))
     found: dict[int, Value] = {}

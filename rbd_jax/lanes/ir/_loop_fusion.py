@@ -9,7 +9,7 @@ nothing: they only say where an element is read.
 import heapq
 from dataclasses import dataclass, field
 
-from ._access_analysis import OTHER, VIEWS, Axes, anywhere, bases, reads, seen_through, taken
+from ._access_analysis import UNKNOWN, VIEWS, Axes, anywhere, bases, captured, reads, seen_through
 from ._blocks import ANY, Block, Op, Sym, Value
 
 _DEEPEST = 32  # operations that are computed inside each other at most
@@ -61,7 +61,7 @@ class Plan:
     def _effective(self, op: Op) -> list[tuple[Op, tuple, Value]]:
         found = [b for v, idx in reads(op, self.axes) for b in bases(v, idx)]
         for inner in op.blocks:
-            found += [b for v in taken(inner) for b in bases(v, anywhere(v))]
+            found += [b for v in captured(inner) for b in bases(v, anywhere(v))]
         needs = []
         for v, idx in found:
             self.readers.setdefault(v, []).append(op)
@@ -141,7 +141,7 @@ class Plan:
         if op.name not in ("map", "reduce", "arg", "dot"):
             return None
         at = [] if op.name == "map" else [i for _, idx in reads(op, self.axes) for i in idx]
-        if any(i is OTHER for i in at):
+        if any(i is UNKNOWN for i in at):
             return None
         return self.axes.loop_shape(op.outs[0].shape)
 
@@ -229,7 +229,7 @@ def mark_lazy(block: Block) -> None:
         for v in op.ins:
             consumers.setdefault(v, []).append((op, v))
         for inner in op.blocks:
-            for v in taken(inner):
+            for v in captured(inner):
                 consumers.setdefault(v, []).extend([(op, v), (op, v)])
     outputs = set(map(id, block.outputs))
     axes, depth = Axes(block), {}

@@ -4,7 +4,7 @@ The *prologue* computes once what all samples share. The *body* computes the sam
 samples of operands and results lie in memory is told by the folders of the machines.
 """
 
-from ..ir._access_analysis import VIEWS, Axes, bases, reads, taken
+from ..ir._access_analysis import VIEWS, Axes, bases, captured, reads
 from ..ir._blocks import Block, Value, strides_of
 from ..ir._loop_fusion import assemble
 from . import _array_loops, _control_flow, _sparse_cholesky
@@ -54,7 +54,7 @@ def _split(program: Block) -> tuple[Block, Block, list[Value]]:
     """
     alike, apart, late = [], [], set()
     for op in program.ops:
-        ins = [*op.ins, *(v for inner in op.blocks for v in taken(inner))]
+        ins = [*op.ins, *(v for inner in op.blocks for v in captured(inner))]
         shared = all(v.uniform for v in op.outs) and not any(v in late for v in ins)
         if shared:
             alike.append(op)
@@ -77,7 +77,7 @@ def _split(program: Block) -> tuple[Block, Block, list[Value]]:
         for v, idx in reads(op, axes):
             need(v, idx)
         for inner in op.blocks:
-            for v in taken(inner):
+            for v in captured(inner):
                 need(v, tuple(0 for _ in v.shape))
                 for part in _all_parts(v):
                     need(part, tuple(0 for _ in part.shape))

@@ -134,7 +134,7 @@ def _grouped(closed, name: str) -> Callable:
 
         avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in free]
         program = Program(jax.make_jaxpr(function)(*avals), f"{name}.part", False)
-        program.divisible = False  # what is left is not taken apart again
+        program.may_fission = False  # what is left is not taken apart again
         steps.append((program, [], free, outs))
 
     def carried_out(*args):

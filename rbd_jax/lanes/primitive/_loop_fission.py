@@ -34,7 +34,7 @@ from ._jaxprs import (
     _value,
     _with_views,
 )
-from ._min_cut_remat import recomputed
+from ._min_cut_remat import rematerialized
 from ._primitive import LARGEST, Program, lanes_p
 
 SHORTEST = 16
@@ -44,25 +44,25 @@ MOST_BYTES = 2**26
 _LOOPS = ("scan", "while")
 
 
-def apart(program: Program) -> Callable | None:
+def fission(program: Program) -> Callable | None:
     """The same function as several programs, or None if no loop of it is worth that."""
-    if not program.divisible:
+    if not program.may_fission:
         return None
-    if "apart" not in program.derived:
-        program.derived["apart"] = _apart(program)
-    return program.derived["apart"]
+    if "fission" not in program.derived:
+        program.derived["fission"] = _fission(program)
+    return program.derived["fission"]
 
 
-def _apart(program: Program) -> Callable | None:
-    if not any(_may(e) for e in _inner(program.closed)):
+def _fission(program: Program) -> Callable | None:
+    if not any(_is_candidate(e) for e in _inner(program.closed)):
         return None
     flat = _flat(program.closed)
-    split = _Split(program.name)
+    split = _Fission(program.name)
     found = jax.make_jaxpr(lambda *xs: split.run(flat, xs))(*flat.in_avals)
     return _grouped(found, program.name) if split.count else None
 
 
-def _may(eqn) -> bool:
+def _is_candidate(eqn) -> bool:
     return eqn.primitive.name == "scan" and eqn.params["length"] >= SHORTEST and _nested(eqn)
 
 
@@ -87,7 +87,7 @@ class _Parts(NamedTuple):
         return any(e.primitive.name in loops for e in (*self.ahead, *self.after))
 
 
-class _Split:
+class _Fission:
     """Follows a jaxpr and takes its loops apart."""
 
     def __init__(self, name: str):
@@ -100,7 +100,7 @@ class _Split:
         return _run(jaxpr.eqns, env, jaxpr.outvars, self._loop)
 
     def _loop(self, eqn, ins) -> list:
-        if not _may(eqn):
+        if not _is_candidate(eqn):
             return _bound(eqn, ins)
         out = self._scan(eqn, ins, [False] * len(ins), [False] * len(eqn.outvars))
         self.count += out is not None
@@ -132,7 +132,7 @@ class _Split:
         results = [v for v in (*ys, *_terms(found.sums)) if not isinstance(v, jcore.Literal)]
         new = [jaxpr.outvars[k] for k in kept]
         core = _with_views(found.core, new, eqns)
-        again = recomputed(found.after, results, [*found.ahead, *found.core])
+        again = rematerialized(found.after, results, [*found.ahead, *found.core])
         after = [e for e in eqns if id(e) in again]
         of_core = {v for e in core for v in e.outvars} | {carried[k] for k in kept}
         by_core = {v for e in found.core for v in e.outvars} | {carried[k] for k in kept}

@@ -14,7 +14,7 @@ _CHEAP = {
 """Equations that are carried out again where that saves memory."""
 
 
-def recomputed(eqns: list, wanted: list, before: list) -> set[int]:
+def rematerialized(eqns: list, wanted: list, before: list) -> set[int]:
     """The ids of the equations that a program carries out, some of them for a second time.
 
     What else the program reads has been stored by the equations before it. Which of them are

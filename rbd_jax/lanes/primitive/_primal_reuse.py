@@ -16,7 +16,7 @@ from jax.extend.core import jaxpr_as_fun
 from .._jax_internals import jaxpr_and_consts, literal, scan_counts
 
 
-class Given(NamedTuple):
+class PrimalReuse(NamedTuple):
     """A program that begins each round of its loops with what the results say."""
 
     results: list[int]
@@ -25,14 +25,14 @@ class Given(NamedTuple):
     """``(operands, those results) -> results``: the same values and derivatives."""
 
 
-def given(closed) -> Given:
+def reuse_primals(closed) -> PrimalReuse:
     """A program as a function of its operands and of those results that its loops begin with."""
     jaxpr, consts = jaxpr_and_consts(closed)
-    held = _held(jaxpr)
+    held = _readable(jaxpr)
     loops = {id(e): [held[v] for v in _states(e)] for e in jaxpr.eqns
              if _states(e) and all(v in held for v in _states(e))}  # fmt: skip
     if not loops:
-        return Given([], lambda operands, _: jaxpr_as_fun(closed)(*operands))
+        return PrimalReuse([], lambda operands, _: jaxpr_as_fun(closed)(*operands))
     needed = sorted({k for states in loops.values() for k, _ in states})
 
     def function(operands, results):
@@ -52,7 +52,7 @@ def given(closed) -> Given:
             env.update(zip(eqn.outvars, out, strict=True))
         return list(map(read, jaxpr.outvars))
 
-    return Given(needed, function)
+    return PrimalReuse(needed, function)
 
 
 def _states(eqn) -> list:
@@ -66,7 +66,7 @@ def _states(eqn) -> list:
     return [] if None in states else states
 
 
-def _held(jaxpr) -> dict:
+def _readable(jaxpr) -> dict:
     """What can be read off the results: variable -> number of a result, and where it lies there."""
     origin = {v: e for e in jaxpr.eqns for v in e.outvars}
     waiting = [(v, k, lambda x: x) for k, v in enumerate(jaxpr.outvars)]
@@ -100,7 +100,7 @@ def _scan(eqn, ins: list, after: list) -> list:
 
     def step(carry, row):
         known, row = row
-        carry = [_seen(x, y) for x, y in zip(carry, known, strict=True)]
+        carry = [_known_primal(x, y) for x, y in zip(carry, known, strict=True)]
         out = jaxpr_as_fun(p["jaxpr"])(*consts, *carry, *row)
         return out[:nk], out[nk:]
 
@@ -109,11 +109,11 @@ def _scan(eqn, ins: list, after: list) -> list:
 
 
 @jax.custom_jvp
-def _seen(x, known):
+def _known_primal(x, known):
     """The known value of x, with the derivative of x."""
     return known
 
 
-@_seen.defjvp
-def _seen_jvp(primals, tangents):
+@_known_primal.defjvp
+def _known_primal_jvp(primals, tangents):
     return primals[1], tangents[0]

@@ -23,13 +23,13 @@ from jax.interpreters import ad, batching
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .._jax_internals import (
-    compiles,
-    dropped_with_others,
+    cleared_by_jax,
+    dead_code_eliminated,
+    debugs_nans,
+    jit_enabled,
     trace_context,
-    watches_numbers,
-    without_unused,
 )
-from ._primal_reuse import Given, given
+from ._primal_reuse import PrimalReuse, reuse_primals
 
 Mapped = tuple[tuple[bool, ...], ...]
 LARGEST = 4096
@@ -53,17 +53,17 @@ def for_xla() -> Iterator[None]:
 class Program:
     """A traced function of one sample, with the programs and kernels that were derived from it.
 
-    ``again`` traces the function once more, for :meth:`for_xla`.
+    ``retrace`` traces the function once more, for :meth:`for_xla`.
     """
 
     def __init__(
-        self, closed, name: str, strict: bool, again: "Callable[[], Program] | None" = None
+        self, closed, name: str, strict: bool, retrace: "Callable[[], Program] | None" = None
     ):
-        self.closed, self.name, self.strict, self._again = closed, name, strict, again
+        self.closed, self.name, self.strict, self._retrace = closed, name, strict, retrace
         self.avals_in = [v.aval for v in closed.jaxpr.invars]
         self.avals_out = [v.aval for v in closed.jaxpr.outvars]
         self._derived: dict = {}
-        self.divisible = True
+        self.may_fission = True
         """Whether its loops may be taken apart into programs of their own."""
 
     @property
@@ -78,18 +78,18 @@ class Program:
         """The program of a function that is made of this program, once for each key."""
         if key not in self.derived:
 
-            def again():
+            def retrace():
                 return self.for_xla().derive(key, make, avals)
 
-            closed = without_unused(jax.make_jaxpr(make(self))(*avals))
-            self.derived[key] = Program(closed, f"{self.name}.{key[0]}", self.strict, again)
+            closed = dead_code_eliminated(jax.make_jaxpr(make(self))(*avals))
+            self.derived[key] = Program(closed, f"{self.name}.{key[0]}", self.strict, retrace)
         return self.derived[key]
 
     def for_xla(self) -> "Program":
         """The same function of the same operands, in the form that suits XLA."""
         if "for_xla" not in self.derived:
             with for_xla():
-                self.derived["for_xla"] = self._again() if self._again else self
+                self.derived["for_xla"] = self._retrace() if self._retrace else self
         return self.derived["for_xla"]
 
 
@@ -128,7 +128,7 @@ def plain(*operands, program: Program, sizes, mapped: Mapped, linear):
 lanes_p.expand = plain  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@dropped_with_others
+@cleared_by_jax
 @lru_cache(maxsize=256)
 def _jitted(program, sizes, mapped, linear):
     params = {"program": program, "sizes": sizes, "mapped": mapped, "linear": linear}
@@ -138,7 +138,7 @@ def _jitted(program, sizes, mapped, linear):
 @lanes_p.def_impl
 def _impl(*operands, program, sizes, mapped, linear):
     params = {"program": program, "sizes": sizes, "mapped": mapped, "linear": linear}
-    if not compiles() or watches_numbers():  # operation by operation, so that JAX names the one
+    if not jit_enabled() or debugs_nans():  # operation by operation, so that JAX names the one
         return plain(*operands, **params)
     return _jitted(program, sizes, mapped, linear)(*operands)
 
@@ -198,7 +198,7 @@ def _jvp(primals, tangents, *, program: Program, sizes, mapped, linear):
     rates = [ad.Zero(a.to_tangent_aval() if hasattr(a, "to_tangent_aval") else a) for a in
              map(jax.typeof, out)]  # fmt: skip
     if moving and floats:
-        known, _ = _given(program)
+        known, _ = _primal_reuse(program)
         derived = _tangent_program(program, moving, floats)
         flags = (False,) * (len(primals) + len(known)) + (True,) * len(moving)
         every = ((True,) * len(sizes),) * len(known)
@@ -212,20 +212,20 @@ def _jvp(primals, tangents, *, program: Program, sizes, mapped, linear):
     return out, rates
 
 
-def _given(program: Program) -> Given:
+def _primal_reuse(program: Program) -> PrimalReuse:
     """The program as its derivatives see it."""
-    if "given" not in program.derived:
-        program.derived["given"] = given(program.closed)
-    return program.derived["given"]
+    if "primal reuse" not in program.derived:
+        program.derived["primal reuse"] = reuse_primals(program.closed)
+    return program.derived["primal reuse"]
 
 
 def _tangent_program(program: Program, moving: tuple[int, ...], floats: list[int]) -> Program:
     """The derivative: a program of the operands, of some results, and of the tangents."""
-    known, _ = _given(program)
+    known, _ = _primal_reuse(program)
     n, m = len(program.avals_in), len(known)
 
     def make(program: Program):
-        needed, evaluate = _given(program)
+        needed, evaluate = _primal_reuse(program)
 
         def function(*args):
             primals, rates = list(args[:n]), args[n + m :]

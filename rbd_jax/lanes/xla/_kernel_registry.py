@@ -58,7 +58,9 @@ _dispatchers: list[_compiler.Code] = []
 """Those that XLA knows. All have the same functions that count users."""
 
 
-def keep(text: str, make: Callable[[], tuple[Any, int]], again: tuple[Callable, tuple]) -> Kernel:
+def find_or_add(
+    text: str, make: Callable[[], tuple[Any, int]], again: tuple[Callable, tuple]
+) -> Kernel:
     """The kernel of a text, made unless it is there already.
 
     Args:
