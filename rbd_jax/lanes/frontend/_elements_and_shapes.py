@@ -1,6 +1,7 @@
 """Rules for operations on elements, shapes, sums and products, and for calls, which are inlined."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .._failures import Unsupported
@@ -84,6 +85,23 @@ def _bitcast(r: Reader, eqn, x):
 @rule("pow")
 def _pow(r: Reader, eqn, x, y):
     return r.map("pow", x, y if y.dtype == x.dtype else r.map("convert", y, dtype=x.dtype))
+
+
+@rule("nextafter")
+def _nextafter(r: Reader, eqn, x, y):
+    info = np.iinfo(f"int{8 * x.dtype.itemsize}")
+
+    def function(x, y):
+        a, b = (jax.lax.bitcast_convert_type(v, info.dtype) for v in (x, y))
+        size, other = a & info.max, b & info.max  # without the signs
+        toward_zero = ((a ^ b) < 0) | (size > other)
+        bits = a + jnp.where(toward_zero, -1, 1).astype(info.dtype)
+        bits = jnp.where(size == 0, (b & info.min) | 1, bits)
+        bits = jnp.where((a == b) | ((size == 0) & (other == 0)), b, bits)
+        numbers = jax.lax.bitcast_convert_type(bits, x.dtype)
+        return [jnp.where((x != x) | (y != y), x + y, numbers)]
+
+    return r.inline(function, x, y)
 
 
 @rule("square")
