@@ -1,4 +1,4 @@
-"""``rbd_jax.lanes``: run the ``vmap`` of a function one sample a SIMD lane."""
+"""The public function ``lanes``: the ``vmap`` of a function computes one sample in a SIMD lane."""
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
@@ -184,6 +184,9 @@ def _consts_to_operands(closed):
 
 
 def clear_caches() -> None:
-    """Forget the programs of all functions, so that they are traced anew."""
+    """Drop the traced programs of all functions, so that they are traced again when called.
+
+    ``jax.clear_caches`` does this too, and drops what JAX has compiled.
+    """
     _traced.cache_clear()
     _eager.cache_clear()

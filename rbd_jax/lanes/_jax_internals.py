@@ -1,4 +1,4 @@
-"""What lanes needs of JAX that JAX does not promise, for jax 0.10.2 to 0.12."""
+"""What lanes needs of JAX that JAX does not promise or that changed, for jax 0.10.2 to 0.12."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the primitive becomes: a call of compiled code on CPUs and on NVIDIA GPUs.
+"""The lowering of the primitive: a call of compiled code on CPUs and on NVIDIA GPUs.
 
 Elsewhere, and where something cannot be compiled, it is the plain function.
 """

@@ -1,4 +1,4 @@
-"""The blocks of one call, computed by one thread or by several of XLA's, in LLVM text.
+"""The work of one call on a CPU, done by one thread or shared by several, in LLVM text.
 
 A call computes two blocks itself and takes the time of the second one. If what is left is worth
 it, other threads are asked for help. Threads take chunks of blocks from a counter. The calling

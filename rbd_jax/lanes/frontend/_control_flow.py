@@ -1,4 +1,4 @@
-"""Rules for loops and branches."""
+"""Rules for scans, while loops and branches; loop-invariant operations move in front of a loop."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Which equations of a jaxpr say the same, so that each is read once.
+"""Elimination of common subexpressions: equations that say the same are read once.
 
 Functions that are put together ask for the same things again: several parts of a derivative need
 the poses of the bodies. JAX leaves that to XLA, so lanes look for it themselves.

@@ -1,4 +1,4 @@
-"""Rules for operations that are written as functions of others, for small arrays.
+"""Rules for sorting, factorizations and triangular systems, which are decomposed into others.
 
 The functions are ordinary JAX code, unrolled over rows and columns, and inlined.
 """

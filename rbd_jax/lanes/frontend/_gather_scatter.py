@@ -1,4 +1,4 @@
-"""Rules for reading and writing at places that are computed."""
+"""Rules for gather, scatter and dynamic slices: reading and writing at computed places."""
 
 import jax
 import numpy as np

@@ -1,10 +1,10 @@
-"""From a jaxpr to the small program of ``ir``.
+"""Reads a jaxpr into the intermediate representation, ``ir``.
 
 A jaxpr was chosen over StableHLO because it keeps what a compiler wants to know and StableHLO
 loses: which loops have a fixed length, which arrays are constants, and which functions are linear
 solves. Calls are inlined and tables are folded with NumPy. Parameters that changed between
-versions of JAX are looked up in both forms; only this file, ``_reader`` and the files of rules
-know them.
+versions of JAX are looked up in both forms; only ``_jax_internals``, ``_reader`` and the files of
+rules know them.
 """
 
 from ..ir._blocks import Block, Value

@@ -1,7 +1,7 @@
 """Collecting the operations of one block while a jaxpr is followed.
 
-The rules that say what each operation of JAX becomes stand in ``_rules``, ``_places``, ``_loops``
-and ``_expand``; :func:`rule` adds one to the table ``RULES``.
+The files of rules, which ``_read_program`` lists, say what each operation of JAX becomes;
+:func:`rule` adds one to the table ``RULES``.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ RULES: dict[str, Callable] = {}
 
 
 def rule(*names: str):
-    """Register how operations of JAX are written with those of ``_ir``."""
+    """Register how operations of JAX are written with those of ``ir``."""
 
     def register(f):
         for name in names:

@@ -1,7 +1,8 @@
-"""Which results of a jaxpr all samples share, found before its operations are written down.
+"""Uniformity analysis: which results of a jaxpr all samples share.
 
-A loop has to know it of what it carries, and its inside may hold loops again: to read everything
-anew for each guess would take a time exponential in their depth.
+It is found before any operation is written down. A loop has to know it of what it carries, and its
+inside may hold loops again: to read everything anew for each guess would take a time exponential in
+their depth.
 """
 
 from collections.abc import Callable

@@ -12,7 +12,7 @@ The same emitter writes the code as for CPUs, with one sample in place of W. Wha
   angles beyond 1e5 (float32) or 1e9 (float64) are NaN.
 
 NVIDIA's assembler accepts the PTX of every benchmarked function, and tests run the LLVM functions
-behind that of some programs on a CPU. ``_gpu`` launches it.
+behind that of some programs on a CPU. ``_launch`` launches it.
 """
 
 import math
@@ -162,7 +162,7 @@ class Together(SampleLast):
         self._wait()
 
     def nest(self, lengths: tuple[int, ...], body, loops: tuple = ()) -> None:
-        """Loops inside each other as one, of which each thread takes every so manieth round."""
+        """Loops inside each other as one, of which each thread takes every ``threads``-th round."""
         if self._alone:
             super().nest(lengths, body, loops)
             return

@@ -1,1 +1,1 @@
-"""The small program between JAX and machine code, and what is found out about it."""
+"""The intermediate representation between JAX and machine code, and the analyses of it."""

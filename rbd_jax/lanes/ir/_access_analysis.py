@@ -1,4 +1,4 @@
-"""Which axes of arrays are loops, and what operations read, before any code is written."""
+"""Access analysis: which axes of arrays are loops, and which elements operations read."""
 
 import math
 

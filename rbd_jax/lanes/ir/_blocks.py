@@ -1,4 +1,4 @@
-"""The small program between JAX and machine code: values, operations, and symbolic indices.
+"""The intermediate representation: values, operations, blocks of them, and symbolic indices.
 
 A :class:`Value` is an array of one sample. It is *uniform* if all samples share it, as they
 usually share the robot. An :class:`Op` is one operation of a :class:`Block`, whose operations
@@ -84,7 +84,8 @@ class Op:
         )
 
     def __repr__(self) -> str:
-        return f"{self.outs} = {self.name}({self.ins})"
+        name = " ".join(filter(None, (self.name, self.params.get("fn"))))
+        return f"{self.outs} = {name}({self.ins})"
 
 
 @dataclass(eq=False)

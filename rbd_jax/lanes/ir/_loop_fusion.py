@@ -1,4 +1,4 @@
-"""Which operations of a block share a loop, and what has to be kept in memory.
+"""Loop fusion: which operations of a block share a loop, and what has to be kept in memory.
 
 Axes that are long, as the bodies of a robot are, become loops; the others are unrolled. Operations
 whose loops agree and who read each other element by element are put into one loop (a *group*),

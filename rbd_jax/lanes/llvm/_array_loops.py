@@ -1,4 +1,4 @@
-"""Operations on arrays that write loops of their own: updates, sums, products."""
+"""LLVM code of operations with loops of their own: updates, sums, products of matrices."""
 
 from itertools import product
 

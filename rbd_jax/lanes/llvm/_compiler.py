@@ -1,4 +1,4 @@
-"""From the LLVM text of a module to code that runs, with object code from :mod:`._cache`.
+"""From the LLVM text of a module to code that runs, with object code from :mod:`._object_cache`.
 
 ``llvmlite`` is a plain wheel with LLVM inside. It is imported and initialized at the first use.
 """

@@ -1,4 +1,4 @@
-"""Loops over steps and branches: operations with blocks of other operations inside."""
+"""LLVM code of scans, while loops and branches, which have blocks of other operations inside."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Operations on elements: one entry of a table each.
+"""Elementwise operations as LLVM instructions: one entry of a table each.
 
 Products with a constant 0 or 1 and sums with a constant 0 are left out, which is what makes the
 zeros of a robot's matrices free. All other arithmetic keeps NaN and infinity: of LLVM's liberties
@@ -259,7 +259,7 @@ def apply(w: Writer, name: str, xs: list[Elem], dtype: np.dtype) -> Elem:
 
 
 def call(w: Writer, name: str, xs: list[Elem], dtype: np.dtype) -> Elem:
-    """A function of ``_math``."""
+    """A function of ``_math_functions``."""
     if name in ("sin", "cos"):
         return w.part(call_both(w, xs[0], dtype), ("sin", "cos").index(name), dtype)
     if name not in FUNCTIONS or dtype.kind != "f":

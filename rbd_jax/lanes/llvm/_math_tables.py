@@ -1,4 +1,4 @@
-"""Numbers from which ``_math`` makes its functions, for each precision.
+"""Numbers from which ``_math_functions`` makes its functions, for each precision.
 
 Constants are split into parts that are rounded one after another, the largest first. The
 polynomials are weighted minimax fits, computed for this library with Remez's exchange algorithm

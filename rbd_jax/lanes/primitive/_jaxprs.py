@@ -1,4 +1,4 @@
-"""Carrying out jaxprs: calls inlined, some equations chosen, the others in few programs."""
+"""Tools for jaxprs: evaluate chosen equations, inline calls, and group the rest in programs."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -134,7 +134,7 @@ def _grouped(closed, name: str) -> Callable:
 
         avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in free]
         program = Program(jax.make_jaxpr(function)(*avals), f"{name}.part", False)
-        program.may_fission = False  # what is left is not taken apart again
+        program.may_fission = False  # what is left is not split again
         steps.append((program, [], free, outs))
 
     def carried_out(*args):

@@ -1,8 +1,8 @@
-"""Long loops of one sample, taken apart, so that most of their work runs one round a SIMD lane.
+"""Loop fission: a long loop of one sample becomes several, most of whose rounds run in lanes.
 
 A rollout is a loop whose rounds wait for each other. Most operations of a round do not: on the way
 back through a rollout all states are known, and only the cotangents of the state pass from one
-round to the next. Such a loop becomes three programs:
+round to the next. Such a loop is split into three programs:
 
 1. what does not depend on the carry (*ahead*), of all rounds at once, in lanes;
 2. the loop of what the carry needs (*core*), with a kernel of one sample;
@@ -10,7 +10,7 @@ round to the next. Such a loop becomes three programs:
    Sums over the rounds belong to it, such as the cotangents of the robot's parameters.
 
 What needs neither the carry nor the rows of the loop is computed once, before the loop.
-A loop inside the loop is taken apart in the same way, with regard to the outer carry.
+A loop inside the loop is split in the same way, with regard to the outer carry.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from ._min_cut_remat import rematerialized
 from ._primitive import LARGEST, Program, lanes_p
 
 SHORTEST = 16
-"""Rounds of a loop that is taken apart."""
+"""A loop is split if it has so many rounds or more."""
 MOST_BYTES = 2**26
 """So much may be handed from one of the three programs to the next."""
 _LOOPS = ("scan", "while")
@@ -88,13 +88,13 @@ class _Parts(NamedTuple):
 
 
 class _Fission:
-    """Follows a jaxpr and takes its loops apart."""
+    """Follows a jaxpr and splits its loops."""
 
     def __init__(self, name: str):
         self.name, self.count = name, 0
 
     def run(self, closed, args) -> list:
-        """The outputs of a jaxpr, whose long loops are taken apart."""
+        """The outputs of a jaxpr, whose long loops are split."""
         jaxpr, consts = jaxpr_and_consts(closed)
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
         return _run(jaxpr.eqns, env, jaxpr.outvars, self._loop)
@@ -181,7 +181,7 @@ class _Fission:
         return [*(out[k] for k in range(nk)), *map(all_rounds, ys)]
 
     def _inside(self, body, nc: int, nk: int, waits: list[bool], needed: list[bool]):
-        """The body of a loop, with the loops in it taken apart that are in the way."""
+        """The body of a loop, with the loops in it split that are in the way."""
         jaxpr, tables = jaxpr_and_consts(body)
         found = _sorted(jaxpr, nc, nk, waits, needed)
         core = {id(e) for e in found.core}

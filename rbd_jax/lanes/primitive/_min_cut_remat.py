@@ -1,4 +1,4 @@
-"""What one program hands to the next: the fewest bytes from which the rest is computed again."""
+"""Rematerialization by a minimal cut: what one program stores for the next, in the fewest bytes."""
 
 import numpy as np
 from jax.extend import core as jcore

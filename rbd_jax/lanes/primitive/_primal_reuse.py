@@ -1,4 +1,4 @@
-"""Derivatives of loops whose states are among the results of a program.
+"""Primal reuse: derivatives take the states of loops from the results of a program.
 
 The derivative of a rollout needs the state at the start of each round. A program that returns
 these states has computed them already: its derivative takes them from the results, and no loop

@@ -6,8 +6,8 @@
 - ``jvp`` is the same primitive of the program of the tangents, which is linear in them; its
   transpose is the primitive of the transposed program. What they need of the state is computed
   again inside instead of being stored.
-- What it becomes on a platform is in ``_lower``. Where that is a program for XLA, the function is
-  traced again in the form that suits XLA, and the same transformations are applied to it.
+- What it becomes on a platform is in ``_lowering``. Where that is a program for XLA, the function
+  is traced again in the form that suits XLA, and the same transformations are applied to it.
 """
 
 from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ class Program:
         self.avals_out = [v.aval for v in closed.jaxpr.outvars]
         self._derived: dict = {}
         self.may_fission = True
-        """Whether its loops may be taken apart into programs of their own."""
+        """Whether its loops may be split into programs of their own."""
 
     @property
     def derived(self) -> dict:

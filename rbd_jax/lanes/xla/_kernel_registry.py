@@ -1,4 +1,4 @@
-"""Kernels that are loaded: the table in which the dispatcher finds them, and their end.
+"""The registry of loaded kernels: the table in which the dispatcher finds them, and their end.
 
 A kernel is loaded once, whoever asks for its code. Its code is unloaded when neither Python nor an
 executable of XLA uses it any more; the table counts the latter.
