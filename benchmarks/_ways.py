@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rbd_jax.lanes import _gpu, forget
+from rbd_jax.lanes import clear_caches
+from rbd_jax.lanes.gpu import _gpu_kernels
 
 from ._ground import Ground
 from ._robots import load, over_batch, states
@@ -67,18 +68,18 @@ class Task(NamedTuple):
 @contextmanager
 def way(value: str | None):
     """Compile with this value of RBD_JAX_LANES, and then to lanes however few the samples are."""
-    before, pays = os.environ.pop("RBD_JAX_LANES", None), _gpu.BYTES_BY_ROOT
+    before, pays = os.environ.pop("RBD_JAX_LANES", None), _gpu_kernels.BYTES_BY_ROOT
     if value is not None:
-        os.environ["RBD_JAX_LANES"], _gpu.BYTES_BY_ROOT = value, float("inf")
-    forget()
+        os.environ["RBD_JAX_LANES"], _gpu_kernels.BYTES_BY_ROOT = value, float("inf")
+    clear_caches()
     try:
         yield
     finally:
-        _gpu.BYTES_BY_ROOT = pays
+        _gpu_kernels.BYTES_BY_ROOT = pays
         os.environ.pop("RBD_JAX_LANES", None)
         if before is not None:
             os.environ["RBD_JAX_LANES"] = before
-        forget()
+        clear_caches()
 
 
 def _on_cpu(function: Callable, *arguments) -> list[np.ndarray]:

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 
 import rbd_jax as rbd
-from rbd_jax.lanes import Unsupported, _ptx
-from rbd_jax.lanes._read import read_program
+from rbd_jax.lanes import Unsupported
+from rbd_jax.lanes.frontend._read_program import read_program
+from rbd_jax.lanes.gpu import _ptx
 
 from . import _ptxas
 from ._report import Report, Table

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 
-from ..lanes import enabled, forget
+from ..lanes import clear_caches, enabled
 
 Form = TypeVar("Form")
 
@@ -138,9 +138,9 @@ def formulation(name: str, **changes: Any) -> Iterator[None]:
     ``changes`` are fields of the table's row with other values.
     """
     token = _forced.set(FORMULATIONS[name]._replace(**changes))
-    forget()
+    clear_caches()
     try:
         yield
     finally:
         _forced.reset(token)
-        forget()
+        clear_caches()

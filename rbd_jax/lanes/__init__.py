@@ -1,11 +1,11 @@
 """Lanes: a function of one sample becomes code that computes one sample in every SIMD lane."""
 
-from ._api import forget as forget, lanes as lanes
-from ._factor import (
+from ._api import clear_caches as clear_caches, lanes as lanes
+from ._failures import LanesWarning as LanesWarning, Unsupported as Unsupported
+from ._lowering import enabled as enabled
+from ._report import Report as Report, report as report
+from .frontend._sparse_cholesky import (
     columns_of as columns_of,
     factorized as factorized,
     factorized_solve as factorized_solve,
 )
-from ._failures import LanesWarning as LanesWarning, Unsupported as Unsupported
-from ._lower import enabled as enabled
-from ._report import Report as Report, report as report

@@ -1,4 +1,4 @@
-"""``rbd_jax.lanes``: run the ``vmap`` of a function one sample a SIMD lane."""
+"""The public function ``lanes``: the ``vmap`` of a function computes one sample in a SIMD lane."""
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
@@ -9,16 +9,16 @@ import numpy as np
 from jax.core import ShapedArray, Tracer, eval_jaxpr
 
 from ._failures import leave_to_xla
-from ._lower import enabled
-from ._primitive import LARGEST, Program, bind
-from ._private import (
+from ._jax_internals import (
     ArrayImpl,
-    compiles,
-    dropped_with_others,
+    cleared_by_jax,
+    debugs_nans,
+    jit_enabled,
     trace_context,
-    watches_numbers,
 )
-from ._read import read_program
+from ._lowering import enabled
+from .frontend._read_program import read_program
+from .primitive._primitive import LARGEST, Program, bind
 
 F = TypeVar("F", bound=Callable)
 _CONCRETE = {ArrayImpl}
@@ -48,17 +48,17 @@ def lanes(f: F, strict: bool = False) -> F:
 
     @wraps(f)
     def wrapper(*args, **kwargs):
-        if not enabled() or watches_numbers():  # then JAX names the operation that gave a NaN
+        if not enabled() or debugs_nans():  # then JAX names the operation that gave a NaN
             return f(*args, **kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
-        if set(map(type, leaves)) == _CONCRETE and compiles():
+        if set(map(type, leaves)) == _CONCRETE and jit_enabled():
             return _eager(f, strict, tree)(*leaves)
         return _apply(f, strict, tree, leaves)
 
     return wrapper  # type: ignore[return-value]
 
 
-@dropped_with_others
+@cleared_by_jax
 @lru_cache(maxsize=256)
 def _eager(f, strict: bool, tree):
     """The function of the leaves of arguments that are all arrays, compiled by JAX."""
@@ -117,7 +117,7 @@ class _Captured(Exception):
     """A program with values of a transformation around it, which must not be kept."""
 
 
-@dropped_with_others
+@cleared_by_jax
 @lru_cache(maxsize=256)
 def _traced(f, strict: bool, tree, static: tuple, avals: tuple, context: Any):
     """The program of a function for arguments of these types, or None if it does more than that.
@@ -145,11 +145,11 @@ def _traced(f, strict: bool, tree, static: tuple, avals: tuple, context: Any):
         closed, consts = _consts_to_operands(closed)
     bound = any(isinstance(c, Tracer) for c in consts)
 
-    def again() -> Program:
+    def retrace() -> Program:
         whole = [jax.typeof(c) for c in consts], avals
         return Program(jax.make_jaxpr(lambda _, xs: flat(*xs))(*whole), name, strict)
 
-    program = Program(closed, name, strict, None if bound else again)
+    program = Program(closed, name, strict, None if bound else retrace)
     if strict:
         try:
             read_program(closed, [False] * len(program.avals_in))
@@ -183,7 +183,10 @@ def _consts_to_operands(closed):
     return jax.make_jaxpr(function)(*avals), values
 
 
-def forget() -> None:
-    """Forget the programs of all functions, so that they are traced anew."""
+def clear_caches() -> None:
+    """Drop the traced programs of all functions, so that they are traced again when called.
+
+    ``jax.clear_caches`` does this too, and drops what JAX has compiled.
+    """
     _traced.cache_clear()
     _eager.cache_clear()

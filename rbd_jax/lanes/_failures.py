@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ._private import place_of
+from ._jax_internals import source_of
 
 
 class Unsupported(Exception):
@@ -31,7 +31,7 @@ def blamed(eqn: Any) -> Iterator[None]:
         yield
     except Exception as e:
         if eqn is not None and not getattr(e, "__notes__", None):
-            e.add_note(place_of(eqn))
+            e.add_note(source_of(eqn))
         raise
 
 

@@ -7,10 +7,10 @@ import jax
 import numpy as np
 from jax.extend.core import subjaxprs
 
-from . import _machine
 from ._failures import Unsupported, explained
-from ._primitive import lanes_p
-from ._run import text_of
+from .cpu._cpu_kernels import text_of
+from .llvm import _compiler
+from .primitive._primitive import lanes_p
 
 
 class Report(NamedTuple):
@@ -45,7 +45,7 @@ class Report(NamedTuple):
 
     def assembly(self) -> str:
         """The machine code in the notation of this machine."""
-        return _machine.assembly(self.text)
+        return _compiler.assembly(self.text)
 
 
 def report(f: Callable, *args, **kwargs) -> list[Report]:
@@ -62,7 +62,7 @@ def report(f: Callable, *args, **kwargs) -> list[Report]:
     Raises:
         ValueError: something cannot be compiled, or llvmlite is not there.
     """
-    if not _machine.available():
+    if not _compiler.available():
         raise ValueError("no function is compiled to lanes: llvmlite is not installed")
     leaves, tree = jax.tree.flatten((args, kwargs))
     there = [isinstance(x, jax.Array | np.ndarray | jax.ShapeDtypeStruct) for x in leaves]
@@ -93,6 +93,6 @@ def _report(program, sizes, mapped, linear) -> Report:
         text, width = text_of(program, sizes, mapped)
     except Unsupported as e:
         raise ValueError(f"lanes cannot compile {program.name}: {explained(e)}") from e
-    size, lines = len(_machine.compile(text.text)), text.text.count("\n")
+    size, lines = len(_compiler.compile(text.text)), text.text.count("\n")
     memory = text.shared_bytes, text.scratch_bytes
     return Report(program.name, sizes, width, *memory, size, lines, text.text)

@@ -9,10 +9,10 @@ import pytest
 from support.lane_programs import close, numbers
 
 from rbd_jax.lanes import lanes
-from rbd_jax.lanes._apart import SHORTEST, apart
-from rbd_jax.lanes._primitive import lanes_p
-from rbd_jax.lanes._read import read_program
-from rbd_jax.lanes._uniform import scan_counts
+from rbd_jax.lanes._jax_internals import scan_counts
+from rbd_jax.lanes.frontend._read_program import read_program
+from rbd_jax.lanes.primitive._loop_fission import SHORTEST, fission
+from rbd_jax.lanes.primitive._primitive import lanes_p
 
 pytest.importorskip("llvmlite")
 N = SHORTEST + 1
@@ -110,7 +110,7 @@ def test_only_the_loop_that_waits_is_left():
     """Of a gradient, sines and cosines are computed for all rounds at once."""
     gradient = jax.make_jaxpr(jax.grad(objective(lanes(motion))))(*arguments())
     *_, back = programs(gradient.jaxpr)
-    pieces = apart(back)
+    pieces = fission(back)
     assert pieces is not None
     found = jax.make_jaxpr(pieces)(*back.avals_in)
     batched = [e for e in found.eqns if e.primitive is lanes_p and e.params["sizes"] == (N,)]

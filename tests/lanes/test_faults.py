@@ -14,7 +14,9 @@ from jax import lax
 
 pytest.importorskip("llvmlite")
 
-from rbd_jax.lanes import LanesWarning, _failures, _machine, _reader, lanes  # noqa: E402
+from rbd_jax.lanes import LanesWarning, _failures, lanes  # noqa: E402
+from rbd_jax.lanes.frontend import _reader  # noqa: E402
+from rbd_jax.lanes.llvm import _compiler  # noqa: E402
 
 
 @contextmanager
@@ -171,7 +173,7 @@ def test_xla_computes_what_the_compiler_fails_at(monkeypatch, untold, error):
     def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr(_machine, "load", fails)
+    monkeypatch.setattr(_compiler, "load", fails)
     f = lambda x: jnp.cos(x) * type(error).__name__.count("r")  # noqa: E731
     with pytest.warns(LanesWarning, match=f"{type(error).__name__}.*report") as told:
         for _ in range(3):

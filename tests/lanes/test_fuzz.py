@@ -18,7 +18,7 @@ from support.random_programs import Drawn, arguments, drawn, program
 pytest.importorskip("llvmlite")
 
 from rbd_jax.lanes import lanes  # noqa: E402
-from rbd_jax.lanes._primitive import lanes_p  # noqa: E402
+from rbd_jax.lanes.primitive._primitive import lanes_p  # noqa: E402
 
 BASE = {"value": 8, "forward": 4, "backward": 4, "second": 2}
 """Samples that differ."""

@@ -18,7 +18,9 @@ from support.lane_driver import BAD_PTX, CONTEXT, OUT_OF_MEMORY, STREAM, gpu  # 
 from support.lane_programs import close, numbers  # noqa: E402
 
 from rbd_jax.algorithms import formulations  # noqa: E402
-from rbd_jax.lanes import _driver, _gpu, _loaded, enabled, forget, lanes  # noqa: E402
+from rbd_jax.lanes import clear_caches, enabled, lanes  # noqa: E402
+from rbd_jax.lanes.gpu import _driver, _gpu_kernels  # noqa: E402
+from rbd_jax.lanes.xla import _kernel_registry  # noqa: E402
 
 
 @pytest.fixture
@@ -108,7 +110,7 @@ def test_a_robot_on_the_ground(library, dtype, monkeypatch):
 
 def test_few_samples_of_a_large_program_are_left_to_xla(library, monkeypatch):
     """In the form that suits XLA, also what was derived of the program."""
-    monkeypatch.setattr(_gpu, "BYTES_BY_ROOT", 280)
+    monkeypatch.setattr(_gpu_kernels, "BYTES_BY_ROOT", 280)
     table = formulations.FORMULATIONS
     monkeypatch.setitem(table, "xla", table["accelerator"])  # which has fewer loops than lanes
     model = rbd.samples.chain(3, floating_base=True, dtype=jnp.float64)
@@ -145,8 +147,8 @@ def test_searches_may_take_more(library, monkeypatch):
     x, taken = numbers((40,), "float64", 1, 4), {}
     for f in (fixed, search):
         for most in range(8, 640, 8):
-            forget()
-            monkeypatch.setattr(_gpu, "BYTES_BY_ROOT", most)
+            clear_caches()
+            monkeypatch.setattr(_gpu_kernels, "BYTES_BY_ROOT", most)
             library.launches.clear()
             compare(jax.jit(jax.vmap(lanes(lambda x, f=f: f(x))))(x), jax.vmap(f)(x))
             if library.launches:
@@ -170,7 +172,7 @@ def test_a_rollout_that_is_left_to_xla(library, monkeypatch):
     wanted = run()
     assert len(library.launches) >= 2
     library.launches.clear()
-    monkeypatch.setattr(_gpu, "BYTES_BY_ROOT", 0)
+    monkeypatch.setattr(_gpu_kernels, "BYTES_BY_ROOT", 0)
     compare(run(), wanted)
     assert not library.launches
 
@@ -193,15 +195,15 @@ def test_what_the_driver_refuses_is_an_error(library, name):
 def test_kernels_are_unloaded(library):
     def forget_all():
         jax.clear_caches()
-        forget()
+        clear_caches()
         gc.collect()
-        _loaded.loaded()
+        _kernel_registry.loaded()
 
     forget_all()
     before, (a, x) = set(library.libraries), inputs(6)
     g = jax.jit(jax.vmap(lanes(lambda a, x: f(a, x)[0] + 7, strict=True), (None, 0)))
     y = g(a, x)
-    forget()
+    clear_caches()
     gc.collect()
     assert len(own := library.libraries.keys() - before) == 1
     np.testing.assert_array_equal(g(a, x), y)
@@ -218,9 +220,9 @@ def test_serialized_executables_bring_their_kernels(library):
     before = set(library.libraries)
     del compiled, g
     jax.clear_caches()
-    forget()
+    clear_caches()
     gc.collect()
-    _loaded.loaded()
+    _kernel_registry.loaded()
     assert before - library.libraries.keys()
     again = serialize_executable.deserialize_and_load(*serialized)
     assert library.libraries.keys() - before
@@ -264,15 +266,15 @@ def test_where_lanes_run(library, monkeypatch):
         return traced.lower(lowering_platforms=("cuda",)).as_text()
 
     written = text(lambda a, x: f(a, x))
-    assert _gpu.TARGET in written
+    assert _gpu_kernels.TARGET in written
     assert "dense<[0, 2, 1]>" in written  # samples side by side, then columns, then rows
     monkeypatch.setenv("RBD_JAX_LANES", "cpu")
-    assert _gpu.TARGET not in text(lambda a, x: f(a, x))
+    assert _gpu_kernels.TARGET not in text(lambda a, x: f(a, x))
     assert enabled("cpu") and not enabled("gpu")
     monkeypatch.setenv("RBD_JAX_LANES", "1")
     assert enabled("gpu") and enabled("cuda") and not enabled("tpu")
-    monkeypatch.setattr(_gpu, "available", lambda: False)  # no driver
-    assert _gpu.TARGET not in text(lambda a, x: f(a, x) + (a,))
+    monkeypatch.setattr(_gpu_kernels, "available", lambda: False)  # no driver
+    assert _gpu_kernels.TARGET not in text(lambda a, x: f(a, x) + (a,))
     assert enabled() and not enabled("gpu")
     monkeypatch.setenv("RBD_JAX_LANES", "cuda")
     with pytest.raises(ValueError, match="RBD_JAX_LANES is 'cuda'"):

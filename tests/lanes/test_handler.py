@@ -15,7 +15,8 @@ pytest.importorskip("llvmlite")
 
 from support.lane_kernels import SHAPE, Paper, check, inputs, kernel  # noqa: E402
 
-from rbd_jax.lanes import _c_api, _loaded  # noqa: E402
+from rbd_jax.lanes.cpu import _cpu_kernels  # noqa: E402
+from rbd_jax.lanes.xla import _c_api  # noqa: E402
 
 two_cores = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core")
 
@@ -96,7 +97,7 @@ def test_errors():
     for memory in ("scratch_bytes", "shared_bytes"):
         with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED.*no memory"):
             jax.block_until_ready(jax.jit(kernel(**{memory: 1 << 60}))(*inputs(9)))
-    wrong = jax.ffi.ffi_call(_loaded.TARGET, jax.ShapeDtypeStruct((8,), jnp.float32))
+    wrong = jax.ffi.ffi_call(_cpu_kernels.TARGET, jax.ShapeDtypeStruct((8,), jnp.float32))
     for key, text in (kernel().key, "INVALID_ARGUMENT.*not those"), (5, "NOT_FOUND.*not loaded"):
         call = jax.jit(lambda *a, key=key: wrong(*a, kernel=np.int64(key)))
         with pytest.raises(jax.errors.JaxRuntimeError, match=text):
@@ -222,7 +223,8 @@ LATE = """
 import gc, sys, jax, jax.numpy as jnp, rbd_jax as rbd
 f = jax.jit(jax.vmap(rbd.lanes(lambda x: jnp.sin(x), strict=True)))
 kept = f.lower(jnp.ones(9)).compile()
-vars(sys.modules["rbd_jax.lanes._loaded"]).clear()  # as at the end of Python
+for name in ("xla._kernel_registry", "cpu._cpu_kernels"):
+    vars(sys.modules[f"rbd_jax.lanes.{name}"]).clear()  # as at the end of Python
 gc.collect()
 del kept, f
 jax.clear_caches()

@@ -16,7 +16,7 @@ pytest.importorskip("llvmlite")
 
 from support.lane_kernels import handler  # noqa: E402
 
-from rbd_jax.lanes import _cache, _machine  # noqa: E402
+from rbd_jax.lanes.llvm import _compiler, _object_cache  # noqa: E402
 
 SINE = """
 declare double @sin(double)
@@ -72,64 +72,64 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def emitted(monkeypatch):
     """The texts that LLVM had to compile."""
-    texts, optimized = [], _machine._optimized
+    texts, optimized = [], _compiler._optimized
     note = lambda text, opt: texts.append((text, opt)) or optimized(text, opt)  # noqa: E731
-    monkeypatch.setattr(_machine, "_optimized", note)
+    monkeypatch.setattr(_compiler, "_optimized", note)
     return texts
 
 
 def sine(obj: bytes) -> float:
-    return value(_machine.Code(obj))
+    return value(_compiler.Code(obj))
 
 
-def value(code: _machine.Code) -> float:
+def value(code: _compiler.Code) -> float:
     """The sine of one."""
     return ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code.address("sine"))(1.0)
 
 
 def test_code_runs(folder):
     """Functions of the C library are those of this process; what is missing is an error."""
-    assert sine(_machine.compile(SINE)) == pytest.approx(0.8414709848078965, abs=1e-15)
-    code = _machine.load(SINE, "sine")
+    assert sine(_compiler.compile(SINE)) == pytest.approx(0.8414709848078965, abs=1e-15)
+    code = _compiler.load(SINE, "sine")
     with pytest.raises(RuntimeError, match="cosine"):
         code.address("cosine")
     assert code.address("sine") == code.address("sine")
     with pytest.raises(RuntimeError, match="expected"):
-        _machine.compile("define nonsense")
+        _compiler.compile("define nonsense")
     with pytest.raises(RuntimeError, match="sine"):
-        _machine.load(SINE.replace("@sin(", "@nowhere("), "sine")
+        _compiler.load(SINE.replace("@sin(", "@nowhere("), "sine")
     with pytest.raises(RuntimeError, match="cosine"):
-        _machine.load(SINE, "cosine")
+        _compiler.load(SINE, "cosine")
 
 
 def test_assembly():
     """Loops stay scalar, vectors are as wide as the text says."""
-    assert "sine" in _machine.assembly(SINE)
-    scalar = _machine.assembly(SUM, opt=3)
+    assert "sine" in _compiler.assembly(SINE)
+    scalar = _compiler.assembly(SUM, opt=3)
     assert "xmm" not in scalar and "ymm" not in scalar and ".2d" not in scalar
-    if "+avx512f" in _machine._host()[1]:
-        assert "zmm" in _machine.assembly(ADD)
+    if "+avx512f" in _compiler._host()[1]:
+        assert "zmm" in _compiler.assembly(ADD)
 
 
 def test_cache_hit(folder, emitted):
     """The second time nothing is compiled; another text or level is something else."""
-    first = _machine.compile(SINE)
-    assert _machine.compile(SINE) == first and len(emitted) == 1
+    first = _compiler.compile(SINE)
+    assert _compiler.compile(SINE) == first and len(emitted) == 1
     assert len(list(folder.iterdir())) == 1
-    _machine.compile(SINE, opt=1)
-    _machine.compile(ADD)
+    _compiler.compile(SINE, opt=1)
+    _compiler.compile(ADD)
     assert len(emitted) == 3 and len(list(folder.iterdir())) == 3
 
 
 @pytest.mark.parametrize("damage", [b"", b"x", b"x" * 5000, "cut", "flipped"])
 def test_cache_damaged(folder, emitted, damage):
     """A damaged file is compiled again and replaced."""
-    good = _machine.compile(SINE)
+    good = _compiler.compile(SINE)
     (path,) = folder.iterdir()
     content = path.read_bytes()
     changed = {"cut": content[:-1], "flipped": content[:-9] + b"?" + content[-8:]}
     path.write_bytes(changed.get(damage, damage))
-    assert sine(_machine.compile(SINE)) == sine(good) and len(emitted) == 2
+    assert sine(_compiler.compile(SINE)) == sine(good) and len(emitted) == 2
     assert path.read_bytes() == content and len(list(folder.iterdir())) == 1
 
 
@@ -141,27 +141,27 @@ def signed(path: Path, obj: bytes) -> bytes:
 @pytest.mark.parametrize("wrong", ["noise", "empty", "cut", "32 bits", "machine", "symbols"])
 def test_cache_with_wrong_code(folder, emitted, capfd, wrong):
     """Where the digest is right and the code is not, it is compiled again and replaced."""
-    good = _machine.compile(SINE)
+    good = _compiler.compile(SINE)
     (path,) = folder.iterdir()
     content = path.read_bytes()
     assert content == signed(path, good)
-    other = _machine.compile(SUM)
+    other = _compiler.compile(SUM)
     objects = {"noise": bytes(range(256)) * 20, "empty": b"", "cut": good[: len(good) // 2]}
     objects |= {"symbols": other, "32 bits": good[:4] + b"\1" + good[5:]}
     objects |= {"machine": good[:18] + b"\xf3\0" + good[20:]}  # ELF's e_machine: RISC-V
     path.write_bytes(signed(path, objects[wrong]))
-    assert value(_machine.load(SINE, "sine")) == sine(good) and len(emitted) == 3
+    assert value(_compiler.load(SINE, "sine")) == sine(good) and len(emitted) == 3
     assert path.read_bytes() == content and capfd.readouterr().err == ""
 
 
 def test_cache_binds_code_to_its_name(folder, emitted):
     """A good file under the name of another one is compiled again."""
-    _machine.compile(SINE)
+    _compiler.compile(SINE)
     (sine_path,) = folder.iterdir()
-    other = _machine.compile(SUM)
+    other = _compiler.compile(SUM)
     (sum_path,) = set(folder.iterdir()) - {sine_path}
     shutil.copy(sine_path, sum_path)
-    assert _machine.compile(SUM) == other and len(emitted) == 3
+    assert _compiler.compile(SUM) == other and len(emitted) == 3
 
 
 posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes are those of POSIX")
@@ -177,20 +177,20 @@ as_root = pytest.mark.skipif(
 )
 def test_cache_that_others_may_write(folder, emitted, folder_mode, file_mode):
     """Neither used nor written, with one warning that says what is wrong and what to do."""
-    _machine.compile(SINE)
+    _compiler.compile(SINE)
     (path,) = folder.iterdir()
     path.chmod(file_mode)
     folder.chmod(folder_mode)
     wrong = folder if folder_mode != 0o700 else path
     text = rf"{wrong} .*mode 0?{wrong.stat().st_mode & 0o7777:o}.*chmod go-w.*RBD_JAX_CACHE_DIR"
     with pytest.warns(RuntimeWarning, match=text) as caught:
-        _machine.compile(SINE)
-        _machine.compile(SINE, opt=1)
+        _compiler.compile(SINE)
+        _compiler.compile(SINE, opt=1)
     assert len(caught) == 1
     if wrong is folder:
         assert len(emitted) == 3 and list(folder.iterdir()) == [path]
     else:  # replaced, as the folder is ours
-        assert _machine.compile(SINE) and len(emitted) == 3
+        assert _compiler.compile(SINE) and len(emitted) == 3
         assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -198,11 +198,11 @@ def test_cache_that_others_may_write(folder, emitted, folder_mode, file_mode):
 @pytest.mark.parametrize("whose", ["folder", "file"])
 def test_cache_of_another_user(folder, emitted, whose):
     """Root does not run what another user may have written."""
-    _machine.compile(SINE)
+    _compiler.compile(SINE)
     (path,) = folder.iterdir()
     os.chown(folder if whose == "folder" else path, 12345, 12345)
     with pytest.warns(RuntimeWarning, match="belongs to the user 12345, and this process runs as"):
-        _machine.compile(SINE)
+        _compiler.compile(SINE)
     assert len(emitted) == 2
     assert list(folder.iterdir()) == [path] and path.stat().st_uid == 0
 
@@ -210,7 +210,7 @@ def test_cache_of_another_user(folder, emitted, whose):
 @as_root
 def test_cache_of_root(folder, monkeypatch):
     """A user runs what root has put there, also where it may only be read."""
-    obj = _machine.compile(SINE)
+    obj = _compiler.compile(SINE)
     (path,) = folder.iterdir()
     key, owner = path.stem, path.stat().st_uid
     for x, mode in (folder, 0o755), (path, 0o644):
@@ -220,12 +220,12 @@ def test_cache_of_root(folder, monkeypatch):
             x.chmod(x.stat().st_mode | 0o011)
     program = f"""if True:
         import os, sys
-        sys.path.insert(0, {str(Path(_cache.__file__).parent)!r})
-        import _cache
+        sys.path.insert(0, {str(Path(_object_cache.__file__).parent)!r})
+        import _object_cache
         os.setgid(12345); os.setuid(12345)
         assert not os.access({str(folder)!r}, os.W_OK)
-        sys.stdout.buffer.write(_cache.read({key!r}))
-        _cache.write({"1" * 64!r}, b"no")
+        sys.stdout.buffer.write(_object_cache.read({key!r}))
+        _object_cache.write({"1" * 64!r}, b"no")
     """
     command = [sys.executable, "-W", "error", "-c", program]
     assert subprocess.run(command, check=True, capture_output=True, timeout=60).stdout == obj
@@ -235,19 +235,19 @@ def test_cache_of_root(folder, monkeypatch):
 @posix
 def test_cache_follows_no_links(folder, emitted, tmp_path):
     """A link in the place of a file is a miss, and so is a pipe; a link to the folder is fine."""
-    _machine.compile(SINE)
+    _compiler.compile(SINE)
     (path,) = folder.iterdir()
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    _machine.compile(SINE)
+    _compiler.compile(SINE)
     assert len(emitted) == 2 and not path.is_symlink()
     path.unlink()
     os.mkfifo(path)
-    _machine.compile(SINE)
+    _compiler.compile(SINE)
     assert len(emitted) == 3 and path.is_file()
     folder.rename(tmp_path / "moved")
     folder.symlink_to(tmp_path / "moved")
-    _machine.compile(SINE)
+    _compiler.compile(SINE)
     assert len(emitted) == 3
 
 
@@ -257,19 +257,19 @@ def test_cache_that_may_only_be_read(folder, emitted, monkeypatch):
     def utime(*args, **kwargs):
         raise OSError(30, "Read-only file system")
 
-    obj = _machine.compile(SINE)
+    obj = _compiler.compile(SINE)
     monkeypatch.setattr(os, "utime", utime)
-    assert _machine.compile(SINE) == obj and len(emitted) == 1
+    assert _compiler.compile(SINE) == obj and len(emitted) == 1
 
 
 def test_cache_off(folder, emitted, monkeypatch):
     """An empty name turns the cache off; a folder that cannot be made is no error."""
     monkeypatch.setenv("RBD_JAX_CACHE_DIR", "")
-    assert _machine.compile(SINE) == _machine.compile(SINE)
+    assert _compiler.compile(SINE) == _compiler.compile(SINE)
     folder.parent.mkdir()
     folder.write_text("a file")
     monkeypatch.setenv("RBD_JAX_CACHE_DIR", str(folder))
-    assert _machine.compile(SINE) and len(emitted) == 3
+    assert _compiler.compile(SINE) and len(emitted) == 3
     assert folder.read_text() == "a file"
 
 
@@ -278,9 +278,9 @@ def test_cache_default(monkeypatch, tmp_path):
     monkeypatch.delenv("RBD_JAX_CACHE_DIR", raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert _cache.folder() == tmp_path / "rbd_jax" / "lanes"
+    assert _object_cache.folder() == tmp_path / "rbd_jax" / "lanes"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert _cache.folder() == Path.home() / ".cache" / "rbd_jax" / "lanes"
+    assert _object_cache.folder() == Path.home() / ".cache" / "rbd_jax" / "lanes"
 
 
 def old(folder: Path, age: int) -> Path:
@@ -289,7 +289,7 @@ def old(folder: Path, age: int) -> Path:
 
 def test_cache_is_bounded(folder, monkeypatch):
     """The files used longest ago go first, a hit counts as use, and files of others stay."""
-    size = len(_machine.compile(SINE)) + 32
+    size = len(_compiler.compile(SINE)) + 32
     (used,) = folder.iterdir()
     for age in range(1, 6):
         old(folder, age).write_bytes(b"x" * size)
@@ -297,9 +297,9 @@ def test_cache_is_bounded(folder, monkeypatch):
     (folder / "data.o").write_bytes(b"x" * 10 * size)
     os.utime(folder / "data.o", (1e9 - 20, 1e9 - 20))
     os.utime(used, (1e9 - 10, 1e9 - 10))
-    _machine.compile(SINE)
-    monkeypatch.setattr(_cache, "BYTES", 3 * size)
-    _cache.trim(folder)
+    _compiler.compile(SINE)
+    monkeypatch.setattr(_object_cache, "BYTES", 3 * size)
+    _object_cache.trim(folder)
     assert {p.name for p in folder.iterdir()} == {
         used.name, old(folder, 1).name, old(folder, 2).name, "data.o",
     }  # fmt: skip
@@ -321,8 +321,8 @@ def test_cache_is_bounded_while_others_remove_files(folder, monkeypatch):
         yield found
 
     monkeypatch.setattr(os, "scandir", scandir)
-    monkeypatch.setattr(_cache, "BYTES", 10)
-    _cache.trim(folder)
+    monkeypatch.setattr(_object_cache, "BYTES", 10)
+    _object_cache.trim(folder)
     monkeypatch.undo()
     assert {p.name for p in folder.iterdir()} == {old(folder, 0).name}
 
@@ -331,7 +331,7 @@ def test_cache_is_bounded_while_others_remove_files(folder, monkeypatch):
 def test_dropped_code_is_freed(folder):
     """Three hundred kernels of 1 MiB, loaded and dropped, leave less than 10 MiB behind."""
     text = TRIVIAL.format("x" * 2**20) + handler()
-    obj = _machine.compile(text)
+    obj = _compiler.compile(text)
     assert len(obj) > 2**20
 
     def pages() -> int:
@@ -339,7 +339,7 @@ def test_dropped_code_is_freed(folder):
         return int(Path("/proc/self/statm").read_text().split()[1])
 
     def load() -> None:
-        code = _machine.Code(obj)
+        code = _compiler.Code(obj)
         assert ctypes.string_at(code.address("table"), 2**20).count(b"x") == 2**20
         assert code.address("handler")
 
@@ -363,7 +363,7 @@ def test_compiling_leaves_nothing(monkeypatch):
     for k in range(120):
         if k == 20:
             before = pages()
-        _machine.compile(SUM.replace("i64 0", f"i64 {k}"))
+        _compiler.compile(SUM.replace("i64 0", f"i64 {k}"))
     assert (pages() - before) * 4096 < 2**20
 
 
@@ -371,12 +371,13 @@ def test_import_is_lazy():
     """Importing the modules neither needs llvmlite nor starts it, and says if it is missing."""
     program = """if True:
         import sys
-        from rbd_jax.lanes import _handler, _machine
-        assert "llvmlite" not in sys.modules and _machine.available()
+        from rbd_jax.lanes.xla import _kernel_table
+        from rbd_jax.lanes.llvm import _compiler
+        assert "llvmlite" not in sys.modules and _compiler.available()
         assert "llvmlite" not in sys.modules
         import importlib.util
         importlib.util.find_spec = lambda name: None
-        _machine.available.cache_clear()
-        assert not _machine.available()
+        _compiler.available.cache_clear()
+        assert not _compiler.available()
     """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

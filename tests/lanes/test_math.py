@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from rbd_jax.lanes import _math
+from rbd_jax.lanes.llvm import _math_functions
 
 llvm = pytest.importorskip("llvmlite.binding")
 
@@ -22,7 +22,7 @@ EXACT = {
     "logistic": lambda x: 1 / (1 + np.exp(-x)), "atan": np.arctan, "atan2": np.arctan2,
     "asin": np.arcsin, "acos": np.arccos, "pow": np.power,
 }  # fmt: skip
-LIBRARY = sorted(set(_math.FUNCTIONS) - {*EXACT, "sincos"})
+LIBRARY = sorted(set(_math_functions.FUNCTIONS) - {*EXACT, "sincos"})
 
 both = pytest.mark.parametrize("bits", BITS)
 
@@ -32,7 +32,7 @@ def loop(name: str, bits: int, width: int) -> str:
     scalar = {32: "float", 64: "double"}[bits]
     real = scalar if width == 1 else f"<{width} x {scalar}>"
     kind = f"{{ {real}, {real} }}" if name == "sincos" else real
-    names = "xy"[: _math.FUNCTIONS[name]]
+    names = "xy"[: _math_functions.FUNCTIONS[name]]
     load = "\n".join(
         f"%at{x} = getelementptr {scalar}, ptr %{x}s, i64 %i\n"
         f"%{x} = load {real}, ptr %at{x}, align {bits // 8}"
@@ -56,7 +56,7 @@ def loop(name: str, bits: int, width: int) -> str:
     body:
       %i = phi i64 [0, %0], [%next, %body]
       {load}
-      %f = call {kind} @{_math.symbol(name, bits, width)}({inputs})
+      %f = call {kind} @{_math_functions.symbol(name, bits, width)}({inputs})
       {store}
       %next = add i64 %i, {width}
       %more = icmp slt i64 %next, %n
@@ -74,11 +74,11 @@ def engine(bits: int):
     llvm.initialize_native_asmprinter()
     lines = set()
     for width in WIDTHS:
-        lines |= _math.declarations(_math.FUNCTIONS, bits, width)
+        lines |= _math_functions.declarations(_math_functions.FUNCTIONS, bits, width)
     lines = sorted(lines)
     for width in WIDTHS:
-        for name in _math.FUNCTIONS:
-            lines += [_math.definition(name, bits, width), loop(name, bits, width)]
+        for name in _math_functions.FUNCTIONS:
+            lines += [_math_functions.definition(name, bits, width), loop(name, bits, width)]
     module = llvm.parse_assembly("\n".join(lines))
     module.verify()
     target = llvm.Target.from_default_triple().create_target_machine(
@@ -152,7 +152,7 @@ def wide_enough(bits: int) -> None:
 
 
 @both
-@pytest.mark.parametrize("name", [x for x in EXACT if _math.FUNCTIONS[x] == 1])
+@pytest.mark.parametrize("name", [x for x in EXACT if _math_functions.FUNCTIONS[x] == 1])
 @np.errstate(all="ignore")
 def test_functions_of_one_number(name, bits):
     """Vector code is right to 2 units in the last place, in every width."""
@@ -214,7 +214,7 @@ def test_sincos(bits):
 @pytest.mark.parametrize("name", LIBRARY)
 def test_functions_of_the_c_library(name, bits):
     """Each lane has what the C library gives for it, to the last bit."""
-    count = _math.FUNCTIONS[name]
+    count = _math_functions.FUNCTIONS[name]
     rng = np.random.default_rng(bits)
     x = np.concatenate([special(bits), rng.choice(points(bits), 900)])
     inputs = [x, rng.permutation(x)][:count]
@@ -231,9 +231,13 @@ def test_functions_of_the_c_library(name, bits):
 
 def test_text():
     """Names and declarations are as a caller expects them."""
-    assert _math.symbol("sin", 32, 8) == "lanes_sin_f32x8"
-    assert "<8 x float> @lanes_sin_f32x8(<8 x float> %x)" in _math.definition("sin", 32, 8)
-    assert "double @lanes_pow_f64x1(double %x, double %y)" in _math.definition("pow", 64, 1)
-    shared = _math.declarations(["sin", "cos", "exp"], 32, 8)
+    assert _math_functions.symbol("sin", 32, 8) == "lanes_sin_f32x8"
+    assert "<8 x float> @lanes_sin_f32x8(<8 x float> %x)" in _math_functions.definition(
+        "sin", 32, 8
+    )
+    assert "double @lanes_pow_f64x1(double %x, double %y)" in _math_functions.definition(
+        "pow", 64, 1
+    )
+    shared = _math_functions.declarations(["sin", "cos", "exp"], 32, 8)
     assert "declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)" in shared
     assert sum("@sinf" in line for line in shared) == 1 and not any("\n" in x for x in shared)

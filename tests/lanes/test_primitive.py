@@ -16,7 +16,10 @@ pytest.importorskip("llvmlite")
 
 from support.processes import run  # noqa: E402
 
-from rbd_jax.lanes import _loaded, _machine, _run, forget, lanes, report  # noqa: E402
+from rbd_jax.lanes import clear_caches, lanes, report  # noqa: E402
+from rbd_jax.lanes.cpu import _cpu_kernels  # noqa: E402
+from rbd_jax.lanes.llvm import _compiler  # noqa: E402
+from rbd_jax.lanes.xla import _kernel_registry  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,14 +48,14 @@ def test_kernels_live_as_long_as_they_are_used():
 
     def count() -> int:
         gc.collect()
-        return _loaded.loaded()
+        return _kernel_registry.loaded()
 
     a, x = inputs()
     g = jax.jit(jax.vmap(lanes(lambda a, x: f(a, x) + 3, strict=True), (None, 0)))
     jax.clear_caches()
     before = count()
     y = g(a, x)
-    forget()
+    clear_caches()
     assert count() == before + 1
     np.testing.assert_array_equal(g(a, x), y)
     del g
@@ -77,7 +80,7 @@ def test_a_kernel_outlives_its_function_while_it_runs():
     print(ready, bool(jnp.allclose(pending, wanted, atol=1e-4)))
     del pending
     jax.clear_caches(); gc.collect()
-    print(_loaded.loaded())
+    print(_kernel_registry.loaded())
     """
     assert run(program).split()[1:] == ["True", "0"]
 
@@ -93,7 +96,7 @@ def test_three_hundred_functions_leave_nothing():
     for k in range(350):
         if k % 10 == 0:
             now = memory()
-            assert _loaded.loaded() == 0
+            assert _kernel_registry.loaded() == 0
         if k == 50:
             before = now
         g = lanes(lambda x: f(x) * (k + 0.5), strict=True)
@@ -132,7 +135,7 @@ def test_another_process_compiles_nothing(tmp_path, persistent):
     if os.environ["SECOND"]:
         def _optimized(*args):
             raise AssertionError("compiled again")
-        _machine._optimized = _optimized
+        _compiler._optimized = _optimized
     g = jax.jit(jax.vmap(lanes(f, strict=True)))
     assert "rbd_jax.lanes" in g.lower(x).as_text()
     print(bool(np.allclose(g(x), right, atol=1e-5)))
@@ -175,7 +178,7 @@ def test_switched_off(how):
     }
     program = f"""
     {before[how]}
-    _machine.available.cache_clear()  # JAX has asked when it started
+    _compiler.available.cache_clear()  # JAX has asked when it started
     g = jax.jit(jax.vmap(lanes(f, strict=True)))
     assert "rbd_jax.lanes" not in g.lower(x).as_text()
     print(bool(np.allclose(g(x), right, atol=1e-5)))
@@ -248,7 +251,7 @@ def test_exported_programs_do_without():
 @pytest.mark.parametrize("bits", [256, 512])
 def test_vectors_of_every_length(bits, monkeypatch):
     """Kernels use vectors of the length that is fast on the CPU, unless they need much memory."""
-    monkeypatch.setattr(_machine, "vector_bits", lambda: bits)
+    monkeypatch.setattr(_compiler, "vector_bits", lambda: bits)
     for dtype, size in ((jnp.float32, 4), (jnp.float64, 8)):
         for n in (0, 1, 3, 7, 8, 9, 15, 16, 17, 40):
             a, x = (jnp.asarray(y, dtype) for y in inputs(n))
@@ -263,7 +266,7 @@ def test_vectors_of_every_length(bits, monkeypatch):
         (one,) = report(jax.vmap(grown, (None, 0)), a, x)
         assert one.width == bits // 8 // size
         with monkeypatch.context() as m:
-            m.setattr(_run, "WIDE_BYTES", 0)
+            m.setattr(_cpu_kernels, "WIDE_BYTES", 0)
             (one,) = report(jax.vmap(lanes(lambda a, x: jnp.cumsum(f(a, x))), (None, 0)), a, x)
         assert one.width == 256 // 8 // size
 
@@ -271,7 +274,7 @@ def test_vectors_of_every_length(bits, monkeypatch):
 @pytest.mark.float64
 def test_report(monkeypatch):
     """Memory and code of each kernel of a call can be asked for, and looked at."""
-    monkeypatch.setattr(_machine, "vector_bits", lambda: 256)
+    monkeypatch.setattr(_compiler, "vector_bits", lambda: 256)
     a, x = inputs()
     g = jax.vmap(lanes(f), (None, 0))
     (one,) = report(g, a, x)

@@ -31,7 +31,7 @@ from jax.experimental import serialize_executable
 import rbd_jax as rbd
 import threading
 found = pickle.load(open(sys.argv[1], "rb"))
-from rbd_jax.lanes import _loaded
+from rbd_jax.lanes.xla import _kernel_registry
 wrong = []
 def check(name, loaded, args, right):
     if not np.allclose(loaded(*args), right, rtol=1e-6, atol=1e-6):
@@ -62,10 +62,10 @@ def test_serialized_executables(tmp_path, disk):
     for name, (serialized, args, right) in found.items():
         kept[name] = serialize_executable.deserialize_and_load(*serialized)
         check(name, kept[name], args, right)
-    print(wrong, jax.config.jax_enable_x64, _loaded.loaded() >= len(kept))
+    print(wrong, jax.config.jax_enable_x64, _kernel_registry.loaded() >= len(kept))
     del kept
     jax.clear_caches(); gc.collect()
-    print(_loaded.loaded())
+    print(_kernel_registry.loaded())
     def again():
         for name, (serialized, args, right) in found.items():
             check(name, serialize_executable.deserialize_and_load(*serialized), args, right)
@@ -73,7 +73,7 @@ def test_serialized_executables(tmp_path, disk):
     for t in threads: t.start()
     for t in threads: t.join(timeout=120); assert not t.is_alive()
     jax.clear_caches(); gc.collect()
-    print(wrong, _loaded.loaded())
+    print(wrong, _kernel_registry.loaded())
     """
     settings = {"RBD_JAX_CACHE_DIR": str(tmp_path / "lanes")}
     file = str(tmp_path / "executables")
@@ -86,14 +86,14 @@ def test_serialized_executables(tmp_path, disk):
 def test_an_executable_without_its_kernels(tmp_path):
     """The bytes of XLA alone load, and a call says that the kernel is missing."""
     program = """
-    from rbd_jax.lanes import forget
+    from rbd_jax.lanes import clear_caches
     compiled = jax.jit(jax.vmap(lanes(f, strict=True))).lower(x).compile()
     client, device = jax.devices()[0].client, jax.devices()[:1]
     devices = jax.sharding.SingleDeviceSharding(device[0])._internal_device_list
     raw = client.serialize_executable(compiled.runtime_executable())
     del compiled
-    forget(); jax.clear_caches(); gc.collect()
-    print(_loaded.loaded())
+    clear_caches(); jax.clear_caches(); gc.collect()
+    print(_kernel_registry.loaded())
     loaded = client.deserialize_executable(raw, executable_devices=devices)
     try:
         loaded.execute_sharded([x])[0].block_until_ready()

@@ -15,7 +15,8 @@ pytest.importorskip("llvmlite")
 
 from support.lane_threads import functions as threads, program, run  # noqa: E402
 
-from rbd_jax.lanes import Unsupported, _ptx  # noqa: E402
+from rbd_jax.lanes import Unsupported  # noqa: E402
+from rbd_jax.lanes.gpu import _ptx  # noqa: E402
 
 COUNT = 13
 ROWS = np.arange(24.0, dtype="float32").reshape(6, 4)

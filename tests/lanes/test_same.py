@@ -6,7 +6,7 @@ import numpy as np
 from jax import lax
 
 import rbd_jax as rbd
-from rbd_jax.lanes._read import read_program
+from rbd_jax.lanes.frontend._read_program import read_program
 
 
 def operations(f, *args) -> int:

@@ -10,9 +10,11 @@ import mmap
 import jax
 import numpy as np
 
-from rbd_jax.lanes import _loaded, _run
-from rbd_jax.lanes._dispatch import SLOT
-from rbd_jax.lanes._handler import field
+from rbd_jax.lanes.cpu import _cpu_kernels
+from rbd_jax.lanes.xla import _kernel_registry
+from rbd_jax.lanes.xla._dispatcher import SLOT
+from rbd_jax.lanes.xla._kernel_table import field
+from rbd_jax.lanes.xla._operands import in_all_axes, in_one_axis
 
 PAGE = mmap.PAGESIZE
 _FENCE = 0xA5
@@ -52,14 +54,14 @@ class Fenced:
 
 def call(program, sizes: tuple[int, ...], mapped, operands) -> list[np.ndarray]:
     """The results of a kernel, computed in fenced memory on this thread."""
-    kernel = _run.kernel_of(program, sizes, mapped)
-    slot = _loaded._entries[kernel.loaded.key].slot
+    kernel = _cpu_kernels.kernel_of(program, sizes, mapped)
+    slot = _kernel_registry._entries[kernel.loaded.key].slot
     table = ctypes.c_int64.from_address(slot + SLOT["kernel"]).value
     known = lambda name: ctypes.c_int64.from_address(table + field(name)).value  # noqa: E731
     samples = int(np.prod(sizes, dtype=int))
     count = max(samples, kernel.width)
-    flat = _run.in_one_axis(program, sizes, mapped, operands)
-    flat = [np.asarray(_run._filled(x, count) if any(m) else x)
+    flat = in_one_axis(program, sizes, mapped, operands)
+    flat = [np.asarray(_cpu_kernels._filled(x, count) if any(m) else x)
             for x, m in zip(flat, mapped, strict=True)]  # fmt: skip
     lead = (count,) if sizes else ()
     shapes = [((*lead, *a.shape), np.dtype(a.dtype)) for a in program.avals_out]
@@ -78,4 +80,4 @@ def call(program, sizes: tuple[int, ...], mapped, operands) -> list[np.ndarray]:
     for memory in (*given, *made, shared, scratch):
         assert memory.whole(), "a kernel has written in front of its memory"
         memory.close()
-    return [np.asarray(x) for x in _run.in_all_axes(list(map(jax.numpy.asarray, out)), sizes)]
+    return [np.asarray(x) for x in in_all_axes(list(map(jax.numpy.asarray, out)), sizes)]

@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rbd_jax.lanes import _c_api, _driver, _gpu, _loaded, _lower, _machine, _ptx
+from rbd_jax.lanes import _lowering
+from rbd_jax.lanes.gpu import _driver, _gpu_kernels, _ptx
+from rbd_jax.lanes.llvm import _compiler
+from rbd_jax.lanes.xla import _c_api, _kernel_registry
 
 STREAM, CONTEXT = 0x5712EA, 0xC0
 OUT_OF_MEMORY, BAD_PTX = 2, 218
@@ -66,7 +69,7 @@ class Library:
             return BAD_PTX
         made = _known[text.decode()]
         number = next(self.numbers)
-        self.libraries[number] = made, _machine.load(made.text + _loops(made), opt=0)
+        self.libraries[number] = made, _compiler.load(made.text + _loops(made), opt=0)
         _write(library, number)
 
     def _cuLibraryGetKernel(self, kernel, library, name):
@@ -147,7 +150,7 @@ done:
 class _Shim:
     """The launcher's handlers, whose calls find a stream although XLA has none on a CPU."""
 
-    def __init__(self, code: _machine.Code):
+    def __init__(self, code: _compiler.Code):
         self.code = code
         kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
         self.execute, self.stream = kind(self._execute), kind(self._stream)
@@ -179,7 +182,7 @@ def device() -> tuple[_driver.Driver, Library]:
     """The driver, whose launcher XLA knows as a handler for CPUs."""
     library = Library()
     found = _driver.Driver(library)
-    _loaded.register(_Shim(_gpu.launcher(found)), _gpu.TARGET, "cpu")  # type: ignore[arg-type]
+    _kernel_registry.register(_Shim(_gpu_kernels.launcher(found)), _gpu_kernels.TARGET, "cpu")  # type: ignore[arg-type]
     return found, library
 
 
@@ -196,9 +199,9 @@ def gpu(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(_ptx, "ptx_of", noted)
-        patch.setattr(_gpu, "for_gpus", lambda: found)
-        patch.setattr(_gpu, "available", lambda: True)
-        patch.setattr(_gpu, "BYTES_BY_ROOT", float("inf"))
-        patch.setitem(_lower._PLATFORMS, "cpu", _gpu)
+        patch.setattr(_gpu_kernels, "for_gpus", lambda: found)
+        patch.setattr(_gpu_kernels, "available", lambda: True)
+        patch.setattr(_gpu_kernels, "BYTES_BY_ROOT", float("inf"))
+        patch.setitem(_lowering._PLATFORMS, "cpu", _gpu_kernels)
         library.launches.clear()
         yield library

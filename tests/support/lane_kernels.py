@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rbd_jax.lanes import _c_api, _handler, _loaded
+from rbd_jax.lanes.cpu import _cpu_kernels, _kernel
+from rbd_jax.lanes.xla import _c_api, _kernel_registry, _kernel_table
 
 # y = 3 x + 2 c, the second term made by the prologue; every sample also tells its thread.
 KERNEL = """
@@ -75,13 +76,13 @@ class Kernel:
     """A loaded kernel with its counters, callable under jit."""
 
     def __init__(self, text: str):
-        self.loaded = _loaded.load(text, "handler")
+        self.loaded = _cpu_kernels.load(text, "handler")
         self.key = self.loaded.key
-        self.code = _loaded._entries[self.key].code
+        self.code = _kernel_registry._entries[self.key].code
 
     def __call__(self, x, c):
         kinds = [jax.ShapeDtypeStruct(x.shape, k) for k in (jnp.float32, jnp.int64)]
-        return jax.ffi.ffi_call(_loaded.TARGET, kinds)(x, c, kernel=np.int64(self.key))
+        return jax.ffi.ffi_call(_cpu_kernels.TARGET, kinds)(x, c, kernel=np.int64(self.key))
 
     def counted(self, what: str) -> int:
         """Read a counter and set it to zero."""
@@ -94,9 +95,9 @@ def handler(**changes) -> str:
     """The table and the loop over blocks of the kernel above."""
     shape = SHAPE | changes
     many = shape["batched"]
-    operands = [_handler.Buffer(FLOAT, 1, many), _handler.Buffer(FLOAT, 1, False)]
-    results = [_handler.Buffer(FLOAT, 1, many), _handler.Buffer(LONG, 1, many)]
-    return _handler.handler_text("handler", operands=operands, results=results, **shape)
+    operands = [_kernel_table.Buffer(FLOAT, 1, many), _kernel_table.Buffer(FLOAT, 1, False)]
+    results = [_kernel_table.Buffer(FLOAT, 1, many), _kernel_table.Buffer(LONG, 1, many)]
+    return _kernel.table_text("handler", operands=operands, results=results, **shape)
 
 
 def kernel(sleep: int = 0, **changes) -> Kernel:
@@ -201,7 +202,7 @@ class Paper:
             [
                 self.struct(
                     "Buffer",
-                    dtype=_handler.numbers_of([_handler.Buffer(x.dtype, 1, False)])[0],
+                    dtype=_kernel_table.numbers_of([_kernel_table.Buffer(x.dtype, 1, False)])[0],
                     data=x.ctypes.data,
                     rank=x.ndim,
                     dims=d.ctypes.data,
@@ -225,5 +226,5 @@ class Paper:
         fields = self.buffers("args", [x, np.array(0.25, np.float32)])
         fields |= self.buffers("rets", results) | self.attribute(key or kernel.key)
         frame = self.struct("CallFrame", api=self.api, extension_start=extension, **fields)
-        address = _loaded.dispatcher().address("lanes.execute")
+        address = _cpu_kernels.dispatcher().address("lanes.execute")
         return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(frame) or results

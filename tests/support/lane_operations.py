@@ -36,6 +36,9 @@ def floats(x, y):
     out["log2"] = jnp.log2(x)
     out["precision"] = lax.reduce_precision(x, 11, 52)
     out["bits"] = lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}")
+    neighbor = lax.nextafter(x, y)
+    neighbor = jnp.where(jnp.isnan(neighbor), 0, neighbor)
+    out["neighbor"] = lax.bitcast_convert_type(neighbor, f"uint{8 * x.dtype.itemsize}")
     return out
 
 

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import numpy as np
 
-from rbd_jax.lanes import _machine, _ptx
-from rbd_jax.lanes._read import read_program
+from rbd_jax.lanes.frontend._read_program import read_program
+from rbd_jax.lanes.gpu import _ptx
+from rbd_jax.lanes.llvm import _compiler
 
 
 def program(f, *args, shared=()):
@@ -74,7 +75,7 @@ def run(made, shapes, count, *args, shared=(), threads=1):
     Arguments have a leading axis of samples, except those that are ``shared``. So many threads
     compute the prologue.
     """
-    code = _machine.load(made.text + _loop(made), opt=1)
+    code = _compiler.load(made.text + _loop(made), opt=1)
     inputs = []
     for k, x in enumerate(args):
         for y in map(np.asarray, jax.tree.leaves(x)):

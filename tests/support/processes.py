@@ -10,7 +10,9 @@ ROOT = Path(__file__).resolve().parents[2]
 BEGIN = """
 import gc, os, sys
 import jax, jax.numpy as jnp, numpy as np
-from rbd_jax.lanes import _loaded, _machine, lanes
+from rbd_jax.lanes import lanes
+from rbd_jax.lanes.xla import _kernel_registry
+from rbd_jax.lanes.llvm import _compiler
 
 def f(x):
     return jnp.sin(x) * 2 + jnp.sum(x)

@@ -1,0 +1,89 @@
+"""What lanes needs of JAX that JAX does not promise or that changed, for jax 0.10.2 to 0.12."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import config, source_info_util, xla_bridge
+from jax._src.array import ArrayImpl as ArrayImpl
+from jax._src.dispatch import prim_requires_devices_during_lowering
+from jax._src.interpreters.partial_eval import dce_jaxpr
+from jax._src.util import register_cache
+
+
+def needs_devices(primitive: Any) -> None:
+    """Let JAX say at each lowering of a primitive which devices it is for."""
+    prim_requires_devices_during_lowering.add(primitive)
+
+
+def on_backend_start(hook: Callable[[Any], None]) -> None:
+    """Call a function with each backend that JAX has, or as soon as it has it.
+
+    Versions of JAX without such hooks never call it.
+    """
+    register = getattr(xla_bridge, "register_backend_initialization_hook", None)
+    if register is not None:
+        register(hook)
+
+
+def cleared_by_jax(cache: Any) -> Any:
+    """A cache made by ``functools.lru_cache``, which ``jax.clear_caches`` empties from now on."""
+    register_cache(cache, cache.__name__)
+    return cache
+
+
+def trace_context() -> Any:
+    """All settings of JAX on which a traced program depends, such as x64 and promotion."""
+    return config.trace_context()
+
+
+def debugs_nans() -> bool:
+    """Whether JAX looks for NaN or infinity in each result, as ``jax_debug_nans`` asks for."""
+    config: Any = jax.config
+    return config.jax_debug_nans or config.jax_debug_infs
+
+
+def source_of(eqn: Any) -> str:
+    """The operation of an equation, and the line of the user's code that it comes from."""
+    try:
+        frame = source_info_util.user_frame(eqn.source_info.traceback)
+        place = f" ({frame.file_name}:{frame.start_line})" if frame is not None else ""
+    except Exception:  # JAX promises nothing about it
+        place = ""
+    return f"operation {eqn.primitive.name!r}{place}"
+
+
+def jit_enabled() -> bool:
+    """Whether ``jax.jit`` compiles, which ``jax.disable_jit`` turns off."""
+    config: Any = jax.config
+    return not config.jax_disable_jit
+
+
+def literal(atom: Any) -> np.ndarray:
+    """A number that stands in a jaxpr, in the dtype that it has there.
+
+    The number itself may be one of Python, which NumPy takes for 64 bits in any mode.
+    """
+    return np.asarray(atom.val, atom.aval.dtype)
+
+
+def dead_code_eliminated(closed: Any) -> Any:
+    """A jaxpr without the equations, and the parts of loops, that no result needs."""
+    inner = getattr(closed, "jaxpr", closed)
+    lean = dce_jaxpr(inner, True, True)[0]
+    return lean if inner is closed else closed.replace(jaxpr=lean)
+
+
+def jaxpr_and_consts(closed):
+    """Jaxpr and constants of what is a ``ClosedJaxpr`` in one version, a ``Jaxpr`` in another."""
+    inner = getattr(closed, "jaxpr", closed)
+    return inner, getattr(closed, "consts", ())
+
+
+def scan_counts(params: dict) -> tuple[int, int]:
+    """How many constants and carries a scan has, in the terms of any version of JAX."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry = (len(list(part)) for part in params["ft_in"].unpack()[:2])  # from JAX 0.11 on
+    return consts, carry

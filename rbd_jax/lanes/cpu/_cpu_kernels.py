@@ -1,0 +1,160 @@
+"""Kernels of programs on CPUs: which one a batch takes, how it is loaded, and its call from XLA."""
+
+import gc
+import math
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._failures import Unsupported
+from ..frontend._read_program import read_program
+from ..llvm import _compiler
+from ..xla import _kernel_registry
+from ..xla._dispatcher import SYMBOLS, dispatcher_text
+from ..xla._operands import in_all_axes, in_one_axis, shared
+from ._kernel import Text, floating_bytes, kernel_text
+from ._work_sharing import compute_text
+
+if TYPE_CHECKING:
+    from ..primitive._primitive import Mapped, Program
+
+TARGET = "rbd_jax.lanes"
+"""The name of the only target that is registered with XLA for CPUs."""
+SCRATCH_BYTES = 256 * 2**20
+"""The memory of a kernel for each thread is at most this; a program that needs more takes XLA."""
+WIDE_BYTES = 512 * 2**10
+"""Vectors longer than usual pay as long as the memory of a kernel fits the second cache. On a Zen 5
+they make derivatives of HyQ (0.2 MB) 1.4 times as fast, and those of Talos (0.9 MB) half as fast.
+"""
+
+
+class Kernel(NamedTuple):
+    """Compiled code of a program for so many samples at a time."""
+
+    loaded: _kernel_registry.Kernel
+    width: int
+
+
+def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> Kernel:
+    """The kernel for a batch, compiled when it is first asked for.
+
+    Raises:
+        Unsupported: an operation cannot be compiled, or takes too much memory.
+    """
+    key = ("kernel", shared(sizes, mapped), _widest(sizes))
+    if key not in program.derived:
+        text, width = text_of(program, sizes, mapped)
+        program.derived[key] = Kernel(load(text.text, text.symbol), width)
+    return program.derived[key]
+
+
+def text_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> tuple[Text, int]:
+    """The LLVM text of the kernel for a batch, and how many samples it computes at a time."""
+    with _no_collection():
+        block = read_program(program.closed, list(shared(sizes, mapped)))
+        size, most = floating_bytes(block), _widest(sizes) or 1
+        usual, long = (min(b // 8 // size, most) for b in (_compiler.BITS, _compiler.vector_bits()))
+        text, width = kernel_text(block, long, bool(sizes)), long
+        if long > usual and text.scratch_bytes > WIDE_BYTES:
+            text, width = kernel_text(block, usual, bool(sizes)), usual
+    if text.scratch_bytes > SCRATCH_BYTES:
+        raise Unsupported(
+            f"a program that needs {text.scratch_bytes / 2**20:.0f} MiB for {width} samples, more "
+            f"than the {SCRATCH_BYTES / 2**20:.0f} MiB that a thread may have"
+        )
+    return text, width
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Pause Python's collector of cyclic garbage.
+
+    Writing a kernel makes many small objects that live until its end. The collector would look
+    through all of them again and again, which takes two fifths of the time.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _widest(sizes: tuple[int, ...]) -> int:
+    """The largest power of two that a batch fills, at most the widest kernel; 0 for no batch."""
+    widest = _compiler.vector_bits() // 32
+    return min(1 << math.prod(sizes).bit_length() - 1, widest) if sizes else 0
+
+
+def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *operands) -> list:
+    """Call a kernel on operands whose batch axes lie in front, each with some of them."""
+    samples = math.prod(sizes)
+    padded = max(samples, kernel.width)
+    flat = in_one_axis(program, sizes, mapped, operands)
+    flat = [_filled(x, padded) if any(m) else x for x, m in zip(flat, mapped, strict=True)]
+    lead = (padded,) if sizes else ()
+    outs = [jax.ShapeDtypeStruct((*lead, *a.shape), a.dtype) for a in program.avals_out]
+    call = jax.ffi.ffi_call(TARGET, outs)
+    results = call(*flat, kernel=np.int64(kernel.loaded.key))
+    return in_all_axes(results, sizes)
+
+
+def _filled(x, count: int):
+    """As many samples as a kernel computes at a time; the last one stands in for missing ones."""
+    missing = count - x.shape[0]
+    if not missing:
+        return x
+    return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (missing, *x.shape[1:]))])
+
+
+# --- loading ---
+
+
+def load(text: str, symbol: str) -> _kernel_registry.Kernel:
+    """The kernel of a text, compiled and loaded unless it is there already.
+
+    Args:
+        text: the module, with the table that :func:`._kernel.table_text` wrote.
+        symbol: the name of that table.
+
+    Raises:
+        Unsupported: too many kernels are in use.
+    """
+
+    def make():
+        for_cpus()
+        code = _compiler.load(text, symbol)
+        return code, code.address(symbol)
+
+    return _kernel_registry.find_or_add(
+        text, make, (_load_packed, (zlib.compress(text.encode(), 1), symbol))
+    )
+
+
+def _load_packed(packed: bytes, symbol: str) -> _kernel_registry.Kernel:
+    return load(zlib.decompress(packed).decode(), symbol)
+
+
+@cache
+def dispatcher() -> _compiler.Code:
+    """The code of the handler that XLA knows, which stays."""
+    return _compiler.load(dispatcher_text(compute_text()), *SYMBOLS)
+
+
+def for_cpus() -> None:
+    """Make the handler known to XLA, once for all threads."""
+    with _kernel_registry.lock:
+        _registered()
+
+
+@cache
+def _registered() -> None:
+    _kernel_registry.register(dispatcher(), TARGET, "cpu")

@@ -1,0 +1,1 @@
+"""From the jaxpr of a program to the intermediate representation."""

@@ -1,0 +1,203 @@
+"""Rules for scans, while loops and branches; loop-invariant operations move in front of a loop."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import eval_jaxpr
+from jax.extend.core import subjaxprs
+
+from .._jax_internals import jaxpr_and_consts, scan_counts
+from ..ir._access_analysis import captured, read_anywhere
+from ..ir._blocks import Block, Op, Value, constant
+from ._reader import Reader, dtype_of, rule
+from ._uniformity import scan_carry, while_carry
+
+
+def _like(v: Value, uniform: bool) -> Value:
+    return Value(v.shape, v.dtype, uniform)
+
+
+@rule("scan")
+def _scan(r: Reader, eqn, *ins):
+    p = eqn.params
+    nc, nk = scan_counts(p)
+    rows, ins = ins[nc + nk :], r.solid(ins[: nc + nk])
+    consts, start = ins[:nc], ins[nc:]
+    length, body, back = p["length"], p["jaxpr"], p["reverse"]
+    outs = [v.aval for v in eqn.outvars]
+    if length == 0:
+        zero = [constant(np.zeros(a.shape, dtype_of(a))) for a in outs[nk:]]
+        return [*start, *zero]
+    uniform = scan_carry(p, [v.uniform for v in (*ins, *rows)])
+    while True:  # as a rule once: constants that come to light may share more, nothing less
+        carry = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
+        each = [Value(v.shape[1:], v.dtype, v.uniform) for v in rows]
+        block = r.block(body, [*consts, *carry, *each])
+        now = [u and v.uniform for u, v in zip(uniform, block.outputs, strict=False)]
+        if now == uniform:
+            break
+        uniform = now
+    block.inputs = [*carry, *each]
+    r.ops += hoist_invariants(block)
+    spread = read_anywhere(block)
+    rows = [r.solid([x])[0] if v in spread else x for v, x in zip(each, rows, strict=True)]
+    uniform = [*uniform, *(v.uniform for v in block.outputs[nk:])]
+    made = [Value(a.shape, dtype_of(a), u) for a, u in zip(outs, uniform, strict=True)]
+    # the outputs of a loop without varying inputs are uniform, else its memory is each sample's own
+    op = Op("scan", [*start, *rows], made,
+            {"body": block, "carry": nk, "length": length, "reverse": back,
+             "consts": list(consts)}, eqn)  # fmt: skip
+    for v in made:
+        v.op = op
+    r.ops.append(op)
+    return made
+
+
+def hoist_invariants(block: Block) -> list[Op]:
+    """Take from the inside of a loop the operations that give the same in each round."""
+    changing, found, kept = set(block.inputs), [], []
+    for op in block.ops:
+        ins = [*op.ins, *(v for inner in op.blocks for v in captured(inner))]
+        if any(v in changing for v in ins):
+            changing.update(op.outs)
+            kept.append(op)
+        else:
+            found.append(op)
+    block.ops = kept
+    return found
+
+
+@rule("while")
+def _while(r: Reader, eqn, *ins):
+    p, ins = eqn.params, r.solid(ins)
+    nt, nb = p["cond_nconsts"], p["body_nconsts"]
+    tests, consts, start = ins[:nt], ins[nt : nt + nb], ins[nt + nb :]
+    first, second, consts = p["cond_jaxpr"], p["body_jaxpr"], list(consts)
+    if first.out_avals[0].shape:
+        first, second = _until_all_stop(first, second, nt)
+        consts = [*tests, *consts]
+    uniform = while_carry(p, [v.uniform for v in ins])
+    while True:
+        carry = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
+        test = r.block(first, [*tests, *carry])
+        body = r.block(second, [*consts, *carry])
+        all_stop = test.outputs[0].uniform  # else a sample that has finished keeps its values
+        now = [u and v.uniform and all_stop for u, v in zip(uniform, body.outputs, strict=True)]
+        if now == uniform:
+            break
+        uniform = now
+    test.inputs = body.inputs = carry
+    test.keeps_inputs, body.keeps_inputs = True, not all_stop
+    made = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
+    op = Op("while", list(start), made,
+            {"test": test, "body": body, "consts": [*tests, *consts]}, eqn)  # fmt: skip
+    for v in made:
+        v.op = op
+    r.ops.append(op)
+    return made
+
+
+def _until_all_stop(test, body, nt: int):
+    """The test and the body of a loop that ``jax.vmap`` has mapped inside a sample.
+
+    Its test has one flag for each row of the batch. The new loop runs as long as any row wants it,
+    and a row that has finished keeps its values, as in JAX.
+    """
+    inside, before = test.in_avals[nt:], test.in_avals[:nt]
+
+    def flags(xs):
+        return eval_jaxpr(test.jaxpr, test.consts, *xs)[0]
+
+    def any_runs(*xs):
+        return jnp.any(flags(xs))
+
+    def advance(*xs):
+        tests, old = xs[:nt], xs[len(xs) - len(inside) :]
+        on, new = flags([*tests, *old]), eval_jaxpr(body.jaxpr, body.consts, *xs[nt:])
+        wide = [jnp.reshape(on, on.shape + (1,) * (x.ndim - on.ndim)) for x in old]
+        return [jax.lax.select(jnp.broadcast_to(w, x.shape), y, x)
+                for w, x, y in zip(wide, old, new, strict=True)]  # fmt: skip
+
+    like = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (*before, *body.in_avals)]
+    return (
+        jax.make_jaxpr(any_runs)(*like[:nt], *like[len(like) - len(inside) :]),
+        jax.make_jaxpr(advance)(*like),
+    )
+
+
+@rule("cond")
+def _cond(r: Reader, eqn, which, *ins):
+    branches = eqn.params["branches"]
+    if which.const is not None:
+        chosen = min(max(int(which.const), 0), len(branches) - 1)
+        jaxpr, consts = jaxpr_and_consts(branches[chosen])
+        return r.run(jaxpr, consts, list(ins))
+    if not which.uniform:
+        return _choose(r, eqn, which, ins)
+    ins = r.solid(ins)
+    blocks = [r.block(b, list(ins)) for b in branches]
+    for block in blocks:
+        block.inputs = []  # what comes from outside is not theirs to overwrite
+    uniform = [all(b.outputs[k].uniform for b in blocks) for k in range(len(eqn.outvars))]
+    avals = [v.aval for v in eqn.outvars]
+    made = [Value(a.shape, dtype_of(a), u) for a, u in zip(avals, uniform, strict=True)]
+    op = Op("cond", [which], made, {"branches": blocks, "consts": list(ins)}, eqn)
+    for v in made:
+        v.op = op
+    r.ops.append(op)
+    return made
+
+
+def _choose(r: Reader, eqn, which: Value, ins):
+    """Samples that go different ways.
+
+    Branches of few operations are computed by all, and each sample takes its own. The others are
+    loops of no or one round, which are left out where no sample wants them.
+    """
+    branches = eqn.params["branches"]
+    small = [_work(jaxpr_and_consts(b)[0]) <= _LEAST for b in branches]
+    outs = None
+    for k in sorted(range(len(branches)), key=lambda k: not small[k]):
+        if outs is None and small[k]:
+            outs = r.run(*jaxpr_and_consts(branches[k]), list(ins))
+            continue
+        if outs is None:
+            outs = [constant(np.zeros(v.aval.shape, dtype_of(v.aval))) for v in eqn.outvars]
+        here = _takes(r, which, k, len(branches))
+        if small[k]:
+            own = r.run(*jaxpr_and_consts(branches[k]), list(ins))
+            outs = [r.map("select", here, x, y) for x, y in zip(outs, own, strict=True)]
+        else:
+            outs = r.inline(partial(_once, branches[k], len(outs)), here, *outs, *ins)
+    return outs
+
+
+_LEAST = 40
+"""Operations on numbers and small arrays that cost no more than to ask whether they are needed."""
+
+
+def _work(jaxpr) -> float:
+    """How many operations there are; loops are many."""
+    if any(eqn.primitive.name in ("scan", "while") for eqn in jaxpr.eqns):
+        return np.inf
+    return len(jaxpr.eqns) + sum(map(_work, subjaxprs(jaxpr)))
+
+
+def _takes(r: Reader, which: Value, k: int, count: int) -> Value:
+    """Whether a sample takes the k-th branch; numbers beyond the ends take those."""
+    if which.dtype.kind == "b":
+        return r.map("eq", which, constant(np.bool_(k)), dtype=bool)
+    compare = "le" if k == 0 else "ge" if k == count - 1 else "eq"
+    return r.map(compare, which, constant(which.dtype.type(k)), dtype=bool)
+
+
+def _once(branch, count: int, here, *xs):
+    """``branch`` where it is taken, else the first ``count`` of the other arguments."""
+    jaxpr, consts = jaxpr_and_consts(branch)
+
+    def body(x):
+        return x[0] & False, eval_jaxpr(jaxpr, consts, *xs[count:])
+
+    return jax.lax.while_loop(lambda x: x[0], body, (here, list(xs[:count])))[1]

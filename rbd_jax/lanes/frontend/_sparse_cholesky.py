@@ -1,0 +1,128 @@
+"""Symmetric systems of one sample, where it is known which entries of the factor are zero.
+
+``A = Lᵀ L`` with a lower triangular L: the last unknown is eliminated first, so that the mass
+matrix of a tree, whose leaves come last, gives L no entries beside its own. XLA takes all columns
+of the dense matrix. Lanes write out the entries that are not zero, and nothing else.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+
+from ..ir._blocks import Value
+from ._reader import Reader, rule
+
+Columns = tuple[tuple[int, ...], ...]
+"""For each row of L the columns that are not zero, in ascending order, with its own last."""
+MOST = 12_000
+"""Products that are written out; a system that needs more takes loops."""
+_EXACT = jax.lax.Precision.HIGHEST
+
+
+def columns_of(pattern: np.ndarray) -> Columns:
+    """Where the factor of a symmetric matrix is not zero, for the pattern of the matrix."""
+    filled = np.tril(np.asarray(pattern, bool)) | np.eye(len(pattern), dtype=bool)
+    for k in reversed(range(len(filled))):
+        row = np.flatnonzero(filled[k, :k])
+        filled[np.ix_(row, row)] |= np.tri(len(row), dtype=bool)
+    return tuple(tuple(map(int, np.flatnonzero(row))) for row in filled)
+
+
+def factorized(A: jax.Array, columns: Columns) -> jax.Array:
+    """The entries of L row by row, with the inverse of each diagonal entry in its place.
+
+    It has no derivative: differentiate the solution instead, with ``custom_linear_solve``.
+    """
+    return _factorized_p.bind(A, columns=columns)
+
+
+def factorized_solve(L: jax.Array, b: jax.Array, columns: Columns) -> jax.Array:
+    """``A⁻¹ b`` from the entries that :func:`factorized` has returned."""
+    return _solve_p.bind(L, b, columns=columns)
+
+
+# --- for XLA ---------------------------------------------------------------------------
+
+
+def _places(columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the entries."""
+    rows = np.repeat(np.arange(len(columns)), [len(c) for c in columns])
+    return rows, np.concatenate([np.array(c, int) for c in columns])
+
+
+def _plain_factorized(A, *, columns: Columns):
+    n, done = A.shape[0], []
+    for k in reversed(range(n)):
+        row = A[k, : k + 1]
+        if done:
+            below = jnp.stack([x[: k + 1] for x in done])
+            row = row - jnp.matmul(below[:, k], below, precision=_EXACT)
+        scale = jax.lax.rsqrt(row[k])
+        done.append(jnp.concatenate([row[:k] * scale, scale[None]]))
+    rows, at = _places(columns)
+    L = jnp.stack([jnp.pad(x, (0, n - len(x))) for x in reversed(done)])
+    return L[rows, at]
+
+
+def _plain_solve(L, b, *, columns: Columns):
+    n = len(columns)
+    L = jnp.zeros((n, n), L.dtype).at[_places(columns)].set(L, unique_indices=True)
+    for k in reversed(range(n)):
+        y = b[k] * L[k, k]
+        b = jnp.concatenate([b[:k] - y * L[k, :k], y[None], b[k + 1 :]])
+    for k in range(n):
+        x = b[k] * L[k, k]
+        b = jnp.concatenate([b[:k], x[None], b[k + 1 :] - x * L[k + 1 :, k]])
+    return b
+
+
+def _primitive(name: str, plain, shape) -> Primitive:
+    p = Primitive(name)
+    p.def_impl(jax.jit(plain, static_argnames="columns"))
+
+    def abstract(x, *rest, columns):
+        del rest
+        return ShapedArray(shape(columns), x.dtype)
+
+    def batch(args, dims, *, columns):
+        return jax.vmap(partial(plain, columns=columns), in_axes=tuple(dims))(*args), 0
+
+    p.def_abstract_eval(abstract)
+    batching.primitive_batchers[p] = batch
+    mlir.register_lowering(p, mlir.lower_fun(plain, multiple_results=False))
+    return p
+
+
+_factorized_p = _primitive(
+    "factorized", _plain_factorized, lambda columns: (sum(map(len, columns)),)
+)
+_solve_p = _primitive("factorized_solve", _plain_solve, lambda columns: (len(columns),))
+
+
+# --- for lanes -------------------------------------------------------------------------
+
+
+def _small(columns: Columns) -> bool:
+    return sum(len(c) * (len(c) + 1) // 2 for c in columns) <= MOST
+
+
+@rule("factorized")
+def _factorized(r: Reader, eqn, A: Value):
+    columns = eqn.params["columns"]
+    if not _small(columns):
+        return r.inline(partial(_plain_factorized, columns=columns), A)
+    shape = eqn.outvars[0].aval.shape
+    return r.op("factorized", [A], shape, A.dtype, columns=columns)
+
+
+@rule("factorized_solve")
+def _solved(r: Reader, eqn, L: Value, b: Value):
+    columns = eqn.params["columns"]
+    if not _small(columns):
+        return r.inline(partial(_plain_solve, columns=columns), L, b)
+    return r.op("factorized_solve", [L, b], b.shape, b.dtype, columns=columns)

@@ -1,0 +1,165 @@
+"""Kernels of programs on NVIDIA GPUs, one sample a thread, and their call from XLA."""
+
+import ctypes
+import math
+from functools import cache
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+from .._failures import Unsupported
+from ..frontend._read_program import read_program
+from ..ir._blocks import Block
+from ..llvm import _compiler
+from ..xla import _kernel_registry
+from ..xla._dispatcher import SYMBOLS, dispatcher_text
+from ..xla._kernel_table import BUFFER, FIELDS, Buffer, buffers_of, numbers_of
+from ..xla._operands import in_all_axes, in_one_axis, shared
+from . import _launch, _ptx
+from ._driver import Driver, driver
+
+if TYPE_CHECKING:
+    from ..primitive._primitive import Mapped, Program
+
+TARGET = "rbd_jax.lanes.gpu"
+"""The name of the target that is registered with XLA for NVIDIA GPUs."""
+
+
+BYTES_BY_ROOT = 280
+"""A kernel pays if a thread's memory is at most so many bytes times the root of the samples.
+
+One thread works through its memory while most of the GPU waits, where XLA has a kernel for each
+operation of all samples. In 53 comparisons in float32 on an H200, this rule chose the faster way,
+or one that took at most 1.6 times as long (``python -m benchmarks gpu``).
+"""
+FOR_SEARCHES = 2
+"""So many times as much pays for loops that end when their data say so, as solvers have.
+
+XLA asks the GPU after each round whether another one follows, and all samples wait for the last.
+"""
+
+
+class Kernel:
+    """A loaded kernel, and the bytes that its prologue fills for all samples."""
+
+    def __init__(self, loaded: _kernel_registry.Kernel, shared_bytes: int):
+        self.loaded, self.shared_bytes = loaded, shared_bytes
+
+
+class _Entries:
+    """What the dispatcher has to know of a kernel, and the kernel."""
+
+    def __init__(self, made: _ptx.Ptx, code, batched: bool, operands: int, buffers: list[int]):
+        self.code = code
+        self.buffers = (ctypes.c_int64 * len(buffers))(*buffers)
+        known = {"prologue": code.kernel(made.prologue), "run": code.kernel(made.entry)}
+        known |= {"operands": operands, "results": len(buffers) // len(BUFFER) - operands}
+        known |= {"buffers": ctypes.addressof(self.buffers), "shared_bytes": made.shared_bytes}
+        known |= {"batched": int(batched), "width": 1}
+        self.table = (ctypes.c_int64 * len(FIELDS))(*(known.get(name, 0) for name in FIELDS))
+
+
+def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> Kernel:
+    """The kernel for a batch, compiled when it is first asked for.
+
+    Raises:
+        Unsupported: an operation cannot be compiled, or takes too much memory, or XLA is faster.
+        RuntimeError: there is no driver, or it does not take the kernel.
+    """
+    key = ("gpu", shared(sizes, mapped), bool(sizes))
+    if (*key, "written") not in program.derived:
+        block = read_program(program.closed, list(shared(sizes, mapped)))
+        results = [Buffer(v.dtype, v.size, bool(sizes)) for v in block.outputs]
+        known = buffers_of(block.inputs, bool(sizes)), results, _searches(block)
+        program.derived[(*key, "written")] = _ptx.functions(block), *known
+    written, operands, results, searches = program.derived[(*key, "written")]
+    samples = math.prod(sizes)
+    most = BYTES_BY_ROOT * (FOR_SEARCHES if searches else 1) * math.sqrt(samples)
+    if not program.strict and written.scratch_bytes > most:
+        raise Unsupported(f"so much memory a sample for {samples} samples")
+    if key not in program.derived:
+        device = for_gpus()
+        most = min(_ptx.LOCAL_BYTES, device.local_bytes())
+        made = _ptx.ptx_of(written, device.architecture(), most=most)
+        memory = Buffer(np.dtype("uint8"), max(made.shared_bytes, 1), False)
+        buffers = numbers_of([*operands, *results, memory])
+        loaded = _load(made, bool(sizes), len(operands), buffers)
+        program.derived[key] = Kernel(loaded, made.shared_bytes)
+    return program.derived[key]
+
+
+def _load(
+    made: _ptx.Ptx, batched: bool, operands: int, buffers: list[int]
+) -> _kernel_registry.Kernel:
+    """The kernel of a text with these buffers, loaded unless it is there already."""
+
+    def make():
+        code = for_gpus().load(made.text)
+        found = _Entries(made, code, batched, operands, buffers)
+        return found, ctypes.addressof(found.table)
+
+    again = _load, (made, batched, operands, buffers)
+    return _kernel_registry.find_or_add(f"{made.text}{batched}{buffers}", make, again)
+
+
+def _searches(block: Block) -> bool:
+    """Whether the number of rounds of some loop depends on data."""
+    return any(op.name == "while" or any(map(_searches, op.blocks)) for op in block.ops)
+
+
+def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *operands) -> list:
+    """Call a kernel on operands whose batch axes lie in front, each with some of them.
+
+    In each operand and result, neighboring samples are neighbors in memory, so that neighboring
+    threads read neighboring numbers. The last result is memory for what all samples share.
+    """
+    flat = in_one_axis(program, sizes, mapped, operands)
+    lead = (math.prod(sizes),) if sizes else ()
+    outs = [jax.ShapeDtypeStruct((*lead, *a.shape), a.dtype) for a in program.avals_out]
+    outs.append(jax.ShapeDtypeStruct((max(kernel.shared_bytes, 1),), np.uint8))
+    call = jax.ffi.ffi_call(
+        TARGET,
+        outs,
+        input_layouts=[_layout(x.ndim, any(m)) for x, m in zip(flat, mapped, strict=True)],
+        output_layouts=[*(_layout(a.ndim, bool(sizes)) for a in outs[:-1]), (0,)],
+    )
+    results = call(*flat, kernel=np.int64(kernel.loaded.key))
+    return in_all_axes(results[:-1], sizes)
+
+
+def _layout(ndim: int, batched: bool) -> tuple[int, ...]:
+    """The order of axes in memory, from the greatest stride to the least: samples come last."""
+    return (*range(1, ndim), 0) if batched else tuple(range(ndim))
+
+
+@cache
+def available() -> bool:
+    """Whether there is a driver that takes kernels."""
+    try:
+        driver()
+    except RuntimeError:
+        return False
+    return True
+
+
+def for_gpus() -> Driver:
+    """The driver; the first call makes the launcher known to XLA, once for all threads."""
+    with _kernel_registry.lock:
+        return _registered()
+
+
+@cache
+def _registered() -> Driver:
+    found = driver()
+    _kernel_registry.register(launcher(found), TARGET, "CUDA")
+    return found
+
+
+def launcher(device: Driver) -> _compiler.Code:
+    """The code of the handler that launches kernels by the functions of a driver."""
+    text = dispatcher_text(_launch.launch_text())
+    code = _compiler.load(text, *SYMBOLS, *_launch.USED)
+    for name in _launch.USED:
+        ctypes.c_void_p.from_address(code.address(name)).value = device.address(name)
+    return code

@@ -1,0 +1,1 @@
+"""The intermediate representation between JAX and machine code, and the analyses of it."""

@@ -1,0 +1,223 @@
+"""From the LLVM text of a module to code that runs, with object code from :mod:`._object_cache`.
+
+``llvmlite`` is a plain wheel with LLVM inside. It is imported and initialized at the first use.
+"""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import itertools
+import os
+import sys
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from . import _object_cache
+
+OLDEST = (0, 45)
+"""The oldest version of llvmlite that works: LLVM 20."""
+
+BITS = 256
+"""The length of the vectors that kernels use, on every CPU that is not in the next table."""
+
+LONG_VECTORS = {"znver5": 512}
+"""CPUs, by LLVM's names, on which longer vectors were measured to be faster."""
+
+_FORMAT = b"rbd_jax lanes 2"  # changes when cached files of before are not to be used any more
+_names = itertools.count()
+
+
+class Code:
+    """Object code in memory, ready to run; it is freed when the last reference is dropped.
+
+    Whoever calls it, or registers its addresses anywhere, must keep this object. What LLVM says to
+    errors is printed, unless it shall be ``quiet``.
+    """
+
+    def __init__(self, obj: bytes, quiet: bool = False):
+        llvm = bindings()
+        self._symbols: dict[str, Any] = {}
+        self._name = f"lanes{next(_names)}"
+        # An engine of its own: one for all would remember the name of every library for good.
+        self._engine = llvm.create_lljit_compiler(
+            _target(2), use_jit_link=True, suppress_errors=quiet
+        )
+        builder = llvm.JITLibraryBuilder().add_object_img(obj).add_current_process()
+        self._library = builder.link(self._engine, self._name)
+
+    def address(self, symbol: str) -> int:
+        """Address of a function or variable that is visible outside its module.
+
+        Raises:
+            RuntimeError: there is none of this name, or it needs one that the process lacks.
+        """
+        if symbol not in self._symbols:
+            self._symbols[symbol] = self._engine.lookup(self._name, symbol)
+        return self._symbols[symbol][symbol]
+
+    def __del__(self):
+        # The order matters: the engine goes last.
+        owned = (*getattr(self, "_symbols", {}).values(), getattr(self, "_library", None))
+        for part in (*owned, getattr(self, "_engine", None)):
+            if part is not None and not sys.is_finalizing():
+                part.close()
+
+
+@cache
+def available() -> bool:
+    """Whether llvmlite is installed, in a version whose LLVM knows the text that is written."""
+    if importlib.util.find_spec("llvmlite") is None:
+        return False
+    numbers = importlib.metadata.version("llvmlite").split(".")[:2]
+    return tuple(map(int, numbers)) >= OLDEST
+
+
+def compile(text: str, opt: int | None = None) -> bytes:
+    """Object code for this machine's CPU of a module in LLVM text, from the cache if it is there.
+
+    Args:
+        text: the module. Where it wants vectors wider than LLVM likes to use on this CPU, its
+            functions say so (``"prefer-vector-width"="512"``).
+        opt: how much to optimize, 0 to 3; by default the environment variable RBD_JAX_LANES_OPT,
+            or 2. Loops are never vectorized: lanes already are.
+    """
+    opt = _level(opt)
+    key = _key(text, opt)
+    found = _object_cache.read(key)
+    return _made(text, opt, key) if found is None else found
+
+
+def load(text: str, *symbols: str, opt: int | None = None) -> Code:
+    """A module in LLVM text, compiled and put into memory.
+
+    Object code from the cache that cannot be loaded, or that lacks a symbol, is compiled again.
+
+    Args:
+        text: the module. Its symbols of the C library are resolved from this process.
+        symbols: names that the module defines, visible outside.
+        opt: as for :func:`compile`.
+
+    Raises:
+        RuntimeError: the text is wrong, or it lacks a symbol, or it needs one that the process
+            lacks.
+    """
+    opt = _level(opt)
+    key = _key(text, opt)
+    found = _object_cache.read(key)
+    if found is not None:
+        with suppress(RuntimeError):
+            return _with(symbols, found, quiet=True)
+    return _with(symbols, _made(text, opt, key))
+
+
+def _with(symbols: tuple[str, ...], obj: bytes, quiet: bool = False) -> Code:
+    """Object code in memory, which has these symbols."""
+    code = Code(obj, quiet)
+    for symbol in symbols:
+        code.address(symbol)
+    return code
+
+
+def _made(text: str, opt: int, key: str) -> bytes:
+    """Object code that LLVM makes, put into the cache."""
+    obj = _target(opt).emit_object(_optimized(text, opt))
+    _object_cache.write(key, obj)
+    return obj
+
+
+def _level(opt: int | None) -> int:
+    return int(os.environ.get("RBD_JAX_LANES_OPT", "2")) if opt is None else opt
+
+
+def _key(text: str, opt: int) -> str:
+    """What the object code of a module on this machine is called in the cache."""
+    import llvmlite
+
+    version = ".".join(map(str, bindings().llvm_version_info))
+    parts = (
+        text,
+        str(opt),
+        *_host(),
+        bindings().get_process_triple(),
+        llvmlite.__version__,
+        version,
+    )
+    digest = hashlib.sha256(_FORMAT)
+    for part in parts:
+        digest.update(f"\n{len(part)}\n{part}".encode())
+    return digest.hexdigest()
+
+
+def assembly(text: str, opt: int = 2) -> str:
+    """What :func:`compile` makes of a module, to look at."""
+    return _target(opt).emit_assembly(_optimized(text, opt))
+
+
+@cache
+def bindings() -> Any:
+    """The bindings of LLVM, initialized for this machine."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@cache
+def _host() -> tuple[str, str]:
+    """Name and features of the CPU."""
+    llvm = bindings()
+    try:
+        features = llvm.get_host_cpu_features().flatten()
+    except RuntimeError:  # LLVM cannot tell on some platforms
+        features = ""
+    return llvm.get_host_cpu_name(), features
+
+
+def vector_bits() -> int:
+    """The longest vectors that are fast on this CPU."""
+    return LONG_VECTORS.get(_host()[0], BITS)
+
+
+def _target(opt: int) -> Any:
+    """A machine to compile for; position independent, as all of a module is loaded in one piece."""
+    cpu, features = _host()
+    return (
+        bindings()
+        .Target.from_default_triple()
+        .create_target_machine(
+            cpu=cpu, features=features, opt=opt, reloc="pic", codemodel="small", jit=True
+        )
+    )
+
+
+def _optimized(text: str, opt: int) -> Any:
+    """The module after LLVM's passes, for this machine."""
+    return optimized(text, _target(opt), opt)
+
+
+def optimized(text: str, target: Any, opt: int) -> Any:
+    """The module after LLVM's passes, for a machine."""
+    llvm = bindings()
+    module = llvm.parse_assembly(text)
+    module.triple = target.triple
+    module.data_layout = str(target.target_data)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=opt)
+    options.loop_vectorization = False
+    # a kernel of one sample has no vectors yet: rows of a product become some
+    options.slp_vectorization = " x double>" not in text and " x float>" not in text
+    builder = llvm.create_pass_builder(target, options)
+    passes = builder.getModulePassManager()
+    passes.run(module, builder)
+    _free(passes)
+    return module
+
+
+def _free(passes: Any) -> None:
+    """Free a list of passes, 74 KiB, which llvmlite up to 0.50 does not do by itself."""
+    ffi = bindings().ffi
+    free = getattr(ffi.lib, "LLVMPY_DisposeNewModulePassManger", None)
+    if free is not None and type(passes)._dispose is ffi.ObjectRef._dispose:
+        free(passes)

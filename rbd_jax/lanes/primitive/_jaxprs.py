@@ -1,0 +1,150 @@
+"""Tools for jaxprs: evaluate chosen equations, inline calls, and group the rest in programs."""
+
+import math
+from collections.abc import Callable, Iterable
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core as jcore
+
+from .._jax_internals import jaxpr_and_consts, literal
+from ._primitive import Program, bind, lanes_p
+
+_CALLS = ("jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call",
+          "custom_vjp_call")  # fmt: skip
+VIEWS = ("reshape", "squeeze", "transpose", "broadcast_in_dim", "slice", "copy", "rev", "split",
+         "expand_dims", "stop_gradient", "stack", "unstack", "concatenate")  # fmt: skip
+
+
+def _inner(closed) -> Iterable:
+    """All equations of a jaxpr, those of calls included, but not those of loops."""
+    for eqn in jaxpr_and_consts(closed)[0].eqns:
+        yield eqn
+        called = _called(eqn)
+        if called is not None:
+            yield from _inner(called)
+
+
+def _called(eqn):
+    """What a call calls, or None."""
+    if eqn.primitive is lanes_p and not eqn.params["sizes"]:
+        return eqn.params["program"].closed
+    if eqn.primitive.name not in _CALLS:
+        return None
+    return next((eqn.params[n] for n in ("jaxpr", "call_jaxpr") if n in eqn.params), None)
+
+
+def _flat(closed):
+    """The same jaxpr with calls inlined."""
+    jaxpr, consts = jaxpr_and_consts(closed)
+
+    def function(*args):
+        return _run(jaxpr.eqns, dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args),
+                                         strict=True)), jaxpr.outvars, _inlined)  # fmt: skip
+
+    return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype)
+                                      for v in jaxpr.invars))  # fmt: skip
+
+
+def _inlined(eqn, ins) -> list:
+    called = _called(eqn)
+    if called is not None:
+        jaxpr, consts = jaxpr_and_consts(called)
+        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *ins), strict=True))
+        return _run(jaxpr.eqns, env, jaxpr.outvars, _inlined)
+    if hasattr(eqn.primitive, "expand") and eqn.primitive is not lanes_p:
+        closed = jax.make_jaxpr(lambda *xs: eqn.primitive.expand(*xs, **eqn.params))(*ins)
+        jaxpr, consts = jaxpr_and_consts(closed)
+        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *ins), strict=True))
+        return _run(jaxpr.eqns, env, jaxpr.outvars, _inlined)
+    return _bound(eqn, ins)
+
+
+def _bound(eqn, ins) -> list:
+    out = eqn.primitive.bind(*ins, **eqn.primitive.get_bind_params(eqn.params))
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def _value(env: dict, atom):
+    return literal(atom) if isinstance(atom, jcore.Literal) else env[atom]
+
+
+def _run(eqns, env: dict, outvars, each: Callable = _bound) -> list:
+    """Carry out equations; the values of outer variables stand in ``env``."""
+    env = dict(env)
+    for eqn in eqns:
+        ins = [_value(env, v) for v in eqn.invars]
+        env.update(zip(eqn.outvars, each(eqn, ins), strict=True))
+    return [_value(env, v) for v in outvars]
+
+
+def _free(eqns, outvars=()) -> list:
+    """The variables that equations and outputs take from outside."""
+    made = {v for e in eqns for v in e.outvars}
+    used = [v for e in eqns for v in e.invars] + list(outvars)
+    return list(dict.fromkeys(v for v in used if not isinstance(v, jcore.Literal)
+                              and v not in made))  # fmt: skip
+
+
+def _with_views(eqns: list, wanted: Iterable, everything: list) -> list:
+    """The equations, and the views that they read, which are better computed again than stored."""
+    origin = {v: (k, e) for k, e in enumerate(everything) for v in e.outvars}
+    chosen = {id(e) for e in eqns}
+    waiting = [*_free(eqns), *(v for v in wanted if not isinstance(v, jcore.Literal))]
+    while waiting:
+        _, eqn = origin.get(waiting.pop(), (None, None))
+        if eqn is not None and id(eqn) not in chosen and eqn.primitive.name in VIEWS:
+            chosen.add(id(eqn))
+            waiting += [v for v in eqn.invars if not isinstance(v, jcore.Literal)]
+    return [e for e in everything if id(e) in chosen]
+
+
+def _bytes(variables) -> int:
+    return sum(math.prod(v.aval.shape) * v.aval.dtype.itemsize for v in variables)
+
+
+def _grouped(closed, name: str) -> Callable:
+    """A function that carries out a jaxpr with as few programs as possible.
+
+    Equations that are in lanes already stay. The others are collected between them.
+    """
+    jaxpr, tables = jaxpr_and_consts(closed)
+    eqns, level, levels = list(jaxpr.eqns), {}, {}
+    for e in eqns:
+        at = max((level.get(v, 0) for v in e.invars if not isinstance(v, jcore.Literal)), default=0)
+        at += (at % 2 == 0) if e.primitive is lanes_p else at % 2
+        level.update(dict.fromkeys(e.outvars, at))
+        levels.setdefault(at, []).append(e)
+    steps = []
+    fixed = dict(zip(jaxpr.constvars, tables, strict=True))
+    for at in sorted(levels):
+        if at % 2:
+            steps.append((None, levels[at], [], [v for e in levels[at] for v in e.outvars]))
+            continue
+        others = [e for k in levels if k != at for e in levels[k]]
+        mine = levels[at]
+        made = {v for e in mine for v in e.outvars}
+        outside = {v for e in others for v in e.invars if not isinstance(v, jcore.Literal)}
+        outs = [v for v in dict.fromkeys((*outside, *(v for v in jaxpr.outvars
+                if not isinstance(v, jcore.Literal)))) if v in made]  # fmt: skip
+        free = [v for v in _free(mine) if v not in fixed]
+
+        def function(*args, mine=mine, free=free, outs=outs):
+            return _run(mine, fixed | dict(zip(free, args, strict=True)), outs)
+
+        avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in free]
+        program = Program(jax.make_jaxpr(function)(*avals), f"{name}.part", False)
+        program.may_fission = False  # what is left is not split again
+        steps.append((program, [], free, outs))
+
+    def carried_out(*args):
+        env = fixed | dict(zip(jaxpr.invars, args, strict=True))
+        for program, given, free, outs in steps:
+            if program is None:
+                env |= dict(zip(outs, _run(given, env, outs), strict=True))
+            elif outs:
+                found = bind(program, [jnp.asarray(env[v]) for v in free])
+                env |= dict(zip(outs, found, strict=True))
+        return [jnp.asarray(_value(env, v)) for v in jaxpr.outvars]
+
+    return carried_out

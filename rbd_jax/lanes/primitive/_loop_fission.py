@@ -1,0 +1,346 @@
+"""Loop fission: a long loop of one sample becomes several, most of whose rounds run in lanes.
+
+A rollout is a loop whose rounds wait for each other. Most operations of a round do not: on the way
+back through a rollout all states are known, and only the cotangents of the state pass from one
+round to the next. Such a loop is split into three programs:
+
+1. what does not depend on the carry (*ahead*), of all rounds at once, in lanes;
+2. the loop of what the carry needs (*core*), with a kernel of one sample;
+3. what depends on the carry, but what no later round needs (*after*), of all rounds in lanes.
+   Sums over the rounds belong to it, such as the cotangents of the robot's parameters.
+
+What needs neither the carry nor the rows of the loop is computed once, before the loop.
+A loop inside the loop is split in the same way, with regard to the outer carry.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.extend import core as jcore
+
+from .._jax_internals import jaxpr_and_consts, scan_counts
+from ._jaxprs import (
+    _bound,
+    _bytes,
+    _flat,
+    _free,
+    _grouped,
+    _inner,
+    _run,
+    _value,
+    _with_views,
+)
+from ._min_cut_remat import rematerialized
+from ._primitive import LARGEST, Program, lanes_p
+
+SHORTEST = 16
+"""A loop is split if it has so many rounds or more."""
+MOST_BYTES = 2**26
+"""So much may be handed from one of the three programs to the next."""
+_LOOPS = ("scan", "while")
+
+
+def fission(program: Program) -> Callable | None:
+    """The same function as several programs, or None if no loop of it is worth that."""
+    if not program.may_fission:
+        return None
+    if "fission" not in program.derived:
+        program.derived["fission"] = _fission(program)
+    return program.derived["fission"]
+
+
+def _fission(program: Program) -> Callable | None:
+    if not any(_is_candidate(e) for e in _inner(program.closed)):
+        return None
+    flat = _flat(program.closed)
+    split = _Fission(program.name)
+    found = jax.make_jaxpr(lambda *xs: split.run(flat, xs))(*flat.in_avals)
+    return _grouped(found, program.name) if split.count else None
+
+
+def _is_candidate(eqn) -> bool:
+    return eqn.primitive.name == "scan" and eqn.params["length"] >= SHORTEST and _nested(eqn)
+
+
+def _nested(eqn) -> bool:
+    """Whether there are loops in a loop."""
+    return any(e.primitive.name in _LOOPS for e in _inner(eqn.params["jaxpr"]))
+
+
+class _Parts(NamedTuple):
+    once: list
+    ahead: list
+    core: list
+    after: list
+    sums: dict
+    """Number of a carry that only collects a sum -> what each round adds: variables, or tuples of
+    a variable and the place in the sum where it belongs."""
+
+    @property
+    def worth(self) -> bool:
+        """Whether enough can leave the loop."""
+        loops = (*_LOOPS, lanes_p.name)
+        return any(e.primitive.name in loops for e in (*self.ahead, *self.after))
+
+
+class _Fission:
+    """Follows a jaxpr and splits its loops."""
+
+    def __init__(self, name: str):
+        self.name, self.count = name, 0
+
+    def run(self, closed, args) -> list:
+        """The outputs of a jaxpr, whose long loops are split."""
+        jaxpr, consts = jaxpr_and_consts(closed)
+        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
+        return _run(jaxpr.eqns, env, jaxpr.outvars, self._loop)
+
+    def _loop(self, eqn, ins) -> list:
+        if not _is_candidate(eqn):
+            return _bound(eqn, ins)
+        out = self._scan(eqn, ins, [False] * len(ins), [False] * len(eqn.outvars))
+        self.count += out is not None
+        return _bound(eqn, ins) if out is None else out
+
+    def _scan(self, eqn, ins, waits: list[bool], needed: list[bool]) -> list | None:
+        """A loop in three parts, or None. ``waits``: inputs that depend on the carry of the loop
+        around this one; ``needed``: outputs that it needs."""
+        p = eqn.params
+        nc, nk = scan_counts(p)
+        body, n = _flat(p["jaxpr"]), p["length"]
+        body = self._inside(body, nc, nk, waits, needed)
+        jaxpr, tables = jaxpr_and_consts(body)
+        eqns = list(jaxpr.eqns)
+        found = _sorted(jaxpr, nc, nk, waits, needed)
+        if not found.worth:
+            return None
+        consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
+        carried = jaxpr.invars[nc : nc + nk]
+        fixed = dict(zip((*jaxpr.constvars, *jaxpr.invars[:nc]), (*tables, *consts), strict=True))
+        each = dict(zip(jaxpr.invars[nc + nk :], rows, strict=True))
+        kept = [k for k in range(nk) if k not in found.sums]
+
+        once = [e for e in eqns if id(e) in set(map(id, found.once))]
+        made = [v for e in once for v in e.outvars]
+        fixed |= dict(zip(made, _run(once, fixed, made), strict=True))
+
+        ys = jaxpr.outvars[nk:]
+        results = [v for v in (*ys, *_terms(found.sums)) if not isinstance(v, jcore.Literal)]
+        new = [jaxpr.outvars[k] for k in kept]
+        core = _with_views(found.core, new, eqns)
+        again = rematerialized(found.after, results, [*found.ahead, *found.core])
+        after = [e for e in eqns if id(e) in again]
+        of_core = {v for e in core for v in e.outvars} | {carried[k] for k in kept}
+        by_core = {v for e in found.core for v in e.outvars} | {carried[k] for k in kept}
+        wanted = [v for v in _free(after, results) if v in by_core]
+        late = _free(after, results)
+        taken = [*(v for v in _free(core, [*new, *wanted]) if v not in of_core), *late]
+        early = {v for e in found.ahead for v in e.outvars}
+        handed = [v for v in dict.fromkeys(taken) if v in early]
+        if n * _bytes([*handed, *wanted]) > MOST_BYTES:
+            return None
+        each |= self._batched(_with_views(found.ahead, handed, eqns), handed, fixed, each, n)
+        outer = _free(core, [*new, *wanted])
+        lines = {v: each[v] for v in outer if v in each}
+
+        def step(carry, row):
+            env = fixed | dict(zip((carried[k] for k in kept), carry, strict=True)) | row
+            out = _run(core, env, [*new, *wanted])
+            return out[: len(new)], out[len(new) :]
+
+        names = list(lines)
+        last, stacked = [], []
+        if kept:
+            last, stacked = jax.lax.scan(
+                lambda c, xs: step(c, dict(zip(names, xs, strict=True))),
+                [start[k] for k in kept], [lines[v] for v in names], length=n,
+                reverse=p["reverse"],
+            )  # fmt: skip
+        each |= dict(zip(wanted, stacked, strict=True))
+        each |= self._batched(after, [v for v in results if v not in each and v not in fixed],
+                              fixed, each, n)  # fmt: skip
+
+        def all_rounds(v):
+            if not isinstance(v, jcore.Literal) and v in each:
+                return each[v]
+            x = _value(fixed, v)
+            return jnp.broadcast_to(x, (n, *jnp.shape(x)))
+
+        out = dict(zip(kept, last, strict=True))
+        for k, terms in found.sums.items():
+            out[k] = start[k]
+            for v in terms:
+                if isinstance(v, tuple):
+                    out[k] = _added_at(out[k], *map(all_rounds, v))
+                else:
+                    out[k] = out[k] + jnp.sum(all_rounds(v), 0)
+        return [*(out[k] for k in range(nk)), *map(all_rounds, ys)]
+
+    def _inside(self, body, nc: int, nk: int, waits: list[bool], needed: list[bool]):
+        """The body of a loop, with the loops in it split that are in the way."""
+        jaxpr, tables = jaxpr_and_consts(body)
+        found = _sorted(jaxpr, nc, nk, waits, needed)
+        core = {id(e) for e in found.core}
+        loops = [e for e in found.core if e.primitive.name == "scan" and _nested(e)]
+        if not loops:
+            return body
+        depends = _depends(jaxpr, nc, nk, waits)
+        wanted = {v for e in found.core for v in e.invars if not isinstance(v, jcore.Literal)}
+        wanted |= {v for k, v in enumerate(jaxpr.outvars) if not isinstance(v, jcore.Literal)
+                   and k not in found.sums and (k < nk or needed[k])}  # fmt: skip
+
+        def each(eqn, ins):
+            if id(eqn) in core and eqn.primitive.name == "scan" and _nested(eqn):
+                dependent = [not isinstance(v, jcore.Literal) and v in depends for v in eqn.invars]
+                out = self._scan(eqn, ins, dependent, [v in wanted for v in eqn.outvars])
+                if out is not None:
+                    return out
+            return _bound(eqn, ins)
+
+        def function(*args):
+            env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*tables, *args), strict=True))
+            return _run(jaxpr.eqns, env, jaxpr.outvars, each)
+
+        return jax.make_jaxpr(function)(*body.in_avals)
+
+    def _batched(self, eqns: list, outvars: list, fixed: dict, rows: dict, n: int) -> dict:
+        """The values of variables in all rounds, computed in lanes."""
+        if not outvars:
+            return {}
+        known = {v: x for v, x in fixed.items() if _is_table(x)}
+        free = [v for v in _free(eqns, outvars) if v not in known]
+        ins = [rows[v] if v in rows else fixed[v] for v in free]
+
+        def function(*args):
+            return _run(eqns, known | dict(zip(free, args, strict=True)), outvars)
+
+        avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in free]
+        single = _grouped(jax.make_jaxpr(function)(*avals), self.name)
+        axes = [0 if v in rows else None for v in free]
+        out = jax.vmap(single, in_axes=axes, axis_size=n)(*ins)
+        return dict(zip(outvars, out, strict=True))
+
+
+def _is_table(x) -> bool:
+    """Whether a value is known, and small enough to be part of the code."""
+    return not isinstance(x, Tracer) and np.size(x) <= LARGEST
+
+
+def _added_at(total, parts, *starts):
+    """A sum with parts of it added at places that each part has of its own."""
+
+    def add(total, row):
+        part, *at = row
+        here = jax.lax.dynamic_slice(total, at, part.shape)
+        return jax.lax.dynamic_update_slice(total, here + part, at), None
+
+    return jax.lax.scan(add, total, (parts, *starts))[0]
+
+
+def _depends(jaxpr, nc: int, nk: int, waits: list[bool]) -> set:
+    """The variables of a round that depend on its carry, or on what waits for another one."""
+    found = {v for k, v in enumerate(jaxpr.invars) if nc <= k < nc + nk or waits[k]}
+    for e in jaxpr.eqns:
+        if any(v in found for v in e.invars if not isinstance(v, jcore.Literal)):
+            found.update(e.outvars)
+    return found
+
+
+def _sorted(jaxpr, nc: int, nk: int, waits: list[bool], needed: list[bool]) -> _Parts:
+    """Which part of a loop each equation of its body belongs to."""
+    depends = _depends(jaxpr, nc, nk, waits)
+    each = set(jaxpr.invars[nc + nk :])
+    for e in jaxpr.eqns:
+        if any(v in each for v in e.invars if not isinstance(v, jcore.Literal)):
+            each.update(e.outvars)
+    sums, collected = _sums(jaxpr, nc, nk, needed)
+    wanted = {v for k, v in enumerate(jaxpr.outvars) if not isinstance(v, jcore.Literal)
+              and k not in sums and (k < nk or needed[k])}  # fmt: skip
+    alive = wanted | {v for v in (*jaxpr.outvars[nk:], *_terms(sums))
+                      if not isinstance(v, jcore.Literal)}  # fmt: skip
+    once, ahead, core, after = [], [], [], []
+    for e in reversed(jaxpr.eqns):
+        if any(v in collected for v in e.outvars):
+            continue
+        ins = [v for v in e.invars if not isinstance(v, jcore.Literal)]
+        waiting = any(v in depends for v in ins)
+        if waiting and any(v in wanted for v in e.outvars):
+            core.append(e)
+            wanted.update(ins)
+        elif any(v in alive or v in wanted for v in e.outvars):
+            (after if waiting else ahead if any(v in each for v in ins) else once).append(e)
+        else:
+            continue
+        alive.update(ins)
+    return _Parts(once[::-1], ahead[::-1], core[::-1], after[::-1], sums)
+
+
+def _sums(jaxpr, nc: int, nk: int, needed: list[bool]) -> tuple[dict, set]:
+    """The carries to which each round only adds, with what it adds, and the sums on the way."""
+    uses: dict = {}
+    for e in jaxpr.eqns:
+        for v in e.invars:
+            if not isinstance(v, jcore.Literal):
+                uses[v] = uses.get(v, 0) + 1
+    for v in jaxpr.outvars:
+        if not isinstance(v, jcore.Literal):
+            uses[v] = uses.get(v, 0) + 1
+    origin = {v: e for e in jaxpr.eqns for v in e.outvars}
+    found: dict[int, list] = {}
+    steps: set = set()
+    for k in (k for k in range(nk) if not needed[k]):
+        at, before, added, on_the_way = jaxpr.outvars[k], jaxpr.invars[nc + k], [], set()
+        while at is not before and not isinstance(at, jcore.Literal) and uses.get(at) == 1:
+            e = origin.get(at)
+            if e is None or e.primitive.name not in ("add", "add_any"):
+                break
+            more = [v for v in e.invars if _leads(v, before, origin)]
+            rest = [v for v in e.invars if v not in more]
+            if len(more) != 1 or len(rest) != 1 or rest[0].aval.shape != before.aval.shape:
+                break
+            if isinstance(rest[0], jcore.Literal):
+                break
+            on_the_way.add(at)
+            update = origin.get(rest[0])
+            if update is not None and update.primitive.name == "dynamic_update_slice":
+                if not _is_zero(origin.get(update.invars[0])):
+                    break
+                on_the_way.add(rest[0])
+                rest = [tuple(update.invars[1:])]
+            at, added = more[0], [*added, rest[0]]
+        if at is before and added and uses.get(at) == 1:
+            found[k] = added
+            steps |= on_the_way
+    return found, steps
+
+
+def _is_zero(eqn) -> bool:
+    """Whether an equation makes an array of zeros."""
+    if eqn is None or eqn.primitive.name != "broadcast_in_dim":
+        return False
+    x = eqn.invars[0]
+    return isinstance(x, jcore.Literal) and not np.any(x.val)
+
+
+def _terms(sums: dict) -> list:
+    """The variables that sums add."""
+    found = [v for vs in sums.values() for part in vs
+             for v in (part if isinstance(part, tuple) else (part,))]  # fmt: skip
+    return [v for v in dict.fromkeys(found) if not isinstance(v, jcore.Literal)]
+
+
+def _leads(v, before, origin: dict) -> bool:
+    """Whether a variable is another one with something added to it."""
+    waiting = [v]
+    while waiting:
+        v = waiting.pop()
+        if v is before:
+            return True
+        e = None if isinstance(v, jcore.Literal) else origin.get(v)
+        if e is not None and e.primitive.name in ("add", "add_any"):
+            waiting += e.invars
+    return False

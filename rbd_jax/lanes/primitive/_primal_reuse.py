@@ -1,0 +1,119 @@
+"""Primal reuse: derivatives take the states of loops from the results of a program.
+
+The derivative of a rollout needs the state at the start of each round. A program that returns
+these states has computed them already: its derivative takes them from the results, and no loop
+computes them again, one round after the other.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core as jcore
+from jax.extend.core import jaxpr_as_fun
+
+from .._jax_internals import jaxpr_and_consts, literal, scan_counts
+
+
+class PrimalReuse(NamedTuple):
+    """A program that begins each round of its loops with what the results say."""
+
+    results: list[int]
+    """The numbers of the results that it needs."""
+    function: Callable
+    """``(operands, those results) -> results``: the same values and derivatives."""
+
+
+def reuse_primals(closed) -> PrimalReuse:
+    """A program as a function of its operands and of those results that its loops begin with."""
+    jaxpr, consts = jaxpr_and_consts(closed)
+    held = _readable(jaxpr)
+    loops = {id(e): [held[v] for v in _states(e)] for e in jaxpr.eqns
+             if _states(e) and all(v in held for v in _states(e))}  # fmt: skip
+    if not loops:
+        return PrimalReuse([], lambda operands, _: jaxpr_as_fun(closed)(*operands))
+    needed = sorted({k for states in loops.values() for k, _ in states})
+
+    def function(operands, results):
+        values = dict(zip(needed, results, strict=True))
+        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *operands), strict=True))
+
+        def read(v):
+            return literal(v) if isinstance(v, jcore.Literal) else env[v]
+
+        for eqn in jaxpr.eqns:
+            ins = list(map(read, eqn.invars))
+            if id(eqn) in loops:
+                out = _scan(eqn, ins, [at(values[k]) for k, at in loops[id(eqn)]])
+            else:
+                out = eqn.primitive.bind(*ins, **eqn.primitive.get_bind_params(eqn.params))
+            out = out if eqn.primitive.multiple_results else [out]
+            env.update(zip(eqn.outvars, out, strict=True))
+        return list(map(read, jaxpr.outvars))
+
+    return PrimalReuse(needed, function)
+
+
+def _states(eqn) -> list:
+    """The stacked outputs of a loop that are its carries after each round; none if some lack."""
+    if eqn.primitive.name != "scan":
+        return []
+    body, (_, nk) = jaxpr_and_consts(eqn.params["jaxpr"])[0], scan_counts(eqn.params)
+    each = {v: out for v, out in zip(body.outvars[nk:], eqn.outvars[nk:], strict=True)
+            if not isinstance(v, jcore.Literal)}  # fmt: skip
+    states = [None if isinstance(v, jcore.Literal) else each.get(v) for v in body.outvars[:nk]]
+    return [] if None in states else states
+
+
+def _readable(jaxpr) -> dict:
+    """What can be read off the results: variable -> number of a result, and where it lies there."""
+    origin = {v: e for e in jaxpr.eqns for v in e.outvars}
+    waiting = [(v, k, lambda x: x) for k, v in enumerate(jaxpr.outvars)]
+    found: dict = {}
+    while waiting:
+        v, k, at = waiting.pop()
+        if isinstance(v, jcore.Literal) or v in found:
+            continue
+        found[v] = k, at
+        eqn = origin.get(v)
+        if eqn is not None and eqn.primitive.name == "concatenate":
+            axis, start = eqn.params["dimension"], 0
+            for part in eqn.invars:
+                end = start + part.aval.shape[axis]
+                waiting.append((part, k, _part(at, start, end, axis)))
+                start = end
+    return found
+
+
+def _part(at: Callable, start: int, end: int, axis: int) -> Callable:
+    return lambda x: jax.lax.slice_in_dim(at(x), start, end, axis=axis)
+
+
+def _scan(eqn, ins: list, after: list) -> list:
+    """A loop whose carries after each round are known."""
+    p, (nc, nk) = eqn.params, scan_counts(eqn.params)
+    consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
+    back = p["reverse"]
+    before = [jnp.concatenate([x[1:], x0[None]] if back else [x0[None], x[:-1]])
+              for x0, x in zip(start, after, strict=True)]  # fmt: skip
+
+    def step(carry, row):
+        known, row = row
+        carry = [_known_primal(x, y) for x, y in zip(carry, known, strict=True)]
+        out = jaxpr_as_fun(p["jaxpr"])(*consts, *carry, *row)
+        return out[:nk], out[nk:]
+
+    last, each = jax.lax.scan(step, start, (before, rows), length=p["length"], reverse=back)
+    return [*last, *each]
+
+
+@jax.custom_jvp
+def _known_primal(x, known):
+    """The known value of x, with the derivative of x."""
+    return known
+
+
+@_known_primal.defjvp
+def _known_primal_jvp(primals, tangents):
+    return primals[1], tangents[0]
