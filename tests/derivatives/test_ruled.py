@@ -135,7 +135,7 @@ def test_every_rule_of_the_library_is_kept():
     files = {p.name: ast.walk(ast.parse(p.read_text())) for p in package.rglob("*.py")}
     named = {n for n, nodes in files.items() for x in nodes if isinstance(x, ast.Attribute)
              and x.attr in ("custom_jvp", "filter_custom_jvp")}  # fmt: skip
-    assert named == {"mechanism.py", "_given.py"}
+    assert named == {"mechanism.py", "_primal_reuse.py"}
 
 
 # --- rollouts -----------------------------------------------------------------------------------
