@@ -20,8 +20,8 @@ from ..model import Model
 from ..model.functions import as_module
 from ._actuated import ActuatedRobot
 from ._guard import Guard
-from ._held import Switching
 from ._integrators import resolve_integrator
+from ._schedule import ConstraintSchedule
 
 
 def _module(x: Any) -> Any:
@@ -177,17 +177,17 @@ class ConstrainedRobot(Robot):
     (:func:`rbd_jax.constraints.project`). Otherwise their gains keep the drift bounded."""
 
     @property
-    def _switching(self) -> Switching:
-        return Switching(self.model, self.constraints, self.active, self.project)
+    def _schedule(self) -> ConstraintSchedule:
+        return ConstraintSchedule(self.model, self.constraints, self.active, self.project)
 
     def __check_init__(self):
         if self.constraints is None:
             raise ValueError("ConstrainedRobot: pass constraints=…; a Robot moves without them")
-        self._switching.check()
+        self._schedule.check()
 
     def check(self, steps: int) -> None:
         """Raise ValueError for a schedule with another number of rows."""
-        rows = self._switching.rows
+        rows = self._schedule.rows
         if rows is not None and len(rows) != steps:
             raise ValueError(
                 f"rollout: active has {len(rows)} rows, one for each step, but there are {steps} "
@@ -196,20 +196,20 @@ class ConstrainedRobot(Robot):
 
     def start(self, q: Array, v: Array, dt: Array, controls: Callable) -> State:
         """See :meth:`Plant.start`."""
-        held = self._switching
+        held = self._schedule
         memory = self._memory(self._held(held.set(held.start)), q, v, dt, controls)
         return State(q, v, (memory, held.start))
 
     def events(self, t: Array, state: State, dt: Array) -> State:
         """Impacts where a constraint starts to hold, and the resets of a guard."""
         memory, mask = state.memory
-        (q, v), mask = self._switching.begin(t, state.q, state.v, mask, dt)
+        (q, v), mask = self._schedule.begin(t, state.q, state.v, mask, dt)
         return State(q, v, (memory, mask))
 
     def step(self, t: Array, state: State, u: Array, dt: Array) -> State:
         """See :meth:`Plant.step`."""
         q, v, (memory, mask) = state
-        held = self._switching
+        held = self._schedule
         constraints = held.set(mask)
         acceleration = self._held(constraints)(self.torques(t, q, v, u))
         (q, v), memory = self.integrator.step(self.model, acceleration, t, q, v, dt, memory)

@@ -117,17 +117,6 @@ def test_no_module_imports_itself_in_a_circle():
     TopologicalSorter(rooms).prepare()
 
 
-def lengths() -> dict[str, int]:
-    files = PACKAGE.rglob("*.py")
-    return {str(p.relative_to(PACKAGE)): len(p.read_text().splitlines()) for p in files}
-
-
-def test_files_are_short():
-    found = lengths()
-    assert {name: n for name, n in found.items() if n > 400} == {}
-    assert sorted(found.values())[len(found) // 2] <= 130
-
-
 BREAKS = {
     "upwards": ({"model/a.py": "from ..io import load"}, "a room above its own"),
     "within a function": (

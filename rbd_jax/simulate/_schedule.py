@@ -13,19 +13,19 @@ from ..model import Model
 from ._guard import Guard
 
 
-class Kept(NamedTuple):
-    """What a step with a guard hands over: which constraints hold, as numbers, and where."""
+class GuardState(NamedTuple):
+    """State of a guard between steps: the mask of the active constraints and the anchor frames."""
 
     mask: Array
     R_2: Array
     p_2: Array
 
 
-class Switching:
-    """What a rollout does with its constraints at the start and at the end of a step.
+class ConstraintSchedule:
+    """Which constraints hold in each step, with impacts at its start and projection at its end.
 
-    ``start`` is the mask that the first step begins from, as numbers (0 or 1); it is empty where
-    nothing switches.
+    ``start`` is the mask before the first step, as numbers (0 or 1). It is empty if no constraint
+    begins or ceases to hold.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Switching:
         if active is not None:
             mask = constraints.active.astype(model.dtype)
             resets = self.resets is not None
-            self.start = Kept(mask, constraints.R_2, constraints.p_2) if resets else mask
+            self.start = GuardState(mask, constraints.R_2, constraints.p_2) if resets else mask
 
     def check(self) -> None:
         """Raise ValueError if the constraints do not fit the robot or what switches them."""
@@ -63,7 +63,7 @@ class Switching:
         """The state and the mask with which a step begins: an impact where a constraint starts."""
         if self.resets is not None:
             q, v, c = self.resets(self.model, t, q, v, cast(Constraints, self.set(mask)), dt)
-            return (q, v), Kept(c.active.astype(mask.mask.dtype), c.R_2, c.p_2)
+            return (q, v), GuardState(c.active.astype(mask.mask.dtype), c.R_2, c.p_2)
         if isinstance(mask, tuple):
             return (q, v), mask
         before = mask > 0
@@ -89,7 +89,7 @@ class Switching:
 
     def set(self, mask) -> Constraints:
         """The constraints with a mask."""
-        if isinstance(mask, Kept):
+        if isinstance(mask, GuardState):
             c = eqx.tree_at(lambda c: (c.R_2, c.p_2), self.constraints, mask[1:])
             return cast(Constraints, c).with_active(mask.mask > 0)
         if isinstance(mask, tuple):
