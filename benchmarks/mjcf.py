@@ -14,10 +14,10 @@ import numpy as np
 
 import rbd_jax as rbd
 from rbd_jax.algorithms.springs import unsprung
-from rbd_jax.contact.compensation import compensation
 from rbd_jax.contact.fluid import drag
-from rbd_jax.contact.pairs import meetings
-from rbd_jax.contact.rows import classical
+from rbd_jax.contact.gravcomp import compensation
+from rbd_jax.contact.mjcf.geom_pairs import meetings
+from rbd_jax.contact.solver.rows import classical
 from rbd_jax.io.mjcf import compile_mjcf, mjcf_spec, mujoco
 
 from ._report import Report, Table

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax.contact.box_box import box_box
+from rbd_jax.contact.collision.box_box import box_box
 from rbd_jax.spatial import so3
 
 mujoco = pytest.importorskip("mujoco")

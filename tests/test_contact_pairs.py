@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax.contact.geometry import POINTS, Ground, contact_frame, on_ground
-from rbd_jax.contact.meeting import PAIRS
+from rbd_jax.contact.collision.geometry import POINTS, Ground, contact_frame, on_ground
+from rbd_jax.contact.collision.primitives import PAIRS
 from rbd_jax.spatial import so3
 
 mujoco = pytest.importorskip("mujoco")

@@ -23,26 +23,26 @@ from .actuators import (
     motors as motors,
     pd_actuators as pd_actuators,
 )
-from .build import Surface as Surface, scene_on_ground as scene_on_ground
-from .constants import constants as constants
-from .contacts import Contacts as Contacts, Pairs as Pairs, Shapes as Shapes
-from .dynamics import Solution as Solution
-from .equalities import Couplings as Couplings, Equalities as Equalities, Welds as Welds
-from .fluid import Fluid as Fluid
-from .forces import (
-    Forces as Forces,
-    Touching as Touching,
-    constraint_forces as constraint_forces,
-)
-from .joints import BallLimits as BallLimits, Dry as Dry, Joints as Joints, Limits as Limits
-from .load import load_mjcf as load_mjcf, scene_of as scene_of
-from .rows import Constants as Constants, Constraints as Constraints
-from .scene import Keyframe as Keyframe, Scene as Scene
-from .solids import (
+from .collision.solids import (
     Solid as Solid,
     corners as corners,
     points as points,
     solids_of as solids_of,
 )
+from .constants import constants as constants
+from .dynamics import Solution as Solution
+from .fluid import Fluid as Fluid
+from .kinds.contacts import Contacts as Contacts, Pairs as Pairs, Shapes as Shapes
+from .kinds.equalities import Couplings as Couplings, Equalities as Equalities, Welds as Welds
+from .kinds.joints import BallLimits as BallLimits, Dry as Dry, Joints as Joints, Limits as Limits
+from .mjcf.load import load_mjcf as load_mjcf, scene_of as scene_of
+from .on_ground import Surface as Surface, scene_on_ground as scene_on_ground
+from .report import (
+    Forces as Forces,
+    Touching as Touching,
+    constraint_forces as constraint_forces,
+)
+from .scene import Keyframe as Keyframe, Scene as Scene
+from .solver.rows import Constants as Constants, Constraints as Constraints
 from .step import Step as Step, constrained_acceleration as constrained_acceleration, step as step
 from .weights import Parts as Parts, Weights as Weights

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 
 from ..derivatives.poses import placed
 from ..lanes import lanes
-from .rows import Constants, with_world
 from .scene import Scene
+from .solver.rows import Constants, with_world
 from .weights import weights
 
 

@@ -9,13 +9,13 @@ from jaxtyping import Array, Float, Int
 from ..derivatives.minimizer import Stationary, minimizer
 from ..model.outcome import RESULTS
 from .actuators import Actuators
-from .compensation import compensation
 from .fluid import drag
-from .newton import minimize
-from .problem import Problem
-from .residual import residual
-from .rows import Constants, Theta
+from .gravcomp import compensation
 from .scene import Scene
+from .solver.newton import minimize
+from .solver.problem import Problem
+from .solver.residual import residual
+from .solver.rows import Constants, Theta
 
 
 class Solution(NamedTuple):

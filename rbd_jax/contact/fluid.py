@@ -13,7 +13,7 @@ from ..algorithms.kinematics import body_velocities, forward_kinematics
 from ..model import Model
 from ..spatial import inertia, so3
 from ..spatial.host import rotation_of_quat
-from .reader import Reader
+from .mjcf.reader import Reader
 from .weights import Parts
 
 LIGHTEST = 1e-15

@@ -8,10 +8,10 @@ from jaxtyping import Array, Float
 from ..io import Layout
 from ..model import Model
 from .actuators import Actuators
-from .compensation import Lift
-from .contacts import Contacts
 from .fluid import Fluid
-from .rows import Constraints
+from .gravcomp import Lift
+from .kinds.contacts import Contacts
+from .solver.rows import Constraints
 
 
 class Keyframe(NamedTuple):

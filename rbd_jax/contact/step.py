@@ -25,9 +25,9 @@ from ..spatial.motion import cross_wrench
 from .constants import constants as constants_of
 from .dynamics import Drive, Known, Search, Solution
 from .fluid import drag_slope
-from .forces import Forces, constraint_forces
-from .rows import Constants
+from .report import Forces, constraint_forces
 from .scene import Scene
+from .solver.rows import Constants
 
 
 class Step(NamedTuple):

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..spatial import so3
+from ...spatial import so3
 from .box_box import box_box
 from .boxes import capsule_box, sphere_box
 from .geometry import FAR, Touch, unit

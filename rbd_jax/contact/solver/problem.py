@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms import ground
-from ..algorithms.crba import composite_mass_matrix
-from ..algorithms.springs import plus_springs
-from ..derivatives.poses import placed
-from ..lanes import columns_of, factorized, factorized_solve
-from ..model import Topology
-from ..spatial import so3
-from . import laws
+from ...algorithms import ground
+from ...algorithms.crba import composite_mass_matrix
+from ...algorithms.springs import plus_springs
+from ...derivatives.poses import placed
+from ...lanes import columns_of, factorized, factorized_solve
+from ...model import Topology
+from ...spatial import so3
+from . import force_laws as laws
 from .rows import (
     Constraints,
     Rows,

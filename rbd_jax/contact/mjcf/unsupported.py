@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..io.mjcf import name_of
+from ...io.mjcf import name_of
 
 SHAPES = "collision of these shapes"
 FEATURES = (

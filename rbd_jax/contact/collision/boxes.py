@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..spatial import so3
+from ...spatial import so3
 from .geometry import FAR, Touch
 
 EDGES = [(axis, corner) for axis in range(3) for corner in range(8) if not corner >> axis & 1]

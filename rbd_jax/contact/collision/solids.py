@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..io.visuals import read_collisions
+from ...io.visuals import read_collisions
 
 SIZES = {"sphere": 1, "capsule": 2, "box": 3, "cylinder": 2, "ellipsoid": 3}
-"""How many numbers the size of a shape has, see :mod:`rbd_jax.contact.geometry`."""
+"""How many numbers the size of a shape has, see :mod:`rbd_jax.contact.collision.geometry`."""
 
 
 class Solid(NamedTuple):
-    """A shape at a frame of a robot; ``size`` as in :mod:`rbd_jax.contact.geometry` (m)."""
+    """A shape at a frame of a robot. ``size`` is MuJoCo's (m), see :data:`SIZES`."""
 
     frame: str
     kind: str

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ..io.mjcf import name_of
-from .actuators import BALL, FREE, SCALAR, SITE, Actuators
+from ...io.mjcf import name_of
+from ..actuators import BALL, FREE, SCALAR, SITE, Actuators
 from .reader import Reader
-from .scene_features import actuator_flaws
+from .unsupported import actuator_flaws
 
 
 def kept_actuators(r: Reader) -> list[int]:

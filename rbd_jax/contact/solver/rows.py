@@ -11,14 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms.ground import Placed
-from ..algorithms.kinematics import body_accelerations, body_velocities
-from ..derivatives.poses import twists
-from ..model import Model
-from ..spatial import so3
-from . import laws
-from .contacts import Contacts, Reference, find, reference
-from .equalities import (
+from ...algorithms.ground import Placed
+from ...algorithms.kinematics import body_accelerations, body_velocities
+from ...derivatives.poses import twists
+from ...model import Model
+from ...spatial import so3
+from ..kinds.contacts import Contacts, Reference, find, reference
+from ..kinds.equalities import (
     Anchors,
     CouplingRow,
     Equalities,
@@ -27,8 +26,9 @@ from .equalities import (
     coupling_rows,
     weld_rows,
 )
-from .joints import BallRow, Joints, Row, ball_rows, dry_row, limit_rows
-from .weights import Parts, Weights
+from ..kinds.joints import BallRow, Joints, Row, ball_rows, dry_row, limit_rows
+from ..weights import Parts, Weights
+from . import force_laws as laws
 
 
 class Constraints(eqx.Module):

@@ -5,9 +5,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..spatial import so3
-from ..spatial.host import rotation_of_quat
-from .equalities import Couplings, Equalities, Welds
+from ...spatial import so3
+from ...spatial.host import rotation_of_quat
+from ..kinds.equalities import Couplings, Equalities, Welds
 from .reader import Reader
 
 

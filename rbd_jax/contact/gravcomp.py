@@ -9,7 +9,7 @@ from ..algorithms.springs import unsprung
 from ..derivatives.rules import inverse_dynamics
 from ..model import Model
 from ..spatial import inertia
-from .reader import Reader
+from .mjcf.reader import Reader
 from .weights import Parts
 
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..spatial import so3
-from .impedance import Softness, impedance, regularization, stiffness_and_damping
+from ...spatial import so3
+from ..solver.impedance import Softness, impedance, regularization, stiffness_and_damping
 
 
 class Welds(eqx.Module):

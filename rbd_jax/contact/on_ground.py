@@ -10,13 +10,13 @@ from jaxtyping import Array, Float
 
 from ..model import Affine, CoordinateModel, Model, neutral
 from .actuators import Actuators, motors
-from .contacts import Contacts, Pairs, Shapes
-from .equalities import Couplings, Equalities, Welds
-from .joints import BallLimits, Dry, Joints, Limits, Soft
-from .meeting import PAIRS
-from .rows import Constraints
+from .collision.primitives import PAIRS
+from .collision.solids import SIZES, Solid
+from .kinds.contacts import Contacts, Pairs, Shapes
+from .kinds.equalities import Couplings, Equalities, Welds
+from .kinds.joints import BallLimits, Dry, Joints, Limits, Soft
 from .scene import Scene
-from .solids import SIZES, Solid
+from .solver.rows import Constraints
 from .weights import Parts
 
 ONE_DOF = ("revolute", "prismatic", "helical")

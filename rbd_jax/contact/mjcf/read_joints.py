@@ -1,6 +1,6 @@
 """Limits and dry friction of the joints of a compiled MuJoCo model."""
 
-from .joints import BallLimits, Dry, Joints, Limits
+from ..kinds.joints import BallLimits, Dry, Joints, Limits
 from .reader import Reader
 
 

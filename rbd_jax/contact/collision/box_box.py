@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..spatial import so3
+from ...spatial import so3
 from .geometry import FAR, Touch
 
 POINTS = 8

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..model.functions import as_module
-from ..spatial import so3
-from . import geometry
-from .geometry import Ground, Touch
-from .impedance import Softness, impedance, regularization, stiffness_and_damping
-from .laws import Cone
-from .meeting import PAIRS
+from ...model.functions import as_module
+from ...spatial import so3
+from ..collision import geometry
+from ..collision.geometry import Ground, Touch
+from ..collision.primitives import PAIRS
+from ..solver.force_laws import Cone
+from ..solver.impedance import Softness, impedance, regularization, stiffness_and_damping
 
 
 class Shapes(eqx.Module):
@@ -30,7 +30,7 @@ class Shapes(eqx.Module):
     p: Float[Array, "ng 3"]
     """Place in the body's frame (m)."""
     size: Float[Array, "ng 3"]
-    """See :mod:`rbd_jax.contact.geometry`."""
+    """See :mod:`rbd_jax.contact.collision.geometry`."""
     corners: Float[Array, "nm k 3"]
     """Of the convex hulls of meshes, in the shapes' frames (m)."""
     kinds: tuple[str, ...] = eqx.field(static=True)

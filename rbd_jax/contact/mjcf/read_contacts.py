@@ -1,8 +1,8 @@
 """Shapes and pairs of a compiled MuJoCo model."""
 
-from ..io.mjcf import name_of
-from ..spatial.host import rotation_of_quat
-from .contacts import Contacts, Pairs, Shapes
+from ...io.mjcf import name_of
+from ...spatial.host import rotation_of_quat
+from ..kinds.contacts import Contacts, Pairs, Shapes
 from .hulls import hulls
 from .reader import Reader
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..spatial import so3
+from ...spatial import so3
 
 Vector = Float[Array, "3"]
 

@@ -9,21 +9,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..algorithms.springs import unsprung
-from ..io import Layout, convert
-from ..io.mjcf import mujoco, name_of, read_mjcf, robot_of
-from ..model import Model, RobotDescriptionError, RobotDescriptionWarning
-from .compensation import lift_of
-from .fluid import fluid_of
-from .pairs import meetings
+from ...algorithms.springs import unsprung
+from ...io import Layout, convert
+from ...io.mjcf import mujoco, name_of, read_mjcf, robot_of
+from ...model import Model, RobotDescriptionError, RobotDescriptionWarning
+from ..fluid import fluid_of
+from ..gravcomp import lift_of
+from ..scene import Keyframe, Scene
+from ..solver.rows import Constraints
+from .geom_pairs import meetings
 from .read_actuators import actuators_of, first_of, kept_actuators
 from .read_contacts import contacts_of
 from .read_equalities import equalities_of
 from .read_joints import joints_of
 from .reader import Reader
-from .rows import Constraints
-from .scene import Keyframe, Scene
-from .scene_features import FEATURES, SHAPES, unsupported
+from .unsupported import FEATURES, SHAPES, unsupported
 
 Drop = Collection[str] | str
 _REMEDY = (

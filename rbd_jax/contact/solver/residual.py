@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..derivatives.poses import placed
-from ..derivatives.rules import inverse_dynamics
-from ..spatial import so3
+from ...derivatives.poses import placed
+from ...derivatives.rules import inverse_dynamics
+from ...spatial import so3
 from .rows import (
     Rows,
     Theta,

@@ -12,9 +12,9 @@ from ..lanes import lanes
 from ..model.arguments import checked, takes_coordinates
 from ..spatial import so3
 from .constants import constants as constants_of
-from .residual import generalized, push
-from .rows import Constants, Theta
 from .scene import Scene
+from .solver.residual import generalized, push
+from .solver.rows import Constants, Theta
 
 
 class Touching(eqx.Module):

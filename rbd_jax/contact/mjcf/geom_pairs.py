@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..io.mjcf import name_of
-from .geometry import POINTS
+from ...io.mjcf import name_of
+from ..collision.geometry import POINTS
+from ..collision.primitives import PAIRS
 from .hulls import flaw
-from .meeting import PAIRS
 
 
 class Meeting(NamedTuple):

@@ -5,11 +5,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..io.mjcf import Bodies, name_of
-from ..model import Model
-from .joints import Soft
-from .pairs import Meeting
-from .weights import Parts
+from ...io.mjcf import Bodies, name_of
+from ...model import Model
+from ..kinds.joints import Soft
+from ..weights import Parts
+from .geom_pairs import Meeting
 
 
 class Reader:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..model.outcome import RESULTS
+from ...model.outcome import RESULTS
 from .problem import Problem
 from .rows import Values
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..model import Model
-from ..spatial import so3
-from .impedance import Softness, impedance, regularization, stiffness_and_damping
+from ...model import Model
+from ...spatial import so3
+from ..solver.impedance import Softness, impedance, regularization, stiffness_and_damping
 
 
 class Soft(eqx.Module):

@@ -1,0 +1,1 @@
+"""Scenes from MuJoCo's models: MuJoCo compiles the file, these modules convert it."""
