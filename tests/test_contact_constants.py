@@ -114,7 +114,7 @@ def stepped(m, d):
 
 @jax.jit
 def ours(scene, q, v, u):
-    r = rbd.contact.step(scene, q, v, u)
+    r = rbd.contact.scene_step(scene, q, v, u)
     layout = scene.layout
     return jnp.concatenate([layout.q_to(r.q), layout.v_to(r.q, r.v)])
 
@@ -270,7 +270,7 @@ def test_a_loop_needs_them_once(loaded):
     def stepping(mass):
         scene, now = dataclasses.replace(loaded, model=robot(mass)), (q, v)
         for k in range(3):
-            now = rbd.contact.step(scene, *now, u[k])[:2]
+            now = rbd.contact.scene_step(scene, *now, u[k])[:2]
         return now[0]
 
     mass = jnp.array([1.0, 3.0])

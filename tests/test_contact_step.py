@@ -10,7 +10,7 @@ from support.scenes import EQUALITIES, everything
 import rbd_jax as rbd
 from rbd_jax.contact import RESULTS, constants
 from rbd_jax.contact.solver.residual import residual
-from rbd_jax.contact.solver.rows import Theta
+from rbd_jax.contact.solver.rows import SolverInputs
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -80,8 +80,10 @@ def test_steps_are_mujocos(cone, integrator, shape, equality):
     @jax.jit
     def advance(q, v, guess):
         drive = scene.actuators.torque(scene.model, q, v, u)
-        r = rbd.contact.step(scene, q, v, u, guess=guess)
-        theta = Theta(scene.model, scene.constraints, constants(scene), q, v, drive, scene.dt)
+        r = rbd.contact.scene_step(scene, q, v, u, warmstart=guess)
+        theta = SolverInputs(
+            scene.model, scene.constraints, constants(scene), q, v, drive, scene.dt
+        )
         return r, layout.q_to(r.q), layout.v_to(r.q, r.v), residual(theta, r.a), drive
 
     own, guess, touched, pushed = states(scene, d), jnp.zeros(m.nv), 0, 0
@@ -122,7 +124,7 @@ def test_rollout_in_a_scene():
         return [jax.value_and_grad(end, has_aux=True)(u, m) for m in modes]
 
     found = all_modes(u)
-    step = jax.jit(lambda q, v, u: rbd.contact.step(scene, q, v, u)[:2])
+    step = jax.jit(lambda q, v, u: rbd.contact.scene_step(scene, q, v, u)[:2])
 
     def after(u):
         now = q, v

@@ -64,7 +64,7 @@ def test_collisions_of_a_urdf_act_as_in_mujoco(walker):
     @jax.jit
     def step(qpos, qvel):
         q = layout.q_from(qpos)
-        r = rbd.contact.step(scene, q, layout.v_from(q, qvel), u)
+        r = rbd.contact.scene_step(scene, q, layout.v_from(q, qvel), u)
         return layout.q_to(r.q), layout.v_to(r.q, r.v)
 
     touched = pushed = 0
@@ -89,7 +89,7 @@ def test_contact_points_corners_and_terrain(walker):
 
     def force(solids, **options):
         scene = rbd.contact.scene_on_ground(walker, solids, **options)
-        step = jax.jit(lambda q, v: rbd.contact.step(scene, q, v, jnp.zeros(2), forces=True))
+        step = jax.jit(lambda q, v: rbd.contact.scene_step(scene, q, v, jnp.zeros(2), forces=True))
         r = step(q, v)
         return r.v, r.forces.contacts
 
@@ -185,7 +185,7 @@ def test_a_mimic_gripper_touches_as_in_mujoco(mimic):
     def step(qpos, qvel):
         q = layout.q_from(qpos)
         push = jnp.zeros(8).at[-1].set(2.0)
-        r = rbd.contact.step(scene, q, layout.v_from(q, qvel), push, forces=True)
+        r = rbd.contact.scene_step(scene, q, layout.v_from(q, qvel), push, forces=True)
         assert r.forces is not None
         return layout.q_to(r.q), layout.v_to(r.q, r.v), r.forces.couplings
 

@@ -1,8 +1,8 @@
 """Robots on the ground: MuJoCo's scenes, actuators, soft constraints and frictional contact.
 
 Source: MuJoCo's documentation, chapter "Computation". ``rbd.load_mjcf`` makes a :class:`Scene`;
-:func:`step` advances it, as does ``rbd.rollout(..., scene=scene)``; :func:`constraint_forces` tells
-contacts and forces by name.
+:func:`scene_step` advances it, as does ``rbd.rollout(..., scene=scene)``;
+:func:`constraint_forces` names the contacts and the forces.
 
 Supported: spheres, capsules, boxes, cylinders, ellipsoids and convex meshes against planes or one
 height function (``Contacts.terrain``); pairs of spheres, capsules and boxes, and of spheres and
@@ -33,16 +33,29 @@ from .constants import constants as constants
 from .dynamics import Solution as Solution
 from .fluid import Fluid as Fluid
 from .kinds.contacts import Contacts as Contacts, Pairs as Pairs, Shapes as Shapes
-from .kinds.equalities import Couplings as Couplings, Equalities as Equalities, Welds as Welds
-from .kinds.joints import BallLimits as BallLimits, Dry as Dry, Joints as Joints, Limits as Limits
+from .kinds.equalities import (
+    Equalities as Equalities,
+    JointEqualities as JointEqualities,
+    Welds as Welds,
+)
+from .kinds.joints import (
+    BallLimits as BallLimits,
+    JointFriction as JointFriction,
+    Joints as Joints,
+    Limits as Limits,
+)
 from .mjcf.load import load_mjcf as load_mjcf, scene_of as scene_of
 from .on_ground import Surface as Surface, scene_on_ground as scene_on_ground
 from .report import (
-    Forces as Forces,
-    Touching as Touching,
+    ConstraintForces as ConstraintForces,
+    ContactReport as ContactReport,
     constraint_forces as constraint_forces,
 )
 from .scene import Keyframe as Keyframe, Scene as Scene
 from .solver.rows import Constants as Constants, Constraints as Constraints
-from .step import Step as Step, constrained_acceleration as constrained_acceleration, step as step
+from .step import (
+    SceneStep as SceneStep,
+    constrained_acceleration as constrained_acceleration,
+    scene_step as scene_step,
+)
 from .weights import Parts as Parts, Weights as Weights

@@ -14,7 +14,8 @@ def constants(scene: Scene) -> Constants:
     """Weights of bodies and joints, what welds hold, and damping by ratios, at ``scene.q0``.
 
     A step of a scene computes them by itself. In a loop over steps of one scene they are the same
-    in each step: compute them before it and give them to :func:`step`, as ``rbd.rollout`` does.
+    in each step: compute them before it and pass them to :func:`scene_step`, as ``rbd.rollout``
+    does.
     They follow every leaf of the robot, and are differentiable.
 
     Source: MuJoCo's ``mj_setConst``.

@@ -15,7 +15,7 @@ from .scene import Scene
 from .solver.newton import minimize
 from .solver.problem import Problem
 from .solver.residual import residual
-from .solver.rows import Constants, Theta
+from .solver.rows import Constants, SolverInputs
 
 
 class Solution(NamedTuple):
@@ -28,7 +28,7 @@ class Solution(NamedTuple):
     """Newton steps of the solver."""
 
 
-class Drive(NamedTuple):
+class ControlledScene(NamedTuple):
     """A scene at work: what its accelerations depend on beside the state."""
 
     scene: Scene
@@ -42,19 +42,19 @@ class Drive(NamedTuple):
         """Those of the scene, with all of their damping."""
         return self.scene.actuators.damped(self.constants.damping)
 
-    def at(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Theta:
+    def at(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> SolverInputs:
         """The constraint problem of a state."""
         scene, model = self.scene, self.scene.model
         drive = self.actuators.torque(model, q, v, self.controls)
         drive = drive if self.tau is None else drive + self.tau
-        if scene.lift is not None:
-            drive = drive + compensation(model, scene.lift, q)
+        if scene.gravcomp is not None:
+            drive = drive + compensation(model, scene.gravcomp, q)
         if scene.fluid is not None:
             drive = drive + drag(model, scene.fluid, q, v)
-        return Theta(model, scene.constraints, self.constants, q, v, drive, scene.dt)
+        return SolverInputs(model, scene.constraints, self.constants, q, v, drive, scene.dt)
 
 
-def _solver(theta: Theta, a: Float[Array, " nv"]) -> Callable[[Array], Array]:
+def _solver(theta: SolverInputs, a: Float[Array, " nv"]) -> Callable[[Array], Array]:
     """``H⁻¹ r`` with the Hessian at the accelerations a."""
     problem = Problem(theta)
     return problem.factor(problem.values(a)).solve
@@ -66,16 +66,18 @@ _CONVEX = Stationary(residual, _solver)
 class Search:
     """Finds accelerations, one moment after the other."""
 
-    def __init__(self, drive: Drive, guess: Float[Array, " nv"] | None, max_steps: int):
-        self.drive, self.guess, self.max_steps = drive, guess, max_steps
+    def __init__(
+        self, drive: ControlledScene, warmstart: Float[Array, " nv"] | None, max_steps: int
+    ):
+        self.drive, self.warmstart, self.max_steps = drive, warmstart, max_steps
         self.found: list[Solution] = []
 
     def __call__(self, q: Array, v: Array) -> Float[Array, " nv"]:
         """The accelerations of a state; the search begins where the last one ended."""
-        start = jnp.zeros_like(v) if self.guess is None else self.guess
+        start = jnp.zeros_like(v) if self.warmstart is None else self.warmstart
         a, result, steps = minimize(Problem(self.drive.at(q, v)), start, self.max_steps)
         self.found.append(Solution(a, result, steps))
-        self.guess = a
+        self.warmstart = a
         return a
 
     @property
@@ -94,7 +96,7 @@ class Known:
     Source: MuJoCo's documentation, "Computation": ``H δa = δτ − δ(ID − Jᵀ λ)`` at the solution.
     """
 
-    def __init__(self, drive: Drive, found: list[Float[Array, " nv"]]):
+    def __init__(self, drive: ControlledScene, found: list[Float[Array, " nv"]]):
         self.drive, self.found = drive, found
         self.given: list[Array] = []
 

@@ -13,7 +13,7 @@ from .mjcf.reader import Reader
 from .weights import Parts
 
 
-class Lift(eqx.Module):
+class GravityCompensation(eqx.Module):
     """The part of the robot's weight that is carried."""
 
     share: Float[Array, " n"]
@@ -22,7 +22,7 @@ class Lift(eqx.Module):
     """At whose centers of mass."""
 
 
-def lift_of(r: Reader) -> Lift | None:
+def gravcomp_of(r: Reader) -> GravityCompensation | None:
     """What is carried, by the bodies of the file that have a ``gravcomp``."""
     m = r.m
     share = np.asarray(m.body_gravcomp)
@@ -32,10 +32,12 @@ def lift_of(r: Reader) -> Lift | None:
     if not found or r.disabled("GRAVITY") or off:
         return None
     own = [share[b] * r.part_of_mass(b) for b in found]
-    return Lift(r.array(own, len(found)), r.parts(found))
+    return GravityCompensation(r.array(own, len(found)), r.parts(found))
 
 
-def compensation(model: Model, lift: Lift | None, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
+def compensation(
+    model: Model, lift: GravityCompensation | None, q: Float[Array, " nq"]
+) -> Float[Array, " nv"]:
     """The generalized forces that carry the weight of ``lift``, MuJoCo's ``qfrc_gravcomp``.
 
     Source: MuJoCo's documentation, "Computation", passive forces. They are what inverse dynamics

@@ -13,8 +13,8 @@ from .actuators import Actuators, motors
 from .collision.primitives import PAIRS
 from .collision.solids import SIZES, Solid
 from .kinds.contacts import Contacts, Pairs, Shapes
-from .kinds.equalities import Couplings, Equalities, Welds
-from .kinds.joints import BallLimits, Dry, Joints, Limits, Soft
+from .kinds.equalities import Equalities, JointEqualities, Welds
+from .kinds.joints import BallLimits, JointFriction, Joints, Limits, Soft
 from .scene import Scene
 from .solver.rows import Constraints
 from .weights import Parts
@@ -95,7 +95,7 @@ def scene_on_ground(
     kind = model.dtype
     q0 = neutral(model) if reference is None else reference
     shapes = _shapes(model, solids)
-    pairs = [(0, k) for k in range(1, len(shapes.names))] + _meetings(shapes, touching)
+    pairs = [(0, k) for k in range(1, len(shapes.names))] + _touching_pairs(shapes, touching)
     order = sorted(pairs, key=lambda ij: (shapes.kinds[ij[0]], shapes.kinds[ij[1]]))
     n = len(order)
     slide, spin, roll = (*surface.friction, 0.0, 0.0)[:3]
@@ -126,7 +126,7 @@ def scene_on_ground(
         ),
         q0=q0,
         keyframes={},
-        lift=None,
+        gravcomp=None,
         fluid=None,
         dt=jnp.asarray(dt, kind),
         integrator=integrator,
@@ -187,7 +187,7 @@ def _shapes(model: Model, solids: Sequence[Solid]) -> Shapes:
     )
 
 
-def _meetings(shapes: Shapes, touching: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
+def _touching_pairs(shapes: Shapes, touching: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
     found = []
     for pair in touching:
         for name in pair:
@@ -231,7 +231,7 @@ def _joints(model: Model) -> Joints:
     return Joints(
         Limits(_soft(len(dofs), kind), jnp.zeros((len(dofs),), kind), tuple(dofs), tuple(places)),
         BallLimits(_soft(0, kind), none, none, (), ()),
-        Dry(_soft(len(dry), kind), tuple(dry)),
+        JointFriction(_soft(len(dry), kind), tuple(dry)),
     )
 
 
@@ -298,7 +298,7 @@ def _equalities(model: Model, followers: list[_Follower]) -> Equalities:
     soft = _soft(n, kind)
     return Equalities(
         Welds(rows(3), rows(3), rows(4), rows(4), rows(), rows(2), rows(5), rows(), (), (), (), ()),
-        Couplings(
+        JointEqualities(
             line, jnp.zeros((n, 2), kind), soft.solref, soft.solimp, jnp.ones((n,), kind),
             at(topology.v_slice), at(topology.q_slice),
         ),

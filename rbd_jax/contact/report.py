@@ -14,10 +14,10 @@ from ..spatial import so3
 from .constants import constants as constants_of
 from .scene import Scene
 from .solver.residual import generalized, push
-from .solver.rows import Constants, Theta
+from .solver.rows import Constants, SolverInputs
 
 
-class Touching(eqx.Module):
+class ContactReport(eqx.Module):
     """All candidate contact points of a scene, one row each; far ones have no force."""
 
     distance: Float[Array, " n"]
@@ -53,10 +53,10 @@ class Touching(eqx.Module):
         return jnp.sum(self.force[np.array(rows)] * sign[:, None].astype(self.force.dtype), axis=0)
 
 
-class Forces(NamedTuple):
+class ConstraintForces(NamedTuple):
     """The constraint forces of one moment."""
 
-    contacts: Touching
+    contacts: ContactReport
     lower: dict[str, Float[Array, ""]]
     """Of the lower limit of each hinge or slide, by the joint's name (N m, N); zero without one."""
     upper: dict[str, Float[Array, ""]]
@@ -82,7 +82,7 @@ def constraint_forces(
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
     constants: Constants | None = None,
-) -> Forces:
+) -> ConstraintForces:
     """Contacts and constraint forces by name, at given accelerations.
 
     Source: MuJoCo's documentation, "Computation", constraint model. They are differentiable.
@@ -90,7 +90,7 @@ def constraint_forces(
     Args:
         scene: robot, contacts, constraints.
         q: configuration. v: velocity. Both at the start of the step.
-        a: accelerations, of :func:`constrained_acceleration` or ``step(...).a``.
+        a: accelerations, of :func:`constrained_acceleration` or ``scene_step(...).a``.
         constants: those of the scene, see :func:`constants`; computed if None.
 
     Raises:
@@ -99,7 +99,7 @@ def constraint_forces(
     model = scene.model
     constants = constants_of(scene) if constants is None else constants
     zero = jnp.zeros_like(v)
-    theta = Theta(model, scene.constraints, constants, q, v, zero, scene.dt)
+    theta = SolverInputs(model, scene.constraints, constants, q, v, zero, scene.dt)
     pushed = push(theta, a)
     r, f = pushed.rows, pushed.forces
     on_bodies, on_joints = generalized(theta, pushed, zero)
@@ -111,7 +111,7 @@ def constraint_forces(
     dry: dict[str, list] = {}
     for k, d in enumerate(joints.dry.dofs):
         dry.setdefault(names[d], []).append(f.dry[k])
-    return Forces(
+    return ConstraintForces(
         _touching(scene, r.groups, f.contacts, v.dtype),
         at(f.lower, joints.limits.dofs),
         at(f.upper, joints.limits.dofs),
@@ -123,7 +123,7 @@ def constraint_forces(
     )
 
 
-def _touching(scene: Scene, groups, values, dtype) -> Touching:
+def _touching(scene: Scene, groups, values, dtype) -> ContactReport:
     shapes, pairs = scene.contacts.shapes, scene.contacts.pairs
     own = [pairs.shapes[k] for group in groups for k in group.pair]
     names = tuple((shapes.names[i], shapes.names[j]) for i, j in own)
@@ -132,4 +132,4 @@ def _touching(scene: Scene, groups, values, dtype) -> Touching:
         wrench = jnp.pad(y, ((0, 0), (0, 6 - group.dim)))
         both = [so3.rotate_inverse(group.frame, wrench[:, s : s + 3]) for s in (0, 3)]
         parts.append([group.distance, group.point, group.frame, *both])
-    return Touching(*(jnp.concatenate(x) for x in zip(*parts, strict=True)), names=names)
+    return ContactReport(*(jnp.concatenate(x) for x in zip(*parts, strict=True)), names=names)

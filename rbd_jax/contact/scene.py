@@ -9,7 +9,7 @@ from ..io import Layout
 from ..model import Model
 from .actuators import Actuators
 from .fluid import Fluid
-from .gravcomp import Lift
+from .gravcomp import GravityCompensation
 from .kinds.contacts import Contacts
 from .solver.rows import Constraints
 
@@ -32,7 +32,7 @@ class Scene(eqx.Module):
     """The reference configuration, MuJoCo's ``qpos0``: as the file places the bodies. The softness
     of constraints is scaled there."""
     keyframes: dict[str, Keyframe]
-    lift: Lift | None
+    gravcomp: GravityCompensation | None
     """The share of the weight of each body that is carried; None for none."""
     fluid: Fluid | None
     """What resists the motion of the bodies; None for nothing."""

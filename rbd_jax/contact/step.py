@@ -23,25 +23,25 @@ from ..model.outcome import RESULTS, throw_unless_successful
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench
 from .constants import constants as constants_of
-from .dynamics import Drive, Known, Search, Solution
+from .dynamics import ControlledScene, Known, Search, Solution
 from .fluid import drag_slope
-from .report import Forces, constraint_forces
+from .report import ConstraintForces, constraint_forces
 from .scene import Scene
 from .solver.rows import Constants
 
 
-class Step(NamedTuple):
+class SceneStep(NamedTuple):
     """The state after a step, and what happened in it."""
 
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
     a: Float[Array, " nv"]
-    """MuJoCo's ``qacc`` at the start, in our axes; the guess of the next step."""
+    """MuJoCo's ``qacc`` at the start, in our axes; the warmstart of the next step."""
     result: RESULTS
     """Whether the solver of the accelerations converged, with RK4 at every stage."""
     steps: Int[Array, ""]
     """Newton steps of that solver, with RK4 those of all stages."""
-    forces: Forces | None = None
+    forces: ConstraintForces | None = None
     """Contacts and constraint forces by name at the start of the step, if asked for."""
 
 
@@ -76,7 +76,7 @@ def constrained_acceleration(
     v: Float[Array, " nv"],
     controls: Float[Array, " nu"],
     tau: Float[Array, " nv"] | None = None,
-    guess: Float[Array, " nv"] | None = None,
+    warmstart: Float[Array, " nv"] | None = None,
     *,
     constants: Constants | None = None,
     max_steps: int = 60,
@@ -84,43 +84,43 @@ def constrained_acceleration(
 ) -> Solution:
     """Accelerations of a scene under its actuators, contacts and other constraints.
 
-    The arguments are those of :func:`step`.
+    The arguments are those of :func:`scene_step`.
     """
-    given = q, v, controls, tau, guess
-    q, v, controls, tau, guess = _checked("constrained_acceleration", scene, max_steps, *given)
-    drive, start = _drive(scene, controls, tau, constants), jax.lax.stop_gradient(guess)
+    given = q, v, controls, tau, warmstart
+    q, v, controls, tau, warmstart = _checked("constrained_acceleration", scene, max_steps, *given)
+    drive, start = _drive(scene, controls, tau, constants), jax.lax.stop_gradient(warmstart)
     a, _, ended = searched(_find, _found, (drive, q, v), (start, max_steps))
     found = Solution(a, *ended)
     return throw_unless_successful(found, found.result) if throw else found
 
 
 @lanes
-def _find(args: tuple[Drive, Array, Array], rest):
+def _find(args: tuple[ControlledScene, Array, Array], rest):
     search = Search(args[0], *rest)
     a = search(*args[1:])
     return a, a, search.ended
 
 
 @lanes
-def _found(args: tuple[Drive, Array, Array], a: Array):
+def _found(args: tuple[ControlledScene, Array, Array], a: Array):
     drive, q, v = args
     a = Known(drive, [a])(q, v)
     return a, a
 
 
-def step(
+def scene_step(
     scene: Scene,
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
     controls: Float[Array, " nu"],
     tau: Float[Array, " nv"] | None = None,
-    guess: Float[Array, " nv"] | None = None,
+    warmstart: Float[Array, " nv"] | None = None,
     *,
     forces: bool = False,
     constants: Constants | None = None,
     max_steps: int = 60,
     throw: bool = False,
-) -> Step:
+) -> SceneStep:
     """One step of ``scene.dt`` seconds, as MuJoCo's ``mj_step``.
 
     The derivatives of the accelerations are a rule, the implicit function theorem; those of the
@@ -131,7 +131,7 @@ def step(
         q: configuration. v: velocity.
         controls: one number an actuator, held over the step.
         tau: more generalized forces (N m, N).
-        guess: where the solver starts, the acceleration of the step before; it changes nothing
+        warmstart: where the solver starts, the acceleration of the step before; it changes nothing
             but the number of steps of the solver.
         forces: whether the result has contacts and constraint forces by name.
         constants: what :func:`constants` computes from this scene, in a loop over its steps;
@@ -145,17 +145,19 @@ def step(
         TypeError: for integers, and for lists and other values that are no arrays.
         RuntimeError: if the solver does not converge and ``throw`` is set.
     """
-    given = q, v, controls, tau, guess
-    q, v, controls, tau, guess = _checked("step", scene, max_steps, *given)
+    given = q, v, controls, tau, warmstart
+    q, v, controls, tau, warmstart = _checked("scene_step", scene, max_steps, *given)
     args = _drive(scene, controls, tau, constants), q, v, forces
-    rest = jax.lax.stop_gradient(guess), max_steps
+    rest = jax.lax.stop_gradient(warmstart), max_steps
     moved, _, (result, steps) = searched(_advance, _advance_known, args, rest)
-    new = Step(moved.q, moved.v, moved.a, result, steps, moved.forces)
+    new = SceneStep(moved.q, moved.v, moved.a, result, steps, moved.forces)
     return throw_unless_successful(new, result) if throw else new
 
 
-def _drive(scene: Scene, controls, tau, constants: Constants | None) -> Drive:
-    return Drive(scene, controls, tau, constants_of(scene) if constants is None else constants)
+def _drive(scene: Scene, controls, tau, constants: Constants | None) -> ControlledScene:
+    return ControlledScene(
+        scene, controls, tau, constants_of(scene) if constants is None else constants
+    )
 
 
 class _Moved(NamedTuple):
@@ -164,24 +166,24 @@ class _Moved(NamedTuple):
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
     a: Float[Array, " nv"]
-    forces: Forces | None
+    forces: ConstraintForces | None
 
 
 @lanes
-def _advance(args: tuple[Drive, Array, Array, bool], rest):
+def _advance(args: tuple[ControlledScene, Array, Array, bool], rest):
     search = Search(args[0], *rest)
     moved = _moved_by(search, *args)
     return moved, [x.a for x in search.found], search.ended
 
 
 @lanes
-def _advance_known(args: tuple[Drive, Array, Array, bool], found: list[Array]):
+def _advance_known(args: tuple[ControlledScene, Array, Array, bool], found: list[Array]):
     known = Known(args[0], found)
     return _moved_by(known, *args), known.given
 
 
 def _moved_by(
-    accelerations: Search | Known, drive: Drive, q: Array, v: Array, forces: bool
+    accelerations: Search | Known, drive: ControlledScene, q: Array, v: Array, forces: bool
 ) -> _Moved:
     """The end of a step whose accelerations come from a search, or are known from one."""
     scene, model, h = drive.scene, drive.scene.model, drive.scene.dt
@@ -201,15 +203,15 @@ def _moved_by(
     return _Moved(q1, v1, first, told)
 
 
-def _checked(name: str, scene: Scene, max_steps: int, q, v, controls, tau, guess) -> tuple:
+def _checked(name: str, scene: Scene, max_steps: int, q, v, controls, tau, warmstart) -> tuple:
     """The arrays in the precision of the robot, if their shapes are right."""
     if max_steps < 1:
         raise ValueError(f"{name}: max_steps must be at least 1, got {max_steps}")
     sizes = {"q": (q, "nq"), "v": (v, "nv"), "controls": (controls, scene.nu)}
-    sizes |= {"tau": (tau, "nv"), "guess": (guess, "nv")}
+    sizes |= {"tau": (tau, "nv"), "warmstart": (warmstart, "nv")}
 
     def one(key: str, x, size):
-        argument = ArrayArgument((size,), "float", key in ("tau", "guess"), False)
+        argument = ArrayArgument((size,), "float", key in ("tau", "warmstart"), False)
         return check_array(name, scene.model, key, x, argument)
 
     return tuple(one(key, *x) for key, x in sizes.items())
@@ -221,7 +223,7 @@ def _heavier(model: Model, more: Float[Array, " nv"], q: Array, a: Array) -> Flo
     return a - mass_matrix_solve(heavy, q, more * a)
 
 
-def _implicitfast(drive: Drive, q: Array, v: Array, a: Array) -> Array:
+def _implicitfast(drive: ControlledScene, q: Array, v: Array, a: Array) -> Array:
     """Damping, drag and slopes of actuators implicit; of lone free bodies gyroscopic terms too."""
     scene, model, h = drive.scene, drive.scene.model, drive.scene.dt
     slope = jnp.diag(model.damping)
@@ -229,7 +231,7 @@ def _implicitfast(drive: Drive, q: Array, v: Array, a: Array) -> Array:
         slope = slope - drive.actuators.velocity_slope(model, q, v, drive.controls)
     if scene.fluid is not None:
         slope = slope - drag_slope(model, scene.fluid, q, v)
-    if scene.fluid is None and all(k == "scalar" for k in scene.actuators.kinds):
+    if scene.fluid is None and all(k == "scalar" for k in scene.actuators.trntype):
         new = _heavier(model, h * jnp.diagonal(slope), q, a)
     else:
         M = crba(model, q)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from ..contact import Scene, constants, step as scene_step
+from ..contact import Scene, constants, scene_step
 from ..lanes import lanes
 from ._mirror import Mirror
 
@@ -110,13 +110,13 @@ def advance(env: Environment, state: State, action: Float[Array, " na"]) -> Stat
     def substep(now, k):
         q, v, guess = now
         u = jnp.where(k < state.delay, state.controls, new)
-        end = scene_step(scene, q, v, u, guess=guess, constants=fixed)
+        end = scene_step(scene, q, v, u, warmstart=guess, constants=fixed)
         return (end.q, end.v, end.a), None
 
     k = jnp.arange(env.substeps, dtype=state.q.dtype)
     (q, v, guess), _ = jax.lax.scan(substep, (state.q, state.v, state.guess), k)
     return dataclasses.replace(
-        state, q=q, v=v, guess=guess, controls=new, action=action, age=state.age + 1
+        state, q=q, v=v, warmstart=guess, controls=new, action=action, age=state.age + 1
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 
-from ..contact import Scene, constants, step
+from ..contact import Scene, constants, scene_step
 from ..model import Model
 
 
@@ -26,7 +26,7 @@ def in_scene(scene: Scene, model: Model) -> tuple[Callable, Callable]:
 
     def advance(model, controls, t, q, v, dt, memory):
         now = dataclasses.replace(scene, dt=dt)
-        end = step(now, q, v, controls, guess=memory, constants=fixed)
+        end = scene_step(now, q, v, controls, warmstart=memory, constants=fixed)
         return (end.q, end.v), end.a
 
     return start, advance

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ...spatial import so3
-from .geometry import FAR, Touch
+from .geometry import FAR, ContactPoints
 
 POINTS = 8
 """Most corners of the area that two rectangles share."""
@@ -26,7 +26,7 @@ SAME = {"float64": 1e-14, "float32": 1e-10}
 """Squared distance of points that count as one, over that of a corner from the center."""
 
 
-def box_box(R1, p1, s1, R2, p2, s2) -> Touch:
+def box_box(R1, p1, s1, R2, p2, s2) -> ContactPoints:
     """Two boxes: at most eight points of a face, or one of two edges that cross.
 
     MuJoCo first asks whether any axis separates the boxes by more than the margin. That needs no
@@ -43,7 +43,7 @@ def box_box(R1, p1, s1, R2, p2, s2) -> Touch:
     distance, point, normal = (
         jnp.where(code >= 6, e, f) for e, f in zip(of_edge, of_face, strict=True)
     )
-    return Touch(distance, point, normal, jnp.zeros((POINTS, 3), p1.dtype))
+    return ContactPoints(distance, point, normal, jnp.zeros((POINTS, 3), p1.dtype))
 
 
 def _axis(R1, p1, s1, R2, p2, s2) -> Int[Array, ""]:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ...spatial import so3
-from .geometry import FAR, Touch
+from .geometry import FAR, ContactPoints
 
 EDGES = [(axis, corner) for axis in range(3) for corner in range(8) if not corner >> axis & 1]
 """The axis of each edge of a box and the corner at its lower end, bit by bit: MuJoCo's order."""
@@ -28,7 +28,7 @@ CORNERS = np.array(
 TINY = 1e-15
 
 
-def sphere_box(R1, p1, s1, R2, p2, s2) -> Touch:
+def sphere_box(R1, p1, s1, R2, p2, s2) -> ContactPoints:
     """A sphere and the nearest point of a box; out of the nearest face if its center is inside."""
     x = so3.rotate_inverse(R2, p1 - p2)
     nearest = jnp.clip(x, -s2, s2)
@@ -45,7 +45,7 @@ def sphere_box(R1, p1, s1, R2, p2, s2) -> Touch:
     distance = jnp.where(outside, length, -depth) - s1[0]
     normal = -so3.rotate(R2, out)
     point = p1 + normal * (s1[0] + 0.5 * distance)
-    return Touch(distance[None], point[None], normal[None], jnp.zeros((1, 3), p1.dtype))
+    return ContactPoints(distance[None], point[None], normal[None], jnp.zeros((1, 3), p1.dtype))
 
 
 def least(x: Float[Array, " n"]) -> Float[Array, ""]:
@@ -79,7 +79,7 @@ class _Nearest(NamedTuple):
     """Whether there is a second point."""
 
 
-def capsule_box(R1, p1, s1, R2, p2, s2) -> Touch:
+def capsule_box(R1, p1, s1, R2, p2, s2) -> ContactPoints:
     """A capsule and a box: the nearest point of the segment, and a second one if it lies flat.
 
     Source: MuJoCo's capsule–box collider. The nearest point is an end of the segment over a face,
@@ -101,7 +101,7 @@ def capsule_box(R1, p1, s1, R2, p2, s2) -> Touch:
     one, other = (sphere_box(R1, p1 + x * segment, s1, R2, p2, s2) for x in (at, at + more))
     distance = jnp.concatenate([one.distance, jnp.where(two, other.distance, FAR)])
     rest = [jnp.concatenate(x) for x in zip(one[1:], other[1:], strict=True)]
-    return Touch(distance, *rest)
+    return ContactPoints(distance, *rest)
 
 
 def _reach(length, speed):

@@ -17,7 +17,7 @@ from ...spatial import so3
 Vector = Float[Array, "3"]
 
 
-class Touch(NamedTuple):
+class ContactPoints(NamedTuple):
     """Contact points of one pair of shapes; the normal points from the first to the second."""
 
     distance: Float[Array, " k"]
@@ -132,7 +132,7 @@ POINTS: dict[str, tuple[int, Callable]] = {
 """How many points a shape has over the ground, and the function that finds them."""
 
 
-def on_ground(shape: str, ground: Callable[[Vector], Ground], R, p, size) -> Touch:
+def on_ground(shape: str, ground: Callable[[Vector], Ground], R, p, size) -> ContactPoints:
     """A shape over the ground: ``ground(x)`` is the tangent plane at the foot of x."""
     points, radii, tangents = POINTS[shape][1](R, p, size, ground(p).normal)
     found = [ground(x) for x in points]
@@ -140,7 +140,7 @@ def on_ground(shape: str, ground: Callable[[Vector], Ground], R, p, size) -> Tou
     height = jnp.stack([so3.dot(x - g.point, g.normal) for x, g in zip(points, found, strict=True)])
     distance = height - radii
     place = points - n * (radii + 0.5 * distance)[:, None]
-    return Touch(distance, place, n, tangents)
+    return ContactPoints(distance, place, n, tangents)
 
 
 def contact_frame(normal: Float[Array, "k 3"], tangent: Float[Array, "k 3"]):

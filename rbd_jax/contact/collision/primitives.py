@@ -14,10 +14,10 @@ from jaxtyping import Array
 from ...spatial import so3
 from .box_box import box_box
 from .boxes import capsule_box, sphere_box
-from .geometry import FAR, Touch, unit
+from .geometry import FAR, ContactPoints, unit
 
 
-def _balls(c1, r1, c2, r2, otherwise) -> Touch:
+def _balls(c1, r1, c2, r2, otherwise) -> ContactPoints:
     """Two spheres; the normal of concentric ones is ``otherwise``."""
     n2 = so3.dot(c2 - c1, c2 - c1)
     apart = n2 > 1e-30
@@ -25,7 +25,7 @@ def _balls(c1, r1, c2, r2, otherwise) -> Touch:
     normal = unit(c2 - c1, otherwise)
     distance = length - r1 - r2
     point = c1 + normal * (r1 + 0.5 * distance)
-    return Touch(distance[None], point[None], normal[None], jnp.zeros((1, 3), c1.dtype))
+    return ContactPoints(distance[None], point[None], normal[None], jnp.zeros((1, 3), c1.dtype))
 
 
 def _apart(R1, R2) -> Array:
@@ -37,12 +37,12 @@ def _apart(R1, R2) -> Array:
     return unit(across, jnp.array([1.0, 0.0, 0.0], across.dtype))
 
 
-def sphere_sphere(R1, p1, s1, R2, p2, s2) -> Touch:
+def sphere_sphere(R1, p1, s1, R2, p2, s2) -> ContactPoints:
     """Two spheres."""
     return _balls(p1, s1[0], p2, s2[0], _apart(R1, R2))
 
 
-def sphere_capsule(R1, p1, s1, R2, p2, s2) -> Touch:
+def sphere_capsule(R1, p1, s1, R2, p2, s2) -> ContactPoints:
     """A sphere and the nearest point of a capsule's segment."""
     axis = R2[:, 2]
     x = jnp.clip(so3.dot(axis, p1 - p2), -s2[1], s2[1])
@@ -53,7 +53,7 @@ PARALLEL = 1e-8
 """MuJoCo's bound for parallel axes: the square of the sine of their angle."""
 
 
-def capsule_capsule(R1, p1, s1, R2, p2, s2) -> Touch:
+def capsule_capsule(R1, p1, s1, R2, p2, s2) -> ContactPoints:
     """The nearest points of two segments; of parallel ones the ends of where they overlap.
 
     Source: MuJoCo 4's capsule collider. Axes that are not parallel have one point: unconstrained
@@ -85,7 +85,7 @@ def capsule_capsule(R1, p1, s1, R2, p2, s2) -> Touch:
     return jax.tree.map(lambda *x: jnp.concatenate(x), first, second)
 
 
-def sphere_cylinder(R1, p1, s1, R2, p2, s2) -> Touch:
+def sphere_cylinder(R1, p1, s1, R2, p2, s2) -> ContactPoints:
     """A sphere and the side, a cap or the rim of a cylinder, whichever is nearest."""
     axis, d = R2[:, 2], p1 - p2
     x = so3.dot(axis, d)
@@ -105,7 +105,7 @@ def sphere_cylinder(R1, p1, s1, R2, p2, s2) -> Touch:
     normal = jnp.where(cap, -up, jnp.where(side, -out, corner))
     distance = jnp.where(cap, to_cap, jnp.where(side, to_side, gap)) - s1[0]
     point = p1 + normal * (s1[0] + 0.5 * distance)
-    return Touch(distance[None], point[None], normal[None], jnp.zeros((1, 3), p1.dtype))
+    return ContactPoints(distance[None], point[None], normal[None], jnp.zeros((1, 3), p1.dtype))
 
 
 PAIRS: dict[tuple[str, str], Callable] = {

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from ...model.functions import as_module
 from ...spatial import so3
 from ..collision import geometry
-from ..collision.geometry import Ground, Touch
+from ..collision.geometry import ContactPoints, Ground
 from ..collision.primitives import PAIRS
 from ..solver.force_laws import Cone
 from ..solver.impedance import Softness, impedance, regularization, stiffness_and_damping
@@ -115,7 +115,7 @@ def find(contacts: Contacts, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"])
     R_shape = so3.matmul(R[body], so3.orthonormalize(shapes.R))
     p_shape = p[body] + so3.rotate(R[body], shapes.p)
 
-    def touch(kinds, i, j) -> Touch:
+    def touch(kinds, i, j) -> ContactPoints:
         def one(Ri, pi, si, Rj, pj, sj):
             if kinds[0] == "plane":
                 if contacts.terrain is not None:

@@ -64,7 +64,7 @@ class Anchors(NamedTuple):
     quat1: Float[Array, "n 4"]
 
 
-class Couplings(eqx.Module):
+class JointEqualities(eqx.Module):
     """``q1 − q1⁰ = polynomial(q2 − q2⁰)`` for joints of one degree of freedom.
 
     Degree of freedom −1 for the second joint: the first is held at the constant.
@@ -84,7 +84,7 @@ class Equalities(eqx.Module):
     """All soft equalities."""
 
     welds: Welds
-    couplings: Couplings
+    couplings: JointEqualities
 
 
 class WeldRow(NamedTuple):
@@ -107,7 +107,7 @@ class CouplingRow(NamedTuple):
 
 
 def coupling_rows(
-    c: Couplings, q: Array, v: Array, weight: Float[Array, " nv"], least: Array
+    c: JointEqualities, q: Array, v: Array, weight: Float[Array, " nv"], least: Array
 ) -> CouplingRow:
     """The rows of coupled joints."""
     one, two = (np.array([d[k] for d in c.dofs], dtype=np.int32) for k in (0, 1))

@@ -56,8 +56,8 @@ class BallLimits(eqx.Module):
     places: tuple[int, ...] = eqx.field(static=True)
 
 
-class Dry(eqx.Module):
-    """Dry friction, as large as ``model.friction`` says, at some degrees of freedom."""
+class JointFriction(eqx.Module):
+    """JointFriction friction, as large as ``model.friction`` says, at some degrees of freedom."""
 
     soft: Soft
     dofs: tuple[int, ...] = eqx.field(static=True)
@@ -68,7 +68,7 @@ class Joints(eqx.Module):
 
     limits: Limits
     balls: BallLimits
-    dry: Dry
+    dry: JointFriction
 
 
 class Row(NamedTuple):
@@ -93,8 +93,8 @@ def limit_rows(
     return rows[0], rows[1]
 
 
-def dry_row(dry: Dry, v: Array, weight: Float[Array, " nv"], least: Array) -> Row:
-    """Dry friction: a reference that damps the velocity."""
+def dry_row(dry: JointFriction, v: Array, weight: Float[Array, " nv"], least: Array) -> Row:
+    """JointFriction friction: a reference that damps the velocity."""
     dof = np.array(dry.dofs, dtype=np.int32)
     speed = v[dof]
     k, b = stiffness_and_damping(Softness(dry.soft.solref, dry.soft.solimp), least)

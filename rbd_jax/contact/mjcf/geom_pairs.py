@@ -14,7 +14,7 @@ from ..collision.primitives import PAIRS
 from .hulls import flaw
 
 
-class Meeting(NamedTuple):
+class GeomPair(NamedTuple):
     """Two geoms that may touch, in the order of their types, and the parameters of the contact."""
 
     geoms: tuple[int, int]
@@ -26,14 +26,14 @@ class Meeting(NamedTuple):
     margin: float
 
 
-def meetings(m: Any, mj: Any) -> tuple[list[Meeting], list[str]]:
+def geom_pairs(m: Any, mj: Any) -> tuple[list[GeomPair], list[str]]:
     """All pairs that may touch, and the names of those whose shapes are not supported.
 
     Args:
         m: a ``mujoco.MjModel``. mj: the package ``mujoco``.
     """
     kind = [str(mj.mjtGeom(t).name).removeprefix("mjGEOM_").lower() for t in m.geom_type]
-    found, strangers = [], []
+    found, unsupported_pairs = [], []
     for meeting in (*_listed(m), *_filtered(m, mj)):
         a, b = kind[meeting.geoms[0]], kind[meeting.geoms[1]]
         wrong = flaw(m, meeting.geoms[1]) if b == "mesh" else ""
@@ -42,28 +42,28 @@ def meetings(m: Any, mj: Any) -> tuple[list[Meeting], list[str]]:
             found.append(meeting)
         else:
             names = [name_of(m, "geom", g) for g in meeting.geoms]
-            strangers.append(f"{names[0]} ({a}) with {names[1]} ({b})")
+            unsupported_pairs.append(f"{names[0]} ({a}) with {names[1]} ({b})")
     found.sort(key=lambda x: (x.condim, kind[x.geoms[0]], kind[x.geoms[1]]))
-    return found, strangers
+    return found, unsupported_pairs
 
 
 def _ordered(m: Any, a: int, b: int) -> tuple[int, int]:
     return (a, b) if m.geom_type[a] <= m.geom_type[b] else (b, a)
 
 
-def _listed(m: Any) -> list[Meeting]:
+def _listed(m: Any) -> list[GeomPair]:
     """Pairs of the ``<contact>`` section; they bring all parameters themselves."""
     pairs = []
     for i in range(m.npair):
         geoms = _ordered(m, int(m.pair_geom1[i]), int(m.pair_geom2[i]))
         pairs.append(
-            Meeting(geoms, int(m.pair_dim[i]), m.pair_friction[i], m.pair_solref[i],
+            GeomPair(geoms, int(m.pair_dim[i]), m.pair_friction[i], m.pair_solref[i],
                     m.pair_solreffriction[i], m.pair_solimp[i], float(m.pair_margin[i]))
         )  # fmt: skip
     return pairs
 
 
-def _filtered(m: Any, mj: Any) -> list[Meeting]:
+def _filtered(m: Any, mj: Any) -> list[GeomPair]:
     """Pairs that the masks, the tree and the exclusions allow."""
     signature = {tuple(sorted((int(s) >> 16, int(s) & 0xFFFF))) for s in m.exclude_signature}
     listed = {
@@ -91,7 +91,7 @@ def _filtered(m: Any, mj: Any) -> list[Meeting]:
     return pairs
 
 
-def _mixed(m: Any, a: int, b: int) -> Meeting:
+def _mixed(m: Any, a: int, b: int) -> GeomPair:
     """Parameters of the geom with the higher priority, or a mixture of both."""
     first, second = int(m.geom_priority[a]), int(m.geom_priority[b])
     one = a if first > second else b
@@ -115,4 +115,4 @@ def _mixed(m: Any, a: int, b: int) -> Meeting:
         solimp = mix * m.geom_solimp[a] + (1 - mix) * m.geom_solimp[b]
     five = np.array([friction[0], friction[0], friction[1], friction[2], friction[2]])
     margin = float(m.geom_margin[a] + m.geom_margin[b])
-    return Meeting((a, b), condim, five, np.array(solref), np.zeros(2), np.array(solimp), margin)
+    return GeomPair((a, b), condim, five, np.array(solref), np.zeros(2), np.array(solimp), margin)

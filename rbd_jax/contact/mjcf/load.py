@@ -14,10 +14,10 @@ from ...io import Layout, convert
 from ...io.mjcf import mujoco, name_of, read_mjcf, robot_of
 from ...model import Model, RobotDescriptionError, RobotDescriptionWarning
 from ..fluid import fluid_of
-from ..gravcomp import lift_of
+from ..gravcomp import gravcomp_of
 from ..scene import Keyframe, Scene
 from ..solver.rows import Constraints
-from .geom_pairs import meetings
+from .geom_pairs import geom_pairs
 from .read_actuators import actuators_of, first_of, kept_actuators
 from .read_contacts import contacts_of
 from .read_equalities import equalities_of
@@ -70,15 +70,16 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = (), spec: Any = None) ->
     mj = mujoco()
     drop = _wanted(drop)
     found = unsupported(mj_model, mj)
-    met, strangers = meetings(mj_model, mj)
-    if strangers:
-        found[SHAPES] = strangers
+    met, unsupported_pairs = geom_pairs(mj_model, mj)
+    if unsupported_pairs:
+        found[SHAPES] = unsupported_pairs
     refused = {k: v for k, v in found.items() if k not in drop}
     if refused:
         text = "; ".join(f"{k}: {_short(v)}" for k, v in refused.items())
+        remedy = _REMEDY if unsupported_pairs else ""
         raise RobotDescriptionError(
-            f"load_mjcf: not supported: {text}. Change the file{_REMEDY if strangers else ''}, or "
-            f"leave them out with drop={tuple(refused)!r}"
+            f"load_mjcf: not supported: {text}. Change the file{remedy}, or leave "
+            f"them out with drop={tuple(refused)!r}"
         )
     if found:
         text = "; ".join(f"{k}: {_short(v)}" for k, v in found.items())
@@ -92,10 +93,10 @@ def _wanted(drop: Drop) -> frozenset[str]:
     """The features that may be left out, by the names that there are."""
     if isinstance(drop, str):
         drop = FEATURES if drop == "all" else (drop,)
-    strangers = [x for x in drop if x not in FEATURES]
-    if strangers:
+    unknown = [x for x in drop if x not in FEATURES]
+    if unknown:
         raise ValueError(
-            f"load_mjcf: drop names {', '.join(map(repr, strangers))}, which is no feature; "
+            f"load_mjcf: drop names {', '.join(map(repr, unknown))}, which is no feature; "
             f"expected 'all' or some of {', '.join(map(repr, FEATURES))}"
         )
     return frozenset(drop)
@@ -128,7 +129,7 @@ def _scene(r: Reader) -> Scene:
         constraints=Constraints(*acting, r.parts(r.named)),
         q0=layout.q_from(r.array(m.qpos0, m.nq)),
         keyframes=_keyframes(r, layout),
-        lift=lift_of(r),
+        gravcomp=gravcomp_of(r),
         fluid=fluid_of(r),
         dt=r.array(o.timestep),
         integrator=kinds.get(int(o.integrator), "euler"),

@@ -11,7 +11,7 @@ def contacts_of(r: Reader) -> Contacts:
     """Shapes, the pairs that may touch, and their parameters."""
     m = r.m
     off = r.disabled("CONSTRAINT") or r.disabled("CONTACT")
-    met = [] if off else r.met
+    met = [] if off else r.geom_pairs
     used = sorted({g for x in met for g in x.geoms})
     at = {g: k for k, g in enumerate(used)}
     R, p = [], []

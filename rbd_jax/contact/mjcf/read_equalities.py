@@ -7,7 +7,7 @@ import numpy as np
 
 from ...spatial import so3
 from ...spatial.host import rotation_of_quat
-from ..kinds.equalities import Couplings, Equalities, Welds
+from ..kinds.equalities import Equalities, JointEqualities, Welds
 from .reader import Reader
 
 
@@ -88,11 +88,11 @@ def _weld(r: Reader, i: int):
     return (b1, b2), p1, p2, quat1, quat2
 
 
-def _couplings(r: Reader, coupled: list[int]) -> Couplings:
+def _couplings(r: Reader, coupled: list[int]) -> JointEqualities:
     m, n = r.m, len(coupled)
     ids = [(int(m.eq_obj1id[i]), int(m.eq_obj2id[i])) for i in coupled]
     place = [m.jnt_qposadr[list(j)] for j in ids]
-    return Couplings(
+    return JointEqualities(
         polynomial=r.array(m.eq_data[coupled, :5], n, 5),
         start=r.array([m.qpos0[x] for x in place], n, 2),
         solref=r.array(m.eq_solref[coupled], n, 2),

@@ -1,6 +1,6 @@
 """Limits and dry friction of the joints of a compiled MuJoCo model."""
 
-from ..kinds.joints import BallLimits, Dry, Joints, Limits
+from ..kinds.joints import BallLimits, JointFriction, Joints, Limits
 from .reader import Reader
 
 
@@ -36,7 +36,7 @@ def joints_of(r: Reader) -> Joints:
             r.array(m.jnt_range[balls].max(axis=-1, initial=0), len(balls)),
             *where(balls),
         ),
-        Dry(
+        JointFriction(
             r.soft(m.dof_solref[dry], m.dof_solimp[dry], len(dry)),
             tuple(dof(int(d)) for d in dry),
         ),

@@ -9,16 +9,16 @@ from ...io.mjcf import Bodies, name_of
 from ...model import Model
 from ..kinds.joints import Soft
 from ..weights import Parts
-from .geom_pairs import Meeting
+from .geom_pairs import GeomPair
 
 
 class Reader:
     """A compiled MuJoCo model, the robot that was made of it, and the pairs that may touch."""
 
     def __init__(
-        self, m: Any, mj: Any, spec: Any, model: Model, bodies: Bodies, met: list[Meeting]
+        self, m: Any, mj: Any, spec: Any, model: Model, bodies: Bodies, met: list[GeomPair]
     ):
-        self.m, self.mj, self.met = m, mj, met
+        self.m, self.mj, self.geom_pairs = m, mj, met
         self.model, self.bodies, self.spec = model, bodies, spec
         self.dtype = model.dtype
         self.named: list[int] = []

@@ -23,7 +23,7 @@ def one_sided(z: Float[Array, " n"], D: Float[Array, " n"]) -> Float[Array, " n"
 
 
 def dry(z: Float[Array, " n"], D: Float[Array, " n"], loss: Float[Array, " n"]) -> Array:
-    """Dry friction: ``−D z``, at most ``loss`` in either direction."""
+    """JointFriction friction: ``−D z``, at most ``loss`` in either direction."""
     return jnp.clip(-D * z, -loss, loss)
 
 

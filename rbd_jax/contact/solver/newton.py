@@ -73,8 +73,8 @@ def line_search(
     return jax.lax.while_loop(unfinished, step, state)[0]
 
 
-def minimize(problem: Problem, guess: Float[Array, " nv"], max_steps: int) -> Minimum:
-    """The accelerations that minimize the cost, from a guess, to rounding.
+def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int) -> Minimum:
+    """The accelerations that minimize the cost, from a warmstart, to rounding.
 
     It ends where the gradient g vanishes up to rounding, which a step without a switch of a
     constraint brings about, or one step after the decrement ``gᵀ H⁻¹ g`` has fallen below the
@@ -111,8 +111,8 @@ def minimize(problem: Problem, guess: Float[Array, " nv"], max_steps: int) -> Mi
         done = small | ~(decrement > eps * size)  # also if it is NaN
         return a, Ma, z, g, done, n + 1
 
-    Ma, z = times(guess), problem.values(guess)
-    start = guess, Ma, z, gradient(Ma - b, z), jnp.zeros((), bool), jnp.zeros((), jnp.int32)
+    Ma, z = times(warmstart), problem.values(warmstart)
+    start = warmstart, Ma, z, gradient(Ma - b, z), jnp.zeros((), bool), jnp.zeros((), jnp.int32)
     a, *_, done, n = jax.lax.while_loop(unfinished, iterate, start)
     result = RESULTS.where(done, RESULTS.successful, RESULTS.max_steps_reached)
     result = RESULTS.where(jnp.isfinite(a).all(), result, RESULTS.nonfinite)

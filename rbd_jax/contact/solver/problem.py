@@ -23,7 +23,7 @@ from . import force_laws as laws
 from .rows import (
     Constraints,
     Rows,
-    Theta,
+    SolverInputs,
     Values,
     classical,
     forces,
@@ -67,7 +67,7 @@ class Factor(NamedTuple):
 class Problem:
     """The problem of one state: a dense mass matrix, and what moves each contact point."""
 
-    def __init__(self, theta: Theta):
+    def __init__(self, theta: SolverInputs):
         model, self.c, _, q, v, tau, _ = theta
         self.theta = theta
         topology = model.topology
@@ -167,7 +167,7 @@ class Problem:
         return jax.tree.map(jnp.subtract, self.map(a), self.target)
 
     def forces(self, z: Values) -> Values:
-        """Forces of all rows."""
+        """ConstraintForces of all rows."""
         return forces(self.theta, self.rows, z)
 
     def pull(self, f: Values) -> Float[Array, " nv"]:

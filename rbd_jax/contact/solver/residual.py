@@ -15,7 +15,7 @@ from ...derivatives.rules import inverse_dynamics
 from ...spatial import so3
 from .rows import (
     Rows,
-    Theta,
+    SolverInputs,
     Values,
     bodies,
     classical,
@@ -38,7 +38,7 @@ class Push(NamedTuple):
     p: Float[Array, "nb+1 3"]
 
 
-def push(theta: Theta, a: Float[Array, " nv"]) -> Push:
+def push(theta: SolverInputs, a: Float[Array, " nv"]) -> Push:
     """The rows and the forces that they have at the accelerations a, in O(n)."""
     model, c, _, q, v, _, _ = theta
     g, root = placed(model, q)
@@ -54,7 +54,7 @@ def push(theta: Theta, a: Float[Array, " nv"]) -> Push:
     return Push(r, forces(theta, r, jax.tree.map(jnp.subtract, Ja, targets(r))), A.R, A.p)
 
 
-def residual(theta: Theta, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
+def residual(theta: SolverInputs, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """``ID(q, v, a) − τ − Jᵀ f(J a − a_ref)`` in O(n), zero at the solution."""
     model, _, _, q, v, tau, _ = theta
     offset = classical(model, v)
@@ -63,7 +63,7 @@ def residual(theta: Theta, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
     return torque - on_joints
 
 
-def generalized(theta: Theta, pushed: Push, tau: Float[Array, " nv"]):
+def generalized(theta: SolverInputs, pushed: Push, tau: Float[Array, " nv"]):
     """Wrenches on the bodies, each in its frame; ``tau`` plus the forces on single joints."""
     c, (r, f, R_all, p_all) = theta.constraints, pushed
     wrenches = jnp.zeros((len(p_all), 6), p_all.dtype)  # the last row is the world

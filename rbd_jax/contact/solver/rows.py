@@ -57,7 +57,7 @@ class Constants(NamedTuple):
         return parts[ends[:, 0]] + parts[ends[:, 1]]
 
 
-class Theta(NamedTuple):
+class SolverInputs(NamedTuple):
     """All that the accelerations depend on."""
 
     model: Model
@@ -146,7 +146,7 @@ def weld_state(body: Body, ends: np.ndarray) -> State:
     return State(*(x[ends[:, k]] for k in (0, 1) for x in body))
 
 
-def rows(theta: Theta, g: Placed, root: Float[Array, "nb 3"]) -> Rows:
+def rows(theta: SolverInputs, g: Placed, root: Float[Array, "nb 3"]) -> Rows:
     """All rows at a state, for the poses of its bodies."""
     model, c, constants, q, v, _, dt = theta
     least = c.contacts.least_time * dt
@@ -181,7 +181,7 @@ def rows(theta: Theta, g: Placed, root: Float[Array, "nb 3"]) -> Rows:
     )
 
 
-def forces(theta: Theta, r: Rows, z: Values) -> Values:
+def forces(theta: SolverInputs, r: Rows, z: Values) -> Values:
     """The force of every row."""
     c = theta.constraints
     dry = np.array(c.joints.dry.dofs, dtype=np.int32)
