@@ -14,10 +14,9 @@ import numpy as np
 
 import rbd_jax as rbd
 from rbd_jax.algorithms.springs import unsprung
-from rbd_jax.contact.fluid import drag
-from rbd_jax.contact.gravcomp import compensation
 from rbd_jax.contact.mjcf.geom_pairs import geom_pairs
-from rbd_jax.contact.solver.rows import classical
+from rbd_jax.contact.passive import drag, gravity_compensation
+from rbd_jax.contact.solver.rows import classical_offset
 from rbd_jax.io.mjcf import compile_mjcf, mjcf_spec, mujoco
 
 from ._report import Report, Table
@@ -133,11 +132,11 @@ def unconstrained(scene, m, mj) -> dict[str, float]:
 
     @jax.jit
     def ours(q, v, controls):
-        offset = classical(model, v)
+        offset = classical_offset(model, v)
         heavy = model.armature * offset
         bias = rbd.inverse_dynamics(bare, q, v, -offset) + heavy
         full = rbd.inverse_dynamics(model, q, v, -offset) + heavy
-        passive = bias - full + compensation(model, scene.gravcomp, q)
+        passive = bias - full + gravity_compensation(model, scene.gravcomp, q)
         if scene.fluid is not None:
             passive = passive + drag(model, scene.fluid, q, v)
         drive = scene.actuators.torque(model, q, v, controls)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax.contact.fluid import drag, drag_slope
+from rbd_jax.contact.passive import drag, drag_slope
 
 mujoco = pytest.importorskip("mujoco")
 

@@ -45,9 +45,13 @@ def test_contacts_and_forces_are_mujocos(cone):
         np.testing.assert_allclose(touching.moment[row], wrench[3:] @ frame, atol=1e-9 * size)
     rest = [k for k in range(len(touching.names)) if k not in used]
     np.testing.assert_array_equal(touching.force[np.array(rest)], 0)
-    assert set(found.lower) == {"h1", "s1", "h2", "h3"} and {*found.lower, "b1"} == set(found.dry)
-    assert not any(map(float, (found.lower["h2"], found.upper["h3"], found.dry["h1"][0])))
-    assert set(found.balls) == {"b1"} and found.welds.shape == (3, 6)
+    assert set(found.lower) == {"h1", "s1", "h2", "h3"} and {*found.lower, "b1"} == set(
+        found.joint_friction
+    )
+    assert not any(
+        map(float, (found.lower["h2"], found.upper["h3"], found.joint_friction["h1"][0]))
+    )
+    assert set(found.ball_limits) == {"b1"} and found.welds.shape == (3, 6)
     with pytest.raises(KeyError, match="no contact of nobody; candidates: geom#0 with"):
         touching.rows("nobody")
 

@@ -8,7 +8,7 @@ import pytest
 from support.helpers import assert_close
 
 import rbd_jax as rbd
-from rbd_jax.contact.collision.geometry import Ground, on_ground
+from rbd_jax.contact.collision.ground import Ground, on_ground
 from rbd_jax.spatial import so3
 
 mujoco = pytest.importorskip("mujoco")

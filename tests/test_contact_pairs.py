@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax.contact.collision.geometry import POINTS, Ground, contact_frame, on_ground
+from rbd_jax.contact.collision.ground import POINTS, Ground, contact_frame, on_ground
 from rbd_jax.contact.collision.primitives import PAIRS
 from rbd_jax.spatial import so3
 

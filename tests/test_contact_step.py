@@ -9,8 +9,8 @@ from support.scenes import EQUALITIES, everything
 
 import rbd_jax as rbd
 from rbd_jax.contact import RESULTS, constants
-from rbd_jax.contact.solver.residual import residual
-from rbd_jax.contact.solver.rows import SolverInputs
+from rbd_jax.contact.solver.problem import SolverInputs, residual
+from rbd_jax.contact.solver.rows import classical_offset
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -45,7 +45,7 @@ def test_dynamics_without_contact():
     def ours(q, v, u):
         M = rbd.mass_matrix(model, q)
         drive = scene.actuators.torque(model, q, v, u)
-        c = rbd.contact.solver.rows.classical(model, v)
+        c = classical_offset(model, v)
         bias = rbd.inverse_dynamics(model, q, v, -c) + model.armature * c
         a = rbd.contact.constrained_acceleration(free, q, v, u).a
         return (

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rbd_jax.derivatives.minimizer import Stationary, minimizer, searched
+from rbd_jax.derivatives.minimizer import Stationary, implicit_solve, minimizer
 
 
 def residual(theta, x):
@@ -31,7 +31,7 @@ def search(theta, start):
 
 
 def follows(theta):
-    out, x, note = searched(search, known, theta, jnp.ones(2))
+    out, x, note = implicit_solve(search, known, theta, jnp.ones(2))
     return jnp.sum(out * x), note
 
 

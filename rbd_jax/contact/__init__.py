@@ -23,6 +23,7 @@ from .actuators import (
     motors as motors,
     pd_actuators as pd_actuators,
 )
+from .collision.detection import Pairs as Pairs, Shapes as Shapes
 from .collision.solids import (
     Solid as Solid,
     corners as corners,
@@ -30,32 +31,24 @@ from .collision.solids import (
     solids_of as solids_of,
 )
 from .constants import constants as constants
-from .dynamics import Solution as Solution
-from .fluid import Fluid as Fluid
-from .kinds.contacts import Contacts as Contacts, Pairs as Pairs, Shapes as Shapes
-from .kinds.equalities import (
-    Equalities as Equalities,
-    JointEqualities as JointEqualities,
-    Welds as Welds,
-)
-from .kinds.joints import (
-    BallLimits as BallLimits,
-    JointFriction as JointFriction,
-    Joints as Joints,
-    Limits as Limits,
-)
+from .constraints import Constraints as Constraints
+from .forward import constrained_acceleration as constrained_acceleration
+from .kinds.ball_limits import BallLimits as BallLimits
+from .kinds.contacts import Contacts as Contacts
+from .kinds.joint_equalities import JointEqualities as JointEqualities
+from .kinds.joint_friction import JointFriction as JointFriction
+from .kinds.joint_limits import JointLimits as JointLimits
+from .kinds.welds import Welds as Welds
 from .mjcf.load import load_mjcf as load_mjcf, scene_of as scene_of
 from .on_ground import Surface as Surface, scene_on_ground as scene_on_ground
+from .passive import Fluid as Fluid, GravityCompensation as GravityCompensation
 from .report import (
     ConstraintForces as ConstraintForces,
     ContactReport as ContactReport,
     constraint_forces as constraint_forces,
 )
 from .scene import Keyframe as Keyframe, Scene as Scene
-from .solver.rows import Constants as Constants, Constraints as Constraints
-from .step import (
-    SceneStep as SceneStep,
-    constrained_acceleration as constrained_acceleration,
-    scene_step as scene_step,
-)
-from .weights import Parts as Parts, Weights as Weights
+from .solver.force_laws import SolverParams as SolverParams
+from .solver.newton import Solution as Solution
+from .step import SceneStep as SceneStep, scene_step as scene_step
+from .weights import Constants as Constants, Parts as Parts, Weights as Weights

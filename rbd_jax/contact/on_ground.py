@@ -10,13 +10,18 @@ from jaxtyping import Array, Float
 
 from ..model import Affine, CoordinateModel, Model, neutral
 from .actuators import Actuators, motors
+from .collision.detection import Pairs, Shapes
 from .collision.primitives import PAIRS
 from .collision.solids import SIZES, Solid
-from .kinds.contacts import Contacts, Pairs, Shapes
-from .kinds.equalities import Equalities, JointEqualities, Welds
-from .kinds.joints import BallLimits, JointFriction, Joints, Limits, Soft
+from .constraints import Constraints
+from .kinds.ball_limits import BallLimits
+from .kinds.contacts import Contacts
+from .kinds.joint_equalities import JointEqualities
+from .kinds.joint_friction import JointFriction
+from .kinds.joint_limits import JointLimits
+from .kinds.welds import Welds
 from .scene import Scene
-from .solver.rows import Constraints
+from .solver.force_laws import SolverParams
 from .weights import Parts
 
 ONE_DOF = ("revolute", "prismatic", "helical")
@@ -121,9 +126,7 @@ def scene_on_ground(
     return Scene(
         model=model,
         actuators=motors(model, names) if actuators is None else actuators,
-        constraints=Constraints(
-            contacts, _joints(model), _equalities(model, followers), _parts(model)
-        ),
+        constraints=_constraints(model, contacts, followers),
         q0=q0,
         keyframes={},
         gravcomp=None,
@@ -212,26 +215,30 @@ def _parts(model: Model) -> Parts:
     return Parts(zero, tuple(range(n)), (True,) * n)
 
 
-def _soft(n: int, kind) -> Soft:
+def _params(n: int, kind) -> SolverParams:
     tile = lambda x: jnp.tile(jnp.array(x, kind), (n, 1))  # noqa: E731
-    return Soft(tile(USUAL.solref), tile(USUAL.solimp))
+    return SolverParams(tile(USUAL.solref), tile(USUAL.solimp))
 
 
-def _joints(model: Model) -> Joints:
-    """Limits of all joints of one degree of freedom, dry friction of all degrees of freedom.
+def _constraints(model: Model, contacts: Contacts, followers: list["_Follower"]) -> Constraints:
+    """Contacts, limits of all joints of one degree of freedom, dry friction, and mimic joints.
 
-    They do nothing where the model has no limit and no friction.
+    Limits and dry friction do nothing where the model has no limit and no friction.
     """
     topology, kind = model.topology, model.dtype
     straight = [b for b, joint in enumerate(topology.kinds) if joint in ONE_DOF]
-    dofs = [int(topology.v_starts[b]) for b in straight]
-    places = [int(topology.q_starts[b]) for b in straight]
-    dry = list(range(model.nv))
-    none = jnp.zeros((0,), kind)
-    return Joints(
-        Limits(_soft(len(dofs), kind), jnp.zeros((len(dofs),), kind), tuple(dofs), tuple(places)),
-        BallLimits(_soft(0, kind), none, none, (), ()),
-        JointFriction(_soft(len(dry), kind), tuple(dry)),
+    dofs = tuple(int(topology.v_starts[b]) for b in straight)
+    places = tuple(int(topology.q_starts[b]) for b in straight)
+    rows = lambda *n: jnp.zeros((0, *n), kind)  # noqa: E731
+    p3, p4, none = rows(3), rows(4), _params(0, kind)
+    return Constraints(
+        contacts,
+        JointLimits(_params(len(dofs), kind), jnp.zeros((len(dofs),), kind), dofs, places),
+        BallLimits(none, rows(), rows(), (), ()),
+        JointFriction(_params(model.nv, kind), tuple(range(model.nv))),
+        Welds(p3, p3, p4, p4, rows(), none, rows(), (), (), (), ()),
+        _joint_equalities(model, followers),
+        _parts(model),
     )
 
 
@@ -287,19 +294,18 @@ def _sizes(model: Model, joints: Sequence[str]) -> list[int]:
     return [_freedom(model, j) if j in model.topology.joint_names else 0 for j in joints]
 
 
-def _equalities(model: Model, followers: list[_Follower]) -> Equalities:
+def _joint_equalities(model: Model, followers: list[_Follower]) -> JointEqualities:
     """Mimic joints as MuJoCo's joint equalities, which count from zero."""
     topology, kind, n = model.topology, model.dtype, len(followers)
-    rows = lambda *n: jnp.zeros((0, *n), kind)  # noqa: E731
     line = [[x.offset, x.multiplier, 0.0, 0.0, 0.0] for x in followers]
-    line = jnp.stack([jnp.stack([jnp.asarray(y, kind) for y in x]) for x in line]) if n else rows(5)
+    line = [jnp.stack([jnp.asarray(y, kind) for y in x]) for x in line]
     pairs = [(x.joint, x.target) for x in followers]
     at = lambda of: tuple((int(of(a).start), int(of(b).start)) for a, b in pairs)  # noqa: E731
-    soft = _soft(n, kind)
-    return Equalities(
-        Welds(rows(3), rows(3), rows(4), rows(4), rows(), rows(2), rows(5), rows(), (), (), (), ()),
-        JointEqualities(
-            line, jnp.zeros((n, 2), kind), soft.solref, soft.solimp, jnp.ones((n,), kind),
-            at(topology.v_slice), at(topology.q_slice),
-        ),
-    )  # fmt: skip
+    return JointEqualities(
+        jnp.stack(line) if n else jnp.zeros((0, 5), kind),
+        jnp.zeros((n, 2), kind),
+        _params(n, kind),
+        jnp.ones((n,), kind),
+        at(topology.v_slice),
+        at(topology.q_slice),
+    )

@@ -1,6 +1,6 @@
-"""What touches, where, and how hard: contacts and constraint forces by name."""
+"""Contacts and constraint forces by name."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,31 +10,34 @@ from jaxtyping import Array, Float
 from ..derivatives.rules import inverse_dynamics
 from ..lanes import lanes
 from ..model.arguments import checked, takes_coordinates
-from ..spatial import so3
+from .collision.detection import ContactGroup
 from .constants import constants as constants_of
+from .kinds.contacts import ContactRows
 from .scene import Scene
-from .solver.residual import generalized, push
-from .solver.rows import Constants, SolverInputs
+from .solver.problem import SolverInputs, row_forces
+from .weights import Constants
 
 
 class ContactReport(eqx.Module):
-    """All candidate contact points of a scene, one row each; far ones have no force."""
+    """All candidate contact points of a scene, one row each; distant ones have no force."""
 
     distance: Float[Array, " n"]
-    """Between the surfaces, negative where they overlap (m)."""
+    """Distance of the surfaces, negative where they overlap (m)."""
     point: Float[Array, "n 3"]
-    """Halfway between the surfaces, in the world (m)."""
+    """The position halfway between the surfaces, in the world (m)."""
     frame: Float[Array, "n 3 3"]
-    """Rows in the world: the normal from the first shape to the second, and both tangents."""
+    """Axes of the contact in the world, as rows: the normal from the first shape to the second,
+    then both tangents."""
     force: Float[Array, "n 3"]
-    """On the second shape, in world axes (N). The first gets the opposite."""
+    """Force on the second shape, in world axes (N). The first shape gets the opposite force."""
     moment: Float[Array, "n 3"]
-    """On the second shape about the point, in world axes: spinning and rolling friction (N m)."""
+    """Moment on the second shape about the point, in world axes (N m): spinning and rolling
+    friction."""
     names: tuple[tuple[str, str], ...] = eqx.field(static=True)
-    """Both shapes of each point."""
+    """The names of both shapes of each point."""
 
     def rows(self, one: str, other: str | None = None) -> list[int]:
-        """The rows in which a shape is, or in which two shapes meet.
+        """The rows of all contacts of a shape, or of the contacts of two shapes.
 
         Raises:
             KeyError: if there is no such pair.
@@ -54,23 +57,26 @@ class ContactReport(eqx.Module):
 
 
 class ConstraintForces(NamedTuple):
-    """The constraint forces of one moment."""
+    """The constraint forces at one state."""
 
     contacts: ContactReport
     lower: dict[str, Float[Array, ""]]
-    """Of the lower limit of each hinge or slide, by the joint's name (N m, N); zero without one."""
+    """Force of the lower limit of each hinge or slide, by the joint's name (N m, N)."""
     upper: dict[str, Float[Array, ""]]
-    """Of the upper limit; positive pushes towards smaller q."""
-    balls: dict[str, Float[Array, ""]]
-    """Of the limit of each ball joint, against its rotation (N m)."""
-    dry: dict[str, Float[Array, " k"]]
-    """Of dry friction, by the joint's name (N m, N); zero for a joint without it."""
+    """Force of the upper limit; a positive force pushes towards smaller q."""
+    ball_limits: dict[str, Float[Array, ""]]
+    """Torque of the limit of each ball joint, against its rotation (N m)."""
+    joint_friction: dict[str, Float[Array, " k"]]
+    """Dry friction by the joint's name (N m, N); zero for a joint without dry friction."""
     welds: Float[Array, "nw 6"]
-    """Of each connect and weld in the order of the file: force (world axes), turn's multipliers."""
-    couplings: Float[Array, " nc"]
-    """Of each joint equality in the file's order, on its first joint."""
+    """For each connect and weld in the order of the file, the force on the first body in world
+    axes (N) and the multipliers of the orientation error."""
+    joint_equalities: Float[Array, " nc"]
+    """Force of each joint equality on its first joint, in the order of the file (N m, N)."""
+    others: dict[str, Any]
+    """Forces of constraints of other kinds, by the names that they report."""
     total: Float[Array, " nv"]
-    """All constraint forces in generalized coordinates, MuJoCo's ``qfrc_constraint``."""
+    """The sum of all constraint forces in generalized coordinates, MuJoCo's ``qfrc_constraint``."""
 
 
 @checked
@@ -99,37 +105,27 @@ def constraint_forces(
     model = scene.model
     constants = constants_of(scene) if constants is None else constants
     zero = jnp.zeros_like(v)
-    theta = SolverInputs(model, scene.constraints, constants, q, v, zero, scene.dt)
-    pushed = push(theta, a)
-    r, f = pushed.rows, pushed.forces
-    on_bodies, on_joints = generalized(theta, pushed, zero)
-    held = inverse_dynamics(model, q, v, zero, on_bodies)
-    total = on_joints + inverse_dynamics(model, q, v, zero) - held
-    joints = scene.constraints.joints
-    names = [model.joint_names[b] for b in model.topology.dof_bodies]
-    at = lambda x, dofs: {names[d]: x[k] for k, d in enumerate(dofs)}  # noqa: E731
-    dry: dict[str, list] = {}
-    for k, d in enumerate(joints.dry.dofs):
-        dry.setdefault(names[d], []).append(f.dry[k])
-    return ConstraintForces(
-        _touching(scene, r.groups, f.contacts, v.dtype),
-        at(f.lower, joints.limits.dofs),
-        at(f.upper, joints.limits.dofs),
-        at(f.balls, joints.balls.dofs),
-        {k: jnp.stack(x) for k, x in dry.items()},
-        f.welds,
-        f.couplings,
-        total,
-    )
+    inputs = SolverInputs(model, scene.constraints, constants, q, v, zero, scene.dt)
+    found = row_forces(inputs, a)
+    held = inverse_dynamics(model, q, v, zero, found.loads.wrenches[:-1])
+    total = found.loads.tau + inverse_dynamics(model, q, v, zero) - held
+    joints = [model.joint_names[b] for b in model.topology.dof_bodies]
+    named: dict[str, Any] = {"lower": {}, "upper": {}, "ball_limits": {}, "joint_friction": {}}
+    named |= {"welds": jnp.zeros((0, 6), v.dtype), "joint_equalities": jnp.zeros((0,), v.dtype)}
+    contacts, others = [], {}
+    for rows, f in zip(found.rows, found.forces, strict=True):
+        if isinstance(rows, ContactRows):
+            contacts.append((rows.group, *rows.world_forces(f)))
+            continue
+        for key, value in rows.report(f, joints).items():
+            (named if key in named else others)[key] = value
+    return ConstraintForces(_contact_report(scene, contacts), **named, others=others, total=total)
 
 
-def _touching(scene: Scene, groups, values, dtype) -> ContactReport:
+def _contact_report(scene: Scene, contacts: list[tuple[ContactGroup, Array, Array]]):
     shapes, pairs = scene.contacts.shapes, scene.contacts.pairs
-    own = [pairs.shapes[k] for group in groups for k in group.pair]
+    own = [pairs.shapes[k] for group, *_ in contacts for k in group.pair]
     names = tuple((shapes.names[i], shapes.names[j]) for i, j in own)
-    parts = [[jnp.zeros((0, *s), dtype) for s in ((), (3,), (3, 3), (3,), (3,))]]
-    for group, y in zip(groups, values, strict=True):
-        wrench = jnp.pad(y, ((0, 0), (0, 6 - group.dim)))
-        both = [so3.rotate_inverse(group.frame, wrench[:, s : s + 3]) for s in (0, 3)]
-        parts.append([group.distance, group.point, group.frame, *both])
+    parts = [[jnp.zeros((0, *s), scene.model.dtype) for s in ((), (3,), (3, 3), (3,), (3,))]]
+    parts += [[x.distance, x.point, x.frame, force, moment] for x, force, moment in contacts]
     return ContactReport(*(jnp.concatenate(x) for x in zip(*parts, strict=True)), names=names)

@@ -1,4 +1,4 @@
-"""A scene: a robot, its actuators, everything it may touch, and how time advances."""
+"""A scene: a robot, its actuators, its constraints and contacts, and its integrator."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,9 @@ from jaxtyping import Array, Float
 from ..io import Layout
 from ..model import Model
 from .actuators import Actuators
-from .fluid import Fluid
-from .gravcomp import GravityCompensation
+from .constraints import Constraints
 from .kinds.contacts import Contacts
-from .solver.rows import Constraints
+from .passive import Fluid, GravityCompensation
 
 
 class Keyframe(NamedTuple):
@@ -23,19 +22,23 @@ class Keyframe(NamedTuple):
 
 
 class Scene(eqx.Module):
-    """What :func:`rbd_jax.load_mjcf` returns. Every float array in it is a leaf."""
+    """A robot with actuators, constraints, contacts and an integrator, as MuJoCo defines them.
+
+    :func:`rbd_jax.load_mjcf` and :func:`rbd_jax.contact.scene_on_ground` make scenes. Every float
+    array of a scene is a leaf.
+    """
 
     model: Model
     actuators: Actuators
     constraints: Constraints
     q0: Float[Array, " nq"]
-    """The reference configuration, MuJoCo's ``qpos0``: as the file places the bodies. The softness
-    of constraints is scaled there."""
+    """The reference configuration, MuJoCo's ``qpos0``, in which the file places the bodies. The
+    inverse weights of constraints are those of this configuration."""
     keyframes: dict[str, Keyframe]
     gravcomp: GravityCompensation | None
-    """The share of the weight of each body that is carried; None for none."""
+    """Gravity-compensated mass of each body; None if no weight is compensated."""
     fluid: Fluid | None
-    """What resists the motion of the bodies; None for nothing."""
+    """The fluid around the bodies; None if there is none."""
     dt: Float[Array, ""]
     """Time step (s)."""
     integrator: str = eqx.field(static=True)
@@ -43,7 +46,7 @@ class Scene(eqx.Module):
     implicit_damping: bool = eqx.field(static=True)
     """Whether ``"euler"`` takes joint damping implicitly."""
     layout: Layout | None = eqx.field(static=True)
-    """To and from MuJoCo's ``qpos``, ``qvel`` and generalized forces."""
+    """Converts states and generalized forces to and from MuJoCo's; None without an MJCF file."""
 
     def torque(
         self, q: Float[Array, " nq"], v: Float[Array, " nv"], controls: Float[Array, " nu"]

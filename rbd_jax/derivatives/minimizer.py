@@ -6,8 +6,8 @@ With the stationarity ``r(θ, x) = 0`` and its symmetric derivative ``H = ∂r/�
 
 which is the implicit function theorem. It holds wherever r is differentiable at the solution; at a
 switch of an active set it gives the derivative of one side. A derivative needs the solution, and
-not the search for it: :func:`searched` runs the search once, for the value, and takes derivatives
-of a function that is given the solution.
+not the search for it: :func:`implicit_solve` runs the search once, for the value, and takes
+derivatives of a function that is given the solution.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def _minimizer_jvp(primals, tangents):
 
 
 @ruled
-def searched(search: Callable, known: Callable, args: PyTree, rest: PyTree) -> tuple:
+def implicit_solve(search: Callable, known: Callable, args: PyTree, rest: PyTree) -> tuple:
     """``search(args, rest) -> (out, x, notes)`` with the derivatives of ``known(args, x)``.
 
     Args:
@@ -70,9 +70,9 @@ def searched(search: Callable, known: Callable, args: PyTree, rest: PyTree) -> t
     return search(args, rest)
 
 
-@searched.def_jvp
-def _searched_jvp(primals, tangents):
+@implicit_solve.def_jvp
+def _implicit_solve_jvp(primals, tangents):
     search, known, args, rest = primals
-    out, x, notes = searched(search, known, args, rest)
+    out, x, notes = implicit_solve(search, known, args, rest)
     _, (dout, dx) = eqx.filter_jvp(lambda t: known(t, x), (args,), (tangents[2],))
     return (out, x, notes), (dout, dx, jax.tree.map(lambda _: None, notes))

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ...spatial import so3
-from .geometry import FAR, ContactPoints
+from .ground import FAR, ContactPoints
 
 POINTS = 8
 """Most corners of the area that two rectangles share."""

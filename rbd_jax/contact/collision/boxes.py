@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ...spatial import so3
-from .geometry import FAR, ContactPoints
+from .ground import FAR, ContactPoints
 
 EDGES = [(axis, corner) for axis in range(3) for corner in range(8) if not corner >> axis & 1]
 """The axis of each edge of a box and the corner at its lower end, bit by bit: MuJoCo's order."""

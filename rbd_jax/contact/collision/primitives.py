@@ -14,7 +14,7 @@ from jaxtyping import Array
 from ...spatial import so3
 from .box_box import box_box
 from .boxes import capsule_box, sphere_box
-from .geometry import FAR, ContactPoints, unit
+from .ground import FAR, ContactPoints, unit
 
 
 def _balls(c1, r1, c2, r2, otherwise) -> ContactPoints:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from ...io.visuals import read_collisions
 
 SIZES = {"sphere": 1, "capsule": 2, "box": 3, "cylinder": 2, "ellipsoid": 3}
-"""How many numbers the size of a shape has, see :mod:`rbd_jax.contact.collision.geometry`."""
+"""How many numbers the size of a shape has, see :mod:`rbd_jax.contact.collision.ground`."""
 
 
 class Solid(NamedTuple):

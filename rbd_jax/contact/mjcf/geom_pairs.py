@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...io.mjcf import name_of
-from ..collision.geometry import POINTS
+from ..collision.ground import POINTS
 from ..collision.primitives import PAIRS
 from .hulls import flaw
 

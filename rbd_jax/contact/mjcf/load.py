@@ -13,15 +13,14 @@ from ...algorithms.springs import unsprung
 from ...io import Layout, convert
 from ...io.mjcf import mujoco, name_of, read_mjcf, robot_of
 from ...model import Model, RobotDescriptionError, RobotDescriptionWarning
-from ..fluid import fluid_of
-from ..gravcomp import gravcomp_of
+from ..constraints import Constraints
 from ..scene import Keyframe, Scene
-from ..solver.rows import Constraints
 from .geom_pairs import geom_pairs
 from .read_actuators import actuators_of, first_of, kept_actuators
 from .read_contacts import contacts_of
 from .read_equalities import equalities_of
 from .read_joints import joints_of
+from .read_passive import fluid_of, gravcomp_of
 from .reader import Reader
 from .unsupported import FEATURES, SHAPES, unsupported
 
@@ -122,7 +121,7 @@ def _scene(r: Reader) -> Scene:
     kinds = {int(getattr(r.mj.mjtIntegrator, f"mjINT_{k}")): v for k, v in names.items()}
     r.model = _switched(r)
     layout = convert.mujoco(r.model, m, ref=False)
-    acting = contacts_of(r), joints_of(r), equalities_of(r)
+    acting = contacts_of(r), *joints_of(r), *equalities_of(r)
     return Scene(
         model=r.model,
         actuators=actuators_of(r),

@@ -2,7 +2,8 @@
 
 from ...io.mjcf import name_of
 from ...spatial.host import rotation_of_quat
-from ..kinds.contacts import Contacts, Pairs, Shapes
+from ..collision.detection import Pairs, Shapes
+from ..kinds.contacts import Contacts
 from .hulls import hulls
 from .reader import Reader
 

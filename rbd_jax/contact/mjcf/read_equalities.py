@@ -7,18 +7,19 @@ import numpy as np
 
 from ...spatial import so3
 from ...spatial.host import rotation_of_quat
-from ..kinds.equalities import Equalities, JointEqualities, Welds
+from ..kinds.joint_equalities import JointEqualities
+from ..kinds.welds import Welds
 from .reader import Reader
 
 
-def equalities_of(r: Reader) -> Equalities:
-    """Connects, welds and coupled joints."""
+def equalities_of(r: Reader) -> tuple[Welds, JointEqualities]:
+    """The connects and welds, and the joint equalities."""
     m, E = r.m, r.mj.mjtEq
     off = r.disabled("CONSTRAINT") or r.disabled("EQUALITY")
     every = [] if off else range(m.neq)
     tied = [i for i in every if int(m.eq_type[i]) in (int(E.mjEQ_CONNECT), int(E.mjEQ_WELD))]
     coupled = [i for i in every if int(m.eq_type[i]) == int(E.mjEQ_JOINT)]
-    return Equalities(_welds(r, tied), _couplings(r, coupled))
+    return _welds(r, tied), _joint_equalities(r, coupled)
 
 
 def _welds(r: Reader, tied: list[int]) -> Welds:
@@ -33,8 +34,7 @@ def _welds(r: Reader, tied: list[int]) -> Welds:
         quat1=r.array([e[3] for e in ends], n, 4),
         quat2=r.array([e[4] for e in ends], n, 4),
         torque_scale=r.array(m.eq_data[tied, 10], n),
-        solref=r.array(m.eq_solref[tied], n, 2),
-        solimp=r.array(m.eq_solimp[tied], n, 5),
+        params=r.params(m.eq_solref[tied], m.eq_solimp[tied], n),
         active=r.array(m.eq_active0[tied], n),
         bodies=tuple(tuple(int(r.bodies.index[b]) for b in pair) for pair in bodies),  # type: ignore
         parts=tuple((r.part(a), r.part(b)) for a, b in bodies),
@@ -88,15 +88,14 @@ def _weld(r: Reader, i: int):
     return (b1, b2), p1, p2, quat1, quat2
 
 
-def _couplings(r: Reader, coupled: list[int]) -> JointEqualities:
+def _joint_equalities(r: Reader, coupled: list[int]) -> JointEqualities:
     m, n = r.m, len(coupled)
     ids = [(int(m.eq_obj1id[i]), int(m.eq_obj2id[i])) for i in coupled]
     place = [m.jnt_qposadr[list(j)] for j in ids]
     return JointEqualities(
         polynomial=r.array(m.eq_data[coupled, :5], n, 5),
         start=r.array([m.qpos0[x] for x in place], n, 2),
-        solref=r.array(m.eq_solref[coupled], n, 2),
-        solimp=r.array(m.eq_solimp[coupled], n, 5),
+        params=r.params(m.eq_solref[coupled], m.eq_solimp[coupled], n),
         active=r.array(m.eq_active0[coupled], n),
         dofs=tuple((r.dof(a), r.dof(b) if b >= 0 else -1) for a, b in ids),
         places=tuple((r.place(a), r.place(b) if b >= 0 else -1) for a, b in ids),

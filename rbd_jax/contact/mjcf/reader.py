@@ -1,4 +1,4 @@
-"""What the readers of a compiled MuJoCo model share."""
+"""A compiled MuJoCo model and the robot that was made of it, for all readers of scenes."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 
 from ...io.mjcf import Bodies, name_of
 from ...model import Model
-from ..kinds.joints import Soft
+from ..solver.force_laws import SolverParams
 from ..weights import Parts
 from .geom_pairs import GeomPair
 
@@ -54,9 +54,9 @@ class Reader:
         """Where a joint of MuJoCo begins in our q."""
         return self.model.q_slice(name_of(self.m, "joint", joint)).start
 
-    def soft(self, solref, solimp, n: int) -> Soft:
-        """Parameters of n constraints."""
-        return Soft(self.array(solref, n, 2), self.array(solimp, n, 5))
+    def params(self, solref, solimp, n: int) -> SolverParams:
+        """Solver parameters of n constraints."""
+        return SolverParams(self.array(solref, n, 2), self.array(solimp, n, 5))
 
     def _mass_of_body(self, b: int) -> float:
         """The mass of our body that carries a body of MuJoCo, with all of its parts (kg)."""

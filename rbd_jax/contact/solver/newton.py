@@ -1,32 +1,33 @@
 """Newton's method with exact line search for the convex constraint problem.
 
-Source: MuJoCo's documentation, "Computation", solvers, Newton. The gradient of the cost is linear
-by pieces, but for sliding elliptic contacts, so that few iterations are exact; how many a sample
-needs differs, and a ``while_loop`` of one sample runs in lanes.
+Source: MuJoCo's documentation, "Computation", solvers, Newton. Except for sliding elliptic
+contacts the gradient of the cost is linear by pieces, so that a few iterations give the exact
+minimum. The number of iterations differs between samples of a batch.
 """
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from ...model.outcome import RESULTS
 from .problem import Problem
-from .rows import Values
 
 SEARCH = 30
-"""Evaluations in one line search at most."""
+"""The most evaluations in one line search."""
 FLAT = 32
-"""A gradient that vanishes up to rounding, in units of the machine precision."""
+"""The gradient that counts as zero, in units of the machine precision."""
 
 
-class Minimum(NamedTuple):
-    """The minimizer, and how the search ended."""
+class Solution(NamedTuple):
+    """The constrained accelerations of one state, and how the solver ended."""
 
     a: Float[Array, " nv"]
+    """MuJoCo's ``qacc`` in our axes: the classical acceleration for the origin of a free joint."""
     result: RESULTS
     steps: Int[Array, ""]
+    """Newton steps of the solver."""
 
 
 def dot(x: Array, y: Array) -> Float[Array, ""]:
@@ -34,26 +35,34 @@ def dot(x: Array, y: Array) -> Float[Array, ""]:
     return jnp.sum(x * y)
 
 
-def _values_dot(x: Values, y: Values) -> Float[Array, ""]:
+def _total_dot(x: list[PyTree], y: list[PyTree], zero: Array) -> Float[Array, ""]:
+    """``xᵀ y`` over all rows."""
     pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
-    return sum((dot(a, b) for a, b in pairs), start=jnp.zeros((), x.dry.dtype))
+    return sum((dot(a, b) for a, b in pairs), start=zero)
 
 
 def line_search(
-    problem: Problem, z: Values, dz: Values, start: Array, slope: Array, curvature: Array
+    problem: Problem,
+    z: list[PyTree],
+    dz: list[PyTree],
+    start: Array,
+    slope: Array,
+    curvature: Array,
 ) -> Array:
     """The step t at which the derivative of the cost along the line vanishes.
 
-    ``φ'(t) = slope + t curvature − dz · f(z + t dz)`` never falls; Newton's method on it, kept
-    between a step that is too short and one that is too long. ``start`` is ``φ'(0)``.
+    This derivative, ``φ'(t) = slope + t curvature − dz · f(z + t dz)``, never falls. Newton's
+    method finds its root, kept between a step that is too short and a step that is too long.
+    ``start`` is ``φ'(0)``.
     """
 
     def derivatives(t):
         at = jax.tree.map(lambda x, d: x + t * d, z, dz)
         f, df = jax.jvp(problem.forces, (at,), (dz,))
-        return slope + t * curvature - _values_dot(dz, f), curvature - _values_dot(dz, df)
+        first = slope + t * curvature - _total_dot(dz, f, zero)
+        return first, curvature - _total_dot(dz, df, zero)
 
-    one = jnp.ones_like(slope)
+    zero, one = jnp.zeros_like(slope), jnp.ones_like(slope)
     goal = 1e-3 * jnp.abs(start)
 
     def unfinished(state):
@@ -68,18 +77,22 @@ def line_search(
         new = jnp.where((new > low) & (new < high), new, half)
         return (new, *derivatives(new), low, high, n + 1)
 
-    zero = jnp.zeros_like(one)
     state = (one, *derivatives(one), zero, zero + jnp.inf, jnp.zeros((), jnp.int32))
     return jax.lax.while_loop(unfinished, step, state)[0]
 
 
-def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int) -> Minimum:
-    """The accelerations that minimize the cost, from a warmstart, to rounding.
+def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int) -> Solution:
+    """The accelerations that minimize the cost, to rounding.
 
-    It ends where the gradient g vanishes up to rounding, which a step without a switch of a
-    constraint brings about, or one step after the decrement ``gᵀ H⁻¹ g`` has fallen below the
-    machine precision: then no constraint switches any more. Both are relative to the size of the
-    problem, and g is measured by the diagonal of the mass matrix.
+    The iteration ends when the gradient g vanishes up to rounding, which happens after a step in
+    which no constraint switches. It also ends one step after the decrement ``gᵀ H⁻¹ g`` has fallen
+    below the machine precision, because then no constraint switches any more. Both are relative to
+    the size of the problem, and g is measured by the diagonal of the mass matrix.
+
+    Args:
+        problem: the constraint problem.
+        warmstart: the accelerations at which the iteration starts.
+        max_steps: the most iterations.
     """
     M, b = problem.M, problem.b
     eps = jnp.finfo(b.dtype).eps
@@ -99,7 +112,7 @@ def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int) -
 
     def iterate(state):
         a, Ma, z, g, _, n = state
-        da = -problem.factor(z).solve(g)
+        da = -problem.hessian_solve(z)(g)
         decrement = -dot(g, da)
         Mda, dz = times(da), problem.map(da)
         slope, curvature = dot(da, Ma - b), dot(da, Mda)
@@ -111,9 +124,9 @@ def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int) -
         done = small | ~(decrement > eps * size)  # also if it is NaN
         return a, Ma, z, g, done, n + 1
 
-    Ma, z = times(warmstart), problem.values(warmstart)
+    Ma, z = times(warmstart), problem.residuals(warmstart)
     start = warmstart, Ma, z, gradient(Ma - b, z), jnp.zeros((), bool), jnp.zeros((), jnp.int32)
     a, *_, done, n = jax.lax.while_loop(unfinished, iterate, start)
     result = RESULTS.where(done, RESULTS.successful, RESULTS.max_steps_reached)
     result = RESULTS.where(jnp.isfinite(a).all(), result, RESULTS.nonfinite)
-    return Minimum(a, result, n)
+    return Solution(a, result, n)

@@ -1,75 +1,32 @@
-"""All constraint rows of one moment: where they act, their laws, their forces.
+"""The interface of all kinds of constraints: parameters that make rows at a state.
 
-Source: MuJoCo's documentation, "Computation", constraint model. The unknown a is MuJoCo's ``qacc``:
-for a free joint the classical acceleration of its origin, in our body axes.
+A :class:`Constraint` holds the parameters of one kind. At a state it makes :class:`Rows`, which
+know their reference acceleration, their force law and their Jacobian J. The solver asks for J in
+two forms. The form by bodies costs O(n) and is what derivatives go through. The dense form is what
+Newton's method uses. Rows that act on single joints have one form for both, see :class:`JointRows`.
+
+Source: MuJoCo's documentation, "Computation", constraint model. The unknown a is MuJoCo's ``qacc``.
+For a free joint it is the classical acceleration of the origin, in the axes of the body.
 """
 
-from typing import NamedTuple
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ...algorithms.ground import Placed
-from ...algorithms.kinematics import body_accelerations, body_velocities
-from ...derivatives.poses import twists
-from ...model import Model
+from ...derivatives.poses import placed, twists
+from ...model import Model, Topology
 from ...spatial import so3
-from ..kinds.contacts import Contacts, Reference, find, reference
-from ..kinds.equalities import (
-    Anchors,
-    CouplingRow,
-    Equalities,
-    State,
-    WeldRow,
-    coupling_rows,
-    weld_rows,
-)
-from ..kinds.joints import BallRow, Joints, Row, ball_rows, dry_row, limit_rows
-from ..weights import Parts, Weights
-from . import force_laws as laws
+from ..weights import Constants, with_world
 
 
-class Constraints(eqx.Module):
-    """Everything that pushes, stops or holds."""
-
-    contacts: Contacts
-    joints: Joints
-    equalities: Equalities
-    parts: Parts
-    """Where bodies are pushed to find out how much they give way."""
-
-
-class Constants(NamedTuple):
-    """What :func:`rbd_jax.contact.constants` computes from a scene."""
-
-    weights: Weights
-    anchors: Anchors | None
-    """What welds hold together; None if none refers to the reference configuration."""
-    damping: Float[Array, " nu"] | None
-    """Of actuators with damping ratios; None for none."""
-
-    def of(self, pairs: tuple[tuple[int, int], ...]) -> Float[Array, "n 2"]:
-        """How much both parts of each pair give way to forces (1/kg) and torques (1/(kg m²))."""
-        parts = with_world(self.weights.parts, jnp.zeros((2,), self.weights.dofs.dtype))
-        ends = np.array(pairs, dtype=np.int32).reshape(-1, 2)
-        return parts[ends[:, 0]] + parts[ends[:, 1]]
-
-
-class SolverInputs(NamedTuple):
-    """All that the accelerations depend on."""
-
-    model: Model
-    constraints: Constraints
-    constants: Constants
-    q: Float[Array, " nq"]
-    v: Float[Array, " nv"]
-    tau: Float[Array, " nv"]
-    dt: Float[Array, ""]
-
-
-def classical(model: Model, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
+def classical_offset(model: Model, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """``ω × v`` of every free joint: the classical acceleration of its origin is ``v̇ + ω × v``."""
     c = jnp.zeros_like(v)
     topology = model.topology
@@ -79,7 +36,7 @@ def classical(model: Model, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
     return c
 
 
-class Body(NamedTuple):
+class Bodies(NamedTuple):
     """Poses of the bodies in the world and twists in world axes; the world is the last row."""
 
     R: Float[Array, "nb+1 3 3"]
@@ -89,15 +46,37 @@ class Body(NamedTuple):
     """Velocity of the body's origin."""
 
 
-def with_world(x: Array, row: Array) -> Array:
-    """Rows of the bodies, and one for the world."""
-    return jnp.concatenate([x, row[None]])
+class State(NamedTuple):
+    """What the rows of a constraint may depend on."""
+
+    model: Model
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    poses: Placed
+    root: Float[Array, "nb 3"]
+    """Origin of the poses: the origin of the root body of each tree (m)."""
+    bodies: Bodies
+    constants: Constants
+    least_time: Float[Array, ""]
+    """The least time constant of all constraints (s)."""
+
+    def moving(self, v: Float[Array, " nv"]) -> Bodies:
+        """The bodies at the same poses, with the twists of other joint speeds."""
+        return _bodies(self.model, self.poses, self.root, v)
 
 
-def bodies(model: Model, g: Placed, root: Float[Array, "nb 3"], v: Float[Array, " nv"]) -> Body:
-    """Bodies at given poses, whose twists are those of joint speeds v."""
+def state_of(
+    model: Model, q: Array, v: Array, constants: Constants, least_time: Float[Array, ""]
+) -> State:
+    """MuJoCo's position and velocity stages: poses and twists of the bodies."""
+    poses, root = placed(model, q)
+    bodies = _bodies(model, poses, root, v)
+    return State(model, q, v, poses, root, bodies, constants, least_time)
+
+
+def _bodies(model: Model, g: Placed, root: Float[Array, "nb 3"], v: Float[Array, " nv"]) -> Bodies:
     zero, (w, speed) = jnp.zeros((3,), root.dtype), twists(model.topology, g, v)
-    return Body(
+    return Bodies(
         with_world(g.R, jnp.eye(3, dtype=root.dtype)),
         with_world(g.p + root, zero),
         with_world(w, zero),
@@ -105,133 +84,152 @@ def bodies(model: Model, g: Placed, root: Float[Array, "nb 3"], v: Float[Array, 
     )
 
 
-def relative(body: Body, group) -> Float[Array, "n d"]:
-    """Velocity of the second body against the first at each contact, in its frame."""
-    i, j = group.bodies[:, 0], group.bodies[:, 1]
-    at = lambda b: body.v[b] + so3.cross(body.w[b], group.point - body.p[b])  # noqa: E731
-    linear = so3.rotate(group.frame, at(j) - at(i))
-    if group.dim <= 3:
-        return linear[:, : group.dim]
-    turning = so3.rotate(group.frame, body.w[j] - body.w[i])
-    return jnp.concatenate([linear, turning], axis=-1)[:, : group.dim]
+class Loads(NamedTuple):
+    """Forces that rows exert: on bodies and on single degrees of freedom."""
+
+    wrenches: Float[Array, "nb+1 6"]
+    """On each body, in its frame; the last row is the world's."""
+    tau: Float[Array, " nv"]
+
+    def push(self, bodies: Bodies, on: np.ndarray, point, force, moment, sign: float) -> "Loads":
+        """The loads with forces and moments in world axes added, which act at points in the world.
+
+        Args:
+            bodies: the poses. on: the body of each force; −1 is the world.
+            point: where the forces act (m).
+            force: (N). moment: (N m). sign: 1.0 or −1.0, for a reaction.
+        """
+        R, at = bodies.R[on], bodies.p[on]
+        n = so3.rotate_inverse(R, moment + so3.cross(point - at, force))
+        both = jnp.concatenate([n, so3.rotate_inverse(R, force)], axis=-1)
+        return self._replace(wrenches=self.wrenches.at[on].add(sign * both))
 
 
-class Rows(NamedTuple):
-    """Where everything touches and the laws at the present velocity."""
-
-    groups: list
-    references: list[Reference]
-    lower: Row
-    upper: Row
-    dry: Row
-    balls: BallRow
-    welds: WeldRow | None
-    couplings: CouplingRow
+def moving(topology: Topology, bodies: np.ndarray) -> np.ndarray:
+    """Which degrees of freedom move any of the bodies of each row; −1 is the world."""
+    mask = np.concatenate([topology.tree.ancestor_mask, np.zeros((1, topology.nb), bool)])
+    return np.asarray(mask[bodies].any(axis=1))[:, topology.dof_bodies]
 
 
-class Values(NamedTuple):
-    """One number a row: residuals ``J a − a_ref``, forces, or tangents of either."""
-
-    contacts: tuple[Array, ...]
-    lower: Array
-    upper: Array
-    dry: Array
-    balls: Array
-    couplings: Array
-    welds: Array
+def coupled_dofs(topology: Topology, bodies: np.ndarray) -> list[np.ndarray]:
+    """For rows that act on bodies, the sets of degrees of freedom that one row couples."""
+    return [np.flatnonzero(x) for x in np.unique(moving(topology, bodies), axis=0)]
 
 
-def weld_state(body: Body, ends: np.ndarray) -> State:
-    """Both bodies of every weld."""
-    return State(*(x[ends[:, k]] for k in (0, 1) for x in body))
+class Subspaces(NamedTuple):
+    """The motion subspaces S of all degrees of freedom, from which dense Jacobians are made."""
+
+    topology: Topology
+    S: Float[Array, "nv 6"]
+    root: Float[Array, "nb+1 3"]
+    """The origin that S of each body refers to; the world is the last row (m)."""
+
+    @classmethod
+    def of(cls, state: State) -> "Subspaces":
+        """The motion subspaces of a state."""
+        zero = jnp.zeros((3,), state.q.dtype)
+        return cls(state.model.topology, state.poses.S, with_world(state.root, zero))
+
+    def lines(
+        self, body: np.ndarray, wrench: Float[Array, "n k 6"], dofs: np.ndarray
+    ) -> Float[Array, "n k s"]:
+        """``wrench · S`` on some degrees of freedom, zero on those that do not move each body."""
+        moves = moving(self.topology, body[:, None])[:, dofs]
+        n, k, _ = wrench.shape
+        flat = wrench.reshape(n * k, 6)
+        J = jnp.matmul(flat, self.S[dofs].T, precision=jax.lax.Precision.HIGHEST)
+        J = J.reshape(n, k, len(dofs))
+        return J if moves.all() else jnp.where(moves[:, None, :], J, 0)
 
 
-def rows(theta: SolverInputs, g: Placed, root: Float[Array, "nb 3"]) -> Rows:
-    """All rows at a state, for the poses of its bodies."""
-    model, c, constants, q, v, _, dt = theta
-    least = c.contacts.least_time * dt
-    R, body = g.R, bodies(model, g, root, v)
-    groups = find(c.contacts, R, g.p + root)
-    part = c.contacts.shapes.parts
-    touching = constants.of(tuple((part[i], part[j]) for i, j in c.contacts.pairs.shapes))[:, 0]
-    references = [reference(c.contacts, x, relative(body, x), touching, dt) for x in groups]
-    weight = constants.weights.dofs
-    lower, upper = limit_rows(c.joints.limits, model, q, v, weight, least)
-    welds = None
-    if c.equalities.welds.bodies:
-        ends = np.array(c.equalities.welds.bodies, dtype=np.int32)
-        V = body_velocities(model, q, v)
-        A = body_accelerations(model, q, v, -classical(model, v))
-        rate = with_world(so3.rotate(R, A[:, 3:] + so3.cross(V[:, :3], V[:, 3:])), body.v[-1])
-        spin = with_world(so3.rotate(R, A[:, :3]), body.w[-1])
-        moved = Body(so3.matmul(so3.hat(body.w), body.R), body.v, spin, rate)
-        s, ds = weld_state(body, ends), weld_state(moved, ends)
-        tied = c.equalities.welds
-        held = constants.anchors or Anchors(tied.p1, tied.p2, tied.quat1)
-        welds = weld_rows(tied, held, constants.of(tied.parts), s, ds, least)
-    return Rows(
-        groups,
-        references,
-        lower,
-        upper,
-        dry_row(c.joints.dry, v, weight, least),
-        ball_rows(c.joints.balls, q, v, weight, least),
-        welds,
-        coupling_rows(c.equalities.couplings, q, v, weight, least),
-    )
+class Jacobian(eqx.Module):
+    """The dense Jacobian J of some rows; z and f are what the rows define."""
+
+    @abstractmethod
+    def map(self, a: Float[Array, " nv"]) -> PyTree:
+        """``J a``."""
+
+    @abstractmethod
+    def pull(self, f: PyTree, tau: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """``tau + Jᵀ f``."""
+
+    def diagonal(self, z: PyTree, total: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """Adds ``−Jᵀ (∂f/∂z) J`` of rows on single degrees of freedom, which is diagonal."""
+        return total
+
+    def curvature(self, z: PyTree, H: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
+        """Adds ``−Jᵀ (∂f/∂z) J`` of other rows to a Hessian."""
+        return H
 
 
-def forces(theta: SolverInputs, r: Rows, z: Values) -> Values:
-    """The force of every row."""
-    c = theta.constraints
-    dry = np.array(c.joints.dry.dofs, dtype=np.int32)
-    elliptic = c.contacts.elliptic
-    return Values(
-        tuple(
-            laws.contact(x, y.cone, elliptic) for x, y in zip(z.contacts, r.references, strict=True)
-        ),
-        laws.one_sided(z.lower, r.lower.D),
-        laws.one_sided(z.upper, r.upper.D),
-        laws.dry(z.dry, r.dry.D, theta.model.friction[dry]),
-        laws.one_sided(z.balls, r.balls.D),
-        laws.two_sided(z.couplings, r.couplings.D),
-        z.welds if r.welds is None else laws.two_sided(z.welds, r.welds.D),
-    )
+class Rows(eqx.Module):
+    """The rows of one kind of constraint at a state.
+
+    The residual z and the force f of the rows are arrays, or tuples of arrays, of the same shapes
+    as ``a_ref``.
+    """
+
+    a_ref: eqx.AbstractVar[PyTree]
+    """The reference acceleration."""
+
+    @abstractmethod
+    def force(self, z: PyTree) -> PyTree:
+        """The force law: f from the residual ``z = J a − a_ref``."""
+
+    @abstractmethod
+    def motion(self, bodies: Bodies, a: Float[Array, " nv"]) -> PyTree:
+        """``J a`` body by body; the twists of ``bodies`` are those of the joint speeds a."""
+
+    @abstractmethod
+    def load(self, f: PyTree, bodies: Bodies, loads: Loads) -> Loads:
+        """Adds ``Jᵀ f`` to the loads on bodies and joints."""
+
+    @abstractmethod
+    def jacobian(self, subspaces: Subspaces) -> Jacobian:
+        """The dense Jacobian."""
+
+    def coupled(self, topology: Topology) -> list[np.ndarray]:
+        """Sets of degrees of freedom of different branches that one row couples in the Hessian."""
+        return []
+
+    def report(self, f: PyTree, joints: list[str]) -> dict[str, Any]:
+        """The forces by name, as fields of :class:`rbd_jax.contact.ConstraintForces`.
+
+        Args:
+            f: the forces. joints: the name of the joint of each degree of freedom.
+        """
+        return {}
 
 
-def targets(r: Rows) -> Values:
-    """``a_ref`` of every row."""
-    none = jnp.zeros((0, 6), r.lower.D.dtype)
-    return Values(
-        tuple(x.target for x in r.references),
-        r.lower.target,
-        r.upper.target,
-        r.dry.target,
-        r.balls.target,
-        r.couplings.target,
-        none if r.welds is None else r.welds.target,
-    )
+class JointRows(Rows, Jacobian):
+    """Rows that act on single joints: their Jacobian is sparse and needs no poses."""
+
+    def motion(self, bodies: Bodies, a: Float[Array, " nv"]) -> PyTree:
+        """``J a``."""
+        return self.map(a)
+
+    def load(self, f: PyTree, bodies: Bodies, loads: Loads) -> Loads:
+        """Adds ``Jᵀ f`` to the generalized forces."""
+        return loads._replace(tau=self.pull(f, loads.tau))
+
+    def jacobian(self, subspaces: Subspaces) -> Jacobian:
+        """The rows themselves."""
+        return self
 
 
-def joint_values(c: Constraints, r: Rows, a: Array) -> tuple[Array, Array, Array, Array, Array]:
-    """``J a`` of the rows that act on joints alone."""
-    limit, dry = (np.array(x.dofs, dtype=np.int32) for x in (c.joints.limits, c.joints.dry))
-    one, two = (
-        np.array([d[k] for d in c.equalities.couplings.dofs], dtype=np.int32) for k in (0, 1)
-    )
-    turning = [a[d : d + 3] for d in c.joints.balls.dofs]
-    balls = -so3.dot(r.balls.axis, jnp.stack(turning)) if turning else r.balls.D
-    return a[limit], -a[limit], a[dry], balls, a[one] - r.couplings.slope * a[two]
+def slope(force: Callable[[PyTree], PyTree], z: PyTree) -> PyTree:
+    """``∂f/∂z`` of a force law that acts on each row alone."""
+    return jax.jvp(force, (z,), (jax.tree.map(jnp.ones_like, z),))[1]
 
 
-def joint_torques(c: Constraints, r: Rows, f: Values, tau: Array) -> Float[Array, " nv"]:
-    """``tau + Jᵀ f`` of the same rows."""
-    limit, dry = (np.array(x.dofs, dtype=np.int32) for x in (c.joints.limits, c.joints.dry))
-    one, two = (
-        np.array([d[k] for d in c.equalities.couplings.dofs], dtype=np.int32) for k in (0, 1)
-    )
-    tau = tau.at[limit].add(f.lower - f.upper).at[dry].add(f.dry)
-    tau = tau.at[one].add(f.couplings).at[two].add(-r.couplings.slope * f.couplings)
-    for k, d in enumerate(c.joints.balls.dofs):
-        tau = tau.at[d : d + 3].add(-r.balls.axis[k] * f.balls[k])
-    return tau
+class Constraint(eqx.Module):
+    """The parameters of one kind of constraint."""
+
+    @abstractmethod
+    def rows(self, state: State) -> Sequence[Rows]:
+        """The rows at a state; none if there is no constraint of this kind."""
+
+
+def indices(x: Sequence) -> np.ndarray:
+    """Numbers of degrees of freedom or bodies, for indexing."""
+    return np.array(x, dtype=np.int32)

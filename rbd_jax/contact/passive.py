@@ -1,6 +1,7 @@
-"""The drag of a fluid on bodies, each as a box of its inertia.
+"""Passive forces beside springs and dampers: gravity compensation and the drag of a fluid.
 
-Source: MuJoCo's documentation, "Computation", passive forces, inertia-box model.
+Source: MuJoCo's documentation, "Computation", passive forces. The fluid acts on each body as on a
+box of the same inertia, MuJoCo's inertia-box model.
 """
 
 import equinox as eqx
@@ -10,18 +11,46 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms.kinematics import body_velocities, forward_kinematics
+from ..algorithms.springs import unsprung
+from ..derivatives.rules import inverse_dynamics
 from ..model import Model
 from ..spatial import inertia, so3
-from ..spatial.host import rotation_of_quat
-from .mjcf.reader import Reader
 from .weights import Parts
+
+
+class GravityCompensation(eqx.Module):
+    """Gravity-compensated mass of each body, MuJoCo's ``gravcomp``."""
+
+    share: Float[Array, " n"]
+    """The compensated mass of each part over the mass of its body (1)."""
+    parts: Parts
+    """The centers of mass at which the compensating forces act."""
+
+
+def gravity_compensation(
+    model: Model, gravcomp: GravityCompensation | None, q: Float[Array, " nq"]
+) -> Float[Array, " nv"]:
+    """The generalized forces of gravity compensation, MuJoCo's ``qfrc_gravcomp`` (N m, N).
+
+    Source: MuJoCo's documentation, "Computation", passive forces. They are the torques of inverse
+    dynamics at rest, for bodies that have the compensated mass only.
+    """
+    zero = jnp.zeros((model.nv,), model.dtype)
+    if gravcomp is None:
+        return zero
+    body = np.array(gravcomp.parts.bodies, dtype=np.int32)
+    mass = (gravcomp.share * inertia.mass(model.inertia)[body])[:, None]
+    carried = jnp.concatenate([mass, mass * gravcomp.parts.centers(model)], axis=1)
+    I10 = jnp.zeros_like(model.inertia).at[body, :4].add(carried)
+    return inverse_dynamics(eqx.tree_at(lambda m: m.inertia, unsprung(model), I10), q, zero, zero)
+
 
 LIGHTEST = 1e-15
 """MuJoCo's smallest mass, and the smallest inertia of a side of the box."""
 
 
 class Fluid(eqx.Module):
-    """A fluid that fills the world, and n boxes that stand for what moves in it."""
+    """A fluid that fills the world, and the boxes that stand for the bodies in it."""
 
     density: Float[Array, ""]
     """(kg/m³)"""
@@ -32,8 +61,8 @@ class Fluid(eqx.Module):
     R: Float[Array, "n 3 3"]
     """Orientation in the body's frame: the principal axes of inertia."""
     gyration: Float[Array, "n 3"]
-    """Moments of inertia over mass: those of the part less those of its body, along the axes of
-    the box; zero where a body has one part (m²)."""
+    """Moments of inertia over mass of the part, less those of its body, along the axes of the box.
+    Zero where a body has one part (m²)."""
     parts: Parts
     """The centers of the boxes."""
 
@@ -44,28 +73,6 @@ class Fluid(eqx.Module):
         moments = jnp.sum(R * so3.matmul(inertia.inertia_com(I), R), axis=1) / m + self.gyration
         spread = jnp.sum(moments, axis=1, keepdims=True) - 2 * moments
         return jnp.sqrt(6 * jnp.maximum(spread, LIGHTEST / m))
-
-
-def fluid_of(r: Reader) -> Fluid | None:
-    """The fluid of a compiled MuJoCo model; None if it has neither density nor viscosity."""
-    m, o = r.m, r.m.opt
-    if not (o.density > 0 or o.viscosity > 0) or (r.disabled("SPRING") and r.disabled("DAMPER")):
-        return None
-    found = [b for b in range(m.nbody) if r.bodies.index[b] >= 0 and m.body_mass[b] >= LIGHTEST]
-    R = [r.bodies.R[b] @ rotation_of_quat(m.body_iquat[b]) for b in found]
-    n = len(found)
-    axes, parts = r.array(R, n, 3, 3), r.parts(found)
-    own = np.array([m.body_inertia[b] / m.body_mass[b] for b in found]).reshape(n, 3)
-    whole = np.asarray(inertia.inertia_com(r.model.inertia), float)
-    mass = np.asarray(inertia.mass(r.model.inertia), float)
-    gyration = np.zeros((n, 3))
-    for k, (b, i) in enumerate(zip(found, parts.bodies, strict=True)):
-        if r.part_of_mass(b) < 1:
-            gyration[k] = own[k] - np.diagonal(R[k].T @ whole[i] @ R[k]) / mass[i]
-    return Fluid(
-        r.array(o.density), r.array(o.viscosity), r.array(o.wind, 3), axes,
-        r.array(gyration, n, 3), parts,
-    )  # fmt: skip
 
 
 def drag(

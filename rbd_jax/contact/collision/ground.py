@@ -1,14 +1,16 @@
-"""Shapes: the points at which they touch the ground.
+"""Contact points of shapes with a plane or a height function.
 
-A contact point has a signed distance, a place halfway between the two surfaces, a normal from the
-first shape to the second, and a hint for the first tangent. Source: MuJoCo's documentation,
-"Computation", collision detection; the points are those of MuJoCo's primitive colliders, as a list
-of fixed length. ``size`` is MuJoCo's: radius; radius and half length; half lengths; semi-axes.
+A contact point has a signed distance, a position halfway between the two surfaces, a normal from
+the first shape to the second, and a hint for the first tangent. Source: MuJoCo's documentation,
+"Computation", collision detection. The points are those of MuJoCo's primitive colliders, as a list
+of fixed length. ``size`` is MuJoCo's: the radius of a sphere, the radius and the half length of
+capsules and cylinders, the half lengths of a box, the semi-axes of an ellipsoid (m).
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -28,14 +30,14 @@ class ContactPoints(NamedTuple):
 
 
 class Ground(NamedTuple):
-    """The plane that stands for the ground near some point: a place in it and its normal."""
+    """A tangent plane of the ground: a point in it and its normal."""
 
     point: Vector
     normal: Vector
 
 
 def unit(x: Vector, otherwise: Vector) -> Vector:
-    """``x / |x|``, or another vector where x vanishes; its derivative is finite everywhere."""
+    """``x / |x|``, or ``otherwise`` where x vanishes. The derivative is finite everywhere."""
     n2 = so3.dot(x, x)
     some = n2 > 1e-30
     return jnp.where(some, x, otherwise) / jnp.sqrt(jnp.where(some, n2, 1))
@@ -55,7 +57,7 @@ def _capsule(R, p, size, n):
 
 
 def _box(R, p, size, n):
-    """The four corners at the bottom: one of every two that lie opposite each other.
+    """The four lowest corners, one of every pair of opposite corners.
 
     Edges are sorted by how much they climb: c0 ≤ c1 ≤ c2 in absolute value. The lowest corner goes
     down along all of them, the next two up along c0 or c1, the fourth up along c2 or along both.
@@ -94,11 +96,11 @@ def _ellipsoid(R, p, size, n):
 
 
 FAR = 1e3
-"""Distance given to a point that is not one (m)."""
+"""The distance of entries of the list that are no contact points (m)."""
 
 
 def _mesh(R, p, hull, n):
-    """The corners of one face: of those at the lowest corner, the one that lies flattest.
+    """The corners of one face: of the faces at the lowest corner, the one that is most level.
 
     Corners above the shape's center count only if they are the lowest. ``hull`` is a pair: corners
     in the shape's frame and, for each of them, the faces that begin there, each by the numbers of
@@ -132,8 +134,16 @@ POINTS: dict[str, tuple[int, Callable]] = {
 """How many points a shape has over the ground, and the function that finds them."""
 
 
+def tangent_plane(height: Callable[[Array], Array], x: Vector) -> Ground:
+    """The tangent plane of a height function ``(x, y) -> z`` below or above the point x."""
+    z, slope = jax.value_and_grad(height)(x[:2])
+    up = jnp.concatenate([-slope, jnp.ones_like(z)[None]])
+    foot = jnp.concatenate([x[:2], z[None]])
+    return Ground(foot, up / jnp.sqrt(so3.dot(up, up)))
+
+
 def on_ground(shape: str, ground: Callable[[Vector], Ground], R, p, size) -> ContactPoints:
-    """A shape over the ground: ``ground(x)`` is the tangent plane at the foot of x."""
+    """Contact points of a shape with the ground; ``ground(x)`` is the tangent plane below x."""
     points, radii, tangents = POINTS[shape][1](R, p, size, ground(p).normal)
     found = [ground(x) for x in points]
     n = jnp.stack([g.normal for g in found])
@@ -144,7 +154,7 @@ def on_ground(shape: str, ground: Callable[[Vector], Ground], R, p, size) -> Con
 
 
 def contact_frame(normal: Float[Array, "k 3"], tangent: Float[Array, "k 3"]):
-    """Rows normal, first and second tangent of each contact.
+    """The frame of each contact: its rows are the normal, the first and the second tangent.
 
     Source: MuJoCo's convention: without a hint the first tangent is the world's y axis made
     orthogonal to the normal, or its z axis where the normal is near y.
