@@ -16,7 +16,7 @@ from support.lapack import independent_calls
 import rbd_jax as rbd
 from rbd_jax import identify
 from rbd_jax.contact.forward import ControlledScene
-from rbd_jax.contact.integration import implicitfast
+from rbd_jax.contact.step import implicitfast
 from rbd_jax.identify import choose
 from rbd_jax.identify._chain import Chain, compressed, damped, solve_chain
 from rbd_jax.optimize._associative import parallel_backward

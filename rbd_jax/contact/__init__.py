@@ -30,7 +30,6 @@ from .collision.solids import (
     points as points,
     solids_of as solids_of,
 )
-from .constants import constants as constants
 from .constraints import Constraints as Constraints
 from .forward import constrained_acceleration as constrained_acceleration
 from .kinds.ball_limits import BallLimits as BallLimits
@@ -47,7 +46,7 @@ from .report import (
     ContactReport as ContactReport,
     constraint_forces as constraint_forces,
 )
-from .scene import Keyframe as Keyframe, Scene as Scene
+from .scene import Keyframe as Keyframe, Scene as Scene, constants as constants
 from .solver.force_laws import SolverParams as SolverParams
 from .solver.newton import Solution as Solution
 from .step import SceneStep as SceneStep, scene_step as scene_step

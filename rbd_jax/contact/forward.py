@@ -21,9 +21,8 @@ from ..lanes import lanes
 from ..model.arguments import ArrayArgument, check_array
 from ..model.outcome import throw_unless_successful
 from .actuators import Actuators
-from .constants import constants as constants_of
 from .passive import drag, gravity_compensation
-from .scene import Scene
+from .scene import Scene, constants as constants_of
 from .solver.newton import Solution, minimize
 from .solver.problem import Problem, SolverInputs, differentiable
 from .weights import Constants

@@ -11,9 +11,8 @@ from ..derivatives.rules import inverse_dynamics
 from ..lanes import lanes
 from ..model.arguments import checked, takes_coordinates
 from .collision.detection import ContactGroup
-from .constants import constants as constants_of
 from .kinds.contacts import ContactRows
-from .scene import Scene
+from .scene import Scene, constants as constants_of
 from .solver.problem import SolverInputs, row_forces
 from .weights import Constants
 

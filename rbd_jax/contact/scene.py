@@ -3,14 +3,18 @@
 from typing import NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..derivatives.poses import placed
 from ..io import Layout
+from ..lanes import lanes
 from ..model import Model
 from .actuators import Actuators
 from .constraints import Constraints
 from .kinds.contacts import Contacts
 from .passive import Fluid, GravityCompensation
+from .weights import Constants, weights, with_world
 
 
 class Keyframe(NamedTuple):
@@ -64,3 +68,24 @@ class Scene(eqx.Module):
     def nu(self) -> int:
         """Number of controls."""
         return self.actuators.nu
+
+
+@lanes
+def constants(scene: Scene) -> Constants:
+    """Inverse weights, anchors of welds and damping by damping ratios, at ``scene.q0``.
+
+    A step of a scene computes them by itself. In a loop over steps of one scene they are the same
+    in each step: compute them before it and pass them to :func:`scene_step`, as ``rbd.rollout``
+    does.
+    They follow every leaf of the robot, and are differentiable.
+
+    Source: MuJoCo's ``mj_setConst``.
+    """
+    model, c = scene.model, scene.constraints
+    found = weights(model, scene.q0, c.parts)
+    anchors = None
+    if any(c.welds.refers):
+        g, root = placed(model, scene.q0)
+        R = with_world(g.R, jnp.eye(3, dtype=model.dtype))
+        anchors = c.welds.anchors(R, with_world(g.p + root, jnp.zeros_like(root[0])))
+    return Constants(found, anchors, scene.actuators.damping(model, scene.q0))
