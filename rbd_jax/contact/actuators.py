@@ -1,4 +1,6 @@
-"""Actuators: from controls to generalized forces. MuJoCo's documentation, "Actuation model".
+"""Actuators: from controls to generalized forces.
+
+Source: MuJoCo's documentation, "Computation", actuation model.
 
 An actuator has a length ``l(q)``, a force ``f = (g0 + g1 l + g2 l̇) u + b0 + b1 l + b2 l̇`` and a
 moment ``∂l/∂q`` by which the force acts on the joints. Motors, position and velocity servos and
@@ -46,8 +48,8 @@ class Actuators(eqx.Module):
     trntype: tuple[str, ...] = eqx.field(static=True)
     trnid: tuple[int, ...] = eqx.field(static=True)
     dampratio: Float[Array, " nu"] | None = None
-    """Damping ratios of position servos (1), MuJoCo's ``dampratio``, zero for others; None for
-    none. Their damping follows from the masses that they move, see :meth:`damping`."""
+    """Damping ratios of position servos (1), zero for other actuators; None if no actuator has one.
+    The damping follows from the masses that the servos move, see :meth:`damping`."""
 
     def damping(self, model: Model, q0: Float[Array, " nq"]) -> Float[Array, " nu"] | None:
         """The damping that the ratios ask for: ``kv = 2 ratio √(kp / (m M⁻¹ mᵀ))``, moment m.
@@ -71,7 +73,7 @@ class Actuators(eqx.Module):
         return jnp.where(damps, 2 * self.dampratio * jnp.sqrt(stiff), 0)
 
     def damped(self, damping: Float[Array, " nu"] | None) -> "Actuators":
-        """The actuators with more damping, and with no ratios."""
+        """The actuators with added damping and without damping ratios."""
         if damping is None:
             return self
         new = self.biasprm.at[:, 2].add(-damping), None

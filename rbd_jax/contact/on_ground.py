@@ -1,4 +1,4 @@
-"""Scenes of robots that have no MJCF: shapes at frames of a robot, on a ground."""
+"""Scenes of robots that have no MJCF file: a robot with contact shapes on the ground."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -28,20 +28,22 @@ ONE_DOF = ("revolute", "prismatic", "helical")
 
 
 class Surface(NamedTuple):
-    """What happens where shapes touch; the defaults are MuJoCo's."""
+    """Contact parameters of a surface. The defaults are MuJoCo's."""
 
     friction: tuple[float, ...] = (1.0, 0.005, 0.0001)
-    """Sliding (1), spinning (m), rolling (m)."""
+    """Coefficients of sliding (1), spinning (m) and rolling friction (m)."""
     solref: tuple[float, float] = (0.02, 1.0)
+    """As in :class:`SolverParams`."""
     solimp: tuple[float, ...] = (0.9, 0.95, 0.001, 0.5, 2.0)
+    """As in :class:`SolverParams`."""
     margin: float = 0.0
     """Distance at which a contact begins to act (m)."""
     condim: int = 3
-    """1: no friction; 3: sliding; 4: and spinning; 6: and rolling."""
+    """Number of rows: 1 without friction, 3 with sliding, 4 with spinning, 6 with rolling too."""
 
 
 USUAL = Surface()
-"""MuJoCo's defaults."""
+"""A surface with MuJoCo's defaults."""
 
 
 def scene_on_ground(
@@ -59,30 +61,30 @@ def scene_on_ground(
     reference: Float[Array, " nq"] | None = None,
     mimics: bool = True,
 ) -> Scene:
-    """A scene of a robot of any origin with shapes that touch the ground ``z = 0``, or a terrain.
+    """Make a scene of any robot, with shapes that touch the ground ``z = 0`` or a terrain.
 
-    The robot's position limits, dry friction and damping act as MuJoCo's do, with its default
-    softness. Mimic joints follow their targets by soft joint equalities, as in MuJoCo: the robot of
-    the scene, ``scene.model``, has all joints in its q and v, the mimic joints too. Mimic joints
-    of a robot that was loaded with ``mimic="independent"`` keep the limits of the file; others get
-    the limits of their targets, times the multiplier and with the offset.
+    The robot's position limits, dry friction and damping act as MuJoCo's do, with MuJoCo's default
+    solver parameters. Mimic joints follow their targets by soft joint equalities, as in MuJoCo: the
+    robot of the scene, ``scene.model``, has all joints in its q and v, the mimic joints too. Mimic
+    joints of a robot that was loaded with ``mimic="independent"`` keep the limits of the file.
+    Other mimic joints get the limits of their targets, times the multiplier and with the offset.
 
     Source: MuJoCo's documentation, "Computation", constraint model.
 
     Args:
         model: the robot.
         solids: shapes at its frames, see :func:`points`, :func:`corners` and :func:`solids_of`.
-        surface: friction and softness of all contacts; leaves of the scene afterwards.
-        actuators: motors at all joints of one degree of freedom if None, but for mimic joints.
+        surface: the parameters of all contacts, which become leaves of the scene.
+        actuators: if None, motors at all joints of one degree of freedom but mimic joints.
         dt: time step (s).
         touching: names of two solids that may touch each other: spheres, capsules and boxes, or
             a sphere and a cylinder.
         terrain: a height function ``(x, y) -> z`` (m), a pytree if it has parameters.
         elliptic: elliptic friction cones, else pyramidal.
-        impratio: resistance to slip over resistance to penetration.
+        impratio: impedance of friction over impedance of the normal direction.
         integrator: ``"implicitfast"``, ``"euler"`` or ``"rk4"``.
-        reference: the configuration of ``scene.model`` at which the softness is scaled; the
-            neutral one if None.
+        reference: the configuration of ``scene.model`` in which the inverse weights are computed;
+            the neutral one if None.
         mimics: whether mimic joints follow their targets, also those of a robot that was loaded
             with ``mimic="independent"``.
 
@@ -169,7 +171,7 @@ def _check(solids: Sequence[Solid], surface: Surface, integrator: str) -> None:
 
 
 def _shapes(model: Model, solids: Sequence[Solid]) -> Shapes:
-    """The ground, then the solids in their bodies."""
+    """The shapes of the scene: the ground first, then the solids."""
     topology, kind = model.topology, model.dtype
     at = [topology.frame_index(x.frame) for x in solids]
     frame_R, frame_p = np.asarray(model.frame_R, float), np.asarray(model.frame_p, float)
@@ -210,7 +212,7 @@ def _touching_pairs(shapes: Shapes, touching: Sequence[tuple[str, str]]) -> list
 
 
 def _parts(model: Model) -> Parts:
-    """Every body at its center of mass."""
+    """One part for each body, at its center of mass."""
     zero, n = jnp.zeros((model.nb, 3), model.dtype), model.nb
     return Parts(zero, tuple(range(n)), (True,) * n)
 
@@ -252,7 +254,7 @@ class _Follower(NamedTuple):
 
 
 def _followers(model: Model) -> list[_Follower]:
-    """The mimic joints, whose numbers are the leaves of the laws that drive them, if any."""
+    """The mimic joints. If laws drive them, their numbers are leaves of these laws."""
     if not isinstance(model, CoordinateModel):
         return [_Follower(*x) for x in model.topology.mimics]
     found = []
@@ -271,7 +273,7 @@ def _followers(model: Model) -> list[_Follower]:
 
 
 def _limited(robot: Model, followers: list[_Follower]) -> Model:
-    """The robot whose followers have the limits of their targets."""
+    """The robot, with the limits of its mimic joints set to those of their targets."""
     lower, upper = robot.position_lower, robot.position_upper
     for x in followers:
         at, of = (robot.topology.q_slice(name).start for name in (x.joint, x.target))

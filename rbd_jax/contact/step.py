@@ -36,12 +36,12 @@ from .weights import Constants
 
 
 class SceneStep(NamedTuple):
-    """The state after a step, and what happened in it."""
+    """The state after a step, the accelerations, and how the solver ended."""
 
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
     a: Float[Array, " nv"]
-    """MuJoCo's ``qacc`` at the start, in our axes; the warmstart of the next step."""
+    """MuJoCo's ``qacc`` at the start of the step, in our axes; a warmstart for the next step."""
     result: RESULTS
     """Whether the solver of the accelerations converged, with RK4 at every stage."""
     steps: Int[Array, ""]
@@ -73,11 +73,11 @@ def scene_step(
         q: configuration. v: velocity.
         controls: one number an actuator, held over the step.
         tau: more generalized forces (N m, N).
-        warmstart: where the solver starts, the acceleration of the step before; it changes nothing
-            but the number of steps of the solver.
+        warmstart: the accelerations at which the solver starts, those of the step before. They
+            change only the number of its Newton steps.
         forces: whether the result has contacts and constraint forces by name.
-        constants: what :func:`constants` computes from this scene, in a loop over its steps;
-            computed if None.
+        constants: the result of :func:`constants` for this scene; computed if None. In a loop over
+            steps compute them once.
         max_steps: limit of the solver's Newton steps. Most samples need fewer than ten.
         throw: raise an error if the solver does not converge; otherwise ``result`` says it. The
             error needs a look at the result on the host in every step, so it is not the default.

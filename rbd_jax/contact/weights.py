@@ -18,7 +18,7 @@ from ..model import Model, Topology
 from ..spatial import inertia, so3
 
 SAME = 1e-6
-"""A center of mass so near to the body's origin is at the origin, for MuJoCo (m)."""
+"""The distance at which MuJoCo takes a center of mass to be at the body's origin (m)."""
 
 
 class Parts(eqx.Module):
@@ -62,7 +62,7 @@ class Weights(NamedTuple):
 
 
 class Anchors(NamedTuple):
-    """What connects and welds hold together, see :class:`rbd_jax.contact.Welds`."""
+    """Anchors and frames that connects and welds hold, see :class:`rbd_jax.contact.Welds`."""
 
     p1: Float[Array, "n 3"]
     p2: Float[Array, "n 3"]
@@ -70,11 +70,11 @@ class Anchors(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What :func:`rbd_jax.contact.constants` computes from a scene."""
+    """Constants of a scene, see :func:`rbd_jax.contact.constants`."""
 
     weights: Weights
     anchors: Anchors | None
-    """What welds hold together; None if none refers to the reference configuration."""
+    """The anchors of connects and welds; None if none refers to the reference configuration."""
     damping: Float[Array, " nu"] | None
     """Damping of the actuators that have a damping ratio; None if none has one."""
 

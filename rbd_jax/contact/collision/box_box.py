@@ -1,4 +1,4 @@
-"""Two boxes that meet: a separating axis, then the corners of the area that both faces share.
+"""Contact points of two boxes: a separating axis, then the corners of the area of contact.
 
 Source: MuJoCo 4's documentation and its box–box collider: the separating-axis test with fifteen
 axes (Gottschalk, Lin and Manocha, "OBBTree", 1996), and clipping of one face by the other.
@@ -12,7 +12,7 @@ from ...spatial import so3
 from .ground import FAR, ContactPoints
 
 POINTS = 8
-"""Most corners of the area that two rectangles share."""
+"""The most corners of the area that two rectangles share."""
 EDGE_BIAS = 1e-6
 """An edge must separate the boxes better than the best face by so much of its distance."""
 NEARLY_FACE, WORSE = 0.99, 0.05

@@ -1,4 +1,4 @@
-"""A sphere or a capsule that meets a box.
+"""Contact points of a sphere or a capsule with a box.
 
 Source: MuJoCo's documentation, "Computation", collision detection; the points are those of MuJoCo's
 primitive colliders.
@@ -105,7 +105,7 @@ def capsule_box(R1, p1, s1, R2, p2, s2) -> ContactPoints:
 
 
 def _reach(length, speed):
-    """How far a parameter goes until a coordinate with this rate has gone a length, or a lot."""
+    """The parameter at which a coordinate of this rate has moved by a length, or a large number."""
     moves = jnp.abs(speed) > 0
     return jnp.where(moves, length / jnp.where(moves, jnp.abs(speed), 1), FAR)
 

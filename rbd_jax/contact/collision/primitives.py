@@ -1,4 +1,4 @@
-"""Two shapes that may touch each other: their nearest points.
+"""Contact points of pairs of primitive shapes.
 
 Source: MuJoCo's documentation, "Computation", collision detection; the points are those of MuJoCo's
 primitive colliders. Each function gets orientation, place and size of the first and of the second
@@ -18,7 +18,7 @@ from .ground import FAR, ContactPoints, unit
 
 
 def _balls(c1, r1, c2, r2, otherwise) -> ContactPoints:
-    """Two spheres; the normal of concentric ones is ``otherwise``."""
+    """Contact of two spheres; if they are concentric the normal is ``otherwise``."""
     n2 = so3.dot(c2 - c1, c2 - c1)
     apart = n2 > 1e-30
     length = jnp.where(apart, jnp.sqrt(jnp.where(apart, n2, 1)), 0)
@@ -38,12 +38,12 @@ def _apart(R1, R2) -> Array:
 
 
 def sphere_sphere(R1, p1, s1, R2, p2, s2) -> ContactPoints:
-    """Two spheres."""
+    """Contact of two spheres."""
     return _balls(p1, s1[0], p2, s2[0], _apart(R1, R2))
 
 
 def sphere_capsule(R1, p1, s1, R2, p2, s2) -> ContactPoints:
-    """A sphere and the nearest point of a capsule's segment."""
+    """Contact of a sphere with the nearest point of a capsule's segment."""
     axis = R2[:, 2]
     x = jnp.clip(so3.dot(axis, p1 - p2), -s2[1], s2[1])
     return _balls(p1, s1[0], p2 + x * axis, s2[0], _apart(R1, R2))
@@ -86,7 +86,7 @@ def capsule_capsule(R1, p1, s1, R2, p2, s2) -> ContactPoints:
 
 
 def sphere_cylinder(R1, p1, s1, R2, p2, s2) -> ContactPoints:
-    """A sphere and the side, a cap or the rim of a cylinder, whichever is nearest."""
+    """Contact of a sphere with the side, a cap or the rim of a cylinder, whichever is nearest."""
     axis, d = R2[:, 2], p1 - p2
     x = so3.dot(axis, d)
     across = d - x * axis
@@ -117,4 +117,4 @@ PAIRS: dict[tuple[str, str], Callable] = {
     ("capsule", "box"): capsule_box,
     ("box", "box"): box_box,
 }
-"""Pairs of shapes that meet, and the function that finds their points."""
+"""The supported pairs of shapes, and the function that finds their contact points."""

@@ -1,4 +1,4 @@
-"""Shapes at frames of a robot: contact points, corners, and the ``<collision>`` of a URDF."""
+"""Contact shapes at frames of a robot, by hand or from the ``<collision>`` of a URDF."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Solid(NamedTuple):
     R: np.ndarray = np.eye(3)
     p: np.ndarray = np.zeros(3)
     name: str = ""
-    """The frame's name if empty."""
+    """The name of the shape; if it is empty, the frame's name."""
 
 
 def points(frames: Sequence[str], radius: float = 0.0) -> list[Solid]:
@@ -30,7 +30,7 @@ def points(frames: Sequence[str], radius: float = 0.0) -> list[Solid]:
 
 
 def corners(frame: str, vertices: Float[np.ndarray, "n 3"], name: str = "") -> list[Solid]:
-    """A convex body by its corners in a frame (m): each is a contact point of its own."""
+    """A convex body by its corners in a frame (m), each of which is a contact point."""
     name, at = name or frame, np.asarray(vertices, float).reshape(-1, 3)
     return [Solid(frame, "sphere", (0.0,), p=x, name=f"{name}:{k}") for k, x in enumerate(at)]
 

@@ -15,7 +15,7 @@ from ..solver.rows import Constraint, JointRows, State, indices, slope
 
 
 class JointFriction(Constraint):
-    """Dry friction of some degrees of freedom, as large as ``model.friction`` says."""
+    """Dry friction of some degrees of freedom; its size is ``model.friction``."""
 
     params: SolverParams
     dofs: tuple[int, ...] = eqx.field(static=True)

@@ -1,1 +1,1 @@
-"""Scenes from MuJoCo's models: MuJoCo compiles the file, these modules convert it."""
+"""Reads scenes from MJCF: MuJoCo compiles the file, and these modules convert it."""

@@ -52,7 +52,7 @@ def _ordered(m: Any, a: int, b: int) -> tuple[int, int]:
 
 
 def _listed(m: Any) -> list[GeomPair]:
-    """Pairs of the ``<contact>`` section; they bring all parameters themselves."""
+    """The pairs of the ``<contact>`` section, which state all of their parameters."""
     pairs = []
     for i in range(m.npair):
         geoms = _ordered(m, int(m.pair_geom1[i]), int(m.pair_geom2[i]))
@@ -64,7 +64,7 @@ def _listed(m: Any) -> list[GeomPair]:
 
 
 def _filtered(m: Any, mj: Any) -> list[GeomPair]:
-    """Pairs that the masks, the tree and the exclusions allow."""
+    """The pairs that the masks, the tree of bodies and the exclusions allow."""
     signature = {tuple(sorted((int(s) >> 16, int(s) & 0xFFFF))) for s in m.exclude_signature}
     listed = {
         tuple(sorted((int(a), int(b)))) for a, b in zip(m.pair_geom1, m.pair_geom2, strict=True)
@@ -92,7 +92,7 @@ def _filtered(m: Any, mj: Any) -> list[GeomPair]:
 
 
 def _mixed(m: Any, a: int, b: int) -> GeomPair:
-    """Parameters of the geom with the higher priority, or a mixture of both."""
+    """A pair with the parameters of the geom of higher priority, or with mixed parameters."""
     first, second = int(m.geom_priority[a]), int(m.geom_priority[b])
     one = a if first > second else b
     condim, friction = int(m.geom_condim[one]), m.geom_friction[one]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 CORNERS = 4
-"""Corners of a face that touch the ground at most."""
+"""The most corners of a face that touch the ground."""
 
 
 def faces_of(m: Any, geom: int) -> list[list[int]]:
@@ -20,7 +20,7 @@ def faces_of(m: Any, geom: int) -> list[list[int]]:
 
 
 def flaw(m: Any, geom: int) -> str:
-    """Why a mesh geom is not supported, or nothing."""
+    """The reason why a mesh geom is not supported; empty if it is supported."""
     return "" if faces_of(m, geom) else "mesh without a convex hull"
 
 

@@ -1,4 +1,4 @@
-"""From MJCF to a scene: compiled by MuJoCo, converted here. Extra ``mjcf``."""
+"""Loads scenes from MJCF: MuJoCo compiles the file, this room converts it. Extra ``mjcf``."""
 
 import os
 import warnings
@@ -89,7 +89,7 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = (), spec: Any = None) ->
 
 
 def _wanted(drop: Drop) -> frozenset[str]:
-    """The features that may be left out, by the names that there are."""
+    """The names of the features that may be left out, after a check."""
     if isinstance(drop, str):
         drop = FEATURES if drop == "all" else (drop,)
     unknown = [x for x in drop if x not in FEATURES]
@@ -106,7 +106,7 @@ def _short(names: list[str]) -> str:
 
 
 def _switched(r: Reader) -> Model:
-    """The robot without what the file's options switch off."""
+    """The robot without springs, dampers or gravity that the file's options switch off."""
     model = unsprung(r.model) if r.disabled("SPRING") else r.model
     for flag, leaf in (("DAMPER", "damping"), ("GRAVITY", "gravity")):
         if r.disabled(flag):

@@ -17,12 +17,12 @@ def kept_actuators(r: Reader) -> list[int]:
 
 
 def first_of(r: Reader, kept: list[int], what: str) -> np.ndarray:
-    """Where the controls (or outputs) of actuators are; others may have several, or none."""
+    """Where the controls (or outputs) of the kept actuators begin in MuJoCo's arrays."""
     return np.asarray(getattr(r.m, f"actuator_{what}adr", np.arange(r.m.nu)))[kept]
 
 
 def actuators_of(r: Reader) -> Actuators:
-    """Those that are supported, in the file's order."""
+    """The supported actuators, in the order of the file."""
     m, far = r.m, np.inf
     fixed = int(r.mj.mjtGain.mjGAIN_FIXED)
     affine = int(r.mj.mjtBias.mjBIAS_AFFINE)

@@ -1,4 +1,4 @@
-"""Soft equalities of a compiled MuJoCo model."""
+"""Equality constraints of a compiled MuJoCo model."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def _refers(r: Reader, start: Any, i: int) -> bool:
 
 
 def _weld(r: Reader, i: int):
-    """Bodies of MuJoCo, anchors and orientations of one connect or weld, in our bodies."""
+    """The bodies of one connect or weld, with its anchors and orientations in our bodies."""
     m, data = r.m, r.m.eq_data[i]
     one, two = int(m.eq_obj1id[i]), int(m.eq_obj2id[i])
     rigid = _rigid(r, i)

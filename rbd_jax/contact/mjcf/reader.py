@@ -47,7 +47,7 @@ class Reader:
         return bool(self.m.opt.disableflags & int(bit))
 
     def dof(self, joint: int) -> int:
-        """Our first degree of freedom of a joint of MuJoCo."""
+        """The first degree of freedom, in our v, of a joint of MuJoCo."""
         return self.model.v_slice(name_of(self.m, "joint", joint)).start
 
     def place(self, joint: int) -> int:
@@ -63,7 +63,7 @@ class Reader:
         return float(self.m.body_mass[self.bodies.index == self.bodies.index[b]].sum())
 
     def part_of_mass(self, b: int) -> float:
-        """How much of the mass of our body a body of MuJoCo has (1)."""
+        """The mass of a body of MuJoCo over the mass of our body that carries it (1)."""
         return float(self.m.body_mass[b]) / self._mass_of_body(b)
 
     def center(self, b: int) -> np.ndarray:
@@ -95,7 +95,7 @@ class Reader:
         return Parts(self.array(at, len(members), 3), index, tuple(moves), sliders)
 
     def part(self, b: int) -> int:
-        """The number of a body of MuJoCo among the scene's parts, which grow by it; −1: world."""
+        """The number of a body of MuJoCo among the parts of the scene; adds it if it is new."""
         if self.bodies.index[b] < 0:
             return -1
         if b not in self.named:

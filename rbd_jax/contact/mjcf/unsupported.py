@@ -1,4 +1,4 @@
-"""What of a compiled MuJoCo model is not supported, by the name of each element."""
+"""The features of a compiled MuJoCo model that are not supported, with their elements."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +38,7 @@ FEATURES = (
     "integrator",
     SHAPES,
 )
-"""All that may be unsupported, by the names that ``drop`` takes."""
+"""The names of all features that may be unsupported; ``drop`` takes these names."""
 
 
 def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
@@ -93,7 +93,7 @@ def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
 
 
 def _dofs(m: Any, note: Callable) -> None:
-    """Numbers of a joint that an edited ``MjModel`` may have apart; files have one for all."""
+    """Numbers that differ within a joint, which only an edited ``MjModel`` can have."""
     joint = np.asarray(m.dof_jntid)
     for what in ("damping", "armature", "frictionloss"):
         x = np.asarray(getattr(m, f"dof_{what}"))
