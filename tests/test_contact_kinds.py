@@ -76,14 +76,13 @@ def test_a_kind_of_ones_own_is_the_equality_that_it_copies():
     assert float(jnp.abs(ours.v - step(free).v).max()) > 1e-3
     np.testing.assert_allclose(ours.forces.others["hold"], theirs.forces.joint_equalities)
     np.testing.assert_allclose(ours.forces.total, theirs.forces.total)
-    # the derivative is implicit too
-    after = lambda x: rbd.contact.scene_step(with_hold(x), q, v, u).v  # noqa: E731
-    polynomial = lambda x: held.constraints.joint_equalities.polynomial.at[0, 0].set(x[0])  # noqa: E731
-    where = lambda s: s.constraints.joint_equalities.polynomial  # noqa: E731
-    copied = lambda x: (
-        rbd.contact.scene_step(  # noqa: E731
-            eqx.tree_at(where, held, polynomial(x)), q, v, u
-        ).v
-    )
-    one = jnp.array([0.2])
-    np.testing.assert_allclose(jax.jacrev(after)(one), jax.jacrev(copied)(one), atol=1e-10)
+
+    def derivative(scene_with):
+        after = lambda x: rbd.contact.scene_step(scene_with(x), q, v, u).v  # noqa: E731
+        return jax.jacrev(after)(jnp.array([0.2]))
+
+    def copied(angle):
+        where = lambda s: s.constraints.joint_equalities.polynomial  # noqa: E731
+        return eqx.tree_at(where, held, where(held).at[0, 0].set(angle[0]))
+
+    np.testing.assert_allclose(derivative(with_hold), derivative(copied), atol=1e-10)
