@@ -43,7 +43,7 @@ class SceneStep(NamedTuple):
     a: Float[Array, " nv"]
     """MuJoCo's ``qacc`` at the start of the step, in our axes; a warmstart for the next step."""
     result: RESULTS
-    """Whether the solver of the accelerations converged, with RK4 at every stage."""
+    """How the solver of the accelerations ended; with RK4 the first stage that did not succeed."""
     steps: Int[Array, ""]
     """Newton steps of that solver, with RK4 those of all stages."""
     forces: ConstraintForces | None = None
@@ -91,8 +91,8 @@ def scene_step(
     q, v, controls, tau, warmstart = checked_arguments("scene_step", scene, max_steps, *given)
     args = controlled(scene, controls, tau, constants), q, v, forces
     rest = jax.lax.stop_gradient(warmstart), max_steps
-    (q, v, a, named), _, ended = implicit_solve(_advance, _differentiate, args, rest)
-    new, (result, _) = SceneStep(q, v, a, *ended, named), ended
+    moved, _, (result, steps) = implicit_solve(_advance, _differentiate, args, rest)
+    new = SceneStep(moved.q, moved.v, moved.a, result, steps, moved.forces)
     return throw_unless_successful(new, result) if throw else new
 
 

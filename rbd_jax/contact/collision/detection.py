@@ -102,9 +102,11 @@ def detect(
         def one(Ri, pi, si, Rj, pj, sj):
             if kinds[0] != "plane":
                 return PAIRS[kinds](Ri, pi, si, Rj, pj, sj)
-            plane = Ground(pi, Ri[:, 2])
-            ground = (lambda _: plane) if terrain is None else (lambda x: tangent_plane(terrain, x))
-            return on_ground(kinds[1], ground, Rj, pj, sj)
+            if terrain is None:
+                plane = Ground(pi, Ri[:, 2])
+                return on_ground(kinds[1], lambda _: plane, Rj, pj, sj)
+            height = terrain
+            return on_ground(kinds[1], lambda x: tangent_plane(height, x), Rj, pj, sj)
 
         both: list = [x[k] for k in (i, j) for x in (R_shape, p_shape, shapes.size)]
         if kinds[1] == "mesh":
