@@ -117,7 +117,7 @@ class Ground:
         scene = self.scene(dtype)
 
         def one(q, v, u, guess):
-            return rbd.contact.step(scene, q, v, u, guess=guess)
+            return rbd.contact.scene_step(scene, q, v, u, warmstart=guess)
 
         return one
 

@@ -10,8 +10,8 @@ from ._timing import Program, program, race
 ABOUT = (
     "One step of many robots that stand on the ground, from states of MuJoCo's own motions, each "
     "in contact. MuJoCo: `mujoco.rollout` with one thread, one step from each state, warm start "
-    "included, with the file's tolerances. Here: `jax.vmap` of `rbd.contact.step` with the same "
-    "guess, and its vjp with respect to the state and the controls. MJX, where there is an "
+    "included, with the file's tolerances. Here: `jax.vmap` of `rbd.contact.scene_step` with the "
+    "same guess, and its vjp with respect to the state and the controls. MJX, where there is an "
     "environment for it: `jax.vmap(mjx.step)` for the same states in a process of its own. Robots "
     "of packages need `--packages`. Run it with `--cores 1`."
 )

@@ -14,10 +14,9 @@ import numpy as np
 
 import rbd_jax as rbd
 from rbd_jax.algorithms.passive import without_springs
-from rbd_jax.contact.compensation import compensation
-from rbd_jax.contact.fluid import drag
-from rbd_jax.contact.pairs import meetings
-from rbd_jax.contact.rows import classical
+from rbd_jax.contact.mjcf.geom_pairs import geom_pairs
+from rbd_jax.contact.passive import drag, gravity_compensation
+from rbd_jax.contact.solver.rows import classical_offset
 from rbd_jax.io.mjcf import compile_mjcf, mjcf_spec, mujoco
 
 from ._report import Report, Table
@@ -108,7 +107,7 @@ def scene_of(m, mj) -> tuple[Any, list[str], list[str]]:
         scene = rbd.contact.scene_of(m, "float64", drop="all")
     said = [str(w.message).split("left out: ")[-1] for w in caught if "left out" in str(w.message)]
     features = [x.split(":")[0] for x in said[0].split("; ")] if said else []
-    return scene, features, meetings(m, mj)[1]
+    return scene, features, geom_pairs(m, mj)[1]
 
 
 def relative(ours, theirs) -> float:
@@ -133,11 +132,11 @@ def unconstrained(scene, m, mj) -> dict[str, float]:
 
     @jax.jit
     def ours(q, v, controls):
-        offset = classical(model, v)
+        offset = classical_offset(model, v)
         heavy = model.armature * offset
         bias = rbd.inverse_dynamics(bare, q, v, -offset) + heavy
         full = rbd.inverse_dynamics(model, q, v, -offset) + heavy
-        passive = bias - full + compensation(model, scene.lift, q)
+        passive = bias - full + gravity_compensation(model, scene.gravcomp, q)
         if scene.fluid is not None:
             passive = passive + drag(model, scene.fluid, q, v)
         drive = scene.actuators.torque(model, q, v, controls)
@@ -196,7 +195,9 @@ def pushed(m, mj, scene) -> dict[str, Any]:
 
     @jax.jit
     def advance(q, v, guess):
-        r = jax.vmap(lambda q, v, u, g: rbd.contact.step(scene, q, v, u, guess=g))(q, v, u, guess)
+        r = jax.vmap(lambda q, v, u, g: rbd.contact.scene_step(scene, q, v, u, warmstart=g))(
+            q, v, u, guess
+        )
         return r, jax.vmap(layout.q_to)(r.q), jax.vmap(layout.v_to)(r.q, r.v)
 
     def state():

@@ -68,7 +68,7 @@ def agreement(scene: Scene, m: Any, n: int, seed: int) -> list[Check]:
     @jax.jit
     def ours(qpos, qvel, controls):
         q = layout.q_from(qpos)
-        r = contact.step(scene, q, layout.v_from(q, qvel), controls)
+        r = contact.scene_step(scene, q, layout.v_from(q, qvel), controls)
         M = layout.mass_matrix_to(q, crba(scene.model, q))
         solved = r.result == RESULTS.successful
         return M, layout.v_to(q, r.a), layout.q_to(r.q), layout.v_to(r.q, r.v), solved

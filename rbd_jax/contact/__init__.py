@@ -1,8 +1,8 @@
 """Robots on the ground: MuJoCo's scenes, actuators, soft constraints and frictional contact.
 
 Source: MuJoCo's documentation, chapter "Computation". ``rbd.load_mjcf`` makes a :class:`Scene`;
-:func:`step` advances it, as does ``rbd.rollout(..., scene=scene)``; :func:`constraint_forces` tells
-contacts and forces by name.
+:func:`scene_step` advances it, as does ``rbd.rollout(..., scene=scene)``;
+:func:`constraint_forces` names the contacts and the forces.
 
 Supported: spheres, capsules, boxes, cylinders, ellipsoids and convex meshes against planes or one
 height function (``Contacts.terrain``); pairs of spheres, capsules and boxes, and of spheres and
@@ -23,26 +23,31 @@ from .actuators import (
     motors as motors,
     pd_actuators as pd_actuators,
 )
-from .build import Surface as Surface, scene_on_ground as scene_on_ground
-from .constants import constants as constants
-from .contacts import Contacts as Contacts, Pairs as Pairs, Shapes as Shapes
-from .dynamics import Solution as Solution
-from .equalities import Couplings as Couplings, Equalities as Equalities, Welds as Welds
-from .fluid import Fluid as Fluid
-from .forces import (
-    Forces as Forces,
-    Touching as Touching,
-    constraint_forces as constraint_forces,
-)
-from .joints import BallLimits as BallLimits, Dry as Dry, Joints as Joints, Limits as Limits
-from .load import load_mjcf as load_mjcf, scene_of as scene_of
-from .rows import Constants as Constants, Constraints as Constraints
-from .scene import Keyframe as Keyframe, Scene as Scene
-from .solids import (
+from .collision.detection import Pairs as Pairs, Shapes as Shapes
+from .collision.solids import (
     Solid as Solid,
     corners as corners,
     points as points,
     solids_of as solids_of,
 )
-from .step import Step as Step, constrained_acceleration as constrained_acceleration, step as step
-from .weights import Parts as Parts, Weights as Weights
+from .constraints import Constraints as Constraints
+from .forward import constrained_acceleration as constrained_acceleration
+from .kinds.ball_limits import BallLimits as BallLimits
+from .kinds.contacts import Contacts as Contacts
+from .kinds.joint_equalities import JointEqualities as JointEqualities
+from .kinds.joint_friction import JointFriction as JointFriction
+from .kinds.joint_limits import JointLimits as JointLimits
+from .kinds.welds import Welds as Welds
+from .mjcf.load import load_mjcf as load_mjcf, scene_of as scene_of
+from .on_ground import Surface as Surface, scene_on_ground as scene_on_ground
+from .passive import Fluid as Fluid, GravityCompensation as GravityCompensation
+from .report import (
+    ConstraintForces as ConstraintForces,
+    ContactReport as ContactReport,
+    constraint_forces as constraint_forces,
+)
+from .scene import Keyframe as Keyframe, Scene as Scene, constants as constants
+from .solver.force_laws import SolverParams as SolverParams
+from .solver.newton import Solution as Solution
+from .step import SceneStep as SceneStep, scene_step as scene_step
+from .weights import Constants as Constants, Parts as Parts, Weights as Weights

@@ -1,4 +1,6 @@
-"""Actuators: from controls to generalized forces. MuJoCo's documentation, "Actuation model".
+"""Actuators: from controls to generalized forces.
+
+Source: MuJoCo's documentation, "Computation", actuation model.
 
 An actuator has a length ``l(q)``, a force ``f = (g0 + g1 l + g2 l̇) u + b0 + b1 l + b2 l̇`` and a
 moment ``∂l/∂q`` by which the force acts on the joints. Motors, position and velocity servos and
@@ -32,23 +34,22 @@ class Actuators(eqx.Module):
     gear: Float[Array, "nu 6"]
     """Scalar: first entry, length per coordinate. Ball: axis. Free: force in world axes, torque in
     body axes. Site: force and torque in the frame's axes."""
-    gain: Float[Array, "nu 3"]
+    gainprm: Float[Array, "nu 3"]
     """``g0, g1, g2``."""
-    bias: Float[Array, "nu 3"]
+    biasprm: Float[Array, "nu 3"]
     """``b0, b1, b2``."""
-    control_lower: Float[Array, " nu"]
-    control_upper: Float[Array, " nu"]
-    force_lower: Float[Array, " nu"]
-    force_upper: Float[Array, " nu"]
-    joint_force_lower: Float[Array, " nv"]
-    """Limits of the summed actuator force at each degree of freedom (N m, N)."""
-    joint_force_upper: Float[Array, " nv"]
+    ctrlrange: Float[Array, "nu 2"]
+    """The least and the greatest control; infinite for none."""
+    forcerange: Float[Array, "nu 2"]
+    """The least and the greatest force of each actuator (N m or N over its gear)."""
+    actfrcrange: Float[Array, "nv 2"]
+    """The least and the greatest sum of actuator forces at each degree of freedom (N m, N)."""
     names: tuple[str, ...] = eqx.field(static=True)
-    kinds: tuple[str, ...] = eqx.field(static=True)
-    targets: tuple[int, ...] = eqx.field(static=True)
-    ratio: Float[Array, " nu"] | None = None
-    """Damping ratios of position servos (1), MuJoCo's ``dampratio``, zero for others; None for
-    none. Their damping follows from the masses that they move, see :meth:`damping`."""
+    trntype: tuple[str, ...] = eqx.field(static=True)
+    trnid: tuple[int, ...] = eqx.field(static=True)
+    dampratio: Float[Array, " nu"] | None = None
+    """Damping ratios of position servos (1), zero for other actuators; None if no actuator has one.
+    The damping follows from the masses that the servos move, see :meth:`damping`."""
 
     def damping(self, model: Model, q0: Float[Array, " nq"]) -> Float[Array, " nu"] | None:
         """The damping that the ratios ask for: ``kv = 2 ratio √(kp / (m M⁻¹ mᵀ))``, moment m.
@@ -62,22 +63,22 @@ class Actuators(eqx.Module):
         Returns:
             kv (N m s/rad or N s/m); None without ratios.
         """
-        if self.ratio is None:
+        if self.dampratio is None:
             return None
         moment = self.moment(model, q0)
         inverse = jnp.matmul(moment, mass_matrix_inverse(model, q0), precision="highest")
         light = jnp.sum(inverse * moment, axis=1)
-        damps = (self.ratio > 0) & (light > 0) & (self.gain[:, 0] > 0)
-        stiff = jnp.where(damps, self.gain[:, 0] / jnp.where(damps, light, 1), 1)
-        return jnp.where(damps, 2 * self.ratio * jnp.sqrt(stiff), 0)
+        damps = (self.dampratio > 0) & (light > 0) & (self.gainprm[:, 0] > 0)
+        stiff = jnp.where(damps, self.gainprm[:, 0] / jnp.where(damps, light, 1), 1)
+        return jnp.where(damps, 2 * self.dampratio * jnp.sqrt(stiff), 0)
 
     def damped(self, damping: Float[Array, " nu"] | None) -> "Actuators":
-        """The actuators with more damping, and with no ratios."""
+        """The actuators with added damping and without damping ratios."""
         if damping is None:
             return self
-        new = self.bias.at[:, 2].add(-damping), None
+        new = self.biasprm.at[:, 2].add(-damping), None
         none = lambda x: x is None  # noqa: E731
-        return eqx.tree_at(lambda a: (a.bias, a.ratio), self, new, is_leaf=none)
+        return eqx.tree_at(lambda a: (a.biasprm, a.dampratio), self, new, is_leaf=none)
 
     @property
     def nu(self) -> int:
@@ -85,28 +86,28 @@ class Actuators(eqx.Module):
         return len(self.names)
 
     def _of(self, kind: str) -> np.ndarray:
-        return np.array([i for i, k in enumerate(self.kinds) if k == kind], dtype=np.int32)
+        return np.array([i for i, k in enumerate(self.trntype) if k == kind], dtype=np.int32)
 
     def moment(self, model: Model, q: Float[Array, " nq"]) -> Float[Array, "nu nv"]:
         """The moments: generalized force per unit of actuator force, one row an actuator."""
         rows = jnp.zeros((self.nu, model.nv), model.dtype)
         scalar = self._of(SCALAR)
         if len(scalar):
-            dofs = np.array(self.targets, dtype=np.int32)[scalar]
+            dofs = np.array(self.trnid, dtype=np.int32)[scalar]
             rows = rows.at[scalar, dofs].set(self.gear[scalar, 0])
         for i in self._of(BALL):
-            d = self.targets[i]
+            d = self.trnid[i]
             rows = rows.at[i, d : d + 3].set(self.gear[i, :3])
         placed = None
         for i in (*self._of(FREE), *self._of(SITE)):
-            if self.kinds[i] == FREE:
+            if self.trntype[i] == FREE:
                 placed = forward_kinematics(model, q) if placed is None else placed
-                d = self.targets[i]
+                d = self.trnid[i]
                 R = placed[0][int(model.topology.dof_bodies[d])]
                 wrench = [self.gear[i, 3:], so3.rotate_inverse(R, self.gear[i, :3])]
                 rows = rows.at[i, d : d + 6].set(jnp.concatenate(wrench))
             else:
-                J = jacobian(model, q, self.targets[i])
+                J = jacobian(model, q, self.trnid[i])
                 wrench = jnp.concatenate([self.gear[i, 3:], self.gear[i, :3]])
                 rows = rows.at[i].set(jnp.sum(J * wrench[:, None], axis=0))
         return rows
@@ -117,30 +118,30 @@ class Actuators(eqx.Module):
         length = jnp.zeros((self.nu,), model.dtype)
         scalar = self._of(SCALAR)
         if len(scalar):
-            place = [int(topo.q_starts[topo.dof_bodies[self.targets[i]]]) for i in scalar]
+            place = [int(topo.q_starts[topo.dof_bodies[self.trnid[i]]]) for i in scalar]
             length = length.at[scalar].set(self.gear[scalar, 0] * q[np.array(place)])
         for i in self._of(BALL):
-            start = int(topo.q_starts[topo.dof_bodies[self.targets[i]]])
+            start = int(topo.q_starts[topo.dof_bodies[self.trnid[i]]])
             turn = so3.quat_log(so3.quat_normalize(q[start : start + 4]))
             length = length.at[i].set(so3.dot(turn, self.gear[i, :3]))
         return length
 
     def _forces(self, model, q, v, controls, moment):
-        if self.ratio is not None:
+        if self.dampratio is not None:
             raise ValueError(
                 "the actuators have damping ratios, whose damping depends on the robot; use "
                 "scene.torque(q, v, controls)"
             )
         length = self.length(model, q)
         speed = jnp.sum(moment * v[None], axis=-1)
-        u = jnp.clip(controls, self.control_lower, self.control_upper)
-        gain = self.gain[:, 0] + self.gain[:, 1] * length + self.gain[:, 2] * speed
-        bias = self.bias[:, 0] + self.bias[:, 1] * length + self.bias[:, 2] * speed
+        u = _clip(controls, self.ctrlrange)
+        gain = self.gainprm[:, 0] + self.gainprm[:, 1] * length + self.gainprm[:, 2] * speed
+        bias = self.biasprm[:, 0] + self.biasprm[:, 1] * length + self.biasprm[:, 2] * speed
         return gain * u + bias, u
 
     def _summed(self, moment, force) -> Float[Array, " nv"]:
         """The generalized forces of all actuators before the limits at joints."""
-        force = jnp.clip(force, self.force_lower, self.force_upper)
+        force = _clip(force, self.forcerange)
         return jnp.sum(moment * force[:, None], axis=0)
 
     def forces(
@@ -148,7 +149,7 @@ class Actuators(eqx.Module):
     ) -> Float[Array, " nu"]:
         """The force of each actuator (N m or N over its gear)."""
         force, _ = self._forces(model, q, v, controls, self.moment(model, q))
-        return jnp.clip(force, self.force_lower, self.force_upper)
+        return _clip(force, self.forcerange)
 
     def torque(
         self, model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], controls: Array
@@ -167,7 +168,7 @@ class Actuators(eqx.Module):
             return jnp.zeros_like(v)
         moment = self.moment(model, q)
         force, _ = self._forces(model, q, v, controls, moment)
-        return jnp.clip(self._summed(moment, force), self.joint_force_lower, self.joint_force_upper)
+        return _clip(self._summed(moment, force), self.actfrcrange)
 
     def velocity_slope(
         self, model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"], controls: Array
@@ -180,15 +181,19 @@ class Actuators(eqx.Module):
         """
         moment = self.moment(model, q)
         force, u = self._forces(model, q, v, controls, moment)
-        inside = (force > self.force_lower) & (force < self.force_upper)
+        inside = (force > self.forcerange[:, 0]) & (force < self.forcerange[:, 1])
         summed = self._summed(moment, force)
-        limited = (summed <= self.joint_force_lower) | (summed >= self.joint_force_upper)
-        scalar = np.array([k == SCALAR for k in self.kinds], dtype=bool)
-        dofs = np.where(scalar, self.targets, 0).astype(np.int32)
+        limited = (summed <= self.actfrcrange[:, 0]) | (summed >= self.actfrcrange[:, 1])
+        scalar = np.array([k == SCALAR for k in self.trntype], dtype=bool)
+        dofs = np.where(scalar, self.trnid, 0).astype(np.int32)
         inside = inside & ~(scalar & limited[dofs])
-        slope = jnp.where(inside, self.gain[:, 2] * u + self.bias[:, 2], 0)
+        slope = jnp.where(inside, self.gainprm[:, 2] * u + self.biasprm[:, 2], 0)
         weighted = slope[:, None] * moment
         return jnp.matmul(moment.T, weighted, precision="highest")
+
+
+def _clip(x: Float[Array, " n"], limits: Float[Array, "n 2"]) -> Float[Array, " n"]:
+    return jnp.clip(x, limits[:, 0], limits[:, 1])
 
 
 def pd_actuators(
@@ -199,7 +204,7 @@ def pd_actuators(
 ) -> Actuators:
     """Ideal PD control of joints of one degree of freedom: ``kp (u − q) − kd v``, u the target.
 
-    Forces are limited by ``model.effort_limit``. With zero gains replaced by hand
+    ConstraintForces are limited by ``model.effort_limit``. With zero gains replaced by hand
     (``eqx.tree_at``), the same object is a motor.
 
     Args:
@@ -227,22 +232,19 @@ def pd_actuators(
     every = jnp.full((model.nv,), jnp.inf, kind)
     return Actuators(
         gear=jnp.zeros((n, 6), kind).at[:, 0].set(1),
-        gain=jnp.stack([kp, zero, zero], axis=-1),
-        bias=jnp.stack([zero, -kp, -kd], axis=-1),
-        control_lower=-far,
-        control_upper=far,
-        force_lower=-limit,
-        force_upper=limit,
-        joint_force_lower=-every,
-        joint_force_upper=every,
+        gainprm=jnp.stack([kp, zero, zero], axis=-1),
+        biasprm=jnp.stack([zero, -kp, -kd], axis=-1),
+        ctrlrange=jnp.stack([-far, far], axis=-1),
+        forcerange=jnp.stack([-limit, limit], axis=-1),
+        actfrcrange=jnp.stack([-every, every], axis=-1),
         names=tuple(joints),
-        kinds=(SCALAR,) * n,
-        targets=tuple(dofs),
+        trntype=(SCALAR,) * n,
+        trnid=tuple(dofs),
     )
 
 
 def motors(model: Model, joints: Sequence[str]) -> Actuators:
     """Ideal motors of joints of one degree of freedom: the control is the torque (N m, N)."""
     actuators = pd_actuators(model, joints, 0.0)
-    one = jnp.zeros_like(actuators.gain).at[:, 0].set(1)
-    return eqx.tree_at(lambda a: a.gain, actuators, one)
+    one = jnp.zeros_like(actuators.gainprm).at[:, 0].set(1)
+    return eqx.tree_at(lambda a: a.gainprm, actuators, one)

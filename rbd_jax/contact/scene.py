@@ -1,17 +1,20 @@
-"""A scene: a robot, its actuators, everything it may touch, and how time advances."""
+"""A scene: a robot, its actuators, its constraints and contacts, and its integrator."""
 
 from typing import NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..derivatives.custom_jvp.kinematics import world_quantities_custom_jvp
 from ..io import Layout
+from ..lanes import lanes
 from ..model import Model
 from .actuators import Actuators
-from .compensation import Lift
-from .contacts import Contacts
-from .fluid import Fluid
-from .rows import Constraints
+from .constraints import Constraints
+from .kinds.contacts import Contacts
+from .passive import Fluid, GravityCompensation
+from .weights import Constants, weights, with_world
 
 
 class Keyframe(NamedTuple):
@@ -23,19 +26,23 @@ class Keyframe(NamedTuple):
 
 
 class Scene(eqx.Module):
-    """What :func:`rbd_jax.load_mjcf` returns. Every float array in it is a leaf."""
+    """A robot with actuators, constraints, contacts and an integrator, as MuJoCo defines them.
+
+    :func:`rbd_jax.load_mjcf` and :func:`rbd_jax.contact.scene_on_ground` make scenes. Every float
+    array of a scene is a leaf.
+    """
 
     model: Model
     actuators: Actuators
     constraints: Constraints
     q0: Float[Array, " nq"]
-    """The reference configuration, MuJoCo's ``qpos0``: as the file places the bodies. The softness
-    of constraints is scaled there."""
+    """The reference configuration, MuJoCo's ``qpos0``, in which the file places the bodies. The
+    inverse weights of constraints are those of this configuration."""
     keyframes: dict[str, Keyframe]
-    lift: Lift | None
-    """The share of the weight of each body that is carried; None for none."""
+    gravcomp: GravityCompensation | None
+    """Gravity-compensated mass of each body; None if no weight is compensated."""
     fluid: Fluid | None
-    """What resists the motion of the bodies; None for nothing."""
+    """The fluid around the bodies; None if there is none."""
     dt: Float[Array, ""]
     """Time step (s)."""
     integrator: str = eqx.field(static=True)
@@ -43,7 +50,7 @@ class Scene(eqx.Module):
     implicit_damping: bool = eqx.field(static=True)
     """Whether ``"euler"`` takes joint damping implicitly."""
     layout: Layout | None = eqx.field(static=True)
-    """To and from MuJoCo's ``qpos``, ``qvel`` and generalized forces."""
+    """Converts states and generalized forces to and from MuJoCo's; None without an MJCF file."""
 
     def torque(
         self, q: Float[Array, " nq"], v: Float[Array, " nv"], controls: Float[Array, " nu"]
@@ -61,3 +68,24 @@ class Scene(eqx.Module):
     def nu(self) -> int:
         """Number of controls."""
         return self.actuators.nu
+
+
+@lanes
+def constants(scene: Scene) -> Constants:
+    """Inverse weights, anchors of welds and damping by damping ratios, at ``scene.q0``.
+
+    A step of a scene computes them by itself. In a loop over steps of one scene they are the same
+    in each step: compute them before it and pass them to :func:`scene_step`, as ``rbd.rollout``
+    does.
+    They follow every leaf of the robot, and are differentiable.
+
+    Source: MuJoCo's ``mj_setConst``.
+    """
+    model, c = scene.model, scene.constraints
+    found = weights(model, scene.q0, c.parts)
+    anchors = None
+    if any(c.welds.refers):
+        g, root = world_quantities_custom_jvp(model, scene.q0)
+        R = with_world(g.R, jnp.eye(3, dtype=model.dtype))
+        anchors = c.welds.anchors(R, with_world(g.p + root, jnp.zeros_like(root[0])))
+    return Constants(found, anchors, scene.actuators.damping(model, scene.q0))

@@ -1,10 +1,15 @@
-"""One time step of a scene, MuJoCo's to rounding.
+"""One time step of a scene, as MuJoCo computes it to rounding.
+
+A step is forward dynamics, see :mod:`rbd_jax.contact.forward`, and then integration. The solver
+runs once for each stage of the integrator. The derivatives of the step take the accelerations that
+it found and do not run it again.
 
 Source: MuJoCo's documentation, "Computation", numerical integration. MuJoCo integrates the position
-of a free body along its velocity in the world, not along a screw; so velocities are ``mixed`` here:
-as ours, but with the linear velocity of free joints in world axes.
+of a free body along its velocity in the world, and not along a screw. So velocities are ``mixed``
+here: the linear velocity of free joints is in world axes, all other parts are as everywhere.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -18,35 +23,185 @@ from ..derivatives.custom_jvp.forward_dynamics import mass_matrix_solve
 from ..derivatives.custom_jvp.implicit_solve import implicit_solve_custom_jvp
 from ..lanes import lanes
 from ..model import Model, integrate
-from ..model.arguments import ArrayArgument, check_array
 from ..model.outcome import RESULTS, throw_unless_successful
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench
-from .constants import constants as constants_of
-from .dynamics import Drive, Known, Search, Solution
-from .fluid import drag_slope
-from .forces import Forces, constraint_forces
-from .rows import Constants
+from .forward import ControlledScene, checked_arguments, controlled
+from .passive import drag_slope
+from .report import ConstraintForces, constraint_forces
 from .scene import Scene
+from .solver.newton import Solution, minimize
+from .solver.problem import Problem, differentiable
+from .weights import Constants
 
 
-class Step(NamedTuple):
-    """The state after a step, and what happened in it."""
+class SceneStep(NamedTuple):
+    """The state after a step, the accelerations, and how the solver ended."""
 
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
     a: Float[Array, " nv"]
-    """MuJoCo's ``qacc`` at the start, in our axes; the guess of the next step."""
+    """MuJoCo's ``qacc`` at the start of the step, in our axes; a warmstart for the next step."""
     result: RESULTS
-    """Whether the solver of the accelerations converged, with RK4 at every stage."""
+    """How the solver of the accelerations ended; with RK4 the first stage that did not succeed."""
     steps: Int[Array, ""]
     """Newton steps of that solver, with RK4 those of all stages."""
-    forces: Forces | None = None
+    forces: ConstraintForces | None = None
     """Contacts and constraint forces by name at the start of the step, if asked for."""
 
 
+def scene_step(
+    scene: Scene,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    controls: Float[Array, " nu"],
+    tau: Float[Array, " nv"] | None = None,
+    warmstart: Float[Array, " nv"] | None = None,
+    *,
+    forces: bool = False,
+    constants: Constants | None = None,
+    max_steps: int = 60,
+    throw: bool = False,
+) -> SceneStep:
+    """One step of ``scene.dt`` seconds, as MuJoCo's ``mj_step``.
+
+    The derivatives of the accelerations are a rule, the implicit function theorem; those of the
+    rest are autodiff's.
+
+    Args:
+        scene: robot, actuators, contacts.
+        q: configuration. v: velocity.
+        controls: one number an actuator, held over the step.
+        tau: more generalized forces (N m, N).
+        warmstart: the accelerations at which the solver starts, those of the step before. They
+            change only the number of its Newton steps.
+        forces: whether the result has contacts and constraint forces by name.
+        constants: the result of :func:`constants` for this scene; computed if None. In a loop over
+            steps compute them once.
+        max_steps: limit of the solver's Newton steps. Most samples need fewer than ten.
+        throw: raise an error if the solver does not converge; otherwise ``result`` says it. The
+            error needs a look at the result on the host in every step, so it is not the default.
+
+    Raises:
+        ValueError: if the shape of an argument does not fit the scene.
+        TypeError: for integers, and for lists and other values that are no arrays.
+        RuntimeError: if the solver does not converge and ``throw`` is set.
+    """
+    given = q, v, controls, tau, warmstart
+    q, v, controls, tau, warmstart = checked_arguments("scene_step", scene, max_steps, *given)
+    args = controlled(scene, controls, tau, constants), q, v, forces
+    rest = jax.lax.stop_gradient(warmstart), max_steps
+    moved, _, (result, steps) = implicit_solve_custom_jvp(_advance, _differentiate, args, rest)
+    new = SceneStep(moved.q, moved.v, moved.a, result, steps, moved.forces)
+    return throw_unless_successful(new, result) if throw else new
+
+
+class _Moved(NamedTuple):
+    """The fields of a step that have derivatives."""
+
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    a: Float[Array, " nv"]
+    forces: ConstraintForces | None
+
+
+_Arguments = tuple[ControlledScene, Array, Array, bool]
+Accelerate = Callable[[int, Array, Array, Array], Solution]
+"""``accelerate(stage, q, v, warmstart)`` solves for the accelerations of one stage of a step."""
+
+
+@lanes
+def _advance(args: _Arguments, rest):
+    """The step, its accelerations at all stages, and how the solver ended."""
+    (x, _, v, _), (warmstart, max_steps) = args, rest
+    start = jnp.zeros_like(v) if warmstart is None else warmstart
+
+    def accelerate(stage: int, q: Array, v: Array, start: Array) -> Solution:
+        return minimize(Problem(x.inputs(q, v)), start, max_steps)
+
+    moved, found = _moved(args, start, accelerate)
+    return moved, [s.a for s in found], _ended(found)
+
+
+@lanes
+def _differentiate(args: _Arguments, solved: list[Array]):
+    """The same step and accelerations, from solved accelerations with implicit derivatives."""
+    x = args[0]
+
+    def accelerate(stage: int, q: Array, v: Array, start: Array) -> Solution:
+        a = differentiable(x.inputs(q, v), solved[stage])
+        return Solution(a, RESULTS.successful, jnp.zeros((), jnp.int32))
+
+    moved, found = _moved(args, solved[0], accelerate)
+    return moved, [s.a for s in found]
+
+
+def _moved(args: _Arguments, start: Array, accelerate: Accelerate) -> tuple[_Moved, list[Solution]]:
+    """The state after the step, and the accelerations of all stages of the integrator."""
+    x, q, v, forces = args
+    q1, v1, found = _integrated(x, q, v, start, accelerate)
+    first = found[0].a
+    named = constraint_forces(x.scene, q, v, first, x.constants) if forces else None
+    return _Moved(q1, v1, first, named), found
+
+
+def _ended(found: list[Solution]) -> tuple[RESULTS, Int[Array, ""]]:
+    """The first result that is no success, and the Newton steps of all stages."""
+    _, result, steps = found[0]
+    for x in found[1:]:
+        result = RESULTS.where(result == RESULTS.successful, x.result, result)
+        steps = steps + x.steps
+    return result, steps
+
+
+def _integrated(
+    x: ControlledScene, q: Array, v: Array, warmstart: Array, accelerate: Accelerate
+) -> tuple[Array, Array, list[Solution]]:
+    """The state after ``scene.dt`` seconds, and the accelerations of all stages."""
+    if x.scene.integrator == "rk4":
+        return _runge_kutta(x, q, v, warmstart, accelerate)
+    first = accelerate(0, q, v, warmstart)
+    return *_euler(x, q, v, first.a), [first]
+
+
+def _euler(x: ControlledScene, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
+    """A step of semi-implicit Euler, or of ``implicitfast``, from the accelerations a."""
+    scene, model, h = x.scene, x.scene.model, x.scene.dt
+    if scene.integrator == "implicitfast":
+        a = implicitfast(x, q, v, a)
+    elif scene.implicit_damping:
+        a = _with_armature(model, h * model.damping, q, a)
+    u = _turned(model, q, v + h * a, False)
+    q1 = _configuration_after(model, q, h * u)
+    return q1, _turned(model, q1, u, True)
+
+
+def _runge_kutta(
+    x: ControlledScene, q: Array, v: Array, warmstart: Array, accelerate: Accelerate
+) -> tuple[Array, Array, list[Solution]]:
+    """A step of Runge and Kutta's method, of order four on the rotation group.
+
+    Source: Munthe-Kaas, "Runge–Kutta methods on Lie groups" (1998). Stages are steps from the
+    start, as in MuJoCo 4. MuJoCo 3 left out the curvature of rotations.
+    """
+    model, h = x.scene.model, x.scene.dt
+    found = [accelerate(0, q, v, warmstart)]
+    u0 = _turned(model, q, v, False)
+    speeds, rates = [u0], [_turned(model, q, found[0].a, False)]
+    for stage, c in enumerate((0.5, 0.5, 1.0), 1):
+        moved = h * c * speeds[-1]
+        qi = _configuration_after(model, q, moved)
+        ui = u0 + h * c * rates[-1]
+        found.append(accelerate(stage, qi, _turned(model, qi, ui, True), found[-1].a))
+        speeds.append(_chart_rate(model, moved, ui))
+        rates.append(_turned(model, qi, found[-1].a, False))
+    mean = lambda x: (x[0] + 2 * x[1] + 2 * x[2] + x[3]) / 6  # noqa: E731
+    q1 = _configuration_after(model, q, h * mean(speeds))
+    return q1, _turned(model, q1, u0 + h * mean(rates), True), found
+
+
 def _turned(model: Model, q: Array, v: Array, back: bool) -> Float[Array, " nv"]:
-    """Linear parts of free joints from body to world axes, or back."""
+    """A velocity with the linear parts of free joints turned to world axes, or back."""
     topology = model.topology
     for b in topology.bodies_of("free"):
         s, k = int(topology.v_starts[b]), int(topology.q_starts[b])
@@ -56,8 +211,8 @@ def _turned(model: Model, q: Array, v: Array, back: bool) -> Float[Array, " nv"]
     return v
 
 
-def _moved(model: Model, q: Array, step: Float[Array, " nv"]) -> Float[Array, " nq"]:
-    """``q`` moved by a mixed velocity times a time."""
+def _configuration_after(model: Model, q: Array, step: Float[Array, " nv"]) -> Float[Array, " nq"]:
+    """The configuration after a mixed step, which is a mixed velocity times a time."""
     topology, spin = model.topology, step
     free = topology.bodies_of("free")
     for b in free:
@@ -70,167 +225,28 @@ def _moved(model: Model, q: Array, step: Float[Array, " nv"]) -> Float[Array, " 
     return q
 
 
-def constrained_acceleration(
-    scene: Scene,
-    q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
-    controls: Float[Array, " nu"],
-    tau: Float[Array, " nv"] | None = None,
-    guess: Float[Array, " nv"] | None = None,
-    *,
-    constants: Constants | None = None,
-    max_steps: int = 60,
-    throw: bool = False,
-) -> Solution:
-    """Accelerations of a scene under its actuators, contacts and other constraints.
+def _with_armature(
+    model: Model, armature: Float[Array, " nv"], q: Array, a: Array
+) -> Float[Array, " nv"]:
+    """``(M + diag(armature))⁻¹ M a``, which is ``a − (M + diag(armature))⁻¹ diag(armature) a``."""
+    heavy = eqx.tree_at(lambda m: m.armature, model, model.armature + armature)
+    return a - mass_matrix_solve(heavy, q, armature * a)
 
-    The arguments are those of :func:`step`.
+
+def implicitfast(x: ControlledScene, q: Array, v: Array, a: Array) -> Array:
+    """The accelerations of an implicit step, MuJoCo's integrator ``implicitfast``.
+
+    Damping, drag and the velocity gains of actuators are implicit. So are the gyroscopic terms of
+    free bodies that carry no other body.
     """
-    given = q, v, controls, tau, guess
-    q, v, controls, tau, guess = _checked("constrained_acceleration", scene, max_steps, *given)
-    drive, start = _drive(scene, controls, tau, constants), jax.lax.stop_gradient(guess)
-    a, _, ended = implicit_solve_custom_jvp(_find, _found, (drive, q, v), (start, max_steps))
-    found = Solution(a, *ended)
-    return throw_unless_successful(found, found.result) if throw else found
-
-
-@lanes
-def _find(args: tuple[Drive, Array, Array], rest):
-    search = Search(args[0], *rest)
-    a = search(*args[1:])
-    return a, a, search.ended
-
-
-@lanes
-def _found(args: tuple[Drive, Array, Array], a: Array):
-    drive, q, v = args
-    a = Known(drive, [a])(q, v)
-    return a, a
-
-
-def step(
-    scene: Scene,
-    q: Float[Array, " nq"],
-    v: Float[Array, " nv"],
-    controls: Float[Array, " nu"],
-    tau: Float[Array, " nv"] | None = None,
-    guess: Float[Array, " nv"] | None = None,
-    *,
-    forces: bool = False,
-    constants: Constants | None = None,
-    max_steps: int = 60,
-    throw: bool = False,
-) -> Step:
-    """One step of ``scene.dt`` seconds, as MuJoCo's ``mj_step``.
-
-    The derivatives of the accelerations are a rule, the implicit function theorem; those of the
-    rest are autodiff's.
-
-    Args:
-        scene: robot, actuators, contacts.
-        q: configuration. v: velocity.
-        controls: one number an actuator, held over the step.
-        tau: more generalized forces (N m, N).
-        guess: where the solver starts, the acceleration of the step before; it changes nothing
-            but the number of steps of the solver.
-        forces: whether the result has contacts and constraint forces by name.
-        constants: what :func:`constants` computes from this scene, in a loop over its steps;
-            computed if None.
-        max_steps: limit of the solver's Newton steps. Most samples need fewer than ten.
-        throw: raise an error if the solver does not converge; otherwise ``result`` says it. The
-            error needs a look at the result on the host in every step, so it is not the default.
-
-    Raises:
-        ValueError: if the shape of an argument does not fit the scene.
-        TypeError: for integers, and for lists and other values that are no arrays.
-        RuntimeError: if the solver does not converge and ``throw`` is set.
-    """
-    given = q, v, controls, tau, guess
-    q, v, controls, tau, guess = _checked("step", scene, max_steps, *given)
-    args = _drive(scene, controls, tau, constants), q, v, forces
-    rest = jax.lax.stop_gradient(guess), max_steps
-    moved, _, (result, steps) = implicit_solve_custom_jvp(_advance, _advance_known, args, rest)
-    new = Step(moved.q, moved.v, moved.a, result, steps, moved.forces)
-    return throw_unless_successful(new, result) if throw else new
-
-
-def _drive(scene: Scene, controls, tau, constants: Constants | None) -> Drive:
-    return Drive(scene, controls, tau, constants_of(scene) if constants is None else constants)
-
-
-class _Moved(NamedTuple):
-    """What of a step has derivatives."""
-
-    q: Float[Array, " nq"]
-    v: Float[Array, " nv"]
-    a: Float[Array, " nv"]
-    forces: Forces | None
-
-
-@lanes
-def _advance(args: tuple[Drive, Array, Array, bool], rest):
-    search = Search(args[0], *rest)
-    moved = _moved_by(search, *args)
-    return moved, [x.a for x in search.found], search.ended
-
-
-@lanes
-def _advance_known(args: tuple[Drive, Array, Array, bool], found: list[Array]):
-    known = Known(args[0], found)
-    return _moved_by(known, *args), known.given
-
-
-def _moved_by(
-    accelerations: Search | Known, drive: Drive, q: Array, v: Array, forces: bool
-) -> _Moved:
-    """The end of a step whose accelerations come from a search, or are known from one."""
-    scene, model, h = drive.scene, drive.scene.model, drive.scene.dt
-    first = accelerations(q, v)
-    if scene.integrator == "rk4":
-        q1, v1 = _runge_kutta(accelerations, scene, q, v, first)
-    else:
-        a = first
-        if scene.integrator == "implicitfast":
-            a = _implicitfast(drive, q, v, a)
-        elif scene.implicit_damping:
-            a = _heavier(model, h * model.damping, q, a)
-        u = _turned(model, q, v + h * a, False)
-        q1 = _moved(model, q, h * u)
-        v1 = _turned(model, q1, u, True)
-    told = constraint_forces(scene, q, v, first, drive.constants) if forces else None
-    return _Moved(q1, v1, first, told)
-
-
-def _checked(name: str, scene: Scene, max_steps: int, q, v, controls, tau, guess) -> tuple:
-    """The arrays in the precision of the robot, if their shapes are right."""
-    if max_steps < 1:
-        raise ValueError(f"{name}: max_steps must be at least 1, got {max_steps}")
-    sizes = {"q": (q, "nq"), "v": (v, "nv"), "controls": (controls, scene.nu)}
-    sizes |= {"tau": (tau, "nv"), "guess": (guess, "nv")}
-
-    def one(key: str, x, size):
-        argument = ArrayArgument((size,), "float", key in ("tau", "guess"), False)
-        return check_array(name, scene.model, key, x, argument)
-
-    return tuple(one(key, *x) for key, x in sizes.items())
-
-
-def _heavier(model: Model, more: Float[Array, " nv"], q: Array, a: Array) -> Float[Array, " nv"]:
-    """``(M + diag(more))⁻¹ M a``, which is ``a − (M + diag(more))⁻¹ diag(more) a``."""
-    heavy = eqx.tree_at(lambda m: m.armature, model, model.armature + more)
-    return a - mass_matrix_solve(heavy, q, more * a)
-
-
-def _implicitfast(drive: Drive, q: Array, v: Array, a: Array) -> Array:
-    """Damping, drag and slopes of actuators implicit; of lone free bodies gyroscopic terms too."""
-    scene, model, h = drive.scene, drive.scene.model, drive.scene.dt
+    scene, model, h = x.scene, x.scene.model, x.scene.dt
     slope = jnp.diag(model.damping)
     if scene.nu:
-        slope = slope - drive.actuators.velocity_slope(model, q, v, drive.controls)
+        slope = slope - x.actuators.velocity_slope(model, q, v, x.controls)
     if scene.fluid is not None:
         slope = slope - drag_slope(model, scene.fluid, q, v)
-    if scene.fluid is None and all(k == "scalar" for k in scene.actuators.kinds):
-        new = _heavier(model, h * jnp.diagonal(slope), q, a)
+    if scene.fluid is None and all(k == "scalar" for k in scene.actuators.trntype):
+        new = _with_armature(model, h * jnp.diagonal(slope), q, a)
     else:
         M = crba(model, q)
         new = jnp.linalg.solve(M + h * slope, jnp.matmul(M, a, precision="highest"))
@@ -261,32 +277,12 @@ def _implicitfast(drive: Drive, q: Array, v: Array, a: Array) -> Array:
 
 
 def _chart_rate(model: Model, x: Float[Array, " nv"], u: Array) -> Float[Array, " nv"]:
-    """The rate of the mixed step x whose end moves with the mixed velocity u: rotations curve."""
+    """The rate of the mixed step x, for the mixed velocity u at its end.
+
+    They differ because rotations curve.
+    """
     topology = model.topology
     for b in (*topology.bodies_of("free"), *topology.bodies_of("spherical")):
         s = slice(int(topology.v_starts[b]), int(topology.v_starts[b]) + 3)
         u = u.at[s].set(so3.rotate(so3.right_jacobian_inverse(x[s]), u[s]))
     return u
-
-
-def _runge_kutta(
-    accelerations: Search | Known, scene: Scene, q: Array, v: Array, first: Array
-) -> tuple[Array, Array]:
-    """The state after a step of Runge and Kutta's method, of order four on the rotation group.
-
-    Source: Munthe-Kaas, "Runge–Kutta methods on Lie groups" (1998): stages are steps from the
-    start, as MuJoCo 4 does it. MuJoCo 3 left out the curvature of rotations.
-    """
-    model, h = scene.model, scene.dt
-    u0 = _turned(model, q, v, False)
-    speeds, rates = [u0], [_turned(model, q, first, False)]
-    for c in (0.5, 0.5, 1.0):
-        moved = h * c * speeds[-1]
-        qi = _moved(model, q, moved)
-        ui = u0 + h * c * rates[-1]
-        a = accelerations(qi, _turned(model, qi, ui, True))
-        speeds.append(_chart_rate(model, moved, ui))
-        rates.append(_turned(model, qi, a, False))
-    mean = lambda x: (x[0] + 2 * x[1] + 2 * x[2] + x[3]) / 6  # noqa: E731
-    q1 = _moved(model, q, h * mean(speeds))
-    return q1, _turned(model, q1, u0 + h * mean(rates), True)

@@ -1,6 +1,7 @@
-"""How much bodies and joints give way to forces, by which MuJoCo scales the softness.
+"""What constraints need of the reference configuration, and the inverse weights among it.
 
-These numbers depend on the inertias, the armature and the geometry of the robot, so they are
+MuJoCo scales the regularization of a constraint by inverse weights of the bodies and joints on
+which it acts. They depend on the inertias, the armature and the geometry of the robot, so they are
 computed from the model. MuJoCo's ``mj_setConst`` does the same when a file is compiled.
 """
 
@@ -17,14 +18,14 @@ from ..model import Model, Topology
 from ..spatial import inertia, so3
 
 SAME = 1e-6
-"""A center of mass so near to the body's origin is at the origin, for MuJoCo (m)."""
+"""The distance at which MuJoCo takes a center of mass to be at the body's origin (m)."""
 
 
 class Parts(eqx.Module):
-    """Places at which bodies are pushed, one for each body of a file that a constraint names.
+    """The bodies of a file that constraints name, as parts of the bodies of the model.
 
-    A file's bodies without joints are parts of the body that carries them. The place is the center
-    of mass of the part.
+    Bodies of a file that have no joints are parts of the body that carries them. Inverse weights
+    are those of the center of mass of each part.
     """
 
     center: Float[Array, "n 3"]
@@ -33,7 +34,7 @@ class Parts(eqx.Module):
     bodies: tuple[int, ...] = eqx.field(static=True)
     """The body of each part, −1 for the world."""
     moves: tuple[bool, ...] = eqx.field(static=True)
-    """Whether the place moves with the center of mass of the body, or stays in the body."""
+    """Whether the center of a part follows the center of mass of its body, or is fixed in it."""
     sliders: tuple[tuple[int, int], ...] = eqx.field(static=True, default=())
     """Degrees of freedom and bodies of the file's ``simple`` bodies that only slide."""
 
@@ -44,7 +45,7 @@ class Parts(eqx.Module):
 
 
 class Weights(NamedTuple):
-    """How much parts and joints give way in the reference configuration."""
+    """MuJoCo's ``invweight0``: accelerations by unit forces in the reference configuration."""
 
     parts: Float[Array, "n 2"]
     """Acceleration of a part by a force on its center of mass (1/kg) and by a torque
@@ -52,6 +53,35 @@ class Weights(NamedTuple):
     dofs: Float[Array, " nv"]
     """Acceleration of a degree of freedom by a force of its own (1/(kg m²), 1/kg), the mean over
     the three of a rotation and the three of a translation; MuJoCo's ``dof_invweight0``."""
+
+    def of(self, pairs: tuple[tuple[int, int], ...]) -> Float[Array, "n 2"]:
+        """The sum of both parts' weights, for each pair of parts; −1 is the world."""
+        parts = with_world(self.parts, jnp.zeros((2,), self.dofs.dtype))
+        ends = np.array(pairs, dtype=np.int32).reshape(-1, 2)
+        return parts[ends[:, 0]] + parts[ends[:, 1]]
+
+
+class Anchors(NamedTuple):
+    """Anchors and frames that connects and welds hold, see :class:`rbd_jax.contact.Welds`."""
+
+    p1: Float[Array, "n 3"]
+    p2: Float[Array, "n 3"]
+    quat1: Float[Array, "n 4"]
+
+
+class Constants(NamedTuple):
+    """Constants of a scene, see :func:`rbd_jax.contact.constants`."""
+
+    weights: Weights
+    anchors: Anchors | None
+    """The anchors of connects and welds; None if none refers to the reference configuration."""
+    damping: Float[Array, " nu"] | None
+    """Damping of the actuators that have a damping ratio; None if none has one."""
+
+
+def with_world(x: Array, row: Array) -> Array:
+    """The rows of the bodies, and a last row for the world."""
+    return jnp.concatenate([x, row[None]])
 
 
 def weights(model: Model, q: Float[Array, " nq"], parts: Parts) -> Weights:

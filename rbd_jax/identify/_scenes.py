@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from ..contact import Scene, constants, step
+from ..contact import Scene, constants, scene_step
 from ..model import Model
 from ..model.functions import as_module
 from ..model.outcome import RESULTS, throw_unless_successful
@@ -89,7 +89,7 @@ class SceneWindows(Windows):
 
         def advance(state, u):
             q, v, guess = state
-            end = step(scene, q, v, u, guess=guess, constants=fixed)
+            end = scene_step(scene, q, v, u, warmstart=guess, constants=fixed)
             return (end.q, end.v, end.a), (end.q, end.v)
 
         _, (q, v) = jax.lax.scan(advance, (q0, v0, jnp.zeros_like(v0)), controls[:-1])
@@ -123,7 +123,7 @@ def fit_scene(
     """Fit values of a scene, such as friction, ground compliance and payload, to a motion.
 
     Source: Bock (1983), multiple shooting for parameter estimation, see :func:`fit_trajectories`.
-    Windows are simulated by :func:`rbd_jax.contact.step`, whose derivatives are exact through
+    Windows are simulated by :func:`rbd_jax.contact.scene_step`, whose derivatives are exact through
     contact. The first state of each window is unknown too: an error of a millimeter in the height
     of a foot changes its contact force by many newtons, so a prediction from the measured state
     would be biased. Windows should be short. A long motion with contacts depends on its first state

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from ..contact import Scene, constants, step as scene_step
+from ..contact import Scene, constants, scene_step
 from ..lanes import lanes
 from ._mirror import Mirror
 
@@ -23,7 +23,7 @@ class State(eqx.Module):
     """The controls of the last control step, which still act while the new ones are late."""
     action: Float[Array, "*b na"]
     """The last action of the policy."""
-    guess: Float[Array, "*b nv"]
+    warmstart: Float[Array, "*b nv"]
     """Accelerations of the last step, where the solver of contact starts."""
     age: Float[Array, "*b"]
     """Control steps since the episode began."""
@@ -108,15 +108,15 @@ def advance(env: Environment, state: State, action: Float[Array, " na"]) -> Stat
     fixed = constants(scene)
 
     def substep(now, k):
-        q, v, guess = now
+        q, v, warmstart = now
         u = jnp.where(k < state.delay, state.controls, new)
-        end = scene_step(scene, q, v, u, guess=guess, constants=fixed)
+        end = scene_step(scene, q, v, u, warmstart=warmstart, constants=fixed)
         return (end.q, end.v, end.a), None
 
     k = jnp.arange(env.substeps, dtype=state.q.dtype)
-    (q, v, guess), _ = jax.lax.scan(substep, (state.q, state.v, state.guess), k)
+    (q, v, warmstart), _ = jax.lax.scan(substep, (state.q, state.v, state.warmstart), k)
     return dataclasses.replace(
-        state, q=q, v=v, guess=guess, controls=new, action=action, age=state.age + 1
+        state, q=q, v=v, warmstart=warmstart, controls=new, action=action, age=state.age + 1
     )
 
 

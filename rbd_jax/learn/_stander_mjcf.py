@@ -61,9 +61,9 @@ def stander_mjcf(stander: Stander) -> str:
         return f'<body name="{name}" {at}>{"".join(parts)}</body>'
 
     servos = [
-        f'<general joint="{a.names[k]}" gainprm="{_text(a.gain[k])}" biastype="affine" '
-        f'biasprm="{_text(a.bias[k])}" forcelimited="true" '
-        f'forcerange="{_text([a.force_lower[k], a.force_upper[k]])}"/>'
+        f'<general joint="{a.names[k]}" gainprm="{_text(a.gainprm[k])}" biastype="affine" '
+        f'biasprm="{_text(a.biasprm[k])}" forcelimited="true" '
+        f'forcerange="{_text(a.forcerange[k])}"/>'
         for k in range(scene.nu)
     ]
     soft = f'solref="{_text(pairs.solref[0])}" solimp="{_text(pairs.solimp[0])}"'

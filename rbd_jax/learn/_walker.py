@@ -133,7 +133,7 @@ class Walker(Environment):
 
         def leaves(s: Scene):
             a = s.actuators
-            return s.model.inertia, s.constraints.contacts.pairs.friction, a.gain, a.bias
+            return s.model.inertia, s.constraints.contacts.pairs.friction, a.gainprm, a.biasprm
 
         inertia, friction, gain, bias = leaves(self.scene)
         heavier = inertia.at[self.trunk].multiply(robot.mass)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..contact import Constants, Scene, constants, step as scene_step
+from ..contact import Constants, Scene, constants, scene_step
 from ..lanes import lanes
 from ..model import difference
 from ._problem import Problem, simulate_steps
@@ -17,9 +17,9 @@ from ._problem import Problem, simulate_steps
 class SceneProblem(Problem):
     """A :class:`Problem` whose robot moves in a scene: contacts come and go as they may.
 
-    A step is ``substeps`` steps of :func:`rbd_jax.contact.step` with the controls of the scene's
-    actuators held. The scene's own time step gives way to ``dt / substeps``, and the robot is
-    ``model``. The derivatives of a step are exact. They are one-sided where a contact begins, so
+    A step is ``substeps`` steps of :func:`rbd_jax.contact.scene_step` with the controls of the
+    scene's actuators held. The scene's own time step gives way to ``dt / substeps``, and the robot
+    is ``model``. The derivatives of a step are exact. They are one-sided where a contact begins, so
     they do not tell what a contact would do that is not there: use :func:`cem` or :func:`mppi` for
     the first guess where the robot has to find its contacts.
 
@@ -67,7 +67,7 @@ class SceneProblem(Problem):
 
         def once(state, _):
             q, v, guess = state
-            new = scene_step(scene, q, v, u, guess=guess, constants=fixed)
+            new = scene_step(scene, q, v, u, warmstart=guess, constants=fixed)
             return (new.q, new.v, jax.lax.stop_gradient(new.a)), None
 
         first, _ = once((q, v, jnp.zeros_like(v)), None)
@@ -111,8 +111,9 @@ def in_scene(scene: Scene, stage, final, steps: int, *, substeps: int = 1, **opt
     """
     a = scene.actuators
     if not {"lower", "upper"} & set(options) and a.nu:
-        low = jnp.maximum(a.control_lower, jnp.where(a.gain[:, 0] == 1, a.force_lower, -jnp.inf))
-        high = jnp.minimum(a.control_upper, jnp.where(a.gain[:, 0] == 1, a.force_upper, jnp.inf))
+        plain = a.gainprm[:, 0] == 1
+        low = jnp.maximum(a.ctrlrange[:, 0], jnp.where(plain, a.forcerange[:, 0], -jnp.inf))
+        high = jnp.minimum(a.ctrlrange[:, 1], jnp.where(plain, a.forcerange[:, 1], jnp.inf))
         options |= {"lower": low, "upper": high}
     return SceneProblem(
         scene.model, stage, final, substeps * scene.dt, steps, scene=scene, substeps=substeps,

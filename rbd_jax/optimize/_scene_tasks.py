@@ -17,7 +17,7 @@ from ..contact import (
     pd_actuators,
     points,
     scene_on_ground,
-    step as scene_step,
+    scene_step,
 )
 from ..model import Model, integrate
 from ..spatial import so3
@@ -193,8 +193,10 @@ def lying(
     centers = p[at] + so3.rotate(R[at], shapes.p[1:])
     q = q.at[2].add(0.01 - jnp.min(centers[:, 2] - shapes.size[1:, 0]))
     a = scene.actuators
-    slack = jnp.zeros_like(a.bias).at[:, 2].set(-3.0)  # some friction, no stiffness
-    limp = eqx.tree_at(lambda s: (s.actuators.gain, s.actuators.bias), scene, (0 * a.gain, slack))
+    slack = jnp.zeros_like(a.biasprm).at[:, 2].set(-3.0)  # some friction, no stiffness
+    limp = eqx.tree_at(
+        lambda s: (s.actuators.gainprm, s.actuators.biasprm), scene, (0 * a.gainprm, slack)
+    )
     none = jnp.zeros((round(seconds / DT), 3), model.dtype)
     return _run(limp, q, task.v0, task.q0[7:], none)
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..constraints import Constraints
-from ..contact import Scene, constants, step as scene_step
+from ..contact import Scene, constants, scene_step
 from ..model import Model
 from ..model.functions import as_module
 from ._actuated import ActuatedRobot
@@ -251,7 +251,7 @@ class ScenePlant(Plant):
     def step(self, t: Array, state: State, u: Array, dt: Array) -> State:
         """See :meth:`Plant.step`."""
         scene = dataclasses.replace(self.scene, dt=dt)
-        end = scene_step(scene, state.q, state.v, u, guess=state.memory, constants=self.fixed)
+        end = scene_step(scene, state.q, state.v, u, warmstart=state.memory, constants=self.fixed)
         return State(end.q, end.v, end.a)
 
 

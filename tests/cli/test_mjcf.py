@@ -36,9 +36,9 @@ def test_check(hopper, monkeypatch):
     assert "FAIL" not in result.output
     from rbd_jax import contact
 
-    right = contact.step
+    right = contact.scene_step
     wrong = lambda s, q, v, u: right(s, q, 1.001 * v, u)  # noqa: E731
-    monkeypatch.setattr(contact, "step", wrong)
+    monkeypatch.setattr(contact, "scene_step", wrong)
     result = run("check", hopper, "--states", 3)
     assert result.exit_code == 1 and "FAIL" in result.output
 

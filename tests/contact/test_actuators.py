@@ -94,7 +94,7 @@ def test_actuators_at_the_force_limit_of_their_joint_damp_no_more(controls, coun
     d.qpos[:], d.ctrl[:] = [0.3, 0.5], controls
     state = jnp.array(d.qpos), jnp.array(d.qvel), jnp.array(d.ctrl)
     slope, theirs = scene.actuators.velocity_slope(scene.model, *state), np.zeros((2, 2))
-    r = rbd.contact.step(scene, *state)
+    r = rbd.contact.scene_step(scene, *state)
     mujoco.mj_step(m, d)
     mujoco.mju_sparse2dense(theirs, d.qDeriv, m.D_rownnz, m.D_rowadr, m.D_colind)
     np.testing.assert_allclose(slope, theirs, atol=1e-12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax.contact.box_box import box_box
+from rbd_jax.contact.collision.box_box import box_box
 from rbd_jax.spatial import so3
 
 mujoco = pytest.importorskip("mujoco")
@@ -43,7 +43,7 @@ def test_a_pile_moves_as_mujocos():
     @jax.vmap
     def ours(qpos, qvel):
         q = layout.q_from(qpos)
-        r = rbd.contact.step(scene, q, layout.v_from(q, qvel), jnp.zeros(0))
+        r = rbd.contact.scene_step(scene, q, layout.v_from(q, qvel), jnp.zeros(0))
         return layout.q_to(r.q), layout.v_to(r.q, r.v)
 
     q, v = ours(jnp.array(qpos), jnp.array(qvel))

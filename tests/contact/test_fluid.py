@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax.contact.fluid import drag, drag_slope
+from rbd_jax.contact.passive import drag, drag_slope
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -51,7 +51,7 @@ def test_drag_is_mujocos(integrator):
 
     @jax.jit
     def ours(q, v):
-        r = rbd.contact.step(scene, q, v, jnp.array([0.3]))
+        r = rbd.contact.scene_step(scene, q, v, jnp.array([0.3]))
         found = scene.layout.tau_to(q, drag(scene.model, scene.fluid, q, v))
         return found, scene.layout.q_to(r.q), scene.layout.v_to(r.q, r.v)
 
@@ -84,4 +84,4 @@ def test_without_passive_forces_there_is_no_drag():
     flags = 'density="1000"><flag spring="disable" damper="disable"/></option><option'
     m, d, scene, _, _ = moving("Euler", flags)
     mujoco.mj_forward(m, d)
-    assert scene.fluid is None and scene.lift is None and not d.qfrc_passive.any()
+    assert scene.fluid is None and scene.gravcomp is None and not d.qfrc_passive.any()

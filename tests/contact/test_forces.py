@@ -45,9 +45,13 @@ def test_contacts_and_forces_are_mujocos(cone):
         np.testing.assert_allclose(touching.moment[row], wrench[3:] @ frame, atol=1e-9 * size)
     rest = [k for k in range(len(touching.names)) if k not in used]
     np.testing.assert_array_equal(touching.force[np.array(rest)], 0)
-    assert set(found.lower) == {"h1", "s1", "h2", "h3"} and {*found.lower, "b1"} == set(found.dry)
-    assert not any(map(float, (found.lower["h2"], found.upper["h3"], found.dry["h1"][0])))
-    assert set(found.balls) == {"b1"} and found.welds.shape == (3, 6)
+    assert set(found.lower) == {"h1", "s1", "h2", "h3"} and {*found.lower, "b1"} == set(
+        found.joint_friction
+    )
+    assert not any(
+        map(float, (found.lower["h2"], found.upper["h3"], found.joint_friction["h1"][0]))
+    )
+    assert set(found.ball_limits) == {"b1"} and found.welds.shape == (3, 6)
     with pytest.raises(KeyError, match="no contact of nobody; candidates: geom#0 with"):
         touching.rows("nobody")
 
@@ -61,16 +65,16 @@ def test_a_step_tells_its_forces():
     """A ball that lies still is carried with its weight; shapes that do not fit are refused."""
     scene = rbd.load_mjcf(LANDED)
     q, v = jnp.array([0, 0, 0.0999, 1, 0, 0, 0]), jnp.zeros(6)
-    step = jax.jit(lambda q, v: rbd.contact.step(scene, q, v, jnp.zeros(0), forces=True))
+    step = jax.jit(lambda q, v: rbd.contact.scene_step(scene, q, v, jnp.zeros(0), forces=True))
     for _ in range(300):
         q, v, *_, forces = step(q, v)
     contacts = forces.contacts
     np.testing.assert_allclose(contacts.force_on("ball"), [0, 0, 2 * 9.81], atol=1e-3)
     np.testing.assert_allclose(contacts.force_on("floor", "ball"), -contacts.force_on("ball"))
     assert contacts.names == (("floor", "ball"),)
-    assert rbd.contact.step(scene, q, v, jnp.zeros(0)).forces is None
+    assert rbd.contact.scene_step(scene, q, v, jnp.zeros(0)).forces is None
     with pytest.raises(ValueError, match=r"step: v has shape \(7,\), expected \(nv,\) = \(6,\)"):
-        rbd.contact.step(scene, q, q, jnp.zeros(0))
+        rbd.contact.scene_step(scene, q, q, jnp.zeros(0))
 
 
 def test_wrong_arguments_of_constraint_forces_are_named():

@@ -8,7 +8,7 @@ import pytest
 from support.helpers import assert_close
 
 import rbd_jax as rbd
-from rbd_jax.contact.geometry import Ground, on_ground
+from rbd_jax.contact.collision.ground import Ground, on_ground
 from rbd_jax.spatial import so3
 
 mujoco = pytest.importorskip("mujoco")
@@ -133,13 +133,13 @@ def test_a_height_function_is_the_ground():
 
     @jax.jit
     def moved(hill):
-        r = rbd.contact.step(on(hill), q, v, jnp.zeros(0))
+        r = rbd.contact.scene_step(on(hill), q, v, jnp.zeros(0))
         return jnp.concatenate([r.q, r.v])
 
-    r = rbd.contact.step(flat, q, v, jnp.zeros(0))
+    r = rbd.contact.scene_step(flat, q, v, jnp.zeros(0))
     expected = jnp.concatenate([r.q, r.v])
     free = q.at[2].add(1.0)
-    assert float(jnp.abs(rbd.contact.step(flat, free, v, jnp.zeros(0)).v - r.v).max()) > 0.1
+    assert float(jnp.abs(rbd.contact.scene_step(flat, free, v, jnp.zeros(0)).v - r.v).max()) > 0.1
     assert_close(moved(hill), expected, atol=1e-10)
     direction, h = Hill(jnp.array([0.3, 0.4]), jnp.array(0.05)), 1e-6
     bumpy = Hill(jnp.array(slope), jnp.array(0.01))

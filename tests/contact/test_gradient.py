@@ -41,7 +41,7 @@ def test_every_leaf(cone):
     inputs = leaves, q, v, u
 
     def after(x):
-        r = rbd.contact.step(eqx.combine(x[0], static), *x[1:])
+        r = rbd.contact.scene_step(eqx.combine(x[0], static), *x[1:])
         return jnp.concatenate([r.q, r.v])
 
     named, tree = jax.tree_util.tree_flatten_with_path(inputs)
@@ -93,7 +93,7 @@ def test_no_nan_at_rest_at_first_touch_and_without_slip(cone):
     @jax.vmap
     def gradient(q, v):
         def loss(scene, q, v):
-            q, v, *_ = rbd.contact.step(scene, q, v, jnp.zeros(0))
+            q, v, *_ = rbd.contact.scene_step(scene, q, v, jnp.zeros(0))
             return jnp.sum(q) + jnp.sum(v)
 
         return eqx.filter_value_and_grad(lambda x: loss(*x))((scene, q, v))
@@ -127,7 +127,7 @@ def test_a_and_b_are_mujocos():
         start = layout.q_to(q)
         turned = layout.q_from(_shifted(m, start, dq))
         velocity = layout.v_from(turned, layout.v_to(q, v) + dv)
-        r = rbd.contact.step(scene, turned, velocity, u + du)
+        r = rbd.contact.scene_step(scene, turned, velocity, u + du)
         return jnp.concatenate([layout.q_to(r.q), layout.v_to(r.q, r.v)])
 
     J = jax.jit(jax.jacfwd(moved))(jnp.zeros(2 * n + m.nu))

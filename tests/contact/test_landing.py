@@ -85,8 +85,8 @@ def test_second_derivative_of_steps_in_contact():
     c = jnp.linspace(-1.0, 1.0, 8)
 
     def cost(x):
-        r = rbd.contact.step(scene, x[:4], x[4:8], x[8:])
-        r = rbd.contact.step(scene, r.q, r.v, x[8:])
+        r = rbd.contact.scene_step(scene, x[:4], x[4:8], x[8:])
+        r = rbd.contact.scene_step(scene, r.q, r.v, x[8:])
         return c @ jnp.concatenate([r.q, r.v])
 
     x = jnp.concatenate([q, v, POSE])

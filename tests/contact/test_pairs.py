@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax.contact.geometry import POINTS, Ground, contact_frame, on_ground
-from rbd_jax.contact.meeting import PAIRS
+from rbd_jax.contact.collision.ground import POINTS, Ground, contact_frame, on_ground
+from rbd_jax.contact.collision.primitives import PAIRS
 from rbd_jax.spatial import so3
 
 mujoco = pytest.importorskip("mujoco")
@@ -150,7 +150,7 @@ def test_parallel_capsules_touch_in_two_points(size, quat):
     def ours(qpos):
         q = scene.layout.q_from(qpos)
         v = scene.layout.v_from(q, jnp.array([0.1, -0.2, 0.3, 0.4, 0.5, -0.6]))
-        r = rbd.contact.step(scene, q, v, jnp.zeros(0), forces=True)
+        r = rbd.contact.scene_step(scene, q, v, jnp.zeros(0), forces=True)
         end = jnp.concatenate([scene.layout.q_to(r.q), scene.layout.v_to(r.q, r.v)])
         return r.forces.contacts, end
 

@@ -25,7 +25,7 @@ def checker(dtype):
     model, start = scene.model, next(iter(scene.keyframes.values()))
 
     def loss(scene, q, v, u):
-        r = rbd.contact.step(scene, q, v, u)
+        r = rbd.contact.scene_step(scene, q, v, u)
         return jnp.sum(r.q) + jnp.sum(r.v), jnp.isfinite(r.v).all()
 
     @jax.jit

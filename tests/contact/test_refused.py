@@ -45,7 +45,7 @@ def test_controls_beside_an_actuator_of_several():
         pytest.skip("this MuJoCo has no actuators of several controls")
     with pytest.warns(rbd.RobotDescriptionWarning, match="left out"):
         s = scene(BALL.format(HINGE), rest, drop="all")
-    assert (s.keyframes["k"].controls, s.actuators.control_upper, s.actuators.gear[0, 0]) == (
+    assert (s.keyframes["k"].controls, s.actuators.ctrlrange[0, 1], s.actuators.gear[0, 0]) == (
         4,
         7,
         5,
@@ -79,7 +79,7 @@ def test_options_of_a_robot_beside_a_scene():
 def test_arguments_of_a_step():
     """Floats of another precision are cast, as everywhere; everything else is an error."""
     s = scene(HINGE, '<actuator><motor joint="hinge"/></actuator>')
-    z, step = jnp.zeros(1), rbd.contact.step
+    z, step = jnp.zeros(1), rbd.contact.scene_step
     single = step(s, *(x.astype(jnp.float32) for x in (z, z, z + 0.5)))
     assert single.v.dtype == jnp.float64 and single.v[0] == step(s, z, z, z + 0.5).v[0] != 0
     for function in (step, rbd.contact.constrained_acceleration):
@@ -88,7 +88,7 @@ def test_arguments_of_a_step():
             "controls must be an array": (z, z, [0.0]),
             r"tau has shape \(3,\)": (z, z, z, jnp.zeros(3)),
             "tau must be an array": (z, z, z, 1.0),
-            r"guess has shape \(3,\)": (z, z, z, None, jnp.zeros(3)),
+            r"warmstart has shape \(3,\)": (z, z, z, None, jnp.zeros(3)),
         }.items():
             with pytest.raises((TypeError, ValueError), match=wrong):
                 jax.jit(lambda: function(s, *error))()  # noqa: B023

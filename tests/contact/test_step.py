@@ -9,8 +9,8 @@ from support.scenes import EQUALITIES, everything
 
 import rbd_jax as rbd
 from rbd_jax.contact import RESULTS, constants
-from rbd_jax.contact.residual import residual
-from rbd_jax.contact.rows import Theta
+from rbd_jax.contact.solver.problem import SolverInputs, residual
+from rbd_jax.contact.solver.rows import classical_offset
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -46,7 +46,7 @@ def test_dynamics_without_contact():
     def ours(q, v, u):
         M = rbd.mass_matrix(model, q)
         drive = scene.actuators.torque(model, q, v, u)
-        c = rbd.contact.rows.classical(model, v)
+        c = classical_offset(model, v)
         bias = rbd.inverse_dynamics(model, q, v, -c) + model.armature * c
         a = rbd.contact.constrained_acceleration(free, q, v, u).a
         return (
@@ -82,8 +82,10 @@ def test_steps_are_mujocos(cone, integrator, shape, equality):
     @jax.jit
     def advance(q, v, guess):
         drive = scene.actuators.torque(scene.model, q, v, u)
-        r = rbd.contact.step(scene, q, v, u, guess=guess)
-        theta = Theta(scene.model, scene.constraints, constants(scene), q, v, drive, scene.dt)
+        r = rbd.contact.scene_step(scene, q, v, u, warmstart=guess)
+        theta = SolverInputs(
+            scene.model, scene.constraints, constants(scene), q, v, drive, scene.dt
+        )
         return r, layout.q_to(r.q), layout.v_to(r.q, r.v), residual(theta, r.a), drive
 
     own, guess, touched, pushed = states(scene, d), jnp.zeros(m.nv), 0, 0
@@ -124,7 +126,7 @@ def test_rollout_in_a_scene():
         return [jax.value_and_grad(end, has_aux=True)(u, m) for m in modes]
 
     found = all_modes(u)
-    step = jax.jit(lambda q, v, u: rbd.contact.step(scene, q, v, u)[:2])
+    step = jax.jit(lambda q, v, u: rbd.contact.scene_step(scene, q, v, u)[:2])
 
     def after(u):
         now = q, v

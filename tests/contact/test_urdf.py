@@ -64,7 +64,7 @@ def test_collisions_of_a_urdf_act_as_in_mujoco(walker):
     @jax.jit
     def step(qpos, qvel):
         q = layout.q_from(qpos)
-        r = rbd.contact.step(scene, q, layout.v_from(q, qvel), u)
+        r = rbd.contact.scene_step(scene, q, layout.v_from(q, qvel), u)
         return layout.q_to(r.q), layout.v_to(r.q, r.v)
 
     touched = pushed = 0
@@ -89,7 +89,7 @@ def test_contact_points_corners_and_terrain(walker):
 
     def force(solids, **options):
         scene = rbd.contact.scene_on_ground(walker, solids, **options)
-        step = jax.jit(lambda q, v: rbd.contact.step(scene, q, v, jnp.zeros(2), forces=True))
+        step = jax.jit(lambda q, v: rbd.contact.scene_step(scene, q, v, jnp.zeros(2), forces=True))
         r = step(q, v)
         return r.v, r.forces.contacts
 
@@ -185,9 +185,9 @@ def test_a_mimic_gripper_touches_as_in_mujoco(mimic):
     def step(qpos, qvel):
         q = layout.q_from(qpos)
         push = jnp.zeros(8).at[-1].set(2.0)
-        r = rbd.contact.step(scene, q, layout.v_from(q, qvel), push, forces=True)
+        r = rbd.contact.scene_step(scene, q, layout.v_from(q, qvel), push, forces=True)
         assert r.forces is not None
-        return layout.q_to(r.q), layout.v_to(r.q, r.v), r.forces.couplings
+        return layout.q_to(r.q), layout.v_to(r.q, r.v), r.forces.joint_equalities
 
     touched, pulled = 0, 0.0
     for _ in range(150):
@@ -208,7 +208,7 @@ def test_mimic_joints_follow_their_leaves():
     model = rbd.load_urdf(urdf, floating_base=True, dtype="float64")
     feet = rbd.contact.points(["toe"], 0.01)
     scene = rbd.contact.scene_on_ground(model, feet)
-    tied = scene.constraints.equalities.couplings
+    tied = scene.constraints.joint_equalities
     np.testing.assert_array_equal(tied.polynomial, [[0.1, -2, 0, 0, 0]])
     assert tied.places == ((8, 7),) and scene.actuators.names == ("hip",)
     np.testing.assert_allclose(scene.model.position_lower[7:], [-0.1, -0.9])
@@ -216,11 +216,11 @@ def test_mimic_joints_follow_their_leaves():
 
     def line(multiplier):
         robot = eqx.tree_at(lambda m: m.laws[0].multiplier, model, multiplier)
-        return rbd.contact.scene_on_ground(robot, feet).constraints.equalities.couplings.polynomial
+        return rbd.contact.scene_on_ground(robot, feet).constraints.joint_equalities.polynomial
 
     np.testing.assert_array_equal(jax.jacfwd(line)(jnp.array([-2.0]))[0, :, 0], [0, 1, 0, 0, 0])
     free = rbd.contact.scene_on_ground(model, feet, mimics=False)
-    assert not free.constraints.equalities.couplings.places and free.nu == 2
+    assert not free.constraints.joint_equalities.places and free.nu == 2
     assert isinstance(model, rbd.CoordinateModel)
     curved = rbd.with_coordinates(model.robot, lambda u: u**2, ["knee"], ["hip"])
     with pytest.raises(TypeError, match="knee are driven by a law that is not affine"):

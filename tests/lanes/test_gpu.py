@@ -98,7 +98,7 @@ def test_a_robot_on_the_ground(library, dtype, monkeypatch):
     q = jnp.tile(rbd.neutral(model), (6, 1)).at[:, 2].set(heights)
     v, controls = (numbers((n,), dtype, 5, 6) for n in (model.nv, len(scene.actuators.names)))
     fixed = rbd.contact.constants(scene)
-    step = lambda *state: rbd.contact.step(scene, *state, constants=fixed)[:2]  # noqa: E731
+    step = lambda *state: rbd.contact.scene_step(scene, *state, constants=fixed)[:2]  # noqa: E731
     run = lambda: jax.jit(jax.vmap(lambda *state: step(*state)))(q, v, controls)  # noqa: E731
     library.launches.clear()
     found = run()

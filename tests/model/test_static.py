@@ -165,7 +165,7 @@ def test_reloaded_scenes_are_stacked():
     other = rbd.load_mjcf(SCENE.replace('size=".1"/><body', 'size=".12"/><body'))
     both = jax.tree.map(lambda *x: jax.numpy.stack(x), one, other)
     zero = jax.numpy.zeros(one.model.nv), jax.numpy.zeros(1)
-    step = lambda s: contact.step(s, s.q0, *zero).v  # noqa: E731
+    step = lambda s: contact.scene_step(s, s.q0, *zero).v  # noqa: E731
     mapped = jax.jit(jax.vmap(step))(both)
     for v, scene in zip(mapped, (one, other), strict=True):
         np.testing.assert_allclose(v, step(scene), rtol=1e-9, atol=1e-12)

@@ -52,7 +52,7 @@ def test_rollouts(integrator):
 def test_contact():
     scene, q = on_ground(dtype=F)
     v, u = jnp.zeros((scene.model.nv,), F), q[7:]
-    check(rbd.contact.step, scene, q, v, u)
+    check(rbd.contact.scene_step, scene, q, v, u)
     check(rbd.contact.constrained_acceleration, scene, q, v, u)
     check(rbd.contact.constraint_forces, scene, q, v, v)
 

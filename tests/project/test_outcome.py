@@ -16,11 +16,11 @@ import rbd_jax as rbd
 from rbd_jax import constraints, contact, identify, optimize, simulate
 from rbd_jax.model.outcome import RESULTS
 
-VALUES = (contact.Step, contact.Solution, constraints.Projected, optimize.Solution,
+VALUES = (contact.SceneStep, contact.Solution, constraints.Projected, optimize.Solution,
           optimize.ConstrainedSolution, identify.Fit,
           simulate.AdaptiveTrajectory)  # fmt: skip
 SOLVERS = (
-    contact.step, contact.constrained_acceleration, constraints.project, optimize.ilqr,
+    contact.scene_step, contact.constrained_acceleration, constraints.project, optimize.ilqr,
     optimize.ddp, optimize.single_shooting, optimize.multiple_shooting,
     optimize.augmented_lagrangian, identify.fit_torques, identify.fit_accelerations,
     identify.fit_trajectories, simulate.adaptive_rollout,
@@ -56,16 +56,16 @@ def test_contact():
 
     @jax.jit
     def step(q, v):
-        return [contact.step(scene, q, v, u, max_steps=n)[3:5] for n in (60, 1)]
+        return [contact.scene_step(scene, q, v, u, max_steps=n)[3:5] for n in (60, 1)]
 
     (good, n), (few, one) = step(q, v)
     assert good == RESULTS.successful and 1 < int(n) < 10
     assert few == RESULTS.max_steps_reached and int(one) == 1
     assert step(q, v * np.nan)[0][0] == RESULTS.nonfinite
     with pytest.raises(RuntimeError, match="Raise `max_steps`"):
-        contact.step(scene, q, v, u, max_steps=1, throw=True)
+        contact.scene_step(scene, q, v, u, max_steps=1, throw=True)
     with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
-        contact.step(scene, q, v, u, max_steps=0)
+        contact.scene_step(scene, q, v, u, max_steps=0)
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Shapes and the points at which they touch."""

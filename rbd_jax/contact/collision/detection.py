@@ -1,0 +1,141 @@
+"""Collision detection: the shapes of a scene, the pairs that may touch, and where they do.
+
+The list of candidates is fixed when the scene is made. A contact acts where its distance is below
+its margin.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...spatial import so3
+from .ground import ContactPoints, Ground, contact_frame, on_ground, tangent_plane
+from .primitives import PAIRS
+
+
+class Shapes(eqx.Module):
+    """Shapes fixed to bodies; body −1 is the world."""
+
+    R: Float[Array, "ng 3 3"]
+    """Orientation in the body's frame."""
+    p: Float[Array, "ng 3"]
+    """Position in the body's frame (m)."""
+    size: Float[Array, "ng 3"]
+    """MuJoCo's sizes, see :mod:`rbd_jax.contact.collision.ground` (m)."""
+    corners: Float[Array, "nm k 3"]
+    """The corners of the convex hull of each mesh, in the frame of the shape (m)."""
+    kinds: tuple[str, ...] = eqx.field(static=True)
+    bodies: tuple[int, ...] = eqx.field(static=True)
+    parts: tuple[int, ...] = eqx.field(static=True)
+    """Which of the scene's :class:`Parts` each shape belongs to; −1 is the world."""
+    names: tuple[str, ...] = eqx.field(static=True)
+    faces: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...] = eqx.field(static=True)
+    """For each corner of each convex hull its faces, each by the numbers of four corners."""
+    hulls: tuple[int, ...] = eqx.field(static=True)
+    """The number of the convex hull of each shape; −1 for shapes that are no meshes."""
+
+
+class Pairs(eqx.Module):
+    """Pairs of shapes that may touch, and the parameters of their contacts.
+
+    In a pair of a plane and another shape the plane is the first. Pairs are sorted by ``condim``
+    and by the kinds of their shapes.
+    """
+
+    friction: Float[Array, "np 5"]
+    """Coefficients of sliding along both tangents (1), spinning (m), rolling about both (m)."""
+    solref: Float[Array, "np 2"]
+    """As in :class:`SolverParams`."""
+    solref_friction: Float[Array, "np 2"]
+    """``solref`` of the tangents of elliptic cones; zeros stand for ``solref`` itself."""
+    solimp: Float[Array, "np 5"]
+    """As in :class:`SolverParams`."""
+    margin: Float[Array, " np"]
+    """Distance at which a contact begins to act (m)."""
+    shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    condim: tuple[int, ...] = eqx.field(static=True)
+
+
+class ContactGroup(NamedTuple):
+    """The candidate contact points of all pairs of one ``condim``, in the world."""
+
+    distance: Float[Array, " n"]
+    point: Float[Array, "n 3"]
+    frame: Float[Array, "n 3 3"]
+    """Rows: normal, first tangent, second tangent."""
+    pair: np.ndarray
+    """The pair of each point, (n,)."""
+    bodies: np.ndarray
+    """Both bodies of each point, (n, 2)."""
+    dim: int
+    """The pairs' ``condim``, the number of rows of each contact."""
+
+
+Terrain = Callable[[Array], Array]
+"""A height function ``(x, y) -> z`` (m)."""
+
+
+def detect(
+    shapes: Shapes,
+    pairs: Pairs,
+    terrain: Terrain | None,
+    R: Float[Array, "nb+1 3 3"],
+    p: Float[Array, "nb+1 3"],
+) -> list[ContactGroup]:
+    """All candidate contact points, for given poses of the bodies in the world.
+
+    Args:
+        shapes: the shapes. pairs: the pairs that may touch.
+        terrain: a height function that replaces the planes, or None.
+        R: orientations of the bodies. p: their origins (m). The last row is the world's.
+    """
+    body = np.array(shapes.bodies, dtype=np.int32)
+    R_shape = so3.matmul(R[body], so3.orthonormalize(shapes.R))
+    p_shape = p[body] + so3.rotate(R[body], shapes.p)
+
+    def touch(kinds, i, j) -> ContactPoints:
+        def one(Ri, pi, si, Rj, pj, sj):
+            if kinds[0] != "plane":
+                return PAIRS[kinds](Ri, pi, si, Rj, pj, sj)
+            if terrain is None:
+                plane = Ground(pi, Ri[:, 2])
+                return on_ground(kinds[1], lambda _: plane, Rj, pj, sj)
+            height = terrain
+            return on_ground(kinds[1], lambda x: tangent_plane(height, x), Rj, pj, sj)
+
+        both: list = [x[k] for k in (i, j) for x in (R_shape, p_shape, shapes.size)]
+        if kinds[1] == "mesh":
+            hull = np.array(shapes.hulls, dtype=np.int32)[j]
+            faces = np.array(shapes.faces, dtype=np.int32)[hull]
+            both[-1] = (shapes.corners[hull], jnp.asarray(faces))
+        return jax.vmap(one)(*both)
+
+    groups = []
+    for dim, kinds in _grouped(shapes, pairs):
+        touches, owners = [], []
+        for names, members in kinds.items():
+            ij = np.array([pairs.shapes[m] for m in members], dtype=np.int32)
+            t = touch(names, ij[:, 0], ij[:, 1])
+            owners.append(np.repeat(members, t.distance.shape[1]))
+            touches.append(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), t))
+        several = len(touches) > 1
+        t = jax.tree.map(lambda *x: jnp.concatenate(x), *touches) if several else touches[0]
+        owner = np.concatenate(owners)
+        ij = np.array([pairs.shapes[m] for m in owner], dtype=np.int32)
+        frame = contact_frame(t.normal, t.tangent)
+        groups.append(ContactGroup(t.distance, t.point, frame, owner, body[ij], dim))
+    return groups
+
+
+def _grouped(shapes: Shapes, pairs: Pairs) -> list[tuple[int, dict[tuple[str, str], list[int]]]]:
+    """The numbers of the pairs by ``condim``, and by the kinds of both shapes within."""
+    found: dict[int, dict[tuple[str, str], list[int]]] = {}
+    for i, (a, b) in enumerate(pairs.shapes):
+        kinds = shapes.kinds[a], shapes.kinds[b]
+        found.setdefault(pairs.condim[i], {}).setdefault(kinds, []).append(i)
+    return sorted(found.items())

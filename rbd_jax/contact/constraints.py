@@ -1,0 +1,37 @@
+"""All constraints of a scene."""
+
+import equinox as eqx
+
+from .kinds.ball_limits import BallLimits
+from .kinds.contacts import Contacts
+from .kinds.joint_equalities import JointEqualities
+from .kinds.joint_friction import JointFriction
+from .kinds.joint_limits import JointLimits
+from .kinds.welds import Welds
+from .solver.rows import Constraint, Rows, State
+from .weights import Parts
+
+
+class Constraints(eqx.Module):
+    """All constraints of a scene."""
+
+    contacts: Contacts
+    limits: JointLimits
+    ball_limits: BallLimits
+    friction: JointFriction
+    welds: Welds
+    joint_equalities: JointEqualities
+    parts: Parts
+    """The bodies of the file that the constraints name."""
+    others: tuple[Constraint, ...] = ()
+    """Constraints of further kinds, see :class:`rbd_jax.contact.solver.rows.Constraint`."""
+
+    @property
+    def kinds(self) -> tuple[Constraint, ...]:
+        """One object for each kind, in the order in which their rows are evaluated."""
+        joints = self.limits, self.friction, self.joint_equalities, self.ball_limits
+        return (*joints, self.contacts, self.welds, *self.others)
+
+    def rows(self, state: State) -> list[Rows]:
+        """The rows of all kinds at a state."""
+        return [rows for kind in self.kinds for rows in kind.rows(state)]

@@ -1,0 +1,117 @@
+"""Forward dynamics of a scene: MuJoCo's stages up to the accelerations.
+
+Source: MuJoCo's documentation, "Computation", forward dynamics. The stages are
+
+- actuation and passive forces: :meth:`ControlledScene.inputs` (``mj_fwdActuation`` and
+  ``mj_passive``);
+- position, velocity and constraint: :class:`rbd_jax.contact.solver.problem.Problem` makes poses,
+  mass matrix, bias forces, contacts, constraint rows and their reference accelerations
+  (``mj_fwdPosition``, ``mj_fwdVelocity``, ``mj_makeConstraint``);
+- acceleration: :func:`rbd_jax.contact.solver.newton.minimize` (``mj_fwdConstraint``).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..derivatives.custom_jvp.implicit_solve import implicit_solve_custom_jvp
+from ..lanes import lanes
+from ..model.arguments import ArrayArgument, check_array
+from ..model.outcome import throw_unless_successful
+from .actuators import Actuators
+from .passive import drag, gravity_compensation
+from .scene import Scene, constants as constants_of
+from .solver.newton import Solution, minimize
+from .solver.problem import Problem, SolverInputs, differentiable
+from .weights import Constants
+
+
+class ControlledScene(NamedTuple):
+    """A scene with its controls and applied forces."""
+
+    scene: Scene
+    controls: Float[Array, " nu"]
+    tau: Float[Array, " nv"] | None
+    """Applied generalized forces (N m, N); None for none."""
+    constants: Constants
+
+    @property
+    def actuators(self) -> Actuators:
+        """The actuators of the scene, with the damping of their damping ratios."""
+        return self.scene.actuators.damped(self.constants.damping)
+
+    def inputs(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> SolverInputs:
+        """The actuation stage: actuator forces, applied forces and passive forces at a state."""
+        scene, model = self.scene, self.scene.model
+        force = self.actuators.torque(model, q, v, self.controls)
+        force = force if self.tau is None else force + self.tau
+        if scene.gravcomp is not None:
+            force = force + gravity_compensation(model, scene.gravcomp, q)
+        if scene.fluid is not None:
+            force = force + drag(model, scene.fluid, q, v)
+        return SolverInputs(model, scene.constraints, self.constants, q, v, force, scene.dt)
+
+
+def controlled(scene: Scene, controls, tau, constants: Constants | None) -> ControlledScene:
+    """The scene with its controls and applied forces; computes the constants if they are None."""
+    constants = constants_of(scene) if constants is None else constants
+    return ControlledScene(scene, controls, tau, constants)
+
+
+def constrained_acceleration(
+    scene: Scene,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    controls: Float[Array, " nu"],
+    tau: Float[Array, " nv"] | None = None,
+    warmstart: Float[Array, " nv"] | None = None,
+    *,
+    constants: Constants | None = None,
+    max_steps: int = 60,
+    throw: bool = False,
+) -> Solution:
+    """Accelerations of a scene under its actuators, contacts and other constraints.
+
+    The arguments are those of :func:`scene_step`.
+    """
+    given = q, v, controls, tau, warmstart
+    q, v, controls, tau, warmstart = checked_arguments(
+        "constrained_acceleration", scene, max_steps, *given
+    )
+    x, start = controlled(scene, controls, tau, constants), jax.lax.stop_gradient(warmstart)
+    a, _, ended = implicit_solve_custom_jvp(_solve, _differentiate, (x, q, v), (start, max_steps))
+    found = Solution(a, *ended)
+    return throw_unless_successful(found, found.result) if throw else found
+
+
+@lanes
+def _solve(args: tuple[ControlledScene, Array, Array], rest):
+    (x, q, v), (warmstart, max_steps) = args, rest
+    start = jnp.zeros_like(v) if warmstart is None else warmstart
+    a, *ended = minimize(Problem(x.inputs(q, v)), start, max_steps)
+    return a, a, tuple(ended)
+
+
+@lanes
+def _differentiate(args: tuple[ControlledScene, Array, Array], a: Array):
+    x, q, v = args
+    a = differentiable(x.inputs(q, v), a)
+    return a, a
+
+
+def checked_arguments(
+    name: str, scene: Scene, max_steps: int, q, v, controls, tau, warmstart
+) -> tuple:
+    """The arrays in the precision of the robot, after a check of their shapes."""
+    if max_steps < 1:
+        raise ValueError(f"{name}: max_steps must be at least 1, got {max_steps}")
+    sizes = {"q": (q, "nq"), "v": (v, "nv"), "controls": (controls, scene.nu)}
+    sizes |= {"tau": (tau, "nv"), "warmstart": (warmstart, "nv")}
+
+    def one(key: str, x, size):
+        argument = ArrayArgument((size,), "float", key in ("tau", "warmstart"), False)
+        return check_array(name, scene.model, key, x, argument)
+
+    return tuple(one(key, *x) for key, x in sizes.items())

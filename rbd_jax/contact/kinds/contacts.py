@@ -1,0 +1,233 @@
+"""Frictional contacts: their rows, reference accelerations and Jacobians.
+
+Source: MuJoCo's documentation, "Computation", constraint model, contact.
+"""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...model import Topology
+from ...model.functions import as_module
+from ...spatial import so3
+from ..collision.detection import ContactGroup, Pairs, Shapes, detect
+from ..solver import force_laws
+from ..solver.force_laws import (
+    Cone,
+    SolverParams,
+    impedance,
+    regularization,
+    stiffness_and_damping,
+)
+from ..solver.rows import (
+    Bodies,
+    Constraint,
+    Jacobian,
+    Loads,
+    Rows,
+    State,
+    Subspaces,
+    coupled_dofs,
+    moving,
+)
+
+MOST_BLOCKS = 16
+"""Points that the same degrees of freedom move share a block of the Jacobian. With more sets of
+degrees of freedom than this, one block has all points."""
+
+
+class Contacts(Constraint):
+    """The contacts of a scene: shapes, pairs that may touch, and options."""
+
+    shapes: Shapes
+    pairs: Pairs
+    impratio: Float[Array, ""]
+    """Impedance of friction over impedance of the normal direction."""
+    least_time: Float[Array, ""]
+    """The least time constant of every ``solref`` in time steps: 2, or 0 for no bound."""
+    terrain: Callable[[Array], Array] | None = eqx.field(converter=as_module)
+    """A height function ``(x, y) -> z`` (m) that replaces the planes, or None. A function with
+    parameters is a module."""
+    elliptic: bool = eqx.field(static=True)
+    """Whether friction cones are elliptic; otherwise they are pyramidal."""
+
+    def rows(self, state: State) -> Sequence["ContactRows"]:
+        """The rows of all candidate points, one group for each ``condim``."""
+        if not self.pairs.shapes:
+            return ()
+        R, p, part = state.bodies.R, state.bodies.p, self.shapes.parts
+        groups = detect(self.shapes, self.pairs, self.terrain, R, p)
+        weights = state.constants.weights
+        weight = weights.of(tuple((part[i], part[j]) for i, j in self.pairs.shapes))[:, 0]
+        return [self._rows_of(x, state, weight) for x in groups]
+
+    def _rows_of(self, group: ContactGroup, state: State, weight: Float[Array, " np"]):
+        """``a_ref = −b v − k d r`` and the regularized cone of every contact.
+
+        Source: MuJoCo's documentation, "Computation", constraint model. Friction rows have no k.
+        """
+        pairs, own, friction = self.pairs, group.pair, self.pairs.friction[group.pair]
+        velocity = _relative(state.bodies, group)
+        violation, solimp = group.distance - pairs.margin[own], pairs.solimp[own]
+        weight, friction = weight[own], jnp.maximum(friction[:, : group.dim - 1], 1e-5)
+        d, solref = impedance(solimp, violation), pairs.solref[own]
+        k, b = stiffness_and_damping(SolverParams(solref, solimp), state.least_time)
+        b = b[:, None]
+        if self.elliptic and group.dim > 1:
+            other = pairs.solref_friction[own]
+            plain = (other == 0).all(axis=-1)
+            safe = jnp.where(plain[:, None], solref, other)
+            _, slip = stiffness_and_damping(SolverParams(safe, solimp), state.least_time)
+            b = jnp.concatenate([b, jnp.repeat(slip[:, None], group.dim - 1, axis=1)], axis=1)
+        a_ref = -b * velocity
+        stiff = (k * d * violation)[:, None]
+        a_ref = a_ref - jnp.concatenate([stiff, jnp.zeros_like(a_ref[:, 1:])], axis=1)
+        if group.dim == 1:
+            R, mu = regularization(d, weight), jnp.zeros_like(d)
+        elif self.elliptic:
+            R, mu = regularization(d, weight), friction[:, 0] / jnp.sqrt(self.impratio)
+        else:
+            mu = friction[:, 0] / jnp.sqrt(self.impratio)
+            R = regularization(d, weight * (1 + friction[:, 0] ** 2)) * 2 * mu * mu
+        cone = Cone(1 / R, mu, friction, violation < 0)
+        return ContactRows(a_ref, group, cone, self.elliptic)
+
+
+class ContactRows(Rows):
+    """Rows of contacts of one ``condim``: normal, tangents, spinning, rolling."""
+
+    a_ref: Float[Array, "n d"]
+    group: ContactGroup
+    cone: Cone
+    elliptic: bool = eqx.field(static=True)
+
+    def force(self, z: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """The force on the second body in the frame of each contact (N, N m)."""
+        return force_laws.contact(z, self.cone, self.elliptic)
+
+    def motion(self, bodies: Bodies, a: Float[Array, " nv"]) -> Float[Array, "n d"]:
+        """``J a`` body by body."""
+        return _relative(bodies, self.group)
+
+    def load(self, f: Float[Array, "n d"], bodies: Bodies, loads: Loads) -> Loads:
+        """Adds the forces on both bodies."""
+        force, moment = self.world_forces(f)
+        for k, sign in ((0, -1.0), (1, 1.0)):
+            on = self.group.bodies[:, k]
+            if (on >= 0).any():
+                loads = loads.push(bodies, on, self.group.point, force, moment, sign)
+        return loads
+
+    def world_forces(self, f: Float[Array, "n d"]) -> tuple[Array, Array]:
+        """Forces (N) and moments (N m) on the second bodies, in world axes."""
+        wrench, frame = jnp.pad(f, ((0, 0), (0, 6 - self.group.dim))), self.group.frame
+        return so3.rotate_inverse(frame, wrench[:, :3]), so3.rotate_inverse(frame, wrench[:, 3:])
+
+    def jacobian(self, subspaces: Subspaces) -> Jacobian:
+        """The dense Jacobian, in one block for each set of degrees of freedom."""
+        moves = moving(subspaces.topology, self.group.bodies)
+        sets, of = np.unique(moves, axis=0, return_inverse=True)
+        if len(sets) > MOST_BLOCKS:
+            sets, of = np.asarray(moves.any(axis=0))[None], np.zeros(len(moves), int)
+        blocks = []
+        for k, row in enumerate(sets):
+            points, dofs = np.flatnonzero(of.reshape(-1) == k), np.flatnonzero(row)
+            blocks.append(
+                _Block(points, dofs, _point_jacobian(self.group, subspaces, points, dofs))
+            )
+        return ContactJacobian(self, blocks)
+
+    def coupled(self, topology: Topology) -> list[np.ndarray]:
+        """The degrees of freedom that move either body."""
+        return coupled_dofs(topology, self.group.bodies)
+
+
+class _Block(eqx.Module):
+    """The Jacobian of contact points that the same degrees of freedom move."""
+
+    points: np.ndarray
+    """The numbers of the points in their group."""
+    dofs: np.ndarray
+    J: Float[Array, "n d s"]
+
+    @property
+    def flat(self) -> Float[Array, "nd s"]:
+        """One row for each direction of each point."""
+        return self.J.reshape(-1, len(self.dofs))
+
+
+class ContactJacobian(Jacobian):
+    """The dense Jacobian of contacts of one ``condim``."""
+
+    rows: ContactRows
+    blocks: list[_Block]
+
+    def map(self, a: Float[Array, " nv"]) -> Float[Array, "n d"]:
+        """``J a``."""
+        parts = [jnp.matmul(x.J, a[x.dofs], precision="highest") for x in self.blocks]
+        if len(parts) == 1:
+            return parts[0]
+        order = np.argsort(np.concatenate([x.points for x in self.blocks]))
+        return jnp.concatenate(parts)[order]
+
+    def pull(self, f: Float[Array, "n d"], tau: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """``tau + Jᵀ f``."""
+        for x in self.blocks:
+            torque = jnp.matmul(f[x.points].reshape(-1), x.flat, precision="highest")
+            tau = tau.at[x.dofs].add(torque)
+        return tau
+
+    def curvature(self, z: Float[Array, "n d"], H: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
+        """Adds ``−Jᵀ (∂f/∂z) J``."""
+        unit = jnp.eye(z.shape[1], dtype=z.dtype)
+        law = self.rows.force
+        columns = [jax.jvp(law, (z,), (jnp.broadcast_to(e, z.shape),))[1] for e in unit]
+        B = -jnp.stack(columns, axis=-1)  # (n, d, d)
+        for x in self.blocks:
+            BJ = jnp.sum(B[x.points][..., None] * x.J[:, None], axis=2)
+            block = jnp.matmul(x.flat.T, BJ.reshape(x.flat.shape), precision="highest")
+            H = H.at[_square(x.dofs)].add(block)
+        return H
+
+
+def _square(dofs: np.ndarray):
+    """The index of a block in a matrix: slices where the numbers follow each other."""
+    if len(dofs) and dofs[-1] - dofs[0] + 1 == len(dofs):
+        own = slice(int(dofs[0]), int(dofs[-1]) + 1)
+        return own, own
+    return np.ix_(dofs, dofs)
+
+
+def _relative(bodies: Bodies, group: ContactGroup) -> Float[Array, "n d"]:
+    """Velocity of the second body against the first at each contact, in its frame."""
+    i, j = group.bodies[:, 0], group.bodies[:, 1]
+    at = lambda b: bodies.v[b] + so3.cross(bodies.w[b], group.point - bodies.p[b])  # noqa: E731
+    linear = so3.rotate(group.frame, at(j) - at(i))
+    if group.dim <= 3:
+        return linear[:, : group.dim]
+    turning = so3.rotate(group.frame, bodies.w[j] - bodies.w[i])
+    return jnp.concatenate([linear, turning], axis=-1)[:, : group.dim]
+
+
+def _point_jacobian(
+    group: ContactGroup, subspaces: Subspaces, points: np.ndarray, dofs: np.ndarray
+) -> Float[Array, "n d s"]:
+    """The Jacobian of some points, for the degrees of freedom that move them."""
+    total, point, frame = None, group.point[points], group.frame[points]
+    d = frame[:, : min(group.dim, 3)]
+    for k, sign in ((0, -1.0), (1, 1.0)):
+        body = group.bodies[points, k]
+        if (body < 0).all():
+            continue
+        arm = point - subspaces.root[body]
+        lines = [jnp.concatenate([so3.cross(arm[:, None], d), d], axis=-1)]
+        if group.dim > 3:
+            turn = frame[:, : group.dim - 3]
+            lines.append(jnp.concatenate([turn, jnp.zeros_like(turn)], axis=-1))
+        J = sign * subspaces.lines(body, jnp.concatenate(lines, axis=1), dofs)
+        total = J if total is None else total + J
+    return jnp.zeros((len(points), group.dim, 0), point.dtype) if total is None else total

@@ -1,0 +1,90 @@
+"""Convex hulls of the meshes of a compiled MuJoCo model: their corners and flat faces."""
+
+from typing import Any
+
+import numpy as np
+
+CORNERS = 4
+"""The most corners of a face that touch the ground."""
+
+
+def faces_of(m: Any, geom: int) -> list[list[int]]:
+    """The corners of each face of a mesh geom's convex hull, as numbers of the mesh's vertices."""
+    mesh = int(m.geom_dataid[geom])
+    start, base = int(m.mesh_polyadr[mesh]), 0
+    faces = []
+    for k in range(start, start + int(m.mesh_polynum[mesh])):
+        at = base + int(m.mesh_polyvertadr[k])
+        faces.append([int(x) for x in m.mesh_polyvert[at : at + int(m.mesh_polyvertnum[k])]])
+    return faces
+
+
+def flaw(m: Any, geom: int) -> str:
+    """The reason why a mesh geom is not supported; empty if it is supported."""
+    return "" if faces_of(m, geom) else "mesh without a convex hull"
+
+
+def hulls(m: Any, geoms: list[int]) -> tuple[np.ndarray, tuple, tuple[int, ...]]:
+    """Corners, the faces at each corner, and the row of each geom, −1 for one that is no mesh.
+
+    Corners are ``(meshes, corners, 3)`` in the frames of the geoms (m), and faces are
+    ``(meshes, corners, faces, 4)``: the corners of :func:`widest`. Shorter lists end with copies
+    of their first corner or face.
+    """
+    corners, faces, rows = [], [], []
+    for g in geoms:
+        if m.geom_dataid[g] < 0 or int(m.geom_type[g]) != 7:
+            rows.append(-1)
+            continue
+        rows.append(len(corners))
+        own = faces_of(m, g)
+        used = sorted({x for face in own for x in face})
+        at = {x: k for k, x in enumerate(used)}
+        start = int(m.mesh_vertadr[int(m.geom_dataid[g])])
+        corners.append(np.asarray(m.mesh_vert, float)[start + np.array(used)])
+        table: list[list[list[int]]] = [[] for _ in used]
+        for face in own:
+            for k, x in enumerate(face):
+                ring = [at[y] for y in (*face[k:], *face[:k])]
+                table[at[x]].append(widest(corners[-1], ring))
+        faces.append(table)
+    n = max(map(len, corners), default=0)
+    k = max((len(x) for table in faces for x in table), default=0)
+    corners = [np.concatenate([x, np.repeat(x[:1], n - len(x), axis=0)]) for x in corners]
+    tables = [[*table, *[table[0]] * (n - len(table))] for table in faces]
+    frozen = tuple(
+        tuple(tuple(map(tuple, [*x, *[x[0]] * (k - len(x))])) for x in table) for table in tables
+    )
+    return np.array(corners).reshape(len(corners), n, 3), frozen, tuple(rows)
+
+
+def widest(corners: np.ndarray, ring: list[int]) -> list[int]:
+    """Four corners of a face, the first of them given; a triangle has its first corner twice.
+
+    Source: MuJoCo 4's collider of planes and meshes. It prunes a face to a wide quadrilateral that
+    has the lowest corner: the other three move on along the ring as long as the area grows.
+    """
+    n = len(ring)
+    if n <= CORNERS:
+        return [*ring, *ring[:1] * (CORNERS - n)]
+    place = corners[np.array(ring)]
+
+    def area(b: int, c: int, d: int) -> float:
+        return float(np.linalg.norm(np.cross(place[c] - place[0], place[d] - place[b])))
+
+    at = [1, 2, 3]
+    largest = area(*at)
+
+    def advanced(k: int) -> bool:
+        nonlocal largest
+        new = [(x + 1) % n if i == k else x for i, x in enumerate(at)]
+        if area(*new) <= largest:
+            return False
+        at[k], largest = new[k], area(*new)
+        return True
+
+    while advanced(2):
+        for k in (1, 0):
+            while advanced(k):
+                pass
+    return [ring[k] for k in (0, *at)]

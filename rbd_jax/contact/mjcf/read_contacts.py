@@ -1,0 +1,53 @@
+"""Shapes and pairs of a compiled MuJoCo model."""
+
+from ...io.mjcf import name_of
+from ...spatial.host import rotation_of_quat
+from ..collision.detection import Pairs, Shapes
+from ..kinds.contacts import Contacts
+from .hulls import hulls
+from .reader import Reader
+
+
+def contacts_of(r: Reader) -> Contacts:
+    """Shapes, the pairs that may touch, and their parameters."""
+    m = r.m
+    off = r.disabled("CONSTRAINT") or r.disabled("CONTACT")
+    met = [] if off else r.geom_pairs
+    used = sorted({g for x in met for g in x.geoms})
+    at = {g: k for k, g in enumerate(used)}
+    R, p = [], []
+    for g in used:
+        b = int(m.geom_bodyid[g])
+        R.append(r.bodies.R[b] @ rotation_of_quat(m.geom_quat[g]))
+        p.append(r.bodies.p[b] + r.bodies.R[b] @ m.geom_pos[g])
+    n, k = len(used), len(met)
+    kinds = tuple(_kind(r, g) for g in used)
+    corners, faces, rows = hulls(m, used)
+    shapes = Shapes(
+        r.array(R, n, 3, 3),
+        r.array(p, n, 3),
+        r.array([m.geom_size[g] for g in used], n, 3),
+        r.array(corners, *corners.shape),
+        kinds,
+        tuple(int(r.bodies.index[m.geom_bodyid[g]]) for g in used),
+        tuple(r.part(int(m.geom_bodyid[g])) for g in used),
+        tuple(name_of(m, "geom", g) for g in used),
+        faces,
+        rows,
+    )
+    pairs = Pairs(
+        friction=r.array([x.friction for x in met], k, 5),
+        solref=r.array([x.solref for x in met], k, 2),
+        solref_friction=r.array([x.solref_friction for x in met], k, 2),
+        solimp=r.array([x.solimp for x in met], k, 5),
+        margin=r.array([x.margin for x in met], k),
+        shapes=tuple((at[x.geoms[0]], at[x.geoms[1]]) for x in met),
+        condim=tuple(x.condim for x in met),
+    )
+    elliptic = int(m.opt.cone) == int(r.mj.mjtCone.mjCONE_ELLIPTIC)
+    least = 0.0 if r.disabled("REFSAFE") else 2.0
+    return Contacts(shapes, pairs, r.array(m.opt.impratio), r.array(least), None, elliptic)
+
+
+def _kind(r: Reader, g: int) -> str:
+    return str(r.mj.mjtGeom(r.m.geom_type[g]).name).removeprefix("mjGEOM_").lower()

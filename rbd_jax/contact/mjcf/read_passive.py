@@ -1,0 +1,43 @@
+"""Gravity compensation and fluid of a compiled MuJoCo model."""
+
+import numpy as np
+
+from ...spatial import inertia
+from ...spatial.host import rotation_of_quat
+from ..passive import LIGHTEST, Fluid, GravityCompensation
+from .reader import Reader
+
+
+def gravcomp_of(r: Reader) -> GravityCompensation | None:
+    """The gravity compensation of the file's bodies; None if no body has a ``gravcomp``."""
+    m = r.m
+    share = np.asarray(m.body_gravcomp)
+    off = r.disabled("SPRING") and r.disabled("DAMPER")  # then there are no passive forces
+    found = [b for b in np.flatnonzero(share).tolist() if r.bodies.index[b] >= 0]
+    found = [b for b in found if m.body_mass[b] > 0]
+    if not found or r.disabled("GRAVITY") or off:
+        return None
+    own = [share[b] * r.part_of_mass(b) for b in found]
+    return GravityCompensation(r.array(own, len(found)), r.parts(found))
+
+
+def fluid_of(r: Reader) -> Fluid | None:
+    """The fluid of a compiled MuJoCo model; None if it has neither density nor viscosity."""
+    m, o = r.m, r.m.opt
+    if not (o.density > 0 or o.viscosity > 0) or (r.disabled("SPRING") and r.disabled("DAMPER")):
+        return None
+    found = [b for b in range(m.nbody) if r.bodies.index[b] >= 0 and m.body_mass[b] >= LIGHTEST]
+    R = [r.bodies.R[b] @ rotation_of_quat(m.body_iquat[b]) for b in found]
+    n = len(found)
+    axes, parts = r.array(R, n, 3, 3), r.parts(found)
+    own = np.array([m.body_inertia[b] / m.body_mass[b] for b in found]).reshape(n, 3)
+    whole = np.asarray(inertia.inertia_com(r.model.inertia), float)
+    mass = np.asarray(inertia.mass(r.model.inertia), float)
+    gyration = np.zeros((n, 3))
+    for k, (b, i) in enumerate(zip(found, parts.bodies, strict=True)):
+        if r.part_of_mass(b) < 1:
+            gyration[k] = own[k] - np.diagonal(R[k].T @ whole[i] @ R[k]) / mass[i]
+    return Fluid(
+        r.array(o.density), r.array(o.viscosity), r.array(o.wind, 3), axes,
+        r.array(gyration, n, 3), parts,
+    )  # fmt: skip

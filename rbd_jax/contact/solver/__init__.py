@@ -1,0 +1,1 @@
+"""The constraint problem of one state: its rows, its forces, its solution."""

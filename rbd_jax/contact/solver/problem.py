@@ -1,0 +1,163 @@
+"""The constrained accelerations of one state as the minimum of a convex cost.
+
+    a = argmin ½ ‖a − a_free‖²_M + s(J a − a_ref)            gradient  M a − b − Jᵀ f(J a − a_ref)
+
+:class:`Problem` is dense: Newton's method works with its mass matrix and Jacobians.
+:func:`residual` is the same gradient, computed body by body in O(n). The implicit derivative of the
+accelerations is taken of it, and solved with the factor of the dense Hessian.
+
+Source: MuJoCo's documentation, "Computation", constraint model and solvers.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ...algorithms import world_frame
+from ...algorithms.crba import composite_mass_matrix
+from ...algorithms.passive import plus_springs
+from ...derivatives.custom_jvp.implicit_solve import Stationary, minimizer_custom_jvp
+from ...derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
+from ...lanes import columns_of, factorized, factorized_solve
+from ...model import Model, Topology
+from ..constraints import Constraints
+from ..weights import Constants
+from .rows import Bodies, Loads, Rows, State, Subspaces, classical_offset, state_of
+
+
+class SolverInputs(NamedTuple):
+    """All inputs of the constrained accelerations; their derivatives are with respect to these."""
+
+    model: Model
+    constraints: Constraints
+    constants: Constants
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    tau: Float[Array, " nv"]
+    """Forces of actuators, applied forces, gravity compensation and drag (N m, N)."""
+    dt: Float[Array, ""]
+
+    def state(self) -> State:
+        """Poses and twists of the bodies."""
+        least = self.constraints.contacts.least_time * self.dt
+        return state_of(self.model, self.q, self.v, self.constants, least)
+
+
+class Problem:
+    """The dense problem of one state. Residuals z and forces f have one entry for each ``rows``."""
+
+    def __init__(self, inputs: SolverInputs):
+        state = inputs.state()
+        model, topology, g = inputs.model, inputs.model.topology, state.poses
+        self.M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
+        self.b = inputs.tau - _bias(state)
+        self.rows = inputs.constraints.rows(state)
+        subspaces = Subspaces.of(state)
+        self.jacobians = [x.jacobian(subspaces) for x in self.rows]
+        self.a_ref = [x.a_ref for x in self.rows]
+        self.columns = columns_of(_pattern(topology, self.rows))
+
+    def map(self, a: Float[Array, " nv"]) -> list[PyTree]:
+        """``J a``."""
+        return [x.map(a) for x in self.jacobians]
+
+    def residuals(self, a: Float[Array, " nv"]) -> list[PyTree]:
+        """``z = J a − a_ref``."""
+        return jax.tree.map(jnp.subtract, self.map(a), self.a_ref)
+
+    def forces(self, z: list[PyTree]) -> list[PyTree]:
+        """The forces f of all rows."""
+        return [rows.force(x) for rows, x in zip(self.rows, z, strict=True)]
+
+    def pull(self, f: list[PyTree]) -> Float[Array, " nv"]:
+        """``Jᵀ f``."""
+        total = jnp.zeros_like(self.b)
+        for J, x in zip(self.jacobians, f, strict=True):
+            total = J.pull(x, total)
+        return total
+
+    def hessian(self, z: list[PyTree]) -> Float[Array, "nv nv"]:
+        """``M − Jᵀ (∂f/∂z) J``, positive definite."""
+        diagonal = jnp.zeros_like(self.b)
+        for J, x in zip(self.jacobians, z, strict=True):
+            diagonal = J.diagonal(x, diagonal)
+        H = self.M + jnp.diag(diagonal)
+        for J, x in zip(self.jacobians, z, strict=True):
+            H = J.curvature(x, H)
+        return H
+
+    def hessian_solve(self, z: list[PyTree]) -> Callable[[Array], Array]:
+        """The function ``r -> H⁻¹ r``, which keeps the factor of the Hessian."""
+        factor = factorized(self.hessian(z), self.columns)
+        return lambda r: factorized_solve(factor, r, self.columns)
+
+
+def _bias(state: State) -> Float[Array, " nv"]:
+    """Bias forces and springs: the forces at which the unknown a is zero (N m, N)."""
+    model, q, v, g = state.model, state.q, state.v, state.poses
+    offset = classical_offset(model, v)
+    held = world_frame.motion(model, g, v, -offset, None)
+    held = plus_springs(model, q, world_frame.torque(model, g, held, v, -offset))
+    return held + model.armature * offset
+
+
+def _pattern(topology: Topology, rows: list[Rows]) -> np.ndarray:
+    """Where the Hessian may not be zero."""
+    pattern = np.array(topology.dof_tree.ancestor_mask)
+    for dofs in (dofs for x in rows for dofs in x.coupled(topology)):
+        pattern[np.ix_(dofs, dofs)] = True
+    return pattern
+
+
+class RowForces(NamedTuple):
+    """All rows of a state, the forces that they have, and what these forces act on."""
+
+    rows: list[Rows]
+    forces: list[PyTree]
+    bodies: Bodies
+    loads: Loads
+
+
+def row_forces(inputs: SolverInputs, a: Float[Array, " nv"]) -> RowForces:
+    """The forces of all rows at the accelerations a, body by body in O(n).
+
+    The loads on the joints include ``inputs.tau``.
+    """
+    state = inputs.state()
+    rows, bodies = inputs.constraints.rows(state), state.moving(a)
+    loads = Loads(jnp.zeros((len(bodies.p), 6), inputs.q.dtype), inputs.tau)
+    forces = []
+    for x in rows:
+        f = x.force(jax.tree.map(jnp.subtract, x.motion(bodies, a), x.a_ref))
+        loads = x.load(f, bodies, loads)
+        forces.append(f)
+    return RowForces(rows, forces, bodies, loads)
+
+
+def residual(inputs: SolverInputs, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """``ID(q, v, a) − τ − Jᵀ f(J a − a_ref)`` in O(n), zero at the solution."""
+    model, q, v = inputs.model, inputs.q, inputs.v
+    offset, loads = classical_offset(model, v), row_forces(inputs, a).loads
+    torque = inverse_dynamics(model, q, v, a - offset, loads.wrenches[:-1])
+    return torque + model.armature * offset - loads.tau
+
+
+def _solver(inputs: SolverInputs, a: Float[Array, " nv"]) -> Callable[[Array], Array]:
+    """``H⁻¹ r`` with the Hessian at the accelerations a."""
+    problem = Problem(inputs)
+    return problem.hessian_solve(problem.residuals(a))
+
+
+_STATIONARY = Stationary(residual, _solver)
+
+
+def differentiable(inputs: SolverInputs, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """Solved accelerations ``a`` with their implicit derivatives with respect to the inputs.
+
+    Source: MuJoCo's documentation, "Computation": ``H δa = δτ − δ(ID − Jᵀ f)`` at the solution.
+    """
+    return minimizer_custom_jvp(_STATIONARY, inputs, a)
