@@ -15,8 +15,6 @@ from . import (
     derivatives as derivatives,
     io as io,
     model as model,
-    optimize as optimize,
-    screw as screw,
     simulate as simulate,
     spatial as spatial,
 )
@@ -85,11 +83,18 @@ from .simulate import rollout as rollout, step as step
 from .view import view as view
 
 if _TYPE_CHECKING:
-    from . import identify as identify, learn as learn
+    from . import identify as identify, learn as learn, optimize as optimize, screw as screw
+
+_LATER = ("identify", "learn", "optimize", "screw")
 
 
 def __getattr__(name: str):
-    """These rooms are imported when they are first used: they need packages of an extra."""
-    if name in ("identify", "learn"):
+    """Import a room when it is first used, so that the import of the rest is quick."""
+    if name in _LATER:
         return _importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All names, those of the rooms that are imported later among them."""
+    return sorted({*globals(), *_LATER})

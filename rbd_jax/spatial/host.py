@@ -6,7 +6,6 @@ which a pose takes to other coordinates as ``T P Tᵀ``, and which is a sum over
 """
 
 import numpy as np
-import scipy.linalg
 
 
 def hat(w: np.ndarray) -> np.ndarray:
@@ -129,11 +128,13 @@ def greatest_ratio(D: np.ndarray, M: np.ndarray) -> tuple[float, np.ndarray]:
     This is the largest eigenvalue of ``M⁻¹ D``. It is infinite if D is positive where M vanishes,
     and NaN if M + D is not positive definite.
     """
+    from scipy.linalg import eigh  # a quarter of a second that most programs do not need
+
     size = np.sqrt(np.abs(np.diag(M)) + np.abs(np.diag(D)))
     size[size == 0] = 1
     D, M = D / size[:, None] / size, M / size[:, None] / size
     try:
-        shares, vectors = scipy.linalg.eigh(D, M + D)
+        shares, vectors = eigh(D, M + D)
     except np.linalg.LinAlgError:
         return np.nan, np.full(len(D), np.nan)
     share = shares[-1]  # of D in M + D
