@@ -12,8 +12,8 @@ from support.recorded import THREE, MuJoCo
 import rbd_jax as rbd
 from rbd_jax import identify
 from rbd_jax.identify import choose
-from rbd_jax.identify._chain import Chain, chain_cost, compressed, solve_chain
-from rbd_jax.identify._shooting import linear_step
+from rbd_jax.identify.fits._chain import Chain, chain_cost, compressed, solve_chain
+from rbd_jax.identify.fits._trajectories import linear_step
 
 LOAD = (
     '<robot name="swing"><link name="base"/>'

@@ -12,7 +12,8 @@ from support.helpers import assert_close, central_difference, random_state
 
 import rbd_jax as rbd
 from rbd_jax import identify, samples
-from rbd_jax.identify import _physical as physical, choose
+from rbd_jax.identify import choose
+from rbd_jax.identify.parameters import _physical as physical
 from rbd_jax.spatial import inertia
 
 BALL = identify.Ellipsoid(jnp.array([[0.1, 0.0, -0.1]]), 1.5 * jnp.eye(3)[None])

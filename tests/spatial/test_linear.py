@@ -18,7 +18,7 @@ from rbd_jax import identify
 from rbd_jax.contact.dynamics import Drive
 from rbd_jax.contact.step import _implicitfast
 from rbd_jax.identify import choose
-from rbd_jax.identify._chain import Chain, compressed, damped, solve_chain
+from rbd_jax.identify.fits._chain import Chain, compressed, damped, solve_chain
 from rbd_jax.optimize._associative import parallel_backward
 from rbd_jax.optimize._euler import Value, _minimized
 from rbd_jax.optimize._expansion import Dynamics, Quadratic

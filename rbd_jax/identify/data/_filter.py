@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..model import Model, difference, integrate
-from ..spatial import linear
-from ._extras import extra
-from .data import Dataset
+from ...model import Model, difference, integrate
+from ...spatial import linear
+from .._extras import extra
+from ._dataset import Dataset
 
 _UNEVEN = 1e-3  # Samples may deviate from an even grid by this part of a time step.
 

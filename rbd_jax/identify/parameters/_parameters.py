@@ -10,9 +10,9 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ..model import Model
-from ..model.topology import unknown
-from ..spatial import inertia, so3
+from ...model import Model
+from ...model.topology import unknown
+from ...spatial import inertia, so3
 from ._charts import Chart, Direction, LogCholesky, PoseChart, Positive, Real, check_inside
 from ._physical import upper_cholesky
 

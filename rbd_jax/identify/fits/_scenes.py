@@ -10,16 +10,16 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from ..contact import Scene, constants, step
-from ..model import Model
-from ..model.functions import as_module
-from ..model.outcome import RESULTS, throw_unless_successful
-from ..spatial import linear
+from ...contact import Scene, constants, step
+from ...model import Model
+from ...model.functions import as_module
+from ...model.outcome import RESULTS, throw_unless_successful
+from ...spatial import linear
+from ..data._dataset import Dataset, required
+from ..parameters._charts import Bounded, Positive, Real
 from ._chain import chain_cost, damped, solve_chain
-from ._charts import Bounded, Positive, Real
 from ._solve import Progress, covariance_of, prior_weight, report, result_of
 from ._windows import Unknowns, Windows
-from .data import Dataset, required
 
 _TRIES = 0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e3  # The dampings that each step tries.
 _CONVERGED = 0.05  # A distance from the minimum, in standard deviations.

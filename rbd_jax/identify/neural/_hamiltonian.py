@@ -3,9 +3,9 @@
 import jax
 from jaxtyping import Array, Float, Key
 
-from ..derivatives.custom_jvp.matrix_inverse import inverse_custom_jvp
-from ..model import Model, coadjoint, rate_from_velocity
-from ..spatial import linear
+from ...derivatives.custom_jvp.matrix_inverse import inverse_custom_jvp
+from ...model import Model, coadjoint, rate_from_velocity
+from ...spatial import linear
 from ._dynamics import Dynamics
 from ._networks import SIZES, Scaling, Sizes, unit_scaling
 from ._terms import Friction, MassMatrix, Potential, tangent_gradient

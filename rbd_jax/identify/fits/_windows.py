@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..model import Model, difference, integrate
-from ..simulate import rollout
+from ...model import Model, difference, integrate
+from ...simulate import rollout
+from ..data._dataset import Dataset, required
+from ..linear._regressors import WIDTH, friction_torque
+from ..parameters._parameters import Parameters
 from ._chain import Chain, compressed
-from ._linear import WIDTH, friction_torque
 from ._losses import loss_root
-from ._parameters import Parameters
 from ._solve import prior_residuals
-from .data import Dataset, required
 
 
 def simulated(

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
-from ..model import Model, difference
+from ...model import Model, difference
+from .._extras import extra
+from ..data._dataset import Dataset, required
+from ..fits._solve import Progress, report
 from ._dynamics import Dynamics
-from ._extras import extra
 from ._learned import LearnedDynamics
 from ._networks import Scaling
-from ._solve import Progress, report
-from .data import Dataset, required
 
 D = TypeVar("D")
 

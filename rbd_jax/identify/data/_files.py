@@ -9,9 +9,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..model import Model
-from ..model.topology import NQ, NV, Topology
-from .data import Dataset
+from ...model import Model
+from ...model.topology import NQ, NV, Topology
+from ._dataset import Dataset
 
 _Q_COLUMNS, _V_COLUMNS = ("q",), ("v", "a", "tau")
 

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..spatial import inertia, linear, so3
-from ..spatial.linear import cholesky, definite, solve_lower
-from ._charts import LogCholesky, Positive, Real
-from ._parameters import Block
-from ._solve import prior_weight
+from ...spatial import inertia, linear, so3
+from ...spatial.linear import cholesky, definite, solve_lower
+from ..fits._solve import prior_weight
+from ..parameters._charts import LogCholesky, Positive, Real
+from ..parameters._parameters import Block
 
 _NEAR = 0.9  # A step goes at most this part of the way to the border.
 _LENGTHS = 0.8 ** np.arange(30)  # The lengths of steps to choose from.

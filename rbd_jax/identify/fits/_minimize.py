@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..model import Model
-from ..model.outcome import throw_unless_successful
-from ._convex import convex_fit, is_convex, learned_values, linear_residuals
+from ...model import Model
+from ...model.outcome import throw_unless_successful
+from ..linear._convex import convex_fit, is_convex, learned_values, linear_residuals
+from ..parameters._parameters import Parameters
 from ._losses import check_loss, loss_efficiency, loss_root, loss_weight
-from ._parameters import Parameters
 from ._solve import (
     Fit,
     Progress,

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
-from ..model import Model, integrate, neutral
-from ..spatial import linear
-from ._base import BaseParameters
-from ._extras import extra
-from ._linear import TERMS, WIDTH, torque_regressor
-from ._structure import base_parameters
-from .data import Dataset
+from ...derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
+from ...model import Model, integrate, neutral
+from ...spatial import linear
+from .._extras import extra
+from ..linear._base import BaseParameters
+from ..linear._regressors import TERMS, WIDTH, torque_regressor
+from ..linear._structure import base_parameters
+from ._dataset import Dataset
 
 _SHARP = 8  # The exponent of the smooth maximum that keeps motions within their limits.
 

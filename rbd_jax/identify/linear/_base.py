@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..spatial import linear
-from ..spatial.linear import qr_factor, solve_upper
-from ._extras import extra
+from ...spatial import linear
+from ...spatial.linear import qr_factor, solve_upper
+from .._extras import extra
 
 
 class BaseParameters(NamedTuple):

@@ -20,13 +20,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from ..algorithms.crba import crba
-from ..algorithms.energy import kinetic_energy, potential_energy
-from ..derivatives.custom_jvp.forward_dynamics import forward_dynamics
-from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
-from ..derivatives.custom_jvp.matrix_inverse import inverse_custom_jvp
-from ..model import Model
-from ..spatial import linear
+from ...algorithms.crba import crba
+from ...algorithms.energy import kinetic_energy, potential_energy
+from ...derivatives.custom_jvp.forward_dynamics import forward_dynamics
+from ...derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
+from ...derivatives.custom_jvp.matrix_inverse import inverse_custom_jvp
+from ...model import Model
+from ...spatial import linear
 from ._dynamics import Dynamics
 from ._networks import SIZES, Scaling, Sizes, unit_scaling
 from ._terms import Friction, MassMatrix, Potential, StateNetwork

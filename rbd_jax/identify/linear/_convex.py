@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..model import Model
-from ..spatial import linear
-from ..spatial.linear import qr_factor, solve_upper
-from ._charts import LogCholesky, Positive, Real
+from ...model import Model
+from ...spatial import linear
+from ...spatial.linear import qr_factor, solve_upper
+from ..fits._solve import Progress, report
+from ..parameters._charts import LogCholesky, Positive, Real
+from ..parameters._parameters import Parameters
 from ._cones import Cone, cone_of, cone_steps, matrices, ones, rescaled_dual, step_length
-from ._parameters import Parameters
-from ._solve import Progress, report
 
 _FALL = 0.1  # The weight of the barrier falls by no more than this factor in one step.
 

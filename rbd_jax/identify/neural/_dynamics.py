@@ -8,12 +8,12 @@ from typing import Any, Self
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..algorithms.aba import aba
-from ..algorithms.rnea import rnea
-from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
-from ..model import Model
-from ..model.arguments import array_arguments, check_array
-from ..simulate import Integrator, Tableau, implicitly_damped, resolve_integrator, rollout
+from ...algorithms.aba import aba
+from ...algorithms.rnea import rnea
+from ...derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
+from ...model import Model
+from ...model.arguments import array_arguments, check_array
+from ...simulate import Integrator, Tableau, implicitly_damped, resolve_integrator, rollout
 
 _ARGUMENTS = array_arguments(rnea) | array_arguments(aba)
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..spatial import linear
-from ..spatial.linear import qr_factor, solve_upper
+from ...spatial import linear
+from ...spatial.linear import qr_factor, solve_upper
 
 
 class Chain(NamedTuple):

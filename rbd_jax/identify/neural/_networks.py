@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
-from ..model import Model, Topology
-from ..model.arguments import checked
-from ..spatial import so3
-from .data import Dataset, required
+from ...derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
+from ...model import Model, Topology
+from ...model.arguments import checked
+from ...spatial import so3
+from ..data._dataset import Dataset, required
 
 
 def _places(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..algorithms.regressors import joint_torque_regressor
-from ..algorithms.rnea import rnea
-from ..model import Model
-from ..model.arguments import checked, projected
-from .data import Dataset, required
+from ...algorithms.regressors import joint_torque_regressor
+from ...algorithms.rnea import rnea
+from ...model import Model
+from ...model.arguments import checked, projected
+from ..data._dataset import Dataset, required
 
 TERMS = ("inertia", "armature", "damping", "friction")
 WIDTH = 1e-2

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from ..model import Model, coadjoint, rate_from_velocity
-from ..spatial import linear
+from ...model import Model, coadjoint, rate_from_velocity
+from ...spatial import linear
 from ._networks import Network, Scaling, Sizes, feature_count, features
 
 

@@ -9,18 +9,18 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
-from ..model import Model, difference
-from ..model.outcome import throw_unless_successful
-from ..simulate import warn_if_unstable
-from ..spatial import linear
+from ...model import Model, difference
+from ...model.outcome import throw_unless_successful
+from ...simulate import warn_if_unstable
+from ...spatial import linear
+from ..data._dataset import Dataset, required
+from ..linear._regressors import WIDTH
+from ..parameters._charts import Direction, PoseChart
+from ..parameters._parameters import Parameters
 from ._chain import chain_cost, damped, solve_chain
-from ._charts import Direction, PoseChart
-from ._linear import WIDTH
 from ._losses import check_loss
-from ._parameters import Parameters
 from ._solve import Fit, Progress, covariance_of, prior_weight, report, result_of, tolerance
 from ._windows import Unknowns, Windows
-from .data import Dataset, required
 
 _FIRST = 13  # The number of samples from which the first velocity is estimated.
 _TRIES = 0.0, 1e-2, 1.0, 1e2  # Each step tries these multiples of the last damping.

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..model import Model
-from ..spatial import inertia, linear, so3
-from ..spatial.linear import cholesky, definite, solve_lower
+from ...model import Model
+from ...spatial import inertia, linear, so3
+from ...spatial.linear import cholesky, definite, solve_lower
 
 
 def upper_cholesky(P: Float[Array, "*b 4 4"]) -> Float[Array, "*b 4 4"]:

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..derivatives.custom_jvp.forward_dynamics import forward_dynamics
-from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
-from ..model import Model
-from ..spatial.linear import einsum, qr_factor
-from ._convex import learned_values
-from ._linear import (
+from ...derivatives.custom_jvp.forward_dynamics import forward_dynamics
+from ...derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
+from ...model import Model
+from ...spatial.linear import einsum, qr_factor
+from ..data._dataset import Dataset, required
+from ..linear._convex import learned_values
+from ..linear._regressors import (
     TERMS,
     WIDTH,
     friction_torque,
@@ -20,10 +21,9 @@ from ._linear import (
     regression,
     with_linear_parameters,
 )
+from ..parameters._parameters import Parameters
 from ._minimize import Options, minimize, rms
-from ._parameters import Parameters
 from ._solve import Fit, Progress
-from .data import Dataset, required
 
 
 def predicted_torques(model: Model, data: Dataset, width: float = WIDTH) -> Float[Array, "*b nv"]:

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..model import Model
-from ..model.outcome import RESULTS
-from ..spatial import inertia, linear
-from ..spatial.linear import qr_factor, solve_upper
-from ._charts import InEllipsoid, LogCholesky, Positive
-from ._extras import extra
-from ._parameters import Parameters
-from ._physical import entropic_residuals, entropic_root, upper_cholesky
+from ...model import Model
+from ...model.outcome import RESULTS
+from ...spatial import inertia, linear
+from ...spatial.linear import qr_factor, solve_upper
+from .._extras import extra
+from ..parameters._charts import InEllipsoid, LogCholesky, Positive
+from ..parameters._parameters import Parameters
+from ..parameters._physical import entropic_residuals, entropic_root, upper_cholesky
 
 Progress = Callable[..., None]
 """Called with the step and the cost as NumPy scalars. Steps are counted from the start of each

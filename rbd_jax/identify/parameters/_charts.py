@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ..spatial import inertia, linear, se3, so3
+from ...spatial import inertia, linear, se3, so3
 from ._physical import Ellipsoid, relative_factor, upper_cholesky
 
 

@@ -10,10 +10,10 @@ from functools import cache
 import jax
 import numpy as np
 
-from ..model import Model, joint_placements, motion_subspace, neutral
-from ..spatial.host import adjoint, hat, inverse, pose, pseudo_of_ten, ten_parameters
+from ...model import Model, joint_placements, motion_subspace, neutral
+from ...spatial.host import adjoint, hat, inverse, pose, pseudo_of_ten, ten_parameters
 from ._base import BaseParameters, from_nullspace
-from ._linear import TERMS, parameter_names
+from ._regressors import TERMS, parameter_names
 
 
 def base_parameters(
