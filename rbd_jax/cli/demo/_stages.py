@@ -13,12 +13,12 @@ import optax
 
 import rbd_jax as rbd
 
+from .._identities import central, error, forward_dynamics, inverse_dynamics, random_states
+from .._pinocchio import agreement
+from .._robots import Robot
+from .._show import Check, machine
 from . import _landing as landing, _scenario as scenario
-from ._identities import central, error, forward_dynamics, inverse_dynamics, random_states
 from ._picture import PictureData, save
-from ._pinocchio import agreement
-from ._robots import Robot
-from ._show import Check, machine
 
 
 def cast(tree, dtype: str):

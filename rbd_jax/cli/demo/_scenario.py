@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 
 import rbd_jax as rbd
 
-from ..model import Model
-from ..model.coordinates import independent_dofs
+from ...model import Model
+from ...model.coordinates import independent_dofs
 
 DT = 0.005
 SPEED = 18.0  # bandwidth of the joint controllers, rad/s

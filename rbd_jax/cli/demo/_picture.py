@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..model import Model
-from ..view.skeleton import place, project, sticks
-
-INK, GRID, BLUE, ORANGE, TEAL = "#1b2333", "#d9dee8", "#3462c8", "#e4572e", "#1f9e89"
+from ...model import Model
+from ...view.skeleton import place, project, sticks
+from .._plots import BLUE, GRID, INK, ORANGE, TEAL
 
 
 class PictureData(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Annotated
 import jax
 import typer
 
-from . import _robots
-from ._show import check_table, console, machine, table
+from .. import _robots
+from .._show import check_table, console, machine, table
 
 
 def demo(
