@@ -1,12 +1,8 @@
 """Identification of parameters, and of dynamics that rigid bodies lack, from recorded motions."""
 
+from ._progress import Progress as Progress
 from .data._dataset import Dataset as Dataset
-from .data._excitation import (
-    Excitation as Excitation,
-    excitation as excitation,
-    information as information,
-    optimal_excitation as optimal_excitation,
-)
+from .data._excitation import Excitation as Excitation, excitation as excitation
 from .data._files import (
     load_csv as load_csv,
     load_npz as load_npz,
@@ -23,7 +19,7 @@ from .fits._samples import (
     torque_error as torque_error,
 )
 from .fits._scenes import SceneFit as SceneFit, fit_scene as fit_scene
-from .fits._solve import Fit as Fit, Progress as Progress
+from .fits._solve import Fit as Fit
 from .fits._trajectories import Shooting as Shooting, fit_trajectories as fit_trajectories
 from .fits._windows import simulated as simulated
 from .linear._base import (
@@ -31,6 +27,10 @@ from .linear._base import (
     Estimate as Estimate,
     least_squares as least_squares,
     numerical_base_parameters as numerical_base_parameters,
+)
+from .linear._design import (
+    information as information,
+    optimal_excitation as optimal_excitation,
 )
 from .linear._regressors import (
     TERMS as TERMS,

@@ -9,20 +9,11 @@ from jaxtyping import Array, Float
 
 from ...model import Model
 from ...model.outcome import throw_unless_successful
+from .._progress import Progress
 from ..linear._convex import convex_fit, is_convex, learned_values, linear_residuals
-from ..parameters._parameters import Parameters
+from ..parameters._parameters import Parameters, prior_residuals, prior_weight
 from ._losses import check_loss, loss_efficiency, loss_root, loss_weight
-from ._solve import (
-    Fit,
-    Progress,
-    covariance_of,
-    levenberg_marquardt,
-    prior_residuals,
-    prior_weight,
-    result_of,
-    stationary,
-    tolerance,
-)
+from ._solve import Fit, covariance_of, levenberg_marquardt, result_of, stationary, tolerance
 
 _SQUARES_ROUNDS = 2  # rounds that estimate the noise before the last one
 _ROBUST_ROUNDS = 10, 60  # rounds that estimate the noise, and rounds in all

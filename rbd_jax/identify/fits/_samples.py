@@ -11,6 +11,7 @@ from ...derivatives.custom_jvp.forward_dynamics import forward_dynamics
 from ...derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ...model import Model
 from ...spatial.linear import einsum, qr_factor
+from .._progress import Progress
 from ..data._dataset import Dataset, required
 from ..linear._convex import learned_values
 from ..linear._regressors import (
@@ -23,7 +24,7 @@ from ..linear._regressors import (
 )
 from ..parameters._parameters import Parameters
 from ._minimize import Options, minimize, rms
-from ._solve import Fit, Progress
+from ._solve import Fit
 
 
 def predicted_torques(model: Model, data: Dataset, width: float = WIDTH) -> Float[Array, "*b nv"]:

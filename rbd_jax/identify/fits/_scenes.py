@@ -15,10 +15,12 @@ from ...model import Model
 from ...model.functions import as_module
 from ...model.outcome import RESULTS, throw_unless_successful
 from ...spatial import linear
+from .._progress import Progress, report
 from ..data._dataset import Dataset, required
 from ..parameters._charts import Bounded, Positive, Real
+from ..parameters._parameters import prior_weight
 from ._chain import chain_cost, damped, solve_chain
-from ._solve import Progress, covariance_of, prior_weight, report, result_of
+from ._solve import covariance_of, result_of
 from ._windows import Unknowns, Windows
 
 _TRIES = 0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e3  # The dampings that each step tries.

@@ -1,4 +1,4 @@
-"""What a fit returns, its prior and its covariance, and the solver of nonlinear least squares."""
+"""What a fit returns, its covariance, and the solver of nonlinear least squares."""
 
 from collections.abc import Callable
 from functools import cache
@@ -7,27 +7,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ...model import Model
 from ...model.outcome import RESULTS
-from ...spatial import inertia, linear
+from ...spatial import linear
 from ...spatial.linear import qr_factor, solve_upper
 from .._extras import extra
-from ..parameters._charts import InEllipsoid, LogCholesky, Positive
-from ..parameters._parameters import Parameters
-from ..parameters._physical import entropic_residuals, entropic_root, upper_cholesky
-
-Progress = Callable[..., None]
-"""Called with the step and the cost as NumPy scalars. Steps are counted from the start of each
-round of a fit; a new round begins when the weights or the estimated noise have changed."""
-
-
-def report(progress: Progress | None, step: Array, cost: Array) -> None:
-    """Call ``progress``, if there is one, from a compiled program."""
-    if progress is not None:
-        jax.debug.callback(progress, step, cost)
+from .._progress import Progress, report
 
 
 class Fit(eqx.Module):
@@ -68,36 +55,6 @@ def result_of(
 def tolerance(tol: float | None, dtype) -> float:
     """The tolerance of solvers in standard deviations; by default what the dtype allows."""
     return tol or (1e-5 if dtype == jnp.float64 else 1e-3)
-
-
-def prior_weight(prior: float, dtype) -> float:
-    """The weight of the prior. It is never zero, so that the prior decides what no data show."""
-    return max(float(prior), 1e-6, float(jnp.finfo(dtype).eps) ** 0.5)
-
-
-def prior_residuals(
-    learn: Parameters, z: Float[Array, " k"], model: Model, weight: float
-) -> Float[Array, " m"]:
-    """Residuals of the prior: ``√weight`` times the entropic distances from the nominal robot.
-
-    They cover all learned inertias and positive numbers. A weight w expects them to differ from
-    their nominal values by w⁻¹ᐟ² in relative terms. The coordinates of all other charts have the
-    least weight, so that of all robots that fit equally well the nearest one to the nominal robot
-    is the best.
-    """
-    parts, at = [jnp.zeros((0,), model.dtype)], 0
-    for block in learn.blocks:
-        rows, here = np.array(block.rows, np.int32), slice(at, at := at + len(block.names))
-        if isinstance(block.chart, (LogCholesky, InEllipsoid)):
-            U0 = upper_cholesky(inertia.pseudo(learn.nominal.inertia[rows]))
-            parts.append(weight**0.5 * entropic_residuals(U0, model.inertia[rows]).reshape(-1))
-        elif isinstance(block.chart, Positive):
-            old, new = (getattr(m, block.leaf)[rows] for m in (learn.nominal, model))
-            parts.append(weight**0.5 * entropic_root(0.5 * jnp.log(new / old)))
-        else:
-            least = prior_weight(0.0, z.dtype)
-            parts.append(least**0.5 * (z[here] - block.coordinates(learn.nominal)))
-    return jnp.concatenate(parts)
 
 
 def levenberg_marquardt(

@@ -13,13 +13,14 @@ from ...model import Model, difference
 from ...model.outcome import throw_unless_successful
 from ...simulate import warn_if_unstable
 from ...spatial import linear
+from .._progress import Progress, report
 from ..data._dataset import Dataset, required
 from ..linear._regressors import WIDTH
 from ..parameters._charts import Direction, PoseChart
-from ..parameters._parameters import Parameters
+from ..parameters._parameters import Parameters, prior_weight
 from ._chain import chain_cost, damped, solve_chain
 from ._losses import check_loss
-from ._solve import Fit, Progress, covariance_of, prior_weight, report, result_of, tolerance
+from ._solve import Fit, covariance_of, result_of, tolerance
 from ._windows import Unknowns, Windows
 
 _FIRST = 13  # The number of samples from which the first velocity is estimated.

@@ -12,10 +12,9 @@ from ...model import Model, difference, integrate
 from ...simulate import rollout
 from ..data._dataset import Dataset, required
 from ..linear._regressors import WIDTH, friction_torque
-from ..parameters._parameters import Parameters
+from ..parameters._parameters import Parameters, prior_residuals
 from ._chain import Chain, compressed
 from ._losses import loss_root
-from ._solve import prior_residuals
 
 
 def simulated(

@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ...model import Model, difference
 from .._extras import extra
+from .._progress import Progress, report
 from ..data._dataset import Dataset, required
-from ..fits._solve import Progress, report
 from ._dynamics import Dynamics
 from ._learned import LearnedDynamics
 from ._networks import Scaling

@@ -1,4 +1,4 @@
-"""Which parameters of a robot to learn, as one unconstrained vector."""
+"""Which parameters of a robot to learn, as one unconstrained vector, and the prior on them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +13,17 @@ from jaxtyping import Array, Float
 from ...model import Model
 from ...model.topology import unknown
 from ...spatial import inertia, so3
-from ._charts import Chart, Direction, LogCholesky, PoseChart, Positive, Real, check_inside
-from ._physical import upper_cholesky
+from ._charts import (
+    Chart,
+    Direction,
+    InEllipsoid,
+    LogCholesky,
+    PoseChart,
+    Positive,
+    Real,
+    check_inside,
+)
+from ._physical import entropic_residuals, entropic_root, upper_cholesky
 
 _DOF = ("armature", "damping", "friction")
 _BODY = ("inertia", "axis", "pitch", "placement")
@@ -207,3 +216,33 @@ def _set(model: Model, leaf: str, rows: tuple[int, ...], value) -> Model:
     old = getattr(model, leaf)
     new = old.at[index].set(value.reshape(len(rows), *old.shape[1:]))
     return eqx.tree_at(lambda m: getattr(m, leaf), model, new)
+
+
+def prior_weight(prior: float, dtype) -> float:
+    """The weight of the prior. It is never zero, so that the prior decides what no data show."""
+    return max(float(prior), 1e-6, float(jnp.finfo(dtype).eps) ** 0.5)
+
+
+def prior_residuals(
+    learn: Parameters, z: Float[Array, " k"], model: Model, weight: float
+) -> Float[Array, " m"]:
+    """Residuals of the prior: ``√weight`` times the entropic distances from the nominal robot.
+
+    They cover all learned inertias and positive numbers. A weight w expects them to differ from
+    their nominal values by w⁻¹ᐟ² in relative terms. The coordinates of all other charts have the
+    least weight, so that of all robots that fit equally well the nearest one to the nominal robot
+    is the best.
+    """
+    parts, at = [jnp.zeros((0,), model.dtype)], 0
+    for block in learn.blocks:
+        rows, here = np.array(block.rows, np.int32), slice(at, at := at + len(block.names))
+        if isinstance(block.chart, (LogCholesky, InEllipsoid)):
+            U0 = upper_cholesky(inertia.pseudo(learn.nominal.inertia[rows]))
+            parts.append(weight**0.5 * entropic_residuals(U0, model.inertia[rows]).reshape(-1))
+        elif isinstance(block.chart, Positive):
+            old, new = (getattr(m, block.leaf)[rows] for m in (learn.nominal, model))
+            parts.append(weight**0.5 * entropic_root(0.5 * jnp.log(new / old)))
+        else:
+            least = prior_weight(0.0, z.dtype)
+            parts.append(least**0.5 * (z[here] - block.coordinates(learn.nominal)))
+    return jnp.concatenate(parts)
