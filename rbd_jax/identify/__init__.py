@@ -20,7 +20,7 @@ from .fits._samples import (
 )
 from .fits._scenes import SceneFit as SceneFit, fit_scene as fit_scene
 from .fits._solve import Fit as Fit
-from .fits._trajectories import Shooting as Shooting, fit_trajectories as fit_trajectories
+from .fits._trajectories import TrajectoryFit as TrajectoryFit, fit_trajectories as fit_trajectories
 from .fits._windows import simulated as simulated
 from .linear._base import (
     BaseParameters as BaseParameters,
@@ -58,8 +58,8 @@ from .neural._networks import (
     Scaling as Scaling,
     Sizes as Sizes,
     features as features,
+    residual_torques as residual_torques,
     scaling_of as scaling_of,
-    unexplained as unexplained,
     unit_scaling as unit_scaling,
 )
 from .neural._terms import (
@@ -85,7 +85,7 @@ from .parameters._charts import (
     Positive as Positive,
     Real as Real,
 )
-from .parameters._parameters import Block as Block, Parameters as Parameters, choose as choose
+from .parameters._parameters import Block as Block, Parameters as Parameters, select as select
 from .parameters._physical import (
     Ellipsoid as Ellipsoid,
     consistent as consistent,

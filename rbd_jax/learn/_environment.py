@@ -67,7 +67,7 @@ class Environment(eqx.Module):
         """The reward of a control step. It should be positive where a failure is worse."""
 
     def failed(self, state: State) -> Bool[Array, ""]:
-        """Whether the episode ends here, with no reward ever after."""
+        """Whether the episode terminates."""
         return jnp.zeros((), bool)
 
     def disturb(self, state: State, key: Key[Array, ""]) -> State:

@@ -36,7 +36,7 @@ def select(which: Bool[Array, " N"], a: State, b: State) -> State:
     return jax.tree.map(one, a, b)
 
 
-def horizon(
+def rollout_return(
     env: Environment,
     policy: Policy,
     value: Callable[[Array], Array],

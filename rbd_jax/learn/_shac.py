@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from ._environment import Environment, State, observe
-from ._horizon import Record, horizon, mixed_ages, remembered, value_targets
+from ._horizon import Record, mixed_ages, remembered, rollout_return, value_targets
 from ._networks import Perceptron, Policy, Symmetric, new_policy, new_value
 
 try:
@@ -175,7 +175,9 @@ def _update(env: Environment, settings: Settings, learner: Learner) -> tuple[Lea
 
     def loss(parts):
         new = eqx.tree_at(lambda p: (p.network, p.log_std), policy, parts)
-        found = horizon(env, new, future, states, noise_key, settings.horizon, settings.discount)
+        found = rollout_return(
+            env, new, future, states, noise_key, settings.horizon, settings.discount
+        )
         return -found[0], found[1:]
 
     parts = policy.network, policy.log_std

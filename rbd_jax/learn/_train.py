@@ -20,7 +20,7 @@ DEFAULTS = Settings()
 _BAD_IN_A_ROW = 10
 
 
-class Learned(eqx.Module):
+class TrainResult(eqx.Module):
     """What the learners return."""
 
     policy: Policy
@@ -58,7 +58,7 @@ def shac(
     judge: Callable[[Policy], float] | None = None,
     resume: bool = False,
     throw: bool = True,
-) -> Learned:
+) -> TrainResult:
     """Learn a policy by short-horizon actor–critic.
 
     Source: Xu et al., "Accelerated Policy Learning with Parallel Differentiable Simulation"
@@ -121,7 +121,7 @@ def shac(
     policy = learner.chosen
     if throw:
         policy = throw_unless_successful(policy, result)
-    return Learned(policy, Progress(*table[:-1]), table[-1], len(rows), result, learner)
+    return TrainResult(policy, Progress(*table[:-1]), table[-1], len(rows), result, learner)
 
 
 def judged(learner: Learner, judge: Callable[[Policy], float], mean: bool) -> Learner:

@@ -37,7 +37,7 @@ class Options(NamedTuple):
 
 
 def minimize(
-    learn: Parameters,
+    parameters: Parameters,
     errors: Callable[[Model], Array],
     measured: Array,
     sigma: Array | None,
@@ -53,7 +53,7 @@ def minimize(
     each round is a convex program, so that a round takes a few milliseconds and none can stall.
 
     Args:
-        learn: what to learn.
+        parameters: what to learn.
         errors: the errors of a robot, (N, nv).
         measured: what the predictions are compared with, (N, nv).
         sigma: standard deviations of the noise; estimated if None.
@@ -63,10 +63,10 @@ def minimize(
             equations that are linear in what is learned, see :func:`convex_fit`.
     """
     check_loss(options.loss)
-    z0 = learn.start if start is None else start
+    z0 = parameters.start if start is None else start
     loss, dtype, max_steps = options.loss, z0.dtype, options.max_steps
     weight, tol = prior_weight(options.prior, dtype), tolerance(options.tol, dtype)
-    convex = equations is not None and is_convex(learn) and options.solver is None
+    convex = equations is not None and is_convex(parameters) and options.solver is None
     # A smaller noise would make the fit follow the rounding errors of the predictions.
     least = jnp.finfo(dtype).eps ** 0.5 * rms(measured)
     least = jnp.maximum(least, jnp.finfo(dtype).tiny ** 0.5)
@@ -88,12 +88,12 @@ def minimize(
         return factor if equations is None else equations(factor)
 
     def residuals(z: Array, weighted: Array) -> Array:
-        model = learn.model(z)
+        model = parameters.model(z)
         if equations is None:
             r = (errors(model) * weighted).reshape(-1)
         else:
-            r = linear_residuals(learn, weighted, learned_values(learn, model))
-        return jnp.concatenate([r, prior_residuals(learn, z, model, weight)])
+            r = linear_residuals(parameters, weighted, learned_values(parameters, model))
+        return jnp.concatenate([r, prior_residuals(parameters, z, model, weight)])
 
     def again(state):
         z, left, s, distance, steps, k, _ = state
@@ -101,7 +101,7 @@ def minimize(
         weighted, progress = problem(factor), options.progress
         if convex:
             z, more = convex_fit(
-                learn,
+                parameters,
                 z,
                 weighted,
                 0.5 * weight,
@@ -113,22 +113,22 @@ def minimize(
         else:
             solver = options.solver
             z, more = levenberg_marquardt(residuals, z, weighted, max_steps, tol, solver, progress)
-        new = errors(learn.model(z))
+        new = errors(parameters.model(z))
         distance = jnp.sqrt(jnp.sum((factor * (new - left)) ** 2))
         s = jnp.where(k < noise_rounds, noise(new), s)
         settled = (distance < 30 * tol) if loss != "squares" else jnp.zeros((), bool)
         done = (k >= rounds) | ((k > noise_rounds) & settled) | (steps + more >= max_steps)
         return z, new, s, distance, steps + more, k + 1, done
 
-    left = errors(learn.model(z0))
+    left = errors(parameters.model(z0))
     s = jnp.maximum(rms(left) if sigma is None else sigma, least)
     zero, far = jnp.zeros((), jnp.int32), jnp.full((), jnp.inf, dtype)
     state = z0, left, s, far, zero, zero, jnp.zeros((), bool)
     z, left, s, _, steps, _, _ = jax.lax.while_loop(lambda state: ~state[-1], again, state)
     weighted = problem(factors(left, s))
     r, J = residuals(z, weighted), jax.jacfwd(residuals)(z, weighted)
-    model = learn.model(z)
-    roots = loss_root(loss, left / s[None]), prior_residuals(learn, z, model, weight)
+    model = parameters.model(z)
+    roots = loss_root(loss, left / s[None]), prior_residuals(parameters, z, model, weight)
     cost = 0.5 * jnp.sum(jnp.concatenate([x.reshape(-1) for x in roots]) ** 2)
     result = result_of(stationary(J, r), cost, steps, max_steps)
     if loss != "squares":  # The weights of single errors do not measure their information.

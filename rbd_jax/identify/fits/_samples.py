@@ -79,7 +79,7 @@ def acceleration_error(model: Model, data: Dataset, width: float = WIDTH) -> Flo
 
 
 def fit_torques(
-    learn: Parameters,
+    parameters: Parameters,
     data: Dataset,
     sigma: Float[Array, " nv"] | None = None,
     *,
@@ -101,11 +101,13 @@ def fit_torques(
     program, and the best physical robot is found from any start. Robust losses solve a few such
     programs, with weights from the errors of the last one (iteratively reweighted least squares).
 
+    The order of arguments is that of all fits: what to fit, the data, and what else is needed.
+
     Source: the entropic prior is that of Lee, Wensing, Park (2020). The charts ensure physical
     consistency. The weights are those of Holland, Welsch (1977).
 
     Args:
-        learn: what to learn, see :func:`choose`.
+        parameters: what to fit, see :func:`select`.
         data: samples with q, v, a and tau, with any number of leading axes.
         sigma: standard deviation of the torque noise of each joint (N m, N). If None, it is
             estimated from the residuals: their root mean square for ``"squares"``, else 1.4826
@@ -143,28 +145,30 @@ def fit_torques(
         return predicted_torques(model, data, width) - measured
 
     options = Options(prior, loss, max_steps, tol, solver, throw, progress)
-    if not all(block.leaf in TERMS for block in learn.blocks):
-        return minimize(learn, errors, measured, sigma, start, options)
-    terms = tuple(t for t in TERMS if any(block.leaf == t for block in learn.blocks))
-    Y, tau = regression(learn.nominal, data, terms, width)
-    theta = linear_parameters(learn.nominal, terms)
+    if not all(block.leaf in TERMS for block in parameters.blocks):
+        return minimize(parameters, errors, measured, sigma, start, options)
+    terms = tuple(t for t in TERMS if any(block.leaf == t for block in parameters.blocks))
+    Y, tau = regression(parameters.nominal, data, terms, width)
+    theta = linear_parameters(parameters.nominal, terms)
     left = tau - einsum("nvp,p->nv", Y, theta)
-    places = with_linear_parameters(learn.nominal, jnp.arange(theta.size, dtype=tau.dtype), terms)
-    Y = Y[..., learned_values(learn, places).astype(jnp.int32)]
+    places = with_linear_parameters(
+        parameters.nominal, jnp.arange(theta.size, dtype=tau.dtype), terms
+    )
+    Y = Y[..., learned_values(parameters, places).astype(jnp.int32)]
 
     def equations(factor: Array) -> Float[Array, "m k"]:
         W = jnp.concatenate([Y, left[..., None]], axis=-1) * factor[..., None]
         return qr_factor(W.reshape(-1, W.shape[-1]))
 
     def linear(model: Model) -> Array:
-        x = learned_values(learn, model) - learned_values(learn, learn.nominal)
+        x = learned_values(parameters, model) - learned_values(parameters, parameters.nominal)
         return einsum("nvp,p->nv", Y, x) - left
 
-    return minimize(learn, linear, measured, sigma, start, options, equations)
+    return minimize(parameters, linear, measured, sigma, start, options, equations)
 
 
 def fit_accelerations(
-    learn: Parameters,
+    parameters: Parameters,
     data: Dataset,
     sigma: Float[Array, " nv"] | None = None,
     *,
@@ -190,4 +194,4 @@ def fit_accelerations(
         return predicted_accelerations(model, data, width) - measured
 
     options = Options(prior, loss, max_steps, tol, solver, throw, progress)
-    return minimize(learn, errors, measured, sigma, start, options)
+    return minimize(parameters, errors, measured, sigma, start, options)

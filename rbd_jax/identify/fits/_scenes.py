@@ -81,11 +81,11 @@ class SceneUnknowns(eqx.Module):
 class SceneWindows(Windows):
     """Windows of a recorded motion, simulated by the steps of a scene."""
 
-    learn: Any  # SceneUnknowns
+    parameters: Any  # SceneUnknowns
 
     def simulated(self, z: Array, q0: Array, v0: Array, window: Dataset) -> tuple[Array, Array]:
         """The states of a window from its first one; the last controls are not used."""
-        scene = self.learn.scene_with(self.learn.values(z))
+        scene = self.parameters.scene_with(self.parameters.values(z))
         (controls,) = required("fit_scene", window, "controls")
         fixed = constants(scene)
 
@@ -106,13 +106,13 @@ class SceneWindows(Windows):
 
     def prior(self, z: Array) -> Array:
         """A weak pull to the start, which decides what no data show."""
-        return self.weight**0.5 * (z - self.learn.start)
+        return self.weight**0.5 * (z - self.parameters.start)
 
 
 def fit_scene(
     scene_with: Callable[[Values], Scene],
-    start: Mapping[str, Any],
     windows: Dataset,
+    start: Mapping[str, Any],
     *,
     charts: Mapping[str, Chart] | None = None,
     q_sigma: float = 1e-3,
@@ -131,12 +131,15 @@ def fit_scene(
     would be biased. Windows should be short. A long motion with contacts depends on its first state
     so strongly that the minimum is hard to find.
 
+    The order of arguments is that of all fits: what to fit, the data, and what else is needed.
+
     Args:
-        scene_with: the scene with given values, a dictionary like ``start``. It has to be
-            differentiable, and its model has to keep the joints.
-        start: first guesses of the values by name, numbers or arrays.
+        scene_with: what to fit, as a function from values, which are a dictionary like ``start``,
+            to the scene with these values. It has to be differentiable, and its model has to keep
+            the joints.
         windows: q, v and controls, with leading axes (B, L) and L ≥ 2, as :meth:`Dataset.windows`
             makes them; samples are one time step of the scene apart.
+        start: first guesses of the values by name, numbers or arrays.
         charts: the chart of each value, by name: :class:`Positive`, which is the default,
             :class:`Real` or :class:`Bounded`.
         q_sigma: standard deviation of measured configurations (rad, m).
@@ -160,18 +163,20 @@ def fit_scene(
             f"fit_scene: windows must have the leading axes (B, L) with L at least 2, got "
             f"{windows.shape}; cut them with Dataset.windows"
         )
-    learn, dt = _unknowns(scene_with, start, charts or {}, windows.q.dtype)
-    z, weight = learn.start, prior_weight(0.0, learn.start.dtype)
+    parameters, dt = _unknowns(scene_with, start, charts or {}, windows.q.dtype)
+    z, weight = parameters.start, prior_weight(0.0, parameters.start.dtype)
     alone = jnp.zeros(windows.shape[:1], bool)
-    problem = SceneWindows(learn, windows, alone, dt, q_sigma, v_sigma, v_sigma, weight, loss, ())
+    problem = SceneWindows(
+        parameters, windows, alone, dt, q_sigma, v_sigma, v_sigma, weight, loss, ()
+    )
     x = Unknowns(z, windows.q[:, 0], v[:, 0])
     x, R, distance, cost, steps = _minimize(problem, x, max_steps, progress)
     result = result_of(distance < _CONVERGED, cost, steps, max_steps)
-    values = learn.values(x.z)
-    J = jax.jacfwd(lambda z: _flat(learn.values(z)))(x.z)
+    values = parameters.values(x.z)
+    J = jax.jacfwd(lambda z: _flat(parameters.values(z)))(x.z)
     covariance = linear.matmul(J, jnp.matmul(covariance_of(R), J.T))
-    deviation = learn.named(jnp.sqrt(jnp.diagonal(covariance)))
-    nv, (B, L) = learn.nominal.nv, windows.shape
+    deviation = parameters.named(jnp.sqrt(jnp.diagonal(covariance)))
+    nv, (B, L) = parameters.nominal.nv, windows.shape
     freedom = 2 * nv * B * (L - 1) - z.size
     fit = SceneFit(
         scene_with(values), values, deviation, covariance, x.q, x.v, cost, freedom, result, steps

@@ -32,7 +32,7 @@ _INSIDE = 0.9  # A step goes at most this part of the way to the border of what 
 _LENGTHS = 0.8 ** np.arange(30)  # The lengths of steps to choose from.
 
 
-class Shooting(NamedTuple):
+class TrajectoryFit(NamedTuple):
     """A fit to motions, and the fitted states at the start of the windows."""
 
     fit: Fit
@@ -41,7 +41,7 @@ class Shooting(NamedTuple):
 
 
 def fit_trajectories(
-    learn: Parameters,
+    parameters: Parameters,
     windows: Dataset,
     dt: float | Float[Array, ""],
     *,
@@ -58,7 +58,7 @@ def fit_trajectories(
     tol: float | None = None,
     throw: bool = True,
     progress: Progress | None = None,
-) -> Shooting:
+) -> TrajectoryFit:
     """Fit by multiple shooting: simulations of short windows have to match the measurements.
 
     It needs no accelerations, and velocities are optional. The unknowns are the parameters and the
@@ -67,6 +67,8 @@ def fit_trajectories(
     measured states guide the parameters at first, and one continuous motion does so in the end. The
     cost is linear in the number of windows.
 
+    The order of arguments is that of all fits: what to fit, the data, and what else is needed.
+
     Source: Bock (1983), multiple shooting for parameter estimation. The Gauss-Newton steps are
     damped (Levenberg-Marquardt) and eliminate one state after the other. The loop is written here,
     because a general solver would not use this structure and would take steps in the coordinates of
@@ -74,7 +76,7 @@ def fit_trajectories(
     deviation of a sample (a hundredth in float32) counts as much as an error of one.
 
     Args:
-        learn: what to learn.
+        parameters: what to fit, see :func:`select`.
         windows: q, tau and, if measured, v, with leading axes (B, L) and L ≥ 2, as
             :meth:`Dataset.windows` makes them. To join them, use ``stride=length - 1``, so that
             neighbors share a sample.
@@ -109,15 +111,15 @@ def fit_trajectories(
             f"fit_trajectories: windows must have the leading axes (B, L) with L at least 2, got "
             f"{windows.shape}; cut them with Dataset.windows"
         )
-    z = learn.start if start is None else start
+    z = parameters.start if start is None else start
     if not isinstance(dt, Tracer):
         h = np.asarray(dt) / substeps
-        warn_if_unstable("fit_trajectories", learn.nominal, None, h, integrator, 2)
+        warn_if_unstable("fit_trajectories", parameters.nominal, None, h, integrator, 2)
     dt = jnp.asarray(dt, z.dtype)
     if windows.v is None:
         v_sigma = None
     problem = Windows(
-        learn,
+        parameters,
         windows,
         _joined(windows) if joined else jnp.zeros(windows.shape[:1], bool),
         dt,
@@ -128,15 +130,15 @@ def fit_trajectories(
         loss,
         (("width", width), ("integrator", integrator), ("substeps", substeps)),
     )
-    v = _velocities(learn.nominal, windows, dt) if windows.v is None else windows.v[:, 0]
+    v = _velocities(parameters.nominal, windows, dt) if windows.v is None else windows.v[:, 0]
     x = Unknowns(z, windows.q[:, 0], v)
     x, steps = _minimize(problem, x, max_steps, tolerance(tol, z.dtype), progress)
     chain = problem.linear(x).weighted(_gap_weights(dt)[-1])
     left, cost = solve_chain(chain), chain_cost(chain)
     result = result_of(left.length < _CONVERGED, cost, steps, max_steps)
     noise = jnp.full_like(v[0], q_sigma)
-    fit = Fit(learn.model(x.z), x.z, covariance_of(left.R), noise, cost, result, steps)
-    found = Shooting(fit, x.q, x.v)
+    fit = Fit(parameters.model(x.z), x.z, covariance_of(left.R), noise, cost, result, steps)
+    found = TrajectoryFit(fit, x.q, x.v)
     return throw_unless_successful(found, result) if throw else found
 
 
@@ -155,7 +157,7 @@ def _minimize(
 
         def attempt(amount: Array):
             found = solve_chain(damped(chain, amount))
-            z, a = linear_step(problem.learn, x.z, found.z)
+            z, a = linear_step(problem.parameters, x.z, found.z)
             new = Unknowns(z, *jax.vmap(problem.moved)(x.q, x.v, a * found.x))
             return new, problem.cost(new, weights[level]), found.length
 
@@ -181,7 +183,7 @@ def _minimize(
 
 
 def linear_step(
-    learn: Parameters, z: Float[Array, " k"], dz: Float[Array, " k"]
+    parameters: Parameters, z: Float[Array, " k"], dz: Float[Array, " k"]
 ) -> tuple[Float[Array, " k"], Float[Array, ""]]:
     """``z`` after a step along which the learned values themselves, as inertias, change linearly.
 
@@ -192,11 +194,11 @@ def linear_step(
     Returns:
         The new coordinates, and the part of the step that was taken (at most 1).
     """
-    model, rate = jax.jvp(learn.model, (z,), (dz,))
+    model, rate = jax.jvp(parameters.model, (z,), (dz,))
 
     def after(a: Array) -> Array:
         moved, parts, at = jax.tree.map(lambda x, dx: x + a * dx, model, rate), [z[:0]], 0
-        for block in learn.blocks:
+        for block in parameters.blocks:
             here = slice(at, at := at + len(block.names))
             curved = isinstance(block.chart, (Direction, PoseChart))
             parts.append(z[here] + a * dz[here] if curved else block.coordinates(moved))

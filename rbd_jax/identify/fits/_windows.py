@@ -58,7 +58,7 @@ class Windows(eqx.Module):
     of ``q_sigma`` and ``v_unit``.
     """
 
-    learn: Parameters
+    parameters: Parameters
     data: Dataset
     follows: Bool[Array, " B"]
     """Whether the last sample of a window is the first of the next."""
@@ -75,12 +75,13 @@ class Windows(eqx.Module):
     def moved(self, q: Array, v: Array, d: Float[Array, " s"]) -> tuple[Array, Array]:
         """A state after a step d, which is in units of ``q_sigma`` and ``v_unit``."""
         nv = v.size
-        return integrate(self.learn.nominal, q, self.q_sigma * d[:nv]), v + self.v_unit * d[nv:]
+        q = integrate(self.parameters.nominal, q, self.q_sigma * d[:nv])
+        return q, v + self.v_unit * d[nv:]
 
     def simulated(self, z: Array, q0: Array, v0: Array, window: Dataset) -> tuple[Array, Array]:
         """The states of a window, (L, nq) and (L, nv), from its first one."""
         (tau,) = required("fit_trajectories", window, "tau")
-        return simulated(self.learn.model(z), q0, v0, tau, self.dt, **dict(self.options))
+        return simulated(self.parameters.model(z), q0, v0, tau, self.dt, **dict(self.options))
 
     def cost(self, x: Unknowns, weight: Array) -> Float[Array, ""]:
         """Half the sum of squares of the errors, the prior, and the gaps times ``weight``."""
@@ -112,7 +113,7 @@ class Windows(eqx.Module):
 
     def _errors(self, z: Array, q0: Array, v0: Array, window: Dataset, follows: Array):
         """Errors of one window, and its last state; a shared sample counts in the second window."""
-        nominal = self.learn.nominal
+        nominal = self.parameters.nominal
         q, v = self.simulated(z, q0, v0, window)
         miss = jax.vmap(lambda a, b: difference(nominal, a, b))(window.q, q)
         parts = [loss_root(self.loss, miss / self.q_sigma)]
@@ -123,12 +124,12 @@ class Windows(eqx.Module):
         return jnp.where(follows, r.at[-1].set(0), r).reshape(-1), q[-1], v[-1]
 
     def _gap(self, q1: Array, v1: Array, q: Array, v: Array) -> Float[Array, " s"]:
-        distance = difference(self.learn.nominal, q1, q)
+        distance = difference(self.parameters.nominal, q1, q)
         return jnp.concatenate([distance / self.q_sigma, (v - v1) / self.v_unit])
 
     def prior(self, z: Array) -> Array:
         """Residuals of the prior."""
-        return prior_residuals(self.learn, z, self.learn.model(z), self.weight)
+        return prior_residuals(self.parameters, z, self.parameters.model(z), self.weight)
 
 
 def _next(x: Unknowns) -> tuple[Array, Array]:

@@ -46,31 +46,31 @@ class _Cone(NamedTuple):
     """Basis of the steps D, (k, s, s)."""
 
 
-def is_convex(learn: Parameters) -> bool:
+def is_convex(parameters: Parameters) -> bool:
     """Whether the values of all charts form cones for which this module has steps."""
-    return all(isinstance(b.chart, (LogCholesky, Positive, Real)) for b in learn.blocks)
+    return all(isinstance(b.chart, (LogCholesky, Positive, Real)) for b in parameters.blocks)
 
 
-def _values(learn: Parameters, model: Model) -> list[Array]:
-    return [getattr(model, b.leaf)[np.array(b.rows, np.int32)] for b in learn.blocks]
+def _values(parameters: Parameters, model: Model) -> list[Array]:
+    return [getattr(model, b.leaf)[np.array(b.rows, np.int32)] for b in parameters.blocks]
 
 
-def learned_values(learn: Parameters, model: Model) -> Float[Array, " p"]:
+def learned_values(parameters: Parameters, model: Model) -> Float[Array, " p"]:
     """The numbers behind the charts, block by block: ten a body, one a degree of freedom."""
-    parts = [x.reshape(-1) for x in _values(learn, model)]
+    parts = [x.reshape(-1) for x in _values(parameters, model)]
     return jnp.concatenate([jnp.zeros((0,), model.dtype), *parts])
 
 
 def linear_residuals(
-    learn: Parameters, R: Float[Array, "m c"], x: Float[Array, " p"]
+    parameters: Parameters, R: Float[Array, "m c"], x: Float[Array, " p"]
 ) -> Float[Array, " m"]:
     """``R (x − x₀, −1)``, where x₀ are the nominal values."""
-    change = jnp.append(x - learned_values(learn, learn.nominal), -jnp.ones((), R.dtype))
+    change = jnp.append(x - learned_values(parameters, parameters.nominal), -jnp.ones((), R.dtype))
     return linear.matmul(R, change)
 
 
 def convex_fit(
-    learn: Parameters,
+    parameters: Parameters,
     z0: Float[Array, " k"],
     R: Float[Array, "m c"],
     weight: float,
@@ -88,7 +88,7 @@ def convex_fit(
     condition number.
 
     Args:
-        learn: what to learn, for which :func:`is_convex` holds; x₀ are its nominal values.
+        parameters: what to learn, for which :func:`is_convex` holds; x₀ are its nominal values.
         z0: coordinates to start from.
         R: coefficients of the residuals in ``(x − x₀, −1)``, see :func:`learned_values`.
         weight: weight of the prior; positive.
@@ -101,20 +101,22 @@ def convex_fit(
     Returns:
         The coordinates of the minimum and the number of steps.
     """
-    start = learn.model(z0)
-    nominal = _values(learn, learn.nominal)
+    start = parameters.model(z0)
+    nominal = _values(parameters, parameters.nominal)
 
     def robot(x: list[Array]) -> Model:
         model = start
-        for b, new in zip(learn.blocks, x, strict=True):
+        for b, new in zip(parameters.blocks, x, strict=True):
             put = getattr(model, b.leaf).at[np.array(b.rows, np.int32)].set(new)
             model = eqx.tree_at(lambda m, b=b: getattr(m, b.leaf), model, put)
         return model
 
     def step(state):
         x, Z, w, k, _ = state
-        cones = [_cone_of(*y, w, weight) for y in zip(learn.blocks, x, nominal, Z, strict=True)]
-        r = linear_residuals(learn, R, jnp.concatenate([y.reshape(-1) for y in x]))
+        cones = [
+            _cone_of(*y, w, weight) for y in zip(parameters.blocks, x, nominal, Z, strict=True)
+        ]
+        r = linear_residuals(parameters, R, jnp.concatenate([y.reshape(-1) for y in x]))
         report(progress, k, 0.5 * jnp.sum(r * r))
         d, length = _newton_step(_local(R, cones), r, cones)
         steps = [_cone_steps(c, y, z, w) for c, y, z in zip(cones, d, Z, strict=True)]
@@ -131,13 +133,13 @@ def convex_fit(
     def going(state):
         return (state[3] < max_steps) & ~state[4]
 
-    r = linear_residuals(learn, R, learned_values(learn, start))
+    r = linear_residuals(parameters, R, learned_values(parameters, start))
     w = jnp.maximum(jnp.minimum(jnp.sum(r * r), barrier), weight)
-    x = _values(learn, start)
-    Z = [w * _ones(_matrices(b, y)) for b, y in zip(learn.blocks, x, strict=True)]
+    x = _values(parameters, start)
+    Z = [w * _ones(_matrices(b, y)) for b, y in zip(parameters.blocks, x, strict=True)]
     state = x, Z, w, jnp.zeros((), jnp.int32), jnp.zeros((), bool)
     x, _, _, steps, _ = jax.lax.while_loop(going, step, state)
-    return learn.coordinates(robot(x)), steps
+    return parameters.coordinates(robot(x)), steps
 
 
 def _local(R: Float[Array, "m c"], cones: list[_Cone]) -> Float[Array, "m k"]:

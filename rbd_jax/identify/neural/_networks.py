@@ -86,7 +86,7 @@ def unit_scaling(model: Model) -> Scaling:
     return Scaling(zero, zero + 1, one, 0.05 * one, one, one, one)
 
 
-def unexplained(model: Model, data: Dataset) -> Dataset:
+def residual_torques(model: Model, data: Dataset) -> Dataset:
     """The data with the residual torques, which the rigid bodies do not predict, as tau (N m, N).
 
     Derivatives follow the analytical rule of :func:`rbd_jax.inverse_dynamics`.
@@ -95,7 +95,7 @@ def unexplained(model: Model, data: Dataset) -> Dataset:
         model: the robot.
         data: samples (N,) of q, v, a and tau, and of f_ext if there are wrenches.
     """
-    _, _, tau = required("unexplained", data, "v", "a", "tau")
+    _, _, tau = required("residual_torques", data, "v", "a", "tau")
     rigid = jax.vmap(lambda x: inverse_dynamics(model, x.q, x.v, x.a, x.f_ext))(data)
     return eqx.tree_at(lambda d: d.tau, data, tau - rigid)
 
@@ -114,7 +114,7 @@ def scaling_of(model: Model, data: Dataset, *, rigid: bool = True, slow: float =
     phi = jax.vmap(lambda q: features(model, q))(data.q)
     # The lower bound keeps features that hardly change from becoming large.
     spread = jnp.maximum(jnp.std(phi, axis=0), 0.1)
-    (rest,) = required("scaling_of", unexplained(model, data) if rigid else data, "tau")
+    (rest,) = required("scaling_of", residual_torques(model, data) if rigid else data, "tau")
     speed, acceleration, torque, residual = (_size(x) for x in (v, a, tau, rest))
     return Scaling(
         jnp.mean(phi, axis=0), spread, speed, slow * speed, acceleration, torque, residual

@@ -33,7 +33,7 @@ class TorqueLoss(eqx.Module):
 
 
 class ResidualLoss(eqx.Module):
-    """The same number as :class:`TorqueLoss`, from data with :func:`unexplained` torques.
+    """The same number as :class:`TorqueLoss`, for data from :func:`residual_torques`.
 
     The torques of the rigid bodies are computed only once, before the training. This makes training
     several times faster.
@@ -43,7 +43,7 @@ class ResidualLoss(eqx.Module):
     """Typical torques (N m, N)."""
 
     def __call__(self, dynamics: LearnedDynamics, sample: Dataset) -> Float[Array, ""]:
-        """The loss of one sample of q, v, a and the unexplained tau."""
+        """The loss of one sample of q, v, a and the residual torques tau."""
         v, a, tau = required("ResidualLoss", sample, "v", "a", "tau")
         error = dynamics.learned(sample.q, v, a) - tau
         return jnp.mean((error / self.size) ** 2)
@@ -127,8 +127,8 @@ def train(
     It is one loop in one compiled program; call it under ``jax.jit``. The same key gives the same
     result. Map it over keys to train an ensemble:
     ``eqx.filter_vmap(lambda key: train(loss, make(key), data, key))(keys)``. To train coordinates
-    of :class:`Parameters` with any loss, use ``train(lambda z, sample: loss(learn.model(z),
-    sample), learn.start, data, key)``.
+    of :class:`Parameters` with any loss, use ``train(lambda z, sample: loss(parameters.model(z),
+    sample), parameters.start, data, key)``.
 
     Args:
         loss: ``loss(dynamics, sample) -> number``.

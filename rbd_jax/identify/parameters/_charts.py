@@ -201,6 +201,6 @@ def check_inside(chart: Chart, x, names: tuple[str, ...], what: str) -> None:
         }
         kind = type(chart)
         raise ValueError(
-            f"choose: the {what} of {bad} lies outside the chart {kind.__name__}: "
+            f"select: the {what} of {bad} lies outside the chart {kind.__name__}: "
             f"{remedies.get(kind, 'start elsewhere')}"
         )

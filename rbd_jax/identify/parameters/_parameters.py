@@ -31,7 +31,7 @@ LEAVES = (*_BODY, *_DOF, "gravity", "frame")
 
 
 class Block(eqx.Module):
-    """Rows of one leaf of the model, and their chart. :func:`choose` makes it."""
+    """Rows of one leaf of the model, and their chart. :func:`select` makes it."""
 
     chart: Chart
     leaf: str = eqx.field(static=True)
@@ -98,7 +98,7 @@ class Parameters(eqx.Module):
         return model
 
 
-def choose(
+def select(
     model: Model,
     leaf: str,
     names: Sequence[str] | str | None = None,
@@ -123,7 +123,7 @@ def choose(
         KeyError: for an unknown name.
     """
     if leaf not in LEAVES:
-        raise ValueError(f"choose: leaf must be one of {LEAVES}, got {leaf!r}")
+        raise ValueError(f"select: leaf must be one of {LEAVES}, got {leaf!r}")
     rows, row_names = _rows_of(model, leaf, [names] if isinstance(names, str) else names)
     value = _get(model, leaf, rows)
     if chart is None or isinstance(chart, type):
@@ -162,7 +162,7 @@ def _rows_of(
         bodies = [_body(model, name) for name in names]
         bad = [topology.joint_names[i] for i in bodies if not _has(model, leaf, i)]
         if bad and leaf != "inertia":
-            raise ValueError(f"choose: joints {bad} have no {leaf}")
+            raise ValueError(f"select: joints {bad} have no {leaf}")
     labels = topology.body_names if leaf == "inertia" else topology.joint_names
     if leaf not in _DOF:
         return tuple(bodies), tuple(labels[i] for i in bodies)
@@ -224,7 +224,7 @@ def prior_weight(prior: float, dtype) -> float:
 
 
 def prior_residuals(
-    learn: Parameters, z: Float[Array, " k"], model: Model, weight: float
+    parameters: Parameters, z: Float[Array, " k"], model: Model, weight: float
 ) -> Float[Array, " m"]:
     """Residuals of the prior: ``√weight`` times the entropic distances from the nominal robot.
 
@@ -234,15 +234,15 @@ def prior_residuals(
     is the best.
     """
     parts, at = [jnp.zeros((0,), model.dtype)], 0
-    for block in learn.blocks:
+    for block in parameters.blocks:
         rows, here = np.array(block.rows, np.int32), slice(at, at := at + len(block.names))
         if isinstance(block.chart, (LogCholesky, InEllipsoid)):
-            U0 = upper_cholesky(inertia.pseudo(learn.nominal.inertia[rows]))
+            U0 = upper_cholesky(inertia.pseudo(parameters.nominal.inertia[rows]))
             parts.append(weight**0.5 * entropic_residuals(U0, model.inertia[rows]).reshape(-1))
         elif isinstance(block.chart, Positive):
-            old, new = (getattr(m, block.leaf)[rows] for m in (learn.nominal, model))
+            old, new = (getattr(m, block.leaf)[rows] for m in (parameters.nominal, model))
             parts.append(weight**0.5 * entropic_root(0.5 * jnp.log(new / old)))
         else:
             least = prior_weight(0.0, z.dtype)
-            parts.append(least**0.5 * (z[here] - block.coordinates(learn.nominal)))
+            parts.append(least**0.5 * (z[here] - block.coordinates(parameters.nominal)))
     return jnp.concatenate(parts)
