@@ -1,4 +1,4 @@
-"""The loop of updates: progress, checkpoints, resumption, and how it ended."""
+"""The training loop, with progress, checkpoints and resumption."""
 
 import os
 import time
@@ -21,20 +21,21 @@ _BAD_IN_A_ROW = 10
 
 
 class TrainResult(eqx.Module):
-    """What the learners return."""
+    """The result of training."""
 
     policy: Policy
     """The best of the judged policies. If none was judged it is the last one, or the running mean
     with :attr:`Settings.average`."""
     history: Progress
-    """The numbers of each update, (steps,) each."""
+    """The metrics of each update, (steps,) each."""
     seconds: Float[np.ndarray, " steps"]
     """Wall time at the end of each update, compiling included (s)."""
     steps: int
-    """Updates that were made."""
+    """Number of updates."""
     result: RESULTS
+    """Whether training succeeded."""
     learner: Learner
-    """Everything else, to go on learning."""
+    """The complete state of the learner, from which training can continue."""
 
 
 def print_progress(step: int, now: Progress, seconds: float) -> None:
@@ -69,8 +70,8 @@ def shac(
     Args:
         env: the task.
         key: random key.
-        settings: numbers of the learner.
-        progress: called after each update with its number, its numbers and the wall time (s), for
+        settings: hyperparameters.
+        progress: called after each update with its number, its metrics and the wall time (s), for
             example :func:`print_progress`.
         checkpoint: file that is written every ``every`` updates and at the end.
         every: updates between two checkpoints, and between two judgments.

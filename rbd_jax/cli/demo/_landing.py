@@ -14,9 +14,9 @@ from .._robots import is_example
 
 DT, STEPS = 0.005, 300
 HEIGHT = 0.25
-"""Of the feet above the ground at the beginning (m)."""
+"""Initial height of the feet above the ground (m)."""
 STIFFNESS, DAMPING = 300.0, 30.0
-"""Of the servos at the joints (N m/rad, N m s/rad)."""
+"""Stiffness and damping of the servos at the joints (N m/rad, N m s/rad)."""
 
 
 class Landing(NamedTuple):
@@ -26,7 +26,7 @@ class Landing(NamedTuple):
     q0: jax.Array
     targets: jax.Array
     v0: jax.Array
-    """(B, nv)"""
+    """The initial velocities of the robots, (B, nv)."""
 
 
 def prepare(count: int, dtype: str) -> Landing:

@@ -68,7 +68,7 @@ def _same_names(path, model: Model, names: list[str]) -> None:
 
 
 def _order(topology: Topology, names: list[str], of_q: bool) -> np.ndarray:
-    """The place of each of the robot's columns among those of the joints ``names``."""
+    """For each column of the robot, its index among the columns of the joints ``names``."""
     sizes = NQ if of_q else NV
     kinds = dict(zip(topology.joint_names, topology.kinds, strict=True))
     starts = dict(

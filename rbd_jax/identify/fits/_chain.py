@@ -1,4 +1,4 @@
-"""Least squares along a chain of states: each state is tied to the next, and all share a vector."""
+"""Least squares along a chain of states, with a vector of parameters that all states share."""
 
 from typing import NamedTuple
 

@@ -53,7 +53,7 @@ def minimize(
     each round is a convex program, so that a round takes a few milliseconds and none can stall.
 
     Args:
-        parameters: what to learn.
+        parameters: what to fit.
         errors: the errors of a robot, (N, nv).
         measured: what the predictions are compared with, (N, nv).
         sigma: standard deviations of the noise; estimated if None.

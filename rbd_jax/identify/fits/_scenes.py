@@ -31,7 +31,7 @@ Values = dict[str, Float[Array, "..."]]
 
 
 class SceneFit(eqx.Module):
-    """What a recorded motion tells about a scene."""
+    """The fit of a scene to a recorded motion."""
 
     scene: Scene
     """The scene with the fitted values."""
@@ -47,8 +47,9 @@ class SceneFit(eqx.Module):
     cost: Float[Array, ""]
     """Half the sum of the squares of the errors, in standard deviations."""
     freedom: int = eqx.field(static=True)
-    """Measured numbers less unknowns. If the scene can explain the motion and the stated noise is
-    right, ``2 cost`` is about this number, give or take ``√(2 freedom)``."""
+    """Degrees of freedom: the number of measured values minus the number of unknowns. If the scene
+    can explain the motion and the given noise is right, ``2 cost`` has about this value, with a
+    standard deviation of ``√(2 freedom)``."""
     result: RESULTS
     """Whether all values together are within a twentieth of a standard deviation of the minimum."""
     steps: Int[Array, ""]
@@ -105,7 +106,7 @@ class SceneWindows(Windows):
         return jnp.where(jnp.isfinite(each), each, jnp.inf)
 
     def prior(self, z: Array) -> Array:
-        """A weak pull to the start, which decides what no data show."""
+        """A weak prior at the start, for the directions that the data do not determine."""
         return self.weight**0.5 * (z - self.parameters.start)
 
 
@@ -144,7 +145,7 @@ def fit_scene(
             :class:`Real` or :class:`Bounded`.
         q_sigma: standard deviation of measured configurations (rad, m).
         v_sigma: standard deviation of measured velocities (rad/s, m/s).
-        loss: of each error, as in :func:`fit_torques`.
+        loss: the loss of each error, as in :func:`fit_torques`.
         max_steps: limit of the steps.
         throw: raise an error if the fit does not converge; else say so in ``result``.
         progress: called with the step and the cost.
@@ -195,8 +196,8 @@ def _minimize(
 
     Each step solves the linearized problem with several dampings. The force of a contact jumps
     where it begins, so the cost of a window jumps too, and a step that is good for most windows is
-    bad for some. Given z, windows have nothing to do with each other: each takes the state of
-    those tried that suits it best, or stays where it is.
+    bad for some. Given z, the windows are independent of each other. So each window takes the state
+    with the least cost among its old state and those tried.
     """
 
     def step(state):

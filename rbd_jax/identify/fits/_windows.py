@@ -52,10 +52,10 @@ class Unknowns(NamedTuple):
 
 
 class Windows(eqx.Module):
-    """What to learn from which windows. Errors are in standard deviations.
+    """A problem of multiple shooting: the parameters to fit, and the windows of data.
 
-    A gap is the difference between the end of a window and the start of the next, (2 nv,), in units
-    of ``q_sigma`` and ``v_unit``.
+    Errors are in standard deviations. A gap is the difference between the end of a window and the
+    start of the next one, (2 nv,), in units of ``q_sigma`` and ``v_unit``.
     """
 
     parameters: Parameters

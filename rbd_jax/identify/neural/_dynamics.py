@@ -41,7 +41,7 @@ class Dynamics(eqx.Module):
     def implicitly_damped(self, dt: Float[Array, ""]) -> Self:
         """The dynamics that a step of ``dt`` seconds with implicit joint damping takes.
 
-        The joint damping of the model is taken implicitly. That of learned terms stays explicit.
+        Joint damping of the model is implicit. Damping of learned terms stays explicit.
         """
         return eqx.tree_at(lambda d: d.model, self, implicitly_damped(self.model, dt))
 
@@ -117,11 +117,11 @@ class Stepper(Integrator):
 
     @property
     def tableau(self) -> Tableau | None:
-        """See :attr:`rbd_jax.simulate.Integrator.tableau`."""
+        """The tableau of an explicit method; None for all others."""
         return self.method.tableau
 
     def step(self, model, acceleration, t, q, v, dt, memory):
-        """See :meth:`rbd_jax.simulate.Integrator.step`."""
+        """One step of the method, as in :meth:`rbd_jax.simulate.Integrator.step`."""
         if not hasattr(acceleration, "tau"):
             raise TypeError(
                 "Stepper: needs the torques of rbd_jax.rollout or rbd_jax.step, but got a function "

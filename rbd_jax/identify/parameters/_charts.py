@@ -46,7 +46,7 @@ class Positive(eqx.Module):
 
 
 class Bounded(eqx.Module):
-    """Numbers between two bounds. The coordinate is the logit of their place between the bounds."""
+    """Numbers between two bounds. The coordinate is the logit of their relative position."""
 
     lower: float = eqx.field(static=True)
     upper: float = eqx.field(static=True)

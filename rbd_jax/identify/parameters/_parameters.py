@@ -219,7 +219,7 @@ def _set(model: Model, leaf: str, rows: tuple[int, ...], value) -> Model:
 
 
 def prior_weight(prior: float, dtype) -> float:
-    """The weight of the prior. It is never zero, so that the prior decides what no data show."""
+    """The weight of the prior. It is positive, so that it determines what the data do not."""
     return max(float(prior), 1e-6, float(jnp.finfo(dtype).eps) ** 0.5)
 
 

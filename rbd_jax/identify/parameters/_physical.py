@@ -139,9 +139,9 @@ def consistent(model: Model) -> Bool[Array, " nb"]:
 def made_consistent(model: Model, size: float = 0.05, least_mass: float = 1e-3) -> Model:
     """The robot with inconsistent inertias replaced by those of small solid bodies.
 
-    This gives fits a start. Where a body's pseudo-inertia is not positive definite, its mass is
-    raised to ``least_mass`` (kg) at least. The second moments about its center of mass are raised
-    to ``size² · mass / 5`` at least in every direction, which are those of a ball of radius
+    Use it for the start of a fit. Where a body's pseudo-inertia is not positive definite, its mass
+    is raised to ``least_mass`` (kg) at least. The second moments about its center of mass are
+    raised to ``size² · mass / 5`` at least in every direction, which are those of a ball of radius
     ``size`` (m). Derivatives are those of autodiff.
     """
     I10 = model.inertia
