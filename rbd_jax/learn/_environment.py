@@ -38,8 +38,8 @@ class State(eqx.Module):
 class Environment(eqx.Module):
     """A task of one robot that a policy learns. The learners map it over a batch of robots.
 
-    The float arrays of an environment are leaves, as those of its scene. The methods of a subclass
-    have to be differentiable functions of states and actions.
+    The float arrays of an environment are leaves, like the float arrays of its scene. The methods
+    of a subclass have to be differentiable functions of states and actions.
     """
 
     scene: eqx.AbstractVar[Scene]

@@ -143,6 +143,6 @@ def bptt(env: Environment, key: Key[Array, ""], settings: Settings = DEFAULTS, *
 
     Each update simulates all robots for ``settings.horizon`` control steps from new beginnings, and
     follows the exact gradient of the mean reward. There is no value function. Arguments and result
-    are those of :func:`shac`.
+    are the same as in :func:`shac`.
     """
     return shac(env, key, settings._replace(critic=False), **options)

@@ -101,10 +101,10 @@ def fit_torques(
     program, and the best physical robot is found from any start. Robust losses solve a few such
     programs, with weights from the errors of the last one (iteratively reweighted least squares).
 
-    The order of arguments is that of all fits: what to fit, the data, and what else is needed.
+    All fits take their arguments in the same order: what to fit, the data, and what else they need.
 
-    Source: the entropic prior is that of Lee, Wensing, Park (2020). The charts ensure physical
-    consistency. The weights are those of Holland, Welsch (1977).
+    Source: Lee, Wensing, Park (2020) for the entropic prior, and Holland, Welsch (1977) for the
+    weights. The charts ensure physical consistency.
 
     Args:
         parameters: what to fit, see :func:`select`.
@@ -182,9 +182,9 @@ def fit_accelerations(
     throw: bool = True,
     progress: Progress | None = None,
 ) -> Fit:
-    """Fit by forward dynamics: the errors are those of accelerations (rad/s², m/s²).
+    """Fit by forward dynamics, with errors of accelerations (rad/s², m/s²).
 
-    The arguments are those of :func:`fit_torques`. Use it if torques are known exactly and the
+    It takes the arguments of :func:`fit_torques`. Use it if torques are known exactly and the
     motion is measured with noise, so that errors are weighted by the noise that they have.
     """
     data = data.samples()

@@ -132,7 +132,7 @@ def fit_scene(
     would be biased. Windows should be short. A long motion with contacts depends on its first state
     so strongly that the minimum is hard to find.
 
-    The order of arguments is that of all fits: what to fit, the data, and what else is needed.
+    All fits take their arguments in the same order: what to fit, the data, and what else they need.
 
     Args:
         scene_with: what to fit, as a function from values, which are a dictionary like ``start``,

@@ -67,7 +67,7 @@ def fit_trajectories(
     measured states guide the parameters at first, and one continuous motion does so in the end. The
     cost is linear in the number of windows.
 
-    The order of arguments is that of all fits: what to fit, the data, and what else is needed.
+    All fits take their arguments in the same order: what to fit, the data, and what else they need.
 
     Source: Bock (1983), multiple shooting for parameter estimation. The Gauss-Newton steps are
     damped (Levenberg-Marquardt) and eliminate one state after the other. The loop is written here,

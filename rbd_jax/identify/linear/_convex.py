@@ -81,7 +81,7 @@ def convex_fit(
 ) -> tuple[Float[Array, " k"], Int[Array, ""]]:
     """Minimize ``½ |R (x − x₀, −1)|² + weight · entropic distance`` over robots, from any start.
 
-    Source: the problem is that of Lee, Wensing, Park (2020). The method takes primal-dual steps
+    Source: Lee, Wensing, Park (2020) for the problem. The method takes primal-dual steps
     towards a path on which the weight of the barrier falls, in the direction of Helmberg, Rendl,
     Vanderbei, Wolkowicz, "An interior-point method for semidefinite programming", 1996 (also
     called HKM). Each step is a linear least-squares problem, solved by QR without squaring its

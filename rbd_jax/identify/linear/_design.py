@@ -1,4 +1,4 @@
-"""Design of experiments: motions from which torques tell most about the base parameters."""
+"""Design of experiments: motions whose torques determine the base parameters best."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,8 +28,8 @@ def information(
 ) -> Float[Array, "r r"]:
     """``Σ Y_bᵀ Σ⁻¹ Y_b``, the inverse of the base parameters' covariance.
 
-    Arguments as :func:`torque_regressor` and :func:`least_squares`. Derivatives are those of
-    autodiff.
+    It takes the arguments of :func:`torque_regressor` and of :func:`least_squares`. Derivatives are
+    those of autodiff.
     """
 
     def one(total, s: Dataset):
