@@ -1,5 +1,6 @@
 """Identification of parameters, and of dynamics that rigid bodies lack, from recorded motions."""
 
+# The folders from the ground up: data, parameters, linear, fits, neural.
 from ._progress import Progress as Progress
 from .data._dataset import Dataset as Dataset
 from .data._excitation import Excitation as Excitation, excitation as excitation
