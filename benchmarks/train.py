@@ -61,7 +61,7 @@ def main(options) -> None:
             report.write()
 
 
-def train(table: Table, env, robot: str, seed: int, updates: int) -> learn.Learned:
+def train(table: Table, env, robot: str, seed: int, updates: int) -> learn.TrainResult:
     """Learn with one seed; a row with the reward after parts of the updates."""
     settings, key = learn.Settings(updates=updates), jax.random.key(seed)
     if updates < 10:

@@ -6,10 +6,11 @@ import numpy as np
 
 from ..model import Model
 from ..view.skeleton import place, project, sticks
-from ._picture import BLUE, INK, ORANGE, TEAL
+
+INK, GRID, BLUE, ORANGE, TEAL = "#1b2333", "#d9dee8", "#3462c8", "#e4572e", "#1f9e89"
 
 
-def _figure(columns: int):
+def new_figure(columns: int):
     import matplotlib
 
     matplotlib.use("Agg")
@@ -45,7 +46,7 @@ def _strobe(ax, model: Model, q: np.ndarray, count: int = 8) -> None:
 
 def motions(model: Model, t: np.ndarray, q: np.ndarray, v: np.ndarray, path: Path) -> None:
     """Plot the first motion as sticks, its joints, and the speeds of all motions."""
-    plt, figure, (scene, joints, speed) = _figure(3)
+    plt, figure, (scene, joints, speed) = new_figure(3)
     _strobe(scene, model, q[0])
     for name, k in _joints(model)[:12]:
         joints.plot(t, q[0, :, k], lw=1.2, label=name)
@@ -60,7 +61,7 @@ def motions(model: Model, t: np.ndarray, q: np.ndarray, v: np.ndarray, path: Pat
 
 def solution(problem, s, title: str, path: Path) -> None:
     """Plot the motion as sticks, the joints, the controls and the cost after each step."""
-    plt, figure, (scene, joints, controls, costs) = _figure(4)
+    plt, figure, (scene, joints, controls, costs) = new_figure(4)
     t, q, u = (np.asarray(x) for x in (s.t, s.q, s.u))
     model = problem.model
     _strobe(scene, model, q)

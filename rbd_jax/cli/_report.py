@@ -7,8 +7,7 @@ import numpy as np
 
 from ..identify import linear_parameters
 from ..model import Model
-from ._picture import BLUE, INK, ORANGE, TEAL
-from ._plots import _figure
+from ._plots import BLUE, INK, ORANGE, TEAL, new_figure
 from ._show import machine
 
 
@@ -104,7 +103,7 @@ def write(f: ReportData, path: Path) -> Path:
 
 
 def _draw(f: ReportData, path: Path) -> None:
-    plt, figure, (torques, bars, base) = _figure(3)
+    plt, figure, (torques, bars, base) = new_figure(3)
     joint = int(np.argmax(f.before))
     measured = np.asarray(f.test.tau)[:, joint]
     shown = slice(0, min(400, len(measured)))

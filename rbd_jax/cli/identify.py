@@ -92,7 +92,7 @@ def identify(
     except (ValueError, OSError) as error:
         _robots.fail(str(error))
     start = _start(model, terms)
-    parameters = ident.Parameters(start, *(ident.choose(start, t) for t in terms))
+    parameters = ident.Parameters(start, *(ident.select(start, t) for t in terms))
     with out.status("compiling the fit …") as status:
         options: dict[str, Any] = {
             "prior": prior, "loss": loss.value, "width": width, "max_steps": max_steps,

@@ -117,7 +117,7 @@ def train(
 
 
 def _walks(learn, env, policy, mjcf: str) -> tuple[np.ndarray, np.ndarray]:
-    """A table of walks in MuJoCo; times and configurations of one of them."""
+    """Print a table of walks in MuJoCo, and return times and configurations of one of them."""
     rows = []
     for speed in (0.3, 1.0, 0.6):
         walk = learn.walk_in_mujoco(env, policy, mjcf, (speed, 0.0, 0.0))
@@ -130,7 +130,7 @@ def _walks(learn, env, policy, mjcf: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _stands(learn, env, policy) -> tuple[np.ndarray, np.ndarray]:
-    """A table of what a stander does in MuJoCo; times and configurations of one robot."""
+    """Print how a stander performs in MuJoCo, and return times and configurations of one robot."""
     model = importlib.import_module("mujoco").MjModel.from_xml_string(learn.stander_mjcf(env))
     unseen = learn.stander(jnp.float32, fallen=STARTS, seed=0)
     angle = 2 * np.pi * np.arange(STARTS) / STARTS
@@ -154,7 +154,7 @@ def _stands(learn, env, policy) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _film(model, t: np.ndarray, q: np.ndarray, film: Path | None) -> None:
-    """A film of one robot."""
+    """Write a film of one robot, if it is wanted."""
     if film is None:
         return
     if importlib.util.find_spec("viser") is None:

@@ -20,7 +20,11 @@ from ._environment import (
     advance as advance,
     observe as observe,
 )
-from ._horizon import Record as Record, horizon as horizon, value_targets as value_targets
+from ._horizon import (
+    Record as Record,
+    rollout_return as rollout_return,
+    value_targets as value_targets,
+)
 from ._mirror import (
     Mirror as Mirror,
     Reflection as Reflection,
@@ -56,7 +60,7 @@ from ._stander import (
 )
 from ._stander_mjcf import stander_mjcf as stander_mjcf
 from ._train import (
-    Learned as Learned,
+    TrainResult as TrainResult,
     bptt as bptt,
     print_progress as print_progress,
     shac as shac,

@@ -1,4 +1,4 @@
-"""Checkpoints: everything that changes while a policy is learned, in one ``.npz`` file."""
+"""Checkpoints: the complete state of a learner in one ``.npz`` file."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from ._shac import Learner, Settings, start
 def save_checkpoint(
     path: Path, settings: Settings, learner: Learner, rows: Sequence[np.ndarray]
 ) -> None:
-    """Write a checkpoint. A file that is there is replaced at once and never half written."""
+    """Write a checkpoint. An existing file is replaced atomically."""
     leaves = [jax.random.key_data(x) if _is_key(x) else x for x in jax.tree.leaves(learner)]
     named: dict[str, Any] = {f"leaf{k}": np.asarray(x) for k, x in enumerate(leaves)}
     partial = path.with_name(path.name + ".partial")

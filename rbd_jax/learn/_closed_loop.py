@@ -1,4 +1,4 @@
-"""A learned policy in a plant that need not be the simulation in which it learned."""
+"""Rollouts of a policy in any plant, not only in the simulation in which it was trained."""
 
 import dataclasses
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def closed_loop(
 
     Args:
         env: the task that the policy was learned for.
-        policy: what was learned.
+        policy: the trained policy.
         state: the first state, of :meth:`Environment.begin` or :meth:`Environment.state`.
         steps: number of control steps T.
         plant: from time (s), q, v and controls to q and v one control step later, for example

@@ -30,23 +30,24 @@ class State(eqx.Module):
     delay: Float[Array, "*b"]
     """Simulation steps after which new controls act, between 0 and ``substeps``."""
     robot: PyTree
-    """How this robot differs from the others, see :meth:`Environment.scene_of`."""
+    """The randomized parameters of this robot, see :meth:`Environment.scene_of`."""
     task: PyTree
-    """What this robot has to do, for example a commanded velocity."""
+    """The goal of this robot, for example a commanded velocity."""
 
 
 class Environment(eqx.Module):
-    """A task for a policy, of one robot; the learners map it over a batch.
+    """A task of one robot that a policy learns. The learners map it over a batch of robots.
 
-    The float arrays of an environment are leaves, as those of its scene. What a subclass defines
-    has to be a differentiable function of states and actions.
+    The float arrays of an environment are leaves, like the float arrays of its scene. The methods
+    of a subclass have to be differentiable functions of states and actions.
     """
 
     scene: eqx.AbstractVar[Scene]
     substeps: eqx.AbstractVar[int]
     """Simulation steps in each control step."""
     episode: eqx.AbstractVar[int]
-    """Control steps after which an episode is cut. The future counts as if it went on."""
+    """Control steps after which an episode is truncated. Its return ends with the value of the last
+    state, as if the episode went on."""
     actions: eqx.AbstractVar[int]
     """The number of actions, each between -1 and 1."""
 
@@ -56,7 +57,7 @@ class Environment(eqx.Module):
 
     @abc.abstractmethod
     def observe(self, state: State) -> Float[Array, " n"]:
-        """What the policy sees. The learners bring it to unit variance."""
+        """The observation of the policy. The learners normalize it to unit variance."""
 
     @abc.abstractmethod
     def controls(self, state: State, action: Float[Array, " na"]) -> Float[Array, " nu"]:
@@ -64,10 +65,14 @@ class Environment(eqx.Module):
 
     @abc.abstractmethod
     def reward(self, before: State, action: Float[Array, " na"], after: State) -> Float[Array, ""]:
-        """The reward of a control step. It should be positive where a failure is worse."""
+        """The reward of a control step.
+
+        A failure ends all rewards. So the reward should be positive in every state that is better
+        than a failure.
+        """
 
     def failed(self, state: State) -> Bool[Array, ""]:
-        """Whether the episode ends here, with no reward ever after."""
+        """Whether the episode terminates."""
         return jnp.zeros((), bool)
 
     def disturb(self, state: State, key: Key[Array, ""]) -> State:
@@ -89,10 +94,10 @@ class Environment(eqx.Module):
 
     @property
     def mirror(self) -> Mirror | None:
-        """How the task looks in a mirror, left for right; None if it does not look the same.
+        """The mirror symmetry of the task between left and right; None if it has none.
 
-        With it the learners' networks act alike on both sides. They need not learn twice what is
-        the same, and cannot be good on one side only.
+        If it is given, the networks of the learners are equivariant: the mirror image of an
+        observation gives the mirror image of the action.
         """
         return None
 

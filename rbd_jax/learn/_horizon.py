@@ -1,4 +1,4 @@
-"""A batch of robots under a policy over a short horizon, differentiable, and its returns."""
+"""Differentiable rollouts of a batch of robots under a policy, and their returns."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from ._networks import Normalizer, Policy
 
 
 class Record(NamedTuple):
-    """What happened in each control step to each robot, (T, N) and more."""
+    """The record of a rollout, for each of T control steps and each of N robots."""
 
     observation: Float[Array, "T N n"]
     reward: Float[Array, "T N"]
@@ -36,7 +36,7 @@ def select(which: Bool[Array, " N"], a: State, b: State) -> State:
     return jax.tree.map(one, a, b)
 
 
-def horizon(
+def rollout_return(
     env: Environment,
     policy: Policy,
     value: Callable[[Array], Array],
@@ -53,12 +53,15 @@ def horizon(
 
     Args:
         env: the task.
-        policy: the policy; its noise is drawn from ``key``.
-        value: from a normalized observation to a value.
-        states: where the robots are, (N, …).
-        key: of noise, disturbances and new episodes.
-        steps: control steps of the horizon.
-        discount: of each control step.
+        policy: the policy. Its noise is drawn from ``key``.
+        value: the value function of a normalized observation.
+        states: the first states of the robots, (N, …).
+        key: random key of noise, disturbances and new episodes.
+        steps: number of control steps of the horizon.
+        discount: discount factor of a control step.
+
+    Returns:
+        The mean return, the states at the end, and the record of all steps.
     """
     size = states.age.shape[0]
 
@@ -117,9 +120,9 @@ def mixed_ages(states: State, episode: int, key: Key[Array, ""]) -> State:
 
 
 def remembered(normalizer: Normalizer, record: Record, mirror: Mirror | None) -> Normalizer:
-    """The normalizer with the observations of a record, and with their mirror images.
+    """The normalizer updated with the observations of a record and with their mirror images.
 
-    Thus the normalized image is the image of the normalized observation.
+    So normalization commutes with the mirror.
     """
     x = record.observation.reshape(-1, record.observation.shape[-1])
     return normalizer.after(x if mirror is None else jnp.concatenate([x, mirror.observation(x)]))

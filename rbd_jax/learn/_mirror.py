@@ -20,19 +20,19 @@ center of mass 4 cm away from its image."""
 
 
 class Reflection(NamedTuple):
-    """The numbers of the mirror image: other entries of the same vector, some with a minus sign.
+    """The mirror image of a vector: a permutation of its entries, some with a minus sign.
 
-    The image of the image is the vector itself. A reflection is static, so it is hashable.
+    The image of the image is the vector itself. A reflection is static and hashable.
     """
 
     order: tuple[int, ...]
-    """Entry k of the image is the entry ``order[k]`` …"""
+    """Entry k of the image is entry ``order[k]`` of the vector, times ``sign[k]``."""
     sign: tuple[float, ...]
-    """… times ``sign[k]``."""
+    """1 or -1 for each entry of the image."""
 
     @classmethod
     def of(cls, *parts: "np.ndarray | Reflection") -> "Reflection":
-        """The reflection of concatenated vectors; signs alone exchange no entries."""
+        """The reflection of concatenated vectors. A part is a reflection, or an array of signs."""
         order: list[int] = []
         sign: list[float] = []
         for part in parts:
@@ -47,7 +47,7 @@ class Reflection(NamedTuple):
 
 
 class Mirror(NamedTuple):
-    """How a task looks in the mirror."""
+    """The reflections of the observation and of the action of a symmetric task."""
 
     observation: Reflection
     action: Reflection

@@ -1,6 +1,6 @@
 """The policy and the value function: perceptrons of observations that are scaled to unit size.
 
-Those of a robot whose right side mirrors its left treat both sides alike.
+If the task has mirror symmetry, both networks are equivariant.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ class Normalizer(eqx.Module):
 
     @classmethod
     def new(cls, n: int, dtype) -> "Normalizer":
-        """Zero mean and unit variance, soon forgotten."""
+        """Zero mean and unit variance, with the weight of a single observation."""
         return cls(jnp.zeros((n,), dtype), jnp.ones((n,), dtype), jnp.ones((), dtype))
 
     def __call__(self, x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
@@ -32,7 +32,10 @@ class Normalizer(eqx.Module):
         return jnp.clip((x - self.mean) * scale, -10, 10)
 
     def after(self, x: Float[Array, "b n"]) -> "Normalizer":
-        """With more observations. Source: Chan, Golub, LeVeque (1983), merging of variances."""
+        """The normalizer updated with more observations.
+
+        Source: Chan, Golub, LeVeque (1983), merging of variances.
+        """
         n, m = self.count, jnp.asarray(len(x), x.dtype)
         mean, variance = jnp.mean(x, axis=0), jnp.var(x, axis=0)
         apart, total = mean - self.mean, n + m
@@ -65,15 +68,15 @@ class Perceptron(eqx.Module):
 
 
 class Symmetric(eqx.Module):
-    """A perceptron that treats both sides of a robot alike: the mean over the robot and its image.
+    """An equivariant perceptron: the mean of the outputs for the input and for its mirror image.
 
-    The image of the input gives the image of the output, whatever the weights are.
+    The image of the input gives the image of the output, for any weights.
     """
 
     network: Perceptron
     input: Reflection = eqx.field(static=True)
     output: Reflection | None = eqx.field(static=True)
-    """None if the output is the same in the mirror, as that of a value function is."""
+    """None if the output is invariant, as for a value function."""
 
     def __call__(self, x: Float[Array, " n"]) -> Float[Array, " m"]:
         """The outputs for one input."""
@@ -86,12 +89,12 @@ class Symmetric(eqx.Module):
 
 
 class Policy(eqx.Module):
-    """A Gaussian policy squeezed to actions between -1 and 1."""
+    """A Gaussian policy whose actions pass through tanh, so that they lie between -1 and 1."""
 
     normalizer: Normalizer
     network: Perceptron | Symmetric
     log_std: Float[Array, " na"]
-    """Logarithm of the standard deviation, before the squeeze."""
+    """Logarithm of the standard deviation, before tanh."""
 
     def __call__(self, observation: Float[Array, " n"]) -> Float[Array, " na"]:
         """The action without noise."""
@@ -106,7 +109,7 @@ class Policy(eqx.Module):
 def new_policy(
     observations: int, actions: int, hidden, key, dtype, std: float, mirror: Mirror | None
 ) -> Policy:
-    """A policy that begins near zero actions, and acts alike on both sides of a mirror."""
+    """A policy whose first actions are near zero. With a mirror it is equivariant."""
     network = Perceptron((observations, *hidden, actions), key, dtype, last=0.1)
     spread = jnp.full((actions,), jnp.log(std), dtype)
     if mirror is not None:
@@ -115,6 +118,6 @@ def new_policy(
 
 
 def new_value(observations: int, hidden, key, dtype, mirror: Mirror | None):
-    """A value function, the same on both sides of a mirror."""
+    """A value function. With a mirror it is invariant."""
     network = Perceptron((observations, *hidden, 1), key, dtype)
     return network if mirror is None else Symmetric(network, mirror.observation, None)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from ._environment import Environment, State, observe
-from ._horizon import Record, horizon, mixed_ages, remembered, value_targets
+from ._horizon import Record, mixed_ages, remembered, rollout_return, value_targets
 from ._networks import Perceptron, Policy, Symmetric, new_policy, new_value
 
 try:
@@ -21,7 +21,7 @@ except ImportError as error:
 
 
 class Settings(NamedTuple):
-    """Numbers of the learner. The defaults learn all tasks of this room."""
+    """Hyperparameters of the learners."""
 
     robots: int = 64
     """Robots that are simulated at once."""
@@ -35,15 +35,15 @@ class Settings(NamedTuple):
     """Learning rate of the policy, which falls to a tenth."""
     value_rate: float = 1e-3
     passes: int = 4
-    """Passes through the horizon's data in which the value function learns."""
+    """Epochs in which the value function is fitted to the data of a horizon."""
     minibatches: int = 4
     clip: float = 1.0
-    """Greatest length of the policy's gradient."""
+    """Greatest norm of the gradient; longer gradients are clipped."""
     lag: float = 0.5
-    """How much of the old value function is kept in the target of each update."""
+    """The part of the old target value function that is kept in each update."""
     average: float = 0.0
-    """How much of the old mean is kept in the running mean of the policies, which is the result of
-    the learner: with 0.99 it reaches back about 100 updates. Zero means the last policy."""
+    """The part of the old mean that is kept in the running mean of the policies, which is the
+    result of the learner. With 0.99 the mean covers about 100 updates, and with 0 only the last."""
     std: float = 0.2
     """Standard deviation of the policy's noise at the beginning."""
     hidden: tuple[int, ...] = (128, 64)
@@ -53,24 +53,24 @@ class Settings(NamedTuple):
 
 
 class Learner(eqx.Module):
-    """Everything that changes while a policy is learned; with it, learning can be resumed."""
+    """The complete state of a learner, from which training can be resumed."""
 
     policy: Policy
     value: Perceptron | Symmetric
     target: Perceptron | Symmetric
-    """The value function as it was some updates ago, for the ends of horizons."""
+    """The target value function, a running mean of the value functions. It ends the horizons."""
     policy_memory: Any
     value_memory: Any
     states: State
     key: Key[Array, ""]
     done: Int[Array, ""]
-    """Updates so far."""
+    """Number of updates so far."""
     mean: Policy
     """Running mean of the weights of the policies, see :attr:`Settings.average`."""
     best: Policy
     """The policy or mean with the highest score so far."""
     score: Float[Array, ""]
-    """Its score; minus infinity if no policy was judged yet."""
+    """The score of ``best``; minus infinity if no policy was judged yet."""
 
     @property
     def chosen(self) -> Policy:
@@ -79,18 +79,18 @@ class Learner(eqx.Module):
 
 
 class Progress(NamedTuple):
-    """What one update tells."""
+    """Metrics of one update."""
 
     reward: Float[Array, ""]
     """Mean reward of a control step."""
     failures: Float[Array, ""]
-    """Failures per control step."""
+    """Mean number of failures in a control step."""
     age: Float[Array, ""]
     """Mean length of the episodes that ended (control steps); zero if none did."""
     value_error: Float[Array, ""]
     """Mean squared error of the value function, in rewards of one step."""
     gradient: Float[Array, ""]
-    """Length of the policy's gradient, before it is clipped."""
+    """Norm of the policy's gradient, before it is clipped."""
 
 
 def optimizers(settings: Settings) -> tuple[Any, Any]:
@@ -175,7 +175,9 @@ def _update(env: Environment, settings: Settings, learner: Learner) -> tuple[Lea
 
     def loss(parts):
         new = eqx.tree_at(lambda p: (p.network, p.log_std), policy, parts)
-        found = horizon(env, new, future, states, noise_key, settings.horizon, settings.discount)
+        found = rollout_return(
+            env, new, future, states, noise_key, settings.horizon, settings.discount
+        )
         return -found[0], found[1:]
 
     parts = policy.network, policy.log_std

@@ -1,4 +1,4 @@
-"""The loop of updates: progress, checkpoints, resumption, and how it ended."""
+"""The training loop, with progress, checkpoints and resumption."""
 
 import os
 import time
@@ -20,21 +20,22 @@ DEFAULTS = Settings()
 _BAD_IN_A_ROW = 10
 
 
-class Learned(eqx.Module):
-    """What the learners return."""
+class TrainResult(eqx.Module):
+    """The result of training."""
 
     policy: Policy
     """The best of the judged policies. If none was judged it is the last one, or the running mean
     with :attr:`Settings.average`."""
     history: Progress
-    """The numbers of each update, (steps,) each."""
+    """The metrics of each update, (steps,) each."""
     seconds: Float[np.ndarray, " steps"]
     """Wall time at the end of each update, compiling included (s)."""
     steps: int
-    """Updates that were made."""
+    """Number of updates."""
     result: RESULTS
+    """Whether training succeeded."""
     learner: Learner
-    """Everything else, to go on learning."""
+    """The complete state of the learner, from which training can continue."""
 
 
 def print_progress(step: int, now: Progress, seconds: float) -> None:
@@ -58,7 +59,7 @@ def shac(
     judge: Callable[[Policy], float] | None = None,
     resume: bool = False,
     throw: bool = True,
-) -> Learned:
+) -> TrainResult:
     """Learn a policy by short-horizon actor–critic.
 
     Source: Xu et al., "Accelerated Policy Learning with Parallel Differentiable Simulation"
@@ -69,8 +70,8 @@ def shac(
     Args:
         env: the task.
         key: random key.
-        settings: numbers of the learner.
-        progress: called after each update with its number, its numbers and the wall time (s), for
+        settings: hyperparameters.
+        progress: called after each update with its number, its metrics and the wall time (s), for
             example :func:`print_progress`.
         checkpoint: file that is written every ``every`` updates and at the end.
         every: updates between two checkpoints, and between two judgments.
@@ -121,7 +122,7 @@ def shac(
     policy = learner.chosen
     if throw:
         policy = throw_unless_successful(policy, result)
-    return Learned(policy, Progress(*table[:-1]), table[-1], len(rows), result, learner)
+    return TrainResult(policy, Progress(*table[:-1]), table[-1], len(rows), result, learner)
 
 
 def judged(learner: Learner, judge: Callable[[Policy], float], mean: bool) -> Learner:
@@ -142,6 +143,6 @@ def bptt(env: Environment, key: Key[Array, ""], settings: Settings = DEFAULTS, *
 
     Each update simulates all robots for ``settings.horizon`` control steps from new beginnings, and
     follows the exact gradient of the mean reward. There is no value function. Arguments and result
-    are those of :func:`shac`.
+    are the same as in :func:`shac`.
     """
     return shac(env, key, settings._replace(critic=False), **options)

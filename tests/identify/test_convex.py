@@ -10,7 +10,7 @@ from support.recorded import THREE, dataset, noisy, pinocchio_torques
 from support.three_joints import SIGMA, all_linear, recorded, robot, states
 
 from rbd_jax import identify
-from rbd_jax.identify import choose
+from rbd_jax.identify import select
 from rbd_jax.spatial import inertia
 
 
@@ -27,7 +27,7 @@ def test_thousands_of_fits_at_once_from_bad_starts():
     tau = jnp.asarray(clean + SIGMA * rng.normal(size=(count, *clean.shape)))
 
     def unknown(m):
-        parts = choose(m, "inertia", "three"), choose(m, "damping"), choose(m, "friction")
+        parts = select(m, "inertia", "three"), select(m, "damping"), select(m, "friction")
         return identify.Parameters(m, *parts)
 
     true = unknown(m)
@@ -59,7 +59,7 @@ def test_intervals_of_robust_losses(loss):
     noise = np.where(rng.random(noise.shape) < 0.1, 30 * rng.normal(size=noise.shape), noise)
     tau = jnp.asarray(clean + SIGMA * noise)
     start = eqx.tree_at(lambda m: m.damping, m, jnp.full(3, 0.5))
-    learn = identify.Parameters(start, choose(start, "damping"), choose(start, "friction"))
+    learn = identify.Parameters(start, select(start, "damping"), select(start, "friction"))
 
     @jax.jit
     @jax.vmap

@@ -12,13 +12,13 @@ from support.three_joints import SIGMA, all_linear, recorded, robot, states
 
 import rbd_jax as rbd
 from rbd_jax import identify
-from rbd_jax.identify import choose
+from rbd_jax.identify import select
 from rbd_jax.spatial import inertia
 
 
 def _wrong(m, seed=0, size=1.0):
     """A physical robot that is far from the true one."""
-    block = choose(m, "inertia")
+    block = select(m, "inertia")
     key = jax.random.key(seed)
     far = jax.jit(lambda m, z: block.put(m, z))(
         m, size * jax.random.normal(key, (len(block.names),))
@@ -65,10 +65,10 @@ def test_single_precision():
     """Data, start and arithmetic in float32 give the same robot within its intervals."""
     _, data = recorded()
     m = robot()
-    block = choose(m, "inertia", "three")
+    block = select(m, "inertia", "three")
     wrong = jax.jit(lambda z: block.put(m, z))(0.3 * jnp.cos(jnp.arange(10.0)))
     wrong = eqx.tree_at(lambda m: m.damping, wrong, jnp.full(3, 1.0))
-    parts = choose(wrong, "inertia", "three"), choose(wrong, "damping")
+    parts = select(wrong, "inertia", "three"), select(wrong, "damping")
     learn = cast(identify.Parameters(wrong, *parts), jnp.float32)
     fit = quick_jit(lambda d: identify.fit_torques(learn, d, prior=1e-3))(cast(data, jnp.float32))
     assert fit.z.dtype == fit.covariance.dtype == jnp.float32
@@ -84,7 +84,7 @@ def test_single_precision_without_noise():
     m = cast(rbd.samples.chain(2), jnp.float32)
     samples = [identify.excitation(m, jax.random.key(k)).sample(m, 20) for k in range(16)]
     data = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *samples)
-    learn = identify.Parameters(m, identify.choose(m, "inertia"))
+    learn = identify.Parameters(m, identify.select(m, "inertia"))
     fit = quick_jit(jax.vmap(lambda d: identify.fit_torques(learn, d, prior=1e-3)))(data)
     assert bool(fit.converged.all())
     torques = jax.vmap(jax.vmap(rbd.rnea, (None, 0, 0, 0)))
@@ -101,10 +101,10 @@ def test_geometry_and_gravity_from_torques():
     def blocks(m):
         pose = identify.PoseChart(m.placement_R[1:2], m.placement_p[1:2], (3, 5))
         return (
-            choose(m, "placement", "j2", pose),
-            choose(m, "axis", "j3"),
-            choose(m, "gravity", chart=identify.Direction),
-            choose(m, "inertia", "three"),
+            select(m, "placement", "j2", pose),
+            select(m, "axis", "j3"),
+            select(m, "gravity", chart=identify.Direction),
+            select(m, "inertia", "three"),
         )
 
     true = identify.Parameters(m, *blocks(m))
@@ -128,8 +128,8 @@ def test_fewer_equations_than_unknowns():
     m = eqx.tree_at(lambda m: m.friction, m, jnp.zeros(3))
 
     def blocks(m):
-        gravity = choose(m, "gravity", chart=identify.Direction)
-        return choose(m, "placement", "j2"), choose(m, "axis", "j3"), gravity
+        gravity = select(m, "gravity", chart=identify.Direction)
+        return select(m, "placement", "j2"), select(m, "axis", "j3"), gravity
 
     start = identify.Parameters(m, *blocks(m))
     wrong = start.model(0.03 * jnp.cos(jnp.arange(10.0)))
@@ -211,7 +211,7 @@ def test_robust_loss_of_a_nonlinear_problem():
     sigma, rng = jnp.array([0.02, 0.03, 0.05]), np.random.default_rng(1)
     a = noisy(s.a, sigma, 4) + jnp.where(rng.random(s.a.shape) < 0.1, 50 * rng.random(s.a.shape), 0)
     start = eqx.tree_at(lambda m: m.damping, m, jnp.full(3, 1.0))
-    learn = identify.Parameters(start, choose(start, "damping"))
+    learn = identify.Parameters(start, select(start, "damping"))
     data = dataset(s.q, s.v, a, jnp.asarray(tau))
     fit = quick_jit(lambda d: identify.fit_accelerations(learn, d, loss="huber"))(data)
     error = np.asarray(learn.coordinates(m) - fit.z)
@@ -252,7 +252,7 @@ def test_accelerations_of_mujoco():
     data = dataset(s.q, s.v, noisy(s.a, sigma, 4), jnp.asarray(tau))
 
     def blocks(m):
-        parts = choose(m, "damping"), choose(m, "armature", "j3"), choose(m, "inertia", "three")
+        parts = select(m, "damping"), select(m, "armature", "j3"), select(m, "inertia", "three")
         return parts  # The data cannot separate rotors of j1 and j2 from the last inertia.
 
     true = identify.Parameters(m, *blocks(m))
@@ -274,7 +274,7 @@ def test_parameters_by_gradients_of_batches():
     _, data = recorded()
     m = robot()
     wrong = eqx.tree_at(lambda m: m.damping, m, jnp.full(3, 1.0))
-    learn = identify.Parameters(wrong, choose(wrong, "damping"))
+    learn = identify.Parameters(wrong, select(wrong, "damping"))
 
     def loss(z, sample):
         return jnp.mean((identify.predicted_torques(learn.model(z), sample) - sample.tau) ** 2)

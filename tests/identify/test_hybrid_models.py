@@ -296,5 +296,5 @@ def test_errors():
     step = plain.integrator("rk4")
     with pytest.raises(TypeError, match="needs the torques of rbd_jax.rollout"):
         step(model, lambda t, q, v: v, jnp.zeros(()), x, x, jnp.ones(()))
-    with pytest.raises(ValueError, match=r"unexplained: the data have no \['a', 'tau'\]"):
-        idf.unexplained(model, idf.Dataset(None, x[None], x[None]))
+    with pytest.raises(ValueError, match=r"residual_torques: the data have no \['a', 'tau'\]"):
+        idf.residual_torques(model, idf.Dataset(None, x[None], x[None]))

@@ -60,7 +60,7 @@ def test_the_residual_beats_network_and_rigid_bodies(joints):
     @jax.jit
     def learn(data, keys):
         s = idf.scaling_of(model, data)
-        rest = idf.unexplained(model, data)
+        rest = idf.residual_torques(model, data)
 
         def residual(key):
             start = idf.learned_dynamics(model, ("torque",), key, scaling=s)

@@ -11,9 +11,9 @@ from support.recorded import THREE, MuJoCo
 
 import rbd_jax as rbd
 from rbd_jax import identify
-from rbd_jax.identify import choose
-from rbd_jax.identify._chain import Chain, chain_cost, compressed, solve_chain
-from rbd_jax.identify._shooting import linear_step
+from rbd_jax.identify import select
+from rbd_jax.identify.fits._chain import Chain, chain_cost, compressed, solve_chain
+from rbd_jax.identify.fits._trajectories import linear_step
 
 LOAD = (
     '<robot name="swing"><link name="base"/>'
@@ -39,14 +39,14 @@ def swing():
 def _far(m, seed: int):
     """A start with 0.5 or 1.5 times the load, and with damping that is wrong by up to ten times."""
     rng = np.random.default_rng(seed)
-    block = choose(m, "inertia", "two")
+    block = select(m, "inertia", "two")
     far = jax.jit(lambda m, z: block.put(m, z))(m, jnp.asarray(0.4 * rng.normal(size=10)))
     values = far.inertia.at[1].multiply([0.5, 1.5][seed % 2]), m.damping * 10 ** rng.uniform(-1, 1)
     return eqx.tree_at(lambda m: (m.inertia, m.damping), far, values)
 
 
 def _unknown(m):
-    return identify.Parameters(m, choose(m, "damping"), choose(m, "inertia", "two"))
+    return identify.Parameters(m, select(m, "damping"), select(m, "inertia", "two"))
 
 
 @pytest.mark.slow

@@ -12,21 +12,22 @@ from support.helpers import assert_close, central_difference, random_state
 
 import rbd_jax as rbd
 from rbd_jax import identify, samples
-from rbd_jax.identify import _physical as physical, choose
+from rbd_jax.identify import select
+from rbd_jax.identify.parameters import _physical as physical
 from rbd_jax.spatial import inertia
 
 BALL = identify.Ellipsoid(jnp.array([[0.1, 0.0, -0.1]]), 1.5 * jnp.eye(3)[None])
 SETS = {
     "all": lambda m: (
-        *(choose(m, x) for x in ("inertia", "placement", "axis", "pitch", "armature", "gravity")),
-        choose(m, "damping", chart=identify.Bounded(-0.1, 1.0)),
-        choose(m, "friction", chart=identify.Real(0.1)),
-        choose(m, "frame", m.frame_names[-1]),
+        *(select(m, x) for x in ("inertia", "placement", "axis", "pitch", "armature", "gravity")),
+        select(m, "damping", chart=identify.Bounded(-0.1, 1.0)),
+        select(m, "friction", chart=identify.Real(0.1)),
+        select(m, "frame", m.frame_names[-1]),
     ),
     "other charts": lambda m: (
-        choose(m, "inertia", "link2", identify.InEllipsoid(BALL)),
-        choose(m, "placement", "joint2", _length(m)),
-        choose(m, "gravity", chart=identify.Direction),
+        select(m, "inertia", "link2", identify.InEllipsoid(BALL)),
+        select(m, "placement", "joint2", _length(m)),
+        select(m, "gravity", chart=identify.Direction),
     ),
 }
 SLOW = ("all", "other charts")
@@ -107,8 +108,8 @@ def test_gradients(name):
 def test_every_point_is_physical():
     """Coordinates of size 3 give values over many orders of magnitude, all of them physical."""
     m = _robot()
-    plain = choose(m, "inertia")
-    bounded = choose(m, "inertia", "link2", identify.InEllipsoid(BALL))
+    plain = select(m, "inertia")
+    bounded = select(m, "inertia", "link2", identify.InEllipsoid(BALL))
     row = list(m.body_names).index("link2")
 
     @quick_jit
@@ -150,7 +151,7 @@ def test_ellipsoid_around_a_box():
     with pytest.raises(ValueError, match="enlarge"):
         m = samples.chain(2)
         small = identify.Ellipsoid(jnp.zeros((2, 3)), 0.01 * jnp.stack([jnp.eye(3)] * 2))
-        choose(m, "inertia", chart=identify.InEllipsoid(small))
+        select(m, "inertia", chart=identify.InEllipsoid(small))
 
 
 def test_entropic_distance():
@@ -180,7 +181,7 @@ def test_inconsistent_robots_are_refused_and_repaired():
     m = samples.double_pendulum()  # point masses
     assert not bool(identify.consistent(m).any())
     with pytest.raises(ValueError, match=r"upper.*made_consistent"):
-        choose(m, "inertia")
+        select(m, "inertia")
     repaired = identify.made_consistent(m)
     assert bool(identify.consistent(repaired).all())
     np.testing.assert_allclose(repaired.inertia[:, :4], m.inertia[:, :4], atol=1e-12)
@@ -194,19 +195,19 @@ def test_inconsistent_robots_are_refused_and_repaired():
 def test_errors_and_names():
     m = _robot()
     with pytest.raises(ValueError, match="leaf must be one of"):
-        choose(m, "mass")
+        select(m, "mass")
     with pytest.raises(KeyError, match="link9"):
-        choose(m, "inertia", "link9")
+        select(m, "inertia", "link9")
     with pytest.raises(ValueError, match="Positive.*positive value"):
-        choose(m, "friction")
+        select(m, "friction")
     ball = m.joint_names[m.topology.kinds.index("spherical")]
     with pytest.raises(ValueError, match="have no axis"):
-        choose(m, "axis", ball)
-    assert choose(m, "armature", ball).names == tuple(f"armature:{ball}[{k}]" for k in range(3))
+        select(m, "axis", ball)
+    assert select(m, "armature", ball).names == tuple(f"armature:{ball}[{k}]" for k in range(3))
     body = m.body_names[2]
-    assert choose(m, "inertia", m.joint_names[2]).rows == choose(m, "inertia", body).rows == (2,)
+    assert select(m, "inertia", m.joint_names[2]).rows == select(m, "inertia", body).rows == (2,)
     with pytest.raises(ValueError, match="two blocks"):
-        identify.Parameters(m, choose(m, "inertia"), choose(m, "inertia", body))
-    learn = identify.Parameters(m, choose(m, "gravity"))
+        identify.Parameters(m, select(m, "inertia"), select(m, "inertia", body))
+    learn = identify.Parameters(m, select(m, "gravity"))
     with pytest.raises(ValueError, match="vmap"):
         learn.model(jnp.zeros((4, 3)))

@@ -48,7 +48,7 @@ def test_the_gradient_of_a_horizon_is_that_of_central_differences(env):
     def mean_return(network):
         new = eqx.tree_at(lambda p: p.network, policy, network)
         key = jax.random.key(3)
-        return learn.horizon(env, new, future, learner.states, key, 8, 0.97)[0]
+        return learn.rollout_return(env, new, future, learner.states, key, 8, 0.97)[0]
 
     slope = jax.jit(jax.grad(mean_return))(moving)
     rng = np.random.default_rng(0)

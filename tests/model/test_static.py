@@ -90,7 +90,7 @@ def policy():
 
 
 def blocks():
-    return pytest.importorskip("rbd_jax.identify").choose(ARM(), "inertia")
+    return pytest.importorskip("rbd_jax.identify").select(ARM(), "inertia")
 
 
 def networks():
@@ -128,7 +128,7 @@ CASES = {
     "half_space": lambda: optimize.half_space(ARM(), ARM().frame_names[-1], (0, 0, 1.0), 0.1),
     "GeneralizedAlpha": rbd.simulate.GeneralizedAlpha,
     "Touching": rbd.simulate.Touching,
-    "identify.choose": blocks,
+    "identify.select": blocks,
     "learned_dynamics": networks,
 }  # fmt: skip
 

@@ -114,7 +114,7 @@ def test_fits(fit, leaf):
     t = jnp.asarray(0.01 * np.arange(40), F)
     q = jnp.sin(t[:, None] * jnp.arange(1, m.nq + 1, dtype=F))
     data = identify.filter_and_differentiate(m, t, q, jnp.cos(q))
-    learn = identify.Parameters(m, identify.choose(m, leaf))
+    learn = identify.Parameters(m, identify.select(m, leaf))
     found = jax.eval_shape(
         lambda data: eqx.filter(
             getattr(identify, fit)(learn, data, max_steps=3, throw=False), eqx.is_array

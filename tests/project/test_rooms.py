@@ -117,6 +117,23 @@ def test_no_module_imports_itself_in_a_circle():
     TopologicalSorter(rooms).prepare()
 
 
+# From the ground up. A part of the room may use the parts that stand before it.
+IDENTIFY = ("_extras", "_progress", "data", "parameters", "linear", "fits", "neural")
+
+
+def upward(found: list[Import]) -> list[Import]:
+    """Imports between the parts of identify that go up."""
+    inside = [i for i in found if i.module[:1] == i.target[:1] == ("identify",) and i.module[1:]]
+    place = IDENTIFY.index
+    return [i for i in inside if place(i.target[1]) > place(i.module[1])]
+
+
+def test_folders_of_identify_import_in_one_direction():
+    assert upward(imports(PACKAGE)) == []
+    bad = Import(("identify", "data", "_a"), ("identify", "fits", "_b", "c"), False)
+    assert upward([bad]) == [bad]
+
+
 BREAKS = {
     "upwards": ({"model/a.py": "from ..io import load"}, "a room above its own"),
     "within a function": (

@@ -17,8 +17,8 @@ import rbd_jax as rbd
 from rbd_jax import identify
 from rbd_jax.contact.forward import ControlledScene
 from rbd_jax.contact.step import implicitfast
-from rbd_jax.identify import choose
-from rbd_jax.identify._chain import Chain, compressed, damped, solve_chain
+from rbd_jax.identify import select
+from rbd_jax.identify.fits._chain import Chain, compressed, damped, solve_chain
 from rbd_jax.optimize._associative import parallel_backward
 from rbd_jax.optimize._euler import Value, _minimized
 from rbd_jax.optimize._expansion import Dynamics, Quadratic
@@ -74,7 +74,7 @@ def _problem(samples=20):
     m = eqx.tree_at(lambda m: m.damping, m, jnp.full(2, 0.5))
     q, v, a = jax.random.normal(jax.random.key(0), (3, samples, 2))
     t = jnp.arange(samples, dtype=q.dtype)
-    return identify.Parameters(m, choose(m, "damping")), identify.Dataset(t, q, v, a, v)
+    return identify.Parameters(m, select(m, "damping")), identify.Dataset(t, q, v, a, v)
 
 
 def _torques(tau, loss):

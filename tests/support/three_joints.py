@@ -8,7 +8,7 @@ import numpy as np
 
 import rbd_jax as rbd
 from rbd_jax import identify
-from rbd_jax.identify import choose
+from rbd_jax.identify import select
 
 from .helpers import random_states
 from .recorded import THREE, dataset, noisy, pinocchio_torques
@@ -37,4 +37,4 @@ def recorded(n: int = 200):
 
 
 def all_linear(m):
-    return identify.Parameters(m, *(choose(m, t) for t in identify.TERMS))
+    return identify.Parameters(m, *(select(m, t) for t in identify.TERMS))

@@ -1,0 +1,1 @@
+"""Recorded motions: the container, files, filters, and motions that excite a robot."""

@@ -1,0 +1,1 @@
+"""What torques depend on linearly: regressors, base parameters, and convex fits."""

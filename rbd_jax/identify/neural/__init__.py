@@ -1,0 +1,1 @@
+"""Networks for what the rigid bodies lack: their terms, the dynamics with them, and training."""

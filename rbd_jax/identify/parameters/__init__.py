@@ -1,0 +1,1 @@
+"""What to learn: charts of parameters, physical consistency, and the vector of all unknowns."""
