@@ -175,7 +175,9 @@ def checked(function: Callable) -> Callable:
     def wrapper(*args, **kwargs):
         bound = signature.bind(*args, **kwargs)
         given = bound.args[0]
-        model = given if kind == "model" else getattr(given, "model", given)
+        model = given if kind == "model" else getattr(given, "model", None)
+        if kind == "plant" and isinstance(given, Model):
+            model = given
         if not isinstance(model, Model):
             raise TypeError(
                 f"{name}: the first argument must be a {_OWNERS[kind][0]}, got "

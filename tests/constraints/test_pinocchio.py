@@ -198,8 +198,8 @@ def test_dynamics_and_derivatives(name, reference):
     Pinocchio's ∂/∂q is wrong for frames in world axes where K_p is not zero: there differences of
     its own accelerations and forces decide, to 1e-7. Its loops are right where they are closed, in
     positions and velocities: there accelerations and forces are compared, and the derivatives of
-    accelerations by torques. ``test_constraints_edges`` holds all derivatives of loops to
-    differences, ``test_constraints_motion`` a loop of two branches to the motion of its points,
+    accelerations by torques. ``test_edges.py`` holds all derivatives of loops to
+    differences, ``test_motion.py`` a loop of two branches to the motion of its points,
     where Pinocchio differs. Its impulses are of constraints to the world alone.
     """
     case = CASES[name]

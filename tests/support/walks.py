@@ -20,10 +20,11 @@ SCENE = """<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 .2
 <geom size=".1" mass="1"/></body></worldbody></mujoco>"""
 HEAD = """# Five walks
 
-What happens between a public function and the arithmetic? These lists follow q through five calls: each file of the library, in
-the order in which the call first enters it, with the first sentence of the file. Everything here happens while JAX traces;
-the compiled program only computes. The calls were traced with the forms for XLA, so the compiler `lanes` is not part of them: its
-README has a walk of its own.
+What happens between a public function and the arithmetic? These lists follow q through five calls:
+each file of the library, in the order in which the call first enters it, with the first sentence of
+the file. Everything here happens while JAX traces; the compiled program only computes. The calls
+were traced with the forms for XLA, so the compiler `lanes` does not compile them: its README has a
+walk of its own.
 
 A test compares this page with the code. `python tests/support/walks.py` writes it anew.
 """
