@@ -7,7 +7,7 @@ and to withstand pushes. Needs the extra ``learn``.
 """
 
 from ..model.outcome import RESULTS as RESULTS
-from ._cart_pole import CartPole as CartPole, cart_pole as cart_pole
+from ..tasks.environments._cart_pole import CartPole as CartPole, cart_pole as cart_pole
 from ._checkpoint import (
     load_checkpoint as load_checkpoint,
     load_policy as load_policy,
@@ -26,14 +26,14 @@ from ._mirror import (
     Reflection as Reflection,
     joint_reflection as joint_reflection,
 )
-from ._mujoco import Walk as Walk, in_numpy as in_numpy, walk_in_mujoco as walk_in_mujoco
+from ..tasks.judges._walk_mujoco import Walk as Walk, in_numpy as in_numpy, walk_in_mujoco as walk_in_mujoco
 from ._networks import (
     Normalizer as Normalizer,
     Perceptron as Perceptron,
     Policy as Policy,
     Symmetric as Symmetric,
 )
-from ._robots import (
+from ..tasks.robots._quadrupeds import (
     go1 as go1,
     go1_mjcf as go1_mjcf,
     quadruped as quadruped,
@@ -46,22 +46,22 @@ from ._shac import (
     start as start,
     update as update,
 )
-from ._stand_judge import stand_judge as stand_judge
-from ._stand_mujoco import Stand as Stand, stand_in_mujoco as stand_in_mujoco
-from ._stander import (
+from ..tasks.judges._stand_judge import stand_judge as stand_judge
+from ..tasks.judges._stand_mujoco import Stand as Stand, stand_in_mujoco as stand_in_mujoco
+from ..tasks.environments._stander import (
     STAND_UP as STAND_UP,
     Stander as Stander,
     StanderWeights as StanderWeights,
     stander as stander,
 )
-from ._stander_mjcf import stander_mjcf as stander_mjcf
+from ..tasks.judges._stander_mjcf import stander_mjcf as stander_mjcf
 from ._train import (
     Learned as Learned,
     bptt as bptt,
     print_progress as print_progress,
     shac as shac,
 )
-from ._walker import (
+from ..tasks.environments._walker import (
     Robot as Robot,
     Task as Task,
     Variation as Variation,

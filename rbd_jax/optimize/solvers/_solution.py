@@ -1,0 +1,114 @@
+"""The solution that every solver returns, and the checks of the arguments."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from ...model.arguments import ArrayArgument, check_array
+from ...model.outcome import RESULTS, throw_unless_successful
+from ._implicit import stationary, without_derivatives
+from ._motion import States, held_controls, reached
+from ..problems._problem import Problem
+
+
+class History(NamedTuple):
+    """One entry for each step of the solver, and NaN after the last step."""
+
+    cost: Float[Array, " I"]
+    """Objective before the step. Multiple shooting adds the penalty of the gaps."""
+    expected: Float[Array, " I"]
+    """Decrease that the quadratic model predicts for a full step."""
+    step: Float[Array, " I"]
+    """Fraction of the full step that was taken; 0 if the step was rejected."""
+    regularization: Float[Array, " I"]
+
+
+class Solution(eqx.Module):
+    """A trajectory, the feedback around it, and how the solver ended.
+
+    Controls, states and cost are differentiable with respect to every array of the problem and the
+    initial state, by the implicit function theorem. Gains and history have no derivatives. The
+    theorem applies only to a strict minimum. If the solver did not succeed (with ``throw=False``),
+    or the minimum is not strict, the derivatives are NaN. In a batch this holds for each sample.
+    """
+
+    t: Float[Array, " N"]
+    q: Float[Array, "N nq"]
+    v: Float[Array, "N nv"]
+    u: Float[Array, "T nu"]
+    K: Float[Array, "T nu n"]
+    """Gains of the feedback ``u + K (q ⊖ q_k, v − v_k)``; zeros from a solver without feedback."""
+    cost: Float[Array, ""]
+    result: RESULTS
+    """How the solver ended."""
+    steps: Int[Array, ""]
+    """Number of steps of the solver."""
+    history: History
+
+
+class Found(NamedTuple):
+    """What a solver found, before it is made differentiable."""
+
+    u: Float[Array, "T nu"]
+    K: Float[Array, "T nu n"]
+    result: RESULTS
+    steps: Int[Array, ""]
+    history: History
+    states: tuple[Array, Array] | None = None
+    """The q and v that the solver ended with; the simulation of u if None."""
+
+
+def checked_arguments(name: str, problem: Problem, q0: Any, v0: Any, u: Any) -> tuple[Array, ...]:
+    """The initial state and the guess in the precision of the robot, if they fit the problem."""
+    m = problem.model
+    wanted = {"q0": (q0, (m.nq,)), "v0": (v0, (m.nv,)), "u": (u, (problem.steps, problem.controls))}
+    return tuple(checked_argument(name, problem, what, *x) for what, x in wanted.items())
+
+
+def checked_argument(name: str, problem: Problem, what: str, value: Any, shape: tuple) -> Array:
+    """One argument of a solver in the precision of the robot.
+
+    Raises:
+        ValueError: for a wrong shape. TypeError: for a value that is no array, or of integers.
+    """
+    wanted = ArrayArgument(shape, "float", optional=False, others=False)
+    return jnp.asarray(check_array(name, problem.model, what, value, wanted))
+
+
+def solution_of(
+    solve: Callable[..., Found], problem: Problem, q0: Array, v0: Array, u: Array, throw: bool
+) -> Solution:
+    """Run ``solve(problem, q0, v0, u)`` and make its solution differentiable."""
+    found = without_derivatives(solve(*without_derivatives((problem, q0, v0, u))))
+    here, at_q, at_v = without_derivatives((problem, q0, v0))
+    if found.states is None:
+        path = here.simulate(at_q, at_v, found.u)
+        at_q, at_v = path.q, path.v
+    else:
+        at_q, at_v = found.states
+    at_low, at_high = held_controls(here, found.u)
+    states = without_derivatives(States(at_q, at_v, found.K).holding(at_low | at_high))
+    good = found.result == RESULTS.successful
+    w = stationary(problem, q0, v0, found.u, good, states)
+    q, v, u = reached(problem, q0, v0, w, states)
+    cost = problem.cost(q, v, u)
+    result = if_finite(found.result, (q, v, u, found.K, cost))
+    rest = found.K, cost, result, found.steps, found.history
+    solution = Solution(times_of(problem), q, v, u, *rest)
+    return throw_unless_successful(solution, result) if throw else solution
+
+
+def times_of(problem: Problem) -> Float[Array, " N"]:
+    """The times of the states (s)."""
+    return jax.vmap(problem.time)(jnp.arange(problem.steps + 1))
+
+
+def if_finite(result: RESULTS, values: PyTree) -> RESULTS:
+    """``nonfinite`` instead of ``successful`` where a number of ``values`` is infinite or NaN."""
+    finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(values)]).all()
+    lost = (result == RESULTS.successful) & ~finite
+    return RESULTS.where(lost, RESULTS.nonfinite, result)
