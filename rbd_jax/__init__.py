@@ -2,7 +2,8 @@
 
 What is needed first stands here. Everything else is in the rooms: ``rbd.spatial``, ``rbd.model``,
 ``rbd.io``, ``rbd.algorithms``, ``rbd.derivatives``, ``rbd.constraints``, ``rbd.contact``,
-``rbd.screw``, ``rbd.simulate``, ``rbd.optimize``, ``rbd.identify`` and ``rbd.learn``.
+``rbd.screw``, ``rbd.simulate``, ``rbd.optimize``, ``rbd.identify``, ``rbd.learn`` and
+``rbd.tasks``.
 """
 
 import importlib as _importlib
@@ -19,6 +20,7 @@ from . import (
     screw as screw,
     simulate as simulate,
     spatial as spatial,
+    tasks as tasks,
 )
 from ._version import __version__ as __version__
 from .algorithms.aba import aba as aba, hybrid_aba as hybrid_aba

@@ -1,18 +1,18 @@
 """Trajectory optimization: problems, and solvers that use the exact derivatives."""
 
 from ..model.outcome import RESULTS as RESULTS
-from . import tasks as tasks
 from .linear_quadratic._associative import (
     parallel_backward as parallel_backward,
     parallel_forward as parallel_forward,
 )
-from .solvers._augmented_lagrangian import augmented_lagrangian as augmented_lagrangian
 from .linear_quadratic._box_qp import box_qp as box_qp
-from .solvers._constrained_solution import ConstrainedSolution as ConstrainedSolution
+from .linear_quadratic._riccati import (
+    Gains as Gains,
+    lqr_rollout as lqr_rollout,
+    riccati_backward as riccati_backward,
+)
 from .problems._constraints import Constraint as Constraint, Rows as Rows
 from .problems._costs import FrameCost as FrameCost, StateCost as StateCost
-from .receding_horizon._feedback import Feedback as Feedback, feedback as feedback
-from .solvers._ilqr import ddp as ddp, ilqr as ilqr
 from .problems._legged import LeggedProblem as LeggedProblem
 from .problems._legged_costs import (
     CenterOfMass as CenterOfMass,
@@ -33,19 +33,25 @@ from .problems._limits import (
     torque_limits as torque_limits,
     velocity_limits as velocity_limits,
 )
+from .problems._problem import Problem as Problem
+from .problems._scene_problem import SceneProblem as SceneProblem, in_scene as in_scene
+from .receding_horizon._feedback import Feedback as Feedback, feedback as feedback
 from .receding_horizon._mpc import (
-    Closed as Closed,
+    ClosedLoop as ClosedLoop,
     Controller as Controller,
     Plan as Plan,
     controller as controller,
     mpc as mpc,
 )
-from .solvers._multiple_shooting import multiple_shooting as multiple_shooting
-from .problems._problem import Problem as Problem
-from .solvers._progress import print_progress as print_progress
-from .linear_quadratic._riccati import Gains as Gains, backward as backward, forward as forward
-from .solvers._sampling import Sampled as Sampled, cem as cem, mppi as mppi
 from .receding_horizon._sampling_mpc import Sampler as Sampler, sampler as sampler
-from .problems._scene_problem import SceneProblem as SceneProblem, in_scene as in_scene
+from .solvers._augmented_lagrangian import augmented_lagrangian as augmented_lagrangian
+from .solvers._ilqr import ddp as ddp, ilqr as ilqr
+from .solvers._multiple_shooting import multiple_shooting as multiple_shooting
+from .solvers._progress import print_progress as print_progress
+from .solvers._sampling import Sampled as Sampled, cem as cem, mppi as mppi
 from .solvers._single_shooting import single_shooting as single_shooting
-from .solvers._solution import History as History, Solution as Solution
+from .solvers._solution import (
+    ConstrainedSolution as ConstrainedSolution,
+    History as History,
+    Solution as Solution,
+)

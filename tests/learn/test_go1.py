@@ -11,7 +11,7 @@ pytest.importorskip("optax")
 pytest.importorskip("mujoco")
 
 import rbd_jax as rbd  # noqa: E402
-from rbd_jax import learn  # noqa: E402
+from rbd_jax import tasks  # noqa: E402
 
 PARTS = {"abduction": "hip_joint", "hip": "thigh_joint", "knee": "calf_joint"}
 
@@ -19,7 +19,7 @@ PARTS = {"abduction": "hip_joint", "hip": "thigh_joint", "knee": "calf_joint"}
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     """The quadruped of this package under the names of mjlab's Go1: no ground, no servos."""
-    text = learn.quadruped_mjcf()
+    text = tasks.quadruped_mjcf()
     for part in ("actuator", "keyframe"):
         text = re.sub(rf"<{part}>.*?</{part}>", "", text, flags=re.DOTALL)
     text = re.sub(r"<geom name=\"ground\".*?/>", "", text, flags=re.DOTALL)
@@ -35,10 +35,10 @@ def file(tmp_path_factory):
 
 def test_a_robot_with_the_names_of_go1_becomes_a_walker(file):
     """It gets ground, servos, rotor inertia and a stance in which all four feet touch."""
-    env = learn.go1(jnp.float64, path=file)
+    env = tasks.go1(jnp.float64, path=file)
     model, scene = env.scene.model, env.scene
     assert scene.nu == 12 and [a[:2] for a in scene.actuators.names] == list(
-        np.repeat(learn._robots.LEGS, 3)
+        np.repeat(("FR", "FL", "RR", "RL"), 3)
     )
     rotors = 0.000111842 * np.array([36, 36, 81])
     np.testing.assert_allclose(model.armature[6:9], rotors, rtol=1e-5)  # as printed in the XML
@@ -51,8 +51,8 @@ def test_a_robot_with_the_names_of_go1_becomes_a_walker(file):
 
 def test_a_wrong_file_is_told(tmp_path):
     with pytest.raises(rbd.RobotDescriptionError, match="there is no file"):
-        learn.go1_mjcf(tmp_path / "none.xml")
+        tasks.go1_mjcf(tmp_path / "none.xml")
     other = tmp_path / "quadruped.xml"
-    other.write_text(learn.quadruped_mjcf())
+    other.write_text(tasks.quadruped_mjcf())
     with pytest.raises(rbd.RobotDescriptionError, match="not mjlab's Go1: no joint FR_hip_joint"):
-        learn.go1_mjcf(other)
+        tasks.go1_mjcf(other)

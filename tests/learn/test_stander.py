@@ -19,8 +19,7 @@ pytest.importorskip("optax")
 mujoco = pytest.importorskip("mujoco")
 
 import rbd_jax as rbd  # noqa: E402
-from rbd_jax import learn  # noqa: E402
-from rbd_jax.optimize import tasks  # noqa: E402
+from rbd_jax import learn, tasks  # noqa: E402
 from rbd_jax.spatial import so3  # noqa: E402
 
 
@@ -31,7 +30,7 @@ def task():
 
 @pytest.fixture(scope="module")
 def env(task):
-    return learn.stander(task=task, fallen=4)
+    return tasks.stander(task=task, fallen=4)
 
 
 @jax.jit
@@ -150,7 +149,7 @@ def test_pushes_are_horizontal_and_rare(env):
 
 def test_its_mjcf_moves_as_the_scene(env):
     """Control steps from states on the ground, each robot for itself: to 1e-7 in float64."""
-    m = mujoco.MjModel.from_xml_string(learn.stander_mjcf(env))
+    m = mujoco.MjModel.from_xml_string(tasks.stander_mjcf(env))
     o = m.opt
     o.tolerance, o.iterations, o.ls_tolerance, o.ls_iterations = 1e-14, 200, 1e-10, 99
     layout = rbd.convert.mujoco(env.scene.model, m, ref=False)
@@ -172,12 +171,12 @@ def test_a_policy_acts_in_mujoco_as_in_its_own_simulation(env, task):
     """0.2 s from the ground in the same steps, in NumPy and MuJoCo, and in the closed loop."""
     settings = learn.Settings(robots=2, hidden=(8,))
     policy = eqx.filter_jit(learn.start)(env, settings, jax.random.key(0)).policy
-    m = mujoco.MjModel.from_xml_string(learn.stander_mjcf(env))
+    m = mujoco.MjModel.from_xml_string(tasks.stander_mjcf(env))
     m.opt.tolerance, m.opt.iterations = 1e-12, 200
     impulse = jnp.array([5.0, -3.0, 0.0])
     state = lies(env, 1)
     given = {"at": 0.05, "lasting": 0.06}
-    found = learn.stand_in_mujoco(env, policy, m, state.q, state.v, 0.2, impulse=impulse, **given)
+    found = tasks.stand_in_mujoco(env, policy, m, state.q, state.v, 0.2, impulse=impulse, **given)
     plant = tasks.pushed(task, impulse, finer=1, substeps=env.substeps, **given)
     q, v = jit(lambda p, s: learn.closed_loop(env, p, s, 10, plant))(policy, state)
     np.testing.assert_allclose(found.q, q, atol=1e-6)
@@ -185,7 +184,7 @@ def test_a_policy_acts_in_mujoco_as_in_its_own_simulation(env, task):
     np.testing.assert_allclose(found.t, 0.02 * np.arange(11), atol=1e-12)
     assert not found.stood
     with pytest.raises(ValueError, match="the joints of the MJCF are base"):
-        learn.stand_in_mujoco(env, policy, learn.quadruped_mjcf(), state.q, state.v)
+        tasks.stand_in_mujoco(env, policy, tasks.quadruped_mjcf(), state.q, state.v)
 
 
 @pytest.mark.slow
@@ -200,7 +199,7 @@ def test_the_judge_counts_the_robots_that_stand(env, task):
     hold = lambda q, v: learn.closed_loop(env, still, env.state(q, v, q[7:]), 120, plant)  # noqa: E731
     ends = (x[:, -1] for x in jit(jax.vmap(hold))(q, v))
     risen = int(jax.vmap(env.stands)(*ends).sum())
-    judge = partial(learn.stand_judge, env, task, starts=4, speeds=(0.0, 8.0))
+    judge = partial(tasks.stand_judge, env, task, starts=4, speeds=(0.0, 8.0))
     coarse, fine, both = (judge(finer=n)(still) for n in ((1,), (2,), (1, 2)))
     np.testing.assert_allclose(coarse, (risen + 4) / 12, rtol=1e-12)
     np.testing.assert_allclose(both, (coarse + fine) / 2, rtol=1e-12)
@@ -208,7 +207,7 @@ def test_the_judge_counts_the_robots_that_stand(env, task):
 
 def test_a_task_of_another_robot_is_refused():
     with pytest.raises(ValueError, match="expected a free trunk with 12 joints"):
-        learn.stander(task=tasks.cart_pole())
+        tasks.stander(task=tasks.cart_pole())
 
 
 @pytest.mark.slow

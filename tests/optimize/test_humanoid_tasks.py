@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax import optimize as opt
-from rbd_jax.optimize import tasks
+from rbd_jax import optimize as opt, tasks
 
 ROBOT = "talos_reduced"
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._lq_approximation import Dynamics, Quadratic, times
+from ..problems._local_models import Dynamics, Quadratic, times
 from ._riccati import Gains
 
 Element = tuple[Array, Array, Array, Array, Array]
@@ -13,7 +13,7 @@ Element = tuple[Array, Array, Array, Array, Array]
 def parallel_backward(
     f: Dynamics, l: Quadratic, end: Quadratic, mu: Float[Array, ""] | float = 0.0
 ) -> Gains:
-    """The result of :func:`backward` without bounds, for all steps at once.
+    """The result of :func:`riccati_backward` without bounds, for all steps at once.
 
     ``l.uu`` must be positive definite. Derivatives are those of autodiff.
 
@@ -22,7 +22,8 @@ def parallel_backward(
     ``u = −R⁻¹(S x + r) + ũ``. The regularization μ is added to the costs of the controls, so the
     cost to go belongs to the regularized problem.
 
-    Cost: the work is O(T n³), a few times the work of :func:`backward`; the depth is O(log T).
+    Cost: the work is O(T n³), a few times the work of :func:`riccati_backward`. The depth is
+    O(log T).
     """
     T, m = l.u.shape
     R = l.uu + mu * jnp.eye(m, dtype=l.uu.dtype)[None]

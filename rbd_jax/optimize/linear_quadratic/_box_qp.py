@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._lq_approximation import times
+from ..problems._local_models import times
 
 
 def restricted_cholesky(

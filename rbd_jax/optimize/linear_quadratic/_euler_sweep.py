@@ -16,10 +16,11 @@ from jaxtyping import Array, Bool, Float
 from ...algorithms.formulations import for_batches
 from ...lanes import lanes
 from ...model import difference, integrate
+from ..problems._local_models import Quadratic, ResetMaps, times
+from ..problems._problem import Problem
+from ..problems._residuals import mirrored
 from ._box_qp import box_qp, restricted_cholesky
-from ._lq_approximation import quadratic_end, quadratic_stage, times
-from ..problems._problem import Landings, Problem
-from ..problems._residuals import Quadratic, mirrored
+from ._lq_approximation import quadratic_end, quadratic_stage
 
 
 class EulerStep(NamedTuple):
@@ -213,7 +214,7 @@ def _stage(problem: Problem, k, q, v, u, q_next, v_next) -> tuple[EulerStep, Qua
 
 
 @lanes
-def _sweep(problem: Problem, models, q, v, after, u, landings: Landings | None, mu, box):
+def _sweep(problem: Problem, models, q, v, after, u, landings: ResetMaps | None, mu, box):
     """The sweep back and forth through the models of the steps, made on the way if None."""
     nv, turned, dt = problem.model.nv, _Turned(_turning(problem)), problem.dt
     end = quadratic_end(problem, q[-1], v[-1], False)

@@ -1,11 +1,9 @@
-"""Expansions of dynamics and costs about a trajectory, in the tangent space of its states.
+"""The linear-quadratic approximation of a problem about a trajectory, in the tangent space.
 
 Letters: x = (δq, δv) is the change of the state along ``integrate(q, δq)`` and ``v + δv``, and u is
 the change of the control. In ``x⁺ = A x + B u + d``, d is the gap between the end of the step and
 the next state of the trajectory.
 """
-
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,24 +16,9 @@ from ...lanes import lanes
 from ...model import difference, integrate
 from ...simulate import step_derivatives
 from ...spatial.linear import matmul
+from ..problems._local_models import Dynamics, Quadratic, times
 from ..problems._problem import Problem, cost_value
-from ..problems._residuals import Quadratic, dense, gauss_newton_blocks
-
-
-class Dynamics(NamedTuple):
-    """``x⁺ = A x + B u + d``, stacked over the steps."""
-
-    A: Float[Array, "T n n"]
-    B: Float[Array, "T n m"]
-    d: Float[Array, "T n"]
-
-
-def times(*factors: Array) -> Array:
-    """The product of matrices, and of a vector in the last place, in full precision."""
-    out = factors[-1]
-    for f in reversed(factors[:-1]):
-        out = matmul(f, out)
-    return out
+from ..problems._residuals import dense, gauss_newton_blocks
 
 
 def linear(problem: Problem, q: Array, v: Array, u: Array, gaps: bool = True) -> Dynamics:

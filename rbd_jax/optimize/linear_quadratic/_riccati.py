@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ...lanes import lanes
+from ..problems._local_models import Dynamics, Quadratic, times
 from ._box_qp import box_qp, restricted_cholesky, solve_free
-from ._lq_approximation import Dynamics, Quadratic, times
 
 
 class Gains(NamedTuple):
@@ -29,7 +29,7 @@ class Gains(NamedTuple):
 
 
 @lanes
-def backward(
+def riccati_backward(
     f: Dynamics,
     l: Quadratic,
     end: Quadratic,
@@ -99,7 +99,7 @@ def backward(
 
 
 @lanes
-def forward(
+def lqr_rollout(
     f: Dynamics,
     gains: Gains,
     box: tuple[Float[Array, "T m"], Float[Array, "T m"]] | None = None,

@@ -11,20 +11,18 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
-from ...constraints import Constraints, constrained_dynamics, impact
-from ...model import integrate
-from ...simulate import resolve_integrator
-from ..linear_quadratic._lq_approximation import times
-from ._legged_models import (
-    landing_derivatives,
-    motion_slopes,
-    stage_model,
-    stage_of_forces,
-    step_and_stage,
-    step_derivatives,
+from ...constraints import (
+    Constraints,
+    constrained_dynamics,
+    constrained_dynamics_derivatives,
+    impact,
 )
-from ._problem import Landings, Problem, Terms, simulate_steps, total
-from ._residuals import Quadratic
+from ...lanes import lanes
+from ...model import integrate, rate_from_velocity, velocity_from_rate
+from ...simulate import resolve_integrator
+from ._local_models import Quadratic, ResetMaps, times
+from ._problem import Problem, Terms, simulate_steps, total
+from ._residuals import dense, gauss_newton_blocks, mirrored, summed
 
 
 class LeggedProblem(Problem):
@@ -196,7 +194,7 @@ class LeggedProblem(Problem):
             model = stage_of_forces(self, t, q, v, u, motion.forces, forces_by_z)
         return v + self.dt * motion.a, W, model
 
-    def landings_about(self, q: Array, v: Array) -> tuple[Array, Landings | None]:
+    def landings_about(self, q: Array, v: Array) -> tuple[Array, ResetMaps | None]:
         """Velocities after the landings, and how they change, if there are any."""
         after, jumps = self._landings(q, v)
         if jumps is None:
@@ -204,7 +202,7 @@ class LeggedProblem(Problem):
         at, steps, nv = self._landing_steps(), np.arange(self.steps), self.model.nv
         lands = jnp.isin(steps, at)
         which = jnp.argmax(steps[:, None] == at[None], axis=1)
-        return after, Landings(lands, which, jumps[:, nv:])
+        return after, ResetMaps(lands, which, jumps[:, nv:])
 
     def _expanded(self, q: Array, v: Array, u: Array, one: Callable) -> tuple[Any, Any]:
         """``(A, B)`` and cost models of all steps, or None, from those after their landings."""
@@ -251,3 +249,118 @@ class _Motion(NamedTuple):
     v: Float[Array, " nv"]
     a: Float[Array, " nv"]
     forces: Float[Array, " m"]
+
+
+@lanes
+def landing_derivatives(problem: LeggedProblem, t, q, v) -> Float[Array, "n n"]:
+    """``∂(q, v)/∂(q, v)`` of a landing, in the tangent space."""
+    nv = problem.model.nv
+
+    def at(z):
+        return problem.landed(t, integrate(problem.model, q, z[:nv]), v + z[nv:])
+
+    eye = jnp.eye(2 * nv, dtype=q.dtype)
+    return eye.at[nv:].set(jax.jacfwd(at)(jnp.zeros((2 * nv,), q.dtype)))
+
+
+def motion_slopes(problem: LeggedProblem, t, q, v, u):
+    """``∂a/∂(x, u)`` and ``∂forces/∂(x, u)`` after the landing."""
+    tau = problem.torques(t, q, v, u)
+    d = constrained_dynamics_derivatives(problem.robot, q, v, tau, problem.phase(t)[0])
+    by_x, by_u = problem.torque_slopes(t, q, v, u)
+
+    def chain(by_q, by_v, by_tau):
+        x = jnp.concatenate([by_q, by_v], axis=1)
+        x = x if by_x is None else x + times(by_tau, by_x)
+        return jnp.concatenate([x, times(by_tau, by_u)], axis=1)
+
+    return chain(*d[:3]), chain(*d[3:])
+
+
+@lanes
+def step_derivatives(problem: LeggedProblem, t, q, v, u) -> tuple[tuple[Array, Array], None]:
+    """``(A, B)`` of one step after the landing."""
+    a, slopes = problem.motion(t, q, v, u, land=False).a, motion_slopes(problem, t, q, v, u)
+    return _step(problem, q, v, a, slopes[0]), None
+
+
+def stage_model(problem: LeggedProblem, t, q, v, u) -> tuple[None, Quadratic]:
+    """The Gauss–Newton model of a stage cost of residuals after the landing."""
+    return None, step_and_stage(problem, t, q, v, u)[1]
+
+
+def step_and_stage(problem: LeggedProblem, t, q, v, u):
+    """Both of them, in two kernels: one for everything would need much more memory."""
+    slopes, forces, by_z = _step_and_forces(problem, t, q, v, u)
+    return slopes, stage_of_forces(problem, t, q, v, u, forces, by_z)
+
+
+@lanes
+def _step_and_forces(problem: LeggedProblem, t, q, v, u):
+    """``(A, B)`` of one step after the landing, its contact forces, and their slopes."""
+    motion, slopes = problem.motion(t, q, v, u, land=False), motion_slopes(problem, t, q, v, u)
+    return _step(problem, q, v, motion.a, slopes[0]), motion.forces, slopes[1]
+
+
+def _step(problem: LeggedProblem, q, v, a, da) -> tuple[Array, Array]:
+    """``(A, B)`` from ``∂a/∂(x, u)``."""
+    model, dt, n = problem.model, problem.dt, 2 * problem.model.nv
+    dq, dv = jnp.split(jnp.eye(n, da.shape[1], dtype=q.dtype), 2)
+
+    def advance(q, v, a):
+        v = v + dt * a
+        return integrate(model, q, dt * v), v
+
+    def push(dq, dv, da):
+        rates = rate_from_velocity(model, q, dq), dv, da
+        (q1, _), (rate, dv1) = jax.jvp(advance, (q, v, a), rates)
+        return jnp.concatenate([velocity_from_rate(model, q1, rate), dv1])
+
+    AB = jax.vmap(push, in_axes=1, out_axes=1)(dq, dv, da)
+    return AB[:, :n], AB[:, n:]
+
+
+@lanes
+def stage_of_forces(problem: LeggedProblem, t, q, v, u, forces, slope) -> Quadratic:
+    """The model of a stage cost from ``S = ∂forces/∂(x, u)``.
+
+    With the blocks of states, controls and forces, x, u and f, its Hessian is
+    ``H_ab + S_aᵀ (H_ff S_b + H_fb) + H_faᵀ S_b``. Most blocks are zero.
+    """
+    dt, n = problem.dt, 2 * v.size
+
+    def residuals(dq, dv, du, df):
+        moved = integrate(problem.model, q, dq), v + dv, u + du, forces + df
+        return problem.stage(problem.model, t, *moved)
+
+    at = [jnp.zeros_like(x) for x in (v, v, u, forces)]
+    g, H = gauss_newton_blocks(residuals, at)
+    g = [dt * x for x in g]
+    H = [[None if x is None else dt * x for x in row] for row in H]
+    S = slope[:, :n], slope[:, n:]
+    ends = np.cumsum([0, *(x.size for x in at)])
+    own = slice(0, 2), slice(2, 3)  # the parts of states and of controls
+    mixed = [dense([H[3][part]], [x.size for x in at[part]], q.dtype, [forces.size])
+             if any(x is not None for x in H[3][part]) else None for part in own]  # fmt: skip
+    pushed = [summed(None if H[3][3] is None else times(H[3][3], S_b), m)
+              for S_b, m in zip(S, mixed, strict=True)]  # fmt: skip
+
+    def block(a, b):
+        left, right = pushed[b], mixed[a]
+        alike = a == b and right is None
+        by_forces = mirrored if alike else lambda A, B: times(A.T, B)
+        X = summed(
+            None if left is None else by_forces(S[a], left),
+            None if right is None else times(right.T, S[b]),
+        )
+        X = jnp.zeros((S[a].shape[1], S[b].shape[1]), q.dtype) if X is None else X
+        for i in range(4)[own[a]]:
+            for j in range(4)[own[b]]:
+                if H[i][j] is not None:
+                    rows = slice(ends[i] - ends[2 * a], ends[i + 1] - ends[2 * a])
+                    columns = slice(ends[j] - ends[2 * b], ends[j + 1] - ends[2 * b])
+                    X = X.at[rows, columns].add(H[i][j])
+        return X
+
+    gx, gu = (times(S_a.T, g[3]) for S_a in S)
+    return Quadratic(jnp.concatenate(g[:2]) + gx, g[2] + gu, block(0, 0), block(1, 0), block(1, 1))

@@ -1,13 +1,13 @@
 """The problem that the solvers optimize: dynamics, costs and bounds."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from ...lanes import lanes
 from ...model import Model, integrate
@@ -21,9 +21,7 @@ from ...simulate import (
     warn_if_unstable,
 )
 from ...spatial import linear
-
-if TYPE_CHECKING:
-    from ._residuals import Quadratic
+from ._local_models import Quadratic, ResetMaps
 
 Cost = Callable[..., Array]
 Terms = tuple[tuple[Array | float, Array], ...]
@@ -32,15 +30,6 @@ Terms = tuple[tuple[Array | float, Array], ...]
 
 def _optional(x: Any) -> Array | None:
     return None if x is None else jnp.asarray(x)
-
-
-class Landings(NamedTuple):
-    """Jumps ``δv := J (δq, δv)`` at the beginning of some steps."""
-
-    lands: Bool[Array, " T"]
-    which: Int[Array, " T"]
-    """The row of J for each step."""
-    J: Float[Array, "l v n"]
 
 
 class Problem(eqx.Module):
@@ -223,7 +212,7 @@ class Problem(eqx.Module):
         """The state after step k, and the cost of the step."""
         return *self.step(k, q, v, u), self.stage_cost(k, q, v, u)
 
-    def stage_models(self, q: Array, v: Array, u: Array) -> "Quadratic | None":
+    def stage_models(self, q: Array, v: Array, u: Array) -> Quadratic | None:
         """Gauss–Newton models of all stage costs; None to have them by autodiff."""
         return None
 
@@ -241,7 +230,7 @@ class Problem(eqx.Module):
         W = jnp.concatenate([X[self.model.nv :] for X in slopes], axis=1)
         return self.step(k, q, v, u)[1], W, None
 
-    def landings_about(self, q: Array, v: Array) -> tuple[Array, Landings | None]:
+    def landings_about(self, q: Array, v: Array) -> tuple[Array, ResetMaps | None]:
         """Velocities after the landings, and how they change, if there are any."""
         return v, None
 

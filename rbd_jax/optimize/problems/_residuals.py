@@ -6,7 +6,6 @@ of the function.
 """
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,16 +26,6 @@ _ELEMENTWISE = {
 """Operations whose results depend entry by entry on their arguments."""
 _WHOLE = 31
 """The largest symmetric product that is computed whole, where the parts would be too small."""
-
-
-class Quadratic(NamedTuple):
-    """``lx·x + lu·u + ½ (x, u)ᵀ L (x, u)``. The final cost has no u."""
-
-    x: Float[Array, "*T n"]
-    u: Float[Array, "*T m"]
-    xx: Float[Array, "*T n n"]
-    ux: Float[Array, "*T m n"]
-    uu: Float[Array, "*T m m"]
 
 
 def gauss_newton_blocks(

@@ -12,13 +12,13 @@ from jaxtyping import Array, Float, Int
 from ...lanes import lanes
 from ...model import difference
 from ...model.outcome import RESULTS
-from ..solvers._augmented_lagrangian import Limits, inner_steps
 from ..problems._constraints import Constraint, Rows, Stack, stack, zeros
-from ..solvers._sqp_loop import Options, descend
-from ..linear_quadratic._lq_approximation import times
-from ..solvers._lagrangian import Multipliers, Penalties, excess, with_terms
+from ..problems._local_models import times
 from ..problems._problem import Problem, with_explicit_closures
+from ..solvers._augmented_lagrangian import Limits, inner_steps
+from ..solvers._lagrangian import Multipliers, Penalties, excess, with_terms
 from ..solvers._solution import checked_argument, checked_arguments
+from ..solvers._sqp_loop import Options, sqp_loop
 
 
 class Plan(NamedTuple):
@@ -50,7 +50,7 @@ class Predicted(NamedTuple):
     """Steps that the solver took."""
 
 
-class Closed(NamedTuple):
+class ClosedLoop(NamedTuple):
     """A closed loop: states after 0, 1, …, N steps and what the controller did at each."""
 
     t: Float[Array, " N+1"]
@@ -67,7 +67,7 @@ class Closed(NamedTuple):
     """The last one."""
 
 
-class Receding(eqx.Module):
+class AbstractMPC(eqx.Module):
     """A controller that plans over a receding horizon: :func:`mpc` closes its loop."""
 
     problem: eqx.AbstractVar[Problem]
@@ -89,7 +89,7 @@ class Receding(eqx.Module):
         return Plan(on(plan.q), on(plan.v), on(plan.u), on(plan.K), rows)
 
 
-class Controller(Receding):
+class Controller(AbstractMPC):
     """A receding horizon: a few solver steps from each state that the robot reaches.
 
     Source: Diehl, Bock, Schlöder (2005), real-time iteration with the warm start by shifting. The
@@ -153,7 +153,7 @@ class Controller(Receding):
         steps = inner_steps(problem, self.rows, limits, self.second_order, eager=True)
         penalties = Penalties(self.rows, old.multipliers, self.penalty)
         merit = with_terms(problem, penalties).cost(*path, u)
-        s = descend(*steps, (*path, u, merit), (old.K, m), merit, o, self.second_order)
+        s = sqp_loop(*steps, (*path, u, merit), (old.K, m), merit, o, self.second_order)
         (q, v, u, _), (K, m) = s.point, s.carried
         lost = s.result == RESULTS.nonfinite
         new = Plan(q, v, u, K, m.rows)
@@ -200,7 +200,7 @@ def controller(
 
 
 def mpc(
-    control: Receding,
+    control: AbstractMPC,
     q0: Float[Array, " nq"],
     v0: Float[Array, " nv"],
     u: Float[Array, "T nu"] | Plan,
@@ -209,7 +209,7 @@ def mpc(
     every: int = 1,
     plant: Callable[..., Any] | None = None,
     t0: float | Float[Array, ""] = 0.0,
-) -> Closed:
+) -> ClosedLoop:
     """The closed loop of a controller and a robot, as one compiled scan.
 
     Args:
@@ -265,7 +265,7 @@ def mpc(
     q, v, controls = (x.reshape(steps, *x.shape[2:]) for x in path)
     q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
     t = t0 + jnp.arange(steps + 1).astype(t0.dtype) * problem.dt
-    return Closed(t, q, v, controls, *told, plan)
+    return ClosedLoop(t, q, v, controls, *told, plan)
 
 
 def _control(problem: Problem, row, q: Array, v: Array) -> Array:

@@ -9,13 +9,13 @@ from jaxtyping import Array, Float, Key
 
 from ...model.outcome import RESULTS
 from ..problems._constraints import stack, zeros
-from ._mpc import Controller, Plan, Predicted, Receding, follow
 from ..problems._problem import Problem, with_explicit_closures
 from ..solvers._sampling import cem, mppi
 from ..solvers._solution import checked_argument, checked_arguments
+from ._mpc import AbstractMPC, Controller, Plan, Predicted, follow
 
 
-class Sampler(Receding):
+class Sampler(AbstractMPC):
     """A controller that improves its plan by samples, then by the steps of another controller.
 
     It has the methods of :class:`Controller`, so :func:`mpc` takes it in the same way. The samples

@@ -10,11 +10,12 @@ from jaxtyping import Array, Bool, Float
 from ...lanes import lanes
 from ...model import difference
 from ...spatial import linear
-from ._sqp_loop import Options, Proposal, descend, line_search, options
-from ..linear_quadratic._lq_approximation import Dynamics, Quadratic, costates, curvature, gauss_newton, quadratic, times
+from ..linear_quadratic._lq_approximation import costates, curvature, gauss_newton, quadratic
+from ..linear_quadratic._riccati import Gains, riccati_backward
+from ..problems._local_models import Dynamics, Quadratic, times
 from ..problems._problem import Problem, with_explicit_closures
-from ..linear_quadratic._riccati import Gains, backward
 from ._solution import Found, Solution, checked_arguments, solution_of
+from ._sqp_loop import Options, Proposal, line_search, options, sqp_loop
 from ._tolerances import tolerances
 
 
@@ -108,7 +109,7 @@ def _solve(name, problem, q0, v0, u, o: Options, second_order: bool, throw: bool
         def attempt(model, point, _, *how):
             return _attempt(problem, model, point, *how)
 
-        s = descend(expand, attempt, point, gains, cost, o, second_order)
+        s = sqp_loop(expand, attempt, point, gains, cost, o, second_order)
         q, v, u, _ = s.point
         return Found(u, s.carried, s.result, s.steps, s.history, (q, v))
 
@@ -184,7 +185,7 @@ def _attempt(problem: Problem, model: Model, point, mu, share):
     if problem.bounded:
         low, high = problem.bounds()
         box = low[None] - u, high[None] - u
-    gains = backward(model.f, l, end, mu * model.size, box)
+    gains = riccati_backward(model.f, l, end, mu * model.size, box)
 
     expected = -(gains.slope + gains.bend)
     definite = gains.definite & jnp.isfinite(expected)

@@ -7,14 +7,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from ...derivatives.custom_jvp.mechanism import custom_jvp
+from ..linear_quadratic._lq_approximation import costates, curvature, linear, quadratic
+from ..linear_quadratic._riccati import lqr_rollout, riccati_backward
 from ..problems._constraints import Rows, Stack
-from ..linear_quadratic._lq_approximation import costates, curvature, linear, quadratic, times
-from ._ilqr import add_curvature
-from ._implicit import without_derivatives
-from ._lagrangian import Weighted, with_terms
-from ._motion import States, held_controls, motion
+from ..problems._local_models import times
 from ..problems._problem import Problem
-from ..linear_quadratic._riccati import backward, forward
+from ._ilqr import add_curvature
+from ._implicit import States, held_controls, motion, without_derivatives
+from ._lagrangian import Weighted, with_terms
 from ._tolerances import tolerances
 
 ROUNDS = 50
@@ -127,10 +127,10 @@ def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
         push = many(jnp.swapaxes(Cs, 1, 2), at_stage)
         back = jnp.sum(K * y[0][..., None], axis=1)
         row = l._replace(x=push[:, :n] + back, u=push[:, n:] - y[0])
-        gains = backward(
+        gains = riccati_backward(
             f, row, end._replace(x=times(Ce.T, at_end)), jnp.zeros((), u.dtype), free=free
         )
-        x, w = forward(f, gains)
+        x, w = lqr_rollout(f, gains)
         gap = Rows(
             many(Cs, jnp.concatenate([x[:-1], w], 1)) - y[1].stage, times(Ce, x[-1]) - y[1].final
         )

@@ -10,13 +10,13 @@ from jaxtyping import Array, Float
 from ...lanes import lanes
 from ...model import difference, integrate
 from ..linear_quadratic._associative import parallel_backward, parallel_forward
-from ._sqp_loop import Proposal, descend, line_search, options
 from ..linear_quadratic._euler_sweep import direction
 from ..linear_quadratic._lq_approximation import gauss_newton
-from ._ilqr import curvature_scale
+from ..linear_quadratic._riccati import lqr_rollout, riccati_backward
 from ..problems._problem import Problem, with_explicit_closures
-from ..linear_quadratic._riccati import backward, forward
+from ._ilqr import curvature_scale
 from ._solution import Found, Solution, checked_argument, checked_arguments, solution_of
+from ._sqp_loop import Proposal, line_search, options, sqp_loop
 from ._tolerances import tolerances
 
 
@@ -107,7 +107,7 @@ def multiple_shooting(
             return _attempt(problem, point, carried[1], mu, riccati, o.tol)
 
         # the model of an Euler step is made within the sweep
-        s = descend(lambda *_: (), attempt, *start, merit + jnp.sum(gaps), o)
+        s = sqp_loop(lambda *_: (), attempt, *start, merit + jnp.sum(gaps), o)
         q, v, u, *_ = s.point
         return Found(u, s.carried[0], s.result, s.steps, s.history, (q, v))
 
@@ -149,8 +149,8 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
             gains = parallel_backward(f, l, end, mu)
             dx, du = parallel_forward(f, gains)
         else:
-            gains = backward(f, l, end, mu, box)
-            dx, du = forward(f, gains)
+            gains = riccati_backward(f, l, end, mu, box)
+            dx, du = lqr_rollout(f, gains)
         K, definite = gains.K, gains.definite
         multipliers = gains.Vx + jnp.sum(gains.Vxx * dx[1:, None, :], axis=-1)
         slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])

@@ -9,9 +9,8 @@ from jaxtyping import Array, Float, Int
 
 from ...lanes import lanes
 from ...model.outcome import RESULTS
-from ._implicit import stationary, without_derivatives
-from ._motion import States, reached
 from ..problems._problem import Problem, with_explicit_closures
+from ._implicit import States, reached, stationary, without_derivatives
 from ._progress import Progress, report
 from ._solution import checked_arguments
 

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...model.outcome import RESULTS
-from ._sqp_loop import options
 from ..problems._problem import Problem, with_explicit_closures
 from ._progress import report
 from ._solution import Found, History, Solution, checked_arguments, solution_of
+from ._sqp_loop import options
 from ._tolerances import tolerances
 
 

@@ -98,7 +98,7 @@ def options(dtype, max_steps: int, tol: float | None, regularization: float, pro
     return Options(max_steps, tol, regularization, progress)
 
 
-def descend(
+def sqp_loop(
     expand: Callable[[PyTree, PyTree], PyTree],
     attempt: Callable[[PyTree, PyTree, PyTree, Array, Array], tuple[Proposal, PyTree]],
     point: PyTree,

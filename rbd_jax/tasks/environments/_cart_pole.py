@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from ...contact import Scene, load_mjcf
-from ...learn._environment import Environment, State
+from ...learn import Environment, State
 
 MJCF = """<mujoco model="cart_pole">
   <option timestep="0.02"/>
@@ -60,7 +60,7 @@ class CartPole(Environment):
         return jnp.abs(state.q[0]) > 4
 
 
-def cart_pole(dtype=None) -> CartPole:
+def cart_pole_environment(dtype=None) -> CartPole:
     """The swing-up of a cart-pole with a motor of 10 N. Needs the extra ``mjcf``."""
     scene = load_mjcf(MJCF, dtype)
     return CartPole(scene=scene, force=jnp.asarray(10.0, scene.model.dtype))

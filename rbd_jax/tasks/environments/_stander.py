@@ -10,12 +10,21 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from ...contact import Scene
+from ...learn import (
+    AXIS,
+    VECTOR,
+    Environment,
+    Mirror,
+    Reflection,
+    Settings,
+    State,
+    joint_reflection,
+)
 from ...model import Model
-from ...optimize import SceneProblem, tasks
+from ...optimize import SceneProblem
 from ...spatial import so3
-from ...learn._environment import Environment, State
-from ...learn._mirror import AXIS, VECTOR, Mirror, Reflection, joint_reflection
-from ...learn._shac import Settings
+from ..problems._scene import lying, near_stance, stand_up
+from ..problems._task import Task
 from ._walker import soft
 
 Number = Float[Array, ""]
@@ -155,13 +164,13 @@ class Stander(Environment):
         return eqx.tree_at(lambda s: s.v, state, v)
 
     def stands(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Bool[Array, ""]:
-        """The judgment of :func:`rbd_jax.optimize.tasks.stands`."""
-        return tasks.near_stance(self.start, q, v)
+        """The judgment of :func:`rbd_jax.tasks.stands`."""
+        return near_stance(self.start, q, v)
 
 
 def stander(
     dtype=None,
-    task: tasks.Task | None = None,
+    task: Task | None = None,
     *,
     fallen: int = 512,
     seed: int = 7,
@@ -176,8 +185,8 @@ def stander(
 
     Args:
         dtype: of the sample quadruped.
-        task: made by :func:`rbd_jax.optimize.tasks.stand_up`, for another quadruped.
-        fallen: number of states on the ground, of :func:`rbd_jax.optimize.tasks.lying`.
+        task: made by :func:`rbd_jax.tasks.stand_up`, for another quadruped.
+        fallen: number of states on the ground, of :func:`rbd_jax.tasks.lying`.
         seed: of their random keys.
         standing: share of the episodes that begin near the standing posture.
         reach: how far an action of one moves the three targets of a leg (rad).
@@ -191,7 +200,7 @@ def stander(
         ValueError: if the robot of the task is not such a quadruped, or if its right side does not
             mirror its left in build and posture although ``mirrored`` is true.
     """
-    task = tasks.stand_up(dtype=dtype) if task is None else task
+    task = stand_up(dtype=dtype) if task is None else task
     problem, model = task.problem, task.problem.model
     if not isinstance(problem, SceneProblem) or model.nq != 19 or problem.controls != 12:
         raise ValueError(
@@ -200,7 +209,7 @@ def stander(
         )
     scene = cast(Scene, problem.scene)
     keys = jax.random.split(jax.random.key(seed), fallen)
-    q, v = jax.jit(jax.vmap(tasks.lying, (None, 0)))(task, keys)
+    q, v = jax.jit(jax.vmap(lying, (None, 0)))(task, keys)
 
     joints = _mirrored_joints(model, task.q0[7:]) if mirrored else None
 

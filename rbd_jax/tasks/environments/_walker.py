@@ -1,5 +1,6 @@
 """A quadruped that follows a commanded velocity."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,14 +11,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from ...algorithms.kinematics import forward_kinematics, frame_in_body
-from ...contact import Scene
+from ...contact import Scene, load_mjcf
+from ...learn import Environment, State
 from ...spatial import so3
-from ...learn._environment import Environment, State
+from ..robots._quadrupeds import LEGS, go1_mjcf, quadruped_mjcf
 
 Number = Float[Array, ""]
 
 
-class Weights(eqx.Module):
+class WalkerWeights(eqx.Module):
     """How much each part of the reward counts."""
 
     alive: float | Number = 3.0
@@ -34,7 +36,7 @@ class Weights(eqx.Module):
     effort: float | Number = 2e-4
 
 
-class Variation(eqx.Module):
+class WalkerVariation(eqx.Module):
     """How the robots of a training differ, each number the half width about one."""
 
     mass: float | Number = 0.2
@@ -46,7 +48,7 @@ class Variation(eqx.Module):
     """The greatest delay of the controls, in simulation steps."""
 
 
-class Robot(eqx.Module):
+class WalkerRobot(eqx.Module):
     """One robot of a training."""
 
     mass: Float[Array, "*b"]
@@ -54,7 +56,7 @@ class Robot(eqx.Module):
     strength: Float[Array, "*b"]
 
 
-class Task(eqx.Module):
+class WalkerTask(eqx.Module):
     """What one robot has to do."""
 
     command: Float[Array, "*b 3"]
@@ -78,8 +80,8 @@ class Walker(Environment):
     """
 
     scene: Scene
-    weights: Weights
-    variation: Variation
+    weights: WalkerWeights
+    variation: WalkerVariation
     lowest: Float[Array, "3"]
     """The least command: forward, left (m/s), turning (rad/s)."""
     highest: Float[Array, "3"]
@@ -120,15 +122,15 @@ class Walker(Environment):
         mass, friction, strength = 1 + wide * jax.random.uniform(keys[2], (3,), dtype, -1, 1)
         delay = jnp.floor(jax.random.uniform(keys[3], (), dtype, 0, w.delay + 1))
         phase = jax.random.uniform(keys[4], (), dtype)
-        task = Task(self.random_command(keys[5]), phase)
-        return self.state(q, v, self.stance, Robot(mass, friction, strength), task, delay)
+        task = WalkerTask(self.random_command(keys[5]), phase)
+        return self.state(q, v, self.stance, WalkerRobot(mass, friction, strength), task, delay)
 
     def random_command(self, key: Key[Array, ""]) -> Float[Array, "3"]:
         """A command within the limits."""
         draw = jax.random.uniform(key, (3,), self.lowest.dtype)
         return self.lowest + (self.highest - self.lowest) * draw
 
-    def scene_of(self, robot: Robot) -> Scene:
+    def scene_of(self, robot: WalkerRobot) -> Scene:
         """The scene with the robot's trunk, soles and servos."""
 
         def leaves(s: Scene):
@@ -222,8 +224,8 @@ def walker(
     lowest: Sequence[float] = (0.0, -0.3, -0.6),
     highest: Sequence[float] = (1.0, 0.3, 0.6),
     push: float = 0.4,
-    weights: Weights | None = None,
-    variation: Variation | None = None,
+    weights: WalkerWeights | None = None,
+    variation: WalkerVariation | None = None,
 ) -> Walker:
     """The walking task of a quadruped with twelve servos.
 
@@ -266,8 +268,8 @@ def walker(
     numbers = {k: array(x) for k, x in numbers.items()}
     return Walker(
         scene=scene,
-        weights=jax.tree.map(array, weights or Weights()),
-        variation=jax.tree.map(array, variation or Variation()),
+        weights=jax.tree.map(array, weights or WalkerWeights()),
+        variation=jax.tree.map(array, variation or WalkerVariation()),
         lowest=array(lowest),
         highest=array(highest),
         stance=stand.controls,
@@ -279,3 +281,16 @@ def walker(
         foot_bodies=tuple(int(b) for b, _ in places),
         **numbers,
     )
+
+
+def quadruped(dtype=None, **options) -> Walker:
+    """The walking task of the quadruped of this package; options as for :func:`walker`."""
+    feet = [f"{leg}_foot" for leg in LEGS]
+    numbers: dict[str, Any] = {"foot_radius": 0.022, "height": 0.3} | options
+    return walker(load_mjcf(quadruped_mjcf(), dtype), feet, **numbers)
+
+
+def go1(dtype=None, path: str | os.PathLike | None = None, **options) -> Walker:
+    """The walking task of Unitree's Go1; path as :func:`go1_mjcf`, options as :func:`walker`."""
+    numbers: dict[str, Any] = {"foot_radius": 0.023, "height": 0.27} | options
+    return walker(load_mjcf(go1_mjcf(path), dtype), LEGS, **numbers)

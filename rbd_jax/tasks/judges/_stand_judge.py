@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...algorithms.energy import total_mass
-from ...optimize import tasks
-from ...learn._closed_loop import closed_loop
-from ...learn._networks import Policy
+from ...learn import Policy, closed_loop
 from ..environments._stander import Stander
+from ..problems._scene import lying, pushed
+from ..problems._task import Task
 
 
 def stand_judge(
     stander: Stander,
-    task: tasks.Task,
+    task: Task,
     *,
     starts: int = 64,
     seed: int = 11,
@@ -44,7 +44,7 @@ def stand_judge(
     """
     dtype, steps = stander.start.dtype, round(seconds / float(stander.period))
     keys = jax.random.split(jax.random.key(seed), starts)
-    q, v = jax.jit(jax.vmap(tasks.lying, (None, 0)))(task, keys)
+    q, v = jax.jit(jax.vmap(lying, (None, 0)))(task, keys)
     angle = 2 * np.pi * (0.25 + np.arange(starts)) / starts  # none is the mirror image of another
     way = float(total_mass(task.problem.model)) * np.stack(
         [np.cos(angle), np.sin(angle), 0 * angle], axis=1
@@ -58,7 +58,7 @@ def stand_judge(
     @eqx.filter_jit
     def share(policy):
         def one(finer, q, v, impulse, lies):
-            plant = tasks.pushed(task, impulse, finer=finer, substeps=stander.substeps)
+            plant = pushed(task, impulse, finer=finer, substeps=stander.substeps)
             state = stander.state(q, v, q[7:])
             qs, vs = closed_loop(stander, policy, state, steps, plant)
             low = jnp.min(qs[:, 2]) <= 0.5 * stander.start[2]

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...io.mjcf import compile_mjcf
-from ._walk_mujoco import in_numpy
-from ...learn._networks import Policy
+from ...learn import Policy, in_numpy
 from ..environments._stander import Stander
 
 

@@ -10,14 +10,14 @@ from ... import constraints
 from ...algorithms.energy import center_of_mass
 from ...algorithms.kinematics import frame_placement
 from ...model import Model
-from ...optimize.problems._costs import StateCost
-from ...optimize.problems._legged_costs import (
+from ...optimize import (
     CenterOfMass,
     CenterOfPressure,
     CostSum,
     FootSwing,
     FrictionPyramid,
     Orientation,
+    StateCost,
     Table,
 )
 from ._legged import STANCES, Phase, on_contacts, schedule, stand, swings

@@ -13,13 +13,13 @@ from ...algorithms.kinematics import frame_placement
 from ...algorithms.torques import gravity_torque
 from ...io import samples
 from ...model import Model, integrate, neutral
-from ...optimize.problems._costs import StateCost
-from ...optimize.problems._legged import LeggedProblem
-from ...optimize.problems._legged_costs import (
+from ...optimize import (
     CenterOfMass,
     CostSum,
     FootSwing,
     FrictionPyramid,
+    LeggedProblem,
+    StateCost,
     Table,
     swing_path,
 )

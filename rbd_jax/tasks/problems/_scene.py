@@ -20,10 +20,9 @@ from ...contact import (
     step as scene_step,
 )
 from ...model import Model, integrate
+from ...optimize import SceneProblem, StateCost, in_scene
 from ...spatial import so3
-from ...optimize.problems._costs import StateCost
 from ._legged import FEET, quadruped
-from ...optimize.problems._scene_problem import SceneProblem, in_scene
 from ._task import Task
 
 SOFT = Surface((0.8, 0.005, 0.0001), (0.02, 1.0), (0.5, 0.95, 0.01, 0.5, 2.0))
@@ -108,7 +107,7 @@ def stand_up(model: Model | None = None, q0=None, dtype=None, **options) -> Task
                               elites=8, rest=task.u[-1])
         loop = opt.mpc(control, q, v, tasks.rise(task, q), 30, every=2, plant=tasks.pushed(task))
 
-    It takes some seconds for a robot. The policy of :func:`rbd_jax.learn.stander` acts at once,
+    It takes some seconds for a robot. The policy of :func:`rbd_jax.tasks.stander` acts at once,
     see ``benchmarks/results/standing.md``. Arguments as :func:`on_ground`.
     """
     scene, q0 = on_ground(model, q0, dtype, **options)

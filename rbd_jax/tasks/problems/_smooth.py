@@ -1,4 +1,4 @@
-"""Ready problems for first steps, the command line, the notebooks and the tests."""
+"""Ready problems of robots without contacts: pendulums, an arm, free flight, a quadrotor."""
 
 from collections.abc import Callable
 from typing import cast
@@ -12,38 +12,9 @@ from ...algorithms.kinematics import frame_placement
 from ...algorithms.torques import gravity_torque
 from ...io import samples
 from ...model import Model, integrate, neutral
+from ...optimize import FrameCost, Problem, StateCost
 from ...simulate import stable_step
-from ...optimize.problems._costs import FrameCost, StateCost
-from ._humanoid import (
-    HAND as HAND,
-    SOLES as SOLES,
-    balance as balance,
-    squat as squat,
-    step as step,
-)
-from ._legged import (
-    FEET as FEET,
-    STANCES as STANCES,
-    jump as jump,
-    pace as pace,
-    stand as stand,
-    standing_guess as standing_guess,
-    trot as trot,
-    walk as walk,
-)
-from ...optimize.problems._problem import Problem
-from ._scene import (
-    Ledge as Ledge,
-    jump_onto as jump_onto,
-    lying as lying,
-    near_stance as near_stance,
-    on_ground as on_ground,
-    pushed as pushed,
-    rise as rise,
-    stand_up as stand_up,
-    stands as stands,
-)
-from ._task import Task as Task
+from ._task import Task
 
 
 def _task(problem: Problem, q0: Array, u: Array | None = None) -> Task:
@@ -182,24 +153,3 @@ def quadrotor(steps: int = 100, dtype=None) -> Task:
     stage = StateCost(goal, run, run, u, hover)
     final = StateCost(goal, end, 0.5 * end)
     return _task(Problem(model, stage, final, dt, steps, B, low, high), q0, hover)
-
-
-TASKS: dict[str, Callable[..., Task]] = {
-    "cart-pole": cart_pole,
-    "double-pendulum": double_pendulum,
-    "reach": reach,
-    "reorient": reorient,
-    "quadrotor": quadrotor,
-}
-
-HUMANOID: dict[str, Callable[..., Task]] = {"squat": squat, "step": step, "balance": balance}
-"""Those of :data:`LEGGED` that need a humanoid."""
-
-LEGGED: dict[str, Callable[..., Task]] = {
-    "walk": walk,
-    "trot": trot,
-    "pace": pace,
-    "jump": jump,
-    **HUMANOID,
-}
-"""Tasks of robots that stand, for :func:`multiple_shooting` from a robot that stands still."""

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from jaxtyping import Array, Float
 
-from ...optimize.problems._problem import Problem
+from ...optimize import Problem
 
 
 class Task(NamedTuple):

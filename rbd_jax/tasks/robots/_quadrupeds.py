@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...contact import load_mjcf
 from ...model import RobotDescriptionError
-from ..environments._walker import Walker, walker
 
 LEGS = ("FR", "FL", "RR", "RL")
 GO1_JOINTS = tuple(f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf"))
@@ -19,7 +17,7 @@ GO1_JOINTS = tuple(f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "th
 
 def quadruped_mjcf() -> str:
     """The MJCF of a quadruped of 14 kg that comes with this package."""
-    return importlib.resources.files("rbd_jax.learn").joinpath("quadruped.xml").read_text()
+    return importlib.resources.files("rbd_jax.tasks.robots").joinpath("quadruped.xml").read_text()
 
 
 def go1_file() -> Path:
@@ -90,16 +88,3 @@ def go1_mjcf(path: str | os.PathLike | None = None) -> str:
     spec.add_key(name="stand", qpos=pose, ctrl=pose[7:])
     spec.compile()
     return spec.to_xml()
-
-
-def quadruped(dtype=None, **options) -> Walker:
-    """The walking task of the quadruped of this package; options as for :func:`walker`."""
-    feet = [f"{leg}_foot" for leg in LEGS]
-    numbers: dict[str, Any] = {"foot_radius": 0.022, "height": 0.3} | options
-    return walker(load_mjcf(quadruped_mjcf(), dtype), feet, **numbers)
-
-
-def go1(dtype=None, path: str | os.PathLike | None = None, **options) -> Walker:
-    """The walking task of Unitree's Go1; path as :func:`go1_mjcf`, options as :func:`walker`."""
-    numbers: dict[str, Any] = {"foot_radius": 0.023, "height": 0.27} | options
-    return walker(load_mjcf(go1_mjcf(path), dtype), LEGS, **numbers)
