@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from support.calls import quick_jit
 
-from rbd_jax import optimize as opt, samples
-from rbd_jax.optimize import RESULTS, Problem, StateCost, tasks
+from rbd_jax import optimize as opt, samples, tasks
+from rbd_jax.optimize import RESULTS, Problem, StateCost
 from rbd_jax.optimize.solvers._sqp_loop import Options, Proposal, sqp_loop
 from rbd_jax.optimize.solvers._tolerances import tolerances
 

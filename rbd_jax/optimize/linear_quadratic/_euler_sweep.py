@@ -4,6 +4,9 @@ The step is ``v⁺ = v + dt a, q⁺ = q ⊕ dt v⁺``, so the rows of ``q⁺`` f
 with x = (δq, δv) and ``w = W (x, u)`` the step is ``δv⁺ = w + d_v``, ``δq⁺ = E δq + T w + d_q``. E
 and T are diagonal but for the joints that turn in space: a free joint has blocks of 6×6, a ball
 joint of 3×3. Products with them are nearly free, and those with W are half of those with (A, B).
+This sweep exists beside the general one in ``_riccati.py`` because it uses that structure and, in
+batches on a CPU, expands each step when the sweep comes to it; the general sweep takes the matrices
+(A, B) of any integrator, has derivatives, and returns the value function of each step.
 """
 
 from typing import NamedTuple
@@ -156,7 +159,7 @@ def _minimized(Q: Value, g, ux, uu, box):
 
 
 def _through(J, V: Value, K):
-    """A cost and a feedback before a landing, from those after it."""
+    """Propagate the value function and the gains back through a touchdown."""
     nv = V.q.size
     Jq, Jv = J[:, :nv], J[:, nv:]
     X = times(V.vv, Jq)
@@ -221,7 +224,7 @@ def _sweep(problem: Problem, models, q, v, after, u, landings: ResetMaps | None,
     rows = _rows(problem, q, v, after, u)
 
     def jumped(k, function, otherwise):
-        """What a landing changes, if step k begins with one."""
+        """Apply the reset map of step k if the step begins with a landing."""
         if landings is None:
             return otherwise
         J = landings.J[landings.which[k]]

@@ -1,4 +1,8 @@
-"""The Riccati sweep: feedforward k, feedback K and the value function, step by step."""
+"""The Riccati sweep: feedforward k, feedback K and the value function, step by step.
+
+This sweep serves the linear-quadratic problems of all integrators and of the derivatives of
+solutions; multiple shooting with semi-implicit Euler uses the faster one in ``_euler_sweep.py``.
+"""
 
 from typing import NamedTuple
 

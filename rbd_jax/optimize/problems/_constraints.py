@@ -25,7 +25,7 @@ class Constraint(eqx.Module):
     """``function(model, t, q, v, u)`` if it holds ``at="stage"``, else ``function(model, q, v)``;
     it returns a number or a vector."""
     name: str = eqx.field(static=True)
-    """What the solver calls it when it reports a violation."""
+    """The name by which the solver reports a violation."""
     equality: bool = eqx.field(static=True, default=False)
     """Whether the entries have to be zero, instead of at most zero."""
     at: Literal["stage", "states", "final"] = eqx.field(static=True, default="stage")
@@ -48,9 +48,9 @@ class Rows(NamedTuple):
     """One number for each row of the constraints: values, multipliers, violations, masks."""
 
     stage: Float[Array, "T s"] | Any
-    """Of the constraints at the steps 0 … T − 1 and at the states before the last one."""
+    """Rows of the constraints at the steps 0 … T − 1 and at the states before the last one."""
     final: Float[Array, " f"] | Any
-    """Of the constraints at the last state."""
+    """Rows of the constraints at the last state."""
 
 
 class Stack(eqx.Module):
@@ -121,7 +121,7 @@ class Stack(eqx.Module):
         return Rows(stage, self.final(problem, q[-1], v[-1]))
 
     def jacobians(self, problem: Any, q: Array, v: Array, u: Array) -> Rows:
-        """Of the rows of each step (T, s, n + m) and of the end (f, n), in the tangent spaces."""
+        """Jacobians of the rows of each step (T, s, n + m) and of the end (f, n)."""
         n = 2 * problem.model.nv
 
         one = lambda *row: _jacobian(self, problem, *row)  # noqa: E731

@@ -96,7 +96,7 @@ class LeggedProblem(Problem):
 
     @property
     def euler(self) -> bool:
-        """True: so are the steps after the landings."""
+        """True: after a landing, a step is semi-implicit Euler."""
         return True
 
     def phase(self, t: Array) -> tuple[Constraints, Bool[Array, " c"]]:
@@ -158,7 +158,7 @@ class LeggedProblem(Problem):
         return (own, *(() if self.added is None else self.added.stage_terms(self, k, q, v, u)))
 
     def stage_arguments(self, q: Array, v: Array) -> tuple:
-        """What the stage cost is called with, for its shapes."""
+        """Arguments of the stage cost at a state, with zeros for the forces."""
         rows = jnp.zeros((cast(Constraints, self.contacts).size,), q.dtype)
         return (*super().stage_arguments(q, v), rows)
 
@@ -290,7 +290,7 @@ def stage_model(problem: LeggedProblem, t, q, v, u) -> tuple[None, Quadratic]:
 
 
 def step_and_stage(problem: LeggedProblem, t, q, v, u):
-    """Both of them, in two kernels: one for everything would need much more memory."""
+    """Step Jacobians and the model of the stage cost, in two kernels to bound memory."""
     slopes, forces, by_z = _step_and_forces(problem, t, q, v, u)
     return slopes, stage_of_forces(problem, t, q, v, u, forces, by_z)
 

@@ -125,7 +125,7 @@ class CenterOfPressure(eqx.Module):
     half: Float[Array, "2"]
     """Half the length l along x and half the width w along y (m)."""
     weight: Float[Array, ""]
-    """Of the moments outside (1/(N m))."""
+    """Weight of the moments outside the limits (1/(N m))."""
     rows: tuple[int, ...] = eqx.field(static=True)
     """Where the wrench (6,) of each sole begins among the rows, with the moment first."""
 

@@ -42,7 +42,7 @@ def gauss_newton_blocks(
     values, n = parts(*at), range(len(at))
 
     def slopes(k: int) -> dict[int, Array]:
-        """Of each part that depends on argument k its Jacobian; of a diagonal one the diagonal."""
+        """Jacobians of the parts that depend on argument k, the diagonals alone if diagonal."""
         found: dict[int, Array] = {}
         for alone in (True, False):
             mine = [p for p, d in enumerate(depends) if d.get(k) == alone]

@@ -29,7 +29,8 @@ class SceneProblem(Problem):
     scene: Scene | None = None
     substeps: int = eqx.field(static=True, default=1)
     constants: Constants | None = None
-    """Those of the scene with the robot, within a loop over steps; see :meth:`prepared`."""
+    """Constants of the scene with this robot, computed once for a loop over steps by
+    :meth:`prepared`."""
 
     def __post_init__(self):
         if self.scene is None:

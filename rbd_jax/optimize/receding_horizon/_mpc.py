@@ -22,7 +22,7 @@ from ..solvers._sqp_loop import Options, sqp_loop
 
 
 class Plan(NamedTuple):
-    """What the controller remembers between two steps."""
+    """The planned trajectory with its feedback: the state of a controller between two steps."""
 
     q: Float[Array, "N nq"]
     v: Float[Array, "N nv"]
@@ -36,13 +36,14 @@ class Predicted(NamedTuple):
     """One step of the controller."""
 
     plan: Plan
-    """Whose first control is to be applied."""
+    """The new plan. Its first control is to be applied."""
     cost: Float[Array, ""]
-    """Of the plan."""
+    """Cost of the plan."""
     violation: Float[Array, ""]
     """The greatest violation of a constraint in the plan."""
     decrease: Float[Array, ""]
-    """What the last solver step promised: small where the plan is nearly optimal."""
+    """Predicted decrease of the cost in the last solver step. It is small for a plan that is nearly
+    optimal."""
     result: RESULTS
     """``nonfinite`` if the old plan could not be simulated from the state; it is then kept.
     ``stalled`` if no step lowered the cost. Otherwise ``successful``."""
@@ -51,7 +52,7 @@ class Predicted(NamedTuple):
 
 
 class ClosedLoop(NamedTuple):
-    """A closed loop: states after 0, 1, …, N steps and what the controller did at each."""
+    """A closed loop: the states after 0, 1, …, N steps, the controls, and reports of the plans."""
 
     t: Float[Array, " N+1"]
     q: Float[Array, "N+1 nq"]
@@ -62,9 +63,10 @@ class ClosedLoop(NamedTuple):
     decrease: Float[Array, " P"]
     result: RESULTS
     steps: Int[Array, " P"]
-    """Of the solver, for each of the P plans, as the four before."""
+    """Number of solver steps for each of the P plans. Cost, violation, decrease and result have one
+    entry for each plan too."""
     plan: Plan
-    """The last one."""
+    """The last plan."""
 
 
 class AbstractMPC(eqx.Module):
@@ -277,7 +279,7 @@ def _control(problem: Problem, row, q: Array, v: Array) -> Array:
 
 @lanes
 def follow(problem: Problem, plan: Plan, q: Array, v: Array):
-    """Where the plan leads from the state (q, v) under its feedback: states and controls."""
+    """Simulate a plan with its feedback from the state (q, v): states and controls."""
 
     problem = problem.prepared()
 

@@ -42,7 +42,7 @@ from ._tolerances import tolerances
 
 
 class Limits(eqx.Module):
-    """Of the outer loop."""
+    """Tolerances and penalty limit of the outer loop."""
 
     feasible: float
     least_tol: float
@@ -264,14 +264,14 @@ class Model(NamedTuple):
     l: Quadratic
     end: Quadratic
     more: tuple[Quadratic, Quadratic] | None
-    """What the exact second derivatives add to the costs; None for Gauss–Newton."""
+    """The exact second derivatives minus the Gauss–Newton model; None for Gauss–Newton."""
     penalty: Penalty
     active: Rows
     """The rows that are penalized at the point itself."""
     size: Float[Array, ""]
     """The unit of μ."""
     gradient: Float[Array, "T m"]
-    """Of the augmented Lagrangian by the controls."""
+    """Gradient of the augmented Lagrangian with respect to the controls."""
 
 
 def penalized_model(

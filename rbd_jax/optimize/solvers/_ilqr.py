@@ -136,7 +136,7 @@ class Model(NamedTuple):
     l: Quadratic
     end: Quadratic
     more: tuple[Quadratic, Quadratic] | None
-    """What the exact second derivatives add to the costs; None for Gauss–Newton."""
+    """The exact second derivatives minus the Gauss–Newton model; None for Gauss–Newton."""
     size: Float[Array, ""]
     """The unit of μ."""
     stationary: Bool[Array, ""]

@@ -62,14 +62,14 @@ def with_terms(problem: Problem, added: Penalties | Weighted | None) -> Problem:
 
 
 class Multipliers(NamedTuple):
-    """How far the outer loop has come."""
+    """State of the outer loop: the multipliers, the penalty and the next tolerance."""
 
     rows: Rows
     penalty: Float[Array, ""]
     tol: Float[Array, ""]
     """Promised relative decrease at which the multipliers are updated next."""
     violation: Float[Array, ""]
-    """The greatest violation at their last update."""
+    """The greatest violation at the last update of the multipliers."""
 
 
 def update(c: Rows, rows: Rows, penalty: Array, equality: Rows, limit: float | Array) -> Rows:

@@ -52,7 +52,7 @@ class Solution(eqx.Module):
 
 
 class Found(NamedTuple):
-    """What a solver found, before it is made differentiable."""
+    """The result of a solver before it is made differentiable."""
 
     u: Float[Array, "T nu"]
     K: Float[Array, "T nu n"]
@@ -129,7 +129,7 @@ class ConstrainedSolution(Solution):
     violation: Rows
     """By how much each row is violated, zero where it holds."""
     names: Rows = eqx.field(static=True)
-    """Of each row: the name of its constraint, and its number there."""
+    """For each row, the name of its constraint and the number of the row in that constraint."""
 
     def explain(self, count: int = 5) -> str:
         """Which constraints are violated most: where, which entry, by how much. On the host.

@@ -1,4 +1,4 @@
-"""What the solvers' tolerances are in each precision."""
+"""Tolerances of the solvers in each precision."""
 
 from typing import NamedTuple
 

@@ -56,7 +56,7 @@ class CartPole(Environment):
         return 1 + jnp.cos(angle) - cost
 
     def failed(self, state: State) -> Bool[Array, ""]:
-        """Whether the cart is far away."""
+        """Whether the cart is more than 4 m from the middle of the track."""
         return jnp.abs(state.q[0]) > 4
 
 

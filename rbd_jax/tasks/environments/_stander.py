@@ -75,7 +75,7 @@ class Stander(Environment):
     scene: Scene
     weights: StanderWeights
     start: Float[Array, " nq"]
-    """How it stands."""
+    """The standing configuration."""
     fallen_q: Float[Array, "n nq"]
     """The states on the ground in which episodes begin."""
     fallen_v: Float[Array, "n nv"]
@@ -83,10 +83,10 @@ class Stander(Environment):
     """The share of the episodes that begin near the standing posture."""
     reach: Float[Array, " nu"]
     """How far an action of one moves a target from the standing posture (rad), if limits permit."""
-    kick: Float[Array, ""]
+    push_speed: Float[Array, ""]
     """The greatest of the random changes of the trunk's horizontal velocity (m/s)."""
-    often: Float[Array, ""]
-    """Such changes per control step."""
+    push_probability: Float[Array, ""]
+    """Probability of such a change in a control step."""
     joints: Reflection | None = eqx.field(static=True)
     """The twelve joints in the mirror, left for right; None if the sides differ."""
     substeps: int = eqx.field(static=True, default=2)
@@ -104,7 +104,9 @@ class Stander(Environment):
         return self.state(q, v, q[7:])
 
     def observe(self, state: State) -> Float[Array, "46"]:
-        """See the class."""
+        """Gravity in the trunk's axes (3), height, velocity and turning rate (3 each), angles and
+        speeds of the joints and the last action (12 each).
+        """
         R = so3.quat_to_matrix(so3.quat_normalize(state.q[3:7]))
         bent = state.q[7:] - self.start[7:]
         parts = R[2], state.q[2:3], state.v[3:6], state.v[:3], bent, state.v[6:], state.action
@@ -131,7 +133,7 @@ class Stander(Environment):
         return jnp.minimum(self.reach, up), jnp.minimum(self.reach, down)
 
     def reward(self, before: State, action: Array, after: State) -> Float[Array, ""]:
-        """See the class."""
+        """The rewards for living and for the standing posture, minus the weighted costs."""
         w = self.weights
         up = so3.quat_to_matrix(so3.quat_normalize(after.q[3:7]))[2]
         bent, low = after.q[7:] - self.start[7:], after.q[2] - self.start[2]
@@ -157,10 +159,10 @@ class Stander(Environment):
         dtype = state.v.dtype
         angle = jax.random.uniform(way, (), dtype, 0, 2 * np.pi)
         way = jnp.stack([jnp.cos(angle), jnp.sin(angle), jnp.zeros_like(angle)])
-        kick = self.kick * jax.random.uniform(size, (), dtype) * way
+        kick = self.push_speed * jax.random.uniform(size, (), dtype) * way
         R = so3.quat_to_matrix(so3.quat_normalize(state.q[3:7]))
         pushed = state.v.at[3:6].add(so3.rotate_inverse(R, kick))
-        v = jnp.where(jax.random.uniform(now, (), dtype) < self.often, pushed, state.v)
+        v = jnp.where(jax.random.uniform(now, (), dtype) < self.push_probability, pushed, state.v)
         return eqx.tree_at(lambda s: s.v, state, v)
 
     def stands(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Bool[Array, ""]:
@@ -176,8 +178,8 @@ def stander(
     seed: int = 7,
     standing: float = 0.3,
     reach: Sequence[float] = (0.8, 1.2, 1.4),
-    kick: float = 2.0,
-    often: float = 0.02,
+    push_speed: float = 2.0,
+    push_probability: float = 0.02,
     weights: StanderWeights | None = None,
     mirrored: bool = True,
 ) -> Stander:
@@ -190,8 +192,8 @@ def stander(
         seed: of their random keys.
         standing: share of the episodes that begin near the standing posture.
         reach: how far an action of one moves the three targets of a leg (rad).
-        kick: greatest random change of the trunk's horizontal velocity (m/s).
-        often: such changes per control step (20 ms).
+        push_speed: greatest random change of the trunk's horizontal velocity (m/s).
+        push_probability: probability of such a change per control step (20 ms).
         weights: of the reward.
         mirrored: whether the policy acts alike on both sides. Take False for a robot whose sides
             or whose standing posture differ.
@@ -224,8 +226,8 @@ def stander(
         fallen_v=v,
         standing=array(standing),
         reach=array(list(reach) * 4),
-        kick=array(kick),
-        often=array(often),
+        push_speed=array(push_speed),
+        push_probability=array(push_probability),
         joints=joints,
     )
 

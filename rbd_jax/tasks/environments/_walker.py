@@ -37,7 +37,7 @@ class WalkerWeights(eqx.Module):
 
 
 class WalkerVariation(eqx.Module):
-    """How the robots of a training differ, each number the half width about one."""
+    """Half widths of the random factors by which the robots of a training differ, about one."""
 
     mass: float | Number = 0.2
     """Mass and inertia of the trunk."""
@@ -57,12 +57,12 @@ class WalkerRobot(eqx.Module):
 
 
 class WalkerTask(eqx.Module):
-    """What one robot has to do."""
+    """The commanded velocity of one robot and the phase of its gait."""
 
     command: Float[Array, "*b 3"]
     """Velocity forward and to the left (m/s), turning rate (rad/s)."""
     phase: Float[Array, "*b"]
-    """Where the clock of the gait starts (turns)."""
+    """Phase of the gait when the episode begins (turns)."""
 
 
 def soft(x2: Array) -> Array:
@@ -99,10 +99,10 @@ class Walker(Environment):
     """How high the feet are lifted (m)."""
     rhythm: Float[Array, ""]
     """Steps of the clock (turns per second)."""
-    push: Float[Array, ""]
+    push_speed: Float[Array, ""]
     """Standard deviation of random changes of the trunk's velocity (m/s)."""
-    often: Float[Array, ""]
-    """Random pushes and new commands per control step."""
+    push_probability: Float[Array, ""]
+    """Probability of a random push, and of a new command, in a control step."""
     foot_bodies: tuple[int, ...] = eqx.field(static=True)
     trunk: int = eqx.field(static=True, default=0)
     substeps: int = eqx.field(static=True, default=4)
@@ -151,7 +151,9 @@ class Walker(Environment):
         return state.task.phase + self.rhythm * self.period * state.age
 
     def observe(self, state: State) -> Float[Array, "50"]:
-        """See the class."""
+        """Gravity, velocity and turning rate in the trunk's axes (3 each), angles and speeds of the
+        joints and the last action (12 each), the command (3), sine and cosine of the clock (2).
+        """
         R = so3.quat_to_matrix(so3.quat_normalize(state.q[3:7]))
         angle = 2 * jnp.pi * self.clock(state)
         beat = jnp.stack([jnp.sin(angle), jnp.cos(angle)])
@@ -166,7 +168,7 @@ class Walker(Environment):
         return p[where] + so3.rotate(R[where], self.foot_place)
 
     def reward(self, before: State, action: Array, after: State) -> Float[Array, ""]:
-        """See the class."""
+        """The reward for living, minus the weighted costs of velocity, gait, posture and effort."""
         w, command = self.weights, after.task.command
         R = so3.quat_to_matrix(so3.quat_normalize(after.q[3:7]))
         spin, speed = after.v[:3], after.v[3:6]
@@ -206,9 +208,11 @@ class Walker(Environment):
         """Now and then a push that changes the trunk's velocity, and a new command."""
         now, push, new = jax.random.split(key, 3)
         chance = jax.random.uniform(now, (2,))
-        kick = self.push * jax.random.normal(push, (2,), state.v.dtype)
-        v = jnp.where(chance[0] < self.often, state.v.at[3:5].add(kick), state.v)
-        command = jnp.where(chance[1] < self.often, self.random_command(new), state.task.command)
+        kick = self.push_speed * jax.random.normal(push, (2,), state.v.dtype)
+        v = jnp.where(chance[0] < self.push_probability, state.v.at[3:5].add(kick), state.v)
+        command = jnp.where(
+            chance[1] < self.push_probability, self.random_command(new), state.task.command
+        )
         return eqx.tree_at(lambda s: (s.v, s.task.command), state, (v, command))
 
 
@@ -223,7 +227,7 @@ def walker(
     rhythm: float = 2.0,
     lowest: Sequence[float] = (0.0, -0.3, -0.6),
     highest: Sequence[float] = (1.0, 0.3, 0.6),
-    push: float = 0.4,
+    push_speed: float = 0.4,
     weights: WalkerWeights | None = None,
     variation: WalkerVariation | None = None,
 ) -> Walker:
@@ -240,7 +244,7 @@ def walker(
         lift: how high feet are lifted (m).
         rhythm: turns of the gait's clock per second.
         lowest: least command: forward and left (m/s), turning (rad/s). highest: the greatest.
-        push: standard deviation of random changes of the trunk's velocity (m/s).
+        push_speed: standard deviation of random changes of the trunk's velocity (m/s).
         weights: of the reward. variation: of the robots.
 
     Raises:
@@ -276,8 +280,8 @@ def walker(
         reach=array(list(reach) * 4),
         start=stand.q,
         foot_place=jnp.stack([pose[1] for _, pose in places]),
-        push=array(push),
-        often=array(0.005),
+        push_speed=array(push_speed),
+        push_probability=array(0.005),
         foot_bodies=tuple(int(b) for b, _ in places),
         **numbers,
     )

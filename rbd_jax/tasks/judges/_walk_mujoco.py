@@ -18,7 +18,7 @@ class Walk(NamedTuple):
     t: Float[np.ndarray, " T"]
     qpos: Float[np.ndarray, "T nq"]
     velocity: Float[np.ndarray, "T 3"]
-    """Of the trunk in its own axes: forward, left (m/s), turning (rad/s)."""
+    """Velocity of the trunk in its own axes: forward, left (m/s), turning (rad/s)."""
     command: Float[np.ndarray, "3"]
     fell: bool
     """Whether the trunk was too low or tilted too much at some time; the walk ends there."""

@@ -30,7 +30,7 @@ HAND = "arm_left_7_link"
 
 
 def standing(model: Model, q0, feet: tuple[str, ...], name: str) -> Float[Array, " nq"]:
-    """How a humanoid stands, known for Talos."""
+    """The standing configuration of a humanoid, q0 itself or the one that is known for Talos."""
     if q0 is not None:
         return q0
     if not model.topology.name.startswith("talos"):

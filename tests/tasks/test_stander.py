@@ -135,13 +135,13 @@ def test_random_actions_keep_states_finite_and_targets_within_limits(env):
 
 def test_pushes_are_horizontal_and_rare(env):
     state = lies(env, 3)
-    often = eqx.tree_at(lambda e: e.often, env, jnp.asarray(0.5))
+    often = eqx.tree_at(lambda e: e.push_probability, env, jnp.asarray(0.5))
     after = jit(jax.vmap(often.disturb, (None, 0)))(state, jax.random.split(jax.random.key(1), 400))
     R = so3.quat_to_matrix(so3.quat_normalize(state.q[3:7]))
     kick = (np.asarray(after.v) - np.asarray(state.v))[:, 3:6] @ np.asarray(R).T
     size = np.linalg.norm(kick, axis=1)
     assert np.abs((size > 0).mean() - 0.5) < 0.1
-    assert np.abs(kick[:, 2]).max() < 1e-12 and 0.9 * env.kick < size.max() <= env.kick
+    assert np.abs(kick[:, 2]).max() < 1e-12 and 0.9 * env.push_speed < size.max() <= env.push_speed
     assert np.abs(kick.sum(axis=0)).max() < 0.2 * size.sum()
     np.testing.assert_array_equal(np.delete(after.v, [3, 4, 5], axis=1),
                                   np.tile(np.delete(state.v, [3, 4, 5]), (400, 1)))  # fmt: skip
