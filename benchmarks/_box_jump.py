@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rbd_jax as rbd
-from rbd_jax import optimize as opt
-from rbd_jax.optimize import tasks
+from rbd_jax import optimize as opt, tasks
 
 ABOUT = (
     "`tasks.jump_onto`, in float32: 35 steps of 0.08 s in which targets of the servos are held. "
@@ -76,10 +75,8 @@ def box_in_mujoco(task):
     """MuJoCo's model of the scene: the plane, and on it the box with a straight flank."""
     import mujoco
 
-    from rbd_jax import learn
-
     plane = tasks.stand_up(task.problem.model)
-    spec = mujoco.MjSpec.from_string(learn.stander_mjcf(learn.stander(task=plane, fallen=1)))
+    spec = mujoco.MjSpec.from_string(tasks.stander_mjcf(tasks.stander(task=plane, fallen=1)))
     box = task.problem.scene.contacts.terrain
     x, top, half = float(box.x), float(box.height), 1.5 * float(box.width)
     profile = (x - half, 0.0), (x + half, top), (x + 3.0, top), (x + 3.0, 0.0)

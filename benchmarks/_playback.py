@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rbd_jax as rbd
-from rbd_jax import optimize as opt
-from rbd_jax.optimize import tasks
+from rbd_jax import optimize as opt, tasks
 
 from ._report import Table
 from ._robots import load

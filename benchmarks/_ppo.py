@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from brax.envs import Env, State  # pyright: ignore
 from brax.training.agents.ppo import networks, train as ppo  # pyright: ignore
 
-from rbd_jax import learn
+from rbd_jax import learn, tasks
 from rbd_jax.learn._environment import judge_step
 
 # Brax 0.14 calls a function that JAX 0.10 no longer has. Here is one device.
@@ -77,7 +77,7 @@ class Enough(Exception):
 def main() -> None:
     """Learn until the time is over."""
     options = json.load(sys.stdin)
-    env = getattr(learn, options["robot"])(jnp.float32)
+    env = getattr(tasks, options["robot"])(jnp.float32)
     rows, began = [], time.perf_counter()
 
     def progress(step: int, metrics) -> None:

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rbd_jax import optimize as opt
-from rbd_jax.optimize import tasks
+from rbd_jax import optimize as opt, tasks
 
 from ._box_jump import gap
 

@@ -14,7 +14,7 @@ from ._robots import FILES, load
 from ._timing import program, race
 
 ABOUT = (
-    "Legged tasks of `rbd_jax.optimize.tasks`, without joint friction and damping. Crocoddyl "
+    "Legged tasks of `rbd_jax.tasks`, without joint friction and damping. Crocoddyl "
     "runs `SolverBoxFDDP` (C++, one thread) in a process of its own. It solves the same problem: "
     "the same URDF, contacts, impacts, semi-implicit Euler steps, costs, bounds, and first guess "
     "(the robot stands, and torques balance gravity). rbd_jax runs `jax.jit` of "
@@ -44,7 +44,7 @@ def task_of(name: str, robot: str):
     model = load(robot)
     bare = lambda m: (m.damping, m.armature)  # noqa: E731
     model = eqx.tree_at(bare, model, (0 * model.damping, 0 * model.armature))
-    return getattr(opt.tasks, name)(model)
+    return getattr(rbd.tasks, name)(model)
 
 
 def spec_of(task, robot: str, repeats: int) -> dict:
@@ -92,7 +92,7 @@ def on_legs(table: Table, name: str, robot: str, batch: int, options) -> None:
     def solve(task, q0):
         t = task._replace(q0=q0)
         limits = {"throw": False, "max_steps": MOST, "tol": 1e-10}
-        return opt.multiple_shooting(*t, **opt.tasks.standing_guess(t), **limits)
+        return opt.multiple_shooting(*t, **rbd.tasks.standing_guess(t), **limits)
 
     noise = 0.02 * jax.random.normal(jax.random.key(0), (batch, m.nv), m.dtype)
     starts = jax.vmap(lambda d: rbd.integrate(m, task.q0, d))(noise)
@@ -116,7 +116,7 @@ def receding(table: Table, robot: str, options) -> None:
 
     @jax.jit
     def first_plan(q0, v0):  # a simulation of torques alone would fall within the horizon
-        still = opt.tasks.standing_guess(task._replace(problem=problem))
+        still = rbd.tasks.standing_guess(task._replace(problem=problem))
         s = opt.multiple_shooting(problem, q0, v0, u, **still, throw=False)
         rows = control.plan(q0, v0, u).multipliers
         return opt.Plan(s.q, s.v, s.u, s.K, rows), s.result == opt.RESULTS.successful

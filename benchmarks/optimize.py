@@ -16,7 +16,7 @@ from jax import Array
 
 import rbd_jax as rbd
 from rbd_jax import optimize as opt
-from rbd_jax.optimize._expansion import Dynamics, Quadratic
+from rbd_jax.optimize.problems._local_models import Dynamics, Quadratic
 
 from . import legged
 from ._report import Report, Table
@@ -24,7 +24,7 @@ from ._robots import FILES, available, load
 from ._timing import Program, program, race
 
 ABOUT = (
-    "Tasks of `rbd_jax.optimize.tasks` on real robots, without friction and damping, with torque "
+    "Tasks of `rbd_jax.tasks` on real robots, without friction and damping, with torque "
     "limits. In reach, the goal is given by joint angles. Crocoddyl runs `SolverBoxFDDP` (C++, "
     "one thread) in a process of its own. It solves the same problem: the same URDF, "
     "semi-implicit Euler steps, costs, bounds and first guess. rbd_jax runs `jax.jit` of "
@@ -41,7 +41,7 @@ RICCATI = (
     "controls, step by step (`backward`, `forward`) and as associative scans."
 )
 TASKS = {
-    "reach": (rbd.optimize.tasks.reach, ("ur5", "panda"), 60),
+    "reach": (rbd.tasks.reach, ("ur5", "panda"), 60),
 }
 ON_LEGS = {"trot": "hyq", "squat": "talos"}
 LIMITS = {"max_steps": 200, "tol": 1e-12}
@@ -166,7 +166,7 @@ def free_motion(table: Table, name: str, robot: str, steps: int, batch: int, opt
     def solve(task, q0):
         # an arm is held where it starts: from other torques it falls, and the first cost explodes
         u = jnp.broadcast_to(rbd.gravity_torque(m, q0)[None], task.u.shape)
-        still = opt.tasks.standing_guess(task._replace(q0=q0))
+        still = rbd.tasks.standing_guess(task._replace(q0=q0))
         return opt.multiple_shooting(
             task.problem, q0, task.v0, u, q=still["q"], v=still["v"], throw=False, **LIMITS
         )
@@ -196,7 +196,8 @@ def riccati(table: Table, n: int, m: int, steps: int, batch: int, seconds: float
     f, l, end = linear_quadratic(n, m, steps)
 
     def sequential(scale):
-        return opt.forward(f, opt.backward(f, l._replace(x=scale * l.x), end, jnp.zeros(())))
+        gains = opt.riccati_backward(f, l._replace(x=scale * l.x), end, jnp.zeros(()))
+        return opt.lqr_rollout(f, gains)
 
     def associative(scale):
         return opt.parallel_forward(f, opt.parallel_backward(f, l._replace(x=scale * l.x), end))

@@ -8,15 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rbd_jax import optimize as opt
-from rbd_jax.optimize import tasks
+from rbd_jax import optimize as opt, tasks
 
 from . import _box_jump, _stand_plans
 from ._report import Report
 from ._robots import available, load
 
 ABOUT = (
-    "`rbd_jax.optimize.tasks.stand_up`: a quadruped with servos on soft ground, in float32. From "
+    "`rbd_jax.tasks.stand_up`: a quadruped with servos on soft ground, in float32. From "
     "random states of `tasks.lying` (it fell limp, from joints up to 1.2 rad and a trunk up to "
     "0.4 rad off) it has 2.4 s to stand up. From its stance it is pushed at the trunk, after "
     "0.2 s, for 0.12 s, in a random horizontal direction, and has the rest of 2.4 s to stand. "
@@ -30,8 +29,8 @@ ABOUT = (
     "after 0.8 s more."
 )
 POLICIES = (
-    "`learn.shac` teaches `learn.stander`, which acts every 20 ms, in other states of "
-    "`tasks.lying` and with random pushes. Every 50 updates `learn.stand_judge` judges the policy "
+    "`learn.shac` teaches `tasks.stander`, which acts every 20 ms, in other states of "
+    "`tasks.lying` and with random pushes. Every 50 updates `tasks.stand_judge` judges the policy "
     "and the running mean of the policies (`Settings.average`), with a third set of starts and "
     "other pushes. The result is what had the highest score. The column validation is that "
     "score. The time of training includes compiling and judging. The policies then act without "
@@ -158,16 +157,16 @@ def learned(table, cases: Cases, robot: str, seed: int, tiny: bool) -> None:
 
     from rbd_jax import learn
 
-    task, settings = cases.task, learn.STAND_UP
+    task, settings = cases.task, tasks.STAND_UP
     if tiny:
         settings = settings._replace(updates=2, robots=8, horizon=4)
-    env = learn.stander(task=task, fallen=8 if tiny else 512)
-    scored = learn.stand_judge(env, task, starts=4 if tiny else 64)
+    env = tasks.stander(task=task, fallen=8 if tiny else 512)
+    scored = tasks.stand_judge(env, task, starts=4 if tiny else 64)
     processor = time.process_time()
     training = learn.shac(env, jax.random.key(seed), settings, judge=scored, every=50)
     processor = time.process_time() - processor
     policy = training.policy
-    model = mujoco.MjModel.from_xml_string(learn.stander_mjcf(env))
+    model = mujoco.MjModel.from_xml_string(tasks.stander_mjcf(env))
     steps = round(SECONDS / float(env.period))
 
     @jax.jit
@@ -177,7 +176,7 @@ def learned(table, cases: Cases, robot: str, seed: int, tiny: bool) -> None:
         return learn.closed_loop(env, policy, env.state(q, v, q[7:]), steps, plant)
 
     def theirs(q, v, impulse):
-        return learn.stand_in_mujoco(env, policy, model, q, v, impulse=impulse).stood
+        return tasks.stand_in_mujoco(env, policy, model, q, v, impulse=impulse).stood
 
     judge(table, cases, robot, f"policy of shac, seed {seed}", run, theirs,
           training_s=float(training.seconds[-1]), training_processor_s=processor,

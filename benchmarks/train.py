@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rbd_jax import learn
+from rbd_jax import learn, tasks
 
 from ._report import Report, Table
 
@@ -52,8 +52,8 @@ def main(options) -> None:
     for robot in (r for r in robots if r != "ppo"):
         given = {"path": options.model} if robot == "go1" and options.model else {}
         env, mjcf = (
-            getattr(learn, robot)(jnp.float32, **given),
-            getattr(learn, f"{robot}_mjcf")(**given),
+            getattr(tasks, robot)(jnp.float32, **given),
+            getattr(tasks, f"{robot}_mjcf")(**given),
         )
         for seed in range(1 if options.tiny else 3):
             learned = train(curve, env, robot, seed, 2 if options.tiny else 300)
@@ -115,7 +115,7 @@ def judge(walks: Table, pushed: Table, env, policy, robot: str, seed: int, mjcf,
     name = f"{robot}, seed {seed}"
     for speed in SPEEDS[:1] if tiny else SPEEDS:
         seconds = 2.0 if tiny else 10.0
-        walk = learn.walk_in_mujoco(env, policy, mjcf, (speed, 0.0, 0.0), seconds)
+        walk = tasks.walk_in_mujoco(env, policy, mjcf, (speed, 0.0, 0.0), seconds)
         late = walk.velocity[walk.t > 1]
         mean = float(late[:, 0].mean()) if len(late) else None
         walks.add(robot=name, command=speed, seconds=float(walk.t[-1]),
@@ -125,7 +125,7 @@ def judge(walks: Table, pushed: Table, env, policy, robot: str, seed: int, mjcf,
         for k in range(1 if tiny else 8):
             angle = 2 * np.pi * k / 8
             push = force * np.cos(angle), force * np.sin(angle)
-            walk = learn.walk_in_mujoco(env, policy, mjcf, (0.6, 0.0, 0.0), 2.0 if tiny else 8.0,
+            walk = tasks.walk_in_mujoco(env, policy, mjcf, (0.6, 0.0, 0.0), 2.0 if tiny else 8.0,
                                         push=push, push_at=0.5 if tiny else 3 + 0.07 * k,
             )  # fmt: skip
             survived += not walk.fell

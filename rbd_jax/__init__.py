@@ -2,7 +2,8 @@
 
 What is needed first stands here. Everything else is in the rooms: ``rbd.spatial``, ``rbd.model``,
 ``rbd.io``, ``rbd.algorithms``, ``rbd.derivatives``, ``rbd.constraints``, ``rbd.contact``,
-``rbd.screw``, ``rbd.simulate``, ``rbd.optimize``, ``rbd.identify`` and ``rbd.learn``.
+``rbd.screw``, ``rbd.simulate``, ``rbd.optimize``, ``rbd.identify``, ``rbd.learn`` and
+``rbd.tasks``.
 """
 
 import importlib as _importlib
@@ -17,6 +18,7 @@ from . import (
     model as model,
     simulate as simulate,
     spatial as spatial,
+    tasks as tasks,
 )
 from ._version import __version__ as __version__
 from .algorithms.aba import aba as aba, hybrid_aba as hybrid_aba
@@ -83,9 +85,15 @@ from .simulate import rollout as rollout, step as step
 from .view import view as view
 
 if _TYPE_CHECKING:
-    from . import identify as identify, learn as learn, optimize as optimize, screw as screw
+    from . import (
+        identify as identify,
+        learn as learn,
+        optimize as optimize,
+        screw as screw,
+        tasks as tasks,
+    )
 
-_LATER = ("identify", "learn", "optimize", "screw")
+_LATER = ("identify", "learn", "optimize", "screw", "tasks")
 
 
 def __getattr__(name: str):

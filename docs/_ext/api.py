@@ -26,7 +26,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "api"
 HIDDEN = ("cli",)  # the command line explains itself
 ORDER = (
     "io", "model", "algorithms", "derivatives", "constraints", "contact", "simulate", "optimize",
-    "identify", "learn", "screw", "spatial", "lanes", "view",
+    "identify", "learn", "tasks", "screw", "spatial", "lanes", "view",
 )  # fmt: skip
 TITLES = {
     "model": "Robots and configurations", "io": "Reading and writing robots",
@@ -34,7 +34,7 @@ TITLES = {
     "derivatives": "Dynamics with derivative rules, explicit derivatives",
     "constraints": "Constraints and impacts", "contact": "Contact", "simulate": "Simulation",
     "optimize": "Trajectory optimization", "identify": "Identification",
-    "learn": "Learning of policies", "screw": "Screw theory",
+    "learn": "Learning of policies", "tasks": "Ready tasks", "screw": "Screw theory",
     "spatial": "Spatial algebra", "lanes": "Fast batches on CPUs", "view": "The viewer",
 }  # fmt: skip
 
@@ -56,7 +56,8 @@ def _room(value: Any) -> str:
 def _exports(module: types.ModuleType) -> list[tuple[str, Any]]:
     """Public names of a package's ``__init__``, or those that a module defines."""
     names = []
-    for name, value in vars(module).items():
+    for name in dict.fromkeys([*vars(module), *dir(module)]):  # dir has what is imported lazily
+        value = getattr(module, name)
         if name.startswith("_") or isinstance(value, types.ModuleType):
             continue
         foreign = getattr(value, "__module__", module.__name__) or module.__name__

@@ -58,7 +58,7 @@ def optimize(
     """
     jax.config.update("jax_enable_x64", True)
     from .. import optimize as solvers
-    from ..optimize.tasks import HUMANOID, LEGGED, TASKS, standing_guess
+    from ..tasks import HUMANOID, LEGGED, TASKS, standing_guess
 
     output, picture = _robots.results(output, picture)
     tasks, legs = TASKS | LEGGED, task in LEGGED

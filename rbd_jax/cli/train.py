@@ -66,8 +66,7 @@ def train(
     missing = [x for x in ("optax", "mujoco") if importlib.util.find_spec(x) is None]
     if missing:
         _robots.fail(f'{", ".join(missing)} not installed; run: pip install "rbd-jax[learn]"')
-    from .. import learn
-    from ..optimize import tasks
+    from .. import learn, tasks
 
     name = task.value.replace("-", "_")
     if model is not None and task != Task.go1:
@@ -77,15 +76,16 @@ def train(
     _robots.writable(path)
     _robots.writable(film)
     try:
-        env = getattr(learn, name)(jnp.float32, **given)
+        make = "cart_pole_environment" if task == Task.cart_pole else name
+        env = getattr(tasks, make)(jnp.float32, **given)
     except (ImportError, RobotDescriptionError) as error:
         _robots.fail(str(error))
-    usual = learn.STAND_UP if task == Task.stander else learn.Settings(updates=400)
+    usual = tasks.STAND_UP if task == Task.stander else learn.Settings(updates=400)
     updates, robots = updates or usual.updates, robots or usual.robots
     settings = usual._replace(robots=robots, horizon=horizon, updates=updates)
     judging = {}
-    if isinstance(env, learn.Stander):  # the last policy is not always the best
-        judging = {"judge": learn.stand_judge(env, tasks.stand_up(dtype=jnp.float32)), "every": 50}
+    if isinstance(env, tasks.Stander):  # the last policy is not always the best
+        judging = {"judge": tasks.stand_judge(env, tasks.stand_up(dtype=jnp.float32)), "every": 50}
     out = console()
     with live_line(out, f"{task.value}: compiling …") as show:
 
@@ -107,20 +107,20 @@ def train(
         rows.append(("robots that stand, best policy", f"{100 * score:.1f} %"))
     out.print(table(f"{task.value}, shac", ("", ""), rows, 2))
     out.print(f"[green]✔[/] {path}", highlight=False)
-    if isinstance(env, learn.Walker):
-        mjcf = getattr(learn, f"{name}_mjcf")(**given)
-        motion = _walks(learn, env, learned.policy, mjcf)
+    if isinstance(env, tasks.Walker):
+        mjcf = getattr(tasks, f"{name}_mjcf")(**given)
+        motion = _walks(tasks, env, learned.policy, mjcf)
         _film(env.scene.model, *motion, film)
-    elif isinstance(env, learn.Stander):
-        _film(env.scene.model, *_stands(learn, env, learned.policy), film)
+    elif isinstance(env, tasks.Stander):
+        _film(env.scene.model, *_stands(tasks, env, learned.policy), film)
     out.print(machine(), style="dim", highlight=False)
 
 
-def _walks(learn, env, policy, mjcf: str) -> tuple[np.ndarray, np.ndarray]:
+def _walks(tasks, env, policy, mjcf: str) -> tuple[np.ndarray, np.ndarray]:
     """Print a table of walks in MuJoCo, and return times and configurations of one of them."""
     rows = []
     for speed in (0.3, 1.0, 0.6):
-        walk = learn.walk_in_mujoco(env, policy, mjcf, (speed, 0.0, 0.0))
+        walk = tasks.walk_in_mujoco(env, policy, mjcf, (speed, 0.0, 0.0))
         mean = walk.velocity[len(walk.t) // 10 :, 0].mean()
         told = "fell" if walk.fell else f"{walk.error():.3f}"
         rows.append((f"{speed:.1f}", f"{mean:.3f}", f"{walk.t[-1]:.1f}", told))
@@ -129,10 +129,10 @@ def _walks(learn, env, policy, mjcf: str) -> tuple[np.ndarray, np.ndarray]:
     return walk.t, np.asarray(jax.vmap(env.scene.layout.q_from)(jnp.asarray(walk.qpos)))
 
 
-def _stands(learn, env, policy) -> tuple[np.ndarray, np.ndarray]:
+def _stands(tasks, env, policy) -> tuple[np.ndarray, np.ndarray]:
     """Print how a stander performs in MuJoCo, and return times and configurations of one robot."""
-    model = importlib.import_module("mujoco").MjModel.from_xml_string(learn.stander_mjcf(env))
-    unseen = learn.stander(jnp.float32, fallen=STARTS, seed=0)
+    model = importlib.import_module("mujoco").MjModel.from_xml_string(tasks.stander_mjcf(env))
+    unseen = tasks.stander(jnp.float32, fallen=STARTS, seed=0)
     angle = 2 * np.pi * np.arange(STARTS) / STARTS
     way = np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1)
     at_rest = np.zeros(env.scene.model.nv)
@@ -141,11 +141,11 @@ def _stands(learn, env, policy) -> tuple[np.ndarray, np.ndarray]:
         return f"{sum(x.stood for x in whole)} of {STARTS}"
 
     starts = zip(np.asarray(unseen.fallen_q), np.asarray(unseen.fallen_v), strict=True)
-    risen = [learn.stand_in_mujoco(env, policy, model, q, v) for q, v in starts]
+    risen = [tasks.stand_in_mujoco(env, policy, model, q, v) for q, v in starts]
     rows = [("stands up from the ground", stood(risen))]
     for impulse in (30, 40, 50, 60):
         pushed = [
-            learn.stand_in_mujoco(env, policy, model, env.start, at_rest, impulse=impulse * x)
+            tasks.stand_in_mujoco(env, policy, model, env.start, at_rest, impulse=impulse * x)
             for x in way
         ]
         rows.append((f"stands 2 s after {impulse} N s at the trunk", stood(pushed)))

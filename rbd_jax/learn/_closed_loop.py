@@ -26,7 +26,7 @@ def closed_loop(
         state: the first state, of :meth:`Environment.begin` or :meth:`Environment.state`.
         steps: number of control steps T.
         plant: from time (s), q, v and controls to q and v one control step later, for example
-            ``tasks.pushed(task, impulse, substeps=env.substeps)`` of :mod:`rbd_jax.optimize.tasks`.
+            ``tasks.pushed(task, impulse, substeps=env.substeps)`` of :mod:`rbd_jax.tasks`.
     """
 
     def step(state, k):

@@ -261,7 +261,7 @@ def test_rollout_does_not_cut_an_integrator_with_memory(tmp_path):
 
 def test_optimize_takes_a_sample_that_always_floats(monkeypatch):
     """The robot is taken; here the solver then ends with a message, as it does without optax."""
-    from rbd_jax.optimize import _single_shooting
+    from rbd_jax.optimize.solvers import _single_shooting
 
     def missing():
         raise ImportError("single shooting needs optax")

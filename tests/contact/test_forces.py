@@ -7,7 +7,7 @@ import pytest
 from support.scenes import EQUALITIES, everything
 
 import rbd_jax as rbd
-from rbd_jax.optimize.tasks import on_ground
+from rbd_jax.tasks import on_ground
 
 mujoco = pytest.importorskip("mujoco")
 

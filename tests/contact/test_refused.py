@@ -101,7 +101,7 @@ def test_numbers_of_a_scene_and_of_a_learner():
         rbd.contact.scene_on_ground(model, solids, surface=rbd.contact.Surface(0.8))
     with pytest.raises(ValueError, match="dt must be positive, got -1"):
         rbd.contact.scene_on_ground(model, solids, dt=-1)
-    env, key = rbd.learn.cart_pole(), jax.random.key(0)
+    env, key = rbd.tasks.cart_pole_environment(), jax.random.key(0)
     for name in ("robots", "horizon", "updates"):
         with pytest.raises(ValueError, match=f"shac: {name} must be at least 1, got 0"):
             rbd.learn.shac(env, key, rbd.learn.Settings(**{name: 0}))

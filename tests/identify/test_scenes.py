@@ -13,7 +13,7 @@ mujoco = pytest.importorskip("mujoco")
 from support.calls import quick_jit  # noqa: E402
 
 import rbd_jax as rbd  # noqa: E402
-from rbd_jax import identify  # noqa: E402
+from rbd_jax import identify, tasks  # noqa: E402
 from rbd_jax.optimize import RESULTS  # noqa: E402
 from rbd_jax.spatial import inertia  # noqa: E402
 
@@ -115,10 +115,9 @@ def test_bad_arguments_are_named():
 def test_a_quadruped_tells_its_payload_its_friction_and_the_ground():
     """A trot of 1.2 s in which feet slip; eight records that differ in their noise."""
     pytest.importorskip("optax")
-    from rbd_jax import learn
 
     # An impedance that begins at zero: the force of a contact is a continuous function.
-    xml = learn.quadruped_mjcf().replace('solimp=".5 .95 .01"', 'solimp="0 .95 .01"')
+    xml = tasks.quadruped_mjcf().replace('solimp=".5 .95 .01"', 'solimp="0 .95 .01"')
     truth = {"friction": 0.45, "time": 0.03, "payload": 2.5, "forward": 0.08}
     spec = mujoco.MjSpec.from_string(xml)
     for geom in spec.geoms:

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("optax")
 pytest.importorskip("mujoco")
 
-from rbd_jax import learn  # noqa: E402
+from rbd_jax import learn, tasks  # noqa: E402
 
 SMALL = learn.Settings(
     robots=32, horizon=32, updates=150, passes=2, hidden=(32, 32), rate=3e-3, discount=0.98, std=1.0
@@ -19,7 +19,7 @@ SMALL = learn.Settings(
 
 @pytest.fixture(scope="module")
 def env():
-    return learn.cart_pole()
+    return tasks.cart_pole_environment()
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def test_learning_can_be_resumed(env, trained, tmp_path):
     with pytest.raises(ValueError, match="other settings|settings"):
         learn.shac(env, jax.random.key(0), SMALL._replace(rate=1.0), resume=True, **options)
     with pytest.raises(ValueError, match="another task"):
-        learn.load_policy(file, learn.cart_pole(jnp.float32))
+        learn.load_policy(file, tasks.cart_pole_environment(jnp.float32))
 
 
 TINY = learn.Settings(robots=4, horizon=4, updates=6, minibatches=1, hidden=(8,), average=0.3)

@@ -10,15 +10,17 @@ from support.helpers import jit
 pytest.importorskip("optax")
 
 import rbd_jax as rbd  # noqa: E402
-from rbd_jax import learn  # noqa: E402
-from rbd_jax.optimize import tasks  # noqa: E402
+from rbd_jax import (
+    learn,  # noqa: E402
+    tasks,  # noqa: E402
+)
 
 TINY = learn.Settings(robots=4, horizon=3, updates=2, hidden=(8,), average=0.3)
 
 
 @pytest.fixture(scope="module")
 def env():
-    return learn.stander(task=tasks.stand_up(dtype=jnp.float64), fallen=4)
+    return tasks.stander(task=tasks.stand_up(dtype=jnp.float64), fallen=4)
 
 
 def mirrored(env, q, v):
@@ -100,5 +102,5 @@ def test_a_posture_that_differs_from_side_to_side_has_no_mirror():
     q0 = tasks.stand(model, tasks.FEET, tasks.STANCES["quadruped"]).at[7].set(0.2)
     task = tasks.stand_up(model, q0)
     with pytest.raises(ValueError, match="posture is not the same on both sides; use mirrored=F"):
-        learn.stander(task=task, fallen=4)
-    assert learn.stander(task=task, fallen=4, mirrored=False).mirror is None
+        tasks.stander(task=task, fallen=4)
+    assert tasks.stander(task=task, fallen=4, mirrored=False).mirror is None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax import constraints, contact, optimize, screw
+from rbd_jax import constraints, contact, optimize, screw, tasks
 
 MIMIC = """<robot name="gripper"><link name="base"/>
 <link name="one"><inertial><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0"
@@ -80,13 +80,17 @@ def screws():
 
 
 def learned(name):
-    return lambda: getattr(pytest.importorskip("rbd_jax.learn"), name)()
+    def make():
+        pytest.importorskip("rbd_jax.learn")
+        return getattr(tasks, name)()
+
+    return make
 
 
 def policy():
     learn = pytest.importorskip("rbd_jax.learn")
     settings = learn.Settings(robots=2, hidden=(4,))
-    return learn.start(learn.cart_pole(), settings, jax.random.key(0))
+    return learn.start(tasks.cart_pole_environment(), settings, jax.random.key(0))
 
 
 def blocks():
@@ -119,10 +123,10 @@ CASES = {
     "Problem": problem,
     "joint_limits": lambda: optimize.joint_limits(ARM()),
     "torque_limits": lambda: optimize.torque_limits(problem()),
-    **{f"tasks.{n}": getattr(optimize.tasks, n) for n in
+    **{f"tasks.{n}": getattr(tasks, n) for n in
        ("cart_pole", "double_pendulum", "reach", "reorient", "quadrotor", "stand_up", "trot")},
-    "controller": lambda: optimize.controller(optimize.tasks.cart_pole().problem),
-    **{f"learn.{n}": learned(n) for n in ("cart_pole", "quadruped", "stander")},
+    "controller": lambda: optimize.controller(tasks.cart_pole().problem),
+    **{f"tasks.{n}": learned(n) for n in ("cart_pole_environment", "quadruped", "stander")},
     "learn.start": policy,
     "sampler": lambda: optimize.sampler(problem(), jax.random.key(0), noise=0.1),
     "half_space": lambda: optimize.half_space(ARM(), ARM().frame_names[-1], (0, 0, 1.0), 0.1),

@@ -8,9 +8,9 @@ from support.helpers import random_state
 from support.problems import random_problem, short
 
 import rbd_jax as rbd
-from rbd_jax.optimize import backward, forward
-from rbd_jax.optimize._euler import Direction, direction
-from rbd_jax.optimize._expansion import gauss_newton
+from rbd_jax.optimize import lqr_rollout, riccati_backward
+from rbd_jax.optimize.linear_quadratic._euler_sweep import Direction, direction
+from rbd_jax.optimize.linear_quadratic._lq_approximation import gauss_newton
 
 
 def _general(problem, q, v, u, mu, box):
@@ -18,8 +18,8 @@ def _general(problem, q, v, u, mu, box):
     f, l, end = gauss_newton(problem, q, v, u)
     size = jnp.mean(jnp.abs(jnp.diagonal(l.uu, axis1=1, axis2=2)), axis=1)
     more = mu * jnp.where(size > 0, size, 1)[:, None, None] * jnp.eye(u.shape[1])[None]
-    g = backward(f, l._replace(uu=l.uu + more), end, jnp.zeros(()), box)
-    dx, du = forward(f, g)
+    g = riccati_backward(f, l._replace(uu=l.uu + more), end, jnp.zeros(()), box)
+    dx, du = lqr_rollout(f, g)
     multipliers = g.Vx + jnp.sum(g.Vxx * dx[1:, None, :], axis=-1)
     slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
     return Direction(dx, du, g.K, multipliers, slope, g.definite)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from support.calls import quick_jit
 
-from rbd_jax import optimize as opt, samples
-from rbd_jax.optimize import RESULTS, Problem, StateCost, tasks
-from rbd_jax.optimize._descent import Options, Proposal, descend
-from rbd_jax.optimize._tolerances import tolerances
+from rbd_jax import optimize as opt, samples, tasks
+from rbd_jax.optimize import RESULTS, Problem, StateCost
+from rbd_jax.optimize.solvers._sqp_loop import Options, Proposal, sqp_loop
+from rbd_jax.optimize.solvers._tolerances import tolerances
 
 
 def balance():
@@ -104,7 +104,7 @@ def test_a_model_that_expects_an_increase_has_not_converged():
         return Proposal(new, x * x, new * new, expected, one, yes, flat & (mu < 1)), carried
 
     x = jnp.ones(())
-    s = descend(lambda *_: (), attempt, x, (), x * x, Options(5, 1e-9, 1e-6, None))
+    s = sqp_loop(lambda *_: (), attempt, x, (), x * x, Options(5, 1e-9, 1e-6, None))
     assert s.result == RESULTS.max_steps_reached and float(s.point) == pytest.approx(0.5**5)
     tried = np.asarray(s.history.regularization)
     assert (tried >= 1).all()

@@ -12,8 +12,8 @@ from support.helpers import assert_close
 from support.problems import short
 
 import rbd_jax as rbd
-from rbd_jax import optimize as opt
-from rbd_jax.optimize import _legged_models, tasks
+from rbd_jax import optimize as opt, tasks
+from rbd_jax.optimize.problems import _legged
 
 
 def _chart(problem, z, k, q, v, u, q_next):
@@ -180,7 +180,7 @@ def test_costs_may_mix_states_controls_and_forces():
         z = jnp.zeros(n + 12)
         J, r = jax.jacfwd(residuals)(z), residuals(z)
         return (
-            _legged_models.stage_of_forces(problem, problem.time(0), q0, v, u, f, S),
+            _legged.stage_of_forces(problem, problem.time(0), q0, v, u, f, S),
             J.T @ r,
             J.T @ J,
         )

@@ -13,8 +13,8 @@ from support.problems import linear_quadratic, random_problem
 
 import rbd_jax as rbd
 from rbd_jax import optimize as opt
-from rbd_jax.optimize import _expansion as expansion
-from rbd_jax.optimize._solution import checked_arguments
+from rbd_jax.optimize.linear_quadratic import _lq_approximation as expansion
+from rbd_jax.optimize.solvers._solution import checked_arguments
 from rbd_jax.simulate import INTEGRATORS
 
 
@@ -163,8 +163,8 @@ def test_riccati_sweeps_solve_the_linear_quadratic_problem(T):
 
     @jax.jit
     def run(f, l, end):
-        gains, other = opt.backward(f, l, end, zero), opt.parallel_backward(f, l, end)
-        return gains, other, opt.forward(f, gains), opt.parallel_forward(f, other)
+        gains, other = opt.riccati_backward(f, l, end, zero), opt.parallel_backward(f, l, end)
+        return gains, other, opt.lqr_rollout(f, gains), opt.parallel_forward(f, other)
 
     gains, other, (x, u), (x2, u2) = run(f, l, end)
     size = T * (n + m)  # unknowns: u_0, x_1, u_1, …, x_T
@@ -191,7 +191,7 @@ def test_riccati_sweeps_solve_the_linear_quadratic_problem(T):
     value = lambda z: 0.5 * z @ H @ z + g @ z  # noqa: E731
     # without gaps the promised decrease is that of the quadratic
     flat = f._replace(d=jnp.zeros_like(f.d))
-    promise = opt.backward(flat, l, end, zero)
+    promise = opt.riccati_backward(flat, l, end, zero)
     z = np.linalg.solve(kkt, np.concatenate([-g, 0 * c]))[:size]
     np.testing.assert_allclose(promise.slope + promise.bend, value(z), rtol=1e-8)
     for a, b in zip((*other, x2, u2), (*gains, x, u), strict=True):

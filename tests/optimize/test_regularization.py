@@ -24,8 +24,8 @@ def test_a_regularized_step_lowers_the_cost(mu):
 
     @jax.jit
     def run(lengths):
-        gains = opt.backward(f, l, end, jnp.asarray(mu))
-        at = lambda t: opt.forward(f, gains._replace(k=t * gains.k))  # noqa: E731
+        gains = opt.riccati_backward(f, l, end, jnp.asarray(mu))
+        at = lambda t: opt.lqr_rollout(f, gains._replace(k=t * gains.k))  # noqa: E731
         x, u = at(1.0)
         regularized = value(x, u) + 0.5 * mu * jnp.sum(u * u)
         return gains.slope + gains.bend, regularized, jax.vmap(lambda t: value(*at(t)))(lengths)

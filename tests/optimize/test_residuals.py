@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rbd_jax.optimize._residuals import dense, gauss_newton_blocks
+from rbd_jax.optimize.problems._residuals import dense, gauss_newton_blocks
 
 
 def residuals(a, b, c):

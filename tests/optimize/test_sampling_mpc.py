@@ -10,8 +10,7 @@ from support.helpers import assert_close
 from support.problems import DT, T, sledge_problem
 
 import rbd_jax as rbd
-from rbd_jax import optimize as opt
-from rbd_jax.optimize import tasks
+from rbd_jax import optimize as opt, tasks
 
 
 @cache

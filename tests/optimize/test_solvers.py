@@ -10,8 +10,7 @@ import pytest
 from support.helpers import assert_close, cast, random_state
 
 import rbd_jax as rbd
-from rbd_jax import optimize as opt
-from rbd_jax.optimize import tasks
+from rbd_jax import optimize as opt, tasks
 
 T = 30
 SOLVERS = {

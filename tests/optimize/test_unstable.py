@@ -9,8 +9,7 @@ import pytest
 from support.calls import quick_jit
 
 import rbd_jax as rbd
-from rbd_jax import optimize as opt
-from rbd_jax.optimize import tasks
+from rbd_jax import optimize as opt, tasks
 
 STEPS = 300
 

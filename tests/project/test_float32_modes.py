@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import rbd_jax as rbd
-from rbd_jax import identify, learn, optimize
-from rbd_jax.optimize.tasks import cart_pole, on_ground
+from rbd_jax import identify, learn, optimize, tasks
+from rbd_jax.tasks import cart_pole, on_ground
 
 F = jnp.float32
 
@@ -90,7 +90,7 @@ def test_screws(name):
 
 
 def test_learning():
-    task = learn.cart_pole(dtype=F)
+    task = tasks.cart_pole_environment(dtype=F)
     settings = learn.Settings(robots=2, horizon=3, minibatches=1, passes=1, hidden=(4,))
 
     def learned(task, key):

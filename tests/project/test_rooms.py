@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).resolve().parents[2] / "rbd_jax"
 # From the ground up. A room may use the rooms that stand before it.
 ROOMS = (
     "spatial", "lanes", "model", "io", "algorithms", "derivatives", "constraints", "contact",
-    "screw", "simulate", "optimize", "identify", "learn", "view", "cli",
+    "screw", "simulate", "optimize", "identify", "learn", "tasks", "view",
+    "cli",
 )  # fmt: skip
 
 
@@ -151,6 +152,22 @@ BREAKS = {
 def test_what_breaks_the_rule_is_found(name, tmp_path):
     files, text = BREAKS[name]
     assert [p for p in problems(_written(tmp_path, files)) if text in p]
+
+
+FOLDERS = {
+    "optimize": ("problems", "linear_quadratic", "solvers", "receding_horizon"),
+    "tasks": ("robots", "problems", "environments", "judges"),
+}
+"""The folders of a room, from the ground up. A folder may use the folders that stand before it."""
+
+
+@pytest.mark.parametrize("room", FOLDERS)
+def test_folders_of_a_room_use_the_folders_below(room):
+    order, inside = FOLDERS[room], PACKAGE / room
+    assert {p.name for p in inside.iterdir() if p.is_dir() and p.name[0] != "_"} == set(order)
+    for module, target, _ in imports(PACKAGE):
+        if module[:1] == (room,) and len(module) > 1 and module[1] in order and target[0] == room:
+            assert target[1] in order[: order.index(module[1]) + 1], (module, target)
 
 
 def test_circles_are_found(tmp_path):

@@ -16,7 +16,7 @@ from support.integrator_cases import run
 import rbd_jax as rbd
 from rbd_jax import identify, optimize as opt, samples
 from rbd_jax.derivatives.custom_jvp.implicit_step import implicit_step_dynamics
-from rbd_jax.optimize import _expansion as expansion
+from rbd_jax.optimize.linear_quadratic import _lq_approximation as expansion
 from rbd_jax.simulate import ConstrainedRobot, damping_rate, implicitly_damped, stable_step
 
 ARM = """<robot name="r"><link name="base"/>
@@ -390,7 +390,7 @@ def test_legged_problems_take_the_same_step():
     """A quadruped on its feet: the steps of the problem, those of a rollout, and their slopes."""
     m = samples.quadruped()
     stiff = eqx.tree_at(lambda m: m.damping, m, m.damping.at[6:].set(50.0))
-    task = opt.tasks.trot(m)
+    task = rbd.tasks.trot(m)
     p = task.problem
     on = jnp.ones((3, p.active.shape[1]), bool)
     p = opt.LeggedProblem(stiff, p.stage, p.final, 0.01, 3, p.actuation, contacts=p.contacts,
@@ -418,8 +418,8 @@ def test_tasks_choose_a_step_that_is_stable():
     assert stable_step(stiff, "rk4") < 0.012 < stable_step(m, "rk4")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert opt.tasks.reorient(m).problem.integrator == "rk4"
-        assert stable_step(stiff, opt.tasks.reorient(stiff).problem.integrator) == np.inf
+        assert rbd.tasks.reorient(m).problem.integrator == "rk4"
+        assert stable_step(stiff, rbd.tasks.reorient(stiff).problem.integrator) == np.inf
 
 
 def test_learned_dynamics_take_the_same_step():

@@ -19,9 +19,9 @@ from rbd_jax.contact.forward import ControlledScene
 from rbd_jax.contact.step import implicitfast
 from rbd_jax.identify import select
 from rbd_jax.identify.fits._chain import Chain, compressed, damped, solve_chain
-from rbd_jax.optimize._associative import parallel_backward
-from rbd_jax.optimize._euler import Value, _minimized
-from rbd_jax.optimize._expansion import Dynamics, Quadratic
+from rbd_jax.optimize.linear_quadratic._associative import parallel_backward
+from rbd_jax.optimize.linear_quadratic._euler_sweep import Value, _minimized
+from rbd_jax.optimize.problems._local_models import Dynamics, Quadratic
 from rbd_jax.spatial.linear import qr_factor, solve_upper
 
 

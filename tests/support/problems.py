@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import rbd_jax as rbd
-from rbd_jax import optimize as opt
-from rbd_jax.optimize import _expansion as expansion, tasks
-from rbd_jax.optimize._legged_tasks import Phase, gait, stand
+from rbd_jax import optimize as opt, tasks
+from rbd_jax.optimize.problems import _local_models as expansion
+from rbd_jax.tasks.problems._legged import Phase, gait, stand
 
 T, DT = 12, 0.1  # of the sledge
 

@@ -8,8 +8,8 @@ import numpy as np
 
 import rbd_jax as rbd
 
+from ... import tasks
 from ...contact import pd_actuators, points, scene_on_ground
-from ...optimize import tasks
 from .._robots import is_example
 
 DT, STEPS = 0.005, 300

@@ -1,0 +1,1 @@
+"""Linear-quadratic approximations of a problem, and the sweeps that solve them."""

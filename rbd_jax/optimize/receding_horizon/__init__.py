@@ -1,0 +1,1 @@
+"""Controllers that plan over a receding horizon, and the feedback of a plan."""

@@ -1,0 +1,1 @@
+"""Methods that find a trajectory, and the derivatives of what they find."""

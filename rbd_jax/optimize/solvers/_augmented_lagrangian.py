@@ -1,0 +1,385 @@
+"""Constrained trajectory optimization: an augmented Lagrangian around iLQR and DDP."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ...lanes import lanes
+from ...model.outcome import RESULTS
+from ...spatial import linear
+from ..linear_quadratic._lq_approximation import costates, curvature, gauss_newton, quadratic
+from ..linear_quadratic._riccati import Gains, lqr_rollout, riccati_backward
+from ..problems._constraints import Constraint, Rows, Stack, stack, zeros
+from ..problems._local_models import Dynamics, Quadratic, times
+from ..problems._problem import Problem, with_explicit_closures
+from ._ilqr import add_curvature, curvature_scale, gradient, mixed, roll, stationary
+from ._implicit import States, held_controls, reached, without_derivatives
+from ._implicit_constrained import constrained_stationary
+from ._lagrangian import (
+    Multipliers,
+    Penalties,
+    Weighted,
+    advance,
+    excess,
+    update,
+    violation,
+    with_terms,
+)
+from ._solution import (
+    ConstrainedSolution,
+    checked_argument,
+    checked_arguments,
+    finished,
+    if_finite,
+    times_of,
+)
+from ._sqp_loop import NEAR, Proposal, line_search, options, sqp_loop
+from ._tolerances import tolerances
+
+
+class Limits(eqx.Module):
+    """Tolerances and penalty limit of the outer loop."""
+
+    feasible: float
+    least_tol: float
+    most_penalty: float | Array
+
+
+def augmented_lagrangian(
+    problem: Problem,
+    q0: Float[Array, " nq"],
+    v0: Float[Array, " nv"],
+    u: Float[Array, "T nu"],
+    constraints: Sequence[Constraint],
+    *,
+    multipliers: Rows | None = None,
+    penalty: float | Float[Array, ""] | None = None,
+    second_order: bool = False,
+    max_steps: int = 400,
+    tol: float | None = None,
+    feasibility: float | None = None,
+    max_penalty: float | None = None,
+    regularization: float = 1e-6,
+    throw: bool = True,
+    progress: Callable | None = None,
+) -> ConstrainedSolution:
+    """Minimize under constraints on states and controls: iLQR or DDP on the augmented Lagrangian.
+
+    Source: Howell, Jackson, Manchester (2019), ALTRO, Alg. 2; rules for the penalty and the
+    tolerances: Birgin, Martínez (2014), Alg. 4.1. Departures: one penalty for all rows; inner and
+    outer steps are one loop, so that a batch does not wait for its slowest sample; bounds of
+    the controls stay in the backward pass and are never violated.
+
+    Args:
+        problem: what to minimize.
+        q0: initial configuration. v0: initial velocity.
+        u: first guess of the controls.
+        constraints: what has to hold, see :class:`Constraint`; :func:`joint_limits` and others are
+            ready. Rows of one size, 1 say, are best: the penalty is the same for all.
+        multipliers: first guess, ``solution.multipliers`` of a problem alike; zeros if None.
+        penalty: first weight ρ of ``ρ/2 c²``, ``solution.penalty`` of a problem alike; if None,
+            from the sizes of cost and violation at the first guess.
+        second_order: exact second derivatives of dynamics, costs and constraints, as
+            :func:`ddp`; else Gauss–Newton, as :func:`ilqr`.
+        max_steps: limit of steps, inner and outer ones together.
+        tol: as in :func:`ilqr`, for the augmented Lagrangian.
+        feasibility: greatest violation that counts as none; 1e-6 in float64, 1e-3 in float32 if
+            None.
+        max_penalty: the greatest penalty; 1e8 in float64, 1e5 in float32 if None. Where it does
+            not help any more, the problem is ``infeasible``.
+        regularization: as in :func:`ilqr`. throw: as in :func:`ilqr`; the error names the
+            constraint that fails. progress: as in :func:`ilqr`, with the augmented Lagrangian.
+
+    Returns:
+        The solution with its multipliers, differentiable as that of :func:`ilqr` is, provided that
+        the gradients of the active constraints are independent and no multiplier of them is zero.
+        Cost of a step: that of a step of :func:`ilqr`, and the derivatives of the constraints.
+
+    Raises:
+        ValueError: for a wrong shape, or two constraints of one name. TypeError: for a value that
+            is no array, or of integers.
+    """
+    name = "augmented_lagrangian"
+    q0, v0, u = checked_arguments(name, problem, q0, v0, u)
+    problem, rows = with_explicit_closures(problem, q0, v0), stack(problem, constraints, q0, v0)
+    usual = tolerances(u.dtype)
+    o = options(u.dtype, max_steps, tol, regularization, progress)
+    limits = Limits(
+        usual.violation if feasibility is None else feasibility,
+        o.tol,
+        usual.most_penalty if max_penalty is None else max_penalty,
+    )
+    equal = rows.equality
+    if multipliers is None:
+        multipliers = zeros(rows, u.dtype)
+    multipliers = Rows(
+        checked_argument(
+            name, problem, "multipliers.stage", multipliers.stage, (len(u), equal.stage.size)
+        ),
+        checked_argument(
+            name, problem, "multipliers.final", multipliers.final, (equal.final.size,)
+        ),
+    )
+    if penalty is not None:
+        penalty = jnp.asarray(penalty, u.dtype)
+
+    inputs = without_derivatives((problem, rows, q0, v0, u, multipliers, penalty))
+    out = _solve(*inputs, o=o, limits=limits, second_order=second_order)
+    (q, v, u, _), (K, m), result, count, history = without_derivatives(out)
+    good = result == RESULTS.successful
+    at_low, at_high = without_derivatives(held_controls(problem, u))
+    states = States(q, v, K).holding(at_low | at_high)
+    w, lam = constrained_stationary(problem, rows, q0, v0, u, m.rows, good, states)
+    q, v, u = reached(problem, q0, v0, w, states)
+    c = rows.values(problem, q, v, u)
+    cost = problem.cost(q, v, u)
+    result = if_finite(result, (q, v, u, K, cost, lam))
+    solution = ConstrainedSolution(
+        t=times_of(problem), q=q, v=v, u=u, K=K, cost=cost,
+        result=result, steps=count, history=history, multipliers=lam, penalty=m.penalty,
+        violation=excess(c, equal), names=rows.names,
+    )  # fmt: skip
+    return finished(solution, throw)
+
+
+def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, *, o, limits, second_order):
+    """The last point, the gains with the multipliers, how it ended, steps, history."""
+    u = problem.clip(u)
+    path = problem.simulate(q0, v0, u)
+    cost, c = problem.cost(path.q, path.v, u), rows.values(problem, path.q, path.v, u)
+    if penalty is None:
+        size = sum(jnp.sum(x * x) for x in excess(c, rows.equality))
+        guess = 10 * jnp.maximum(1, jnp.abs(cost)) / jnp.maximum(1, 0.5 * size)
+        penalty = jnp.clip(guess, 1e-2, jnp.minimum(1e4, limits.most_penalty))
+    far = jnp.full((), jnp.inf, u.dtype)
+    first = Multipliers(multipliers, penalty, jnp.asarray(max(1e-3, o.tol), u.dtype), far)
+    gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
+    expand, attempt = inner_steps(problem, rows, limits, second_order)
+    start = (path.q, path.v, u, cost), (gains, first)
+    merit = with_terms(problem, Penalties(rows, multipliers, penalty)).cost(path.q, path.v, u)
+    s = sqp_loop(expand, attempt, *start, merit, o, second_order)
+    return s.point, s.carried, s.result, s.steps, s.history
+
+
+def inner_steps(
+    problem: Problem, rows: Stack, limits: Limits, second_order: bool, eager: bool = False
+):
+    """Steps of iLQR on the augmented Lagrangian with its multipliers, for ``sqp_loop``.
+
+    If ``eager``, each step begins with an update of the multipliers, whatever the last one left.
+    """
+
+    def change(m: Multipliers, c: Rows, ready) -> Multipliers:
+        return advance(m, c, rows.equality, ready, limits.least_tol, limits.most_penalty)
+
+    def expand(point, carried):
+        (q, v, u, _), (_, m) = point, carried
+        c = rows.values(problem, q, v, u)
+        m = change(m, c, jnp.ones((), bool)) if eager else m
+        now = with_terms(problem, Penalties(rows, m.rows, m.penalty)).cost(q, v, u)
+        return penalized_model(problem, rows, m, c, q, v, u, second_order), m, c, now
+
+    def attempt(expanded, point, carried, mu, share):
+        model, m, c, now = expanded
+        merit = with_terms(problem, Penalties(rows, m.rows, m.penalty))
+        p, K = penalized_step(merit, model, (*point[:3], now), mu, share)
+        size = violation(c, m.rows, m.penalty, rows.equality)
+        negligible = jnp.abs(p.expected) <= m.tol * (1 + jnp.abs(p.merit))
+        solved = p.definite & (mu <= NEAR) & negligible
+        new = m if eager else change(m, c, solved)
+        feasible = size <= limits.feasible
+        # at the greatest penalty, to the last tolerance, and no better than at the last update
+        last = (m.penalty >= limits.most_penalty) & (m.tol <= limits.least_tol)
+        lost = solved & last & ~feasible & (size > 0.5 * m.violation)
+        p = p._replace(stationary=p.stationary & feasible, infeasible=lost, stays=True)
+        return p, (K, new)
+
+    return expand, attempt
+
+
+ROUNDS = 10
+"""Greatest number of changes of the active rows in one step."""
+
+
+class Penalty(eqx.Module):
+    """``ρ/2 |P(r + C z)|²`` about a trajectory, with ``r = c + λ/ρ``."""
+
+    r: Rows
+    C: Rows
+    rho: Float[Array, ""]
+    rows: Stack
+
+    def at(self, x: Array, u: Array) -> Rows:
+        """``r + C z`` at the states x (T + 1, n) and controls u."""
+        z = jnp.concatenate([x[:-1], u], axis=1)
+        return Rows(
+            self.r.stage + _many(self.C.stage, z), self.r.final + times(self.C.final, x[-1])
+        )
+
+    def active(self, value: Rows) -> Rows:
+        """Rows that are penalized."""
+        sign = zip(value, self.rows.equality, strict=True)
+        return Rows(*((x > 0) | jnp.broadcast_to(jnp.array(e), x.shape) for x, e in sign))
+
+    def value(self, x: Array, u: Array) -> Float[Array, ""]:
+        """The penalty at z = (x, u)."""
+        value = self.at(x, u)
+        on = jax.tree.map(lambda a, y: jnp.where(a, y, 0), self.active(value), value)
+        return 0.5 * self.rho * (jnp.sum(on.stage**2) + jnp.sum(on.final**2))
+
+    def add(self, l: Quadratic, end: Quadratic, active: Rows) -> tuple[Quadratic, Quadratic]:
+        """The costs with the penalty of the active rows alone."""
+        n = l.x.shape[-1]
+        C = jnp.where(active.stage[..., None], self.C.stage, 0)
+        E = jnp.where(active.final[..., None], self.C.final, 0)
+        g = self.rho * _many(jnp.swapaxes(C, 1, 2), self.r.stage)
+        H = self.rho * linear.matmul(jnp.swapaxes(C, 1, 2), C)
+        l = l._replace(x=l.x + g[:, :n], u=l.u + g[:, n:])
+        end = end._replace(
+            x=end.x + self.rho * times(E.T, self.r.final), xx=end.xx + self.rho * times(E.T, E)
+        )
+        return add_curvature(l, H), end
+
+
+def _many(A: Array, x: Array) -> Array:
+    return jnp.sum(A * x[:, None, :], axis=-1)
+
+
+class _Round(NamedTuple):
+    active: Rows
+    gains: Gains
+    value: Float[Array, ""]
+    settled: Bool[Array, ""]
+    count: Array
+
+
+class Model(NamedTuple):
+    """A linear-quadratic model of the augmented Lagrangian that keeps the kinks of the penalty."""
+
+    f: Dynamics
+    l: Quadratic
+    end: Quadratic
+    more: tuple[Quadratic, Quadratic] | None
+    """The exact second derivatives minus the Gauss–Newton model; None for Gauss–Newton."""
+    penalty: Penalty
+    active: Rows
+    """The rows that are penalized at the point itself."""
+    size: Float[Array, ""]
+    """The unit of μ."""
+    gradient: Float[Array, "T m"]
+    """Gradient of the augmented Lagrangian with respect to the controls."""
+
+
+def penalized_model(
+    problem: Problem, rows: Stack, m: Multipliers, c: Rows, q, v, u, second_order: bool
+) -> Model:
+    """The model about a trajectory.
+
+    Args:
+        problem: what to minimize, without its constraints.
+        rows: the constraints. m: their multipliers. c: their values.
+        q: the states. v: their velocities. u: the controls.
+        second_order: whether to compute the exact second derivatives too.
+    """
+    f, l, end = gauss_newton(problem, q, v, u, gaps=False)
+    more = None
+    if second_order:
+        exact = _exact(problem, rows, m, c, (q, v, u), (f, l, end))
+        more = jax.tree.map(jnp.subtract, exact, (l, end))
+    r = jax.tree.map(lambda c, x: c + x / m.penalty, c, m.rows)
+    penalty = Penalty(r, rows.jacobians(problem, q, v, u), m.penalty, rows)
+    first = penalty.active(r)
+    here = penalty.add(l, end, first)
+    g = gradient(f, here[0], costates(f, *here))
+    return Model(f, l, end, more, penalty, first, curvature_scale(here[0]), g)
+
+
+def penalized_step(
+    problem: Problem,
+    model: Model,
+    point: tuple[Array, Array, Array, Array],
+    mu: Float[Array, ""],
+    share: Float[Array, ""],
+) -> tuple[Proposal, Array]:
+    """A new point and its feedback.
+
+    A semismooth Newton method minimizes the model: Riccati sweeps with the rows that the sweep
+    before made active, until they do not change. A step with the rows that are active now would run
+    far past the kinks of the others.
+
+    Args:
+        problem: with the penalties among its costs.
+        model: the expansion about the point.
+        point: q, v, u and the augmented Lagrangian.
+        mu: regularization. share: of the exact second derivatives.
+    """
+    q, v, u, merit = point
+    f, l, end, penalty, first = model.f, model.l, model.end, model.penalty, model.active
+    if model.more is not None:
+        l, end = mixed((l, end), model.more, share)
+    mu = mu * model.size
+    box = None
+    if problem.bounded:
+        low, high = problem.bounds()
+        box = low[None] - u, high[None] - u
+
+    def sweep(active: Rows) -> tuple[Gains, Array, Rows]:
+        gains = riccati_backward(f, *penalty.add(l, end, active), mu, box)
+        x, du = lqr_rollout(f, gains, box)
+        change = _value(l, end, x, du) + penalty.value(x, du) - penalty.value(0 * x, 0 * du)
+        return gains, change, penalty.active(penalty.at(x, du))
+
+    def go_on(s: _Round) -> Array:
+        return ~s.settled & (s.count < ROUNDS)
+
+    def body(s: _Round) -> _Round:
+        gains, value, active = sweep(s.active)
+        better = value < s.value
+        gains = jax.tree.map(lambda a, b: jnp.where(better, a, b), gains, s.gains)
+        same = jax.tree.map(lambda a, b: jnp.all(a == b), active, s.active)
+        value = jnp.where(better, value, s.value)
+        return _Round(active, gains, value, same.stage & same.final, s.count + 1)
+
+    gains, value, active = sweep(first)
+    same = jax.tree.map(lambda a, b: jnp.all(a == b), active, first)
+    start = _Round(active, gains, value, same.stage & same.final, jnp.ones((), jnp.int32))
+    s = jax.lax.while_loop(go_on, body, start)
+
+    definite = s.gains.definite & jnp.isfinite(s.value)
+    new, new_merit, length = _search(problem, q, v, u, merit, s.gains, -s.value, definite)
+    ready = stationary(problem, u, model.gradient, merit)
+    proposal = Proposal((*new, new_merit), merit, new_merit, -s.value, length, definite, ready)
+    return proposal, s.gains.K
+
+
+@lanes
+def _search(problem: Problem, q, v, u, merit, gains: Gains, expected, definite):
+    """The line search along the feedforward controls."""
+
+    def attempt(length):
+        *point, new = roll(problem, q, v, u, length * gains.k, gains.K)
+        return tuple(point), new
+
+    return line_search(attempt, merit, lambda x: x * (2 - x) * expected, definite)
+
+
+def _value(l: Quadratic, end: Quadratic, x: Array, u: Array) -> Float[Array, ""]:
+    """The costs of the linear–quadratic problem."""
+    slope = jnp.sum(l.x * x[:-1]) + jnp.sum(l.u * u) + jnp.sum(end.x * x[-1])
+    bend = jnp.sum(x[:-1] * (_many(l.xx, x[:-1]))) + jnp.sum(u * _many(l.uu, u))
+    cross = jnp.sum(u * _many(l.ux, x[:-1]))
+    return slope + 0.5 * (bend + jnp.sum(x[-1] * times(end.xx, x[-1]))) + cross
+
+
+def _exact(problem, rows: Stack, m: Multipliers, c: Rows, point, model):
+    """The costs with second derivatives of dynamics and constraints."""
+    (q, v, u), (f, l, end) = point, model
+    lam = update(c, m.rows, m.penalty, rows.equality, jnp.inf)
+    curved, last = quadratic(with_terms(problem, Weighted(rows, lam)), q, v, u, exact=True)
+    curved = add_curvature(curved, curvature(problem, q, v, u, costates(f, curved, last)))
+    # the slopes of the rows are in the penalty
+    return curved._replace(x=l.x, u=l.u), last._replace(x=end.x)

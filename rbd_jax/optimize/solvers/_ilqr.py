@@ -1,0 +1,229 @@
+"""Iterative LQR and differential dynamic programming with control limits, on the manifold."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ...lanes import lanes
+from ...model import difference
+from ...spatial import linear
+from ..linear_quadratic._lq_approximation import costates, curvature, gauss_newton, quadratic
+from ..linear_quadratic._riccati import Gains, riccati_backward
+from ..problems._local_models import Dynamics, Quadratic, times
+from ..problems._problem import Problem, with_explicit_closures
+from ._solution import Found, Solution, checked_arguments, solution_of
+from ._sqp_loop import Options, Proposal, line_search, options, sqp_loop
+from ._tolerances import tolerances
+
+
+def ilqr(
+    problem: Problem,
+    q0: Float[Array, " nq"],
+    v0: Float[Array, " nv"],
+    u: Float[Array, "T nu"],
+    *,
+    max_steps: int = 200,
+    tol: float | None = None,
+    regularization: float = 1e-6,
+    throw: bool = True,
+    progress: Callable | None = None,
+) -> Solution:
+    """Iterative LQR: DDP without the second derivatives of the dynamics (Gauss–Newton).
+
+    Source: Tassa, Erez, Todorov (2012); control limits: Tassa, Mansard, Todorov (2014). Departure:
+    states are points of the manifold, and the errors of a state are in its tangent space.
+
+    Args:
+        problem: what to minimize.
+        q0: initial configuration. v0: initial velocity.
+        u: first guess of the controls.
+        max_steps: limit of steps. A step is one expansion with its line search.
+        tol: the solver succeeds when the model expects a full step to change the cost by less than
+            ``tol (1 + |cost|)``, and each entry of the gradient by the controls, projected onto
+            their bounds, is at most 1e-5 (1e-3 in float32) times ``1 + |cost|``. None means 1e-9
+            in float64 and 1e-5 in float32.
+        regularization: first Levenberg–Marquardt parameter, relative to the scale of Quu.
+        throw: raise a RuntimeError if the solver does not converge. Otherwise ``result`` of the
+            solution says how it ended, and the derivatives of an unsuccessful solution are NaN.
+        progress: a function that is called after each step with its number, the cost, the expected
+            decrease, the step length and the regularization, for example :func:`print_progress`.
+
+    Returns:
+        The solution. Its derivatives with respect to the problem and the initial state follow from
+        the implicit function theorem, see :class:`Solution`.
+
+    Raises:
+        ValueError: for a wrong shape, or ``max_steps`` below 1. TypeError: for a value that is no
+            array, or of integers.
+
+    Cost of a step: T times :func:`rbd_jax.simulate.step_derivatives` plus O(T (n + m)³). The
+    expansions of all stages are computed in parallel.
+    """
+    o = options(problem.model.dtype, max_steps, tol, regularization, progress)
+    return _solve("ilqr", problem, q0, v0, u, o, False, throw)
+
+
+def ddp(
+    problem: Problem,
+    q0: Float[Array, " nq"],
+    v0: Float[Array, " nv"],
+    u: Float[Array, "T nu"],
+    *,
+    max_steps: int = 200,
+    tol: float | None = None,
+    regularization: float = 1e-6,
+    throw: bool = True,
+    progress: Callable | None = None,
+) -> Solution:
+    """Differential dynamic programming: exact second derivatives of dynamics and costs.
+
+    The arguments, the result and its derivatives are those of :func:`ilqr`. DDP converges
+    quadratically. Where the exact model has no minimum, the solver mixes it with the model of
+    :func:`ilqr`, with as large a share of the exact one as has a minimum.
+
+    Source: as :func:`ilqr`. The second derivatives come from
+    :func:`rbd_jax.derivatives.forward_dynamics_hessian`. Departure: they are weighted by the
+    costates of the trajectory, which gives the exact Newton step of single shooting (Pantoja 1988),
+    and not by the slope of the value function. So all of them are evaluated in parallel.
+    """
+    o = options(problem.model.dtype, max_steps, tol, regularization, progress)
+    return _solve("ddp", problem, q0, v0, u, o, True, throw)
+
+
+def _solve(name, problem, q0, v0, u, o: Options, second_order: bool, throw: bool) -> Solution:
+    q0, v0, u = checked_arguments(name, problem, q0, v0, u)
+
+    def solve(problem, q0, v0, u) -> Found:
+        u = problem.clip(u)
+        path = problem.simulate(q0, v0, u)
+        cost = problem.cost(path.q, path.v, u)
+        point = path.q, path.v, u, cost
+        gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
+
+        def expand(point, _):
+            return _expand(problem, point, second_order)
+
+        def attempt(model, point, _, *how):
+            return _attempt(problem, model, point, *how)
+
+        s = sqp_loop(expand, attempt, point, gains, cost, o, second_order)
+        q, v, u, _ = s.point
+        return Found(u, s.carried, s.result, s.steps, s.history, (q, v))
+
+    return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)
+
+
+def add_curvature(l: Quadratic, H: Array) -> Quadratic:
+    """Stage costs with the second-order terms of the dynamics added."""
+    n = l.x.shape[-1]
+    xx, ux, uu = l.xx + H[:, :n, :n], l.ux + H[:, n:, :n], l.uu + H[:, n:, n:]
+    return l._replace(xx=xx, ux=ux, uu=uu)
+
+
+def curvature_scale(l: Quadratic) -> Float[Array, ""]:
+    """Mean curvature of the costs in the controls, the unit of μ. It is 1 if there is none."""
+    size = jnp.mean(jnp.abs(jnp.diagonal(l.uu, axis1=1, axis2=2)))
+    return jnp.where(size > 0, size, 1)
+
+
+class Model(NamedTuple):
+    """A linear-quadratic model about a trajectory."""
+
+    f: Dynamics
+    l: Quadratic
+    end: Quadratic
+    more: tuple[Quadratic, Quadratic] | None
+    """The exact second derivatives minus the Gauss–Newton model; None for Gauss–Newton."""
+    size: Float[Array, ""]
+    """The unit of μ."""
+    stationary: Bool[Array, ""]
+    """Whether the conditions of first order hold."""
+
+
+def _expand(problem: Problem, point, second_order: bool) -> Model:
+    q, v, u, cost = point
+    f, l, end = gauss_newton(problem, q, v, u, gaps=False)
+    lam, more = costates(f, l, end), None
+    if second_order:
+        l_exact, end_exact = quadratic(problem, q, v, u, exact=True)
+        l_exact = add_curvature(l_exact, curvature(problem, q, v, u, lam))
+        more = jax.tree.map(jnp.subtract, (l_exact, end_exact), (l, end))
+    ready = stationary(problem, u, gradient(f, l, lam), cost)
+    return Model(f, l, end, more, curvature_scale(l), ready)
+
+
+def gradient(f: Dynamics, l: Quadratic, lam: Float[Array, "T n"]) -> Float[Array, "T m"]:
+    """The gradient of the objective by the controls, from the costates."""
+    return l.u + linear.einsum("tnm,tn->tm", f.B, lam)
+
+
+def stationary(problem: Problem, u, g: Float[Array, "T m"], cost: Array) -> Bool[Array, ""]:
+    """Whether the gradient is zero but for controls that it holds at their bounds.
+
+    Each entry of the projected gradient ``u − clip(u − g)`` has to be at most the tolerance for
+    slopes times ``1 + |cost|``.
+    """
+    size = jnp.max(jnp.abs(u - problem.clip(u - g)), initial=0)
+    return size <= tolerances(u.dtype).slope * (1 + jnp.abs(cost))
+
+
+def mixed(costs: tuple, more: tuple, share: Float[Array, ""]) -> tuple:
+    """The costs with a share of what the exact second derivatives add, even if that is NaN."""
+    add = lambda a, b: a + jnp.where(share > 0, share * b, 0)  # noqa: E731
+    return jax.tree.map(add, costs, more)
+
+
+def _attempt(problem: Problem, model: Model, point, mu, share):
+    q, v, u, cost = point
+    l, end = model.l, model.end
+    if model.more is not None:
+        l, end = mixed((l, end), model.more, share)
+    box = None
+    if problem.bounded:
+        low, high = problem.bounds()
+        box = low[None] - u, high[None] - u
+    gains = riccati_backward(model.f, l, end, mu * model.size, box)
+
+    expected = -(gains.slope + gains.bend)
+    definite = gains.definite & jnp.isfinite(expected)
+    new, new_cost, length = _search(problem, q, v, u, cost, gains, definite)
+    proposal = Proposal(
+        (*new, new_cost), cost, new_cost, expected, length, definite, model.stationary
+    )
+    return proposal, gains.K
+
+
+@lanes
+def _search(problem: Problem, q, v, u, cost, gains: Gains, definite):
+    """The line search along the feedforward controls."""
+
+    def attempt(length):
+        *point, new_cost = roll(problem, q, v, u, length * gains.k, gains.K)
+        return tuple(point), new_cost
+
+    def predicted(length):  # the model is convex: at least this part of the whole decrease
+        return -length * (gains.slope + gains.bend)
+
+    return line_search(attempt, cost, predicted, definite)
+
+
+def roll(problem: Problem, q, v, u, k, K):
+    """The trajectory under the controls ``u + k + K (x ⊖ x_k)``, and its cost."""
+    problem, model = problem.prepared(), problem.model
+
+    def step(state, row):
+        q, v, total = state
+        i, qn, vn, un, k, K = row
+        x = jnp.concatenate([difference(model, qn, q), v - vn])
+        u = problem.clip(un + k + times(K, x))
+        q1, v1, cost = problem.advance(i, q, v, u)
+        return (q1, v1, total + cost), (q1, v1, u)
+
+    start = q[0], v[0], jnp.zeros((), q.dtype)
+    rows = jnp.arange(problem.steps), q[:-1], v[:-1], u, k, K
+    (qT, vT, total), (q1, v1, u1) = jax.lax.scan(step, start, rows)
+    q1, v1 = (jnp.concatenate([x[:1], y]) for x, y in ((q, q1), (v, v1)))
+    return q1, v1, u1, total + problem.final_cost(qT, vT)

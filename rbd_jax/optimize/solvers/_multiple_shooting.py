@@ -1,0 +1,180 @@
+"""Multiple shooting: the states are unknowns too, and the solver closes the gaps between them."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...lanes import lanes
+from ...model import difference, integrate
+from ..linear_quadratic._associative import parallel_backward, parallel_forward
+from ..linear_quadratic._euler_sweep import direction
+from ..linear_quadratic._lq_approximation import gauss_newton
+from ..linear_quadratic._riccati import lqr_rollout, riccati_backward
+from ..problems._problem import Problem, with_explicit_closures
+from ._ilqr import curvature_scale
+from ._solution import Found, Solution, checked_argument, checked_arguments, solution_of
+from ._sqp_loop import Proposal, line_search, options, sqp_loop
+from ._tolerances import tolerances
+
+
+def multiple_shooting(
+    problem: Problem,
+    q0: Float[Array, " nq"],
+    v0: Float[Array, " nv"],
+    u: Float[Array, "T nu"],
+    *,
+    q: Float[Array, "N nq"] | None = None,
+    v: Float[Array, "N nv"] | None = None,
+    riccati: Literal["sequential", "associative"] = "sequential",
+    max_steps: int = 200,
+    tol: float | None = None,
+    regularization: float = 1e-6,
+    throw: bool = True,
+    progress: Callable | None = None,
+) -> Solution:
+    """Sequential quadratic programming on states and controls, with a Gauss–Newton Hessian.
+
+    Every step of the horizon is a shooting interval. A Riccati sweep through ``x⁺ = A x + B u + d``
+    with the gaps d solves the quadratic program, and an ℓ₁ merit function decides whether a step is
+    accepted. Only the sweep is sequential in time. With ``riccati="associative"`` nothing is.
+
+    Source: Bock, Plitt (1984); Giftthaler et al. (2018), Gauss–Newton multiple shooting; merit
+    function: Nocedal, Wright (2006), (18.36), with a penalty for each gap, updated as by Powell
+    (1978), (3.8): one that fits the largest multiplier would make steps short.
+
+    Args:
+        problem: what to minimize.
+        q0: initial configuration. v0: initial velocity.
+        u: first guess of the controls.
+        q: first guess of the configurations; a rollout of u if None.
+        v: first guess of the velocities; give both q and v, or neither.
+        riccati: how the sweep runs. ``"associative"`` is faster on a parallel device for long
+            horizons of small robots. It does not work with bounds.
+        max_steps: limit of steps.
+        tol: the solver succeeds when the gaps are closed and a full step promises to change the
+            merit, which adds the penalty of the gaps to the cost, by less than ``tol (1 + merit)``,
+            in the gaps and in the cost alike. The gradient is not looked at. None as in
+            :func:`ilqr`.
+        regularization: as in :func:`ilqr`.
+        throw: as in :func:`ilqr`. progress: as in :func:`ilqr`.
+
+    Returns:
+        The solution. Its states are those of the solver: if it succeeded, each state is the step
+        from the one before up to a gap of at most 1e-6 (1e-3 in float32) in every entry. A rollout
+        of the controls alone may lead elsewhere, because an unstable robot falls without feedback.
+        Derivatives follow from the implicit function theorem, see :class:`Solution`.
+
+    Raises:
+        ValueError: for a wrong shape, or an unknown ``riccati``. TypeError: for a value that is no
+            array, or of integers.
+    """
+    q0, v0, u = checked_arguments("multiple_shooting", problem, q0, v0, u)
+    if riccati not in ("sequential", "associative"):
+        raise ValueError(
+            f"multiple_shooting: riccati must be 'sequential' or 'associative', got {riccati!r}"
+        )
+    if riccati == "associative" and problem.bounded:
+        raise ValueError(
+            "multiple_shooting: riccati='associative' takes no bounds; use 'sequential'"
+        )
+    if (q is None) != (v is None):
+        raise ValueError("multiple_shooting: give guesses of both q and v, or of neither")
+    if q is not None:
+        shapes = ((problem.steps + 1, x.size) for x in (q0, v0))
+        q, v = (
+            checked_argument("multiple_shooting", problem, name, x, shape)
+            for name, x, shape in zip("qv", (q, v), shapes, strict=True)
+        )
+    o = options(u.dtype, max_steps, tol, regularization, progress)
+    guess = q, v
+
+    def solve(problem, q0, v0, u) -> Found:
+        u, (q, v) = problem.clip(u), guess
+        if q is None or v is None:
+            path = problem.simulate(q0, v0, u)
+            q, v = path.q, path.v
+        q, v = (jnp.concatenate([x0[None], x[1:]]) for x0, x in ((q0, q), (v0, v)))
+        q, v = jax.lax.stop_gradient((q, v))
+        merit, gaps = _merit(problem, q, v, u)
+        penalty = jnp.ones_like(gaps)
+        gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
+        start = (q, v, u, merit, gaps), (gains, penalty)
+
+        def attempt(_, point, carried, mu, share):
+            return _attempt(problem, point, carried[1], mu, riccati, o.tol)
+
+        # the model of an Euler step is made within the sweep
+        s = sqp_loop(lambda *_: (), attempt, *start, merit + jnp.sum(gaps), o)
+        q, v, u, *_ = s.point
+        return Found(u, s.carried[0], s.result, s.steps, s.history, (q, v))
+
+    return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)
+
+
+def _merit(problem: Problem, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
+    """The objective, and the absolute gaps (T, n)."""
+
+    prepared = problem.prepared()
+
+    def one(*row):
+        return _cost_and_gap(prepared, *row)
+
+    k = jnp.arange(problem.steps)
+    costs, gaps = jax.vmap(one)(k, q[:-1], v[:-1], u, q[1:], v[1:])
+    return jnp.sum(costs) + problem.final_cost(q[-1], v[-1]), gaps
+
+
+@lanes
+def _cost_and_gap(problem: Problem, k, q, v, u, q_next, v_next) -> tuple[Array, Array]:
+    q1, v1, cost = problem.advance(k, q, v, u)
+    gap = jnp.concatenate([difference(problem.model, q_next, q1), v1 - v_next])
+    return cost, jnp.abs(gap)
+
+
+def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
+    q, v, u, cost, gaps = point
+    box = None
+    if problem.bounded:
+        low, high = problem.bounds()
+        box = low[None] - u, high[None] - u
+    if problem.euler and riccati == "sequential":
+        dx, du, K, multipliers, slope, definite = direction(problem, q, v, u, mu, box)
+    else:
+        f, l, end = gauss_newton(problem, q, v, u)
+        mu = mu * curvature_scale(l)
+        if riccati == "associative":
+            gains = parallel_backward(f, l, end, mu)
+            dx, du = parallel_forward(f, gains)
+        else:
+            gains = riccati_backward(f, l, end, mu, box)
+            dx, du = lqr_rollout(f, gains)
+        K, definite = gains.K, gains.definite
+        multipliers = gains.Vx + jnp.sum(gains.Vxx * dx[1:, None, :], axis=-1)
+        slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
+    size = jnp.abs(multipliers)
+    penalty = jnp.maximum(1.1 * size, 0.5 * (penalty + size))
+    # the penalties have changed, so the merits of both points are computed with the new ones
+    closed = lambda gaps: jnp.sum(penalty * gaps, axis=(-2, -1))  # noqa: E731
+    expected = closed(gaps) - slope
+
+    def attempt(length):
+        nv = problem.model.nv
+        q1 = jax.vmap(lambda q, d: integrate(problem.model, q, d))(q, length * dx[:, :nv])
+        v1, u1 = v + length * dx[:, nv:], problem.clip(u + length * du)
+        new_cost, new_gaps = _merit(problem, q1, v1, u1)
+        return (q1, v1, u1, new_cost, new_gaps), new_cost + closed(new_gaps)
+
+    def predicted(length):  # the gaps shrink in proportion, and half the slope is lost by curvature
+        return length * (closed(gaps) - (1 - 0.5 * length) * slope)
+
+    merit = cost + closed(gaps)
+    definite = definite & jnp.isfinite(expected)
+    new, new_merit, length = line_search(attempt, merit, predicted, definite)
+    closes = jnp.maximum(jnp.max(gaps), jnp.max(new[-1])) <= tolerances(u.dtype).violation
+    # both parts of the expected decrease are negligible, not only their sum
+    small = jnp.maximum(closed(gaps), jnp.abs(slope)) <= tol * (1 + jnp.abs(merit))
+    proposal = Proposal(new, merit, new_merit, expected, length, definite, closes & small)
+    return proposal, (K, penalty)

@@ -1,0 +1,237 @@
+"""The loop that iLQR, DDP and multiple shooting share.
+
+Each step proposes a new point, accepts it or raises the regularization, and decides whether to
+stop. optax and optimistix have no loop that takes such a model of the problem, with its own line
+search and regularization, so the loop is written here.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from ...model.outcome import RESULTS
+from ._progress import Progress, report
+from ._solution import History
+from ._tolerances import tolerances
+
+LENGTHS = 10
+"""Number of step lengths that are tried at most: 1, ½, ¼ …"""
+ENOUGH = 0.1
+"""The line search ends at a step with this part of the decrease that is predicted for it."""
+ARMIJO = 1e-4
+"""Part of the expected decrease that a step has to reach."""
+LESS, MORE = 0.1, 4.0
+"""Factors by which the regularization μ falls after a good step and grows after a short one."""
+LONG, SHORT, TINY = 0.9, 0.3, 0.2
+"""Lengths: above LONG a step of an exact model is good, below SHORT it is too short. A step of the
+model of Gauss and Newton is good above TINY."""
+NEAR = 1e-2
+"""The greatest regularization μ with which a step is near enough to that of the model itself."""
+LEAST_SHARE = 0.05
+"""The least share of the exact second derivatives that is tried, and the one to begin again with
+after a model without them."""
+
+
+class Proposal(NamedTuple):
+    """A new point, from an expansion about the old one."""
+
+    point: PyTree
+    """The new point."""
+    merit: Float[Array, ""]
+    """Merit of the old point."""
+    new_merit: Float[Array, ""]
+    """Merit of the new point."""
+    expected: Float[Array, ""]
+    """Decrease of the merit that the quadratic model predicts for the full step."""
+    length: Float[Array, ""]
+    """Fraction of the full step that leads to the new point."""
+    definite: Bool[Array, ""]
+    """Whether the quadratic model has a minimum."""
+    stationary: Bool[Array, ""]
+    """Whether the conditions of first order hold at the old point."""
+    infeasible: Bool[Array, ""] | bool = False
+    """Whether to give up, because no point is found at which the constraints hold."""
+    stays: bool = False
+    """Whether the old point is the solution if the loop has converged, because only there are the
+    constraints known to hold."""
+
+
+class Options(NamedTuple):
+    """Options of the loop."""
+
+    max_steps: int
+    tol: float
+    regularization: float
+    progress: Progress | None
+
+
+class _State(NamedTuple):
+    point: PyTree
+    carried: PyTree
+    mu: Float[Array, ""]
+    share: Float[Array, ""]
+    """The share of the exact second derivatives in the last model."""
+    steps: Int[Array, ""]
+    done: Bool[Array, ""]
+    result: RESULTS
+    history: History
+
+
+class _Try(NamedTuple):
+    mu: Float[Array, ""]
+    share: Float[Array, ""]
+    accepted: Bool[Array, ""]
+    converged: Bool[Array, ""]
+    proposal: Proposal
+    carried: PyTree
+
+
+def options(dtype, max_steps: int, tol: float | None, regularization: float, progress) -> Options:
+    """Checked options; the default tolerance depends on the precision."""
+    if max_steps < 1:
+        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+    if tol is None:
+        tol = tolerances(dtype).decrease
+    return Options(max_steps, tol, regularization, progress)
+
+
+def sqp_loop(
+    expand: Callable[[PyTree, PyTree], PyTree],
+    attempt: Callable[[PyTree, PyTree, PyTree, Array, Array], tuple[Proposal, PyTree]],
+    point: PyTree,
+    carried: PyTree,
+    merit: Float[Array, ""],
+    o: Options,
+    second_order: bool = False,
+) -> _State:
+    """Improve a point step by step until the conditions of first order hold.
+
+    A step expands the problem once, ``model = expand(point, carried)``, and then calls
+    ``attempt(model, point, carried, mu, share)`` until a proposal is accepted. An attempt returns a
+    proposal and the new value of ``carried``. After a rejected proposal the regularization μ grows
+    tenfold (Levenberg–Marquardt); ``attempt`` scales μ itself. After a full step of an exact model
+    it is divided by 10, and after a short one it grows, because the model is not to be trusted so
+    far away. The model of Gauss and Newton makes short steps also near a minimum, where curvature
+    is missing, and converges slowly with a large μ; there μ falls unless the step is very short.
+
+    ``share`` is the share of the exact second derivatives in the model, and zero unless
+    ``second_order``. The rest is the model of Gauss and Newton, which has no negative curvature.
+    A step begins with four times the share of the last one, up to all of them. Where the model has
+    no minimum, the share falls to a quarter.
+
+    The loop has converged if the point is ``stationary`` and the model, with little
+    regularization, expects a change of the merit that is negligible. A model that expects an
+    increase is no sign of convergence: its step is rejected.
+
+    Args:
+        expand: makes the model of a point.
+        attempt: makes a proposal from a model.
+        point: where to begin. carried: what ``attempt`` hands on beside the point.
+        merit: of the first point.
+        o: the options.
+        second_order: whether models have exact second derivatives.
+    """
+    dtype = merit.dtype
+    least_mu, greatest_mu = tolerances(dtype).least_damping, 1e10
+    rounding = 10 * jnp.finfo(dtype).eps
+
+    def body(s: _State) -> _State:
+        model = expand(s.point, s.carried)
+
+        def again(x: _Try) -> _Try:
+            p, carried = attempt(model, s.point, s.carried, x.mu, x.share)
+            noise = rounding * (1 + jnp.abs(p.merit))
+            limit = p.merit - ARMIJO * p.length * p.expected + noise
+            accepted = p.definite & (p.expected >= -noise) & (p.new_merit <= limit)
+            curved = ~p.definite & (x.share > 0)
+            less = jnp.where(x.share > LEAST_SHARE, 0.25 * x.share, 0)
+            share = jnp.where(curved, less, x.share)
+            negligible = jnp.abs(p.expected) <= o.tol * (1 + jnp.abs(p.merit))
+            converged = p.definite & negligible & (x.mu <= NEAR) & p.stationary
+            done = accepted | converged
+            mu = jnp.where(done | curved, x.mu, jnp.maximum(10 * x.mu, 1e-6))
+            return _Try(mu, share, accepted, converged, p, carried)
+
+        def rejected(x: _Try):
+            return ~x.accepted & ~x.converged & (x.mu <= greatest_mu)
+
+        no, zero = jnp.zeros((), bool), jnp.zeros((), dtype)
+        nothing = Proposal(s.point, zero, zero, zero, zero, no, no, no)
+        share = s.share
+        if second_order:
+            share = jnp.where(share > 0, jnp.minimum(1, 4 * share), LEAST_SHARE)
+        first = _Try(s.mu, share, no, no, nothing, s.carried)
+        x = jax.lax.while_loop(rejected, again, first)
+        p, accepted, converged = x.proposal, x.accepted, x.converged
+        infeasible = ~converged & p.infeasible
+        moves = accepted & ~(converged & p.stays)
+        new = jax.tree.map(lambda a, b: jnp.where(moves, a, b), p.point, s.point)
+        less = jnp.maximum(LESS * x.mu, least_mu)
+        if second_order:
+            more = jnp.where(p.length < SHORT, jnp.maximum(MORE * x.mu, 1e-6), x.mu)
+            mu = jnp.where(p.length > LONG, less, more)
+        else:
+            mu = jnp.where(p.length < TINY, x.mu, less)
+        mu = jnp.where(p.stationary, jnp.minimum(mu, NEAR), mu)
+        stalled = ~converged & ~accepted
+        length = jnp.where(accepted, p.length, 0)
+        row = History(p.merit, p.expected, length, x.mu)
+        report(o.progress, s.steps + 1, *row)
+        history = jax.tree.map(lambda h, x: h.at[s.steps].set(x), s.history, row)
+        last = s.steps + 1 >= o.max_steps
+        result = RESULTS.where(stalled, RESULTS.stalled, RESULTS.max_steps_reached)
+        result = RESULTS.where(infeasible, RESULTS.infeasible, result)
+        result = RESULTS.where(converged, RESULTS.successful, result)
+        done = converged | stalled | infeasible | last
+        return _State(new, x.carried, mu, x.share, s.steps + 1, done, result, history)
+
+    empty = jnp.full((o.max_steps,), jnp.nan, dtype)
+    finite = jnp.isfinite(merit)
+    first = RESULTS.where(finite, RESULTS.max_steps_reached, RESULTS.nonfinite)
+    zero, share = jnp.zeros((), jnp.int32), jnp.full((), second_order, dtype)
+    mu = jnp.asarray(o.regularization, dtype)
+    start = _State(point, carried, mu, share, zero, ~finite, first, History(*[empty] * 4))
+    return jax.lax.while_loop(lambda s: ~s.done, body, start)
+
+
+def line_search(
+    attempt: Callable[[Array], tuple[PyTree, Array]],
+    merit: Float[Array, ""],
+    predicted: Callable[[Array], Array],
+    definite: Bool[Array, ""],
+) -> tuple[PyTree, Float[Array, ""], Float[Array, ""]]:
+    """Try the step lengths 1, ½, ¼ … until one is good enough, and return the best of them.
+
+    Good enough is a tenth of the decrease that is ``predicted`` for this length, as in Tassa, Erez,
+    Todorov (2012). If no length is, the best one is returned. The best of all lengths would take
+    longer to find and lead to worse minima, because it follows each narrow valley. Without a
+    ``definite`` model only the full step is tried, because the step is rejected anyway.
+
+    Returns:
+        The point, its merit and its length.
+    """
+
+    def evaluate(length):
+        point, value = attempt(length)
+        return point, jnp.where(jnp.isfinite(value), value, jnp.inf), length
+
+    def unfinished(state):
+        k, length, (_, value, _) = state
+        # near a minimum the decrease is lost in rounding, and the full step is the best one
+        noise = 10 * jnp.finfo(merit.dtype).eps * (1 + jnp.abs(merit))
+        enough = merit - value >= ENOUGH * predicted(length) - noise
+        return definite & (k < LENGTHS) & ~enough
+
+    def shorten(state):
+        k, length, best = state
+        new = evaluate(0.5 * length)
+        improved = new[1] < best[1]
+        best = jax.tree.map(lambda a, b: jnp.where(improved, a, b), new, best)
+        return k + 1, 0.5 * length, best
+
+    one = jnp.ones_like(merit)
+    start = jnp.ones((), jnp.int32), one, evaluate(one)
+    return jax.lax.while_loop(unfinished, shorten, start)[2]

@@ -1,0 +1,68 @@
+"""Ready tasks: problems to optimize, environments to learn in, their robots and their judges.
+
+Functions such as :func:`trot` return a :class:`Task`, a problem with a start and a first guess.
+Functions such as :func:`walker` return an environment for :func:`rbd_jax.learn.shac`; they and
+their judges need the extra ``learn``.
+"""
+
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
+
+from .problems._catalog import HUMANOID as HUMANOID, LEGGED as LEGGED, TASKS as TASKS
+from .problems._humanoid import (
+    HAND as HAND,
+    SOLES as SOLES,
+    balance as balance,
+    squat as squat,
+    step as step,
+)
+from .problems._legged import (
+    FEET as FEET,
+    STANCES as STANCES,
+    jump as jump,
+    pace as pace,
+    stand as stand,
+    standing_guess as standing_guess,
+    trot as trot,
+    walk as walk,
+)
+from .problems._scene import (
+    Ledge as Ledge,
+    jump_onto as jump_onto,
+    lying as lying,
+    near_stance as near_stance,
+    on_ground as on_ground,
+    pushed as pushed,
+    rise as rise,
+    stand_up as stand_up,
+    stands as stands,
+)
+from .problems._smooth import (
+    cart_pole as cart_pole,
+    double_pendulum as double_pendulum,
+    quadrotor as quadrotor,
+    reach as reach,
+    reorient as reorient,
+    rotors as rotors,
+)
+from .problems._task import Task as Task
+from .robots._quadrupeds import go1_mjcf as go1_mjcf, quadruped_mjcf as quadruped_mjcf
+
+if _TYPE_CHECKING:
+    from ._learning import *  # noqa: F403
+
+
+def _of_learning() -> dict[str, _Any]:
+    names = vars(_importlib.import_module("._learning", __name__))
+    return {k: x for k, x in names.items() if not k.startswith("_")}
+
+
+def __getattr__(name: str) -> _Any:
+    """The tasks of learning are imported when they are first used: they need an extra."""
+    if not name.startswith("_") and name in (found := _of_learning()):
+        return found[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_of_learning()]

@@ -1,0 +1,300 @@
+"""A quadruped that follows a commanded velocity."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key
+
+from ...algorithms.kinematics import forward_kinematics, frame_in_body
+from ...contact import Scene, load_mjcf
+from ...learn import Environment, State
+from ...spatial import so3
+from ..robots._quadrupeds import LEGS, go1_mjcf, quadruped_mjcf
+
+Number = Float[Array, ""]
+
+
+class WalkerWeights(eqx.Module):
+    """How much each part of the reward counts."""
+
+    alive: float | Number = 3.0
+    velocity: float | Number = 1.0
+    turning: float | Number = 0.5
+    gait: float | Number = 0.3
+    slip: float | Number = 0.15
+    upright: float | Number = 4.0
+    height: float | Number = 20.0
+    bounce: float | Number = 0.5
+    rolling: float | Number = 0.05
+    posture: float | Number = 0.15
+    smooth: float | Number = 0.03
+    effort: float | Number = 2e-4
+
+
+class WalkerVariation(eqx.Module):
+    """Half widths of the random factors by which the robots of a training differ, about one."""
+
+    mass: float | Number = 0.2
+    """Mass and inertia of the trunk."""
+    friction: float | Number = 0.3
+    strength: float | Number = 0.1
+    """Gains of the servos."""
+    delay: float | Number = 2.0
+    """The greatest delay of the controls, in simulation steps."""
+
+
+class WalkerRobot(eqx.Module):
+    """One robot of a training."""
+
+    mass: Float[Array, "*b"]
+    friction: Float[Array, "*b"]
+    strength: Float[Array, "*b"]
+
+
+class WalkerTask(eqx.Module):
+    """The commanded velocity of one robot and the phase of its gait."""
+
+    command: Float[Array, "*b 3"]
+    """Velocity forward and to the left (m/s), turning rate (rad/s)."""
+    phase: Float[Array, "*b"]
+    """Phase of the gait when the episode begins (turns)."""
+
+
+def soft(x2: Array) -> Array:
+    """``2 x²`` for small x, ``2 |x|`` for large x, from ``x²``."""
+    return jnp.sqrt(1 + 4 * x2) - 1
+
+
+class Walker(Environment):
+    """A quadruped with servos that follows a commanded velocity at a trot.
+
+    The policy sees gravity, velocity and turning rate of the trunk in the trunk's axes, angles and
+    speeds of the joints, its last action, the command, and the clock of the gait. Its actions are
+    targets of the servos around the standing posture. The reward is smooth: it asks for the
+    commanded velocity, a level trunk, and feet that follow the clock.
+    """
+
+    scene: Scene
+    weights: WalkerWeights
+    variation: WalkerVariation
+    lowest: Float[Array, "3"]
+    """The least command: forward, left (m/s), turning (rad/s)."""
+    highest: Float[Array, "3"]
+    stance: Float[Array, " nu"]
+    """The controls of the standing posture (rad)."""
+    reach: Float[Array, " nu"]
+    """How far an action of one moves a target from it (rad)."""
+    start: Float[Array, " nq"]
+    height: Float[Array, ""]
+    """Height of the trunk when it walks (m)."""
+    foot_place: Float[Array, "4 3"]
+    """The feet in the frames of the calves (m)."""
+    foot_radius: Float[Array, ""]
+    lift: Float[Array, ""]
+    """How high the feet are lifted (m)."""
+    rhythm: Float[Array, ""]
+    """Steps of the clock (turns per second)."""
+    push_speed: Float[Array, ""]
+    """Standard deviation of random changes of the trunk's velocity (m/s)."""
+    push_probability: Float[Array, ""]
+    """Probability of a random push, and of a new command, in a control step."""
+    foot_bodies: tuple[int, ...] = eqx.field(static=True)
+    trunk: int = eqx.field(static=True, default=0)
+    substeps: int = eqx.field(static=True, default=4)
+    episode: int = eqx.field(static=True, default=500)
+    actions: int = eqx.field(static=True, default=12)
+
+    def begin(self, key: Key[Array, ""]) -> State:
+        """Near the standing posture, with a random command, clock and robot."""
+        keys = jax.random.split(key, 6)
+        dtype, model = self.start.dtype, self.scene.model
+        bent = 0.1 * jax.random.normal(keys[0], (self.actions,), dtype)
+        q = self.start.at[7:].add(bent)
+        v = jnp.zeros((model.nv,), dtype)
+        v = v.at[3:6].set(0.2 * jax.random.normal(keys[1], (3,), dtype))
+        w = self.variation
+        wide = jnp.array([w.mass, w.friction, w.strength], dtype)
+        mass, friction, strength = 1 + wide * jax.random.uniform(keys[2], (3,), dtype, -1, 1)
+        delay = jnp.floor(jax.random.uniform(keys[3], (), dtype, 0, w.delay + 1))
+        phase = jax.random.uniform(keys[4], (), dtype)
+        task = WalkerTask(self.random_command(keys[5]), phase)
+        return self.state(q, v, self.stance, WalkerRobot(mass, friction, strength), task, delay)
+
+    def random_command(self, key: Key[Array, ""]) -> Float[Array, "3"]:
+        """A command within the limits."""
+        draw = jax.random.uniform(key, (3,), self.lowest.dtype)
+        return self.lowest + (self.highest - self.lowest) * draw
+
+    def scene_of(self, robot: WalkerRobot) -> Scene:
+        """The scene with the robot's trunk, soles and servos."""
+
+        def leaves(s: Scene):
+            a = s.actuators
+            return s.model.inertia, s.constraints.contacts.pairs.friction, a.gainprm, a.biasprm
+
+        inertia, friction, gain, bias = leaves(self.scene)
+        heavier = inertia.at[self.trunk].multiply(robot.mass)
+        new = heavier, robot.friction * friction, robot.strength * gain, robot.strength * bias
+        return eqx.tree_at(leaves, self.scene, new)
+
+    def controls(self, state: State, action: Float[Array, " na"]) -> Float[Array, " nu"]:
+        """Targets of the servos (rad)."""
+        return self.stance + self.reach * action
+
+    def clock(self, state: State) -> Float[Array, ""]:
+        """The clock of the gait (turns)."""
+        return state.task.phase + self.rhythm * self.period * state.age
+
+    def observe(self, state: State) -> Float[Array, "50"]:
+        """Gravity, velocity and turning rate in the trunk's axes (3 each), angles and speeds of the
+        joints and the last action (12 each), the command (3), sine and cosine of the clock (2).
+        """
+        R = so3.quat_to_matrix(so3.quat_normalize(state.q[3:7]))
+        angle = 2 * jnp.pi * self.clock(state)
+        beat = jnp.stack([jnp.sin(angle), jnp.cos(angle)])
+        bent = state.q[7:] - self.stance
+        parts = R[2], state.v[3:6], state.v[:3], bent, state.v[6:], state.action
+        return jnp.concatenate([*parts, state.task.command, beat])
+
+    def feet(self, state: State) -> Float[Array, "4 3"]:
+        """Places of the feet in the world (m), in the order right and left, front before rear."""
+        R, p = forward_kinematics(self.scene.model, state.q)
+        where = np.array(self.foot_bodies)
+        return p[where] + so3.rotate(R[where], self.foot_place)
+
+    def reward(self, before: State, action: Array, after: State) -> Float[Array, ""]:
+        """The reward for living, minus the weighted costs of velocity, gait, posture and effort."""
+        w, command = self.weights, after.task.command
+        R = so3.quat_to_matrix(so3.quat_normalize(after.q[3:7]))
+        spin, speed = after.v[:3], after.v[3:6]
+        rise = jnp.sum(R[2] * speed)
+        off = speed[:2] - command[:2]
+        apart = jnp.array([0.0, 0.5, 0.5, 0.0], off.dtype)
+        swing = jnp.sin(2 * jnp.pi * (self.clock(after) + apart))
+        feet = self.feet(after)
+        goal = self.lift * jnp.maximum(swing, 0)
+        foot = (feet[:, 2] - self.foot_radius - goal) / self.lift
+        slip = (feet - self.feet(before))[:, :2] / self.period
+        slip = jnp.where(swing < 0, jnp.sum(slip**2, axis=1), 0)
+        torque = self.scene.torque(after.q, after.v, after.controls)
+        change, bent = action - before.action, after.q[7:] - self.stance
+        sideways = jnp.array([1.0, 0.2, 0.1] * 4, bent.dtype)
+        cost = (
+            w.velocity * soft(4 * jnp.sum(off**2))
+            + w.turning * soft((spin[2] - command[2]) ** 2)
+            + w.gait * jnp.sum(soft(foot**2))
+            + w.slip * jnp.sum(soft(slip))
+            + w.upright * jnp.sum(R[2, :2] ** 2)
+            + w.height * (after.q[2] - self.height) ** 2
+            + w.bounce * rise**2
+            + w.rolling * jnp.sum(spin[:2] ** 2)
+            + w.posture * jnp.sum(sideways * bent**2)
+            + w.smooth * jnp.sum(change**2)
+            + w.effort * jnp.sum(torque**2)
+        )
+        return w.alive - cost
+
+    def failed(self, state: State) -> Bool[Array, ""]:
+        """Whether the trunk is too low, or tilted by more than 60 degrees."""
+        up = so3.quat_to_matrix(so3.quat_normalize(state.q[3:7]))[2, 2]
+        return (state.q[2] < 0.55 * self.height) | (up < 0.5)
+
+    def disturb(self, state: State, key: Key[Array, ""]) -> State:
+        """Now and then a push that changes the trunk's velocity, and a new command."""
+        now, push, new = jax.random.split(key, 3)
+        chance = jax.random.uniform(now, (2,))
+        kick = self.push_speed * jax.random.normal(push, (2,), state.v.dtype)
+        v = jnp.where(chance[0] < self.push_probability, state.v.at[3:5].add(kick), state.v)
+        command = jnp.where(
+            chance[1] < self.push_probability, self.random_command(new), state.task.command
+        )
+        return eqx.tree_at(lambda s: (s.v, s.task.command), state, (v, command))
+
+
+def walker(
+    scene: Scene,
+    feet: Sequence[str],
+    *,
+    foot_radius: float,
+    height: float,
+    reach: Sequence[float] = (0.25, 0.5, 0.6),
+    lift: float = 0.08,
+    rhythm: float = 2.0,
+    lowest: Sequence[float] = (0.0, -0.3, -0.6),
+    highest: Sequence[float] = (1.0, 0.3, 0.6),
+    push_speed: float = 0.4,
+    weights: WalkerWeights | None = None,
+    variation: WalkerVariation | None = None,
+) -> Walker:
+    """The walking task of a quadruped with twelve servos.
+
+    Args:
+        scene: a scene with a free trunk, then three joints a leg in the order of ``feet``, one
+            servo a joint in the same order, and a keyframe of the standing posture.
+        feet: frames (sites) at the centers of the feet: front right, front left, rear right, rear
+            left.
+        foot_radius: of the feet (m).
+        height: of the trunk's origin when it walks (m).
+        reach: how far an action of one moves the three targets of a leg (rad).
+        lift: how high feet are lifted (m).
+        rhythm: turns of the gait's clock per second.
+        lowest: least command: forward and left (m/s), turning (rad/s). highest: the greatest.
+        push_speed: standard deviation of random changes of the trunk's velocity (m/s).
+        weights: of the reward. variation: of the robots.
+
+    Raises:
+        ValueError: if the scene is not such a quadruped.
+    """
+    model, dtype = scene.model, scene.model.dtype
+    if model.nq != 19 or scene.nu != 12 or not scene.keyframes or len(feet) != 4:
+        raise ValueError(
+            f"walker: expected a free trunk with 12 joints and servos, a keyframe and 4 feet, got "
+            f"nq={model.nq}, {scene.nu} actuators, {len(scene.keyframes)} keyframes and "
+            f"{len(feet)} feet"
+        )
+    stand = next(iter(scene.keyframes.values()))
+    places = [frame_in_body(model, f) for f in feet]
+
+    def array(x):
+        return jnp.asarray(np.asarray(x, float), dtype)
+
+    numbers: dict[str, Any] = {
+        "foot_radius": foot_radius,
+        "height": height,
+        "lift": lift,
+        "rhythm": rhythm,
+    }
+    numbers = {k: array(x) for k, x in numbers.items()}
+    return Walker(
+        scene=scene,
+        weights=jax.tree.map(array, weights or WalkerWeights()),
+        variation=jax.tree.map(array, variation or WalkerVariation()),
+        lowest=array(lowest),
+        highest=array(highest),
+        stance=stand.controls,
+        reach=array(list(reach) * 4),
+        start=stand.q,
+        foot_place=jnp.stack([pose[1] for _, pose in places]),
+        push_speed=array(push_speed),
+        push_probability=array(0.005),
+        foot_bodies=tuple(int(b) for b, _ in places),
+        **numbers,
+    )
+
+
+def quadruped(dtype=None, **options) -> Walker:
+    """The walking task of the quadruped of this package; options as for :func:`walker`."""
+    feet = [f"{leg}_foot" for leg in LEGS]
+    numbers: dict[str, Any] = {"foot_radius": 0.022, "height": 0.3} | options
+    return walker(load_mjcf(quadruped_mjcf(), dtype), feet, **numbers)
+
+
+def go1(dtype=None, path: str | os.PathLike | None = None, **options) -> Walker:
+    """The walking task of Unitree's Go1; path as :func:`go1_mjcf`, options as :func:`walker`."""
+    numbers: dict[str, Any] = {"foot_radius": 0.023, "height": 0.27} | options
+    return walker(load_mjcf(go1_mjcf(path), dtype), LEGS, **numbers)

@@ -1,0 +1,1 @@
+"""Judges of policies, in the simulation of this library and in MuJoCo."""

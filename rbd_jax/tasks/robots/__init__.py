@@ -1,0 +1,1 @@
+"""Descriptions of the robots that learn to walk."""
