@@ -65,4 +65,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_of_learning()]
+    try:
+        return [*globals(), *_of_learning()]
+    except ImportError:  # without the extra
+        return [*globals()]
