@@ -1,9 +1,10 @@
 """Which files a call of the library visits, in order, as the page ``docs/walks.md`` tells it.
 
-``python tests/support/walks.py`` writes the page anew.
+``PYTHONPATH=.:tests python tests/support/walks.py`` writes the page anew, or another file.
 """
 
 import ast
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,10 +24,10 @@ HEAD = """# Five walks
 What happens between a public function and the arithmetic? These lists follow q through five calls:
 each file of the library, in the order in which the call first enters it, with the first sentence of
 the file. Everything here happens while JAX traces; the compiled program only computes. The calls
-were traced with the forms for XLA, so the compiler `lanes` does not compile them: its README has a
-walk of its own.
+were traced with the forms for CPUs. How `lanes` compiles a batch of them is told in its README.
 
-A test compares this page with the code. `python tests/support/walks.py` writes it anew.
+A test compares this page with the code. `PYTHONPATH=.:tests python tests/support/walks.py` writes
+it anew.
 """
 
 
@@ -86,7 +87,7 @@ def walks() -> dict[str, Walk]:
         ),
         "`rbd.optimize.ilqr(problem, q, v, u)`": (solve, task.q0),
     }
-    with rbd.algorithms.formulations.formulation("xla"):
+    with rbd.algorithms.formulations.formulation("lanes"):
         return {name: walk(lambda f=f, x=x: jax.make_jaxpr(f)(x)) for name, (f, x) in calls.items()}
 
 
@@ -97,10 +98,11 @@ def page() -> str:
         parts.append(f"## {name}\n\n{len(found.files)} files.\n")
         for k, file in enumerate(found.files, 1):
             text = ast.get_docstring(ast.parse((PACKAGE / file).read_text())) or ""
-            parts.append(f"{k}. `{file}`: {text.partition(chr(10))[0]}")
+            first = re.sub(r":[a-z]+:`([^`]*)`", r"`\1`", text.partition("\n")[0])
+            parts.append(f"{k}. `{file}`: {first}")
         parts.append("")
     return "\n".join(parts)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    (Path(sys.argv[1]) if sys.argv[1:] else PAGE).write_text(page())
