@@ -24,8 +24,6 @@ from ._horizon import (
     value_targets as value_targets,
 )
 from ._mirror import (
-    AXIS as AXIS,
-    VECTOR as VECTOR,
     Mirror as Mirror,
     Reflection as Reflection,
     joint_reflection as joint_reflection,

@@ -41,6 +41,16 @@ class Reflection(NamedTuple):
             sign += map(float, part if same else part.sign)
         return cls(tuple(order), tuple(sign))
 
+    @classmethod
+    def vector(cls) -> "Reflection":
+        """The reflection of a vector, such as a velocity: the mirror turns y to −y."""
+        return cls.of(VECTOR)
+
+    @classmethod
+    def axis(cls) -> "Reflection":
+        """The reflection of an axial vector, such as a turning rate, whose sense changes too."""
+        return cls.of(AXIS)
+
     def __call__(self, x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:
         """The image of a vector, or of the rows of a batch, in JAX or in NumPy."""
         return x[..., np.array(self.order)] * np.asarray(self.sign, x.dtype)

@@ -75,8 +75,9 @@ def shac(
             example :func:`print_progress`.
         checkpoint: file that is written every ``every`` updates and at the end.
         every: updates between two checkpoints, and between two judgments.
-        judge: from a policy to its score, for example :func:`rbd_jax.tasks.stand_judge`. It is called every
-            ``every`` updates and at the end, for the policy and, if there is one, the running mean.
+        judge: from a policy to its score, for example :func:`rbd_jax.tasks.stand_judge`. It is
+            called every ``every`` updates and at the end, for the policy and, if there is one, the
+            running mean.
             The result is then what had the highest score, the later one of two equal ones, because
             the last policy of a noisy training is not always the best. Judge in other states than
             those in which you report the result.

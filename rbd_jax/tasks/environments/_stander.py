@@ -11,8 +11,6 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ...contact import Scene
 from ...learn import (
-    AXIS,
-    VECTOR,
     Environment,
     Mirror,
     Reflection,
@@ -118,7 +116,8 @@ class Stander(Environment):
         joints = self.joints
         if joints is None:
             return None
-        parts = VECTOR, np.ones(1), VECTOR, AXIS, joints, joints, joints
+        vector, axis = Reflection.vector(), Reflection.axis()
+        parts = vector, np.ones(1), vector, axis, joints, joints, joints
         return Mirror(Reflection.of(*parts), joints)
 
     def controls(self, state: State, action: Float[Array, " na"]) -> Float[Array, " nu"]:
