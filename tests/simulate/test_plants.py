@@ -1,5 +1,7 @@
 """Plants: robots with an actuation, scenes, and plants of a user's own, in one rollout."""
 
+import inspect
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,16 @@ from support.rollout_cases import MODES
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.simulate import INTEGRATORS, Integrator, Plant, Robot, ScenePlant, State, as_plant
+from rbd_jax.simulate import (
+    INTEGRATORS,
+    Integrator,
+    Plant,
+    Robot,
+    ScenePlant,
+    State,
+    as_plant,
+    resolve_integrator,
+)
 
 DT = 0.01
 
@@ -135,7 +146,7 @@ def test_what_moves_is_checked():
     with pytest.raises(ValueError, match="integrator must be one of"):
         Robot(m, "rk5")
     with pytest.raises(TypeError, match="must be a name, a function or an Integrator, got a int"):
-        Robot(m, 4)
+        inspect.unwrap(resolve_integrator)(4)
     with pytest.raises(ValueError, match=r"shape \(1, 2\), expected \(T, nv\) = \(T, 1\)"):
         rbd.rollout(Robot(m), z, z, jnp.zeros((1, 2)), DT)
 

@@ -37,7 +37,7 @@ def hybrid_dynamics_custom_jvp(model, q, v, a, tau, f_ext, prescribed):
     """Accelerations, torques and the factor of M, of which no derivative is taken."""
     dynamics = formulations.for_mass_matrix(
         model.nv,
-        model.topology.dof_tree.depths.max(initial=-1),
+        int(model.topology.dof_tree.depths.max(initial=-1)),
         inverse=_dynamics_by_inverse,
         factor=_dynamics_by_articulated_bodies,
     )
