@@ -84,8 +84,8 @@ def detect(
     shapes: Shapes,
     pairs: Pairs,
     terrain: Terrain | None,
-    R: Float[Array, "nb+1 3 3"],
-    p: Float[Array, "nb+1 3"],
+    R: Float[Array, "frames 3 3"],
+    p: Float[Array, "frames 3"],
 ) -> list[ContactGroup]:
     """All candidate contact points, for given poses of the bodies in the world.
 

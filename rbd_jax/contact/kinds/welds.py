@@ -58,7 +58,7 @@ class Welds(Constraint):
     refers: tuple[bool, ...] = eqx.field(static=True)
     """Whether the bodies are held as they are to each other in the reference configuration."""
 
-    def anchors(self, R: Float[Array, "nb+1 3 3"], p: Float[Array, "nb+1 3"]) -> Anchors:
+    def anchors(self, R: Float[Array, "frames 3 3"], p: Float[Array, "frames 3"]) -> Anchors:
         """The anchors and frames that are held, for the poses in the reference configuration."""
         one, two = _ends(self.bodies)
         refers, rigid = (np.array(x, dtype=bool)[:, None] for x in (self.refers, self.rigid))

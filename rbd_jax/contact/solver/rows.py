@@ -39,10 +39,10 @@ def classical_offset(model: Model, v: Float[Array, " nv"]) -> Float[Array, " nv"
 class Bodies(NamedTuple):
     """Poses of the bodies in the world and twists in world axes; the world is the last row."""
 
-    R: Float[Array, "nb+1 3 3"]
-    p: Float[Array, "nb+1 3"]
-    w: Float[Array, "nb+1 3"]
-    v: Float[Array, "nb+1 3"]
+    R: Float[Array, "frames 3 3"]
+    p: Float[Array, "frames 3"]
+    w: Float[Array, "frames 3"]
+    v: Float[Array, "frames 3"]
     """Velocity of the body's origin."""
 
 
@@ -89,7 +89,7 @@ def _bodies(
 class Loads(NamedTuple):
     """Forces that rows exert: on bodies and on single degrees of freedom."""
 
-    wrenches: Float[Array, "nb+1 6"]
+    wrenches: Float[Array, "frames 6"]
     """On each body, in its frame; the last row is the world's."""
     tau: Float[Array, " nv"]
 
@@ -123,7 +123,7 @@ class Subspaces(NamedTuple):
 
     topology: Topology
     S: Float[Array, "nv 6"]
-    root: Float[Array, "nb+1 3"]
+    root: Float[Array, "frames 3"]
     """The origin that S of each body refers to; the world is the last row (m)."""
 
     @classmethod
