@@ -256,8 +256,8 @@ OTHERS = (
     (
         "Müller",
         "§6.3",
-        "series-elastic robots with variable stiffness or with some rigid joints",
-        "absent: a rigid joint gives NaN",
+        "series-elastic robots with variable stiffness",
+        "absent: the stiffness is constant; joints without springs may be among them",
     ),
     ("Müller", "§6.3", "rates of forward dynamics, from τ̇ to jerk", "absent as a function"),
     (

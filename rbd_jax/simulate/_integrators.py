@@ -17,7 +17,7 @@ from ._actuated import ActuatedRobot, implicitly_damped
 from ._generalized_alpha import GeneralizedAlpha
 from ._integrator import Integrator, SingleStep
 from ._momentum import momentum_munthe_kaas, variational
-from ._munthe_kaas import EULER, RK4, TABLEAUS, Acceleration, munthe_kaas, rk4
+from ._munthe_kaas import EULER, RK4, TABLEAUS, Acceleration, Tableau, munthe_kaas, rk4
 
 
 @checked
@@ -134,19 +134,27 @@ def resolve_integrator(integrator: str | Callable | Integrator) -> Integrator:
         if not callable(integrator):
             kind = type(integrator).__name__
             raise TypeError(f"integrator must be a name, a function or an Integrator, got a {kind}")
-        return _KNOWN.get(integrator) or SingleStep(integrator)
+        known = (x for function, x in _KNOWN if function is integrator)  # it need not be hashable
+        return next(known, None) or SingleStep(integrator, _tableau(integrator))
     if integrator not in INTEGRATORS:
         raise ValueError(f"integrator must be one of {sorted(INTEGRATORS)}, got {integrator!r}")
     return INTEGRATORS[integrator]
 
 
-_KNOWN: dict[Callable, Integrator] = {
-    semi_implicit_euler: INTEGRATORS["semi_implicit_euler"],
-    implicit_damping: INTEGRATORS["implicit_damping"],
-    implicit_coriolis: INTEGRATORS["implicit_coriolis"],
-    munthe_kaas: INTEGRATORS["rk4"],
-    rk4: INTEGRATORS["rk4"],
-    momentum_munthe_kaas: INTEGRATORS["momentum_rk4"],
-    variational: INTEGRATORS["variational"],
-}
+def _tableau(function: Callable) -> Tableau | None:
+    """The tableau of a Runge-Kutta method of this room with a tableau of the user's choice."""
+    if isinstance(function, partial) and function.func in (munthe_kaas, momentum_munthe_kaas):
+        return function.keywords.get("tableau", RK4)
+    return None
+
+
+_KNOWN: tuple[tuple[Callable, Integrator], ...] = (
+    (semi_implicit_euler, INTEGRATORS["semi_implicit_euler"]),
+    (implicit_damping, INTEGRATORS["implicit_damping"]),
+    (implicit_coriolis, INTEGRATORS["implicit_coriolis"]),
+    (munthe_kaas, INTEGRATORS["rk4"]),
+    (rk4, INTEGRATORS["rk4"]),
+    (momentum_munthe_kaas, INTEGRATORS["momentum_rk4"]),
+    (variational, INTEGRATORS["variational"]),
+)
 """Step functions that are integrators of the table."""

@@ -39,6 +39,7 @@ class Checkpoint(NamedTuple):
     """The number of nested levels without ``every``. Memory grows as T^(1/levels), and each level
     costs one more forward evaluation."""
     mode: str = "checkpoint"
+    """One of ``MODES``; only ``"checkpoint"`` has these options."""
 
     @classmethod
     def of(cls, gradient: "str | Checkpoint") -> "Checkpoint":
@@ -49,8 +50,10 @@ class Checkpoint(NamedTuple):
                     f"rollout: gradient must be one of {MODES} or a Checkpoint, got {gradient!r}"
                 )
             return cls(mode=gradient)
-        for name, value in {"every": gradient.every or 1, "levels": gradient.levels}.items():
-            if value < 1:
+        if gradient.mode not in MODES:
+            raise ValueError(f"Checkpoint: mode must be one of {MODES}, got {gradient.mode!r}")
+        for name, value in {"every": gradient.every, "levels": gradient.levels}.items():
+            if value is not None and value < 1:
                 raise ValueError(f"Checkpoint: {name} must be at least 1, got {value}")
         return gradient
 

@@ -1,6 +1,7 @@
 """Plants: robots with an actuation, scenes, and plants of a user's own, in one rollout."""
 
 import inspect
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -117,6 +118,26 @@ def test_an_integrator_of_ones_own_has_a_memory():
     assert_close(rbd.step(m, one, one, one, DT, integrator=Halves())[1], one, atol=0)
 
 
+class Scaled(eqx.Module):
+    """A step function with an array, which nobody can hash."""
+
+    factor: jax.Array
+
+    def __call__(self, model, acceleration, t, q, v, dt):
+        return q, self.factor * v
+
+
+def test_a_step_function_may_have_arrays():
+    m, one = samples.pendulum(), jnp.ones(1)
+
+    def end(factor):
+        step = Scaled(factor)
+        return rbd.rollout(m, one, one, jnp.zeros((3, 1)), DT, integrator=step).v[-1, 0]
+
+    assert_close(quick_jit(jax.grad(end))(jnp.asarray(2.0)), jnp.asarray(12.0), atol=1e-12)
+    assert_close(end(jnp.asarray(2.0)), jnp.asarray(8.0), atol=1e-12)
+
+
 def test_each_integrator_says_what_it_is():
     m, dt = samples.pendulum(), jnp.asarray(DT)
     names = {n for n, x in INTEGRATORS.items() if x.euler_robot(m, dt) is not None}
@@ -125,6 +146,8 @@ def test_each_integrator_says_what_it_is():
     explicit = {n for n, x in INTEGRATORS.items() if x.tableau is not None}
     assert explicit == {"semi_implicit_euler", "euler", "midpoint", "heun", "kutta3", "rk4",
                         "momentum_rk4"}  # fmt: skip
+    free = partial(rbd.simulate.munthe_kaas, tableau=rbd.simulate.TABLEAUS["heun"])
+    assert resolve_integrator(free).tableau is rbd.simulate.TABLEAUS["heun"]
     for function in (rbd.simulate.rk4, rbd.simulate.implicit_damping):
         assert as_plant(m, function).integrator is INTEGRATORS[function.__name__]
 

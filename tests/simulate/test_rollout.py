@@ -188,6 +188,8 @@ def test_no_steps_in_every_mode(case):
         ({"stop": lambda t, q, v: t - 1}, "stop has to return one boolean"),
         ({"stop": lambda t, q, v: v > 1}, "stop has to return one boolean"),
         ({"steps": -1}, "steps must be at least 0, got -1"),
+        ({"gradient": Checkpoint(every=0)}, "Checkpoint: every must be at least 1, got 0"),
+        ({"gradient": Checkpoint(mode="fast")}, "Checkpoint: mode must be one of"),
         ({"gradient": Checkpoint(levels=0)}, "Checkpoint: levels must be at least 1, got 0"),
         ({"controls": lambda t, q, v: v[:1], "steps": T}, r"policy returned .* shape \(1,\), exp"),
     ],

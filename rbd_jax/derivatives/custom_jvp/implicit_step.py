@@ -57,8 +57,9 @@ def implicit_step_dynamics(
 ) -> Float[Array, " nv"]:
     """Accelerations a with ``M a + (D + C) (v + dt a) = τ − g``, for a step of ``dt`` seconds.
 
-    Source: the module's docstring. Arguments as :func:`rbd_jax.forward_dynamics`. Its derivatives
-    are implicit and exact. Cost: O(n d²); O(n³) for robots with driven joints.
+    Source: the implicit step of MuJoCo, with C of Singh (28); see this module. Arguments, frames
+    and units as :func:`rbd_jax.forward_dynamics`; dt in s. Derivatives are implicit and exact.
+    Cost: O(n d²); O(n³) for robots with driven joints.
     """
     b = tau - inverse_dynamics(model, q, v, jnp.zeros_like(v), f_ext)
     model = implicitly_damped(model, dt)
