@@ -43,15 +43,16 @@ def compare(found, wanted):
         close(x, y)
 
 
-@pytest.mark.parametrize("n", [1, 31, 33, 17000])
-def test_every_sample_has_a_thread(library, n):
+@pytest.mark.parametrize("team, threads", [(1, 32), (8, 128), (32, 128), (256, 256)])
+@pytest.mark.parametrize("n", [1, 31, 33])
+def test_every_sample_has_a_team(library, n, team, threads, monkeypatch):
+    monkeypatch.setattr(_gpu_kernels, "TEAM", team)
     a, x = inputs(n)
     g = lanes(lambda a, x: f(a, x), strict=True)
     compare(jax.jit(jax.vmap(g, (None, 0)))(a, x), jax.vmap(f, (None, 0))(a, x))
     first, second = library.launches
     assert first == ("lanes_prologue", 1, 256, STREAM, CONTEXT)
-    threads = 32 if n <= 16384 else 128
-    assert second == ("lanes", -(-n // threads), threads, STREAM, CONTEXT)
+    assert second == ("lanes", -(-n * team // threads), threads, STREAM, CONTEXT)
     assert not library.contexts
 
 

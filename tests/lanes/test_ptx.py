@@ -29,22 +29,26 @@ def ordinary_promotion():
         yield
 
 
+TEAMS = (1, 2, 32, 128)
+
+
 def check(f, *args, shared=(), tolerance=None):
-    """The code of a thread agrees with JAX, and its PTX is accepted where that can be asked."""
+    """The code of every team agrees with JAX, and its PTX is accepted where that can be asked."""
     axes = tuple(None if k in shared else 0 for k in range(len(args)))
     wanted = jax.tree.leaves(jax.jit(jax.vmap(lambda *xs: f(*xs), axes))(*args))
-    thread, shapes = threads(f, *args, shared=shared)
-    found = run(thread, shapes, COUNT, *args, shared=shared)
-    for x, y in zip(found, wanted, strict=True):
-        close(x, y, tolerance=tolerance)
-    together = run(thread, shapes, COUNT, *args, shared=shared, threads=5)
-    for x, y in zip(together, found, strict=True):
-        np.testing.assert_array_equal(x, y)
-    made = _ptx.ptx_of(thread)
-    assert f".entry {made.entry}(" in made.text and f".entry {made.prologue}(" in made.text
-    if _ptxas.path():
-        usage = _ptxas.assemble(made.text, made.entry)
-        assert 0 < usage.registers <= 255
+    for team in TEAMS:
+        made, shapes = threads(f, *args, shared=shared, team=team)
+        found = run(made, shapes, COUNT, *args, shared=shared)
+        for x, y in zip(found, wanted, strict=True):
+            close(x, y, tolerance=tolerance)
+        again = run(made, shapes, COUNT, *args, shared=shared, seed=1)
+        for x, y in zip(again, found, strict=True):
+            np.testing.assert_array_equal(x, y)
+        ptx = _ptx.ptx_of(made)
+        assert f".entry {ptx.entry}(" in ptx.text and f".entry {ptx.prologue}(" in ptx.text
+        if _ptxas.path():
+            usage = _ptxas.assemble(ptx.text, ptx.entry)
+            assert 0 < usage.registers <= 255
 
 
 def tables(x, k):

@@ -9,17 +9,19 @@ from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-
 from rbd_jax.lanes import _lowering
 from rbd_jax.lanes.gpu import _driver, _gpu_kernels, _ptx
 from rbd_jax.lanes.llvm import _compiler
 from rbd_jax.lanes.xla import _c_api, _kernel_registry
 
+from .lane_crew import Crew
+
 STREAM, CONTEXT = 0x5712EA, 0xC0
 OUT_OF_MEMORY, BAD_PTX = 2, 218
 MEMORY = 4 * 1536 * 6 * 2**14
 """Of the device: 16 KiB for each thread, if all of them take a sixth of it."""
+CHIP = 99 * 2**10
+"""On the chip, of which a block can take so much."""
 _TEXTS = {OUT_OF_MEMORY: b"out of memory", BAD_PTX: b"a PTX JIT compilation failed"}
 _known: dict[str, _ptx.Functions] = {}
 """The functions behind a PTX text."""
@@ -44,6 +46,7 @@ class Library:
         self.libraries: dict[int, tuple] = {}
         self.handles: dict[int, tuple[int, str]] = {}
         self.contexts: list[int] = []
+        self.allowed: dict[int, int] = {}
         self.numbers = itertools.count(0x1000)
         for name, kinds in _driver.FUNCTIONS.items():
             setattr(self, name, ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(self._named(name)))
@@ -56,7 +59,7 @@ class Library:
         _write(count, 1, ctypes.c_int)
 
     def _cuDeviceGetAttribute(self, value, attribute, device):
-        _write(value, {75: 8, 76: 6, 16: 4, 39: 1536}[attribute], ctypes.c_int)
+        _write(value, {75: 8, 76: 6, 16: 4, 39: 1536, 97: CHIP}[attribute], ctypes.c_int)
 
     def _cuDeviceTotalMem_v2(self, total, device):
         _write(total, MEMORY, ctypes.c_size_t)
@@ -69,7 +72,7 @@ class Library:
             return BAD_PTX
         made = _known[text.decode()]
         number = next(self.numbers)
-        self.libraries[number] = made, _compiler.load(made.text + _loops(made), opt=0)
+        self.libraries[number] = made, Crew(made, opt=0)
         _write(library, number)
 
     def _cuLibraryGetKernel(self, kernel, library, name):
@@ -94,57 +97,29 @@ class Library:
             return 1
         _write(text, ctypes.cast(_TEXTS[error], ctypes.c_void_p).value)
 
+    def _cuKernelSetAttribute(self, attribute, value, kernel, device):
+        assert attribute in (8, 9) and value <= {8: CHIP, 9: 100}[attribute]
+        if attribute == 8:
+            self.allowed[kernel] = value
+
     def _cuLaunchKernel(self, kernel, x, y, z, bx, by, bz, dynamic, stream, parameters, extra):
-        assert (y, z, by, bz, dynamic, extra) == (1, 1, 1, 1, 0, None)
+        assert (y, z, by, bz, extra) == (1, 1, 1, 1, None)
+        assert dynamic <= self.allowed.get(kernel, 0)
         library, entry = self.handles[kernel]
-        made, code = self.libraries[library]
+        made, crew = self.libraries[library]
         count = len(made.pointers) + 1
         values = (ctypes.c_void_p * (count + 1)).from_address(parameters)
         pointers = [ctypes.c_void_p.from_address(at).value for at in values[:count]]
         n = ctypes.c_int64.from_address(values[count]).value
         self.launches.append(Launch(entry, x, bx, stream, self.contexts[-1]))
-        scratch = np.zeros(made.scratch_bytes + 64, np.uint8)
-        table = (ctypes.c_void_p * count)(*pointers)
-        aligned = -(-scratch.ctypes.data // 64) * 64
-        run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 2)
-        run(code.address(entry))(ctypes.addressof(table), aligned, n, x * bx)
+        if entry == _ptx.PROLOGUE:
+            crew.prologue(pointers[:-1], pointers[-1])
+        else:
+            crew.samples(pointers[:-1], pointers[-1], min(n, x * bx // made.team))
 
 
 def _write(address, value, kind=ctypes.c_void_p) -> None:
     kind.from_address(address).value = value
-
-
-def _loops(f: _ptx.Functions) -> str:
-    """Both entries for a table of pointers; the second one for all threads of a grid."""
-    names = [*f.pointers, "%shared"]
-    loads = "\n".join(f"  %at{k} = getelementptr ptr, ptr %table, i64 {k}\n"
-                      f"  {x} = load ptr, ptr %at{k}" for k, x in enumerate(names))  # fmt: skip
-    given = ", ".join(f"ptr {x}" for x in names)
-    head = "(ptr %table, ptr %scratch, i64 %n, i64 %threads) nounwind {\nstart:\n" + loads
-    return f"""
-define internal void @lanes.barrier() nounwind {{
-  ret void
-}}
-define void @{_ptx.PROLOGUE}{head}
-  call void @prologue({given}, i64 0, i64 1)
-  ret void
-}}
-define void @{_ptx.ENTRY}{head}
-  br label %look
-look:
-  %sample = phi i64 [ 0, %start ], [ %next, %work ]
-  %thread = icmp slt i64 %sample, %threads
-  %inside = icmp slt i64 %sample, %n
-  %more = and i1 %thread, %inside
-  br i1 %more, label %work, label %done
-work:
-  call void @sample({given}, ptr %scratch, i64 %n, i64 %sample)
-  %next = add i64 %sample, 1
-  br label %look
-done:
-  ret void
-}}
-"""
 
 
 class _Shim:

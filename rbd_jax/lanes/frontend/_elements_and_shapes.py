@@ -277,7 +277,7 @@ def _spread(r: Reader, x: Value, fill: Value, gaps: list[int]) -> Value:
         return tuple(i * (g + 1) for i, g in zip(idx, gaps, strict=True))
 
     return r.op("scatter", [base, constant(np.int32(0)), x], shape, x.dtype, index=index,
-                fn="set", limits=None)  # fmt: skip
+                fn="set", limits=None, free=lambda: range(x.ndim))  # fmt: skip
 
 
 @rule("iota")

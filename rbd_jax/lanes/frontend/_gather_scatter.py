@@ -38,7 +38,8 @@ def _dynamic_update(r: Reader, eqn, x, update, *starts):
         )
 
     return r.op("scatter", [x, constant(np.int32(0)), update, *starts], x.shape, x.dtype,
-                index=index, fn="set", limits=None, once=True)  # fmt: skip
+                index=index, fn="set", limits=None, once=True,
+                free=lambda: range(x.ndim))  # fmt: skip
 
 
 @rule("add", "add_any")
@@ -108,6 +109,25 @@ def _applies(jaxpr) -> bool:
     return jaxpr is not None and jaxpr.outvars != [jaxpr.invars[1]]
 
 
+class _Known:
+    """Reads the numbers of a constant table."""
+
+    def lookup(self, table: Value, idx: tuple) -> int:
+        assert table.const is not None
+        return int(table.const[idx])
+
+    def clamped(self, table: Value, idx: tuple, limit: int) -> int:
+        return min(max(self.lookup(table, idx), 0), limit)
+
+
+def _apart(index, indices: Value, shape: tuple[int, ...]) -> bool:
+    """Whether all elements are known to have different places."""
+    if indices.const is None:
+        return False
+    places = [index(_Known(), indices, idx) for idx in np.ndindex(shape)]
+    return len(set(places)) == len(places)
+
+
 _COMBINED = ("add", "sub", "mul", "min", "max")
 
 
@@ -142,5 +162,11 @@ def _scatter(r: Reader, eqn, x, indices, updates):
         at = tuple(idx[k] for k in batch)
         return reader.inside(indices, [((*at, k), n) for k, n in enumerate(limits)])
 
+    def free():
+        """Axes of the updates along which no two elements have the same place."""
+        if eqn.params.get("unique_indices") or _apart(index, indices, updates.shape):
+            return range(updates.ndim)
+        return window
+
     return r.op("scatter", [x, indices, updates], x.shape, x.dtype, index=index, fn=fn,
-                limits=valid if drop else None)  # fmt: skip
+                limits=valid if drop else None, free=free)  # fmt: skip

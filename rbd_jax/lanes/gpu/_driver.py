@@ -19,6 +19,7 @@ FUNCTIONS = {
     "cuLibraryLoadData": [_POINTER, _TEXT, _POINTER, _POINTER, _INT, _POINTER, _POINTER, _INT],
     "cuLibraryGetKernel": [_POINTER, _POINTER, _TEXT],
     "cuLibraryUnload": [_POINTER],
+    "cuKernelSetAttribute": [_INT, _INT, _POINTER, _INT],
     "cuStreamGetCtx": [_POINTER, _POINTER],
     "cuCtxPushCurrent_v2": [_POINTER],
     "cuCtxPopCurrent_v2": [_POINTER],
@@ -29,6 +30,8 @@ FUNCTIONS = {
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_…
 _MULTIPROCESSORS, _THREADS = 16, 39  # …_MULTIPROCESSOR_COUNT, …_MAX_THREADS_PER_MULTIPROCESSOR
+_CHIP = 97  # …_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+_DYNAMIC, _CARVEOUT = 8, 9  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, …_CARVEOUT
 _PART = 6
 """JAX leaves a quarter of a GPU's memory to others; local memory may take a sixth."""
 _LOG, _LOG_BYTES = 5, 6  # CU_JIT_ERROR_LOG_BUFFER, …_SIZE_BYTES
@@ -75,6 +78,10 @@ class Driver:
             threads = self._attribute(_MULTIPROCESSORS, d) * self._attribute(_THREADS, d)
             found.append(total.value // _PART // threads)
         return min(found, default=0)
+
+    def chip_bytes(self) -> int:
+        """How much memory on the chip a block may take."""
+        return min((self._attribute(_CHIP, d) for d in self._devices()), default=0)
 
     def _devices(self) -> range:
         count = ctypes.c_int()
@@ -125,10 +132,13 @@ class Loaded:
         unload = weakref.finalize(self, driver._library.cuLibraryUnload, self._handle)
         unload.atexit = False  # the driver ends with the process
 
-    def kernel(self, name: str) -> int:
-        """The handle of a kernel."""
-        found = ctypes.c_void_p()
-        self._driver._call("cuLibraryGetKernel", ctypes.byref(found), self._handle, name.encode())
+    def kernel(self, name: str, chip_bytes: int = 0) -> int:
+        """The handle of a kernel, of which a block takes so much memory on the chip."""
+        found, call = ctypes.c_void_p(), self._driver._call
+        call("cuLibraryGetKernel", ctypes.byref(found), self._handle, name.encode())
+        for device in self._driver._devices() if chip_bytes else ():
+            for attribute, value in ((_DYNAMIC, chip_bytes), (_CARVEOUT, 100)):  # of 100
+                call("cuKernelSetAttribute", attribute, value, found, device)
         return found.value or 0
 
 

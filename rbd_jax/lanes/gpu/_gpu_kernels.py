@@ -26,6 +26,8 @@ TARGET = "rbd_jax.lanes.gpu"
 """The name of the target that is registered with XLA for NVIDIA GPUs."""
 
 
+TEAM = 32
+"""So many threads compute a sample, if their memory fits on the chip."""
 BYTES_BY_ROOT = 280
 """A kernel pays if a thread's memory is at most so many bytes times the root of the samples.
 
@@ -41,10 +43,10 @@ XLA asks the GPU after each round whether another one follows, and all samples w
 
 
 class Kernel:
-    """A loaded kernel, and the bytes that its prologue fills for all samples."""
+    """A loaded kernel, how many threads a sample has, and the bytes that its prologue fills."""
 
-    def __init__(self, loaded: _kernel_registry.Kernel, shared_bytes: int):
-        self.loaded, self.shared_bytes = loaded, shared_bytes
+    def __init__(self, loaded: _kernel_registry.Kernel, made: _ptx.Ptx):
+        self.loaded, self.team, self.shared_bytes = loaded, made.team, made.shared_bytes
 
 
 class _Entries:
@@ -53,7 +55,9 @@ class _Entries:
     def __init__(self, made: _ptx.Ptx, code, batched: bool, operands: int, buffers: list[int]):
         self.code = code
         self.buffers = (ctypes.c_int64 * len(buffers))(*buffers)
-        known = {"prologue": code.kernel(made.prologue), "run": code.kernel(made.entry)}
+        known = {"prologue": code.kernel(made.prologue)}
+        known |= {"run": code.kernel(made.entry, made.chip_bytes), "threads": made.threads}
+        known |= {"samples": made.samples, "chip_bytes": made.chip_bytes}
         known |= {"operands": operands, "results": len(buffers) // len(BUFFER) - operands}
         known |= {"buffers": ctypes.addressof(self.buffers), "shared_bytes": made.shared_bytes}
         known |= {"batched": int(batched), "width": 1}
@@ -69,24 +73,33 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
     """
     key = ("gpu", shared(sizes, mapped), bool(sizes))
     if (*key, "written") not in program.derived:
-        block = read_program(program.closed, list(shared(sizes, mapped)))
-        results = [Buffer(v.dtype, v.size, bool(sizes)) for v in block.outputs]
-        known = buffers_of(block.inputs, bool(sizes)), results, _searches(block)
-        program.derived[(*key, "written")] = _ptx.functions(block), *known
+        program.derived[(*key, "written")] = _written(program, sizes, mapped)
     written, operands, results, searches = program.derived[(*key, "written")]
     samples = math.prod(sizes)
     most = BYTES_BY_ROOT * (FOR_SEARCHES if searches else 1) * math.sqrt(samples)
-    if not program.strict and written.scratch_bytes > most:
+    if written.team == 1 and not program.strict and written.scratch_bytes > most:
         raise Unsupported(f"so much memory a sample for {samples} samples")
     if key not in program.derived:
         device = for_gpus()
         most = min(_ptx.LOCAL_BYTES, device.local_bytes())
-        made = _ptx.ptx_of(written, device.architecture(), most=most)
+        made = _ptx.ptx_of(written, device.architecture(), most=most, chip=device.chip_bytes())
         memory = Buffer(np.dtype("uint8"), max(made.shared_bytes, 1), False)
         buffers = numbers_of([*operands, *results, memory])
         loaded = _load(made, bool(sizes), len(operands), buffers)
-        program.derived[key] = Kernel(loaded, made.shared_bytes)
+        program.derived[key] = Kernel(loaded, made)
     return program.derived[key]
+
+
+def _written(program: "Program", sizes: tuple[int, ...], mapped: "Mapped"):
+    """The functions of a program for the largest team whose memory is on the chip."""
+    chip = for_gpus().chip_bytes()
+    for team in (TEAM, 1):
+        block = read_program(program.closed, list(shared(sizes, mapped)))
+        made = _ptx.functions(block, team)
+        if team > 1 and made.scratch_bytes > chip:
+            continue
+        results = [Buffer(v.dtype, v.size, bool(sizes)) for v in block.outputs]
+        return made, buffers_of(block.inputs, bool(sizes)), results, _searches(block)
 
 
 def _load(
@@ -111,26 +124,28 @@ def _searches(block: Block) -> bool:
 def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *operands) -> list:
     """Call a kernel on operands whose batch axes lie in front, each with some of them.
 
-    In each operand and result, neighboring samples are neighbors in memory, so that neighboring
-    threads read neighboring numbers. The last result is memory for what all samples share.
+    Neighboring threads read neighboring numbers: the elements of a sample lie side by side for a
+    team, and those of neighboring samples where each has one thread. The last result is memory
+    for what all samples share.
     """
     flat = in_one_axis(program, sizes, mapped, operands)
     lead = (math.prod(sizes),) if sizes else ()
     outs = [jax.ShapeDtypeStruct((*lead, *a.shape), a.dtype) for a in program.avals_out]
     outs.append(jax.ShapeDtypeStruct((max(kernel.shared_bytes, 1),), np.uint8))
+    last = kernel.team == 1
     call = jax.ffi.ffi_call(
         TARGET,
         outs,
-        input_layouts=[_layout(x.ndim, any(m)) for x, m in zip(flat, mapped, strict=True)],
-        output_layouts=[*(_layout(a.ndim, bool(sizes)) for a in outs[:-1]), (0,)],
+        input_layouts=[_layout(x.ndim, last and any(m)) for x, m in zip(flat, mapped, strict=True)],
+        output_layouts=[*(_layout(a.ndim, last and bool(sizes)) for a in outs[:-1]), (0,)],
     )
     results = call(*flat, kernel=np.int64(kernel.loaded.key))
     return in_all_axes(results[:-1], sizes)
 
 
-def _layout(ndim: int, batched: bool) -> tuple[int, ...]:
-    """The order of axes in memory, from the greatest stride to the least: samples come last."""
-    return (*range(1, ndim), 0) if batched else tuple(range(ndim))
+def _layout(ndim: int, last: bool) -> tuple[int, ...]:
+    """The order of axes in memory, from the greatest stride to the least."""
+    return (*range(1, ndim), 0) if last else tuple(range(ndim))
 
 
 @cache

@@ -1,7 +1,7 @@
 """How the dispatcher launches a kernel on a GPU, in LLVM text for the host.
 
 XLA calls the handler on a thread of the host. It launches the prologue with one block of threads
-and then the other entry with a thread for every sample, on the stream of the call, and returns.
+and then the other entry with as many blocks as hold all samples, on the stream of the call, and returns.
 The GPU computes them later, one after the other.
 """
 
@@ -9,8 +9,6 @@ from ..xla._c_api import constant, invoke, load, offset
 from ..xla._dispatcher import kernel_fields
 from ._ptx import TOGETHER
 
-FEW, SMALL, LARGE = 16384, 32, 128
-"""Up to so many samples, a block has few threads, so that more multiprocessors take part."""
 USED = (
     "cuStreamGetCtx",
     "cuCtxPushCurrent_v2",
@@ -45,6 +43,7 @@ define internal ptr @lanes.compute(
     ptr %api, ptr %ctx, ptr %kernel, ptr %buffers.in, ptr %buffers.out, i64 %count) nounwind {{
 start:
 {kernel_fields("prologue", "run", "operands", "results", "shared_bytes")}
+{kernel_fields("threads", "samples", "chip_bytes")}
   %given = add i64 %operands, %results
   %total = add i64 %given, 1
   %data = alloca ptr, i64 %given, align 8
@@ -90,13 +89,15 @@ begin:
   br i1 %shares, label %first, label %second
 first:
   %one = call i32 @lanes.launch(
-    ptr %prologue, i64 {TOGETHER}, i64 {TOGETHER}, ptr %stream, ptr %parameters)
+    ptr %prologue, i64 1, i64 {TOGETHER}, i64 0, ptr %stream, ptr %parameters)
   %went = icmp eq i32 %one, 0
   br i1 %went, label %second, label %leave
 second:
-  %few = icmp sle i64 %count, {FEW}
-  %threads = select i1 %few, i64 {SMALL}, i64 {LARGE}
-  %two = call i32 @lanes.launch(ptr %run, i64 %count, i64 %threads, ptr %stream, ptr %parameters)
+  %up = add i64 %count, %samples
+  %rounded = sub i64 %up, 1
+  %blocks = udiv i64 %rounded, %samples
+  %two = call i32 @lanes.launch(
+    ptr %run, i64 %blocks, i64 %threads, i64 %chip_bytes, ptr %stream, ptr %parameters)
   br label %leave
 leave:
   %status = phi i32 [ %one, %first ], [ %two, %second ]
@@ -115,18 +116,16 @@ refused:
 
 
 def _launch() -> str:
-    """Launch a kernel with blocks of so many threads, and at least so many threads in all."""
+    """Launch a kernel in so many blocks, each of so many threads with so much memory."""
     return """\
-define internal i32 @lanes.launch(
-    ptr %kernel, i64 %count, i64 %threads, ptr %stream, ptr %parameters) nounwind {
-  %up = add i64 %count, %threads
-  %rounded = sub i64 %up, 1
-  %blocks = udiv i64 %rounded, %threads
+define internal i32 @lanes.launch(ptr %kernel, i64 %blocks, i64 %threads, i64 %bytes,
+    ptr %stream, ptr %parameters) nounwind {
   %grid = trunc i64 %blocks to i32
   %block = trunc i64 %threads to i32
+  %memory = trunc i64 %bytes to i32
   %launch = load ptr, ptr @cuLaunchKernel
   %status = call i32 %launch(ptr %kernel, i32 %grid, i32 1, i32 1, i32 %block, i32 1, i32 1,
-    i32 0, ptr %stream, ptr %parameters, ptr null)
+    i32 %memory, ptr %stream, ptr %parameters, ptr null)
   ret i32 %status
 }
 """

@@ -15,7 +15,6 @@ NVIDIA's assembler accepts the PTX of every benchmarked function, and tests run 
 behind that of some programs on a CPU. ``_launch`` launches it.
 """
 
-import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,19 +22,24 @@ from typing import Any
 import numpy as np
 
 from .._failures import Unsupported
-from ..ir._blocks import Block, Op, Sym, Value, strides_of
-from ..ir._loop_fusion import Plan
+from ..ir._access_analysis import threads_a_sample
+from ..ir._blocks import Block, Value, strides_of
 from ..llvm import _compiler, _math_functions
 from ..llvm._emitter import Emitter
 from ..llvm._kernel_bodies import bodies
 from ..llvm._llvm_writer import Reg, scalar_type
 from ..llvm._memory import Memory
+from ._team import Team
 
 TRIPLE = "nvptx64-nvidia-cuda"
 THREADS = 128
 """A launch has at most so many threads in a block."""
 TOGETHER = 256
 """So many threads compute what all samples share."""
+BANKS = 32
+"""So many threads are a warp; so many numbers of 4 bytes can be read on the chip at a time."""
+CHIP_BYTES, BLOCK_BYTES = 227 * 2**10, 2**10
+"""Memory on the chip that a block can have, and what each block takes beside its own."""
 LOCAL_BYTES = 512 * 2**10
 """Local memory that the hardware gives a thread at most."""
 PROLOGUE, ENTRY = "lanes_prologue", "lanes"
@@ -44,9 +48,6 @@ PROLOGUE, ENTRY = "lanes_prologue", "lanes"
 _I64 = np.dtype("int64")
 _SAMPLE = Reg("%sample", _I64, True)
 _COUNT = Reg("%n", _I64, False)
-_DIVIDED = ("assemble", "reduce", "arg", "cumulate", "dot")
-"""Operations of which each round of a loop writes its own elements, and reads none of them."""
-_THREAD, _BESIDE = Reg("%thread", _I64, False), Reg("%threads", _I64, False)
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,19 @@ class Ptx:
     entry: str
     scratch_bytes: int
     shared_bytes: int
+    team: int
+    samples: int
+    """Of a block of threads."""
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.team * self.samples
+
+    @property
+    def chip_bytes(self) -> int:
+        """Memory of a block on the chip."""
+        return 0 if self.team == 1 else self.samples * _apart(self.scratch_bytes, self.team)
 
 
 @dataclass(frozen=True)
@@ -71,10 +85,11 @@ class Functions:
     """LLVM text of the functions ``@prologue`` and ``@sample``, for any machine.
 
     Their parameters are pointers ``%args.k`` to the operands and ``%rets.k`` to the results. Then
-    ``@prologue`` takes the shared memory, and the numbers ``%thread`` of its own and ``%threads``
-    of all that call it. They wait for each other in ``@lanes.barrier``, which
-    the machine has to define. ``@sample`` takes the shared memory, its scratch, and the numbers
-    ``%n`` of samples and ``%sample`` of its own. Numbers are ``i64``.
+    ``@prologue`` takes the memory for what all samples share, and the number ``%thread`` of a
+    thread among ``TOGETHER``. ``@sample`` takes that memory, its scratch, and the numbers ``%n``
+    of samples, ``%sample`` of its own, and ``%thread`` of the thread in its team. Numbers are
+    ``i64``. Threads wait for each other in ``@lanes.meet.block`` and ``@lanes.meet.team``, which
+    the machine has to define.
     """
 
     text: str
@@ -82,6 +97,7 @@ class Functions:
     results: int
     scratch_bytes: int
     shared_bytes: int
+    team: int
 
     @property
     def pointers(self) -> list[str]:
@@ -131,115 +147,44 @@ class SampleLast(Emitter):
         yield 0, self.address(m, idx)
 
 
-class Together(SampleLast):
-    """Writes what all samples share, for threads that do it together.
-
-    They divide the elements of a loop among them, and wait for each other behind it. What is not
-    in a loop is computed by each of them. The first one alone does what changes memory step by
-    step, while the others wait.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self._alone = False
-
-    def opaque(self, op: Op, plan: Plan) -> None:
-        """An operation that writes code of its own."""
-        if self._alone or op.name in _DIVIDED:
-            super().opaque(op, plan)
-            return
-        first, inside, done = self.name(), self.name("first"), self.name("done")
-        with self.scope():
-            self.line(f"{first} = icmp eq i64 {_THREAD.ref}, 0")
-            self.line(f"br i1 {first}, label {inside}, label {done}")
-            self.block(inside)
-            self._alone = True
-            with self.scope():
-                super().opaque(op, plan)
-            self._alone = False
-            self.line(f"br label {done}")
-        self.block(done)
-        self._wait()
-
-    def nest(self, lengths: tuple[int, ...], body, loops: tuple = ()) -> None:
-        """Loops inside each other as one, of which each thread takes every ``threads``-th round."""
-        if self._alone:
-            super().nest(lengths, body, loops)
-            return
-        if lengths:
-            self._rounds(math.prod(lengths), lambda k: body(self._indices(k, lengths)))
-        else:
-            body(())
-        self._wait()
-
-    def _wait(self) -> None:
-        self.line("call void @lanes.barrier()")
-
-    def _rounds(self, n: int, body) -> None:
-        """Write ``for k in range(thread, n, threads)``."""
-        head, inside, done = (self.name(kind) for kind in ("rounds", "round", "done"))
-        k, following, more = (self.name() for _ in range(3))
-        with self.scope():
-            before = self.label
-            self.line(f"br label {head}")
-            self.block(head)
-            at = len(self._lines)
-            self._lines.append("")
-            self.line(f"{more} = icmp slt i64 {k}, {n}")
-            self.line(f"br i1 {more}, label {inside}, label {done}")
-            self.block(inside)
-            with self.scope():
-                body(Sym(((Reg(k, _I64, False), 1),)))
-            self.line(f"{following} = add i64 {k}, {_BESIDE.ref}")
-            self.line(f"br label {head}")
-            self._lines[at] = (f"  {k} = phi i64 [ {_THREAD.ref}, %{before} ], "
-                               f"[ {following}, %{self.label} ]")  # fmt: skip
-            self.block(done)
-
-    def _indices(self, k: Sym, lengths: tuple[int, ...]) -> tuple:
-        first: Sym | int = k
-        found: list = []
-        for n in reversed(lengths[1:]):
-            first, last = self.divmod(first, n)
-            found.append(last)
-        return (first, *reversed(found))
-
-
-def functions(program: Block) -> Functions:
-    """Write a program for one sample of many.
+def functions(program: Block, team: int = 1) -> Functions:
+    """Write a program for one sample of many, of which each belongs to so many threads.
 
     Raises:
         Unsupported: it needs a function that only the C library has.
     """
-    first, second = Together(), SampleLast()
-    bodies(program, first, second, _load, _store)
+    first = Team(TOGETHER, "lanes.meet.block")
+    second = SampleLast() if team == 1 else Team(team, "lanes.meet.team")
+    with threads_a_sample(team):
+        bodies(program, first, second, _load, _store)
     operands, results = len(program.inputs), len(program.outputs)
     inputs = ", ".join(f"ptr noalias readonly {x}" for x in _names("args", operands))
     outputs = "".join(f"ptr noalias {x}, " for x in _names("rets", results))
     inputs += ", " if inputs else ""
-    own = "ptr noalias readonly %shared, ptr noalias %scratch, i64 %n, i64 %sample"
+    # others write to memory that is shared while a thread waits: it is not noalias
+    scratch = "ptr noalias %scratch" if team == 1 else "ptr %scratch"
+    kind = "nounwind alwaysinline" if team == 1 else "nounwind alwaysinline convergent"
     text = "\n".join([
         *first.globals, *_mathematics(second),
-        # others write to the shared memory while a thread waits: it is not noalias
-        f"define internal void @prologue({inputs}{outputs}ptr %scratch, i64 %thread, "
-        "i64 %threads) #1 {",
+        f"define internal void @prologue({inputs}{outputs}ptr %scratch, i64 %thread) #1 {{",
         "entry:", first.text(), "  ret void", "}",
-        f"define internal void @sample({inputs}{outputs}{own}) #0 {{",
+        f"define internal void @sample({inputs}{outputs}ptr noalias readonly %shared, {scratch}, "
+        "i64 %n, i64 %sample, i64 %thread) #0 {",
         "entry:", second.text(), "  ret void", "}",
-        "attributes #0 = { nounwind alwaysinline }",
+        f"attributes #0 = {{ {kind} }}",
         "attributes #1 = { nounwind alwaysinline convergent }", "!0 = !{}", "",
     ])  # fmt: skip
     if " frem " in text:
         raise Unsupported("the remainder of floating-point numbers, without the C library")
-    return Functions(text, operands, results, second.arena.size, first.arena.size)
+    return Functions(text, operands, results, second.arena.size, first.arena.size, team)
 
 
-def _load(e: SampleLast, v: Value, k: int) -> None:
+def _load(e, v: Value, k: int) -> None:
     e.borrowed.add(v)
     e.places[v] = e.place("args", k, v)
 
 
-def _store(e: SampleLast, v: Value, k: int, plan) -> None:
+def _store(e, v: Value, k: int, plan) -> None:
     e.fill(v, e.place("rets", k, v), plan)
 
 
@@ -254,12 +199,38 @@ def _mathematics(e: Emitter) -> list[str]:
     return [*sorted(declared), *definitions]
 
 
-def ptx_text(program: Block, cpu: str = "sm_90", opt: int = 3) -> Ptx:
+def ptx_text(program: Block, cpu: str = "sm_90", opt: int = 3, team: int = 1) -> Ptx:
     """The PTX of a program, see :func:`functions` and :func:`ptx_of`."""
-    return ptx_of(functions(program), cpu, opt)
+    return ptx_of(functions(program, team), cpu, opt)
 
 
-def ptx_of(made: Functions, cpu: str = "sm_90", opt: int = 3, most: int = LOCAL_BYTES) -> Ptx:
+def _apart(scratch: int, team: int) -> int:
+    """Bytes from the memory of one team to that of the next.
+
+    The teams of a warp, which read at the same places of theirs, find these in different banks.
+    """
+    step = 4 * min(team, BANKS)
+    return -(-(scratch - step) // (4 * BANKS)) * 4 * BANKS + step if team < BANKS else scratch
+
+
+def samples_of_block(scratch: int, team: int, chip: int = CHIP_BYTES) -> int:
+    """How many samples a block takes, so that as many as possible are at work at a time.
+
+    Raises:
+        Unsupported: the memory on the chip is too small for one.
+    """
+    if team == 1:
+        return BANKS
+    apart, most = _apart(scratch, team), max(1, THREADS // team)
+    sizes = [k for k in (1, 2, 4, 8, 16, 32) if k <= most and k * team >= BANKS]
+    sizes = [k for k in sizes or [1] if k * apart <= chip]
+    if not sizes:
+        raise Unsupported(f"a program that needs {scratch / 2**10:.0f} KiB of memory on the chip")
+    return max(sizes, key=lambda k: ((chip + BLOCK_BYTES) // (k * apart + BLOCK_BYTES) * k, k))
+
+
+def ptx_of(made: Functions, cpu: str = "sm_90", opt: int = 3, most: int = LOCAL_BYTES,
+           chip: int = CHIP_BYTES) -> Ptx:  # fmt: skip
     """The PTX of functions that are written.
 
     Args:
@@ -267,21 +238,24 @@ def ptx_of(made: Functions, cpu: str = "sm_90", opt: int = 3, most: int = LOCAL_
         cpu: the oldest GPU that has to run it.
         opt: how much to optimize, 0 to 3.
         most: bytes of local memory that a thread can have.
+        chip: bytes of memory on the chip that a block can have.
 
     Raises:
-        Unsupported: it needs more local memory than a thread can have.
+        Unsupported: it needs more memory than a thread or a block can have.
     """
-    if made.scratch_bytes > most:
+    samples = samples_of_block(made.scratch_bytes, made.team, chip)
+    if made.team == 1 and made.scratch_bytes > most:
         raise Unsupported(
             f"a program that needs {made.scratch_bytes / 2**10:.0f} KiB a sample, of which a "
             f"thread of this GPU can have {most / 2**10:.0f}"
         )
     target = _target(cpu, opt)
-    module = _compiler.optimized(made.text + _entries(made), target, opt)
-    return Ptx(target.emit_assembly(module), PROLOGUE, ENTRY, made.scratch_bytes, made.shared_bytes)
+    module = _compiler.optimized(made.text + _entries(made, samples), target, opt)
+    text = target.emit_assembly(module)
+    return Ptx(text, PROLOGUE, ENTRY, made.scratch_bytes, made.shared_bytes, made.team, samples)
 
 
-def _entries(f: Functions) -> str:
+def _entries(f: Functions, samples: int) -> str:
     """The two functions that a host can launch. Pointers say that they are to global memory."""
     names = [*f.pointers, "%shared"]
     casts = "\n".join(f"  {x} = addrspacecast ptr addrspace(1) %g{x[1:]} to ptr" for x in names)
@@ -292,44 +266,80 @@ def _entries(f: Functions) -> str:
         pairs = zip(names, [*kinds, shared], strict=True)
         return ", ".join(f"ptr addrspace(1) {kind} %g{x[1:]}" for x, kind in pairs)
 
-    places = ("ctaid", "ntid", "tid")
-    declared = "\n".join(f"declare i32 @llvm.nvvm.read.ptx.sreg.{x}.x()" for x in places)
-    index = "\n".join(
-        f"  %{x} = call i32 @llvm.nvvm.read.ptx.sreg.{x}.x()\n  %{name} = zext i32 %{x} to i64"
-        for x, name in zip(places, ("block", "threads", "thread"), strict=True)
-    )
     return f"""\
-{declared}
+declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare void @llvm.nvvm.barrier0() convergent nounwind
-define internal void @lanes.barrier() alwaysinline convergent nounwind {{
+declare void @llvm.nvvm.bar.warp.sync(i32) convergent nounwind
+define internal void @lanes.meet.block() alwaysinline convergent nounwind {{
   call void @llvm.nvvm.barrier0() convergent
+  ret void
+}}
+define internal void @lanes.meet.team() alwaysinline convergent nounwind {{
+{_meeting(f.team)}
   ret void
 }}
 define ptx_kernel void @{PROLOGUE}({parameters("")}, i64 %n) nounwind convergent {{
 {casts}
-{index}
-  call void @prologue({given}, i64 %thread, i64 %threads)
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %thread = zext i32 %tid to i64
+  call void @prologue({given}, i64 %thread)
   ret void
 }}
-define ptx_kernel void @{ENTRY}({parameters("noalias readonly")}, i64 %n) nounwind {{
+{_memory(f)}
+define ptx_kernel void @{ENTRY}({parameters("noalias readonly")}, i64 %n) nounwind convergent {{
 entry:
-  %scratch = alloca [{max(f.scratch_bytes, 1)} x i8], align 64
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %block = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+  %own = udiv i32 %tid, {f.team}
+  %thread.short = urem i32 %tid, {f.team}
+  %thread = zext i32 %thread.short to i64
+  %first = mul i32 %block, {samples}
+  %sample.short = add i32 %first, %own
+  %sample = zext i32 %sample.short to i64
 {casts}
-{index}
-  %begin = mul nsw i64 %block, %threads
-  %sample = add nsw i64 %begin, %thread
+{_scratch(f)}
   %inside = icmp slt i64 %sample, %n
   br i1 %inside, label %work, label %done
 work:
-  call void @sample({given}, ptr %scratch, i64 %n, i64 %sample)
+  call void @sample({given}, ptr %scratch, i64 %n, i64 %sample, i64 %thread)
   br label %done
 done:
   ret void
 }}
 !nvvm.annotations = !{{!1, !2}}
-!1 = !{{ptr @{ENTRY}, !"maxntidx", i32 {THREADS}}}
+!1 = !{{ptr @{ENTRY}, !"maxntidx", i32 {f.team * samples}}}
 !2 = !{{ptr @{PROLOGUE}, !"maxntidx", i32 {TOGETHER}}}
 """
+
+
+def _meeting(team: int) -> str:
+    """How the threads of a team wait for each other: those of a part of a warp, or of a block."""
+    if team > BANKS:
+        return "  call void @llvm.nvvm.barrier0() convergent"
+    if team == BANKS:
+        return "  call void @llvm.nvvm.bar.warp.sync(i32 -1) convergent"
+    return f"""\
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %begin = and i32 %tid, {BANKS - team}
+  %mask = shl i32 {2**team - 1}, %begin
+  call void @llvm.nvvm.bar.warp.sync(i32 %mask) convergent"""
+
+
+def _memory(f: Functions) -> str:
+    if f.team == 1:
+        return ""
+    return "@lanes_memory = external addrspace(3) global [0 x i8], align 128"
+
+
+def _scratch(f: Functions) -> str:
+    """The memory of a sample: of its thread alone, or on the chip for its team."""
+    if f.team == 1:
+        return f"  %scratch = alloca [{max(f.scratch_bytes, 1)} x i8], align 64"
+    return f"""\
+  %offset = mul i32 %own, {_apart(f.scratch_bytes, f.team)}
+  %chip = getelementptr i8, ptr addrspace(3) @lanes_memory, i32 %offset
+  %scratch = addrspacecast ptr addrspace(3) %chip to ptr"""
 
 
 @cache

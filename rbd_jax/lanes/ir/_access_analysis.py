@@ -1,6 +1,9 @@
 """Access analysis: which axes of arrays are loops, and which elements operations read."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from ._blocks import ANY, Block, Op, Sym, Value
 
@@ -11,11 +14,24 @@ _SHORTEST = 5  # the shortest axis that becomes a loop
 
 VIEWS = ("view", "concat")
 
+_team: ContextVar[int] = ContextVar("team", default=1)
+
+
+@contextmanager
+def threads_a_sample(team: int) -> Iterator[None]:
+    """Plan loops for so many threads that divide the rounds of each among them."""
+    token = _team.set(team)
+    try:
+        yield
+    finally:
+        _team.reset(token)
+
 
 class Axes:
     """Which axes of the arrays of one block are loops."""
 
     def __init__(self, block: Block):
+        self.team = _team.get()
         self.rows: set[int] = set()
         self._found: dict[tuple[int, ...], tuple[int, ...]] = {}
         for op in block.ops:
@@ -32,6 +48,8 @@ class Axes:
         return self._found[shape]
 
     def _looped(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if self.team > 1:
+            return self._divided(shape)
         axes: list[int] = []
         rest = math.prod(shape)
         for k, n in enumerate(shape):
@@ -45,6 +63,23 @@ class Axes:
             axes.append(k)
             rest //= shape[k]
         return tuple(sorted(axes))
+
+    def _divided(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Axes from the first one on, until their rounds keep a team at work."""
+        axes: list[int] = []
+        rounds, rest = 1, math.prod(shape)
+        for k, n in enumerate(shape):
+            if rest <= 2 or (2 * rounds >= self.team and rest <= _ROW):
+                break
+            if n > 1:
+                axes.append(k)
+                rounds, rest = rounds * n, rest // n
+        return tuple(axes)
+
+    def unknown(self, row: tuple[int, ...]) -> tuple:
+        """Where loops of another block read the elements of a row that it takes."""
+        axes = self._divided(row) if self.team > 1 else ()
+        return tuple(UNKNOWN if k in axes else ANY for k in range(len(row)))
 
     def loop_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The lengths of those axes."""
@@ -127,7 +162,7 @@ def reads(op: Op, axes: Axes) -> list[tuple[Value, tuple]]:
     if op.name == "scan":
         nk = op.params["carry"]
         start = [(v, axes.pattern(v.shape)) for v in op.ins[:nk]]
-        return start + [(v, (UNKNOWN, *[ANY] * (v.ndim - 1))) for v in op.ins[nk:]]
+        return start + [(v, (UNKNOWN, *axes.unknown(v.shape[1:]))) for v in op.ins[nk:]]
     if op.name in ("cumulate", "factorized", "factorized_solve"):
         return [(v, anywhere(v)) for v in op.ins]
     if op.name == "scatter":

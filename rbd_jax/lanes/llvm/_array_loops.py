@@ -52,8 +52,13 @@ def scatter(e: Emitter, op: Op, plan: Plan) -> None:
                 new = elementwise.select(e, inside(e, idx), new, e.load(place, at), v.dtype)
             e.store(place, at, new)
 
+
+    def free():
+        found = op.params["free"]()
+        return tuple(k for k, axis in enumerate(axes) if axis in found)
+
     if update.size:
-        e.nest(tuple(update.shape[k] for k in axes), body)
+        e.nest_in_order(tuple(update.shape[k] for k in axes), body, free)
     e.places[v] = place
 
 

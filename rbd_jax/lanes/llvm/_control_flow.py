@@ -115,6 +115,7 @@ def while_(e: Emitter, op: Op, plan: Plan) -> None:
     head, inside, done = e.name("while"), e.name("do"), e.name("done")
     e.line(f"br label {head}")
     e.block(head)
+    e.turn()
     with e.scope():
         tested = e.run(test)
         flag = test.outputs[0]
@@ -137,6 +138,7 @@ def while_(e: Emitter, op: Op, plan: Plan) -> None:
         e.end(tested)
     e.line(f"br label {head}")
     e.block(done)
+    e.turn()
     for out, v in zip(op.outs, carry, strict=True):
         e.places[out] = e.places[v]
 
@@ -150,6 +152,7 @@ def cond(e: Emitter, op: Op, plan: Plan) -> None:
     low = elementwise.compare(e, "le", number, np.int64(0))
     done, other = e.name("done"), e.name("other")
     labels = [e.name("branch") for _ in blocks]
+    e.turn()
     cases = " ".join(f"i64 {k}, label {x}" for k, x in enumerate(labels[1:-1], 1))
     with e.scope():  # what a branch has to put before its loops stands before all branches
         e.line(f"br i1 {e.operand(low, elementwise.BOOL, False)}, label {labels[0]}, label {other}")
@@ -163,6 +166,7 @@ def cond(e: Emitter, op: Op, plan: Plan) -> None:
                 for v, place in zip(block.outputs, places, strict=True):
                     e.fill(v, place, inner)
                 e.end(inner)
+            e.turn()
             e.line(f"br label {done}")
     e.block(done)
     for v, place in zip(op.outs, places, strict=True):

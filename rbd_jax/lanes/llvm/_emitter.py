@@ -279,6 +279,13 @@ class Emitter(Storage):
 
         self.loop(lengths[0], inside)
 
+    def nest_in_order(self, lengths: tuple[int, ...], body, free: Callable) -> None:
+        """Loops inside each other; only the rounds of those that ``free()`` names may be mixed."""
+        self.nest(lengths, body)
+
+    def turn(self) -> None:
+        """Called where a loop of unknown length begins anew, and where branches part and join."""
+
     def place_for(self, v: Value) -> Memory:
         """Memory for a value: where it is wanted, or new."""
         place = self.targets.get(v)

@@ -15,7 +15,7 @@ from . import _c_api
 
 FIELDS = (
     "prologue", "run", "buffers", "operands", "results", "width", "batched", "shared_bytes",
-    "scratch_bytes", "grain",
+    "scratch_bytes", "grain", "threads", "samples", "chip_bytes",
 )  # fmt: skip
 """The table's entries, each of 8 bytes; the first two are functions, the third is a table."""
 

@@ -1,0 +1,235 @@
+"""Code of one sample for a team of threads, which divide its loops and share its memory.
+
+Every thread of a team runs the same code. What is outside of loops over elements is computed by
+each of them, from the same numbers, to the same result. The rounds of a loop over elements are
+divided: thread t of T takes the rounds t, t + T, and so on. Loops over steps, as scans are, are
+run by all threads together, and their inside is written by the same rules.
+
+Arrays lie in *scratch*, which the threads of a team share. A thread may read what another one
+has written, or overwrite what another one has read, only after the team has *met*: each thread
+waits there for the others. :class:`_Touched` knows which bytes have been touched since the last
+meeting, so that the team meets only where data crosses threads.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ..ir._blocks import Sym, Value, strides_of
+from ..llvm._emitter import Emitter
+from ..llvm._llvm_writer import Elem, Reg
+from ..llvm._memory import Memory
+
+_I32, _I64 = np.dtype("int32"), np.dtype("int64")
+_THREAD = Reg("%thread", _I64, False)
+_CELL = 4
+"""Bytes that are told apart."""
+
+
+class _Touched(NamedTuple):
+    """Cells of scratch memory that threads have touched since they met; bit k is cell k."""
+
+    read: int = 0
+    written: int = 0
+    """By one thread, for others."""
+    alike: int = 0
+    """By every thread with the same number."""
+
+    def __or__(self, other: "_Touched") -> "_Touched":  # type: ignore[override]
+        return _Touched(*(a | b for a, b in zip(self, other, strict=True)))
+
+    def collides(self, later: "_Touched") -> bool:
+        """Whether the threads have to meet before they touch others."""
+        writes = later.written | later.alike
+        return bool(later.read & self.written or writes & (self.read | self.written | self.alike))
+
+
+class Team(Emitter):
+    """Writes a function whose parameters are ``%thread``, ``%scratch`` and ``%sample``.
+
+    Args:
+        size: threads of a team, a power of two.
+        meeting: the function in which they wait for each other.
+    """
+
+    def __init__(self, size: int, meeting: str):
+        super().__init__(1)
+        self.team, self._meeting = size, meeting
+        self._touched = _Touched()
+        self._inside: _Touched | None = None
+        """What the rounds of the loop touch that is being divided."""
+        self._extents: dict[int, int] = {}
+        self._writes = 0
+
+    # --- operands and results: the elements of a sample lie side by side ---
+
+    def pointer(self, table: str, k: int) -> str:
+        """Pointers are parameters."""
+        return f"%{table}.{k}"
+
+    def place(self, table: str, k: int, v: Value) -> Memory:
+        """Where the elements of this sample lie."""
+        size = v.size * v.dtype.itemsize
+        at = self.arithmetic("mul nsw", Reg("%sample", _I64, True), np.int64(size))
+        text = f"getelementptr i8, ptr {self.pointer(table, k)}, i64 {at.ref}"
+        base = self.emit(text, _I64, False).ref
+        return Memory(base, 0, v.dtype, True, v.shape, strides_of(v.shape), fixed=table == "args")
+
+    def _apart(self, m: Memory, idx: tuple):
+        yield 0, self.address(m, idx)
+
+    # --- memory that is shared ---
+
+    def allocate(
+        self, shape: tuple[int, ...], dtype: np.dtype, wide: bool, fresh: bool = False
+    ) -> Memory:
+        """Memory of the team for an array."""
+        m = super().allocate(shape, dtype, wide, fresh)
+        self._extents[m.offset] = dtype.itemsize * math.prod(shape)
+        return m
+
+    def load(self, m: Memory, idx: tuple) -> Reg:
+        """Read an element, behind a meeting where another thread may have written it."""
+        self._touch(_Touched(read=self._cells(m, idx)))
+        return super().load(m, idx)
+
+    def store(self, m: Memory, idx: tuple, x: Elem) -> None:
+        """Write an element."""
+        cells = self._cells(m, idx)
+        self._writes += bool(cells)
+        alone = self._inside is not None
+        self._touch(_Touched(written=cells) if alone else _Touched(alike=cells))
+        super().store(m, idx, x)
+
+    def _cells(self, m: Memory, idx: tuple) -> int:
+        """The cells of an element, or of its whole array if its place is not known."""
+        if m.base != "%scratch":
+            return 0
+        flat = self._flat(m, idx)
+        if isinstance(flat, int):
+            begin = m.offset + flat * m.dtype.itemsize
+            end = begin + m.dtype.itemsize
+        else:
+            begin, end = m.offset, m.offset + self._extents[m.offset]
+        first, last = begin // _CELL, -(-end // _CELL)
+        return ((1 << (last - first)) - 1) << first
+
+    def _touch(self, cells: _Touched) -> None:
+        if self._inside is not None:
+            self._inside |= cells
+            return
+        if self._touched.collides(cells):
+            self.meet()
+        self._touched |= cells
+
+    def meet(self) -> None:
+        """Let the threads wait for each other."""
+        self.line(self._waiting())
+        self._touched = _Touched()
+
+    def _waiting(self) -> str:
+        return f"call void @{self._meeting}()"
+
+    def _spill(self, v: Value) -> Memory:
+        """Every thread writes the whole array, before the loop in which it is read."""
+        inside, self._inside = self._inside, None
+        m = super()._spill(v)
+        self._inside = inside
+        return m
+
+    # --- loops ---
+
+    def turn(self) -> None:
+        """Where a loop over steps begins anew, or branches part and join."""
+        if self._inside is None:
+            self.meet()
+
+    def loop(self, n: int, body, carried=(), like=(), reverse: bool = False) -> list[Reg]:
+        """A loop that all threads run together, or that one thread runs in its round."""
+        if self._inside is not None:
+            return super().loop(n, body, carried, like, reverse)
+        if any(self._touched):
+            self.meet()
+
+        def inside(k, now):
+            meeting: list = []
+            self._lines.append(meeting)
+            before = self._writes
+            out = body(k, now)
+            if self._writes != before:  # what the round before has left
+                meeting.append("  " + self._waiting())
+            return out
+
+        return super().loop(n, inside, carried, like, reverse)
+
+    def nest(self, lengths: tuple[int, ...], body, loops: tuple = ()) -> None:
+        """Loops inside each other as one, whose rounds the threads divide among them."""
+        if self._inside is not None or math.prod(lengths) == 1:
+            super().nest(lengths, body, loops)
+            return
+        meeting: list = []
+        self._lines.append(meeting)
+        self._inside = _Touched()
+        self._rounds(math.prod(lengths), lambda k: body(self._indices(k, lengths)))
+        inside, self._inside = self._inside, None
+        if self._touched.collides(inside):
+            meeting.append("  " + self._waiting())
+            self._touched = _Touched()
+        self._touched |= inside
+
+    def nest_in_order(self, lengths: tuple[int, ...], body, free) -> None:
+        """Loops of which the rounds of some must follow each other; ``free`` names the others."""
+        free = () if self._inside is not None else free()
+        if not free:
+            super().nest(lengths, body)
+            return
+        bound = [k for k in range(len(lengths)) if k not in free]
+
+        def round_(own: tuple):
+            def whole(rest: tuple):
+                at = dict(zip((*free, *bound), (*own, *rest), strict=True))
+                body(tuple(at[k] for k in range(len(lengths))))
+
+            Emitter.nest(self, tuple(lengths[k] for k in bound), whole)
+
+        self.nest(tuple(lengths[k] for k in free), round_)
+
+    def _rounds(self, n: int, body) -> None:
+        """Write ``for k in range(thread, n, team)``; the number of a round has 32 bits."""
+        head, inside, done = (self.name(kind) for kind in ("rounds", "round", "done"))
+        k, following, more = (self.name() for _ in range(3))
+        first = self.emit(f"trunc i64 {_THREAD.ref} to i32", _I32, False).ref
+        once = n <= self.team
+        with self.scope():
+            before = self.label
+            self.line(f"br label {head}")
+            self.block(head)
+            at = len(self._lines)
+            self._lines.append("")
+            if n % self.team or not once:
+                self.line(f"{more} = icmp ult i32 {k}, {n}")
+                self.line(f"br i1 {more}, label {inside}, label {done}")
+            else:
+                self.line(f"br label {inside}")
+            self.block(inside)
+            with self.scope():
+                body(Reg(k, _I32, False))
+            came = ""
+            if not once:
+                self.line(f"{following} = add nuw i32 {k}, {self.team}")
+                came = f", [ {following}, %{self.label} ]"
+            self.line(f"br label {done if once else head}")
+            self._lines[at] = f"  {k} = phi i32 [ {first}, %{before} ]{came}"
+            self.block(done)
+
+    def _indices(self, k: Reg, lengths: tuple[int, ...]) -> tuple:
+        """The numbers of the rounds of each loop."""
+        found: list[Reg] = []
+        for n in reversed(lengths[1:]):
+            found.append(self.emit(f"urem i32 {k.ref}, {n}", _I32, False))
+            k = self.emit(f"udiv i32 {k.ref}, {n}", _I32, False)
+        return tuple(
+            Sym(((self.emit(f"zext i32 {x.ref} to i64", _I64, False), 1),))
+            for x in (k, *reversed(found))
+        )
