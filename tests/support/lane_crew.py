@@ -41,13 +41,29 @@ def text(f: _ptx.Functions) -> str:
 }}"""
         for kind in ("block", "team")
     )
+    swaps = "\n".join(
+        f"""define internal {kind} @lanes.swap.{name}({kind} %x, i64 %thread, i32 %d) noinline {{
+  %far = zext i32 %d to i64
+  %other = xor i64 %thread, %far
+  %own.at = getelementptr i64, ptr @crew.slots, i64 %thread
+  %other.at = getelementptr i64, ptr @crew.slots, i64 %other
+  store {kind} %x, ptr %own.at
+  call void @lanes.meet.team()
+  %y = load {kind}, ptr %other.at
+  call void @lanes.meet.team()
+  ret {kind} %y
+}}"""
+        for kind, name in (("float", "f32"), ("double", "f64"), ("i32", "i32"), ("i64", "i64"))
+    )
     return f"""{f.text}
+@crew.slots = global [1024 x i64] zeroinitializer
 @crew.own = global ptr null
 @crew.main = global ptr null
 @crew.table = global ptr null
 @crew.done = global i8 0
 declare i32 @swapcontext(ptr, ptr)
 {meet}
+{swaps}
 {start("first", f"@prologue({given}ptr %shared, i64 %thread)")}
 {start("second", f"@sample({given}ptr %shared, ptr %scratch, i64 %n, i64 %sample, i64 %thread)")}
 """

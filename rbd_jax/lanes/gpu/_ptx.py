@@ -29,15 +29,14 @@ from ..llvm._emitter import Emitter
 from ..llvm._kernel_bodies import bodies
 from ..llvm._llvm_writer import Reg, scalar_type
 from ..llvm._memory import Memory
-from ._team import Team
+from . import _team_loops
+from ._team import WARP, Team
 
 TRIPLE = "nvptx64-nvidia-cuda"
 THREADS = 128
 """A launch has at most so many threads in a block."""
 TOGETHER = 256
 """So many threads compute what all samples share."""
-BANKS = 32
-"""So many threads are a warp; so many numbers of 4 bytes can be read on the chip at a time."""
 CHIP_BYTES, BLOCK_BYTES = 227 * 2**10, 2**10
 """Memory on the chip that a block can have, and what each block takes beside its own."""
 LOCAL_BYTES = 512 * 2**10
@@ -45,6 +44,8 @@ LOCAL_BYTES = 512 * 2**10
 PROLOGUE, ENTRY = "lanes_prologue", "lanes"
 """The names of the two entries."""
 
+FILES = (_team_loops,)
+"""The file that fills the table of what teams write in their own way when it is imported."""
 _I64 = np.dtype("int64")
 _SAMPLE = Reg("%sample", _I64, True)
 _COUNT = Reg("%n", _I64, False)
@@ -207,10 +208,11 @@ def ptx_text(program: Block, cpu: str = "sm_90", opt: int = 3, team: int = 1) ->
 def _apart(scratch: int, team: int) -> int:
     """Bytes from the memory of one team to that of the next.
 
-    The teams of a warp, which read at the same places of theirs, find these in different banks.
+    A team reads so many neighboring numbers of 4 bytes at a time, the others of its warp as many at
+    the same places of their memory. Of 32 banks, each team then finds other ones.
     """
-    step = 4 * min(team, BANKS)
-    return -(-(scratch - step) // (4 * BANKS)) * 4 * BANKS + step if team < BANKS else scratch
+    step = 4 * min(team, WARP)
+    return -(-(scratch - step) // (4 * WARP)) * 4 * WARP + step if team < WARP else scratch
 
 
 def samples_of_block(scratch: int, team: int, chip: int = CHIP_BYTES) -> int:
@@ -220,9 +222,9 @@ def samples_of_block(scratch: int, team: int, chip: int = CHIP_BYTES) -> int:
         Unsupported: the memory on the chip is too small for one.
     """
     if team == 1:
-        return BANKS
+        return WARP
     apart, most = _apart(scratch, team), max(1, THREADS // team)
-    sizes = [k for k in (1, 2, 4, 8, 16, 32) if k <= most and k * team >= BANKS]
+    sizes = [k for k in (1, 2, 4, 8, 16, 32) if k <= most and k * team >= WARP]
     sizes = [k for k in sizes or [1] if k * apart <= chip]
     if not sizes:
         raise Unsupported(f"a program that needs {scratch / 2**10:.0f} KiB of memory on the chip")
@@ -279,6 +281,7 @@ define internal void @lanes.meet.team() alwaysinline convergent nounwind {{
 {_meeting(f.team)}
   ret void
 }}
+{_swaps(f.team)}
 define ptx_kernel void @{PROLOGUE}({parameters("")}, i64 %n) nounwind convergent {{
 {casts}
   %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
@@ -315,15 +318,53 @@ done:
 
 def _meeting(team: int) -> str:
     """How the threads of a team wait for each other: those of a part of a warp, or of a block."""
-    if team > BANKS:
+    if team > WARP:
         return "  call void @llvm.nvvm.barrier0() convergent"
-    if team == BANKS:
-        return "  call void @llvm.nvvm.bar.warp.sync(i32 -1) convergent"
+    return f"{_mask(team)}\n  call void @llvm.nvvm.bar.warp.sync(i32 %mask) convergent"
+
+
+def _mask(team: int) -> str:
+    """Which threads of a warp are the team."""
+    if team == WARP:
+        return "  %mask = add i32 0, -1"
     return f"""\
   %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
-  %begin = and i32 %tid, {BANKS - team}
-  %mask = shl i32 {2**team - 1}, %begin
-  call void @llvm.nvvm.bar.warp.sync(i32 %mask) convergent"""
+  %begin = and i32 %tid, {WARP - team}
+  %mask = shl i32 {2**team - 1}, %begin"""
+
+
+def _swaps(team: int) -> str:
+    """How threads of a team hand each other registers, of which each has 32 bits."""
+    if not 1 < team <= WARP:
+        return ""
+    mask = _mask(team)
+    swap = "call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 %mask, i32 {}, i32 %distance, i32 31)"
+    texts = ["declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32) convergent nounwind"]
+    for kind, name, whole in (("float", "f32", "i32"), ("double", "f64", "i64"),
+                              ("i32", "i32", "i32"), ("i64", "i64", "i64")):  # fmt: skip
+        head = f"define internal {kind} @lanes.swap.{name}({kind} %x, i64 %thread, i32 %distance)"
+        cast = f"bitcast {kind} %x to {whole}"
+        if whole == "i32":
+            body = f"  %bits = {cast}\n  %all = {swap.format('%bits')}"
+        else:
+            body = f"""\
+  %bits = {cast}
+  %low = trunc i64 %bits to i32
+  %up = lshr i64 %bits, 32
+  %high = trunc i64 %up to i32
+  %low.other = {swap.format("%low")}
+  %high.other = {swap.format("%high")}
+  %low.wide = zext i32 %low.other to i64
+  %high.wide = zext i32 %high.other to i64
+  %shifted = shl i64 %high.wide, 32
+  %all = or i64 %shifted, %low.wide"""
+        texts.append(f"""{head} alwaysinline convergent nounwind {{
+{mask}
+{body}
+  %out = bitcast {whole} %all to {kind}
+  ret {kind} %out
+}}""")
+    return "\n".join(texts)
 
 
 def _memory(f: Functions) -> str:

@@ -12,17 +12,24 @@ meeting, so that the team meets only where data crosses threads.
 """
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 
-from ..ir._blocks import Sym, Value, strides_of
+from ..ir._blocks import Op, Sym, Value, strides_of
+from ..ir._loop_fusion import Plan
 from ..llvm._emitter import Emitter
 from ..llvm._llvm_writer import Elem, Reg
 from ..llvm._memory import Memory
 
-_I32, _I64 = np.dtype("int32"), np.dtype("int64")
+_I32, _I64, _FLAG = np.dtype("int32"), np.dtype("int64"), np.dtype(bool)
 _THREAD = Reg("%thread", _I64, False)
+WARP = 32
+"""So many threads of a GPU go together, and can hand each other registers."""
+WRITERS: dict[str, Callable[["Team", Op, Plan], bool]] = {}
+"""Name of an operation -> the function that writes it for a team, or says that it does not."""
 _CELL = 4
 """Bytes that are told apart."""
 
@@ -140,6 +147,17 @@ class Team(Emitter):
 
     # --- loops ---
 
+    def opaque(self, op: Op, plan: Plan) -> None:
+        """An operation that writes code of its own."""
+        own = WRITERS.get(op.name)
+        if own is None or not own(self, op, plan):
+            super().opaque(op, plan)
+
+    @property
+    def divides(self) -> bool:
+        """Whether the rounds of a loop are being divided."""
+        return self._inside is not None
+
     def turn(self) -> None:
         """Where a loop over steps begins anew, or branches part and join."""
         if self._inside is None:
@@ -168,15 +186,55 @@ class Team(Emitter):
         if self._inside is not None or math.prod(lengths) == 1:
             super().nest(lengths, body, loops)
             return
+        with self.dividing():
+            self._rounds(math.prod(lengths), lambda k: body(self.indices(k, lengths)))
+
+    def divide(self, first: Reg, end: Reg, body) -> None:
+        """``for k in range(first, end)``, whose rounds the threads divide among them."""
+        with self.dividing():
+            begin = self.emit(f"add i32 {first.ref}, {self.thread().ref}", _I32, False)
+            self._while_below(begin.ref, end.ref, body)
+
+    @contextmanager
+    def dividing(self) -> Iterator[None]:
+        """What is written inside is done by threads that touch different elements."""
         meeting: list = []
         self._lines.append(meeting)
         self._inside = _Touched()
-        self._rounds(math.prod(lengths), lambda k: body(self._indices(k, lengths)))
+        yield
         inside, self._inside = self._inside, None
         if self._touched.collides(inside):
             meeting.append("  " + self._waiting())
             self._touched = _Touched()
         self._touched |= inside
+
+    @contextmanager
+    def only_if(self, flag: Reg) -> Iterator[None]:
+        """What is written inside is done by the threads that have this flag."""
+        inside, done = self.name("inside"), self.name("done")
+        self.line(f"br i1 {flag.ref}, label {inside}, label {done}")
+        self.block(inside)
+        with self.scope():
+            yield
+        self.line(f"br label {done}")
+        self.block(done)
+
+    def thread(self) -> Reg:
+        """The number of this thread in its team."""
+        return self.emit(f"trunc i64 {_THREAD.ref} to i32", _I32, False)
+
+    def wide_index(self, x: Reg) -> Reg:
+        """A whole number of 32 bits as an index."""
+        return self.emit(f"zext i32 {x.ref} to i64", _I64, False)
+
+    def swap(self, x: Elem, dtype: np.dtype, distance: int) -> Reg:
+        """The register of the thread whose number differs in this bit."""
+        kind = self.type(dtype, False)
+        name = f"@lanes.swap.{'f' if dtype.kind == 'f' else 'i'}{8 * dtype.itemsize}"
+        out = self.name()
+        self.line(f"{out} = call {kind} {name}({kind} {self.operand(x, dtype, False)}, "
+                  f"i64 {_THREAD.ref}, i32 {distance})")  # fmt: skip
+        return Reg(out, dtype, False)
 
     def nest_in_order(self, lengths: tuple[int, ...], body, free) -> None:
         """Loops of which the rounds of some must follow each other; ``free`` names the others."""
@@ -197,33 +255,39 @@ class Team(Emitter):
 
     def _rounds(self, n: int, body) -> None:
         """Write ``for k in range(thread, n, team)``; the number of a round has 32 bits."""
+        thread = self.thread()
+        if n > self.team:
+            self._while_below(thread.ref, n, body)
+        elif n == self.team:
+            with self.scope():
+                body(thread)
+        else:
+            with self.only_if(self.emit(f"icmp ult i32 {thread.ref}, {n}", _FLAG, False)):
+                body(thread)
+
+    def _while_below(self, begin: str, end: str | int, body) -> None:
+        """Write ``for k in range(begin, end, team)``."""
         head, inside, done = (self.name(kind) for kind in ("rounds", "round", "done"))
         k, following, more = (self.name() for _ in range(3))
-        first = self.emit(f"trunc i64 {_THREAD.ref} to i32", _I32, False).ref
-        once = n <= self.team
         with self.scope():
             before = self.label
             self.line(f"br label {head}")
             self.block(head)
             at = len(self._lines)
             self._lines.append("")
-            if n % self.team or not once:
-                self.line(f"{more} = icmp ult i32 {k}, {n}")
-                self.line(f"br i1 {more}, label {inside}, label {done}")
-            else:
-                self.line(f"br label {inside}")
+            self.line(f"{more} = icmp ult i32 {k}, {end}")
+            self.line(f"br i1 {more}, label {inside}, label {done}")
             self.block(inside)
             with self.scope():
                 body(Reg(k, _I32, False))
-            came = ""
-            if not once:
-                self.line(f"{following} = add nuw i32 {k}, {self.team}")
-                came = f", [ {following}, %{self.label} ]"
-            self.line(f"br label {done if once else head}")
-            self._lines[at] = f"  {k} = phi i32 [ {first}, %{before} ]{came}"
+            self.line(f"{following} = add nuw i32 {k}, {self.team}")
+            self.line(f"br label {head}")
+            self._lines[at] = (
+                f"  {k} = phi i32 [ {begin}, %{before} ], [ {following}, %{self.label} ]"
+            )
             self.block(done)
 
-    def _indices(self, k: Reg, lengths: tuple[int, ...]) -> tuple:
+    def indices(self, k: Reg, lengths: tuple[int, ...]) -> tuple:
         """The numbers of the rounds of each loop."""
         found: list[Reg] = []
         for n in reversed(lengths[1:]):

@@ -160,8 +160,12 @@ def dot(e: Emitter, op: Op, plan: Plan) -> None:
     wide, n = e.is_wide(v), v.ndim
     rows = split - 1 if split > op.params["batch"] else None
     columns = n - 1 if n > split else None
-    tiles = {a: next((t for t in _TILES if v.shape[a] % t == 0), 1)
-             for a in (rows, columns) if a is not None}  # fmt: skip
+    tiles, outs = {}, v.size
+    for a in (rows, columns):
+        if a is not None:
+            fits = (t for t in _TILES if v.shape[a] % t == 0 and outs >= t * plan.axes.team)
+            tiles[a] = next(fits, 1)
+            outs //= tiles[a]
 
     def body(loops: tuple):
         corner = tuple(i * tiles.get(a, 1) for a, i in enumerate(loops))

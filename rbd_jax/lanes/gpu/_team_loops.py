@@ -1,0 +1,266 @@
+"""How a team carries out operations whose rounds are not independent: sums, factorizations.
+
+The table :data:`WRITERS` has them; every other operation is written as for one thread, see
+:mod:`._team`.
+"""
+
+import math
+
+import numpy as np
+
+from ..frontend._sparse_cholesky import Columns
+from ..ir._blocks import Op, Sym, Value
+from ..ir._loop_fusion import Plan
+from ..llvm import _elementwise as elementwise
+from ..llvm._emitter import elements
+from ..llvm._llvm_writer import Elem, Reg
+from ._team import WARP, WRITERS, Team
+
+_I32, _I64, _BOOL = np.dtype("int32"), np.dtype("int64"), np.dtype(bool)
+_SHORT = 4
+"""Shorter sums are computed by one thread."""
+
+
+def writes(name: str):
+    """Register the function that writes an operation for a team."""
+
+    def register(f):
+        WRITERS[name] = f
+        return f
+
+    return register
+
+
+# --- sums ---------------------------------------------------------------------------------
+
+
+def _threads_an_element(e: Team, outs: int, terms: int, dtype: np.dtype) -> int:
+    """How many threads add up the terms of one element: a power of two, or 1."""
+    if e.team > WARP or e.divides or terms < _SHORT or dtype.kind == "b" or not outs:
+        return 1
+    each = 1
+    while 2 * each * outs <= e.team and each < terms:
+        each *= 2
+    return each
+
+
+@writes("reduce")
+def reduce(e: Team, op: Op, plan: Plan) -> bool:
+    """A sum and the like whose terms are divided among threads."""
+    (x,), (v,) = op.ins, op.outs
+    gone, outer = op.params["axes"], plan.axes.looped(v.shape)
+    inner = [k for k in plan.axes.looped(x.shape) if k in gone]
+    kept = [k for k in range(x.ndim) if k not in gone]
+    combine = elementwise.COMBINE[op.params["fn"]]
+    free = [k for k in gone if k not in inner]
+
+    def terms(out: tuple, at: tuple):
+        for more in np.ndindex(*(x.shape[k] for k in free)):
+            place = dict(zip((*kept, *inner, *free), (*out, *at, *map(int, more)), strict=True))
+            yield e.read(x, tuple(place[k] for k in range(x.ndim)))
+
+    lengths = tuple(x.shape[k] for k in inner)
+    start = elementwise.neutral(op.params["fn"], v.dtype)
+    return _together(e, op, v, plan, outer, lengths, terms, (combine, start, op.params["fn"]))
+
+
+@writes("dot")
+def dot(e: Team, op: Op, plan: Plan) -> bool:
+    """A product of which few elements have many terms."""
+    (x, y), (v,) = op.ins, op.outs
+    lengths = tuple(x.shape[k] for k in op.params["contract"][0])
+
+    def terms(out: tuple, at: tuple):
+        a, b = e.dot_indices(op, out, at)
+        yield elementwise.mul(e, e.read(x, a), e.read(y, b), v.dtype)
+
+    outer = plan.axes.looped(v.shape)
+    kind = (elementwise.add, v.dtype.type(0), "sum")
+    return _together(e, op, v, plan, outer, lengths, terms, kind)
+
+
+def _together(e: Team, op: Op, v: Value, plan: Plan, outer: tuple, lengths: tuple, terms,
+              kind: tuple) -> bool:  # fmt: skip
+    """Write such a sum, if it pays: each thread adds some terms, then pairs add their sums."""
+    combine, start, name = kind
+    rounds, outs = math.prod(lengths), math.prod(v.shape[k] for k in outer)
+    each = _threads_an_element(e, outs, rounds, v.dtype)
+    if each == 1 or v.size != outs or not rounds:
+        return False
+    place = e.place_for(v)
+    thread = e.thread()
+    own = e.emit(f"and i32 {thread.ref}, {each - 1}", _I32, False)
+    which = e.emit(f"udiv i32 {thread.ref}, {each}", _I32, False)
+    last = e.emit(f"call i32 @llvm.umin.i32(i32 {which.ref}, i32 {outs - 1})", _I32, False)
+    e.declared.add("declare i32 @llvm.umin.i32(i32, i32)")
+    with e.dividing():
+        loops = e.indices(last, tuple(v.shape[k] for k in outer)) if outs > 1 else (0,) * len(outer)
+        (out,) = elements(v.shape, outer, loops)
+        total: Elem = start
+        for first in range(0, rounds, each):
+            k = e.emit(f"add i32 {own.ref}, {first}", _I32, False)
+            if rounds - first < each:
+                there = e.emit(f"icmp ult i32 {k.ref}, {rounds}", _BOOL, False)
+                k = e.emit(f"call i32 @llvm.umin.i32(i32 {k.ref}, i32 {rounds - 1})", _I32, False)
+            for term in terms(out, e.indices(k, lengths)):
+                if rounds - first < each:
+                    term = elementwise.select(e, there, term, start, v.dtype)
+                total = combine(e, total, term, v.dtype)
+        distance = each // 2
+        while distance:
+            other = e.swap(total, v.dtype, distance)
+            total = _exact(e, combine, name, total, other, v.dtype)
+            distance //= 2
+        if outs > 1:
+            first_one = e.emit(f"icmp eq i32 {own.ref}, 0", _BOOL, False)
+            inside = e.emit(f"icmp ult i32 {which.ref}, {outs}", _BOOL, False)
+            with e.only_if(e.emit(f"and i1 {first_one.ref}, {inside.ref}", _BOOL, False)):
+                e.store(place, out, total)
+    if outs == 1:
+        e.store(place, out, total)
+        e.remember((v, out), total)
+    e.places[v] = place
+    return True
+
+
+def _exact(e: Team, combine, name: str, x: Elem, y: Elem, dtype: np.dtype) -> Elem:
+    """Combine the sums of two threads, so that both get the same number to the last bit.
+
+    No product may be fused into such a sum: the other thread has rounded it already.
+    """
+    if dtype.kind == "f" and name in ("sum", "prod"):
+        word = {"sum": "fadd", "prod": "fmul"}[name]
+        kind = e.type(dtype, False)
+        a, b = e.operand(x, dtype, False), e.operand(y, dtype, False)
+        return e.emit(f"{word} nsz {kind} {a}, {b}", dtype, False)
+    return combine(e, x, y, dtype)
+
+
+# --- symmetric systems --------------------------------------------------------------------
+
+
+class _Entries:
+    """Where the entries of a factor lie, row by row, see ``frontend._sparse_cholesky``."""
+
+    def __init__(self, columns: Columns):
+        self.n = len(columns)
+        starts = np.cumsum([0, *map(len, columns)])
+        self.of = {(k, i): int(starts[k]) + at
+                   for k, c in enumerate(columns) for at, i in enumerate(c)}  # fmt: skip
+        self.rows = np.repeat(np.arange(self.n), [len(c) for c in columns])
+        self.columns = np.concatenate([np.asarray(c, int) for c in columns])
+
+
+def _ragged(rows: list[list[tuple[int, ...]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of different lengths as one table, and where each begins and the last ends."""
+    width = max((len(t) for row in rows for t in row), default=1)
+    table = np.array([t for row in rows for t in row], np.int32).reshape(-1, width)
+    return table, np.cumsum([0, *map(len, rows)]).astype(np.int32)
+
+
+def _steps(e: Team, rows: list, reverse: bool, begin, each) -> None:
+    """``begin(k)`` for each row by all threads, then ``each(k, entry)``, divided among them."""
+    table, starts = _ragged(rows)
+    numbers, bounds = e.table(table), e.table(starts)
+    width = table.shape[1]
+
+    def step(k: Sym, _):
+        begun = begin(k)
+        first, end = (e.load(bounds, (i,)) for i in (k, k + 1))
+
+        def one(p: Reg):
+            at = Sym(((e.wide_index(p), 1),))
+            entry = [Sym(((e.wide_index(e.load(numbers, (at, c))), 1),)) for c in range(width)]
+            each(begun, entry)
+
+        if len(table):
+            e.divide(first, end, one)
+        return []
+
+    e.loop(len(rows), step, reverse=reverse)
+
+
+@writes("factorized")
+def factorize(e: Team, op: Op, plan: Plan) -> bool:
+    """Row by row from the last one; the entries that a row changes are divided."""
+    (A,), (v,), columns = op.ins, op.outs, op.params["columns"]
+    if e.divides:
+        return False
+    dtype, at = v.dtype, _Entries(columns)
+    place, scales = e.place_for(v), e.allocate((at.n,), v.dtype, False)
+    where = [e.table(x.astype(np.int32)) for x in (at.rows, at.columns)]
+
+    def fill(loops: tuple):
+        (k,) = loops
+        row, column = (Sym(((e.wide_index(e.load(t, (k,))), 1),)) for t in where)
+        e.store(place, (k,), e.read(A, (row, column)))
+
+    e.nest((v.size,), fill)
+    rows = [[(at.of[i, j], at.of[k, i], at.of[k, j])
+             for i in c[:-1] for j in c[:-1] if j <= i] for k, c in enumerate(columns)]  # fmt: skip
+    ends = e.table(np.array([at.of[k, k] for k in range(at.n)], np.int32))
+
+    def begin(k: Sym):
+        end = Sym(((e.wide_index(e.load(ends, (k,))), 1),))
+        scale = elementwise.MAPS["rsqrt"](e, e.load(place, (end,)), dtype)
+        e.store(scales, (k,), scale)
+        return elementwise.mul(e, scale, scale, dtype)
+
+    def each(square: Elem, entry: list):
+        x, a, b = (e.load(place, (i,)) for i in entry)
+        a = elementwise.mul(e, a, square, dtype)
+        new = elementwise.sub(e, x, elementwise.mul(e, a, b, dtype), dtype)
+        e.store(place, (entry[0],), new)
+
+    _steps(e, rows, True, begin, each)
+
+    def scaled(loops: tuple):
+        (k,) = loops
+        row, column = (e.load(t, (k,)) for t in where)
+        scale = e.load(scales, (Sym(((e.wide_index(row), 1),)),))
+        diagonal = elementwise.compare(e, "eq", row, column)
+        below = elementwise.mul(e, e.load(place, (k,)), scale, dtype)
+        e.store(place, (k,), elementwise.select(e, diagonal, scale, below, dtype))
+
+    e.nest((v.size,), scaled)
+    e.release(scales)
+    e.places[v] = place
+    return True
+
+
+@writes("factorized_solve")
+def factorized_solution(e: Team, op: Op, plan: Plan) -> bool:
+    """Down from the last unknown and up again; what an unknown changes is divided."""
+    (entries, b), (v,), columns = op.ins, op.outs, op.params["columns"]
+    if e.divides:
+        return False
+    dtype, at = v.dtype, _Entries(columns)
+    work, place = e.allocate(v.shape, dtype, False), e.place_for(v)
+    e.fill(b, work, plan)
+    ends = e.table(np.array([at.of[k, k] for k in range(at.n)], np.int32))
+
+    def begin(source, target):
+        def write(k: Sym):
+            end = Sym(((e.wide_index(e.load(ends, (k,))), 1),))
+            scale = e.read(entries, (end,))
+            x = elementwise.mul(e, e.load(source, (k,)), scale, dtype)
+            e.store(target, (k,), x)
+            return x
+
+        return write
+
+    def each(memory):
+        def write(x: Elem, entry: list):
+            i, L = entry
+            product = elementwise.mul(e, e.read(entries, (L,)), x, dtype)
+            e.store(memory, (i,), elementwise.sub(e, e.load(memory, (i,)), product, dtype))
+
+        return write
+
+    down = [[(i, at.of[k, i]) for i in c[:-1]] for k, c in enumerate(columns)]
+    _steps(e, down, True, begin(work, place), each(work))
+    up = [[(k, at.of[k, i]) for k in range(i + 1, at.n) if (k, i) in at.of] for i in range(at.n)]
+    _steps(e, up, False, begin(place, place), each(place))
+    e.release(work)
+    e.places[v] = place
+    return True
