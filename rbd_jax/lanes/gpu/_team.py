@@ -184,7 +184,7 @@ class Team(Emitter):
     def nest(self, lengths: tuple[int, ...], body, loops: tuple = ()) -> None:
         """Loops inside each other as one, whose rounds the threads divide among them."""
         if self._inside is not None or math.prod(lengths) == 1:
-            super().nest(lengths, body, loops)
+            self._nest_by_all(lengths, body, loops)
             return
         with self.dividing():
             self._rounds(math.prod(lengths), lambda k: body(self.indices(k, lengths)))
@@ -236,11 +236,23 @@ class Team(Emitter):
                   f"i64 {_THREAD.ref}, i32 {distance})")  # fmt: skip
         return Reg(out, dtype, False)
 
+    def _nest_by_all(self, lengths: tuple[int, ...], body, loops: tuple = ()) -> None:
+        """Loops inside each other that are not divided."""
+        if not lengths:
+            body(loops)
+            return
+
+        def inside(k, _):
+            self._nest_by_all(lengths[1:], body, (*loops, k))
+            return []
+
+        self.loop(lengths[0], inside)
+
     def nest_in_order(self, lengths: tuple[int, ...], body, free) -> None:
         """Loops of which the rounds of some must follow each other; ``free`` names the others."""
         free = () if self._inside is not None else free()
         if not free:
-            super().nest(lengths, body)
+            self._nest_by_all(lengths, body)
             return
         bound = [k for k in range(len(lengths)) if k not in free]
 
@@ -249,7 +261,7 @@ class Team(Emitter):
                 at = dict(zip((*free, *bound), (*own, *rest), strict=True))
                 body(tuple(at[k] for k in range(len(lengths))))
 
-            Emitter.nest(self, tuple(lengths[k] for k in bound), whole)
+            self._nest_by_all(tuple(lengths[k] for k in bound), whole)
 
         self.nest(tuple(lengths[k] for k in free), round_)
 
