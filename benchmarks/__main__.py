@@ -28,7 +28,7 @@ COMMANDS = {
     "formulations": "formulations, frames, factorizations: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",
     "ptx": "the code of one thread of a GPU that need not be there: registers, memory, spills",
-    "gpu": "on a GPU: XLA, lanes, frax, MJX (under 10 minutes); exit code 1 without one",
+    "gpu": "on a GPU: XLA, lanes, MuJoCo Warp, frax, MJX; exit code 1 without one",
     "compile": "first-call compile time of every public function and its derivatives",
     "guard": "compare the ratios of pinocchio with the committed ones; exit code 1 if slower",
 }
@@ -60,7 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parts",
         help="standing: policies,controllers,plans,box; legged: names of tasks,playback,mpc "
-        "gpu: ways,rivals,sizes (default all); with --keep the other tables stay",
+        "gpu: ways,sizes,ground,warp,rivals (default all); with --keep the other tables stay",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="gpu with --keep: measure rows again that are there"
     )
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")
     parser.add_argument(
@@ -91,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         "--peer-python",
         action="append",
         metavar="NAME=PYTHON",
-        help="the Python of one peer, or of crocoddyl for optimize; may be repeated",
+        help="the Python of one peer, also warp and crocoddyl; may be repeated",
     )
     parser.add_argument(
         "--make-peers",
@@ -105,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a peer that has not answered after so many seconds is left out (default 180)",
     )
     parser.add_argument("--model", help="train: mjlab's go1.xml, for --robots go1")
-    parser.add_argument("--packages", help="mjcf: a folder of unpacked packages with MJCF files")
+    parser.add_argument("--packages", help="a folder of unpacked packages with MJCF files")
     parser.add_argument("--results", help="folder to write to (default benchmarks/results)")
     return parser
 

@@ -1,7 +1,9 @@
 """Robots that stand on the ground: states of MuJoCo's motions, our step, and MJX's."""
 
 import contextlib
+import copy
 import json
+import re
 import subprocess
 import tempfile
 from functools import cached_property
@@ -50,17 +52,30 @@ def states(m, n: int):
     return [np.array(x) for x in zip(*rows, strict=True)]
 
 
-GO1 = "playground/mujoco_playground/_src/locomotion/go1/xmls/"
+WALKERS = "playground/mujoco_playground/_src/locomotion/"
 FILES = {
-    "go1": GO1 + "scene_mjx_feetonly_flat_terrain.xml",
-    "go1, all shapes": GO1 + "scene_mjx_flat_terrain.xml",
+    "go1": WALKERS + "go1/xmls/scene_mjx_feetonly_flat_terrain.xml",
+    "go1, all shapes": WALKERS + "go1/xmls/scene_mjx_flat_terrain.xml",
+    "g1": WALKERS + "g1/xmls/scene_mjx_feetonly_flat_terrain.xml",
     "humanoid": "mujoco_mjx/mujoco/mjx/test_data/humanoid/humanoid.xml",
 }
 """Below the folder of unpacked packages."""
+DIFFERENT = 1024
+"""The states of a larger batch repeat."""
+
+
+def _text(spec) -> str:
+    """The XML without sensors, which our step does not have, with MuJoCo's usual iterations."""
+    spec.option.iterations, spec.option.ls_iterations = 100, 50
+    for sensor in list(spec.sensors):
+        spec.delete(sensor)
+    spec.compile()
+    text = spec.to_xml()
+    return text if spec.materials else re.sub(r' material="[^"]*"', "", text)  # of defaults
 
 
 def scenes(options) -> dict[str, str]:
-    """The XML of each robot, without meshes, with MuJoCo's usual number of iterations."""
+    """The XML of each robot, without meshes if their files are absent."""
     import mujoco
 
     from rbd_jax.io.mjcf import mjcf_spec
@@ -71,10 +86,8 @@ def scenes(options) -> dict[str, str]:
             for bare in (False, True):  # without meshes and materials only if they are absent
                 whole = Path(options.packages) / path
                 spec = mjcf_spec(whole, True) if bare else mujoco.MjSpec.from_file(str(whole))
-                spec.option.iterations, spec.option.ls_iterations = 100, 50
                 with contextlib.suppress(ValueError):
-                    spec.compile()
-                    found[name] = spec.to_xml()
+                    found[name] = _text(spec)
                     break
     wanted = options.robots or list(found)
     return {k: v for k, v in found.items() if k in wanted}
@@ -93,7 +106,9 @@ class Ground:
         import mujoco
 
         self.xml, self.m = xml, mujoco.MjModel.from_xml_string(xml)
-        self.qpos, self.qvel, self.controls, self.warm, self.contacts = states(self.m, n)
+        rows = states(self.m, min(n, DIFFERENT))
+        repeated = (np.resize(x, (n, *x.shape[1:])) for x in rows)
+        self.qpos, self.qvel, self.controls, self.warm, self.contacts = repeated
 
     @cached_property
     def layout(self):
@@ -131,14 +146,55 @@ class Ground:
 
         return back
 
+    def by_mujoco(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """``qpos`` and ``qvel`` of the first n states after a step, rounded to float32 before.
+
+        This is MuJoCo's C in float64, with a solver that goes on until nothing changes.
+        """
+        import mujoco
+
+        m, found = copy.copy(self.m), []
+        m.opt.tolerance = 0.0
+        for d in self._data(n, np.float32):
+            mujoco.mj_step(m, d)
+            found.append((d.qpos.copy(), d.qvel.copy()))
+        qpos, qvel = (np.array(x) for x in zip(*found, strict=True))
+        return qpos, qvel
+
+    def most(self, n: int, steps: int) -> tuple[int, int]:
+        """The most constraint rows, and contacts, in some steps from each of the first n states."""
+        import mujoco
+
+        rows = contacts = 0
+        for d in self._data(n, np.float64):
+            for _ in range(steps):
+                mujoco.mj_step(self.m, d)
+                rows, contacts = max(rows, d.nefc), max(contacts, d.ncon)
+        return rows, contacts
+
+    def _data(self, n: int, dtype):
+        """MuJoCo's data of the first n states."""
+        import mujoco
+
+        names = "qpos", "qvel", "ctrl", "qacc_warmstart"
+        for row in zip(self.qpos[:n], self.qvel[:n], self.controls[:n], self.warm[:n], strict=True):
+            d = mujoco.MjData(self.m)
+            for name, x in zip(names, row, strict=True):
+                getattr(d, name)[:] = x.astype(dtype)
+            yield d
+
+    def save(self, folder: str) -> None:
+        """Write the scene and the states for another process."""
+        rows = {"qpos": self.qpos, "qvel": self.qvel, "ctrl": self.controls, "warm": self.warm}
+        (Path(folder) / "scene.xml").write_text(self.xml)
+        np.savez(Path(folder) / "states.npz", **rows)
+
     def mjx(self, python: str, dtype: str, seconds: float) -> dict:
         """The time of MJX's step for the same states, in an environment of its own."""
         if not Path(python).exists():
             return {}
-        rows = {"qpos": self.qpos, "qvel": self.qvel, "ctrl": self.controls, "warm": self.warm}
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "scene.xml").write_text(self.xml)
-            np.savez(Path(folder) / "states.npz", **rows)
+            self.save(folder)
             script = Path(__file__).parent / "_peers" / "mjx_step.py"
             command = [python, str(script), folder, dtype, str(seconds)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=900)

@@ -16,8 +16,8 @@ DATE = "measured"  # the cell of a row with the date of its run
 class Table:
     """Rows of named cells under a title, and what to know when reading them.
 
-    ``kept`` are rows of an earlier run; the first new row of a robot, dtype and kind of
-    calls drops its old ones. Rows know the date of their run, in the JSON.
+    ``kept`` are rows of an earlier run; the first new row drops those that are equal to it in the
+    cells of ``subject``. Rows know the date of their run, in the JSON.
     """
 
     title: str
@@ -25,10 +25,11 @@ class Table:
     rows: list[dict[str, Any]] = field(default_factory=list)
     kept: list[dict[str, Any]] = field(default_factory=list)
     date: str = ""
+    subject: tuple[str, ...] = ("robot", "dtype", "calls")
 
     def add(self, **cells: Any) -> None:
         """Append a row; print it at once, so that a long run shows where it is."""
-        old = [r for r in self.kept if _subject(r) == _subject(cells)]
+        old = [r for r in self.kept if all(r.get(k) == cells.get(k) for k in self.subject)]
         self.kept = [r for r in self.kept if r not in old]
         self.rows = [*(r for r in self.rows if r not in old), cells | {DATE: self.date}]
         print("  " + "  ".join(f"{k} {_text(v)}" for k, v in cells.items()), flush=True)
@@ -63,10 +64,6 @@ def _text(x: Any) -> str:
             return f"{x:.1e}"
         return f"{x:.0f}" if abs(x) >= 100 else f"{x:.3g}"
     return str(x)
-
-
-def _subject(row: dict[str, Any]) -> tuple:
-    return tuple(row.get(k) for k in ("robot", "dtype", "calls"))
 
 
 class Report:

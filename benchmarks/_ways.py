@@ -6,7 +6,7 @@ when all have been compiled.
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -126,7 +126,7 @@ def on_ground(task: Task) -> list[Case]:
     return [case(label) for label in task.labels]
 
 
-def _side_by_side(make: Callable, items: list) -> list:
+def side_by_side(make: Callable, items: Iterable) -> list:
     """``make`` of each item in threads; an exception stands in place of a result."""
 
     def attempt(item):
@@ -149,8 +149,8 @@ def prepared(task: Task) -> Callable[[float, float], Iterator[dict]]:
     made = {}
     for key, value in WAYS.items():
         with way(value):
-            made[key] = _side_by_side(_compiled, cases)
-    truths = _side_by_side(lambda c: c.wanted(), cases)
+            made[key] = side_by_side(_compiled, cases)
+    truths = side_by_side(lambda c: c.wanted(), cases)
 
     def rows(seconds: float, speed: float) -> Iterator[dict]:
         for case, truth, *programs in zip(cases, truths, *made.values(), strict=True):
@@ -198,15 +198,28 @@ def _error(found, wanted: list[np.ndarray]) -> float:
     return worst if np.isfinite(worst) else float("inf")
 
 
-def together(tasks: list[Task], seconds: float, speed: float) -> Iterator[tuple[str, dict]]:
+Prepare = Callable[[Task], Callable[[float, float], Iterator[dict]]]
+"""Compiles what a task needs; what it returns measures, given seconds and bytes a second."""
+
+
+def together(
+    tasks: list[Task],
+    seconds: float,
+    speed: float,
+    prepare: Prepare = prepared,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[str, dict]]:
     """Titles and cells of the rows of all tasks.
 
     As many tasks as there are cores are prepared at once, in processes of their own. Then these are
-    measured one after the other, when nothing else runs.
+    measured one after the other, when nothing else runs. ``meanwhile`` is called here while they
+    are prepared, and nothing is measured before it ends.
     """
     at_once = os.cpu_count() or 1
     for k in range(0, len(tasks), at_once):
-        ends = {task: _started(task, seconds, speed) for task in tasks[k : k + at_once]}
+        chosen = tasks[k : k + at_once]
+        ends = {task: _started(task, seconds, speed, prepare) for task in chosen}
+        meanwhile()
         ready = [task for task, end in ends.items() if _received(end) is not None]
         for task in ready:
             ends[task].send(None)
@@ -214,20 +227,21 @@ def together(tasks: list[Task], seconds: float, speed: float) -> Iterator[tuple[
                 yield task.title, cells
 
 
-def _started(task: Task, seconds: float, speed: float):
+def _started(task: Task, seconds: float, speed: float, prepare: Prepare):
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     options = {name: getattr(jax.config, name) for name in SETTINGS}
-    spawn.Process(target=_serve, args=(there, task, options, seconds, speed), daemon=True).start()
+    given = there, task, options, seconds, speed, prepare
+    spawn.Process(target=_serve, args=given, daemon=True).start()
     there.close()
     return here
 
 
-def _serve(end, task: Task, options: dict, seconds: float, speed: float) -> None:
+def _serve(end, task: Task, options: dict, seconds: float, speed: float, prepare: Prepare) -> None:
     """In the other process."""
     for name, value in options.items():
         jax.config.update(name, value)
-    rows = prepared(task)
+    rows = prepare(task)
     end.send(True)
     end.recv()
     for cells in rows(seconds, speed):

@@ -1,4 +1,4 @@
-"""On a GPU: XLA and lanes against each other, the bandwidth of the memory, frax and MJX."""
+"""On a GPU: XLA and lanes against each other, the bandwidth, MuJoCo Warp, frax and MJX."""
 
 import importlib.util
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
+from . import _warp
 from ._ground import Ground, scenes
 from ._peers import PEERS
 from ._peers.contest import OURS, Contest
@@ -38,15 +39,17 @@ SIZES = (1, 64, 1024, 16384, 65536)
 SIZED = ("forward_dynamics", "inverse_dynamics vjp", "forward_dynamics vjp",
          "forward_dynamics_derivatives")  # fmt: skip
 """Batches, and functions, of the table by sizes."""
-WAYS, BY_SIZE, ON_GROUND, AGAINST = TITLES = (
+WAYS, BY_SIZE, ON_GROUND, WARP, AGAINST = TITLES = (
     "XLA and lanes",
     "By the size of the batch",
     "On the ground, against MJX",
+    _warp.TITLE,
     "Against frax and MJX",
 )
 ABOUT_TABLES = {
     ON_GROUND: "One step of robots that stand on the ground, as in `contact`, and its vjp. The "
     "scene is a constant, as it is in MJX's step.",
+    WARP: _warp.ABOUT,
     AGAINST: "In turns, as in `peers`. Ahead: the faster rival's time over ours.",
 }
 
@@ -106,14 +109,15 @@ def main(options) -> None:
     """All ways on all robots, then the rivals. Without a GPU it writes nothing and fails."""
     # A thread's local memory is the driver's, not XLA's, which must not take all there is.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    if jax.default_backend() != "gpu":
+    tried = options.tiny and options.results  # elsewhere, to see that all runs
+    if jax.default_backend() != "gpu" and not tried:
         raise SystemExit(f"gpu: no GPU here: JAX runs on {jax.devices()[0].device_kind}. "
                          "Nothing was measured.")  # fmt: skip
     report = Report("gpu", options, ABOUT)
     end = time.monotonic() + (options.limit or 540)
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     batch = options.batch or (256 if options.tiny else 4096)
-    parts = options.parts or ["ways", "sizes", "ground", "rivals"]
+    parts = options.parts or ["ways", "sizes", "ground", "warp", "rivals"]
     pythons = _rivals(options)
     speed = bandwidth()
     by_title = {title: report.table(title, ABOUT_TABLES.get(title, "")) for title in TITLES}
@@ -135,6 +139,9 @@ def main(options) -> None:
         if task.title == ON_GROUND and "mjx" in pythons and time.monotonic() < end:
             _mjx_on_ground(by_title[ON_GROUND], task, pythons["mjx"], options.seconds)
             report.write()
+    by_title[WARP].subject = _warp.SUBJECT
+    if "warp" in parts:
+        _warp.compare(report, by_title[WARP], options)
     for name in names if pythons and "rivals" in parts else []:
         if time.monotonic() < end:
             _contest(by_title[AGAINST], name, pythons, batch, options, end)

@@ -1,4 +1,4 @@
-"""The program on the peer's side: reads requests, one JSON object a line, and answers each.
+"""The program on the peer's side: loads a robot, compiles its functions and times them.
 
 Run as ``python -m benchmarks._peers.serve NAME CALLS`` by the peer's own Python. All
 transformations and all timing are here, the same for every library; an adapter only says what ID
@@ -6,7 +6,6 @@ and FD are.
 """
 
 import importlib
-import json
 import os
 import sys
 import time
@@ -16,6 +15,8 @@ from importlib.metadata import version
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from .answers import answer
 
 STEPS, DT = 16, 1e-3
 
@@ -155,23 +156,12 @@ class Server:
 
 
 def main() -> None:
-    """Answer until the pipe is closed."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print must not get between the answers
+    """Set up the process and answer."""
     name, calls = sys.argv[1:]
     if calls == "single":  # nothing is handed over
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-    server = Server(name)
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            answer = getattr(server, request.pop("do"))(**request)
-        except Exception as problem:
-            said = str(problem).strip().splitlines() or [""]
-            answer = {"error": f"{type(problem).__name__}: {said[0][:200]}"}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+    answer(Server(name))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 import os
 import select
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,27 +16,34 @@ class Failed(RuntimeError):
     """The peer said no, died, or took too long."""
 
 
+def _searched(python: str) -> list[str]:
+    """The folders where this process looks for packages, for the same Python only."""
+    return [os.environ["PYTHONPATH"]] * (python == sys.executable and "PYTHONPATH" in os.environ)
+
+
 class Side:
     """One peer's process for one robot and dtype, set up for one kind of calls.
 
     "single": one state a call (``benchmarks/single.py``); "batches": one program over the batch,
-    as JAX comes.
+    as JAX comes. ``program`` is the module of ``_peers`` that answers.
     """
 
-    def __init__(self, name: str, python: str, dtype: str, calls: str = "batches"):
+    def __init__(
+        self, name: str, python: str, dtype: str, calls: str = "batches", program: str = "serve"
+    ):
         self.name, self.dtype = name, dtype
         environment = dict(os.environ)
         environment |= {
             "JAX_ENABLE_X64": str(int(dtype == "float64")),
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # several processes share one GPU
-            "PYTHONPATH": str(HERE),
+            "PYTHONPATH": os.pathsep.join([str(HERE), *_searched(python)]),
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
         }
         if calls == "single":
             environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {LOOPS}"
         self.process = subprocess.Popen(
-            [python, "-m", "benchmarks._peers.serve", name, calls],
+            [python, "-m", f"benchmarks._peers.{program}", name, calls],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -152,7 +152,7 @@ def test_ptx_needs_the_assembler(capsys, monkeypatch):
 
 def test_gpu_fails_without_a_gpu(tmp_path):
     with pytest.raises(SystemExit, match="no GPU here: JAX runs on cpu"):
-        gpu.main(SimpleNamespace(results=tmp_path))
+        gpu.main(SimpleNamespace(results=tmp_path, tiny=False))
     assert not list(tmp_path.iterdir())
 
 
