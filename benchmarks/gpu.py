@@ -105,6 +105,13 @@ def _contest(table: Table, name: str, pythons: dict[str, str], batch: int, optio
                       devices=", ".join(sorted(set(devices.values()))))  # fmt: skip
 
 
+def _is_there(table: Table, task: Task) -> bool:
+    """Whether an earlier run measured all functions of a task."""
+    found = {r["function"] for r in table.rows
+             if (r["robot"], r.get("dtype", "float32"), r["batch"]) == task[1:4]}  # fmt: skip
+    return found >= set(task.labels)
+
+
 def main(options) -> None:
     """All ways on all robots, then the rivals. Without a GPU it writes nothing and fails."""
     # A thread's local memory is the driver's, not XLA's, which must not take all there is.
@@ -118,9 +125,10 @@ def main(options) -> None:
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     batch = options.batch or (256 if options.tiny else 4096)
     parts = options.parts or ["ways", "sizes", "ground", "warp", "rivals"]
-    pythons = _rivals(options)
-    speed = bandwidth()
+    pythons = _rivals(options) if {"ground", "rivals"} & set(parts) else {}
     by_title = {title: report.table(title, ABOUT_TABLES.get(title, "")) for title in TITLES}
+    for title in (BY_SIZE, WARP):
+        by_title[title].subject = "robot", "dtype", "batch"
     tasks = []
     for dtype in options.dtypes:
         if "ways" in parts:
@@ -130,6 +138,8 @@ def main(options) -> None:
         if "ground" in parts and importlib.util.find_spec("mujoco"):
             robots = scenes(options).items()
             tasks += [Task(ON_GROUND, n, dtype, batch, tuple(STEP), xml) for n, xml in robots]
+    tasks = [t for t in tasks if options.again or not _is_there(by_title[t.title], t)]
+    speed = bandwidth() if tasks else 0.0
     if tasks:
         by_title[WAYS].notes = f"Copies reach {speed / 1e9:.0f} GB/s."
     for title, cells in together(tasks, min(options.seconds, 0.3), speed):
@@ -139,10 +149,11 @@ def main(options) -> None:
         if task.title == ON_GROUND and "mjx" in pythons and time.monotonic() < end:
             _mjx_on_ground(by_title[ON_GROUND], task, pythons["mjx"], options.seconds)
             report.write()
-    by_title[WARP].subject = _warp.SUBJECT
     if "warp" in parts:
         _warp.compare(report, by_title[WARP], options)
     for name in names if pythons and "rivals" in parts else []:
-        if time.monotonic() < end:
+        task = Task(AGAINST, name, "float32", batch, CASES)
+        there = _is_there(by_title[AGAINST], task) and not options.again
+        if time.monotonic() < end and not there:
             _contest(by_title[AGAINST], name, pythons, batch, options, end)
             report.write()

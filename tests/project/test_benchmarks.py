@@ -13,7 +13,9 @@ from support.helpers import jit
 import rbd_jax as rbd
 from benchmarks import (
     _gpu,
+    _ground,
     _ptxas,
+    _warp,
     _ways,
     baselines,
     figures,
@@ -220,6 +222,49 @@ def test_a_second_run_keeps_the_rows_of_robots_that_it_does_not_reach():
     for time in (4, 5):
         table.add(robot="b", dtype="float32", time=time)
     assert [(r["robot"], r["time"]) for r in table.rows] == [("a", 1), ("b", 4), ("b", 5)]
+
+
+@pytest.mark.float64
+def test_the_part_against_warp(tmp_path, monkeypatch, capsys):
+    """Rows of both sides are joined, and a second run measures nothing."""
+    pytest.importorskip("mujoco")
+
+    class Theirs:
+        def __init__(self, python, tasks, patience):
+            self.ground = _ground.Ground(tasks[0].xml, 8)
+
+        def prepare(self):
+            pass
+
+        def measured(self, robot, batch):
+            qpos, qvel = self.ground.by_mujoco(8)
+            error = _warp.relative_error((qpos, 1.1 * qvel), (qpos, qvel))
+            return {"warp_step": 1e6, "warp_rollout": 1e6, "warp_error": error}
+
+        def close(self):
+            pass
+
+    def here(tasks, seconds, speed, prepare, meanwhile):
+        meanwhile()
+        for task in tasks:
+            for cells in prepare(task)(seconds, speed):
+                yield task.title, cells
+
+    monkeypatch.setattr(_warp, "Theirs", Theirs)
+    monkeypatch.setattr(_warp, "together", here)
+    monkeypatch.setattr(_warp, "ROBOTS", ("quadruped",))
+    for count in (1, 0):
+        command = ["gpu", "--tiny", "--keep", "--results", str(tmp_path)]
+        options = _parser().parse_args([*command, "--peer-python", "warp=python"])
+        options.seconds = 0.1
+        options.robots, options.dtypes, options.parts = ["quadruped"], ["float32"], ["warp"]
+        capsys.readouterr()
+        gpu.main(options)
+        assert capsys.readouterr().out.count("warp_error 0.1") == count
+    (table,) = json.loads((tmp_path / "gpu.json").read_text())["tables"][3:4]
+    (row,) = table["rows"]
+    assert row["note"] is None and row["error"] < 1e-5
+    assert row["step_ahead"] == 1e6 / row["step"] and row["rollout"] > 0 and row["vjp"] > 0
 
 
 def test_a_run_of_which_no_row_is_left_is_not_mentioned(tmp_path):
