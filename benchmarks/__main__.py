@@ -28,7 +28,7 @@ COMMANDS = {
     "formulations": "formulations, frames, factorizations: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",
     "ptx": "the code of one thread of a GPU that need not be there: registers, memory, spills",
-    "gpu": "on a GPU: XLA, lanes, MuJoCo Warp, frax, MJX; exit code 1 without one",
+    "gpu": "on a GPU: XLA, lanes, MuJoCo Warp, frax, MJX, GRiD; exit code 1 without one",
     "compile": "first-call compile time of every public function and its derivatives",
     "guard": "compare the ratios of pinocchio with the committed ones; exit code 1 if slower",
 }
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parts",
         help="standing: policies,controllers,plans,box; legged: names of tasks,playback,mpc "
-        "gpu: ways,sizes,ground,warp,rivals (default all); with --keep the other tables stay",
+        "gpu: ways,sizes,ground,warp,rivals,grid (default all); with --keep the other tables stay",
     )
     parser.add_argument(
         "--again", action="store_true", help="gpu with --keep: measure rows again that are there"

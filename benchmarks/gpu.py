@@ -1,4 +1,4 @@
-"""On a GPU: XLA and lanes against each other, the bandwidth, MuJoCo Warp, frax and MJX."""
+"""On a GPU: XLA and lanes against each other, the bandwidth, MuJoCo Warp, frax, MJX, GRiD."""
 
 import importlib.util
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from . import _warp
+from . import _grid, _warp
 from ._ground import Ground, scenes
 from ._peers import PEERS
 from ._peers.contest import OURS, Contest
@@ -27,8 +27,7 @@ ABOUT = (
     "fastest time. The error is the largest difference of 64 states from the CPU in float64, over "
     "the largest entry. If a row is wrong, its note says so. All functions compile at the same "
     "time in several processes, so that compile times are longer than alone; nothing else runs "
-    "while times are measured. GRiD, which generates C++ and has no Python package, is not "
-    "measured."
+    "while times are measured."
 )
 ROBOTS = ["ur5", "hyq", "talos"]
 RIVALS = ("frax", "mjx")
@@ -39,18 +38,20 @@ SIZES = (1, 64, 1024, 16384, 65536)
 SIZED = ("forward_dynamics", "inverse_dynamics vjp", "forward_dynamics vjp",
          "forward_dynamics_derivatives")  # fmt: skip
 """Batches, and functions, of the table by sizes."""
-WAYS, BY_SIZE, ON_GROUND, WARP, AGAINST = TITLES = (
+WAYS, BY_SIZE, ON_GROUND, WARP, AGAINST, AGAINST_GRID = TITLES = (
     "XLA and lanes",
     "By the size of the batch",
     "On the ground, against MJX",
     _warp.TITLE,
     "Against frax and MJX",
+    "Against GRiD",
 )
 ABOUT_TABLES = {
     ON_GROUND: "One step of robots that stand on the ground, as in `contact`, and its vjp. The "
     "scene is a constant, as it is in MJX's step.",
     WARP: _warp.ABOUT,
     AGAINST: "In turns, as in `peers`. Ahead: the faster rival's time over ours.",
+    AGAINST_GRID: _grid.ABOUT,
 }
 
 
@@ -124,7 +125,7 @@ def main(options) -> None:
     end = time.monotonic() + (options.limit or 540)
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     batch = options.batch or (256 if options.tiny else 4096)
-    parts = options.parts or ["ways", "sizes", "ground", "warp", "rivals"]
+    parts = options.parts or ["ways", "sizes", "ground", "warp", "rivals", "grid"]
     pythons = _rivals(options) if {"ground", "rivals"} & set(parts) else {}
     by_title = {title: report.table(title, ABOUT_TABLES.get(title, "")) for title in TITLES}
     for title in (BY_SIZE, WARP):
@@ -157,3 +158,5 @@ def main(options) -> None:
         if time.monotonic() < end and not there:
             _contest(by_title[AGAINST], name, pythons, batch, options, end)
             report.write()
+    if "grid" in parts:
+        _grid.compare(report, by_title[AGAINST_GRID], options, end)

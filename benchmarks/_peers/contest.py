@@ -4,6 +4,8 @@ import sys
 
 import numpy as np
 
+from rbd_jax import Model
+
 from .._robots import load, states
 from .description import to_urdf
 from .side import Failed, Side
@@ -33,7 +35,11 @@ ROUNDING = {"float32": 5e-2, "float64": 1e-5}  # of ill-conditioned robots, stil
 
 def request(name: str) -> dict:
     """What a side needs to load the robot: URDF, names of joints, states."""
-    model = load(name, "float64")
+    return describe(load(name, "float64"))
+
+
+def describe(model: Model) -> dict:
+    """What a side needs to load the robot of this model."""
     urdf, joints = to_urdf(model)
     s, ct = states(model, SAMPLES), states(model, SAMPLES, seed=7).v
     floating = model.topology.kinds[0] == "free"

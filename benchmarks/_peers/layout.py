@@ -59,3 +59,13 @@ def body_fixed(states: dict, order: list[int]) -> dict:
         return {"v": states["base_v"], "a": states["base_a"]}
 
     return _arrange(states, order, base)
+
+
+def pinocchio(states: dict, order: list[int]) -> dict:
+    """That of Pinocchio: quaternions xyzw, linear before angular velocity, in the base's axes."""
+
+    def base(turn, w, v, dw, a):
+        found = {k: np.roll(states[f"base_{k}"], 3, axis=1) for k in ("v", "a")}
+        return found | {"q": states["base_q"][:, [0, 1, 2, 4, 5, 6, 3]]}
+
+    return _arrange(states, order, base)

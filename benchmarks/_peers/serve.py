@@ -8,9 +8,12 @@ and FD are.
 import importlib
 import os
 import sys
+import tempfile
 import time
+from collections import Counter
 from contextlib import nullcontext
 from importlib.metadata import version
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -65,8 +68,33 @@ def functions(robot) -> dict:
     }
     if explicit:
         made["FD explicit"] = explicit, "q v tau"
+        made["FD explicit, q and v"] = (lambda *state: explicit(*state)[:2]), "q v tau"
     whole = getattr(robot, "whole", lambda f: f)  # a library's own way to compile a function
     return {k: (_over_batch(whole(f), len(names.split())), names) for k, (f, names) in made.items()}
+
+
+def _several(f):
+    """Calls in one program, of which only the first is traced."""
+
+    def calls(*sets):
+        once = jax.jit(lambda *x: f(*x))  # new for JAX's cache
+        return [once(*x) for x in sets]
+
+    return calls
+
+
+def time_of_kernels(trace) -> dict[str, float]:
+    """Nanoseconds of all kernels in a trace, and of the one with the most; copies are left out."""
+    spent = Counter()
+    for plane in trace.planes:
+        if plane.name.startswith("/device:GPU"):
+            for line in (x for x in plane.lines if x.name.startswith("Stream")):
+                for event in line.events:
+                    if not event.name.startswith(("Memcpy", "Memset")):
+                        spent[event.name] += event.duration_ns
+    if not spent:
+        raise RuntimeError("the trace has no kernels")
+    return {"all": float(sum(spent.values())), "longest": float(max(spent.values()))}
 
 
 class Server:
@@ -96,12 +124,18 @@ class Server:
         versions = {"python": sys.version.split()[0]} | {p: version(p) for p in packages}
         return {"versions": versions, "device": jax.devices()[0].device_kind, "nv": n}
 
-    def compile(self, function, batch):
-        """Compile for a batch: the given states, repeated as often as needed."""
+    def compile(self, function, batch, calls=1):
+        """Compile for a batch: the given states, repeated as often as needed.
+
+        A program of several calls makes each of them for other states of the batch.
+        """
         f, names = self.functions[function]
         args = [self._batch(self.states[k], batch) for k in names.split()]
+        if calls > 1:
+            args = [[jnp.asarray(np.roll(x, k, axis=0)) for x in args] for k in range(calls)]
+            f = _several(f)
         start, cpu = time.perf_counter(), time.process_time()
-        compiled = jax.jit(f).lower(*args).compile()
+        compiled = self._compiled((function, batch), f, args)
         took = time.perf_counter() - start, time.process_time() - cpu
         self.program = lambda: jax.block_until_ready(compiled(*args))
         self.program()
@@ -111,7 +145,14 @@ class Server:
         dtypes = {str(x.dtype) for x in jax.tree.leaves(out)}
         if dtypes != {self.dtype}:
             raise TypeError(f"asked for {self.dtype}, its results are {', '.join(sorted(dtypes))}")
-        return {"compile_s": took[0], "compile_cpu_s": took[1], "once": once}
+        choice = getattr(self.robot, "choice", None)
+        return {"compile_s": took[0], "compile_cpu_s": took[1], "once": once, "choice": choice}
+
+    def _compiled(self, key, f, args):
+        """The program; a library can have its own way to find a fast one."""
+        if hasattr(self.robot, "compiled"):
+            return self.robot.compiled(key, f, args)
+        return jax.jit(f).lower(*args).compile()
 
     def cost(self, function, batch):
         """What the function would cost on a GPU (``benchmarks._gpu``)."""
@@ -132,6 +173,18 @@ class Server:
             self.program()
             found.append(time.perf_counter() - start)
         return {"times": found}
+
+    def kernels(self, runs):
+        """Times on the GPU (µs a run): of all kernels, and of that kernel which takes the most."""
+        settings = jax.profiler.ProfileOptions()
+        settings.host_tracer_level = settings.python_tracer_level = 0
+        with tempfile.TemporaryDirectory() as folder:
+            with jax.profiler.trace(folder, profiler_options=settings):
+                for _ in range(runs):
+                    self.program()
+            (file,) = Path(folder).rglob("*.xplane.pb")
+            spent = time_of_kernels(jax.profiler.ProfileData.from_file(str(file)))
+        return {k: 1e-3 * x / runs for k, x in spent.items()}
 
     def result(self, function, samples):
         """The joints' part of the last program's result, in the request's order of joints."""

@@ -1,6 +1,7 @@
 """The parts of the benchmarks that could make a comparison unfair without anybody noticing."""
 
 import json
+import sys
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -13,6 +14,7 @@ from support.helpers import jit
 import rbd_jax as rbd
 from benchmarks import (
     _gpu,
+    _grid,
     _ground,
     _ptxas,
     _warp,
@@ -30,8 +32,10 @@ from benchmarks import (
 )
 from benchmarks.__main__ import _parser
 from benchmarks._peers import layout
-from benchmarks._peers.contest import OURS, Contest
+from benchmarks._peers.contest import OURS, Contest, describe
 from benchmarks._peers.description import to_urdf
+from benchmarks._peers.serve import time_of_kernels
+from benchmarks._peers.side import Side
 from benchmarks._pinocchio import same_tree
 from benchmarks._report import Report, Table
 
@@ -110,6 +114,57 @@ def test_layouts_turn_the_base():
     np.testing.assert_allclose(
         layout.mixed(states, [0, 1])["v"], [[0, 0, 0, 0, 1, 0, 1, 2]], atol=1e-14
     )
+
+
+def test_layout_of_pinocchio():
+    """Quaternions end with w, and the linear velocity of the base comes first."""
+    states = {
+        "base_q": np.array([[1.0, 2.0, 3.0, 0.1, 0.2, 0.3, 0.4]]),
+        "base_v": np.array([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]),
+        "base_a": np.array([[6.0, 5.0, 4.0, 3.0, 2.0, 1.0]]),
+    } | {f"joint_{k}": np.array([[7.0, 8.0]]) for k in ("q", "v", "a", "tau")}
+    found = layout.pinocchio(states, [1, 0])
+    np.testing.assert_array_equal(found["q"], [[1, 2, 3, 0.2, 0.3, 0.4, 0.1, 8, 7]])
+    np.testing.assert_array_equal(found["v"], [[4, 5, 6, 1, 2, 3, 8, 7]])
+    np.testing.assert_array_equal(found["a"], [[3, 2, 1, 6, 5, 4, 8, 7]])
+    np.testing.assert_array_equal(found["tau"], [[0, 0, 0, 0, 0, 0, 8, 7]])
+
+
+def test_time_of_kernels_leaves_out_copies_and_other_devices():
+    def plane(name, stream, *events):
+        events = [SimpleNamespace(name=n, duration_ns=t) for n, t in events]
+        return SimpleNamespace(name=name, lines=[SimpleNamespace(name=stream, events=events)])
+
+    gpu = plane("/device:GPU:0", "Stream #7(Compute)", ("f", 3.0), ("MemcpyD2D", 9.0), ("g", 4.0))
+    more = plane("/device:GPU:0", "Stream #8(Compute)", ("f", 2.0), ("Memset", 9.0))
+    derived = plane("/device:GPU:0", "XLA Ops", ("f", 50.0))
+    host = plane("/host:CPU", "Stream", ("f", 50.0))
+    found = time_of_kernels(SimpleNamespace(planes=[gpu, more, derived, host]))
+    assert found == {"all": 9.0, "longest": 5.0}
+    with pytest.raises(RuntimeError, match="no kernels"):
+        time_of_kernels(SimpleNamespace(planes=[host]))
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("label", ["ID", "FD derivatives"])
+def test_a_row_against_grid(label):
+    """This library in GRiD's place: calls are timed, and both errors are those of float32."""
+    model = rbd.samples.quadruped(dtype="float64")
+    what = describe(model)
+    again = rbd.load_urdf(what["urdf"], floating_base=True, dtype="float64", mimic="independent")
+    wanted = _grid.truths(again, what["joints"])[label]
+    what = describe(again)
+    sides = {name: Side("ours", sys.executable, "float32") for name in (OURS, _grid.GRID)}
+    try:
+        for side in sides.values():
+            side.ask("load", 600.0, **what, dtype="float32")
+        cells = {}
+        for more in _grid._measured(sides, label, 64, 0.01, wanted):
+            cells |= more
+    finally:
+        _grid._close(sides)
+    assert cells["note"] is None and cells["grid, call"] > 0
+    assert cells["rbd_jax_error"] == cells["grid_error"] < 1e-4
 
 
 @pytest.mark.float64
