@@ -1,7 +1,9 @@
 """The parts of the benchmarks that could make a comparison unfair without anybody noticing."""
 
+import importlib
 import json
 import sys
+from time import sleep
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -143,6 +145,53 @@ def test_time_of_kernels_leaves_out_copies_and_other_devices():
     assert found == {"all": 9.0, "longest": 5.0}
     with pytest.raises(RuntimeError, match="no kernels"):
         time_of_kernels(SimpleNamespace(planes=[host]))
+
+
+class _Build:
+    """In place of a robot of GRiD: one build, method and number of threads is fast."""
+
+    def __init__(self, name, _):
+        self.name, self.threads = name, None
+
+    def set_threads_per_block(self, n):
+        self.threads = n
+
+    def _call(self, method, q):
+        def host(q):
+            if self.threads > 200:
+                raise RuntimeError("too many threads")
+            fast = (self.name, method, self.threads) == ("b", "aba", 128)
+            sleep(0.0 if fast else 0.02)
+            return q
+
+        return jax.pure_callback(host, jax.ShapeDtypeStruct(q.shape, q.dtype), q)
+
+    def forward_dynamics(self, q, v, tau):
+        return self._call("forward_dynamics", q)
+
+    def aba(self, q, v, tau):
+        return self._call("aba", q)
+
+
+def test_grid_takes_the_fastest_launch(tmp_path, monkeypatch):
+    robots = {n: {"joint_names": ["base", "y", "x"]} for n in "ab"}
+    robots["c"] = {"joint_names": ["base", "z"]}
+    (tmp_path / "manifest.json").write_text(json.dumps({"robots": robots}))
+    fake = SimpleNamespace(get_robot=_Build)
+    for name, module in {"grid_rbd": SimpleNamespace(jax=fake), "grid_rbd.jax": fake}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    grid = importlib.import_module("benchmarks._peers.grid")
+    monkeypatch.delitem(sys.modules, "benchmarks._peers.grid")
+    monkeypatch.setattr(grid, "KERNELS", tmp_path)
+    robot = grid.Robot("", True, ["x", "y"], jnp.dtype("float32"))
+    assert robot.joints == ["y", "x"] and set(robot.builds) == {"a", "b"}
+    args = (jnp.ones(3, jnp.float32),) * 3
+    for _ in range(2):  # the second program takes the launch that the first one chose
+        assert robot.compiled(("FD", 1), robot.forward_dynamics, args)(*args).shape == (3,)
+        assert robot.choice == "b, 128 threads, aba" and robot.robot.threads == 128
+    with pytest.raises(ValueError, match="these joints"):
+        grid.Robot("", True, ["y"], jnp.dtype("float32"))
 
 
 @pytest.mark.float64
