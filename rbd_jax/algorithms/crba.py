@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -10,6 +11,7 @@ from ..model.arguments import algorithm
 from ..spatial import inertia
 from ..spatial.motion import shift
 from . import world_frame
+from .factor import entry_places
 from .tree import ancestor_matrices, ancestor_rows, per_dof, subtree_sum_about
 
 
@@ -70,6 +72,20 @@ def composite_mass_pairs(
     rows = _rows(topology, p, S, I)
     pairs = ancestor_rows(topology.dof_tree, _coupling, rows)
     return pairs, jnp.sum(rows.t1 * rows.S, axis=-1) + armature
+
+
+def composite_mass_entries(
+    topology: Topology,
+    p: Float[Array, "nb 3"],
+    S: Float[Array, "nv 6"],
+    I: Float[Array, "nb 10"],
+    armature: Float[Array, " nv"],
+) -> Float[Array, " entries"]:
+    """The same matrix as its entries in the order of :func:`.factor.entry_places`."""
+    i, j = entry_places(topology)
+    rows = _rows(topology, p, S, I)
+    entries = jax.vmap(_coupling)(*(jax.tree.map(lambda x, k=k: x[k], rows) for k in (i, j)))
+    return entries + jnp.where(i == j, armature[i], 0)
 
 
 def _rows(topology: Topology, p: Array, S: Array, I: Array) -> _Row:

@@ -3,14 +3,17 @@
 The articulated-body algorithm (:mod:`rbd_jax.algorithms.aba`) leaves the factor behind. For one
 vector, ``solve`` is Singh's ABA-zero algorithm (34): the rest of Kim's Table 4 at rest, O(n) and
 linear in its input. For many vectors, ``solve_columns`` visits the ancestors of each degree of
-freedom.
+freedom. Where many threads share the work of one robot, ``M = Lᵀ L`` is factorized instead
+(:class:`Entries`).
 """
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from ..lanes import columns_of, factorized, factorized_solve
 from ..model import Topology
 from ..spatial import inertia
 from ..spatial.motion import shift, to_child, turn, wrench_to_parent
@@ -38,6 +41,47 @@ class Factor(NamedTuple):
     U: Float[Array, "nv 6"]
     psi: Float[Array, " nv"]
     T: Pose
+
+
+class Entries(NamedTuple):
+    """The entries of ``M = Lᵀ L``, see :func:`rbd_jax.lanes.factorized`."""
+
+    L: Float[Array, " entries"]
+
+
+def factorized_entries(topology: Topology, M: Float[Array, " entries"]) -> Entries:
+    """The factor of a matrix that couples each degree of freedom with its ancestors and itself.
+
+    Its entries are given in the order of :func:`entry_places`. Source: Featherstone, Table 6.3.
+    """
+    return Entries(factorized(M, _columns(topology)))
+
+
+def entry_places(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the entries on and below the diagonal that may not be zero."""
+    mask = np.asarray(topology.dof_tree.ancestor_mask, bool) | np.eye(topology.nv, dtype=bool)
+    i, j = np.nonzero(np.tril(mask))
+    return i, j
+
+
+def solve_entries(
+    topology: Topology, factor: Entries, B: Float[Array, "nv *m"]
+) -> Float[Array, "nv *m"]:
+    """``M⁻¹ B`` for one vector or many columns."""
+    return factorized_solve(factor.L, B, _columns(topology))
+
+
+def unit_entries(
+    topology: Topology, factor: Entries
+) -> tuple[Float[Array, " pairs"], Float[Array, " nv"]]:
+    """``(L, Ψ)`` of ``M = Lᵀ Ψ⁻¹ L`` with a unit diagonal, as :func:`couplings` has L."""
+    i, j = entry_places(topology)
+    inverse = factor.L[i == j]
+    return factor.L[i != j] * inverse[i[i != j]], inverse**2
+
+
+def _columns(topology: Topology):
+    return columns_of(topology.dof_tree.ancestor_mask)
 
 
 def solve(topology: Topology, factor: Factor, b: Float[Array, " nv"]) -> Float[Array, " nv"]:

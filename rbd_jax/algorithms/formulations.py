@@ -33,6 +33,8 @@ class Formulation(NamedTuple):
     """Matrices that couple a node with its ancestors: such pairs alone, or all pairs and a mask."""
     inverse: int
     """The largest number of degrees of freedom for which M⁻¹ gives forward dynamics."""
+    solves: Literal["bodies", "entries"]
+    """How other robots are solved for: by articulated bodies, or by the entries of M = Lᵀ L."""
     depth: int
     """The same for degrees of freedom in a row: M⁻¹ of longer chains loses digits."""
     columns: int
@@ -43,11 +45,17 @@ class Formulation(NamedTuple):
 
 FORMULATIONS = {
     # compiled to lanes, recursions are the least work and the most accurate form
-    "lanes": Formulation("bodies", "bodies", "bodies", 0, "ancestors", 0, 0, 16, 16),
+    "lanes": Formulation("bodies", "bodies", "bodies", 0, "ancestors", 0, "bodies", 0, 16, 16),
+    # compiled to lanes for a team of threads: few steps, with much to divide in each of them
+    "teams": Formulation(
+        "levels", "doubling", "doubling", 0, "ancestors", 0, "entries", 0, 1024, 16
+    ),
     # XLA on a CPU: a short loop is cheap, many small operations in it are not
-    "xla": Formulation("bodies", "bodies", "mask", 128, "mask", 24, 12, 1024, 0),
+    "xla": Formulation("bodies", "bodies", "mask", 128, "mask", 24, "bodies", 12, 1024, 0),
     # XLA on an accelerator: one step of a loop is about ten kernels (``kernels``, ``gpu``)
-    "accelerator": Formulation("levels", "doubling", "mask", 128, "mask", 64, 24, 1024, 0),
+    "accelerator": Formulation(
+        "levels", "doubling", "mask", 128, "mask", 64, "bodies", 24, 1024, 0
+    ),
 }
 
 _forced: ContextVar[Formulation | None] = ContextVar("formulation", default=None)
@@ -59,8 +67,8 @@ def current() -> Formulation:
     if forced is not None:
         return forced
     backend = jax.default_backend()
-    elsewhere = "xla" if backend == "cpu" else "accelerator"
-    return FORMULATIONS["lanes" if enabled(backend) else elsewhere]
+    lanes, xla = ("lanes", "xla") if backend == "cpu" else ("teams", "accelerator")
+    return FORMULATIONS[lanes if enabled(backend) else xla]
 
 
 def for_recursions(*, bodies: Form, levels: Form) -> Form:
@@ -97,6 +105,11 @@ def for_mass_matrix(nv: int, depth: int = -1, *, inverse: Form, factor: Form) ->
     """
     row = current()
     return inverse if nv <= row.inverse and depth < row.depth else factor
+
+
+def for_solves(*, bodies: Form, entries: Form) -> Form:
+    """The form of forward dynamics by a factor."""
+    return entries if current().solves == "entries" else bodies
 
 
 def for_factorization(size: int, *, written: Form, loops: Form) -> Form:

@@ -15,8 +15,14 @@ from jaxtyping import Array, Bool, Float
 
 from ...algorithms import formulations, world_frame
 from ...algorithms.aba import articulated_dynamics
-from ...algorithms.crba import composite_mass_matrix, crba
-from ...algorithms.factor import Factor
+from ...algorithms.crba import composite_mass_entries, composite_mass_matrix, crba
+from ...algorithms.factor import (
+    Entries,
+    Factor,
+    entry_places,
+    factorized_entries,
+    solve_entries,
+)
 from ...algorithms.passive import at_rest, minus_springs, plus_springs, without_springs
 from ...algorithms.tree import per_dof
 from ...model import CoordinateModel, Model
@@ -39,7 +45,9 @@ def hybrid_dynamics_custom_jvp(model, q, v, a, tau, f_ext, prescribed):
         model.nv,
         int(model.topology.dof_tree.depths.max(initial=-1)),
         inverse=_dynamics_by_inverse,
-        factor=_dynamics_by_articulated_bodies,
+        factor=formulations.for_solves(
+            bodies=_dynamics_by_articulated_bodies, entries=_dynamics_by_entries
+        ),
     )
     return dynamics(model, q, v, a, tau, f_ext, prescribed)
 
@@ -69,6 +77,27 @@ def _dynamics_by_inverse(model, q, v, a, tau, f_ext, prescribed):
         return acc, tau, Minv
     torque = world_frame.torque(model, g, world_frame.motion(model, g, v, acc, f_ext), v, acc)
     return acc, jnp.where(prescribed, torque, tau), Minv
+
+
+def _dynamics_by_entries(model, q, v, a, tau, f_ext, prescribed):
+    """The same by the entries of ``M = Lᵀ L``, and one step of iterative refinement."""
+    topology, g = model.topology, world_frame.quantities(model, q)
+    M = composite_mass_entries(topology, g.p, g.S_own, g.I_own, model.armature)
+    acc = jnp.zeros_like(v)
+    if prescribed is not None:
+        i, j = entry_places(topology)
+        solved = (~prescribed).astype(v.dtype)
+        M = M * solved[i] * solved[j] + jnp.where(i == j, 1 - solved[i], 0)
+        acc = jnp.where(prescribed, a, 0)
+    factor = factorized_entries(topology, M)
+    for _ in range(2):
+        torque = world_frame.torque(model, g, world_frame.motion(model, g, v, acc, f_ext), v, acc)
+        missing = tau - torque if prescribed is None else jnp.where(prescribed, 0, tau - torque)
+        acc = acc + solve_entries(topology, factor, missing)
+    if prescribed is None:
+        return acc, tau, factor
+    torque = world_frame.torque(model, g, world_frame.motion(model, g, v, acc, f_ext), v, acc)
+    return acc, jnp.where(prescribed, torque, tau), factor
 
 
 def accelerations(
@@ -215,7 +244,7 @@ def mass_matrix_inverse_custom_jvp(model, q):
         return coordinate_inverse(model, q)
     zero = jnp.zeros((model.nv,), model.dtype)
     *_, g, _, solver = accelerations(model, q, zero, zero, zero, None, None)
-    if not isinstance(solver.factor, Factor):
+    if not isinstance(solver.factor, Factor | Entries):
         return solver.factor
     X = solver.columns(model.topology, jnp.eye(model.nv, dtype=model.dtype))
     return 0.5 * (X + X.T)

@@ -10,7 +10,16 @@ from jaxtyping import Array, Float
 
 from ...algorithms import world_frame
 from ...algorithms.block_columns import BlockColumns, half_solve, half_solve_by_inverse
-from ...algorithms.factor import Factor, couplings, product, solve, solve_columns
+from ...algorithms.factor import (
+    Entries,
+    Factor,
+    couplings,
+    product,
+    solve,
+    solve_columns,
+    solve_entries,
+    unit_entries,
+)
 from ...algorithms.tree import down_along_branches
 from ...model import Topology
 from ...spatial import linear
@@ -24,8 +33,9 @@ class Solver(NamedTuple):
     p of the bodies.
     """
 
-    factor: Factor | Float[Array, "nv nv"]
-    """Articulated bodies in body frames, or M⁻¹ with zeros where accelerations are prescribed."""
+    factor: Factor | Entries | Float[Array, "nv nv"]
+    """Articulated bodies in body frames, the entries of ``M = Lᵀ L``, or M⁻¹ with zeros where
+    accelerations are prescribed."""
     R: Float[Array, "nb 3 3"]
     p: Float[Array, "nb 3"]
     S: Float[Array, "nv 6"]
@@ -67,17 +77,16 @@ class Solver(NamedTuple):
         No derivative is taken.
         """
         s = jax.lax.stop_gradient(self)
-        if isinstance(s.factor, Factor):
-            L = couplings(topology, s.factor, s.R, s.p)
-            return half_solve(topology.dof_tree, L, s.factor.psi, B, nonzero)
+        if isinstance(s.factor, Factor | Entries):
+            return half_solve(topology.dof_tree, *_unit_factor(topology, s), B, nonzero)
         return half_solve_by_inverse(s.factor, B)
 
     def down(self, topology: Topology, X: Float[Array, "nv m"]) -> Float[Array, "nv m"]:
         """The second half of a solve."""
         s = jax.lax.stop_gradient(self)
-        if not isinstance(s.factor, Factor):
+        if not isinstance(s.factor, Factor | Entries):
             return X
-        return down_along_branches(topology.dof_tree, couplings(topology, s.factor, s.R, s.p), X)
+        return down_along_branches(topology.dof_tree, _unit_factor(topology, s)[0], X)
 
     def product(self, topology: Topology, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``M x`` on the degrees of freedom solved for, x on the others."""
@@ -86,9 +95,19 @@ class Solver(NamedTuple):
         return self.solved * Mx + (1 - self.solved) * x
 
 
+def _unit_factor(topology: Topology, s: Solver) -> tuple[Array, Array]:
+    """``(L, Ψ)`` of ``M = Lᵀ Ψ⁻¹ L``."""
+    if isinstance(s.factor, Entries):
+        return unit_entries(topology, s.factor)
+    assert isinstance(s.factor, Factor)
+    return couplings(topology, s.factor, s.R, s.p), s.factor.psi
+
+
 def _solve(topology: Topology, s: Solver, b: Float[Array, " nv"]) -> Float[Array, " nv"]:
     if isinstance(s.factor, Factor):
         return s.solved * solve(topology, s.factor, s.solved * b)
+    if isinstance(s.factor, Entries):
+        return s.solved * solve_entries(topology, s.factor, s.solved * b)
     return linear.matmul(s.factor, b)
 
 
@@ -96,6 +115,9 @@ def _solve_columns(topology: Topology, s: Solver, B: Array) -> Array:
     if isinstance(s.factor, Factor):
         solved = s.solved[:, None]
         return solved * solve_columns(topology, s.factor, s.R, s.p, solved * B)
+    if isinstance(s.factor, Entries):
+        solved = s.solved[:, None]
+        return solved * solve_entries(topology, s.factor, solved * B)
     return linear.matmul(s.factor, B)
 
 

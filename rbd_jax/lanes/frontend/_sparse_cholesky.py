@@ -36,13 +36,15 @@ def columns_of(pattern: np.ndarray) -> Columns:
 def factorized(A: jax.Array, columns: Columns) -> jax.Array:
     """The entries of L row by row, with the inverse of each diagonal entry in its place.
 
+    A is the matrix, or a vector of its entries where L may have some, row by row as L is.
+
     It has no derivative: differentiate the solution instead, with ``custom_linear_solve``.
     """
     return _factorized_p.bind(A, columns=columns)
 
 
 def factorized_solve(L: jax.Array, b: jax.Array, columns: Columns) -> jax.Array:
-    """``A⁻¹ b`` from the entries that :func:`factorized` has returned."""
+    """``A⁻¹ b`` from the entries that :func:`factorized` has returned; b may have columns."""
     return _solve_p.bind(L, b, columns=columns)
 
 
@@ -56,7 +58,9 @@ def _places(columns: Columns) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _plain_factorized(A, *, columns: Columns):
-    n, done = A.shape[0], []
+    n, done = len(columns), []
+    if A.ndim == 1:
+        A = _dense(A, columns)
     for k in reversed(range(n)):
         row = A[k, : k + 1]
         if done:
@@ -69,39 +73,62 @@ def _plain_factorized(A, *, columns: Columns):
     return L[rows, at]
 
 
-def _plain_solve(L, b, *, columns: Columns):
+def _dense(entries, columns: Columns):
     n = len(columns)
-    L = jnp.zeros((n, n), L.dtype).at[_places(columns)].set(L, unique_indices=True)
+    zeros = jnp.zeros((n, n), entries.dtype)
+    return zeros.at[_places(columns)].set(entries, unique_indices=True)
+
+
+def _plain_solve(L, b, *, columns: Columns):
+    n, L = len(columns), _dense(L, columns)
+
+    def change(l, x):
+        return l.reshape(-1, *[1] * (b.ndim - 1)) * x
+
     for k in reversed(range(n)):
         y = b[k] * L[k, k]
-        b = jnp.concatenate([b[:k] - y * L[k, :k], y[None], b[k + 1 :]])
+        b = jnp.concatenate([b[:k] - change(L[k, :k], y), y[None], b[k + 1 :]])
     for k in range(n):
         x = b[k] * L[k, k]
-        b = jnp.concatenate([b[:k], x[None], b[k + 1 :] - x * L[k + 1 :, k]])
+        b = jnp.concatenate([b[:k], x[None], b[k + 1 :] - change(L[k + 1 :, k], x)])
     return b
 
 
-def _primitive(name: str, plain, shape) -> Primitive:
+def _primitive(name: str, plain, aval, batch) -> Primitive:
     p = Primitive(name)
     p.def_impl(jax.jit(plain, static_argnames="columns"))
-
-    def abstract(x, *rest, columns):
-        del rest
-        return ShapedArray(shape(columns), x.dtype)
-
-    def batch(args, dims, *, columns):
-        return jax.vmap(partial(plain, columns=columns), in_axes=tuple(dims))(*args), 0
-
-    p.def_abstract_eval(abstract)
+    p.def_abstract_eval(aval)
     batching.primitive_batchers[p] = batch
     mlir.register_lowering(p, mlir.lower_fun(plain, multiple_results=False))
     return p
 
 
+def _each_alone(plain, args, dims, *, columns):
+    return jax.vmap(partial(plain, columns=columns), in_axes=tuple(dims))(*args), 0
+
+
+def _solve_batch(args, dims, *, columns):
+    """Many right sides of one system are its columns."""
+    (L, b), (of_L, of_b) = args, dims
+    if of_L is not None:
+        return _each_alone(_plain_solve, args, dims, columns=columns)
+    b = jnp.moveaxis(b, of_b, -1)
+    flat = factorized_solve(L, b.reshape(len(columns), -1), columns)
+    return flat.reshape(b.shape), b.ndim - 1
+
+
 _factorized_p = _primitive(
-    "factorized", _plain_factorized, lambda columns: (sum(map(len, columns)),)
+    "factorized",
+    _plain_factorized,
+    lambda A, *, columns: ShapedArray((sum(map(len, columns)),), A.dtype),
+    partial(_each_alone, _plain_factorized),
 )
-_solve_p = _primitive("factorized_solve", _plain_solve, lambda columns: (len(columns),))
+_solve_p = _primitive(
+    "factorized_solve",
+    _plain_solve,
+    lambda L, b, *, columns: ShapedArray(b.shape, L.dtype),
+    _solve_batch,
+)
 
 
 # --- for lanes -------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """How the dispatcher launches a kernel on a GPU, in LLVM text for the host.
 
 XLA calls the handler on a thread of the host. It launches the prologue with one block of threads
-and then the other entry with as many blocks as hold all samples, on the stream of the call, and returns.
+and then the other entry with as many blocks as hold all samples, on the stream of the call.
 The GPU computes them later, one after the other.
 """
 

@@ -193,7 +193,7 @@ def factorize(e: Team, op: Op, plan: Plan) -> bool:
     def fill(loops: tuple):
         (k,) = loops
         row, column = (Sym(((e.wide_index(e.load(t, (k,))), 1),)) for t in where)
-        e.store(place, (k,), e.read(A, (row, column)))
+        e.store(place, (k,), e.read(A, (row, column) if A.ndim == 2 else (k,)))
 
     e.nest((v.size,), fill)
     rows = [[(at.of[i, j], at.of[k, i], at.of[k, j])
@@ -232,7 +232,7 @@ def factorize(e: Team, op: Op, plan: Plan) -> bool:
 def factorized_solution(e: Team, op: Op, plan: Plan) -> bool:
     """Down from the last unknown and up again; what an unknown changes is divided."""
     (entries, b), (v,), columns = op.ins, op.outs, op.params["columns"]
-    if e.divides:
+    if e.divides or v.ndim > 1:  # a thread a column
         return False
     dtype, at = v.dtype, _Entries(columns)
     work, place = e.allocate(v.shape, dtype, False), e.place_for(v)

@@ -52,7 +52,6 @@ def scatter(e: Emitter, op: Op, plan: Plan) -> None:
                 new = elementwise.select(e, inside(e, idx), new, e.load(place, at), v.dtype)
             e.store(place, at, new)
 
-
     def free():
         found = op.params["free"]()
         return tuple(k for k, axis in enumerate(axes) if axis in found)

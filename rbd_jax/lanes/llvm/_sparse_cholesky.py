@@ -17,7 +17,8 @@ def factorize(e: Emitter, op: Op, plan: Plan) -> None:
     L: dict[tuple[int, int], Elem] = {}
     starts = np.cumsum([0, *map(len, columns)])
     for k in reversed(range(len(columns))):
-        row = {i: e.read(A, (k, i)) for i in columns[k]}
+        row = {i: e.read(A, (k, i) if A.ndim == 2 else (int(starts[k]) + at,))
+               for at, i in enumerate(columns[k])}  # fmt: skip
         for m in (m for m in range(k + 1, len(columns)) if (m, k) in L):
             for i in (i for i in row if (m, i) in L):
                 row[i] = elementwise.sub(
@@ -35,22 +36,29 @@ def factorized_solution(e: Emitter, op: Op, plan: Plan) -> None:
     """Down from the last unknown and up again."""
     (entries, b), (v,), columns = op.ins, op.outs, op.params["columns"]
     place, dtype, starts = e.place_for(v), v.dtype, np.cumsum([0, *map(len, columns)])
-    L = {(k, i): e.read(entries, (int(starts[k]) + at,))
-         for k, c in enumerate(columns) for at, i in enumerate(c)}  # fmt: skip
-    x = {k: e.read(b, (k,)) for k in range(len(columns))}
+    places = {(k, i): int(starts[k]) + at for k, c in enumerate(columns) for at, i in enumerate(c)}
 
-    def reduced(k: int, i: int):
-        return elementwise.sub(
-            e, x[k], elementwise.mul(e, L[max(i, k), min(i, k)], x[i], dtype), dtype
-        )
+    def L(k: int, i: int):
+        return e.read(entries, (places[k, i],))
 
-    for k in reversed(range(len(columns))):
-        x[k] = elementwise.mul(e, x[k], L[k, k], dtype)
-        for i in columns[k][:-1]:
-            x[i] = reduced(i, k)
-    for k in range(len(columns)):
-        for i in columns[k][:-1]:
-            x[k] = reduced(k, i)
-        x[k] = elementwise.mul(e, x[k], L[k, k], dtype)
-        e.store(place, (k,), x[k])
+    def solve(column: tuple) -> None:
+        x = {k: e.read(b, (k, *column)) for k in range(len(columns))}
+
+        def reduced(k: int, i: int):
+            return elementwise.sub(
+                e, x[k], elementwise.mul(e, L(max(i, k), min(i, k)), x[i], dtype), dtype
+            )
+
+        for k in reversed(range(len(columns))):
+            x[k] = elementwise.mul(e, x[k], L(k, k), dtype)
+            for i in columns[k][:-1]:
+                x[i] = reduced(i, k)
+        for k in range(len(columns)):
+            for i in columns[k][:-1]:
+                x[k] = reduced(k, i)
+            x[k] = elementwise.mul(e, x[k], L(k, k), dtype)
+            e.store(place, (k, *column), x[k])
+
+    if v.size:
+        e.nest(v.shape[1:], solve)
     e.places[v] = place
