@@ -49,15 +49,17 @@ def factorized_solution(e: Emitter, op: Op, plan: Plan) -> None:
                 e, x[k], elementwise.mul(e, L(max(i, k), min(i, k)), x[i], dtype), dtype
             )
 
-        for k in reversed(range(len(columns))):
-            x[k] = elementwise.mul(e, x[k], L(k, k), dtype)
-            for i in columns[k][:-1]:
-                x[i] = reduced(i, k)
-        for k in range(len(columns)):
-            for i in columns[k][:-1]:
-                x[k] = reduced(k, i)
-            x[k] = elementwise.mul(e, x[k], L(k, k), dtype)
-            e.store(place, (k, *column), x[k])
+        with e.scope():
+            for k in reversed(range(len(columns))):
+                x[k] = elementwise.mul(e, x[k], L(k, k), dtype)
+                for i in columns[k][:-1]:
+                    x[i] = reduced(i, k)
+        with e.scope():  # which reads L again: its entries do not stay in registers
+            for k in range(len(columns)):
+                for i in columns[k][:-1]:
+                    x[k] = reduced(k, i)
+                x[k] = elementwise.mul(e, x[k], L(k, k), dtype)
+                e.store(place, (k, *column), x[k])
 
     if v.size:
         e.nest(v.shape[1:], solve)
