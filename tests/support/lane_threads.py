@@ -6,7 +6,7 @@ import numpy as np
 from rbd_jax.lanes.frontend._read_program import read_program
 from rbd_jax.lanes.gpu import _ptx
 
-from .lane_crew import Crew
+from .lane_crew import GUARD, Crew
 
 
 def program(f, *args, shared=()):
@@ -23,10 +23,11 @@ def functions(f, *args, shared=(), team=1):
     return _ptx.functions(program(f, *one, shared=shared), team), shapes
 
 
-def run(made, shapes, count, *args, shared=(), seed=0):
+def run(made, shapes, count, *args, shared=(), seed=0, watch=True):
     """Results of functions for many samples, in the layout and by the code of a GPU.
 
-    Arguments have a leading axis of samples, except those that are ``shared``.
+    Arguments have a leading axis of samples, except those that are ``shared``. Races of the threads
+    are errors if one has to ``watch``, and ``seed`` is that of their order.
     """
     last = made.team == 1
     inputs = []
@@ -36,10 +37,13 @@ def run(made, shapes, count, *args, shared=(), seed=0):
             inputs.append(np.array(y, order="C"))
     axes = [(*s.shape, count) if last else (count, *s.shape) for s in shapes]
     outputs = [np.full(a, 77, s.dtype) for a, s in zip(axes, shapes, strict=True)]
-    memory = np.full(made.shared_bytes + 64, 77, np.uint8)
-    shared_memory = -(-memory.ctypes.data // 64) * 64
+    size = made.shared_bytes
+    memory = np.full(size + 2 * GUARD + 64, 77, np.uint8)
+    shared_memory = -(-(memory.ctypes.data + GUARD) // 64) * 64
+    begin = shared_memory - memory.ctypes.data
     pointers = [x.ctypes.data for x in (*inputs, *outputs)]
-    crew = Crew(made, seed=seed)
+    crew = Crew(made, seed=seed, watch=watch)
     crew.prologue(pointers, shared_memory)
+    assert (memory[:begin] == 77).all() and (memory[begin + size :] == 77).all()
     crew.samples(pointers, shared_memory, count)
     return [np.moveaxis(x, -1, 0) if last else x for x in outputs]

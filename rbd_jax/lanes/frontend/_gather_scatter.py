@@ -163,8 +163,12 @@ def _scatter(r: Reader, eqn, x, indices, updates):
         return reader.inside(indices, [((*at, k), n) for k, n in enumerate(limits)])
 
     def free():
-        """Axes of the updates along which no two elements have the same place."""
-        if eqn.params.get("unique_indices") or _apart(index, indices, updates.shape):
+        """Axes of the updates along which no two elements have the same place.
+
+        Unique indices do not say so: those out of bounds are brought to the nearest place, where
+        the old number is written again.
+        """
+        if _apart(index, indices, updates.shape):
             return range(updates.ndim)
         return window
 

@@ -35,8 +35,11 @@ def writes(name: str):
 
 
 def _threads_an_element(e: Team, outs: int, terms: int, dtype: np.dtype) -> int:
-    """How many threads add up the terms of one element: a power of two, or 1."""
-    if e.team > WARP or e.divides or terms < _SHORT or dtype.kind == "b" or not outs:
+    """How many threads add up the terms of one element: a power of two, or 1.
+
+    Threads hand each other registers of at least 4 bytes, so that small numbers are left to one.
+    """
+    if e.team > WARP or e.divides or terms < _SHORT or dtype.itemsize < 4 or not outs:
         return 1
     each = 1
     while 2 * each * outs <= e.team and each < terms:
