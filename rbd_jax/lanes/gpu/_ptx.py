@@ -37,6 +37,8 @@ THREADS = 128
 """A launch has at most so many threads in a block."""
 TOGETHER = 256
 """So many threads compute what all samples share."""
+BLOCKS = 32
+"""A multiprocessor takes at most so many blocks at a time."""
 CHIP_BYTES, BLOCK_BYTES = 227 * 2**10, 2**10
 """Memory on the chip that a block can have, and what each block takes beside its own."""
 LOCAL_BYTES = 512 * 2**10
@@ -223,12 +225,17 @@ def samples_of_block(scratch: int, team: int, chip: int = CHIP_BYTES) -> int:
     """
     if team == 1:
         return WARP
-    apart, most = _apart(scratch, team), max(1, THREADS // team)
-    sizes = [k for k in (1, 2, 4, 8, 16, 32) if k <= most and k * team >= WARP]
-    sizes = [k for k in sizes or [1] if k * apart <= chip]
-    if not sizes:
+    apart = _apart(scratch, team)
+    if apart > chip:
         raise Unsupported(f"a program that needs {scratch / 2**10:.0f} KiB of memory on the chip")
-    return max(sizes, key=lambda k: ((chip + BLOCK_BYTES) // (k * apart + BLOCK_BYTES) * k, k))
+    least = max(1, WARP // team)
+    sizes = [k for k in (least, 2 * least, 4 * least) if k == 1 or team <= WARP]
+    sizes = [k for k in sizes if k * apart <= chip] or [1]
+
+    def resident(k: int) -> int:
+        return k * min((chip + BLOCK_BYTES) // (k * apart + BLOCK_BYTES), BLOCKS)
+
+    return max(sizes, key=lambda k: (resident(k), -k))
 
 
 def ptx_of(made: Functions, cpu: str = "sm_90", opt: int = 3, most: int = LOCAL_BYTES,

@@ -30,12 +30,10 @@ WARP = 32
 """So many threads of a GPU go together, and can hand each other registers."""
 WRITERS: dict[str, Callable[["Team", Op, Plan], bool]] = {}
 """Name of an operation -> the function that writes it for a team, or says that it does not."""
-_CELL = 4
-"""Bytes that are told apart."""
 
 
 class _Touched(NamedTuple):
-    """Cells of scratch memory that threads have touched since they met; bit k is cell k."""
+    """Bytes of scratch memory that threads have touched since they met; bit k is byte k."""
 
     read: int = 0
     written: int = 0
@@ -98,19 +96,19 @@ class Team(Emitter):
 
     def load(self, m: Memory, idx: tuple) -> Reg:
         """Read an element, behind a meeting where another thread may have written it."""
-        self._touch(_Touched(read=self._cells(m, idx)))
+        self._touch(_Touched(read=self._bytes_of(m, idx)))
         return super().load(m, idx)
 
     def store(self, m: Memory, idx: tuple, x: Elem) -> None:
         """Write an element."""
-        cells = self._cells(m, idx)
-        self._writes += bool(cells)
+        bytes_ = self._bytes_of(m, idx)
+        self._writes += bool(bytes_)
         alone = self._inside is not None
-        self._touch(_Touched(written=cells) if alone else _Touched(alike=cells))
+        self._touch(_Touched(written=bytes_) if alone else _Touched(alike=bytes_))
         super().store(m, idx, x)
 
-    def _cells(self, m: Memory, idx: tuple) -> int:
-        """The cells of an element, or of its whole array if its place is not known."""
+    def _bytes_of(self, m: Memory, idx: tuple) -> int:
+        """The bytes of an element, or of its whole array if its place is not known."""
         if m.base != "%scratch":
             return 0
         flat = self._flat(m, idx)
@@ -119,16 +117,15 @@ class Team(Emitter):
             end = begin + m.dtype.itemsize
         else:
             begin, end = m.offset, m.offset + self._extents[m.offset]
-        first, last = begin // _CELL, -(-end // _CELL)
-        return ((1 << (last - first)) - 1) << first
+        return ((1 << (end - begin)) - 1) << begin
 
-    def _touch(self, cells: _Touched) -> None:
+    def _touch(self, new: _Touched) -> None:
         if self._inside is not None:
-            self._inside |= cells
+            self._inside |= new
             return
-        if self._touched.collides(cells):
+        if self._touched.collides(new):
             self.meet()
-        self._touched |= cells
+        self._touched |= new
 
     def meet(self) -> None:
         """Let the threads wait for each other."""
@@ -212,12 +209,13 @@ class Team(Emitter):
     def only_if(self, flag: Reg) -> Iterator[None]:
         """What is written inside is done by the threads that have this flag."""
         inside, done = self.name("inside"), self.name("done")
-        self.line(f"br i1 {flag.ref}, label {inside}, label {done}")
-        self.block(inside)
-        with self.scope():
-            yield
-        self.line(f"br label {done}")
-        self.block(done)
+        with self.scope():  # what all threads have to write before stands before the branch
+            self.line(f"br i1 {flag.ref}, label {inside}, label {done}")
+            self.block(inside)
+            with self.scope():
+                yield
+            self.line(f"br label {done}")
+            self.block(done)
 
     def thread(self) -> Reg:
         """The number of this thread in its team."""
