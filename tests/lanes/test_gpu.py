@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax.experimental import serialize_executable
 
 import rbd_jax as rbd
@@ -111,6 +112,7 @@ def test_a_robot_on_the_ground(library, dtype, monkeypatch):
 
 def test_few_samples_of_a_large_program_are_left_to_xla(library, monkeypatch):
     """In the form that suits XLA, also what was derived of the program."""
+    monkeypatch.setattr(_gpu_kernels, "TEAM", 1)
     monkeypatch.setattr(_gpu_kernels, "BYTES_BY_ROOT", 280)
     table = formulations.FORMULATIONS
     monkeypatch.setitem(table, "xla", table["accelerator"])  # which has fewer loops than lanes
@@ -138,6 +140,7 @@ def test_few_samples_of_a_large_program_are_left_to_xla(library, monkeypatch):
 
 def test_searches_may_take_more(library, monkeypatch):
     """A loop whose end depends on data pays with twice the memory."""
+    monkeypatch.setattr(_gpu_kernels, "TEAM", 1)
 
     def fixed(x):
         return jax.lax.fori_loop(0, 9, lambda k, y: jnp.sin(y)[::-1] * x, x)
@@ -160,6 +163,7 @@ def test_searches_may_take_more(library, monkeypatch):
 
 def test_a_rollout_that_is_left_to_xla(library, monkeypatch):
     """Its derivative takes the states of the loop from the results."""
+    monkeypatch.setattr(_gpu_kernels, "TEAM", 1)
     model = rbd.samples.arm(dtype=jnp.float64)
     q, v = (numbers((n,), "float64", n, 3) for n in (model.nq, model.nv))
 
@@ -248,14 +252,30 @@ def test_a_driver_that_is_missing_or_old_or_refuses_ptx(library, monkeypatch):
     assert device.architecture() == "sm_86" and device.local_bytes() == 16 * 2**10
 
 
-def test_programs_that_take_too_much_of_the_memory_are_left_to_xla(library):
+def test_programs_that_take_too_much_of_the_memory_are_left_to_xla(library, monkeypatch):
     """Local memory is taken for all threads that the device can hold, beside what JAX has."""
+    monkeypatch.setattr(_gpu_kernels, "TEAM", 1)
     x = jnp.ones((3, 40), "float64")
     large = lambda x: jnp.cumsum(jnp.outer(x, jnp.sin(x)), 0) @ jnp.outer(x, x) @ x  # noqa: E731
     compare(jax.jit(jax.vmap(lanes(large)))(x), jax.vmap(large)(x))
     assert not library.launches
     with pytest.raises(ValueError, match="KiB a sample, of which a thread of this GPU can have 16"):
         jax.jit(jax.vmap(lanes(large, strict=True)))(x)
+
+
+@pytest.mark.parametrize("size, threads", [(5, [128]), (20, [32]), (200, [])])
+def test_what_the_chip_has_no_place_for(library, size, threads, monkeypatch):
+    """A team's memory is on the chip, else a sample has one thread, else XLA takes over."""
+    monkeypatch.setattr(_driver.Driver, "chip_bytes", lambda _: 4096)
+    x = jnp.asarray(np.linspace(0, 1, 3 * size).reshape(3, size))
+
+    def large(x):
+        outer = x[:, None] * x[None]
+        return lax.fori_loop(0, 3, lambda k, A: A.T * 0.5 + outer, outer)[::7] @ x
+
+    compare(jax.jit(jax.vmap(lanes(large)))(x), jax.vmap(large)(x))
+    found = [launch.threads for launch in library.launches if launch.entry == "lanes"]
+    assert found == threads
 
 
 def test_where_lanes_run(library, monkeypatch):
@@ -268,7 +288,10 @@ def test_where_lanes_run(library, monkeypatch):
 
     written = text(lambda a, x: f(a, x))
     assert _gpu_kernels.TARGET in written
-    assert "dense<[0, 2, 1]>" in written  # samples side by side, then columns, then rows
+    assert "dense<[0, 2, 1]>" not in written  # the elements of a sample side by side
+    monkeypatch.setattr(_gpu_kernels, "TEAM", 1)
+    alone = text(lambda a, x: f(a, x))
+    assert "dense<[0, 2, 1]>" in alone  # samples side by side, then columns, then rows
     monkeypatch.setenv("RBD_JAX_LANES", "cpu")
     assert _gpu_kernels.TARGET not in text(lambda a, x: f(a, x))
     assert enabled("cpu") and not enabled("gpu")

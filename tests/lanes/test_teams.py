@@ -12,7 +12,6 @@ from support.lane_programs import close, numbers
 
 pytest.importorskip("llvmlite")
 
-from support.lane_crew import Race  # noqa: E402
 from support.lane_threads import functions, run  # noqa: E402
 
 from rbd_jax.lanes import columns_of, factorized, factorized_solve  # noqa: E402
@@ -170,10 +169,10 @@ def test_teams_agree_with_jax_in_any_order(name, dtype):
 
 @pytest.mark.parametrize("name", CASES)
 def test_without_meetings_threads_race(name, monkeypatch):
-    """The oracle itself: without the check of what was touched, races show."""
+    """The oracle itself: without the check of what was touched, threads race or wait forever."""
     monkeypatch.setattr(_team._Touched, "collides", lambda *_: False)
     made, shapes, args, shared = written(name, "float32", 8)
-    with pytest.raises(Race, match="threads race"):
+    with pytest.raises(AssertionError, match="threads race|some threads wait"):
         run(made, shapes, COUNT, *args, shared=shared)
 
 
@@ -183,8 +182,12 @@ def test_without_meetings_results_depend_on_the_order(monkeypatch):
     for name in CASES:
         made, shapes, args, shared = written(name, "float32", 8)
         found, right = [], wanted(name, "float32")
-        for seed in range(4):
-            found.append(run(made, shapes, COUNT, *args, shared=shared, seed=seed, watch=False))
+        try:
+            for seed in range(4):
+                found.append(run(made, shapes, COUNT, *args, shared=shared, seed=seed, watch=False))
+        except AssertionError:  # threads wait for others that have ended
+            wrong.append(name)
+            continue
         wrong += [name] * any(
             not np.allclose(x, y, rtol=1e-3, atol=1e-3, equal_nan=True)
             for out in found for x, y in zip(out, right, strict=True)

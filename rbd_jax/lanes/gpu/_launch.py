@@ -1,8 +1,8 @@
 """How the dispatcher launches a kernel on a GPU, in LLVM text for the host.
 
 XLA calls the handler on a thread of the host. It launches the prologue with one block of threads
-and then the other entry with as many blocks as hold all samples, on the stream of the call.
-The GPU computes them later, one after the other.
+and then the other entry with as many blocks as hold all samples, on the stream of the call, and
+returns. The GPU computes them later, one after the other.
 """
 
 from ..xla._c_api import constant, invoke, load, offset
