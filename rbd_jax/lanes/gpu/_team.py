@@ -155,6 +155,10 @@ class Team(Emitter):
         """Whether the rounds of a loop are being divided."""
         return self._inside is not None
 
+    def forget(self) -> None:
+        """LLVM takes what was read before for changed."""
+        self.line('call void asm sideeffect "", "~{memory}"()')
+
     def turn(self) -> None:
         """Where a loop over steps begins anew, or branches part and join."""
         if self._inside is None:

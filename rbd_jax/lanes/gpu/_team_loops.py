@@ -14,9 +14,10 @@ from ..ir._loop_fusion import Plan
 from ..llvm import _elementwise as elementwise
 from ..llvm._emitter import elements
 from ..llvm._llvm_writer import Elem, Reg
+from ..llvm._memory import Memory
 from ._team import WARP, WRITERS, Team
 
-_I32, _I64, _BOOL = np.dtype("int32"), np.dtype("int64"), np.dtype(bool)
+_I32, _BOOL = np.dtype("int32"), np.dtype(bool)
 _SHORT = 4
 """Shorter sums are computed by one thread."""
 
@@ -154,33 +155,22 @@ class _Entries:
         self.columns = np.concatenate([np.asarray(c, int) for c in columns])
 
 
-def _ragged(rows: list[list[tuple[int, ...]]]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of different lengths as one table, and where each begins and the last ends."""
-    width = max((len(t) for row in rows for t in row), default=1)
-    table = np.array([t for row in rows for t in row], np.int32).reshape(-1, width)
-    return table, np.cumsum([0, *map(len, rows)]).astype(np.int32)
+def _unpacked(e: Team, word: Reg, count: int) -> list[Sym]:
+    """Indices that :func:`_packed` has put into one number."""
+    bits, kind = (10, "i32") if word.dtype == _I32 else (20, "i64")
+    found = []
+    for k in range(count):
+        x = e.emit(f"lshr {kind} {word.ref}, {bits * k}", word.dtype, False)
+        x = e.emit(f"and {kind} {x.ref}, {2**bits - 1}", word.dtype, False)
+        found.append(Sym(((e.wide_index(x) if kind == "i32" else x, 1),)))
+    return found
 
 
-def _steps(e: Team, rows: list, reverse: bool, begin, each) -> None:
-    """``begin(k)`` for each row by all threads, then ``each(k, entry)``, divided among them."""
-    table, starts = _ragged(rows)
-    numbers, bounds = e.table(table), e.table(starts)
-    width = table.shape[1]
-
-    def step(k: Sym, _):
-        begun = begin(k)
-        first, end = (e.load(bounds, (i,)) for i in (k, k + 1))
-
-        def one(p: Reg):
-            at = Sym(((e.wide_index(p), 1),))
-            entry = [Sym(((e.wide_index(e.load(numbers, (at, c))), 1),)) for c in range(width)]
-            each(begun, entry)
-
-        if len(table):
-            e.divide(first, end, one)
-        return []
-
-    e.loop(len(rows), step, reverse=reverse)
+def _packed(rows: list[tuple[int, ...]]) -> np.ndarray:
+    """Some indices as one number each, so that one read gives all of them."""
+    table = np.array(rows, np.int64)
+    bits, kind = (10, np.int32) if table.max(initial=0) < 2**10 else (20, np.int64)
+    return np.sum(table << (bits * np.arange(table.shape[1])), axis=1).astype(kind)
 
 
 @writes("factorized")
@@ -199,23 +189,14 @@ def factorize(e: Team, op: Op, plan: Plan) -> bool:
         e.store(place, (k,), e.read(A, (row, column) if A.ndim == 2 else (k,)))
 
     e.nest((v.size,), fill)
-    rows = [[(at.of[i, j], at.of[k, i], at.of[k, j])
-             for i in c[:-1] for j in c[:-1] if j <= i] for k, c in enumerate(columns)]  # fmt: skip
-    ends = e.table(np.array([at.of[k, k] for k in range(at.n)], np.int32))
-
-    def begin(k: Sym):
-        end = Sym(((e.wide_index(e.load(ends, (k,))), 1),))
-        scale = elementwise.MAPS["rsqrt"](e, e.load(place, (end,)), dtype)
+    for k in reversed(range(at.n)):
+        scale = elementwise.MAPS["rsqrt"](e, e.load(place, (at.of[k, k],)), dtype)
         e.store(scales, (k,), scale)
-        return elementwise.mul(e, scale, scale, dtype)
-
-    def each(square: Elem, entry: list):
-        x, a, b = (e.load(place, (i,)) for i in entry)
-        a = elementwise.mul(e, a, square, dtype)
-        new = elementwise.sub(e, x, elementwise.mul(e, a, b, dtype), dtype)
-        e.store(place, (entry[0],), new)
-
-    _steps(e, rows, True, begin, each)
+        square = elementwise.mul(e, scale, scale, dtype)
+        above = columns[k][:-1]
+        changed = [(at.of[i, j], at.of[k, i], at.of[k, j]) for i in above for j in above if j <= i]
+        if changed:
+            _change(e, place, _packed(changed), square)
 
     def scaled(loops: tuple):
         (k,) = loops
@@ -231,39 +212,14 @@ def factorize(e: Team, op: Op, plan: Plan) -> bool:
     return True
 
 
-@writes("factorized_solve")
-def factorized_solution(e: Team, op: Op, plan: Plan) -> bool:
-    """Down from the last unknown and up again; what an unknown changes is divided."""
-    (entries, b), (v,), columns = op.ins, op.outs, op.params["columns"]
-    if e.divides or v.ndim > 1:  # a thread a column
-        return False
-    dtype, at = v.dtype, _Entries(columns)
-    work, place = e.allocate(v.shape, dtype, False), e.place_for(v)
-    e.fill(b, work, plan)
-    ends = e.table(np.array([at.of[k, k] for k in range(at.n)], np.int32))
+def _change(e: Team, place: Memory, table: np.ndarray, square: Elem) -> None:
+    """Subtract products of two entries of a row from entries of the rows above it."""
+    numbers, dtype = e.table(table), place.dtype
 
-    def begin(source, target):
-        def write(k: Sym):
-            end = Sym(((e.wide_index(e.load(ends, (k,))), 1),))
-            scale = e.read(entries, (end,))
-            x = elementwise.mul(e, e.load(source, (k,)), scale, dtype)
-            e.store(target, (k,), x)
-            return x
+    def one(loops: tuple):
+        target, *factors = _unpacked(e, e.load(numbers, loops), 3)
+        x, a, b = (e.load(place, (i,)) for i in (target, *factors))
+        product = elementwise.mul(e, elementwise.mul(e, a, square, dtype), b, dtype)
+        e.store(place, (target,), elementwise.sub(e, x, product, dtype))
 
-        return write
-
-    def each(memory):
-        def write(x: Elem, entry: list):
-            i, L = entry
-            product = elementwise.mul(e, e.read(entries, (L,)), x, dtype)
-            e.store(memory, (i,), elementwise.sub(e, e.load(memory, (i,)), product, dtype))
-
-        return write
-
-    down = [[(i, at.of[k, i]) for i in c[:-1]] for k, c in enumerate(columns)]
-    _steps(e, down, True, begin(work, place), each(work))
-    up = [[(k, at.of[k, i]) for k in range(i + 1, at.n) if (k, i) in at.of] for i in range(at.n)]
-    _steps(e, up, False, begin(place, place), each(place))
-    e.release(work)
-    e.places[v] = place
-    return True
+    e.nest((len(table),), one)

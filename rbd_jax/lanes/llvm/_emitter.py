@@ -283,6 +283,9 @@ class Emitter(Storage):
         """Loops inside each other; only the rounds of those that ``free()`` names may be mixed."""
         self.nest(lengths, body)
 
+    def forget(self) -> None:
+        """Called where numbers that were read before should be read again: registers are few."""
+
     def turn(self) -> None:
         """Called where a loop of unknown length begins anew, and where branches part and join."""
 

@@ -51,11 +51,13 @@ def factorized_solution(e: Emitter, op: Op, plan: Plan) -> None:
 
         with e.scope():
             for k in reversed(range(len(columns))):
+                e.forget()
                 x[k] = elementwise.mul(e, x[k], L(k, k), dtype)
                 for i in columns[k][:-1]:
                     x[i] = reduced(i, k)
         with e.scope():  # which reads L again: its entries do not stay in registers
             for k in range(len(columns)):
+                e.forget()
                 for i in columns[k][:-1]:
                     x[k] = reduced(k, i)
                 x[k] = elementwise.mul(e, x[k], L(k, k), dtype)
