@@ -263,10 +263,11 @@ def test_programs_that_take_too_much_of_the_memory_are_left_to_xla(library, monk
         jax.jit(jax.vmap(lanes(large, strict=True)))(x)
 
 
-@pytest.mark.parametrize("size, threads", [(5, [128]), (20, [32]), (200, [])])
+@pytest.mark.parametrize("size, threads", [(5, [64]), (20, [32]), (200, [])])
 def test_what_the_chip_has_no_place_for(library, size, threads, monkeypatch):
     """A team's memory is on the chip, else a sample has one thread, else XLA takes over."""
     monkeypatch.setattr(_driver.Driver, "chip_bytes", lambda _: 4096)
+    monkeypatch.setattr(_gpu_kernels, "TEAM", 64)
     x = jnp.asarray(np.linspace(0, 1, 3 * size).reshape(3, size))
 
     def large(x):
