@@ -18,7 +18,8 @@ class Failed(RuntimeError):
 
 def _searched(python: str) -> list[str]:
     """The folders where this process looks for packages, for the same Python only."""
-    return [os.environ["PYTHONPATH"]] * (python == sys.executable and "PYTHONPATH" in os.environ)
+    own = os.environ.get("PYTHONPATH")
+    return [own] if own and python == sys.executable else []
 
 
 class Side:

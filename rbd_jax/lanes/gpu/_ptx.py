@@ -37,6 +37,8 @@ THREADS = 128
 """A launch has at most so many threads in a block."""
 TOGETHER = 256
 """So many threads compute what all samples share."""
+REGISTERS, FEWEST, MOST = 65536, 64, 255
+"""A multiprocessor has so many registers; a thread takes between so few and so many."""
 BLOCKS = 32
 """A multiprocessor takes at most so many blocks at a time."""
 CHIP_BYTES, BLOCK_BYTES = 227 * 2**10, 2**10
@@ -238,6 +240,13 @@ def samples_of_block(scratch: int, team: int, chip: int = CHIP_BYTES) -> int:
     return max(sizes, key=lambda k: (resident(k), -k))
 
 
+def registers_of_thread(scratch: int, team: int, samples: int, chip: int = CHIP_BYTES) -> int:
+    """How many registers a thread may take, so that all samples that the chip holds are at work."""
+    bytes_ = samples * _apart(scratch, team) + BLOCK_BYTES
+    threads = min((chip + BLOCK_BYTES) // bytes_, BLOCKS) * samples * team
+    return min(max(REGISTERS // threads // 8 * 8, FEWEST), MOST)
+
+
 def ptx_of(made: Functions, cpu: str = "sm_90", opt: int = 3, most: int = LOCAL_BYTES,
            chip: int = CHIP_BYTES) -> Ptx:  # fmt: skip
     """The PTX of functions that are written.
@@ -259,12 +268,15 @@ def ptx_of(made: Functions, cpu: str = "sm_90", opt: int = 3, most: int = LOCAL_
             f"thread of this GPU can have {most / 2**10:.0f}"
         )
     target = _target(cpu, opt)
-    module = _compiler.optimized(made.text + _entries(made, samples), target, opt)
+    registers = 0
+    if made.team > 1:
+        registers = registers_of_thread(made.scratch_bytes, made.team, samples, chip)
+    module = _compiler.optimized(made.text + _entries(made, samples, registers), target, opt)
     text = target.emit_assembly(module)
     return Ptx(text, PROLOGUE, ENTRY, made.scratch_bytes, made.shared_bytes, made.team, samples)
 
 
-def _entries(f: Functions, samples: int) -> str:
+def _entries(f: Functions, samples: int, registers: int) -> str:
     """The two functions that a host can launch. Pointers say that they are to global memory."""
     names = [*f.pointers, "%shared"]
     casts = "\n".join(f"  {x} = addrspacecast ptr addrspace(1) %g{x[1:]} to ptr" for x in names)
@@ -317,9 +329,10 @@ work:
 done:
   ret void
 }}
-!nvvm.annotations = !{{!1, !2}}
+!nvvm.annotations = !{{!1, !2{", !3" if registers else ""}}}
 !1 = !{{ptr @{ENTRY}, !"maxntidx", i32 {f.team * samples}}}
 !2 = !{{ptr @{PROLOGUE}, !"maxntidx", i32 {TOGETHER}}}
+!3 = !{{ptr @{ENTRY}, !"maxnreg", i32 {registers}}}
 """
 
 
