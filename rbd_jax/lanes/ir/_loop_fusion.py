@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from ._access_analysis import UNKNOWN, VIEWS, Axes, anywhere, bases, captured, reads, seen_through
 from ._blocks import ANY, Block, Op, Sym, Value
 
+_STORED = ("scatter", "scan", "while", "map", "dot", "reduce", "assemble")
+"""Operations whose results may lie in memory of their own."""
 _DEEPEST = 32  # operations that are computed inside each other at most
 
 
@@ -80,7 +82,7 @@ class Plan:
                 continue
             x = op.ins[0]
             own = id(x) in local or (x.op is not None and id(x.op) in self._order
-                                     and x.op.name in ("scatter", "scan", "while"))  # fmt: skip
+                                     and x.op.name in _STORED)  # fmt: skip
             if x.const is not None or not own or id(x) in kept or x.uniform != op.outs[0].uniform:
                 continue
             mine = self._order[id(op)]

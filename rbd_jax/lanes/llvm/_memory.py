@@ -23,10 +23,16 @@ class Arena:
         if fresh:
             start, self.size = self.size, self.size + size
             return start
-        for k, (start, n) in enumerate(self._free):
-            if n >= size:
-                self._free[k : k + 1] = [(start + size, n - size)] if n > size else []
-                return start
+        fits = [(n, k) for k, (_, n) in enumerate(self._free) if n >= size]
+        if fits:
+            n, k = min(fits)
+            start = self._free[k][0]
+            self._free[k : k + 1] = [(start + size, n - size)] if n > size else []
+            return start
+        if self._free and sum(self._free[-1]) == self.size:  # the last gap is made longer
+            start, _ = self._free.pop()
+            self.size = start + size
+            return start
         start, self.size = self.size, self.size + size
         return start
 
