@@ -1,1 +1,1 @@
-"""Kernels for NVIDIA GPUs: one sample a thread, as PTX, launched by NVIDIA's driver."""
+"""Kernels for NVIDIA GPUs, with a team of threads for each sample: PTX and its launch."""

@@ -1,4 +1,4 @@
-"""Kernels of programs on NVIDIA GPUs, one sample a thread, and their call from XLA."""
+"""Kernels of programs on NVIDIA GPUs, and their call from XLA."""
 
 import ctypes
 import math

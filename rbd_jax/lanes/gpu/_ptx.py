@@ -1,13 +1,14 @@
-"""A program as PTX, the assembly of NVIDIA's GPUs: one sample a thread.
+"""A program as PTX, the assembly of NVIDIA's GPUs: a team of threads, or one thread, a sample.
 
-The same emitter writes the code as for CPUs, with one sample in place of W. What differs:
+The same emitters write the code as for CPUs, with one sample in place of W. What differs:
 
-- **Layout.** Operands and results of samples lie sample-last: element j of sample s of n is at
-  j n + s, so that threads side by side read side by side.
-- **Scratch** is an array of the entry function, in a thread's local memory, which the hardware
-  interleaves between threads. LLVM puts what it can of it into registers.
-- **What all samples share** is computed by an entry of its own before the other. The threads of
-  one block divide its loops over elements among them.
+- **A team** (:mod:`._team`) has its scratch in the memory on the chip. The elements of a sample lie
+  side by side in operands and results, as the threads of a team read them.
+- **One thread** a sample has its scratch in local memory, which the hardware interleaves between
+  threads. Element j of sample s of n lies at j n + s, so that threads side by side read side by
+  side.
+- **What all samples share** is computed by an entry of its own before the other, by the threads
+  of one block.
 - **No C library.** Functions that only it has are unsupported, and sine, cosine and tangent of
   angles beyond 1e5 (float32) or 1e9 (float64) are NaN.
 
@@ -15,7 +16,7 @@ NVIDIA's assembler accepts the PTX of every benchmarked function, and tests run 
 behind that of some programs on a CPU. ``_launch`` launches it.
 """
 
-from dataclasses import dataclass
+import dataclass
 from functools import cache
 from typing import Any
 
