@@ -21,7 +21,7 @@ from .ptx import FUNCTIONS
 
 ABOUT = (
     "Time of a call on a GPU (median, µs). Each program computes the whole batch. In the dynamics, "
-    "the model is an argument. XLA: `RBD_JAX_LANES=cpu`. Lanes: one robot a thread, for all "
+    "the model is an argument. XLA: `RBD_JAX_LANES=cpu`. Lanes: kernels for all "
     "batches. Default: without settings, where the library chooses one of both. Floor: bytes of "
     "inputs and outputs over the bandwidth of copying a large array here, and its fraction of the "
     "fastest time. The error is the largest difference of 64 states from the CPU in float64, over "

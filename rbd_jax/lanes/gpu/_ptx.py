@@ -16,7 +16,7 @@ NVIDIA's assembler accepts the PTX of every benchmarked function, and tests run 
 behind that of some programs on a CPU. ``_launch`` launches it.
 """
 
-import dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
