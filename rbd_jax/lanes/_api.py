@@ -30,9 +30,9 @@ def lanes(f: F, strict: bool = False) -> F:
     The result is the same function: it can be differentiated, mapped, compiled and nested as any
     other function of JAX. Under ``jax.vmap`` the whole of it becomes one loop over blocks of 4
     to 8 samples, which are spread over the cores. On an NVIDIA GPU, a team of threads computes a
-    sample. Without ``llvmlite``, with the environment variable ``RBD_JAX_LANES=0`` and on other platforms
-    it runs through XLA as it is; with ``RBD_JAX_LANES=cpu`` also on GPUs. While ``jax_debug_nans``
-    or ``jax_debug_infs`` is set, it runs operation by operation, as JAX does then.
+    sample. Without ``llvmlite``, with the environment variable ``RBD_JAX_LANES=0`` and on other
+    platforms it runs through XLA as it is; with ``RBD_JAX_LANES=cpu`` also on GPUs. While
+    ``jax_debug_nans`` or ``jax_debug_infs`` is set, it runs operation by operation, as JAX does.
 
     Args:
         f: a function of arrays and pytrees of them; everything else is taken as static. It must
