@@ -31,6 +31,7 @@ CASES = [(tree, 13), (chained, 13), (lambda n: np.ones((n, n), bool), 6), (tree,
 LARGE = (lambda n: np.ones((n, n), bool), 45)  # more products than are written out
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(("pattern", "n"), [*CASES, pytest.param(*LARGE, marks=pytest.mark.slow)])
 def test_solutions(pattern, n):
     rng, there = np.random.default_rng(0), pattern(n)

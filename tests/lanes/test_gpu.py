@@ -23,6 +23,8 @@ from rbd_jax.lanes import clear_caches, enabled, lanes  # noqa: E402
 from rbd_jax.lanes.gpu import _driver, _gpu_kernels  # noqa: E402
 from rbd_jax.lanes.xla import _kernel_registry  # noqa: E402
 
+DTYPES = ["float32", pytest.param("float64", marks=pytest.mark.float64)]
+
 
 @pytest.fixture
 def library(monkeypatch):
@@ -80,7 +82,7 @@ def test_nested_batches_and_derivatives(library):
     compare(jax.jit(jax.grad(total(lanes(f, strict=True)), (0, 1)))(robots, states), wanted)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_robot(library, dtype):
     model = rbd.samples.chain(3, floating_base=True, dtype=jnp.dtype(dtype))
     state = [numbers((n,), dtype, n, 40) for n in (model.nq, model.nv, model.nv)]
@@ -90,7 +92,7 @@ def test_a_robot(library, dtype):
     np.testing.assert_allclose(torque, state[2], atol=2e3 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_robot_on_the_ground(library, dtype, monkeypatch):
     """The solver's loop ends in each thread when its own sample has converged."""
     model = rbd.samples.chain(2, floating_base=True, dtype=jnp.dtype(dtype))
@@ -110,6 +112,7 @@ def test_a_robot_on_the_ground(library, dtype, monkeypatch):
         np.testing.assert_allclose(x, y, rtol=0, atol=3e3 * np.finfo(dtype).eps)
 
 
+@pytest.mark.float64
 def test_few_samples_of_a_large_program_are_left_to_xla(library, monkeypatch):
     """In the form that suits XLA, also what was derived of the program."""
     monkeypatch.setattr(_gpu_kernels, "TEAM", 1)
@@ -161,6 +164,7 @@ def test_searches_may_take_more(library, monkeypatch):
     assert taken[search] < 0.7 * taken[fixed]
 
 
+@pytest.mark.float64
 def test_a_rollout_that_is_left_to_xla(library, monkeypatch):
     """Its derivative takes the states of the loop from the results."""
     monkeypatch.setattr(_gpu_kernels, "TEAM", 1)
@@ -252,6 +256,7 @@ def test_a_driver_that_is_missing_or_old_or_refuses_ptx(library, monkeypatch):
     assert device.architecture() == "sm_86" and device.local_bytes() == 16 * 2**10
 
 
+@pytest.mark.float64
 def test_programs_that_take_too_much_of_the_memory_are_left_to_xla(library, monkeypatch):
     """Local memory is taken for all threads that the device can hold, beside what JAX has."""
     monkeypatch.setattr(_gpu_kernels, "TEAM", 1)

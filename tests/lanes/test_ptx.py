@@ -18,6 +18,7 @@ from support.lane_threads import functions as threads, program, run  # noqa: E40
 from rbd_jax.lanes import Unsupported  # noqa: E402
 from rbd_jax.lanes.gpu import _ptx  # noqa: E402
 
+DTYPES = ["float32", pytest.param("float64", marks=pytest.mark.float64)]
 COUNT = 13
 ROWS = np.arange(24.0, dtype="float32").reshape(6, 4)
 PARENTS = np.array([0, 0, 1, 1, 2, 4])
@@ -89,12 +90,12 @@ def test_what_all_samples_share():
     check(alike, numbers((2,), "float64", samples=COUNT), a, jnp.asarray(4), shared=(1, 2))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_scan_with_tables(dtype):
     check(tables, numbers((6, 4), dtype, samples=COUNT), jnp.arange(COUNT) % 6)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_functions_and_odd_numbers(dtype):
     c = jnp.asarray([0.5, -1.0, 2.0], dtype)
     check(functions, numbers((3,), dtype, samples=COUNT), c, shared=(1,))
@@ -102,6 +103,7 @@ def test_functions_and_odd_numbers(dtype):
           numbers((5,), dtype, samples=COUNT, odd=True))  # fmt: skip
 
 
+@pytest.mark.float64
 def test_articulated_bodies_against_xla(monkeypatch):
     monkeypatch.setenv("RBD_JAX_LANES", "0")
     model = load("ur5", "float64") if rbd.example_robots() else rbd.samples.arm(dtype="float64")
@@ -134,7 +136,9 @@ def test_too_much_memory_for_a_thread():
         _ptx.ptx_text(program(lambda x: jnp.outer(x, x) @ jnp.outer(x, x).T @ x, jnp.ones(400)))
 
 
-@pytest.mark.parametrize("dtype, limit", [("float32", 1e5), ("float64", 1e9)])
+@pytest.mark.parametrize(
+    "dtype, limit", [("float32", 1e5), pytest.param("float64", 1e9, marks=pytest.mark.float64)]
+)
 def test_huge_angles_are_not_guessed(dtype, limit):
     x = jnp.asarray([limit, -limit, 1.01 * limit, -1e30, np.inf], dtype)
     sin, cos = run(*threads(lambda x: (jnp.sin(x), jnp.cos(x)), x), 5, x)

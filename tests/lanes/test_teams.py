@@ -17,6 +17,7 @@ from support.lane_threads import functions, run  # noqa: E402
 from rbd_jax.lanes import columns_of, factorized, factorized_solve  # noqa: E402
 from rbd_jax.lanes.gpu import _team  # noqa: E402
 
+DTYPES = ["float32", pytest.param("float64", marks=pytest.mark.float64)]
 TEAMS = (1, 2, 4, 8, 16, 32, 128)
 COUNT = 3
 
@@ -155,7 +156,7 @@ def wanted(name, dtype):
     return jax.tree.leaves(jax.jit(jax.vmap(lambda *xs: f(*xs), axes))(*args))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", CASES)
 def test_teams_agree_with_jax_in_any_order(name, dtype):
     right = wanted(name, dtype)
