@@ -33,10 +33,10 @@ class Formulation(NamedTuple):
     """Matrices that couple a node with its ancestors: such pairs alone, or all pairs and a mask."""
     inverse: int
     """The largest number of degrees of freedom for which M⁻¹ gives forward dynamics."""
-    solves: Literal["bodies", "entries"]
-    """How other robots are solved for: by articulated bodies, or by the entries of M = Lᵀ L."""
     depth: int
     """The same for degrees of freedom in a row: M⁻¹ of longer chains loses digits."""
+    solves: Literal["bodies", "entries"]
+    """How other robots are solved for: by articulated bodies, or by the entries of M = Lᵀ L."""
     columns: int
     """The most columns of a matrix that are solved for at once: few stay in cache and registers."""
     written: int
@@ -45,16 +45,16 @@ class Formulation(NamedTuple):
 
 FORMULATIONS = {
     # compiled to lanes, recursions are the least work and the most accurate form
-    "lanes": Formulation("bodies", "bodies", "bodies", 0, "ancestors", 0, "bodies", 0, 16, 16),
+    "lanes": Formulation("bodies", "bodies", "bodies", 0, "ancestors", 0, 0, "bodies", 16, 16),
     # compiled to lanes for a team of threads: few steps, with much to divide in each of them
     "teams": Formulation(
-        "levels", "doubling", "doubling", 0, "ancestors", 0, "entries", 0, 1024, 16
+        "levels", "doubling", "doubling", 0, "ancestors", 0, 0, "entries", 1024, 16
     ),
     # XLA on a CPU: a short loop is cheap, many small operations in it are not
-    "xla": Formulation("bodies", "bodies", "mask", 128, "mask", 24, "bodies", 12, 1024, 0),
+    "xla": Formulation("bodies", "bodies", "mask", 128, "mask", 24, 12, "bodies", 1024, 0),
     # XLA on an accelerator: one step of a loop is about ten kernels (``kernels``, ``gpu``)
     "accelerator": Formulation(
-        "levels", "doubling", "mask", 128, "mask", 64, "bodies", 24, 1024, 0
+        "levels", "doubling", "mask", 128, "mask", 64, 24, "bodies", 1024, 0
     ),
 }
 

@@ -105,11 +105,10 @@ def _written(program: "Program", sizes: tuple[int, ...], mapped: "Mapped"):
         block = read_program(program.closed, flags)
         try:
             made = _ptx.functions(block, team)
+            _ptx.samples_of_block(made.scratch_bytes, team, chip)  # whether it fits on the chip
         except Unsupported:
             if team == 1:
                 raise
-            continue
-        if team > 1 and made.scratch_bytes > chip:
             continue
         results = [Buffer(v.dtype, v.size, bool(sizes)) for v in block.outputs]
         return made, buffers_of(block.inputs, bool(sizes)), results, _searches(block)

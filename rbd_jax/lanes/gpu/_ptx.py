@@ -34,8 +34,6 @@ from . import _team_loops
 from ._team import WARP, Team
 
 TRIPLE = "nvptx64-nvidia-cuda"
-THREADS = 128
-"""A launch has at most so many threads in a block."""
 TOGETHER = 256
 """So many threads compute what all samples share."""
 REGISTERS, FEWEST, MOST = 65536, 64, 255
@@ -52,7 +50,6 @@ PROLOGUE, ENTRY = "lanes_prologue", "lanes"
 FILES = (_team_loops,)
 """The file that fills the table of what teams write in their own way when it is imported."""
 _I64 = np.dtype("int64")
-_SAMPLE = Reg("%sample", _I64, True)
 _COUNT = Reg("%n", _I64, False)
 
 

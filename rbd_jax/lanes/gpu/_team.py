@@ -182,19 +182,13 @@ class Team(Emitter):
 
         return super().loop(n, inside, carried, like, reverse)
 
-    def nest(self, lengths: tuple[int, ...], body, loops: tuple = ()) -> None:
+    def nest(self, lengths: tuple[int, ...], body) -> None:
         """Loops inside each other as one, whose rounds the threads divide among them."""
         if self._inside is not None or math.prod(lengths) == 1:
-            self._nest_by_all(lengths, body, loops)
+            self.nested(lengths, body)
             return
         with self.dividing():
             self._rounds(math.prod(lengths), lambda k: body(self.indices(k, lengths)))
-
-    def divide(self, first: Reg, end: Reg, body) -> None:
-        """``for k in range(first, end)``, whose rounds the threads divide among them."""
-        with self.dividing():
-            begin = self.emit(f"add i32 {first.ref}, {self.thread().ref}", _I32, False)
-            self._while_below(begin.ref, end.ref, body)
 
     @contextmanager
     def dividing(self) -> Iterator[None]:
@@ -238,23 +232,11 @@ class Team(Emitter):
                   f"i64 {_THREAD.ref}, i32 {distance})")  # fmt: skip
         return Reg(out, dtype, False)
 
-    def _nest_by_all(self, lengths: tuple[int, ...], body, loops: tuple = ()) -> None:
-        """Loops inside each other that are not divided."""
-        if not lengths:
-            body(loops)
-            return
-
-        def inside(k, _):
-            self._nest_by_all(lengths[1:], body, (*loops, k))
-            return []
-
-        self.loop(lengths[0], inside)
-
     def nest_in_order(self, lengths: tuple[int, ...], body, free) -> None:
         """Loops of which the rounds of some must follow each other; ``free`` names the others."""
         free = () if self._inside is not None else free()
         if not free:
-            self._nest_by_all(lengths, body)
+            self.nested(lengths, body)
             return
         bound = [k for k in range(len(lengths)) if k not in free]
 
@@ -263,7 +245,7 @@ class Team(Emitter):
                 at = dict(zip((*free, *bound), (*own, *rest), strict=True))
                 body(tuple(at[k] for k in range(len(lengths))))
 
-            self._nest_by_all(tuple(lengths[k] for k in bound), whole)
+            self.nested(tuple(lengths[k] for k in bound), whole)
 
         self.nest(tuple(lengths[k] for k in free), round_)
 

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from ..frontend._sparse_cholesky import Columns
+from ..frontend._sparse_cholesky import Columns, _places
 from ..ir._blocks import Op, Sym, Value
 from ..ir._loop_fusion import Plan
 from ..llvm import _elementwise as elementwise
@@ -65,7 +65,7 @@ def reduce(e: Team, op: Op, plan: Plan) -> bool:
 
     lengths = tuple(x.shape[k] for k in inner)
     start = elementwise.neutral(op.params["fn"], v.dtype)
-    return _together(e, op, v, plan, outer, lengths, terms, (combine, start, op.params["fn"]))
+    return _together(e, v, plan, outer, lengths, terms, (combine, start, op.params["fn"]))
 
 
 @writes("dot")
@@ -80,10 +80,10 @@ def dot(e: Team, op: Op, plan: Plan) -> bool:
 
     outer = plan.axes.looped(v.shape)
     kind = (elementwise.add, v.dtype.type(0), "sum")
-    return _together(e, op, v, plan, outer, lengths, terms, kind)
+    return _together(e, v, plan, outer, lengths, terms, kind)
 
 
-def _together(e: Team, op: Op, v: Value, plan: Plan, outer: tuple, lengths: tuple, terms,
+def _together(e: Team, v: Value, plan: Plan, outer: tuple, lengths: tuple, terms,
               kind: tuple) -> bool:  # fmt: skip
     """Write such a sum, if it pays: each thread adds some terms, then pairs add their sums."""
     combine, start, name = kind
@@ -151,8 +151,7 @@ class _Entries:
         starts = np.cumsum([0, *map(len, columns)])
         self.of = {(k, i): int(starts[k]) + at
                    for k, c in enumerate(columns) for at, i in enumerate(c)}  # fmt: skip
-        self.rows = np.repeat(np.arange(self.n), [len(c) for c in columns])
-        self.columns = np.concatenate([np.asarray(c, int) for c in columns])
+        self.rows, self.columns = _places(columns)
 
 
 def _unpacked(e: Team, word: Reg, count: int) -> list[Sym]:

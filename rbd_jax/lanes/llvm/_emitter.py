@@ -267,14 +267,18 @@ class Emitter(Storage):
         for v, place in stores:
             self.places[v] = place
 
-    def nest(self, lengths: tuple[int, ...], body, loops: tuple = ()) -> None:
+    def nest(self, lengths: tuple[int, ...], body) -> None:
         """Loops inside each other."""
+        self.nested(lengths, body)
+
+    def nested(self, lengths: tuple[int, ...], body, loops: tuple = ()) -> None:
+        """Loops inside each other, one round after the other."""
         if not lengths:
             body(loops)
             return
 
         def inside(k, _):
-            self.nest(lengths[1:], body, (*loops, k))
+            self.nested(lengths[1:], body, (*loops, k))
             return []
 
         self.loop(lengths[0], inside)
