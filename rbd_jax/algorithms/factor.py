@@ -59,8 +59,7 @@ def factorized_entries(topology: Topology, M: Float[Array, " entries"]) -> Entri
 
 def entry_places(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of the entries on and below the diagonal that may not be zero."""
-    mask = np.asarray(topology.dof_tree.ancestor_mask, bool) | np.eye(topology.nv, dtype=bool)
-    i, j = np.nonzero(np.tril(mask))
+    i, j = np.nonzero(topology.dof_tree.ancestor_mask)
     return i, j
 
 
