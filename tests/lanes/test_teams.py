@@ -115,6 +115,14 @@ def systems(A, b):
     return L, factorized_solve(L, b, columns), lax.scan(step, b, jnp.abs(b[:3])), alone, tail
 
 
+def squares(A, b):
+    """A dense Cholesky factor and triangular systems, by squares."""
+    L = jnp.linalg.cholesky(A @ A.T + 9 * jnp.eye(9, dtype=A.dtype), symmetrize_input=False)
+    y = lax.linalg.triangular_solve(L, b, left_side=True, lower=True)
+    x = lax.linalg.triangular_solve(L, y[:, :1], left_side=True, lower=True, transpose_a=True)
+    return L, y, x, jnp.linalg.cholesky(-L @ L.T, symmetrize_input=False)
+
+
 def alike(x, a, n):
     """What all samples share, of a scan, a search and updates, and what is made of it."""
     end, rows = lax.scan(lambda s, r: (s[::-1] * 0.5 + r, jnp.outer(s, r)), a[0], a)
@@ -139,6 +147,7 @@ CASES = {  # name -> (function, arguments, numbers of those that all samples sha
     "sums": (sums, lambda d: (float_((6, 7), d), float_((6, 7), "int64" if d == "float64" else
                               "int8"), float_((6, 7), "bool")), ()),
     "systems": (systems, lambda d: (float_((9, 9), d), float_((9,), d)), ()),
+    "squares": (squares, lambda d: (float_((9, 9), d), float_((9, 6), d)), ()),
     "alike": (alike, lambda d: (float_((6,), d), float_((5, 6), d)[0], jnp.int32(3)), (1, 2)),
 }  # fmt: skip
 

@@ -13,6 +13,8 @@ from ._reader import Reader, rule
 
 LARGEST = 16
 """Rows that are sorted or eliminated at most; larger arrays are left to XLA."""
+WRITTEN_OUT = 6
+"""Rows of a Cholesky factor and of a triangular system up to which each element is written out."""
 
 
 def _fits(n: int) -> None:
@@ -90,22 +92,9 @@ def _top_k(r: Reader, eqn, x: Value):
 
 @rule("cholesky")
 def _cholesky(r: Reader, eqn, x: Value):
-    return r.inline(_lower_factor, x) if x.shape[-1] else [x]
-
-
-def _lower_factor(x):
-    """The Cholesky factor in a list: large matrices by halves, small ones written out."""
-    n = x.shape[-1]
-    if n <= LARGEST:
-        return [_small_factor(x)]
-    k = n // 2
-    (top,) = _lower_factor(x[..., :k, :k])
-    side = _solved(top, x[..., k:, :k].mT, down=True, unit=False).mT
-    (end,) = _lower_factor(x[..., k:, k:] - _times(side, side.mT))
-    fine = (end[..., -1, -1] == end[..., -1, -1]) & (top[..., -1, -1] == top[..., -1, -1])
-    upper = jnp.concatenate([top, jnp.zeros_like(side.mT)], -1)
-    lower = jnp.concatenate([upper, jnp.concatenate([side, end], -1)], -2)
-    return [jnp.where(fine[..., None, None], lower, jnp.nan)]
+    if x.shape[-1] > WRITTEN_OUT:
+        return r.op("cholesky", [x], x.shape, x.dtype)
+    return r.inline(_small_factor, x) if x.shape[-1] else [x]
 
 
 def _small_factor(x):
@@ -126,38 +115,31 @@ def _small_factor(x):
                 total = total / rows[j][j]
             rows[i].append(total)
     lower = jnp.stack([jnp.stack(row, -1) for row in rows], -2)
-    return jnp.where(fine[..., None, None], lower, jnp.nan)
-
-
-def _times(a, b):
-    return jnp.matmul(a, b, precision="highest")
+    return [jnp.where(fine[..., None, None], lower, jnp.nan)]
 
 
 @rule("triangular_solve")
 def _triangular_solve(r: Reader, eqn, a: Value, b: Value):
     p, n = eqn.params, a.shape[-1]
-
-    def function(a, b):
-        if p["transpose_a"] == p["left_side"]:  # a row of what remains is a column of a
-            a = a.mT
-        b = b if p["left_side"] else b.mT
-        down = p["lower"] != (p["transpose_a"] == p["left_side"])
-        out = _solved(a, b, down, p["unit_diagonal"])
-        return [out if p["left_side"] else out.mT]
-
-    return r.inline(function, a, b) if n else [b]
+    if not n:
+        return [b]
+    transposed = p["transpose_a"] == p["left_side"]  # a row of what remains is a column of a
+    down = p["lower"] != transposed
+    if not p["left_side"]:
+        (b,) = r.inline(lambda b: [b.mT], b)
+    if n > WRITTEN_OUT:
+        kinds = {"down": down, "transposed": transposed, "unit": p["unit_diagonal"]}
+        x = r.op("triangular_solve", [a, b], b.shape, b.dtype, **kinds)
+    else:
+        (x,) = r.inline(
+            lambda a, b: [_solved(a.mT if transposed else a, b, down, p["unit_diagonal"])], a, b
+        )
+    return [x] if p["left_side"] else r.inline(lambda x: [x.mT], x)
 
 
 def _solved(a, b, down: bool, unit: bool):
     """The unknowns of a triangular matrix, from the first or the last one on."""
     n = a.shape[-1]
-    if n > LARGEST:
-        k = n // 2
-        first, last = (slice(None, k), slice(k, None))[:: 1 if down else -1]
-        x = _solved(a[..., first, first], b[..., first, :], down, unit)
-        rest = b[..., last, :] - _times(a[..., last, first], x)
-        y = _solved(a[..., last, last], rest, down, unit)
-        return jnp.concatenate([x, y] if down else [y, x], -2)
     rows: dict = {}
     for i in range(n) if down else reversed(range(n)):
         total = b[..., i, :]

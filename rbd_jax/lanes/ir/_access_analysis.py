@@ -93,6 +93,8 @@ class Axes:
 
 _TOKENS = [Sym(((f"loop{k}", 1),)) for k in range(8)]
 UNKNOWN = Sym((("other", 1),))
+_WHOLE = ("cumulate", "factorized", "factorized_solve", "cholesky", "triangular_solve")
+"""Operations that read their operands at places of their own."""
 
 
 def loop_token(k: int) -> Sym:
@@ -163,7 +165,7 @@ def reads(op: Op, axes: Axes) -> list[tuple[Value, tuple]]:
         nk = op.params["carry"]
         start = [(v, axes.pattern(v.shape)) for v in op.ins[:nk]]
         return start + [(v, (UNKNOWN, *axes.unknown(v.shape[1:]))) for v in op.ins[nk:]]
-    if op.name in ("cumulate", "factorized", "factorized_solve"):
+    if op.name in _WHOLE:
         return [(v, anywhere(v)) for v in op.ins]
     if op.name == "scatter":
         x, table, update, *starts = op.ins

@@ -113,6 +113,7 @@ def while_(e: Emitter, op: Op, plan: Plan) -> None:
     for v, start in zip(carry, op.ins, strict=True):
         _enter(e, v, start, plan)
     head, inside, done = e.name("while"), e.name("do"), e.name("done")
+    since = e.lines()
     e.line(f"br label {head}")
     e.block(head)
     e.turn()
@@ -136,7 +137,7 @@ def while_(e: Emitter, op: Op, plan: Plan) -> None:
             _hand_over(e, carry, block.outputs, inner, active if e.wide(active) else None)
             e.end(inner)
         e.end(tested)
-    e.line(f"br label {head}")
+    e.line(f"br label {head}{e.note(since)}")
     e.block(done)
     e.turn()
     for out, v in zip(op.outs, carry, strict=True):

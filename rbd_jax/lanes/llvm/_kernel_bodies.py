@@ -7,11 +7,11 @@ samples of operands and results lie in memory is told by the folders of the mach
 from ..ir._access_analysis import VIEWS, Axes, bases, captured, reads
 from ..ir._blocks import Block, Value, strides_of
 from ..ir._loop_fusion import assemble
-from . import _array_loops, _control_flow, _sparse_cholesky
+from . import _array_loops, _control_flow, _dense_factors, _sparse_cholesky
 from ._emitter import Emitter
 from ._memory import Memory
 
-FILES = (_array_loops, _control_flow, _sparse_cholesky)
+FILES = (_array_loops, _control_flow, _dense_factors, _sparse_cholesky)
 """The files that fill the table ``WRITERS`` when they are imported."""
 
 

@@ -27,6 +27,9 @@ Elem = Reg | np.generic
 INT = np.dtype("int64")
 BOOL = np.dtype(bool)
 
+LARGE_LOOP = 3000
+"""Lines of a loop from which operations are not moved."""
+
 
 def scalar_type(dtype: np.dtype, memory: bool = False) -> str:
     """LLVM's name of a dtype; a boolean takes a byte in memory."""
@@ -127,6 +130,10 @@ class Writer:
         """Begin a basic block."""
         self._lines.append(f"{label[1:]}:")
         self.label = label[1:]
+
+    def lines(self) -> int:
+        """How many lines there are, which tells :meth:`note` where a loop begins."""
+        return len(self._lines)
 
     # --- types and instructions ---
 
@@ -229,16 +236,25 @@ class Writer:
 
     # --- loops ---
 
-    def _note(self) -> str:
-        """What a loop inside a loop over steps tells LLVM: to leave it as it is.
+    def note(self, since: int) -> str:
+        """What the end of a loop tells LLVM, to keep it from what takes it long and gains nothing.
 
-        LLVM looks through the whole outer loop again for each loop in it that it unrolls. Of a
-        sweep through optimal control that took it nine tenths of the time.
+        LLVM looks through the whole outer loop again for each loop in it that it unrolls, so that
+        loops inside a loop over steps are not. It looks through a loop again for each operation
+        that could move out of it: a loop with many operations keeps them, as there are not enough
+        registers for what would be moved. Of a sweep through optimal control each took nine tenths
+        of the time.
+
+        Args:
+            since: how many lines there were when the loop began.
         """
-        if not self.around:
+        asked = ["llvm.loop.unroll.disable"] * bool(self.around)
+        asked += ["llvm.licm.disable"] * (len(self._lines) - since > LARGE_LOOP)
+        if not asked:
             return ""
         own = f"!{100 + len(self.globals)}"
-        self.globals.append(f'{own} = distinct !{{{own}, !{{!"llvm.loop.unroll.disable"}}}}')
+        notes = ", ".join(f'!{{!"{x}"}}' for x in asked)
+        self.globals.append(f"{own} = distinct !{{{own}, {notes}}}")
         return f", !llvm.loop {own}"
 
     def loop(
@@ -253,7 +269,7 @@ class Writer:
         with self.scope():
             start = [self.operand(x, d, w) for x, (d, w) in zip(carried, like, strict=True)]
             head, done = self.name("loop"), self.name("done")
-            before = self.label
+            before, since = self.label, self.lines()
             self.line(f"br label {head}")
             self.block(head)
             k, phis, places = self.name("k"), [], []
@@ -268,7 +284,7 @@ class Writer:
             self.line(f"{following} = add i64 {k}, {-1 if reverse else 1}")
             last = 0 if reverse else n - 1
             self.line(f"{more} = icmp ne i64 {k}, {last}")
-            self.line(f"br i1 {more}, label {head}, label {done}{self._note()}")
+            self.line(f"br i1 {more}, label {head}, label {done}{self.note(since)}")
             first = str(n - 1 if reverse else 0)
             for place, reg, a, b in zip(
                 places, phis, [first, *start], [following, *ends], strict=True

@@ -124,7 +124,7 @@ def _grouped(closed, name: str) -> Callable:
         others = [e for k in levels if k != at for e in levels[k]]
         mine = levels[at]
         made = {v for e in mine for v in e.outvars}
-        outside = {v for e in others for v in e.invars if not isinstance(v, jcore.Literal)}
+        outside = [v for e in others for v in e.invars if not isinstance(v, jcore.Literal)]
         outs = [v for v in dict.fromkeys((*outside, *(v for v in jaxpr.outvars
                 if not isinstance(v, jcore.Literal)))) if v in made]  # fmt: skip
         free = [v for v in _free(mine) if v not in fixed]

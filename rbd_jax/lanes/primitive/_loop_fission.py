@@ -124,7 +124,8 @@ class _Fission:
         each = dict(zip(jaxpr.invars[nc + nk :], rows, strict=True))
         kept = [k for k in range(nk) if k not in found.sums]
 
-        once = [e for e in eqns if id(e) in set(map(id, found.once))]
+        first = set(map(id, found.once))
+        once = [e for e in eqns if id(e) in first]
         made = [v for e in once for v in e.outvars]
         fixed |= dict(zip(made, _run(once, fixed, made), strict=True))
 
