@@ -18,6 +18,7 @@ from ..llvm import _compiler
 from ..xla import _kernel_registry
 from ..xla._dispatcher import SYMBOLS, dispatcher_text
 from ..xla._operands import in_all_axes, in_one_axis, shared
+from . import _kernel_cache
 from ._kernel import Text, floating_bytes, kernel_text
 from ._work_sharing import compute_text
 
@@ -56,18 +57,29 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
 
 def text_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> tuple[Text, int]:
     """The LLVM text of the kernel for a batch, and how many samples it computes at a time."""
+    flags, most = shared(sizes, mapped), _widest(sizes)
     with _no_collection():
-        block = read_program(program.closed, list(shared(sizes, mapped)))
-        size, most = floating_bytes(block), _widest(sizes) or 1
-        usual, long = (min(b // 8 // size, most) for b in (_compiler.BITS, _compiler.vector_bits()))
-        text, width = kernel_text(block, long, bool(sizes)), long
-        if long > usual and text.scratch_bytes > WIDE_BYTES:
-            text, width = kernel_text(block, usual, bool(sizes)), usual
+        text, width = _kernel_cache.found_or_made(
+            program.closed, (flags, most), lambda: _written(program, flags, most)
+        )
     if text.scratch_bytes > SCRATCH_BYTES:
         raise Unsupported(
             f"a program that needs {text.scratch_bytes / 2**20:.0f} MiB for {width} samples, more "
             f"than the {SCRATCH_BYTES / 2**20:.0f} MiB that a thread may have"
         )
+    return text, width
+
+
+def _written(program: "Program", flags: tuple[bool, ...], most: int) -> tuple[Text, int]:
+    """The same, written now."""
+    block = read_program(program.closed, list(flags))
+    size = floating_bytes(block)
+    usual, long = (
+        min(b // 8 // size, most or 1) for b in (_compiler.BITS, _compiler.vector_bits())
+    )
+    text, width = kernel_text(block, long, most > 0), long
+    if long > usual and text.scratch_bytes > WIDE_BYTES:
+        text, width = kernel_text(block, usual, most > 0), usual
     return text, width
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from .._failures import Unsupported
 from .._jax_internals import jaxpr_and_consts
 from ..ir._blocks import Value, constant
-from ._reader import Reader, dtype_of, rule
+from ._reader import CALLS, Reader, called, dtype_of, rule
 
 _SAME = {
     "sub": "sub", "mul": "mul", "div": "div", "rem": "rem",
@@ -43,10 +43,9 @@ def _register_maps() -> None:
 _register_maps()
 
 
-@rule("jit", "closed_call", "eval_jaxpr", "remat2", "custom_jvp_call", "custom_vjp_call")
+@rule(*CALLS)
 def _call(r: Reader, eqn, *ins):
-    names = ("jaxpr", "call_jaxpr")
-    jaxpr, consts = jaxpr_and_consts(next(eqn.params[n] for n in names if n in eqn.params))
+    jaxpr, consts = jaxpr_and_consts(called(eqn.params))
     return r.run(jaxpr, consts, list(ins))
 
 

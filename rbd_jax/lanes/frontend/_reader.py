@@ -94,12 +94,44 @@ FOLD: dict[str, Callable] = {
 }  # fmt: skip
 
 
+CALLS = ("jit", "closed_call", "eval_jaxpr", "remat2", "custom_jvp_call", "custom_vjp_call")
+"""Calls, of whose parameters only the jaxpr says what is computed."""
+
+
+def called(params: dict):
+    """What a call calls."""
+    return next(params[name] for name in ("jaxpr", "call_jaxpr") if name in params)
+
+
+class Expansions:
+    """The jaxprs of primitives that say themselves which functions they are.
+
+    A loop is read more than once, and each is traced once.
+    """
+
+    def __init__(self):
+        self._found: dict[int, tuple] = {}
+
+    def of(self, eqn, operands: list):
+        """The jaxpr for which an equation stands; the operands tell shapes and dtypes."""
+        if id(eqn) not in self._found:
+            p = eqn.params
+            if "program" in p and not p["sizes"]:  # lanes inside lanes, of one sample
+                closed = p["program"].closed
+            else:
+                closed = _traced(lambda *xs: eqn.primitive.expand(*xs, **p), operands)
+            self._found[id(eqn)] = eqn, closed  # as long as it is kept, its id is its own
+        return self._found[id(eqn)][1]
+
+
 class Reader:
     """Collects the operations of one block."""
 
-    def __init__(self, traced: dict | None = None, cse: CommonSubexpressions | None = None):
+    def __init__(
+        self, expansions: Expansions | None = None, cse: CommonSubexpressions | None = None
+    ):
         self.ops: list[Op] = []
-        self._traced: dict = {} if traced is None else traced
+        self._expansions = expansions or Expansions()
         self._cse = cse or CommonSubexpressions()
         self._read: dict = {}
         self._eqn: Any = None
@@ -151,19 +183,12 @@ class Reader:
 
     def _expand(self, eqn, ins: list[Value]) -> list[Value]:
         """Inline a primitive that says itself which function it is."""
-        if id(eqn) not in self._traced:  # a loop is read more than once
-            p = eqn.params
-            if "program" in p and not p["sizes"]:  # lanes inside lanes, of one sample
-                closed = p["program"].closed
-            else:
-                closed = _traced(lambda *xs: eqn.primitive.expand(*xs, **p), ins)
-            self._traced[id(eqn)] = eqn, closed  # as long as it is kept, its id is its own
-        closed = self._traced[id(eqn)][1]
+        closed = self._expansions.of(eqn, ins)
         return self.run(closed.jaxpr, closed.consts, ins)
 
     def block(self, closed, inputs: list[Value]) -> Block:
         """The inside of a loop or branch, or a whole program, as a block of its own."""
-        reader = Reader(self._traced, self._cse)
+        reader = Reader(self._expansions, self._cse)
         jaxpr, consts = jaxpr_and_consts(closed)
         outputs = reader.run(jaxpr, consts, inputs)
         _compare(jaxpr.outvars, outputs)

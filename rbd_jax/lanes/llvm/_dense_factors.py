@@ -86,8 +86,8 @@ def cholesky(e: Emitter, op: Op, plan: Plan) -> None:
             S = _reduced(e, S, first, lambda k, f=first: above(k, f, f), dtype, wide)
             inverse: list[Elem] = []
             for j in range(rows):
-                fine = elementwise.MAPS["and"](
-                    e, fine, elementwise.compare(e, "gt", S[j, j], dtype.type(0)), BOOL)  # fmt: skip
+                positive = elementwise.compare(e, "gt", S[j, j], dtype.type(0))
+                fine = elementwise.MAPS["and"](e, fine, positive, BOOL)
                 S[j, j] = elementwise.MAPS["sqrt"](e, S[j, j], dtype)
                 inverse.append(_inverse(e, S[j, j], dtype))
                 for i in range(j + 1, rows):
@@ -114,10 +114,10 @@ def cholesky(e: Emitter, op: Op, plan: Plan) -> None:
 
         def copied(loops: tuple) -> None:
             i, j = loops
-            row, column = e.register(i), e.register(j)
-            x = elementwise.select(
-                e, elementwise.compare(e, "ge", row, column), e.load(U, (j, i)), dtype.type(0), dtype)  # fmt: skip
-            e.store(place, (*lead, i, j), elementwise.select(e, fine, x, dtype.type(np.nan), dtype))
+            zero, nan = dtype.type(0), dtype.type(np.nan)
+            low = elementwise.compare(e, "ge", e.register(i), e.register(j))
+            x = elementwise.select(e, low, e.load(U, (j, i)), zero, dtype)
+            e.store(place, (*lead, i, j), elementwise.select(e, fine, x, nan, dtype))
 
         e.nest((n, n), copied)
 

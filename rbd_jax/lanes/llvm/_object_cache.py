@@ -1,4 +1,4 @@
-"""The cache of object code on disk.
+"""The cache on disk of object code, and of what says which object code a program takes.
 
 What is read here is executed. So the rules are those of OpenSSH for keys: the folder and the file
 belong to this user or to root, and nobody else may write to them. Both are opened first, and then
@@ -25,7 +25,7 @@ BYTES = 512 * 2**20
 
 _DIGEST = hashlib.sha256().digest_size
 _POSIX = os.name == "posix"
-_OURS = re.compile(r"[0-9a-f]{64}\.o|lanes-.*\.draft")
+_OURS = re.compile(r"[0-9a-f]{64}\.(o|kernel)|lanes-.*\.draft")
 """Names of files that this module writes. Others in the folder are left alone."""
 _warned: set[Path] = set()
 """The folders of which a warning has been given."""
@@ -51,27 +51,32 @@ def folder() -> Path | None:
     return Path(base) / "rbd_jax" / "lanes"
 
 
-def read(key: str) -> bytes | None:
-    """The object code of a key of 64 hexadecimal digits.
+def read(key: str, kind: str = "o") -> bytes | None:
+    """What was written under a key of 64 hexadecimal digits.
 
-    It is None if the code is missing, if it is damaged, or if others may have written it.
+    It is None if it is missing, if it is damaged, or if others may have written it.
+
+    Args:
+        key: the name.
+        kind: ``"o"`` for object code, ``"kernel"`` for LLVM text.
     """
     place = folder()
     if place is None:
         return None
+    name = f"{key}.{kind}"
     try:
-        with _opened(place) as at, os.fdopen(_file(place, at, key), "rb") as file:
+        with _opened(place) as at, os.fdopen(_file(place, at, name), "rb") as file:
             content = file.read()
             with suppress(OSError):  # a cache that may only be read
-                os.utime(file.fileno() if os.utime in os.supports_fd else place / f"{key}.o")
+                os.utime(file.fileno() if os.utime in os.supports_fd else place / name)
     except OSError:
         return None
     obj = content[_DIGEST:]
     return obj if _digest(key, obj) == content[:_DIGEST] else None
 
 
-def write(key: str, obj: bytes) -> None:
-    """Put object code into the cache, all of it or nothing. A cache that fails is no error."""
+def write(key: str, obj: bytes, kind: str = "o") -> None:
+    """Put something into the cache, all of it or nothing. A cache that fails is no error."""
     place = folder()
     if place is None:
         return
@@ -82,7 +87,7 @@ def write(key: str, obj: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(_digest(key, obj) + obj)
-            os.replace(draft, place / f"{key}.o")
+            os.replace(draft, place / f"{key}.{kind}")
         except BaseException:
             os.unlink(draft)
             raise
@@ -132,18 +137,18 @@ def _opened(place: Path) -> Iterator[int | None]:
         os.close(handle)
 
 
-def _file(place: Path, at: int | None, key: str) -> int:
-    """A descriptor of the file of a key, which is safe to read.
+def _file(place: Path, at: int | None, name: str) -> int:
+    """A descriptor of a file, which is safe to read.
 
     Raises:
         OSError: there is no such file, or it is none, or others may write to it.
     """
     if at is None:
-        return os.open(place / f"{key}.o", os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        return os.open(place / name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     # without O_NONBLOCK, a pipe of this name would wait for somebody who writes
-    handle = os.open(f"{key}.o", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
+    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
     try:
-        _check(place / f"{key}.o", handle)
+        _check(place / name, handle)
     except OSError:
         os.close(handle)
         raise
