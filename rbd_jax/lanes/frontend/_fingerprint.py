@@ -34,6 +34,7 @@ class _Fingerprint:
     def __init__(self):
         self._expansions = Expansions()
         self._names: dict[int, tuple[Any, str]] = {}
+        self._types: dict[tuple, str] = {}
 
     def jaxpr(self, closed) -> str:
         """The name of a jaxpr with its constants."""
@@ -48,7 +49,10 @@ class _Fingerprint:
 
         def new(v) -> str:
             numbers[v] = str(len(numbers))
-            return f"{v.aval.dtype}{v.aval.shape}"
+            kind = v.aval.dtype, v.aval.shape
+            if kind not in self._types:
+                self._types[kind] = f"{kind[0]}{kind[1]}"
+            return self._types[kind]
 
         def place(v) -> str:
             return _array(literal(v)) if isinstance(v, jcore.Literal) else numbers[v]

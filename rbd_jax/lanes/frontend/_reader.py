@@ -106,7 +106,8 @@ def called(params: dict):
 class Expansions:
     """The jaxprs of primitives that say themselves which functions they are.
 
-    A loop is read more than once, and each is traced once.
+    Such a primitive has the function ``expand(*operands, **params)``. If its jaxpr is the parameter
+    ``closed``, it is taken from there. Otherwise it is traced, once for each equation.
     """
 
     def __init__(self):
@@ -118,6 +119,8 @@ class Expansions:
             p = eqn.params
             if "program" in p and not p["sizes"]:  # lanes inside lanes, of one sample
                 closed = p["program"].closed
+            elif "closed" in p:
+                closed = p["closed"]
             else:
                 closed = _traced(lambda *xs: eqn.primitive.expand(*xs, **p), operands)
             self._found[id(eqn)] = eqn, closed  # as long as it is kept, its id is its own

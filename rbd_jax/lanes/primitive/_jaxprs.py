@@ -53,7 +53,9 @@ def _inlined(eqn, ins) -> list:
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *ins), strict=True))
         return _run(jaxpr.eqns, env, jaxpr.outvars, _inlined)
     if hasattr(eqn.primitive, "expand") and eqn.primitive is not lanes_p:
-        closed = jax.make_jaxpr(lambda *xs: eqn.primitive.expand(*xs, **eqn.params))(*ins)
+        closed = eqn.params.get("closed") or jax.make_jaxpr(
+            lambda *xs: eqn.primitive.expand(*xs, **eqn.params)
+        )(*ins)
         jaxpr, consts = jaxpr_and_consts(closed)
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *ins), strict=True))
         return _run(jaxpr.eqns, env, jaxpr.outvars, _inlined)
