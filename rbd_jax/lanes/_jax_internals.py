@@ -1,6 +1,8 @@
 """What lanes needs of JAX that JAX does not promise or that changed, for jax 0.10.2 to 0.12."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,11 +22,39 @@ def needs_devices(primitive: Any) -> None:
 def on_backend_start(hook: Callable[[Any], None]) -> None:
     """Call a function with each backend that JAX has, or as soon as it has it.
 
-    Versions of JAX without such hooks never call it.
+    JAX 0.12 has no such hooks. There the functions with which JAX makes its backends call it. If a
+    later version makes them in another way, the function is never called.
     """
     register = getattr(xla_bridge, "register_backend_initialization_hook", None)
     if register is not None:
         register(hook)
+        return
+    with suppress(Exception):
+        _follow_factories(hook)
+
+
+def _follow_factories(hook: Callable[[Any], None]) -> None:
+    """Let every factory of JAX call a function with the backend that it has made."""
+    internals: Any = xla_bridge
+    followed: set[str] = set()
+
+    def follow(**_: Any) -> None:
+        for name, registration in internals._backend_factories.items():
+            if name not in followed:
+                followed.add(name)
+                registration.factory = partial(made, registration.factory)
+
+    def made(factory: Callable[[], Any]) -> Any:
+        backend = factory()
+        if backend is not None:
+            hook(backend)
+        return backend
+
+    follow()
+    internals.register_plugin_callbacks(follow)  # plugins, such as CUDA's, register theirs later
+    if internals.backends_are_initialized():
+        for backend in internals.backends().values():
+            hook(backend)
 
 
 def cleared_by_jax(cache: Any) -> Any:

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 
 import pytest
-from jax._src import xla_bridge
 
 pytest.importorskip("llvmlite")
 
@@ -39,13 +38,6 @@ def check(name, loaded, args, right):
 """
 
 
-told_when_jax_starts = pytest.mark.skipif(
-    not hasattr(xla_bridge, "register_backend_initialization_hook"),
-    reason="this JAX does not tell when it starts",
-)
-
-
-@told_when_jax_starts
 @pytest.mark.parametrize("disk", [True, False])
 def test_serialized_executables(tmp_path, disk):
     """They run in another process in JAX's default mode, with or without kernels on its disk."""
