@@ -61,6 +61,7 @@ def rollout(
     observe: Callable[[Array, Array, Array], PyTree] | None = None,
     key: Array | None = None,
     gradient: Literal["full", "checkpoint", "adjoint"] | Checkpoint = "full",
+    throw: bool = False,
 ) -> Trajectory | Episode:
     """Simulate from (q0, v0) with a fixed time step.
 
@@ -88,8 +89,7 @@ def rollout(
             ``(model, acceleration, t, q, v, dt) -> (q, v)``; or an
             :class:`rbd_jax.simulate.Integrator`. A warning says if the steps of an explicit
             integrator are too long for the joint damping, where the robot is not traced
-            (:func:`rbd_jax.simulate.stable_step`). Another says if the motion is not finite, where
-            the rollout is not traced.
+            (:func:`rbd_jax.simulate.stable_step`).
         f_ext: for a robot: constant external wrench (n, f) on each body, in its frame.
         substeps: number of integration steps of length ``dt / substeps`` in each step. The controls
             stay the same during a step.
@@ -107,6 +107,9 @@ def rollout(
             transpose of each step on the way back; it has no forward mode. All three give the same
             gradients with respect to all inputs. One sample alone on a CPU may take up to some
             64 MiB in each mode, where that makes it faster.
+        throw: raise an error if the motion is not finite at its end, which also works under ``jit``
+            and ``vmap``, where one such sample raises it. Otherwise a warning says so where the
+            rollout is not traced.
 
     Returns:
         The trajectory, with the initial state as its first state.
@@ -116,7 +119,9 @@ def rollout(
             ``steps``, a stride that does not divide ``steps``, a policy that does not return one
             number a control, an integrator or wrenches beside a scene or a plant, or a ``stop``
             that does not return one boolean.
+        RuntimeError: if the motion is not finite at its end and ``throw`` is set.
     """
+    del throw  # the decorator raises the error
     moves = as_plant(plant, integrator, f_ext)
     steps, rows = _controls(moves, controls, steps)
     moves.check(steps)

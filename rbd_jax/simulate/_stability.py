@@ -13,7 +13,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
@@ -25,7 +27,7 @@ from ..spatial.host import greatest_ratio
 from ._actuated import implicitly_damped
 from ._integrators import resolve_integrator
 from ._munthe_kaas import Tableau
-from ._plant import Robot, as_plant
+from ._plant import Plant, Robot, as_plant
 
 
 @checked
@@ -150,6 +152,9 @@ def warns_if_unstable(function: Callable) -> Callable:
     return wrapper
 
 
+OTHER = ", or the integrator 'implicit_coriolis'"
+
+
 def advice(model: Model, v: np.ndarray, dt: float, integrator: str | Callable) -> str:
     """What to try after a motion that is not finite.
 
@@ -165,9 +170,7 @@ def advice(model: Model, v: np.ndarray, dt: float, integrator: str | Callable) -
     before = np.abs(v[: int(finite.argmin())]).max(axis=0, initial=0)
     joint = model.space.joint_names[model.space.dof_bodies[int(before.argmax())]]
     held = resolve_integrator("implicit_coriolis")
-    other = (
-        "" if resolve_integrator(integrator) is held else ", or the integrator 'implicit_coriolis'"
-    )
+    other = "" if resolve_integrator(integrator) is held else OTHER
     speed = f"joint {joint} was the fastest before, at {before.max():.3g}"
     return f"{speed}; try a shorter time step{other}"
 
@@ -175,36 +178,53 @@ def advice(model: Model, v: np.ndarray, dt: float, integrator: str | Callable) -
 def warns_about_rollout(rollout: Callable) -> Callable:
     """Let a rollout warn of steps that are too long for the damping, and of motions without end.
 
-    It looks at a motion that nobody traces, and so waits until the motion is computed.
+    It looks at a motion that nobody traces, and so waits until the motion is computed. With
+    ``throw=True`` a motion that is not finite is an error, under ``jit`` and ``vmap`` too.
     """
     signature = inspect.signature(rollout)
 
     @functools.wraps(rollout)
     def wrapper(*args, **kwargs):
+        throw = kwargs.pop("throw", False)  # not for lanes, where nothing can be raised
         path = rollout(*args, **kwargs)
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         x = given.arguments
         plant = as_plant(x["plant"], x["integrator"], x["f_ext"])
         h = None if isinstance(x["dt"], Tracer) else float(x["dt"]) / x["substeps"]
+        told = False
         if isinstance(plant, Robot) and h is not None:
             name = plant.integrator if x["integrator"] is None else x["integrator"]
-            if warn_if_unstable("rollout", plant.model, x["q0"], h, name, 2):
-                return path
-        if isinstance(path.v, Tracer) or bool(np.isfinite(path.v[-1]).all()):
-            return path
-        v = np.asarray(path.v)
-        first = int(np.isfinite(v).all(axis=1).argmin())
-        if first == 0 or not np.isfinite(path.q[0]).all():
-            return path
-        what = "try a shorter time step"
-        if type(plant) is Robot and h is not None:
-            what = advice(plant.model, v, h, plant.integrator)
-        warnings.warn(
-            f"rollout: the motion of robot {plant.model.topology.name!r} is not finite from "
-            f"t = {float(path.t[first]):.3g} s on; {what}",
-            stacklevel=2,
-        )
+            told = warn_if_unstable("rollout", plant.model, x["q0"], h, name, 2)
+        if isinstance(path.v, Tracer):
+            return eqx.error_if(path, ~_ends_well(path), _words(plant, h)) if throw else path
+        if not bool(_ends_well(path)):
+            if throw:
+                raise RuntimeError(_words(plant, h, path))
+            start = np.isfinite(np.concatenate([path.q[0], path.v[0]])).all()
+            if start and not told:
+                warnings.warn(_words(plant, h, path), stacklevel=2)
         return path
 
     return wrapper
+
+
+def _ends_well(path: Any) -> Array:
+    return jnp.isfinite(jnp.concatenate([path.q[-1], path.v[-1]])).all()
+
+
+def _words(plant: Plant, h: float | None, path: Any = None) -> str:
+    """What to say of a motion that is not finite, and more of it where its numbers are known."""
+    steps = "" if h is None else f" at steps of {h:.3g} s"
+    begin = f"rollout: the motion of robot {plant.model.topology.name!r} is not finite"
+    what = "try a shorter time step"
+    if type(plant) is not Robot:
+        other = ""
+    elif path is None or h is None:
+        other = OTHER
+    else:
+        other, what = "", advice(plant.model, np.asarray(path.v), h, plant.integrator)
+    if path is None:
+        return f"{begin}{steps}; {what}{other}"
+    finite = np.isfinite(np.concatenate([path.q, path.v], axis=1)).all(axis=1)
+    return f"{begin} from t = {float(path.t[int(finite.argmin())]):.3g} s on{steps}; {what}{other}"

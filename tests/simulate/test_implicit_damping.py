@@ -40,6 +40,7 @@ WHIRLING = {
 }
 
 
+@pytest.mark.float64
 def test_implicit_damping_is_the_euler_step_of_mujoco():
     mujoco = pytest.importorskip("mujoco")
     m, mj = rbd.load_urdf(ARM), mujoco.MjModel.from_xml_string(ARM)
@@ -59,6 +60,7 @@ def test_implicit_damping_is_the_euler_step_of_mujoco():
         assert not bool(jnp.abs(run({"integrator": "semi_implicit_euler"}).v).max() < 1e6)
 
 
+@pytest.mark.float64
 def test_implicit_damping_of_one_wheel_in_closed_form():
     m = samples.pendulum()
     leaves = lambda m: (m.gravity, m.damping)  # noqa: E731
@@ -220,14 +222,41 @@ def test_a_motion_that_is_not_finite_is_told():
     def push(t, q, v):
         return jnp.where(t > 0.035, jnp.inf, 0.0) * v
 
-    told = r"rollout: the motion of robot '.*' is not finite from t = 0.05 s on; joint \S+ was the"
-    with pytest.warns(UserWarning, match=told + ".* or the integrator 'implicit_coriolis'"):
+    told = r"rollout: the motion of robot '.*' is not finite from t = 0.05 s on at steps of 0.01 s"
+    with pytest.warns(
+        UserWarning, match=told + r"; joint \S+ was the.* or the integrator 'implicit_coriolis'"
+    ):
         rbd.rollout(m, q, v, push, 0.01, steps=8)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         rbd.rollout(m, q, v, push, 0.01, steps=3)
         rbd.rollout(m, jnp.nan * q, v, push, 0.01, steps=3)
         jax.jit(lambda q: rbd.rollout(m, q, v, push, 0.01, steps=8))(q)
+
+
+def test_a_motion_that_is_not_finite_is_an_error_if_asked_for():
+    """Also in compiled and mapped rollouts, where no warning could be given."""
+    m = samples.double_pendulum()
+    v = jnp.ones(m.nv)
+
+    def end(q, last=0.035, steps=8):
+        push = lambda t, q, v: jnp.where(t > last, jnp.inf, 0.0) * v  # noqa: E731
+        return rbd.rollout(m, q, v, push, 0.01, steps=steps, throw=True).q[-1]
+
+    told = r"the motion of robot '.*' is not finite from t = 0.05 s on at steps of 0.01 s; joint \S"
+    with pytest.raises(RuntimeError, match=told):
+        end(v)
+    told = "the motion of robot '.*' is not finite at steps of 0.01 s; .* 'implicit_coriolis'"
+    for call, q in ((jax.jit(end), v), (jax.jit(jax.vmap(end)), jnp.ones((3, 2)))):
+        with pytest.raises(Exception, match=told):
+            jax.block_until_ready(call(q))
+    steps = lambda q: end(q, 1.0)  # noqa: E731
+    plain = lambda q: rbd.rollout(m, q, v, jnp.zeros((8, 2)), 0.01).q[-1]  # noqa: E731
+    found, right = (
+        quick_jit(jax.vmap(jax.value_and_grad(lambda q, f=f: jnp.sum(f(q)))))(v[None])
+        for f in (steps, plain)
+    )
+    assert_close(found, right, atol=1e-12)
 
 
 def test_implicit_coriolis_torques_need_a_free_robot():
@@ -254,6 +283,7 @@ def test_robots_without_damping_take_the_explicit_step():
         assert bool(jnp.all(a == b))
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("gradient", ["full", "adjoint"])
 def test_gradients_of_the_default_by_every_place_of_damping(gradient):
     m = rbd.load_urdf(ARM)
@@ -289,6 +319,7 @@ def test_computed_torques_of_the_damped_robot_are_exact():
     assert float(jnp.abs(wrong - s.v - dt * a).max()) > 1e-3
 
 
+@pytest.mark.float64
 def test_robots_with_mimic_joints_are_damped_in_their_coordinates():
     """The step is that of ``(M + dt D) a = τ − h − D v`` with the matrices of the coordinates."""
     text = ARM.replace('<axis xyz="1 0 0"/><dynamics damping="3"/>',

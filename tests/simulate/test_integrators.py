@@ -55,6 +55,7 @@ def _exact(name, time):
     return _end("rk4", m, random_state(m, 2), time, 4096)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(
     "name",
     ["free", "spherical", "all_kinds"]
@@ -85,6 +86,7 @@ def _spinning_body():
     return rbd.build_model(spec, floating_base=True, gravity=(0.0, 0.0, 0.0))
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("method", ORDERS)
 def test_a_free_body_conserves_momentum_to_the_order_of_the_method(method):
     m = _spinning_body()
@@ -103,6 +105,7 @@ def test_a_free_body_conserves_momentum_to_the_order_of_the_method(method):
     assert drift[-1][0] < (1e-1 if method == "semi_implicit_euler" else 1e-6)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", ["double_pendulum", "only_spherical"])
 def test_energy_drift_of_a_passive_robot_falls_with_the_order(name):
     """Without damping and torques, over 2 s."""
@@ -154,6 +157,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name, method", STEPS)
 def test_step_derivatives_equal_differences_on_the_manifold(name, method):
     """All of A and B, at a long step, by differences of fourth order: ``(4 D(h) − D(2h)) / 3``."""
