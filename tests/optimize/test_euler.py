@@ -10,7 +10,8 @@ from support.problems import random_problem, short
 import rbd_jax as rbd
 from rbd_jax.optimize import lqr_rollout, riccati_backward
 from rbd_jax.optimize.linear_quadratic._euler_sweep import Direction, direction
-from rbd_jax.optimize.linear_quadratic._lq_approximation import gauss_newton
+from rbd_jax.optimize.linear_quadratic._lq_approximation import costates, gauss_newton
+from rbd_jax.optimize.solvers._ilqr import gradient
 
 
 def _general(problem, q, v, u, mu, box):
@@ -22,7 +23,8 @@ def _general(problem, q, v, u, mu, box):
     dx, du = lqr_rollout(f, g)
     multipliers = g.Vx + jnp.sum(g.Vxx * dx[1:, None, :], axis=-1)
     slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
-    return Direction(dx, du, g.K, multipliers, slope, g.definite)
+    by_u = gradient(f, l, costates(f, l, end, g.K))
+    return Direction(dx, du, g.K, multipliers, slope, by_u, g.definite)
 
 
 def _states(problem, v0, seed=0):

@@ -58,6 +58,8 @@ class Direction(NamedTuple):
     """The slope of the cost to go after each step, at dx."""
     slope: Float[Array, ""]
     """First-order change of the costs along (dx, du)."""
+    gradient: Float[Array, "T m"]
+    """Gradient of the Lagrangian by the controls, with the costates under the feedback K."""
     definite: Bool[Array, ""]
 
 
@@ -131,6 +133,15 @@ def _before(V: Value, turned: _Turned, dt, f: EulerStep, l: Quadratic):
     return Q, g[2 * nv :], ux, l.uu + mirrored(Wu, Zu)
 
 
+def _costate(lam: Array, turned: _Turned, dt, f: EulerStep, l: Quadratic, K) -> tuple:
+    """The slope of the Lagrangian by the controls, and the costate under ``u + K x`` before."""
+    nv = f.d_q.size
+    E, T = (tuple(D.T for D in X) for X in (f.E, f.T))
+    g = jnp.concatenate([l.x, l.u]) + times(f.W.T, lam[nv:] + turned(T, dt, lam[:nv]))
+    before = jnp.concatenate([g[:nv] + turned(E, 1, lam[:nv]), g[nv : 2 * nv]])
+    return g[2 * nv :], before + times(K.T, g[2 * nv :])
+
+
 def _minimized(Q: Value, g, ux, uu, box):
     """The controls of least cost, as k and K, and the cost that is left."""
     nv, m = Q.q.size, g.size
@@ -169,6 +180,13 @@ def _through(J, V: Value, K):
         times(Jv.T, V.vq + X), mirrored(Jv, times(V.vv, Jv)),
     )  # fmt: skip
     return before, jnp.concatenate([K[:, :nv] + times(K[:, nv:], Jq), times(K[:, nv:], Jv)], axis=1)
+
+
+def _costate_through(J, lam):
+    """The costate before a touchdown."""
+    nv = len(lam) // 2
+    by_v = times(J.T, lam[nv:])
+    return jnp.concatenate([lam[:nv] + by_v[:nv], by_v[nv:]])
 
 
 def direction(
@@ -231,18 +249,20 @@ def _sweep(problem: Problem, models, q, v, after, u, landings: ResetMaps | None,
         return jax.lax.cond(landings.lands[k], lambda: function(J), lambda: otherwise)
 
     def backward(state, row):
-        (V, definite), (row, box, model) = state, row
+        (V, lam, definite), (row, box, model) = state, row
         f, l = _stage(problem, *row) if model is None else model
         Q, g, ux, uu = _before(V, turned, dt, f, l)
         size = jnp.mean(jnp.abs(jnp.diagonal(l.uu)))
         scale = jnp.where(size > 0, size, 1)
         uu = uu + mu * scale * jnp.eye(len(uu), dtype=uu.dtype)
         left, k, K, here = _minimized(Q, g, ux, uu, box)
+        by_u, lam = _costate(lam, turned, dt, f, l, K)
+        lam = jumped(row[0], lambda J: _costate_through(J, lam), lam)
         left, K = jumped(row[0], lambda J: _through(J, left, K), (left, K))
-        return (left, definite & here), (k, K, V, f, l.x, l.u)
+        return (left, lam, definite & here), (k, K, V, f, l.x, l.u, by_u)
 
     def forward(state, row):
-        (x, slope), (number, (k, K, V, f, lx, lu)) = state, row
+        (x, slope), (number, (k, K, V, f, lx, lu, _)) = state, row
         u = k + times(K, x)
         x = jumped(number, lambda J: jnp.concatenate([x[:nv], times(J, x)]), x)
         w = times(f.W, jnp.concatenate([x, u]))
@@ -256,9 +276,10 @@ def _sweep(problem: Problem, models, q, v, after, u, landings: ResetMaps | None,
 
     X = end.xx
     first = Value(end.x[:nv], end.x[nv:], X[:nv, :nv], X[nv:, :nv], X[nv:, nv:])
-    start = first, jnp.ones((), bool)
-    (_, definite), found = jax.lax.scan(backward, start, (rows, box, models), reverse=True)
+    start = first, end.x, jnp.ones((), bool)
+    (*_, definite), found = jax.lax.scan(backward, start, (rows, box, models), reverse=True)
     start = jnp.zeros((2 * nv,), q.dtype), jnp.zeros((), q.dtype)
     (last, slope), (x, du, multipliers) = jax.lax.scan(forward, start, (rows[0], found))
     dx = jnp.concatenate([start[0][None], x])
-    return Direction(dx, du, found[1], multipliers, slope + jnp.sum(end.x * last), definite)
+    slope = slope + jnp.sum(end.x * last)
+    return Direction(dx, du, found[1], multipliers, slope, found[-1], definite)

@@ -11,10 +11,10 @@ from ...lanes import lanes
 from ...model import difference, integrate
 from ..linear_quadratic._associative import parallel_backward, parallel_forward
 from ..linear_quadratic._euler_sweep import direction
-from ..linear_quadratic._lq_approximation import gauss_newton
+from ..linear_quadratic._lq_approximation import costates, gauss_newton
 from ..linear_quadratic._riccati import lqr_rollout, riccati_backward
 from ..problems._problem import Problem, with_explicit_closures
-from ._ilqr import curvature_scale
+from ._ilqr import curvature_scale, gradient, stationary
 from ._solution import Found, Solution, checked_argument, checked_arguments, solution_of
 from ._sqp_loop import Proposal, line_search, options, sqp_loop
 from ._tolerances import tolerances
@@ -56,8 +56,9 @@ def multiple_shooting(
         max_steps: limit of steps.
         tol: the solver succeeds when the gaps are closed and a full step promises to change the
             merit, which adds the penalty of the gaps to the cost, by less than ``tol (1 + merit)``,
-            in the gaps and in the cost alike. The gradient is not looked at. None as in
-            :func:`ilqr`.
+            in the gaps and in the cost alike, and the projected gradient of the Lagrangian by the
+            controls is as small as in :func:`ilqr`. Its costates are those under the feedback K,
+            which keep their digits for unstable robots too. None as in :func:`ilqr`.
         regularization: as in :func:`ilqr`.
         throw: as in :func:`ilqr`. progress: as in :func:`ilqr`.
 
@@ -141,7 +142,7 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
         low, high = problem.bounds()
         box = low[None] - u, high[None] - u
     if problem.euler and riccati == "sequential":
-        dx, du, K, multipliers, slope, definite = direction(problem, q, v, u, mu, box)
+        dx, du, K, multipliers, slope, g, definite = direction(problem, q, v, u, mu, box)
     else:
         f, l, end = gauss_newton(problem, q, v, u)
         mu = mu * curvature_scale(l)
@@ -154,6 +155,7 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
         K, definite = gains.K, gains.definite
         multipliers = gains.Vx + jnp.sum(gains.Vxx * dx[1:, None, :], axis=-1)
         slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
+        g = gradient(f, l, costates(f, l, end, K))
     size = jnp.abs(multipliers)
     penalty = jnp.maximum(1.1 * size, 0.5 * (penalty + size))
     # the penalties have changed, so the merits of both points are computed with the new ones
@@ -173,8 +175,9 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
     merit = cost + closed(gaps)
     definite = definite & jnp.isfinite(expected)
     new, new_merit, length = line_search(attempt, merit, predicted, definite)
-    closes = jnp.maximum(jnp.max(gaps), jnp.max(new[-1])) <= tolerances(u.dtype).violation
+    closes = jnp.max(gaps) <= tolerances(u.dtype).violation
     # both parts of the expected decrease are negligible, not only their sum
     small = jnp.maximum(closed(gaps), jnp.abs(slope)) <= tol * (1 + jnp.abs(merit))
-    proposal = Proposal(new, merit, new_merit, expected, length, definite, closes & small)
+    ready = closes & small & stationary(problem, u, g, cost)
+    proposal = Proposal(new, merit, new_merit, expected, length, definite, ready)
     return proposal, (K, penalty)

@@ -54,9 +54,6 @@ class Proposal(NamedTuple):
     """Whether the conditions of first order hold at the old point."""
     infeasible: Bool[Array, ""] | bool = False
     """Whether to give up, because no point is found at which the constraints hold."""
-    stays: bool = False
-    """Whether the old point is the solution if the loop has converged, because only there are the
-    constraints known to hold."""
 
 
 class Options(NamedTuple):
@@ -123,8 +120,9 @@ def sqp_loop(
     no minimum, the share falls to a quarter.
 
     The loop has converged if the point is ``stationary`` and the model, with little
-    regularization, expects a change of the merit that is negligible. A model that expects an
-    increase is no sign of convergence: its step is rejected.
+    regularization, expects a change of the merit that is negligible. That point is the solution:
+    nothing has been tested at the next one. A model that expects an increase is no sign of
+    convergence: its step is rejected.
 
     Args:
         expand: makes the model of a point.
@@ -167,7 +165,7 @@ def sqp_loop(
         x = jax.lax.while_loop(rejected, again, first)
         p, accepted, converged = x.proposal, x.accepted, x.converged
         infeasible = ~converged & p.infeasible
-        moves = accepted & ~(converged & p.stays)
+        moves = accepted & ~converged  # what has been tested is the old point
         new = jax.tree.map(lambda a, b: jnp.where(moves, a, b), p.point, s.point)
         less = jnp.maximum(LESS * x.mu, least_mu)
         if second_order:
