@@ -17,9 +17,10 @@ LINK = """<link name="l{0}"><inertial><mass value="1"/><origin xyz="0 0 -.2"/>
 @pytest.fixture(scope="module")
 def arm():
     text = LINK.format(1, "base", 5) + LINK.format(2, "l1", 100)
-    return rbd.load_urdf(URDF.format(text), dtype="float64")
+    return rbd.load_urdf(URDF.format(text))
 
 
+@pytest.mark.float64
 def test_pd_control_follows_its_formula_up_to_the_effort_limit(arm):
     drive = rbd.contact.pd_actuators(arm, ["j2", "j1"], jnp.array([3.0, 40.0]), 0.5)
     q, v, u = jnp.array([0.1, -0.4]), jnp.array([1.0, 2.0]), jnp.array([0.3, 0.2])
@@ -51,6 +52,7 @@ def test_joints_of_several_degrees_of_freedom_are_refused(arm):
         rbd.contact.motors(arm, ["nowhere"])
 
 
+@pytest.mark.float64
 def test_mjcf_servos_are_the_same_law():
     """MuJoCo's position servo with kp and kv is ideal PD control."""
     pytest.importorskip("mujoco")
@@ -76,6 +78,7 @@ HELD = """<mujoco><option integrator="implicitfast"/><worldbody>
 </actuator></mujoco>"""
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(
     ("controls", "counts"),
     [

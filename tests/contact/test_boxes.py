@@ -52,6 +52,7 @@ def test_a_pile_moves_as_mujocos():
     np.testing.assert_allclose(v, qvel1, atol=1e-8)
 
 
+@pytest.mark.float64
 def test_aligned_boxes_have_four_points():
     """One box exactly on another, of the same and of a smaller size: no point comes twice.
 

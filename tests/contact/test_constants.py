@@ -129,6 +129,7 @@ def with_robot(scene, m):
     return dataclasses.replace(scene, model=rbd.contact.scene_of(m).model)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", CHANGES)
 def test_weights_are_mujocos(loaded, name):
     """Those of bodies and joints, of a changed robot; before and after."""
@@ -146,6 +147,7 @@ def test_weights_are_mujocos(loaded, name):
         np.testing.assert_allclose(found.dofs[order], theirs, rtol=1e-10)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_scene_is_the_changed_file(loaded, name):
     """Values and derivatives of a step by a number of the file, against central differences."""
@@ -202,6 +204,7 @@ PARTS = f"""<mujoco><option cone="elliptic" density="30" viscosity=".5" {SOLVER}
 </worldbody></mujoco>"""
 
 
+@pytest.mark.float64
 def test_parts_of_bodies():
     """Bodies without joints have weights of their own, also when all masses grow."""
 
@@ -258,6 +261,7 @@ def test_a_heavy_ball_sinks_as_deep_as_a_light_one(x64):
         np.testing.assert_allclose(slope, 0, atol=1e-12 if x64 else 1e-8)
 
 
+@pytest.mark.float64
 def test_a_loop_needs_them_once(loaded):
     """Steps with constants that are given are the steps; one robot for each sample too."""
     q, v, u = loaded.q0, jnp.full(loaded.model.nv, 0.1), jnp.zeros((3, loaded.nu))
@@ -282,6 +286,7 @@ def test_a_loop_needs_them_once(loaded):
     assert float(jnp.abs(both[0][1]).min()) > 0
 
 
+@pytest.mark.float64
 def test_a_scene_on_the_ground_has_them_too(loaded):
     """The weights are those of a file, with the means over the three axes of a ball joint."""
     m = compiled(CHANGES["armature"][0], 1.0)
@@ -316,6 +321,7 @@ def test_a_pose_that_a_file_states_stays():
     np.testing.assert_allclose(held.p1, [[0.1, 0.3, 0]], atol=1e-15)
 
 
+@pytest.mark.float64
 def test_the_reference_configuration_is_qpos0():
     scene = rbd.load_mjcf(HELD.format(""))
     np.testing.assert_array_equal(scene.q0, [0, 0, 1, 1, 0, 0, 0, 0, 0.3, 1, 1, 0, 0, 0])

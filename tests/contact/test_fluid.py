@@ -41,6 +41,7 @@ def moving(integrator, option):
     return m, d, scene, q, scene.layout.v_from(q, jnp.array(d.qvel))
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(
     "integrator",
     [pytest.param(x, marks=pytest.mark.slow) if x != "Euler" else x for x in CASES],
@@ -63,6 +64,7 @@ def test_drag_is_mujocos(integrator):
     np.testing.assert_allclose(v1, d.qvel, atol=1e-10 * max(1, np.abs(d.qvel).max()))
 
 
+@pytest.mark.float64
 def test_slope_and_gradients_of_drag():
     """The slope is the derivative in v; the one in density is right; both are finite at rest."""
     _, _, scene, q, v = moving("implicitfast", WATER)

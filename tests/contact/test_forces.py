@@ -12,6 +12,7 @@ from rbd_jax.tasks import on_ground
 mujoco = pytest.importorskip("mujoco")
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("cone", ["elliptic", pytest.param("pyramidal", marks=pytest.mark.slow)])
 def test_contacts_and_forces_are_mujocos(cone):
     """At MuJoCo's accelerations: every contact of its list, and all forces in coordinates."""

@@ -34,6 +34,7 @@ SCENE = f"""<mujoco><asset>{"".join(mesh(*x) for x in HULLS.items())}</asset><de
 <body><freejoint/><geom name="drum" type="mesh" mesh="drum"/></body></worldbody></mujoco>"""
 
 
+@pytest.mark.float64
 def test_meshes_touch_the_ground_where_mujocos_do():
     """Contact points of convex meshes with faces of three, four and seven corners, any pose."""
     m = mujoco.MjModel.from_xml_string(SCENE)
@@ -88,6 +89,7 @@ class Hill(eqx.Module):
         return self.slope @ x + self.bump * jnp.exp(-20 * (x @ x))
 
 
+@pytest.mark.float64
 def test_derivatives_of_the_corners_of_a_mesh():
     """Distance and place in pose and corners, against differences; other shapes have theirs."""
     shapes = rbd.contact.scene_of(mujoco.MjModel.from_xml_string(SCENE)).contacts.shapes

@@ -31,6 +31,7 @@ def same_points(ours, expected):
         np.testing.assert_allclose(x, nearest, atol=1e-9)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("kinds", PAIRS)
 def test_pairs_touch_where_mujocos_do(kinds):
     """Apart, touching, and with the center of the first inside the second."""
@@ -80,6 +81,7 @@ TOUCHING = [*PAIRS, *(("plane", k) for k in POINTS if k != "mesh")]
 SLOW = {("capsule", "box"), ("box", "box")}
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(
     "kinds", [pytest.param(k, marks=pytest.mark.slow) if k in SLOW else k for k in TOUCHING]
 )
@@ -121,6 +123,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("size", [".06 .2", ".08 .1"])
 @pytest.mark.parametrize("quat", ["1 0 0 0", "1 .3 .5 .2"])
 def test_parallel_capsules_touch_in_two_points(size, quat):

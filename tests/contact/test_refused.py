@@ -15,7 +15,7 @@ HINGE = '<body pos="0 0 1"><joint name="hinge" axis="0 1 0"/><geom size=".1" pos
 
 def scene(bodies: str, rest: str = "", **options):
     xml = f"<mujoco><worldbody>{bodies}</worldbody>{rest}</mujoco>"
-    return rbd.load_mjcf(xml, dtype="float64", **options)
+    return rbd.load_mjcf(xml, **options)
 
 
 def test_disabled_groups_of_actuators_have_no_force():
@@ -81,7 +81,9 @@ def test_arguments_of_a_step():
     s = scene(HINGE, '<actuator><motor joint="hinge"/></actuator>')
     z, step = jnp.zeros(1), rbd.contact.scene_step
     single = step(s, *(x.astype(jnp.float32) for x in (z, z, z + 0.5)))
-    assert single.v.dtype == jnp.float64 and single.v[0] == step(s, z, z, z + 0.5).v[0] != 0
+    assert (
+        single.v.dtype == jnp.result_type(float) and single.v[0] == step(s, z, z, z + 0.5).v[0] != 0
+    )
     for function in (step, rbd.contact.constrained_acceleration):
         for wrong, error in {
             "v must be floating": (z, jnp.zeros(1, int), z),

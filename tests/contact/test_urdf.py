@@ -31,7 +31,7 @@ URDF = f"""<robot name="walker"><link name="trunk">{INERTIAL.format(".01 0 .02",
 
 @pytest.fixture(scope="module")
 def walker():
-    return rbd.load_urdf(URDF, floating_base=True, dtype="float64")
+    return rbd.load_urdf(URDF, floating_base=True)
 
 
 def theirs():
@@ -49,6 +49,7 @@ def theirs():
     return mujoco, spec.compile()
 
 
+@pytest.mark.float64
 def test_collisions_of_a_urdf_act_as_in_mujoco(walker):
     """The steps of a fall, each from MuJoCo's state: to 1e-8, with limits and dry friction."""
     mujoco, m = theirs()
@@ -163,13 +164,14 @@ def panda(mujoco):
     return urdf, spec.compile()
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("mimic", ["constrain", "independent"])
 def test_a_mimic_gripper_touches_as_in_mujoco(mimic):
     """The Panda's fingers, pushed apart and down on the ground, each step from MuJoCo's state."""
     mujoco = pytest.importorskip("mujoco")
     urdf, m = panda(mujoco)
     assert m.neq == 1 and m.nv == 9
-    model = rbd.load_urdf(urdf, mimic=mimic, dtype="float64")
+    model = rbd.load_urdf(urdf, mimic=mimic)
     tip = rbd.contact.Solid("", "sphere", (0.01,), p=np.array([0, 0.01, 0.05]))
     fingers = ("panda_leftfinger", "panda_rightfinger")
     scene = rbd.contact.scene_on_ground(model, [tip._replace(frame=f) for f in fingers])
@@ -199,13 +201,14 @@ def test_a_mimic_gripper_touches_as_in_mujoco(mimic):
     assert touched and pulled > 0.5
 
 
+@pytest.mark.float64
 def test_mimic_joints_follow_their_leaves():
     """Multipliers and offsets are leaves; without mimics the joints are free; laws are refused."""
     mimic = '<mimic joint="hip" multiplier="-2" offset=".1"/>'
     urdf = URDF.replace(
         '<axis xyz="0 1 0"/><limit lower="-1"', f'<axis xyz="0 1 0"/>{mimic}<limit lower="-1"'
     )
-    model = rbd.load_urdf(urdf, floating_base=True, dtype="float64")
+    model = rbd.load_urdf(urdf, floating_base=True)
     feet = rbd.contact.points(["toe"], 0.01)
     scene = rbd.contact.scene_on_ground(model, feet)
     tied = scene.constraints.joint_equalities

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import optimality
 from support.calls import quick_jit
 
 from rbd_jax import optimize as opt, samples, tasks
@@ -58,21 +59,46 @@ def test_ddp_balances_a_pole_and_converges_quadratically():
     np.testing.assert_allclose(again, u, atol=1e-6)
 
 
-@pytest.mark.parametrize("solver", ["ilqr", "ddp"])
-def test_success_means_that_the_projected_gradient_is_zero(solver):
-    """From 8 random guesses: whoever reports success is at a point of first-order optimality."""
-    task = tasks.cart_pole(steps=50)
-    u = task.u[None] + 3 * np.random.default_rng(1).normal(size=(8, *task.u.shape))
+def in_units_of(size, task):
+    """The problem with controls that are numbers of so many newtons."""
+    p = task.problem
+    stage = dataclasses.replace(p.stage, u_weight=size * p.stage.u_weight)
+    return dataclasses.replace(
+        p, stage=stage, actuation=size * p.actuation, lower=p.lower / size, upper=p.upper / size
+    )
+
+
+@pytest.mark.parametrize(
+    "solver, size",
+    [
+        ("ilqr", 1.0),
+        ("ddp", 1.0),
+        ("multiple_shooting", 1.0),
+        pytest.param("multiple_shooting", 300.0, marks=pytest.mark.float64),
+    ],
+)
+def test_success_means_that_the_conditions_of_first_order_hold(solver, size):
+    """From 8 random guesses: the gradient of the Lagrangian, of the nonlinear program itself."""
+    task = tasks.cart_pole(steps=30)
+    problem = in_units_of(size, task)
+    u = (task.u[None] + 3 * np.random.default_rng(1).normal(size=(8, *task.u.shape))) / size
 
     @quick_jit
     @jax.vmap
     def solve(u):
-        s = getattr(opt, solver)(*task[:3], u, throw=False)
-        return s.result == RESULTS.successful, projected_gradient(*task[:3], s.u)
+        s = getattr(opt, solver)(problem, *task[1:3], u, throw=False)
+        good = s.result == RESULTS.successful
+        return good, s.u, s.cost, optimality.program(problem)(s.q, s.v, s.u)
 
-    good, size = solve(u)
-    assert good.sum() >= 6
-    assert size[good].max() < tolerances(u.dtype).slope
+    good, u, cost, derivatives = jax.tree.map(np.asarray, solve(u))
+    assert good.sum() >= 5
+    limits = tolerances(u.dtype)
+    for k in np.flatnonzero(good):
+        one = jax.tree.map(lambda x, k=k: x[k], derivatives)
+        found = optimality.residual(problem, u[k], one, 0.0)
+        print(solver, k, cost[k], found)
+        assert found.slope < limits.slope * (1 + abs(cost[k]))
+        assert found.gap < limits.violation
 
 
 def test_far_bounds_and_limits_change_nothing():
@@ -108,6 +134,18 @@ def test_a_model_that_expects_an_increase_has_not_converged():
     assert s.result == RESULTS.max_steps_reached and float(s.point) == pytest.approx(0.5**5)
     tried = np.asarray(s.history.regularization)
     assert (tried >= 1).all()
+
+
+def test_the_solution_is_the_point_that_was_tested():
+    """The next point has a lower merit, but nobody knows whether it is stationary."""
+
+    def attempt(model, x, carried, mu, share):
+        one, yes = jnp.ones(()), jnp.ones((), bool)
+        return Proposal(x + 1, one, one - 1e-12, 1e-12 * one, one, yes, x > 2), carried
+
+    x = jnp.zeros(())
+    s = sqp_loop(lambda *_: (), attempt, x, (), x * x, Options(9, 1e-9, 1e-6, None))
+    assert s.result == RESULTS.successful and s.point == 3
 
 
 def test_a_limit_that_cannot_hold_is_never_called_converged():
