@@ -101,6 +101,35 @@ def test_success_means_that_the_conditions_of_first_order_hold(solver, size):
         assert found.gap < limits.violation
 
 
+@pytest.mark.parametrize(
+    "second_order", [pytest.param(False, marks=pytest.mark.slow), True], ids=["ilqr", "ddp"]
+)
+def test_success_under_constraints_means_the_same(second_order):
+    """Limits of force and of speed that both act: feasibility, and multipliers of one sign."""
+    task = tasks.cart_pole(steps=30)
+    problem = dataclasses.replace(task.problem, lower=None, upper=None)
+    speed = opt.Constraint(lambda m, q, v: jnp.abs(v[0]) - 3.0, "speed", at="states")
+    force = opt.Constraint(lambda m, t, q, v, u: jnp.concatenate([u, -u]) - 12.0, "force")
+    limits = [speed, force]
+
+    @quick_jit
+    def solve(u):
+        s = opt.augmented_lagrangian(
+            problem, *task[1:3], u, limits, second_order=second_order, throw=False
+        )
+        good = s.result == RESULTS.successful
+        return good, s.u, s.cost, optimality.program(problem, limits)(s.q, s.v, s.u)
+
+    good, u, cost, derivatives = jax.tree.map(np.asarray, solve(task.u))
+    tol = tolerances(u.dtype)
+    found = optimality.residual(problem, u, derivatives, 10 * tol.violation)
+    print(good, cost, found)
+    rows = derivatives[1][1][0]
+    assert good and (rows > -10 * tol.violation).sum() > 4
+    assert found.slope < tol.slope * (1 + abs(cost))
+    assert found.gap < tol.violation and found.violation < tol.violation
+
+
 def test_far_bounds_and_limits_change_nothing():
     """The first step of this solve was taken for the last one, at a cost of 22310."""
     task = tasks.reach()

@@ -174,7 +174,8 @@ def inner_steps(
     """
 
     def change(m: Multipliers, c: Rows, ready) -> Multipliers:
-        return advance(m, c, rows.equality, ready, limits.least_tol, limits.most_penalty)
+        last = limits.least_tol, limits.most_penalty, limits.feasible
+        return advance(m, c, rows.equality, ready, *last)
 
     def expand(point, carried):
         (q, v, u, _), (_, m) = point, carried

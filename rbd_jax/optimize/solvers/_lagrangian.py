@@ -108,14 +108,17 @@ def advance(
     ready: Bool[Array, ""],
     least: float,
     most: float | Array,
+    feasible: float,
 ) -> Multipliers:
     """The multipliers after a step. They change if the inner problem is ``ready``.
 
     Source: Birgin, Martínez (2014), Alg. 4.1: the penalty grows tenfold where the violation has not
     fallen to a quarter. ``least`` is the last of the tolerances, ``most`` the greatest penalty.
+    Departure: it does not grow where the violation is at most ``feasible``, because a violation
+    that is nothing but rounding never falls.
     """
     size = violation(c, m.rows, m.penalty, equality)
-    slow = size > 0.25 * m.violation
+    slow = (size > 0.25 * m.violation) & (size > feasible)
     new = Multipliers(
         update(c, m.rows, m.penalty, equality, 100 * most),
         jnp.where(slow, jnp.minimum(10 * m.penalty, most), m.penalty),
