@@ -79,7 +79,7 @@ def test_triangular_solve(n):
 
 def test_where_jacobians_are_zero():
     """Both sides of a loop, points at the world and couplings: no entry outside of the support."""
-    m = rbd.samples.tree(5, 2, floating_base=True, dtype=jnp.float64)
+    m = rbd.samples.tree(5, 2, floating_base=True)
     frames, joints = m.frame_names, m.joint_names
     c = constraints.join(
         constraints.point(m, frames[-1], at=[0.3, 0.1, 0.2]),
@@ -95,7 +95,7 @@ def test_where_jacobians_are_zero():
 
 
 def test_where_the_map_of_driven_joints_is_zero():
-    m = rbd.samples.chain(4, dtype=jnp.float64)
+    m = rbd.samples.chain(4)
     joints = m.joint_names
     law = lambda u: jnp.stack([2 * u[0], u[0] * u[1]])  # noqa: E731
     driven = rbd.with_coordinates(m, law, joints[1:3], by=[joints[0], "motor"])

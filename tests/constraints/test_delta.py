@@ -48,7 +48,7 @@ def delta():
                 rbd.JointSpec(f"{fork} joint", "revolute", f"arm {k}", fork, p=elbow, axis=y),
                 rbd.JointSpec(f"{rod} joint", "revolute", fork, rod, axis=z),
             ]
-    model = rbd.build_model(rbd.RobotSpec("delta", tuple(links), tuple(joints)), dtype=jnp.float64)
+    model = rbd.build_model(rbd.RobotSpec("delta", tuple(links), tuple(joints)))
     ends = [
         constraints.point(model, f"rod {k} {side}", "plate", offset=[ROD, 0, 0],
                           at=turn(k) @ np.array([PLATFORM, w, 0]))

@@ -22,7 +22,7 @@ GAINS = dict(position_gain=3.0, velocity_gain=2.0)
 @cache
 def robot():
     """Two arms with joint springs on a floating body."""
-    m = rbd.samples.tree(8, 2, floating_base=True, dtype=jnp.float64)
+    m = rbd.samples.tree(8, 2, floating_base=True)
     k = jax.random.split(jax.random.key(1), 3)
     normal = [jax.random.normal(x, (m.nv,)) for x in k[:2]]
     rest = rbd.random_configuration(m, k[1])

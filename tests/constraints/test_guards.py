@@ -20,7 +20,7 @@ G = 9.81
 def ball():
     links = rbd.LinkSpec("ground"), rbd.LinkSpec("ball", 1.5)
     joint = rbd.JointSpec("j", "translation", "ground", "ball")
-    model = rbd.build_model(rbd.RobotSpec("ball", links, (joint,)), dtype=jnp.float64)
+    model = rbd.build_model(rbd.RobotSpec("ball", links, (joint,)))
     return model, constraints.point(model, "ball", active=False)
 
 
@@ -93,7 +93,7 @@ def hopper():
         rbd.JointSpec("z", "prismatic", "ground", "body", axis=up),
         rbd.JointSpec("leg", "prismatic", "body", "foot", axis=up),
     ]
-    model = rbd.build_model(rbd.RobotSpec("hopper", tuple(links), tuple(joints)), dtype=jnp.float64)
+    model = rbd.build_model(rbd.RobotSpec("hopper", tuple(links), tuple(joints)))
     return model, constraints.point(model, "foot")
 
 

@@ -17,7 +17,7 @@ HINGES = [(0, 1, 3, 4, 5), (0, 2, 3, 4, 5), (1, 2, 3, 4, 5)]
 
 @pytest.fixture(scope="module")
 def body():
-    return rbd.samples.chain(0, floating_base=True, dtype=jnp.float64)
+    return rbd.samples.chain(0, floating_base=True)
 
 
 def turned(w) -> jax.Array:

@@ -65,7 +65,7 @@ def minitaur():
                               p=np.array([0, 0, -UPPER]), axis=Y),
             ]  # fmt: skip
     spec = rbd.RobotSpec("minitaur", tuple(links), tuple(joints))
-    model = rbd.build_model(spec, dtype=jnp.float64)
+    model = rbd.build_model(spec)
     tip = [0, 0, -LOWER]
     for leg in LEGS:
         ends = f"{leg} lower a", f"{leg} lower b"
@@ -183,7 +183,7 @@ def leg():
         rbd.JointSpec("rod", "spherical", "thigh", "rod", p=np.array([0, 0, SIDE])),
     )
     spec = rbd.RobotSpec("leg", links, joints)
-    model = rbd.build_model(spec, gravity=(9.81, 0.0, 0.0), dtype=jnp.float64)
+    model = rbd.build_model(spec, gravity=(9.81, 0.0, 0.0))
     loop = constraints.point(model, "rod", "heel", offset=[ROD, 0, 0], at=flat(END))
     return model, loop
 

@@ -105,7 +105,7 @@ def test_schedule_and_guard_of_a_bouncing_ball():
     """A ball that sticks when it touches the ground, by a guard; and by a schedule."""
     spec = rbd.RobotSpec("ball", (rbd.LinkSpec("ground"), rbd.LinkSpec("ball", 1.0)),
                          (rbd.JointSpec("j", "translation", "ground", "ball"),))  # fmt: skip
-    model = rbd.build_model(spec, dtype=jnp.float64)
+    model = rbd.build_model(spec)
     c = constraints.point(model, "ball", active=False)
     dt, steps = 1e-3, 700
     args = jnp.array([0.0, 0.0, 1.0]), jnp.array([1.0, 0.0, 0.0]), jnp.zeros((steps, 3)), dt

@@ -69,7 +69,7 @@ CASES = {
 def robots(file: str, floating: bool):
     path = rbd.example_robot(file)
     theirs = pin.buildModelFromUrdf(str(path), *((pin.JointModelFreeFlyer(),) * floating))
-    ours = rbd.load_urdf(path, floating_base=floating, dtype=jnp.float64, mimic="independent")
+    ours = rbd.load_urdf(path, floating_base=floating, mimic="independent")
     turned = jnp.array([0.7, -1.9, -9.3])
     theirs.gravity.linear = np.asarray(turned)
     ours = eqx.tree_at(lambda m: (m.damping, m.gravity), ours, (0 * ours.damping, turned))

@@ -37,7 +37,7 @@ def biped():
             joint(f"{side} knee", "revolute", f"{side} thigh", f"{side} shin", "y", (0, 0, -0.3)),
         ]
     spec = rbd.RobotSpec("biped", tuple(links), tuple(joints))
-    model = rbd.build_model(spec, dtype=jnp.float64)
+    model = rbd.build_model(spec)
     posture = jnp.array([0.0, 0.0, 0.0, 0.6, -1.2, -0.6, 1.2])
     feet = [constraints.point(model, f"{side} shin", offset=[0, 0, -0.3])
             for side in ("front", "hind")]  # fmt: skip
@@ -47,7 +47,7 @@ def biped():
 @cache
 def quadruped():
     """The quadruped of the samples on its four feet, with bent legs."""
-    model = rbd.samples.quadruped(dtype=jnp.float64)
+    model = rbd.samples.quadruped()
     q, legs = rbd.neutral(model), (("lf", 1), ("rf", 1), ("lh", -1), ("rh", -1))
     for leg, sign in legs:
         for joint, x in (("hfe", 0.7), ("kfe", -1.4)):

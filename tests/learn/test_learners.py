@@ -60,6 +60,7 @@ def test_the_gradient_of_a_horizon_is_that_of_central_differences(env):
     np.testing.assert_allclose(along, (ahead - behind) / 2e-5, rtol=1e-6)
 
 
+@pytest.mark.float64
 def test_value_targets_are_the_mixture_of_n_step_returns():
     rng = np.random.default_rng(1)
     T, discount, trace = 6, 0.9, 0.8
@@ -83,6 +84,7 @@ def test_value_targets_are_the_mixture_of_n_step_returns():
     np.testing.assert_allclose(found, [expected(t) for t in range(T)], rtol=1e-12)
 
 
+@pytest.mark.float64
 def test_the_normalizer_has_mean_and_variance_of_all_observations():
     x = np.random.default_rng(2).normal(3.0, 2.0, size=(4, 50, 3))
     n = learn.Normalizer(jnp.zeros(3), jnp.ones(3), jnp.asarray(0.0))
@@ -183,6 +185,7 @@ def test_the_result_is_the_running_mean_of_the_policies(env):
     assert same(learner.mean, learner.policy)
 
 
+@pytest.mark.float64
 def test_the_best_of_the_judged_policies_is_kept(env, tmp_path):
     """The later one of two equal ones, never one without a number, also after an interruption.
 

@@ -20,7 +20,7 @@ TINY = learn.Settings(robots=4, horizon=3, updates=2, hidden=(8,), average=0.3)
 
 @pytest.fixture(scope="module")
 def env():
-    return tasks.stander(task=tasks.stand_up(dtype=jnp.float64), fallen=4)
+    return tasks.stander(task=tasks.stand_up(), fallen=4)
 
 
 def mirrored(env, q, v):
@@ -30,6 +30,7 @@ def mirrored(env, q, v):
     return jnp.concatenate([place, turn, env.mirror.action(q[7:])]), image(v)
 
 
+@pytest.mark.float64
 def test_the_image_of_a_step_is_the_step_of_the_image(env):
     """With contact and random actions; observations and rewards too."""
     rng = np.random.default_rng(0)
@@ -47,6 +48,7 @@ def test_the_image_of_a_step_is_the_step_of_the_image(env):
     np.testing.assert_allclose(*rewards, rtol=1e-9)
 
 
+@pytest.mark.float64
 def test_networks_of_the_learner_act_alike_on_both_sides(env):
     """At the start and after updates, and in NumPy. The perceptron alone does not."""
     learner = learn.start(env, TINY, jax.random.key(0))
@@ -98,7 +100,7 @@ def test_a_robot_without_an_image_is_refused_by_the_name_of_a_joint():
 
 
 def test_a_posture_that_differs_from_side_to_side_has_no_mirror():
-    model = rbd.samples.quadruped(dtype=jnp.float64)
+    model = rbd.samples.quadruped()
     q0 = tasks.stand(model, tasks.FEET, tasks.STANCES["quadruped"]).at[7].set(0.2)
     task = tasks.stand_up(model, q0)
     with pytest.raises(ValueError, match="posture is not the same on both sides; use mirrored=F"):

@@ -26,7 +26,7 @@ def _planar(names: tuple[str, ...], kinds: tuple[str, ...], places, axes) -> rbd
         )
     ]
     spec = rbd.RobotSpec("planar", tuple(links), tuple(joints))
-    return rbd.build_model(spec, dtype=jnp.float64, gravity=(0.0, -9.81, 0.0))
+    return rbd.build_model(spec, gravity=(0.0, -9.81, 0.0))
 
 
 @quick_jit

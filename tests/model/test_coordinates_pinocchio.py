@@ -2,7 +2,6 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
@@ -30,7 +29,7 @@ def test_mimic_joints_against_pinocchio(name, floating):
     text = example_robots()[name].read_text()
     for joint in RENAMED.get(name, ()):
         text = text.replace(f'"{joint}"', f'"a_{joint}"')
-    model = load_urdf(text, floating, jnp.float64)
+    model = load_urdf(text, floating)
     model = eqx.tree_at(lambda m: m.damping, model, 0 * model.damping)
     root = (pin.JointModelFreeFlyer(),) if floating else ()
     theirs = pin.buildModelFromXML(text, *root, mimic=True)

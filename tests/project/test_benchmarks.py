@@ -46,7 +46,7 @@ KINDS = "revolute", "prismatic"
 
 @pytest.fixture(scope="module")
 def tree():
-    return rbd.samples.random_tree(3, kinds=KINDS, n=6, dtype="float64")
+    return rbd.samples.random_tree(3, kinds=KINDS, n=6)
 
 
 def _state(model, seed=0):
@@ -55,6 +55,7 @@ def _state(model, seed=0):
     return q, *(jax.random.normal(k, (model.nv,)) for k in keys[1:])
 
 
+@pytest.mark.float64
 def test_idsva_in_body_coordinates(tree):
     state = _state(tree)
     expected = jit(rbd.inverse_dynamics_derivatives)(tree, *state)
@@ -70,14 +71,15 @@ def test_idsva_in_body_coordinates_refuses_a_floating_base():
         baselines.idsva_body(model, jnp.zeros(model.nq), v, v)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("floating", [False, True])
 def test_description_of_a_robot(tree, floating):
     """The URDF that all libraries read is the robot: same joints, same torques."""
-    model = rbd.samples.quadruped(dtype="float64") if floating else tree
+    model = rbd.samples.quadruped() if floating else tree
     zero = jnp.zeros(model.nv)
     model = eqx.tree_at(lambda m: (m.damping, m.armature), model, (zero, zero))
     urdf, names = to_urdf(model)
-    again = rbd.load_urdf(urdf, floating_base=floating, dtype="float64", mimic="independent")
+    again = rbd.load_urdf(urdf, floating_base=floating, mimic="independent")
     assert set(names) <= set(again.joint_names) and again.nv == model.nv
     order = np.concatenate(
         [np.arange(model.nv)[model.v_slice(n if n in names else model.joint_names[0])]
@@ -94,7 +96,7 @@ def test_description_of_a_robot(tree, floating):
 @pytest.mark.float64
 def test_the_same_tree_in_pinocchio():
     pin = pytest.importorskip("pinocchio")
-    model = rbd.samples.tree(7, 2, dtype="float64")
+    model = rbd.samples.tree(7, 2)
     state = _state(model)
     theirs = same_tree(model)
     tau = pin.rnea(theirs, theirs.createData(), *(np.asarray(x) for x in state))
@@ -198,9 +200,9 @@ def test_grid_takes_the_fastest_launch(tmp_path, monkeypatch):
 @pytest.mark.parametrize("label", ["ID", "FD derivatives"])
 def test_a_row_against_grid(label):
     """This library in GRiD's place: calls are timed, and both errors are those of float32."""
-    model = rbd.samples.quadruped(dtype="float64")
+    model = rbd.samples.quadruped()
     what = describe(model)
-    again = rbd.load_urdf(what["urdf"], floating_base=True, dtype="float64", mimic="independent")
+    again = rbd.load_urdf(what["urdf"], floating_base=True, mimic="independent")
     wanted = _grid.truths(again, what["joints"])[label]
     what = describe(again)
     sides = {name: Side("ours", sys.executable, "float32") for name in (OURS, _grid.GRID)}
@@ -393,7 +395,7 @@ def test_single_calls_in_a_process_set_up_for_them():
 @pytest.mark.float64
 def test_operations_are_counted_inside_the_functions_of_the_library():
     """Of the same recursion, which is one operation to JAX when it is compiled to lanes."""
-    chain = rbd.samples.chain(6, dtype="float64")
+    chain = rbd.samples.chain(6)
     jax.jit(rbd.rnea).lower(chain, *3 * [jnp.zeros(6)])  # a trace that must not be used again
     counted = representations.count(rbd.rnea, chain)
     assert counted == representations.count(representations.FUNCTIONS["body_fixed"], chain) > 1000
@@ -402,7 +404,7 @@ def test_operations_are_counted_inside_the_functions_of_the_library():
 @pytest.mark.float64
 def test_complex_step_is_the_derivative_of_forward_dynamics():
     """The reference of Singh's accuracy figure, on a tree, with rotor inertia and damping."""
-    model = rbd.samples.random_tree(3, kinds=("revolute",), n=5, dtype="float64")
+    model = rbd.samples.random_tree(3, kinds=("revolute",), n=5)
     q, v, tau = _state(model)
     value = singh.aba_numpy(model, *(np.asarray(x, np.longdouble) for x in (q, v, tau)))
     exact = np.asarray(jit(rbd.aba)(model, q, v, tau))

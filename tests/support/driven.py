@@ -44,7 +44,7 @@ def hand() -> rbd.Model:
     )
     links = tuple(link(n) for n in ("base", "palm", "thumb", "a1", "a2", "b1", "b2"))
     spec = rbd.RobotSpec("hand", links, joints)
-    return with_mimics(rbd.build_model(spec, floating_base=True, dtype=jnp.float64))
+    return with_mimics(rbd.build_model(spec, floating_base=True))
 
 
 class Cam(eqx.Module):
@@ -72,7 +72,7 @@ def knee() -> rbd.Model:
         joint("toe", "revolute", "foot", "toe"),
     )
     links = tuple(link(n) for n in ("base", "upper", "lower", "cross", "foot", "toe"))
-    model = rbd.build_model(rbd.RobotSpec("knee", links, joints), dtype=jnp.float64)
+    model = rbd.build_model(rbd.RobotSpec("knee", links, joints))
     model = rbd.with_coordinates(model, Cam(jnp.array([0.1, 0.05, 0.02])), ["cam"], ["angle"])
 
     def differential(u):

@@ -28,7 +28,7 @@ def four_bar():
         rbd.JointSpec("c", "revolute", "world_link", "rocker", p=at(ground), axis=axis),
     )
     spec = rbd.RobotSpec("four_bar", links, joints)
-    model = rbd.build_model(spec, gravity=(0.0, -9.81, 0.0), dtype=jnp.float64)
+    model = rbd.build_model(spec, gravity=(0.0, -9.81, 0.0))
     c = constraints.point(
         model, "coupler", "rocker", offset=[coupler, 0, 0], at=[rocker, 0, 0], name="loop"
     )

@@ -18,7 +18,7 @@ def load(case: str):
     path, floating = example_robots()[name], base == "floating"
     root = (pin.JointModelFreeFlyer(),) if floating else ()
     theirs = pin.buildModelFromUrdf(str(path), *root)
-    ours = load_urdf(path, floating_base=floating, dtype=jnp.float64, mimic="independent")
+    ours = load_urdf(path, floating_base=floating, mimic="independent")
     rng = np.random.default_rng(len(case))
     turned = jnp.array([0.7, -1.9, -9.3])
     theirs.gravity.linear = np.asarray(turned)

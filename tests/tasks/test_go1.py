@@ -35,7 +35,7 @@ def file(tmp_path_factory):
 
 def test_a_robot_with_the_names_of_go1_becomes_a_walker(file):
     """It gets ground, servos, rotor inertia and a stance in which all four feet touch."""
-    env = tasks.go1(jnp.float64, path=file)
+    env = tasks.go1(jnp.result_type(float), path=file)
     model, scene = env.scene.model, env.scene
     assert scene.nu == 12 and [a[:2] for a in scene.actuators.names] == list(
         np.repeat(("FR", "FL", "RR", "RL"), 3)

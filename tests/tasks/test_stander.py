@@ -25,7 +25,7 @@ from rbd_jax.spatial import so3  # noqa: E402
 
 @pytest.fixture(scope="module")
 def task():
-    return tasks.stand_up(dtype=jnp.float64)
+    return tasks.stand_up(dtype=jnp.result_type(float))
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,7 @@ def mirrored(q, v):
     return jnp.concatenate([place, turn, joints(q[7:])]), jnp.concatenate([twist, joints(v[6:])])
 
 
+@pytest.mark.float64
 def test_observation_and_reward_do_not_depend_on_place_heading_and_side(env):
     """One state on the ground, elsewhere in another direction, and in the mirror."""
     rng = np.random.default_rng(0)
@@ -91,6 +92,7 @@ def test_observation_and_reward_do_not_depend_on_place_heading_and_side(env):
     )
 
 
+@pytest.mark.float64
 def test_reward_has_the_slope_of_central_differences(env):
     """In the state after a control step, which moves with q, v and the action."""
     rng = np.random.default_rng(1)
@@ -133,6 +135,7 @@ def test_random_actions_keep_states_finite_and_targets_within_limits(env):
         assert bool((targets <= model.position_upper[7:]).all())
 
 
+@pytest.mark.float64
 def test_pushes_are_horizontal_and_rare(env):
     state = lies(env, 3)
     often = eqx.tree_at(lambda e: e.push_probability, env, jnp.asarray(0.5))
@@ -147,6 +150,7 @@ def test_pushes_are_horizontal_and_rare(env):
                                   np.tile(np.delete(state.v, [3, 4, 5]), (400, 1)))  # fmt: skip
 
 
+@pytest.mark.float64
 def test_its_mjcf_moves_as_the_scene(env):
     """Control steps from states on the ground, each robot for itself: to 1e-7 in float64."""
     m = mujoco.MjModel.from_xml_string(tasks.stander_mjcf(env))
@@ -167,6 +171,7 @@ def test_its_mjcf_moves_as_the_scene(env):
     assert touched >= 3
 
 
+@pytest.mark.float64
 def test_a_policy_acts_in_mujoco_as_in_its_own_simulation(env, task):
     """0.2 s from the ground in the same steps, in NumPy and MuJoCo, and in the closed loop."""
     settings = learn.Settings(robots=2, hidden=(8,))
