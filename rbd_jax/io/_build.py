@@ -211,7 +211,8 @@ class Bodies:
                 x = getattr(j, value)
                 limited = NQ[j.kind] == 1 or value in _EVERY_DOF
                 rows += [missing if x is None or not limited else x] * sizes[j.kind]
-            return array(rows)
+            with np.errstate(over="ignore"):  # limits beyond the range of float32 are none
+                return array(rows)
 
         frames = [T for _, T in self.frames.values()]
         screws = [j.axis if NV[j.kind] == 1 else np.zeros(3) for j in self.joints]
