@@ -21,6 +21,7 @@ ROBOTS = [
 ]
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(("name", "floating"), ROBOTS)
 def test_mimic_joints_against_pinocchio(name, floating):
     pin = pytest.importorskip("pinocchio")

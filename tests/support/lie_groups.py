@@ -22,6 +22,8 @@ SMALL = (0.0, 1e-12, 1e-9, 1e-8, 1e-6, 1e-4, 1e-3)
 # 0.4027 and 1 are where the functions of _series switch; π/2 and 2π/3 are ties in quat_from_matrix
 MIDDLE = (0.1, 0.4027, 0.403, 1 - 1e-9, 1.0, 1 + 1e-9, pi / 2, 2.0, 2 * pi / 3, 3.0)
 NEAR_PI = (pi - 1e-3, pi - 1e-6, pi - 1e-9)
+if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+    NEAR_PI = NEAR_PI[:2]  # the last one is π in float32
 ANGLES = (*SMALL, *MIDDLE, *NEAR_PI, pi)
 axes = np.array([[1, 0, 0], [0, -1, 0], [0, 0, 1], [1, 1, 0], [1, -1, 1], [-1, 2, 0.5], [3, 1, -2]])
 AXES = axes / np.linalg.norm(axes, axis=1, keepdims=True)
