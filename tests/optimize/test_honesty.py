@@ -167,16 +167,19 @@ def test_a_model_that_expects_an_increase_has_not_converged():
     assert (tried >= 1).all()
 
 
-def test_the_solution_is_the_point_that_was_tested():
-    """The next point has a lower merit, but nobody knows whether it is stationary."""
+@pytest.mark.parametrize("bad, end", [(4, 3), (5, 4)])
+def test_the_solution_is_a_point_that_was_tested(bad, end):
+    """The step after convergence is taken if the point that it leads to is stationary too."""
 
     def attempt(model, x, carried, mu, share):
         one, yes = jnp.ones(()), jnp.ones((), bool)
-        return Proposal(x + 1, one, one - 1e-12, 1e-12 * one, one, yes, x > 2), carried
+        good = (x > 2) & (x < bad)
+        return Proposal(x + 1, one, one - 1e-12, 1e-12 * one, one, yes, good), x
 
     x = jnp.zeros(())
-    s = sqp_loop(lambda *_: (), attempt, x, (), x * x, Options(9, 1e-9, 1e-6, None))
-    assert s.result == RESULTS.successful and s.point == 3
+    s = sqp_loop(lambda *_: (), attempt, x, x, x * x, Options(9, 1e-9, 1e-6, None))
+    assert s.result == RESULTS.successful and s.point == s.carried == end
+    assert s.steps == 4 and int(jnp.isfinite(s.history.cost).sum()) == 4
 
 
 def test_a_limit_that_cannot_hold_is_never_called_converged():

@@ -196,7 +196,7 @@ def inner_steps(
         # at the greatest penalty, to the last tolerance, and no better than at the last update
         last = (m.penalty >= limits.most_penalty) & (m.tol <= limits.least_tol)
         lost = solved & last & ~feasible & (size > 0.5 * m.violation)
-        p = p._replace(stationary=p.stationary & feasible, infeasible=lost)
+        p = p._replace(stationary=p.stationary & feasible, infeasible=lost, stays=True)
         return p, (K, new)
 
     return expand, attempt

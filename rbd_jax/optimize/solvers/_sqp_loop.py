@@ -54,6 +54,8 @@ class Proposal(NamedTuple):
     """Whether the conditions of first order hold at the old point."""
     infeasible: Bool[Array, ""] | bool = False
     """Whether to give up, because no point is found at which the constraints hold."""
+    stays: bool = False
+    """Whether the old point is the solution if the loop has converged."""
 
 
 class Options(NamedTuple):
@@ -75,6 +77,10 @@ class _State(NamedTuple):
     done: Bool[Array, ""]
     result: RESULTS
     history: History
+    tested: tuple[PyTree, PyTree]
+    """The point of the last step and what was carried then."""
+    last: Bool[Array, ""]
+    """Whether the loop has converged there, so that only the new point has to be tested."""
 
 
 class _Try(NamedTuple):
@@ -120,9 +126,11 @@ def sqp_loop(
     no minimum, the share falls to a quarter.
 
     The loop has converged if the point is ``stationary`` and the model, with little
-    regularization, expects a change of the merit that is negligible. That point is the solution:
-    nothing has been tested at the next one. A model that expects an increase is no sign of
-    convergence: its step is rejected.
+    regularization, expects a change of the merit that is negligible. The last step is taken all the
+    same, because it is worth many digits, unless the proposal ``stays``. The point after it is the
+    solution if it is stationary too, and otherwise the point before it, so that nothing is returned
+    that was not tested. A model that expects an increase is no sign of convergence: its step is
+    rejected.
 
     Args:
         expand: makes the model of a point.
@@ -165,8 +173,11 @@ def sqp_loop(
         x = jax.lax.while_loop(rejected, again, first)
         p, accepted, converged = x.proposal, x.accepted, x.converged
         infeasible = ~converged & p.infeasible
-        moves = accepted & ~converged  # what has been tested is the old point
-        new = jax.tree.map(lambda a, b: jnp.where(moves, a, b), p.point, s.point)
+        worse = s.last & ~p.stationary
+        ends = s.last | converged & (p.stays | ~accepted | (s.steps + 1 >= o.max_steps))
+        choose = lambda yes, a, b: jax.tree.map(lambda a, b: jnp.where(yes, a, b), a, b)  # noqa: E731
+        here = choose(worse, s.tested, (s.point, x.carried))
+        new = choose(accepted & ~ends, (p.point, x.carried), here)
         less = jnp.maximum(LESS * x.mu, least_mu)
         if second_order:
             more = jnp.where(p.length < SHORT, jnp.maximum(MORE * x.mu, 1e-6), x.mu)
@@ -179,19 +190,24 @@ def sqp_loop(
         row = History(p.merit, p.expected, length, x.mu)
         report(o.progress, s.steps + 1, *row)
         history = jax.tree.map(lambda h, x: h.at[s.steps].set(x), s.history, row)
+        history = choose(s.last, s.history, history)
+        steps = jnp.where(s.last, s.steps, s.steps + 1)
         last = s.steps + 1 >= o.max_steps
         result = RESULTS.where(stalled, RESULTS.stalled, RESULTS.max_steps_reached)
         result = RESULTS.where(infeasible, RESULTS.infeasible, result)
-        result = RESULTS.where(converged, RESULTS.successful, result)
-        done = converged | stalled | infeasible | last
-        return _State(new, x.carried, mu, x.share, s.steps + 1, done, result, history)
+        result = RESULTS.where(converged | s.last, RESULTS.successful, result)
+        done = ends | ~converged & (stalled | infeasible | last)
+        tested = s.point, x.carried
+        return _State(*new, mu, x.share, steps, done, result, history, tested, converged & ~ends)
 
     empty = jnp.full((o.max_steps,), jnp.nan, dtype)
     finite = jnp.isfinite(merit)
     first = RESULTS.where(finite, RESULTS.max_steps_reached, RESULTS.nonfinite)
     zero, share = jnp.zeros((), jnp.int32), jnp.full((), second_order, dtype)
     mu = jnp.asarray(o.regularization, dtype)
-    start = _State(point, carried, mu, share, zero, ~finite, first, History(*[empty] * 4))
+    no = jnp.zeros((), bool)
+    begin = point, carried
+    start = _State(*begin, mu, share, zero, ~finite, first, History(*[empty] * 4), begin, no)
     return jax.lax.while_loop(lambda s: ~s.done, body, start)
 
 
