@@ -81,6 +81,7 @@ def _by_complex_steps(model, q, v, tau):
     return np.stack(columns, axis=1)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(
     "n, limit", [(20, 1e-10), pytest.param(50, 2e-10, marks=pytest.mark.slow),
                  pytest.param(100, 1e-9, marks=pytest.mark.slow)]

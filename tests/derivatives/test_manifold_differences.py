@@ -34,6 +34,7 @@ def both(m, s):
     return explicit, [jnp.split(x, 3, axis=1) for x in differences]
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", ROBOTS)
 def test_derivatives_equal_differences_on_the_manifold(name):
     """To 1e-8 of each column: rounding ε |τ|/h, h = 1e-3, over columns down to 1e-3 of the largest.

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from rbd_jax.derivatives.custom_jvp.implicit_solve import (
     Stationary,
@@ -47,6 +48,7 @@ def exact(theta):
     return jnp.sum(jnp.sin(theta[0]) * x * x)
 
 
+@pytest.mark.float64
 def test_first_and_second_derivatives_are_those_of_the_closed_form():
     theta = jnp.array([[1.3, -0.4], [0.8, 1.7]])
     value, note = follows(theta)

@@ -78,6 +78,7 @@ def _theirs(ours, theirs, state, wrenches):
     return call(inverse, a), call(pin.computeABADerivatives, tau), call(inverse, reached)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("case", _cases())
 def test_derivatives(case):
     """To 1e-10; of FD so where M allows it, and ``M ∂a + ∂τ = 0`` (Singh (5)) everywhere.

@@ -72,6 +72,7 @@ def loops():
     }
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", loops())
 def test_every_order_is_the_rules(name):
     at = jnp.asarray(1.2), jnp.asarray([0.7, 0.2])
@@ -194,6 +195,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(
     ("case", "form"),
     [(coupled, "xla"), *(pytest.param(*x, marks=pytest.mark.slow) for x in FORMS)],

@@ -64,6 +64,7 @@ def test_second_derivatives_equal_twice_differentiated_raw_algorithm(case, which
         assert float(jnp.abs(x).max()) < 1e-10
 
 
+@pytest.mark.float64
 def test_mass_matrix_derivative_equals_autodiff(case):
     model, q, v, *_ = case
 
@@ -79,6 +80,7 @@ def test_mass_matrix_derivative_equals_autodiff(case):
     _close(*run(model, q))
 
 
+@pytest.mark.float64
 def test_coriolis_matrix_and_christoffel_symbols(case):
     model, q, v, *_ = case
     zero = jnp.zeros_like(v)
@@ -99,6 +101,7 @@ def test_coriolis_matrix_and_christoffel_symbols(case):
     assert float(jnp.abs(N).max()) > 1e-2
 
 
+@pytest.mark.float64
 def test_coriolis_matrix_agrees_with_pinocchio_on_single_dof_joints():
     pinocchio = pytest.importorskip("pinocchio")
     model = rbd.samples.arm()

@@ -105,6 +105,7 @@ def both_sides(seed: int):
     return m, *jax.tree.map(np.asarray, run(m, states, u))
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("identity", IDENTITIES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_identity_of_singh(seed, identity):

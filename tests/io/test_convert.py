@@ -152,6 +152,7 @@ def against_pinocchio(model, pm):
     return layout
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("floating", [False, True])
 def test_pinocchio_every_kind(floating):
     text = robot(FREE)
@@ -162,6 +163,7 @@ def test_pinocchio_every_kind(floating):
         round_trips(model, layout)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", ["talos_full_v2", "kinova", "pr2"])
 def test_pinocchio_real_robots(name):
     robots = example_robots()
@@ -173,6 +175,7 @@ def test_pinocchio_real_robots(name):
     against_pinocchio(model, pin.buildModelFromUrdf(str(robots[name]), *root))
 
 
+@pytest.mark.float64
 def test_pinocchio_ball():
     pm = pin.Model()
     place = pin.SE3(pin.Quaternion(0.5, 0.5, -0.5, 0.5), np.array([0.1, 0.2, 0.3]))
@@ -220,6 +223,7 @@ def against_mujoco(model, mj):
     return layout
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("plane", ["0 0 1", "0.6 0 -0.8", "0 0 -1"])
 def test_mujoco_every_kind(plane):
     mujoco = pytest.importorskip("mujoco")
@@ -235,6 +239,7 @@ def test_mujoco_every_kind(plane):
     round_trips(model, against_mujoco(model, mj))
 
 
+@pytest.mark.float64
 def test_mujoco_ref_and_ball():
     mujoco = pytest.importorskip("mujoco")
     mj = mujoco.MjModel.from_xml_string("""<mujoco><compiler angle="radian"/><worldbody>
@@ -261,6 +266,7 @@ def test_mujoco_ref_and_ball():
             inspect.unwrap(change)(layout, np.arange(5))
 
 
+@pytest.mark.float64
 def test_drake_layout():
     model = load_urdf(robot(TREE), floating_base=True)
     order = ["b", "root_joint", "p", "z", "a", "c"]

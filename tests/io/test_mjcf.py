@@ -11,6 +11,7 @@ import rbd_jax as rbd
 mujoco = pytest.importorskip("mujoco")
 
 
+@pytest.mark.float64
 def test_names_frames_keyframes_and_options():
     scene = rbd.load_mjcf(everything('timestep=".004"', equality=EQUALITIES))
     m = mujoco.MjModel.from_xml_string(everything('timestep=".004"', equality=EQUALITIES))

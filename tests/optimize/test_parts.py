@@ -105,6 +105,7 @@ def test_expansion_of_the_costs():
     assert_close((exact.x, exact.xx), (J.T @ r, whole), atol=1e-11)
 
 
+@pytest.mark.float64
 def test_box_qp_finds_the_best_of_all_active_sets():
     def one(key):
         a, b, c = jax.random.split(key, 3)
@@ -135,6 +136,7 @@ def test_box_qp_finds_the_best_of_all_active_sets():
     assert 10 < held_somewhere < 40
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("m", [2, 6])
 def test_box_qp_does_not_get_stuck(m):
     """Badly scaled problems, in which projected Newton alone stops before the minimum."""
@@ -154,6 +156,7 @@ def test_box_qp_does_not_get_stuck(m):
     assert float(residual.max()) < 1e-11 and bool(consistent.all())
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("T", [1, 6, 13])
 def test_riccati_sweeps_solve_the_linear_quadratic_problem(T):
     """Sequential and associative, against the dense KKT system of all states and controls."""
