@@ -18,6 +18,7 @@ from rbd_jax.algorithms.formulations import FORMULATIONS
 # --- dynamics ---------------------------------------------------------------------------------
 
 
+@pytest.mark.float64
 def test_the_inverse_mass_matrix_of_a_long_chain_keeps_its_digits():
     """Condition numbers up to 6e5: from the root on, elimination was wrong by 3e-9."""
     m = samples.chain(35)
@@ -87,6 +88,7 @@ def test_dynamics_where_loops_are_slow(mask):
     close(rate, exact)
 
 
+@pytest.mark.float64
 def test_a_long_chain_keeps_its_digits_where_loops_are_slow():
     """In single precision the inverse of M would be wrong by half for some of these states."""
     m = samples.chain(32, dtype="float64")

@@ -47,18 +47,21 @@ def frame_facts(name: str):
     return m, *jax.tree.map(np.asarray, (s, SimpleNamespace(**x).__dict__))
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NAMES)
 def test_linear_momentum_is_mass_times_the_velocity_of_the_center(name):
     m, _, _, x = facts(name)
     close(x.momentum[:, 3:], np.asarray(rbd.total_mass(m)) * x.dcom)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NAMES)
 def test_body_accelerations_are_rates_of_body_velocities(name):
     _, _, _, x = facts(name)
     close(x.A_bodies, x.dV_bodies)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NAMES)
 def test_angular_momentum_is_that_of_the_bodies(name):
     """Written out with moments of inertia about each body's own center of mass."""
@@ -73,6 +76,7 @@ def test_angular_momentum_is_that_of_the_bodies(name):
     close(x.momentum[:, :3], (spin + np.cross(arm, linear)).sum(1))
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", FRAME_NAMES)
 def test_jacobians_are_derivatives_of_the_placement(name):
     _, _, x = frame_facts(name)
@@ -87,6 +91,7 @@ def test_jacobians_are_derivatives_of_the_placement(name):
     close(J["local"], np.concatenate(turned, axis=1))
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", FRAME_NAMES)
 def test_twist_of_a_link_is_that_of_its_body(name):
     m, _, x = frame_facts(name)
@@ -95,6 +100,7 @@ def test_twist_of_a_link_is_that_of_its_body(name):
     close(x["twist"][0], x["V_body"])
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", FRAME_NAMES)
 @pytest.mark.parametrize("k", range(3), ids=REFERENCES)
 def test_jacobian_time_derivative(name, k):

@@ -29,6 +29,7 @@ def close(x, y):
     np.testing.assert_allclose(x, y, atol=1e-10 * max(1.0, np.abs(y).max(initial=0)))
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("m", [0, 1, 7])
 def test_products(m):
     """A product leaves out nothing but zeros; a matrix is put together as it was."""
@@ -41,6 +42,7 @@ def test_products(m):
     close(again, B)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("m", [0, 1, 5])
 def test_halves_of_a_solve(m):
     """Both factors of ``Bᵀ M⁻¹ B``, and the way down to ``M⁻¹ B``, for a tree of two branches."""
@@ -67,6 +69,7 @@ def test_halves_of_a_solve(m):
     close(*products)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("n", [0, 3, 37])
 def test_triangular_solve(n):
     """Entry by entry, and by blocks if it is large."""

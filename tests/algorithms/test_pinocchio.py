@@ -148,16 +148,19 @@ def robots(test):
     return pytest.mark.parametrize("case", grouped)(test)
 
 
+@pytest.mark.float64
 @robots
 def test_inverse_dynamics(case):
     check(case, "rnea")
 
 
+@pytest.mark.float64
 @robots
 def test_mass_matrix(case):
     check(case, "crba")
 
 
+@pytest.mark.float64
 @robots
 def test_forward_dynamics(case):
     """To 1e-10 of the acceleration, or of the torques where M is too ill conditioned for that.
@@ -182,6 +185,7 @@ def test_forward_dynamics(case):
             assert error(x["aba"], y.aba) <= TOL
 
 
+@pytest.mark.float64
 @robots
 def test_hybrid_dynamics(case):
     """The closed form with Pinocchio's mass matrix and bias, for random sets of joints."""
@@ -203,6 +207,7 @@ def test_hybrid_dynamics(case):
             assert error(a[F], free) <= TOL
 
 
+@pytest.mark.float64
 @robots
 def test_all_frames(case):
     ours, rows, theirs, _, _ = results(case)
@@ -221,12 +226,14 @@ def test_all_frames(case):
         assert np.abs(x["frame"][1] - one[:3, 3]).max() <= TOL * max(1.0, np.abs(one[:3, 3]).max())
 
 
+@pytest.mark.float64
 @robots
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_jacobian(case, reference):
     check(case, f"J_{reference}")
 
 
+@pytest.mark.float64
 @robots
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_jacobian_time_derivative(case, reference):
@@ -239,6 +246,7 @@ def test_jacobian_time_derivative(case, reference):
             assert np.abs(a - b).max() <= TOL * scale
 
 
+@pytest.mark.float64
 @robots
 def test_energy_and_momentum(case):
     ours, rows, theirs, _, _ = results(case)

@@ -52,6 +52,7 @@ def _facts(name):
     return m, run(m, s), other, run(other, s)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", ROBOTS)
 @pytest.mark.parametrize("what", ["torque", "momentum", "kinetic", "potential"])
 def test_regressor_times_parameters(name, what):
@@ -65,6 +66,7 @@ def test_regressor_times_parameters(name, what):
         np.testing.assert_allclose(product, x, rtol=0, atol=1e-12 * scale)
 
 
+@pytest.mark.float64
 def test_regressor_of_momentum_is_a_matrix():
     V = jnp.sin(1.0 + jnp.arange(12.0)).reshape(2, 6)
     I10 = jnp.cos(jnp.arange(20.0)).reshape(2, 10)
@@ -73,6 +75,7 @@ def test_regressor_of_momentum_is_a_matrix():
     np.testing.assert_allclose(product, rbd.spatial.inertia.apply(I10, V), rtol=0, atol=1e-15)
 
 
+@pytest.mark.float64
 def test_identification_of_a_payload_from_torques():
     """Least squares on noiseless torques finds the ten parameters of the last link's load."""
     m = samples.arm()
@@ -88,6 +91,7 @@ def test_identification_of_a_payload_from_torques():
     np.testing.assert_allclose(found, load, rtol=0, atol=1e-11)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("case", ["talos_full_v2-floating", "panda-fixed"])
 def test_against_pinocchio(case):
     pin = pytest.importorskip("pinocchio")

@@ -77,6 +77,7 @@ def test_springs_add_their_torque_and_forward_dynamics_inverts(sprung):
     assert_close(*weight)
 
 
+@pytest.mark.float64
 def test_explicit_derivatives_and_energy(sprung):
     """IDSVA, FDSVA and the potential against differences on the manifold."""
     s = random_state(sprung)

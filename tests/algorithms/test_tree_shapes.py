@@ -39,6 +39,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n == "chain300" else n for n in SHAPES]
 )
