@@ -60,34 +60,17 @@ def test_ddp_balances_a_pole_and_converges_quadratically():
     np.testing.assert_allclose(again, u, atol=1e-6)
 
 
-def in_units_of(size, task):
-    """The problem with controls that are numbers of so many newtons."""
-    p = task.problem
-    stage = dataclasses.replace(p.stage, u_weight=size * p.stage.u_weight)
-    return dataclasses.replace(
-        p, stage=stage, actuation=size * p.actuation, lower=p.lower / size, upper=p.upper / size
-    )
-
-
-@pytest.mark.parametrize(
-    "solver, size",
-    [
-        ("ilqr", 1.0),
-        ("ddp", 1.0),
-        ("multiple_shooting", 1.0),
-        pytest.param("multiple_shooting", 300.0, marks=pytest.mark.float64),
-    ],
-)
-def test_success_means_that_the_conditions_of_first_order_hold(solver, size):
+@pytest.mark.parametrize("solver, tol", [("ilqr", None), ("ddp", None), ("multiple_shooting", 1.0)])
+def test_success_means_that_the_conditions_of_first_order_hold(solver, tol):
     """From 8 random guesses: the gradient of the Lagrangian, of the nonlinear program itself."""
     task = tasks.cart_pole(steps=30)
-    problem = in_units_of(size, task)
-    u = (task.u[None] + 3 * np.random.default_rng(1).normal(size=(8, *task.u.shape))) / size
+    problem = task.problem
+    u = task.u[None] + 3 * np.random.default_rng(1).normal(size=(8, *task.u.shape))
 
     @quick_jit
     @jax.vmap
     def solve(u):
-        s = getattr(opt, solver)(problem, *task[1:3], u, throw=False)
+        s = getattr(opt, solver)(problem, *task[1:3], u, tol=tol, throw=False)
         good = s.result == RESULTS.successful
         return good, s.u, s.cost, optimality.program(problem)(s.q, s.v, s.u)
 
