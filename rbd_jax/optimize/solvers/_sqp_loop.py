@@ -177,7 +177,7 @@ def sqp_loop(
         ends = s.last | converged & (p.stays | ~accepted | (s.steps + 1 >= o.max_steps))
         choose = lambda yes, a, b: jax.tree.map(lambda a, b: jnp.where(yes, a, b), a, b)  # noqa: E731
         here = choose(worse, s.tested, (s.point, x.carried))
-        new = choose(accepted & ~ends, (p.point, x.carried), here)
+        at, with_it = choose(accepted & ~ends, (p.point, x.carried), here)
         less = jnp.maximum(LESS * x.mu, least_mu)
         if second_order:
             more = jnp.where(p.length < SHORT, jnp.maximum(MORE * x.mu, 1e-6), x.mu)
@@ -198,7 +198,8 @@ def sqp_loop(
         result = RESULTS.where(converged | s.last, RESULTS.successful, result)
         done = ends | ~converged & (stalled | infeasible | last)
         tested = s.point, x.carried
-        return _State(*new, mu, x.share, steps, done, result, history, tested, converged & ~ends)
+        last = converged & ~ends
+        return _State(at, with_it, mu, x.share, steps, done, result, history, tested, last)
 
     empty = jnp.full((o.max_steps,), jnp.nan, dtype)
     finite = jnp.isfinite(merit)
@@ -206,8 +207,8 @@ def sqp_loop(
     zero, share = jnp.zeros((), jnp.int32), jnp.full((), second_order, dtype)
     mu = jnp.asarray(o.regularization, dtype)
     no = jnp.zeros((), bool)
-    begin = point, carried
-    start = _State(*begin, mu, share, zero, ~finite, first, History(*[empty] * 4), begin, no)
+    history, tested = History(*[empty] * 4), (point, carried)
+    start = _State(point, carried, mu, share, zero, ~finite, first, history, tested, no)
     return jax.lax.while_loop(lambda s: ~s.done, body, start)
 
 
