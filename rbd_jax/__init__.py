@@ -2,8 +2,8 @@
 
 What is needed first stands here. Everything else is in the rooms: ``rbd.spatial``, ``rbd.model``,
 ``rbd.io``, ``rbd.algorithms``, ``rbd.derivatives``, ``rbd.constraints``, ``rbd.contact``,
-``rbd.screw``, ``rbd.simulate``, ``rbd.optimize``, ``rbd.identify``, ``rbd.learn`` and
-``rbd.tasks``.
+``rbd.screw``, ``rbd.simulate``, ``rbd.control``, ``rbd.optimize``, ``rbd.identify``,
+``rbd.learn`` and ``rbd.tasks``.
 """
 
 import importlib as _importlib
@@ -86,6 +86,7 @@ from .view import view as view
 
 if _TYPE_CHECKING:
     from . import (
+        control as control,
         identify as identify,
         learn as learn,
         optimize as optimize,
@@ -93,7 +94,7 @@ if _TYPE_CHECKING:
         tasks as tasks,
     )
 
-_LATER = ("identify", "learn", "optimize", "screw", "tasks")
+_LATER = ("control", "identify", "learn", "optimize", "screw", "tasks")
 
 
 def __getattr__(name: str):

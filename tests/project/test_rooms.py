@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "rbd_jax"
 # From the ground up. A room may use the rooms that stand before it.
 ROOMS = (
     "spatial", "lanes", "model", "io", "algorithms", "derivatives", "constraints", "contact",
-    "screw", "simulate", "optimize", "identify", "learn", "tasks", "view",
+    "screw", "simulate", "control", "optimize", "identify", "learn", "tasks", "view",
     "cli",
 )  # fmt: skip
 

@@ -1,0 +1,289 @@
+"""Inverse kinematics: the public function, its result, and its implicit derivative."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ..constraints import Constraints, check as check_constraints
+from ..derivatives.custom_jvp.implicit_solve import (
+    Stationary,
+    implicit_solve_custom_jvp,
+    minimizer_custom_jvp,
+)
+from ..lanes import lanes
+from ..model import Model, difference, integrate, neutral
+from ..model.arguments import checked, takes_coordinates
+from ..model.outcome import RESULTS, throw_unless_successful
+from ..spatial.linear import qr_factor, solve_upper
+from ._rows import Aim, columns, rows
+from ._search import Found, Settings, limits_of_dofs, search
+from ._targets import Target
+
+
+class Reached(eqx.Module):
+    """A configuration, how far it is from the targets, and how the search for it ended."""
+
+    q: Float[Array, "*b nq"]
+    """The configuration; the nearest one that was found if the targets are not reached."""
+    position_error: Float[Array, "*b k"]
+    """Distance from each target (m); zero for a target without a position."""
+    angle_error: Float[Array, "*b k"]
+    """Angle from each target (rad); zero for a target without an orientation or direction."""
+    loop_error: Float[Array, "*b"]
+    """The largest error of a row of the constraints (m, rad)."""
+    at_limit: Bool[Array, "*b nv"]
+    """Which degrees of freedom are at a position limit."""
+    result: RESULTS
+    """``successful`` if all errors are within their tolerances; ``stalled`` if no start leads to
+    the targets, which are then probably out of reach; otherwise ``max_steps_reached`` or
+    ``nonfinite``."""
+    settled: Bool[Array, "*b"]
+    """Whether no configuration nearby that reaches the targets is closer to the preferred posture.
+    Without a posture this is whether they are reached."""
+    steps: Int[Array, "*b"]
+    """Steps of all starts together."""
+    starts: Int[Array, "*b"]
+    """How many starts were tried."""
+    targets: tuple[str, ...] = eqx.field(static=True)
+    """Kind and frame of each target."""
+    joints: tuple[str, ...] = eqx.field(static=True)
+    """The joint of each degree of freedom."""
+
+    def explain(self) -> str:
+        """What was reached and what was not, in words.
+
+        Raises:
+            ValueError: for a batch; pick one result with ``jax.tree.map(lambda x: x[3], found)``.
+        """
+        if self.q.ndim > 1:
+            raise ValueError("explain: takes one result, pick one of the batch with jax.tree.map")
+        lines = [RESULTS[self.result]]
+        for name, p, a in zip(self.targets, self.position_error, self.angle_error, strict=True):
+            lines.append(f"{name}: {1e3 * float(p):.4g} mm and {np.rad2deg(float(a)):.4g}° away")
+        if float(self.loop_error):
+            lines.append(f"constraints: {float(self.loop_error):.2g} m, rad away")
+        held = [j for j, held in zip(self.joints, np.asarray(self.at_limit), strict=True) if held]
+        if held:
+            lines.append("at a position limit: " + ", ".join(held))
+        if self.result == RESULTS.successful and not bool(self.settled):
+            lines.append("a posture nearby may be closer to the preferred one")
+        lines.append(f"{int(self.starts)} starts, {int(self.steps)} steps")
+        return "\n".join(lines)
+
+
+@checked
+@takes_coordinates
+def inverse_kinematics(
+    model: Model,
+    targets: Target | Sequence[Target],
+    q0: Float[Array, " nq"] | None = None,
+    *,
+    posture: Float[Array, " nq"] | None = None,
+    constraints: Constraints | None = None,
+    joints: Sequence[str] | None = None,
+    position_tolerance: float | Float[Array, ""] = 1e-5,
+    angle_tolerance: float | Float[Array, ""] = 1e-5,
+    starts: int = 32,
+    max_steps: int = 1000,
+    throw: bool = False,
+) -> Reached:
+    """Find a configuration within the joint limits at which all targets are reached.
+
+    Source: Levenberg, Marquardt, with the exact Jacobian of the errors, for example Nocedal,
+    Wright, Numerical Optimization, §10.3; joints at a limit as in the projected method of Kanzow,
+    Yamashita, Fukushima (2004). If a start leads to no solution, another one follows. A preferred
+    posture is approached by steps of sequential quadratic programming, once the targets are
+    reached. Under ``jax.vmap`` on a CPU each SIMD lane has one sample, and each sample stops by
+    itself.
+
+    Args:
+        model: the robot, with mimic joints and other driven joints too.
+        targets: one or several, as ``control.pose("hand", R, p)``. Their arrays may be mapped over.
+        q0: the first start, and the positions of joints that move no target. If None, the posture;
+            without one the middle of the limits, and zero for joints without limits.
+        posture: if there are several solutions, the one nearest to this configuration is looked
+            for, near the first solution that is found. If None, the first solution is the result.
+        constraints: closed loops and other constraints that hold too, from
+            :mod:`rbd_jax.constraints`.
+        joints: names of the joints that may move; all if None.
+        position_tolerance: distance that counts as reached (m).
+        angle_tolerance: angle that counts as reached (rad).
+        starts: how many more starts are tried. They are spread evenly between the limits, and are
+            the same in each call.
+        max_steps: limit of all steps together.
+        throw: raise an error if the targets are not reached; otherwise ``result`` says it. In a
+            batch one sample raises it.
+
+    Returns:
+        The configuration with its errors. ``q`` is differentiable with respect to the robot, the
+        targets, the posture and the constraints, by the implicit function theorem. With a posture
+        this is the exact derivative of the configuration that is nearest to it. Without one, the
+        derivative is the least change of q that keeps the targets reached, ``−J⁺ ∂r``. A joint at
+        a limit stays there. If a target is not reached, its error stays as it is. ``q0`` has no
+        derivative.
+
+    Raises:
+        KeyError: for an unknown frame or joint. TypeError: for a target of another kind.
+        ValueError: if there is no target, if no joint can move it, or for a wrong shape.
+        RuntimeError: if the targets are not reached and ``throw`` is set.
+    """
+    targets = (targets,) if isinstance(targets, Target) else tuple(targets)
+    _check(model, targets, constraints, starts, max_steps)
+    targets = tuple(_of_dtype(model, t) for t in targets)
+    moving = _moving(model, targets, constraints, joints)
+    aim = Aim(model, targets, constraints, moving)
+    fixed = jax.lax.stop_gradient
+    if q0 is None:
+        q0 = middle(model) if posture is None else posture
+    tolerances = (jnp.asarray(x, model.dtype) for x in (position_tolerance, angle_tolerance))
+    settings = Settings(*tolerances, starts, max_steps)
+    args, rest = (aim, posture), (fixed(q0), settings)
+    q, _, notes = implicit_solve_custom_jvp(_search, _known, args, rest)
+    names = tuple(f"{t.kind} of {t.frame}" for t in targets)
+    space = model.space
+    of_dofs = tuple(space.joint_names[int(b)] for b in space.dof_bodies)
+    found = Reached(q, *notes, targets=names, joints=of_dofs)
+    return throw_unless_successful(found, found.result) if throw else found
+
+
+def middle(model: Model) -> Float[Array, " nq"]:
+    """The middle of the position limits; as :func:`rbd_jax.neutral` where there are none."""
+    lower, upper = model.position_lower, model.position_upper
+    bounded = jnp.isfinite(lower) & jnp.isfinite(upper)
+    zero = jnp.clip(neutral(model), lower, upper)
+    half = 0.5 * (jnp.where(bounded, lower, 0) + jnp.where(bounded, upper, 0))
+    return jnp.where(bounded, half, zero)
+
+
+def _check(model, targets, constraints, starts, max_steps) -> None:
+    name = "inverse_kinematics"
+    for target in targets:
+        if not isinstance(target, Target):
+            raise TypeError(
+                f"{name}: a target must be made by control.pose, control.position or their like, "
+                f"got {type(target).__name__}"
+            )
+    if not targets:
+        raise ValueError(f"{name}: give at least one target, for example control.pose(frame, R, p)")
+    shapes = {"R": (3, 3), "p": (3,), "axis": (3,), "offset_R": (3, 3), "offset_p": (3,)}
+    for target in targets:
+        for leaf, shape in (shapes | {"weight": (2,)}).items():
+            found = jnp.shape(getattr(target, leaf))
+            if getattr(target, leaf) is not None and found not in (shape, ()):
+                raise ValueError(
+                    f"{name}: {leaf} of the target of {target.frame!r} has shape {found}, expected "
+                    f"{shape}; use jax.vmap for many targets"
+                )
+    if constraints is not None:
+        check_constraints(name, model, constraints)
+    for option, value, least in (("starts", starts, 0), ("max_steps", max_steps, 1)):
+        if value < least:
+            raise ValueError(f"{name}: {option} must be at least {least}, got {value}")
+
+
+def _of_dtype(model: Model, target: Target) -> Target:
+    return jax.tree.map(lambda x: jnp.asarray(x, model.dtype), target)
+
+
+def _moving(model, targets, constraints, joints) -> tuple[int, ...]:
+    """The degrees of freedom that may move and that move a target."""
+    moving = columns(model, targets, constraints)
+    if joints is not None:
+        slices = [model.v_slice(j) for j in joints]
+        named = {k for s in slices for k in range(s.start, s.stop)}
+        moving = tuple(k for k in moving if k in named)
+    if not moving:
+        frames = ", ".join(repr(t.frame) for t in targets)
+        which = "no joint" if joints is None else "none of the named joints"
+        raise ValueError(
+            f"inverse_kinematics: {which} of robot {model.topology.name!r} moves {frames}; name "
+            f"frames of moving links, and joints between them and the base"
+        )
+    return moving
+
+
+def _search(args: tuple[Aim, Array | None], rest: tuple[Array, Settings]):
+    """The configuration, what its derivative needs, and the notes on the search."""
+    (aim, posture), (q0, settings) = args, rest
+    return _ended(aim, search(aim, q0, posture, settings), posture, settings)
+
+
+@lanes
+def _ended(aim: Aim, found: Found, posture: Array | None, o: Settings):
+    model, q, r = aim.model, found.q, rows(aim, found.q)
+    x, lower, upper = limits_of_dofs(model, q)
+    at_limit = (x <= lower) | (x >= upper)
+    fixed = at_limit[aim.moving] if posture is None else found.fixed
+    out_of_steps = found.steps >= o.max_steps
+    result = RESULTS.where(out_of_steps, RESULTS.max_steps_reached, RESULTS.stalled)
+    result = RESULTS.where(found.reached, RESULTS.successful, result)
+    finite = jnp.isfinite(jnp.sum(q) + jnp.sum(r.error))
+    result = RESULTS.where(finite, result, RESULTS.nonfinite)
+    solved = q, found.multipliers, fixed
+    sizes = r.position, r.angle, r.loop
+    return q, solved, (*sizes, at_limit, result, found.settled, found.steps, found.start)
+
+
+# --- the derivative ---------------------------------------------------------------------------
+
+
+class _Theta(eqx.Module):
+    """What the stationary point depends on, and the solution that it is near."""
+
+    aim: Aim
+    posture: Array | None
+    q: Array
+    fixed: Array
+
+
+def _lagrangian(theta: _Theta, z: Array) -> Array:
+    """``½ |posture ⊖ q|² + λ·r(q) − ε/2 |λ|²`` with ``q = q* ⊕ d``, for ``z = (d, λ)``.
+
+    Without a posture, the distance from q* takes the place of the distance from it.
+    """
+    aim, n = theta.aim, len(theta.aim.columns)
+    free = jnp.where(theta.fixed, 0, z[:n])
+    d = jnp.zeros((aim.model.nv,), z.dtype).at[aim.moving].set(free)
+    q = integrate(aim.model, theta.q, d)
+    far = free
+    if theta.posture is not None:
+        far = difference(aim.model, q, theta.posture)[aim.moving]
+    r, small = rows(aim, q).error, _little(z.dtype)
+    held = jnp.where(theta.fixed, z[:n], 0)
+    return 0.5 * jnp.sum(far**2) + 0.5 * jnp.sum(held**2) + jnp.sum(
+        z[n:] * r) - 0.5 * small * jnp.sum(z[n:] ** 2)  # fmt: skip
+
+
+def _little(dtype) -> float:
+    """Keeps the equations regular where rows of the Jacobian depend on each other."""
+    return 100 * float(jnp.finfo(dtype).eps)
+
+
+_gradient = jax.grad(_lagrangian, argnums=1)
+
+
+def _solver(theta: _Theta, z: Array):
+    matrix = jax.jacfwd(lambda z: _gradient(theta, z))(z)
+
+    def solve(y: Array) -> Array:
+        R = qr_factor(jnp.concatenate([matrix, y[:, None]], axis=1))
+        return solve_upper(R[:, :-1], R[:, -1:])[:, 0]
+
+    return solve
+
+
+_STATIONARY = Stationary(_gradient, _solver)
+
+
+@lanes
+def _known(args: tuple[Aim, Array | None], solved: tuple[Array, Array, Array]):
+    """The same configuration with its implicit derivative."""
+    (aim, posture), (q, multipliers, fixed) = args, solved
+    z = jnp.concatenate([jnp.zeros((len(aim.columns),), q.dtype), multipliers])
+    d = minimizer_custom_jvp(_STATIONARY, _Theta(aim, posture, q, fixed), z)[: len(aim.columns)]
+    full = jnp.zeros((aim.model.nv,), q.dtype).at[aim.moving].set(d)
+    return integrate(aim.model, q, full), solved
