@@ -10,15 +10,15 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..constraints import Constraints, check as check_constraints
 from ..derivatives.custom_jvp.implicit_solve import (
-    Stationary,
+    Root,
     implicit_solve_custom_jvp,
-    minimizer_custom_jvp,
+    root_custom_jvp,
 )
 from ..lanes import lanes
 from ..model import Model, difference, integrate, neutral
 from ..model.arguments import checked, takes_coordinates
 from ..model.outcome import RESULTS, throw_unless_successful
-from ..spatial.linear import qr_factor, solve_upper
+from ..spatial.linear import inverse, matmul, qr_factor, solve_upper
 from ._rows import Aim, columns, rows
 from ._search import Found, Settings, limits_of_dofs, search
 from ._targets import Target
@@ -172,8 +172,9 @@ def _check(model, targets, constraints, starts, max_steps) -> None:
     shapes = {"R": (3, 3), "p": (3,), "axis": (3,), "offset_R": (3, 3), "offset_p": (3,)}
     for target in targets:
         for leaf, shape in (shapes | {"weight": (2,)}).items():
-            found = jnp.shape(getattr(target, leaf))
-            if getattr(target, leaf) is not None and found not in (shape, ()):
+            value = getattr(target, leaf)
+            found = shape if value is None else jnp.shape(value)
+            if found not in (shape, ()):
                 raise ValueError(
                     f"{name}: {leaf} of the target of {target.frame!r} has shape {found}, expected "
                     f"{shape}; use jax.vmap for many targets"
@@ -232,30 +233,34 @@ def _ended(aim: Aim, found: Found, posture: Array | None, o: Settings):
 
 
 class _Theta(eqx.Module):
-    """What the stationary point depends on, and the solution that it is near."""
+    """What a solution depends on, and the solution that it is near."""
 
     aim: Aim
     posture: Array | None
     q: Array
     fixed: Array
 
+    def at(self, d: Array) -> Array:
+        """The configuration ``q ⊕ d``."""
+        full = jnp.zeros((self.aim.model.nv,), d.dtype).at[self.aim.moving].set(d)
+        return integrate(self.aim.model, self.q, full)
 
-def _lagrangian(theta: _Theta, z: Array) -> Array:
-    """``½ |posture ⊖ q|² + λ·r(q) − ε/2 |λ|²`` with ``q = q* ⊕ d``, for ``z = (d, λ)``.
 
-    Without a posture, the distance from q* takes the place of the distance from it.
+def _residual(theta: _Theta, z: Array) -> Array:
+    """``g(q) + J λ`` and ``r(q) − ε λ`` at ``q = q* ⊕ d``, for ``z = (d, λ)``.
+
+    g is the way from the posture to q, or d without a posture. A joint at a limit stays there.
     """
     aim, n = theta.aim, len(theta.aim.columns)
-    free = jnp.where(theta.fixed, 0, z[:n])
-    d = jnp.zeros((aim.model.nv,), z.dtype).at[aim.moving].set(free)
-    q = integrate(aim.model, theta.q, d)
-    far = free
+    d, multipliers = z[:n], z[n:]
+    q = theta.at(d)
+    r, away = rows(aim, q), d
     if theta.posture is not None:
-        far = difference(aim.model, q, theta.posture)[aim.moving]
-    r, small = rows(aim, q).error, _little(z.dtype)
-    held = jnp.where(theta.fixed, z[:n], 0)
-    return 0.5 * jnp.sum(far**2) + 0.5 * jnp.sum(held**2) + jnp.sum(
-        z[n:] * r) - 0.5 * small * jnp.sum(z[n:] ** 2)  # fmt: skip
+        away = -difference(aim.model, q, theta.posture)[aim.moving]
+    pulled = away + matmul(r.rates, multipliers)
+    return jnp.concatenate(
+        [jnp.where(theta.fixed, d, pulled), r.error - _little(z.dtype) * multipliers]
+    )
 
 
 def _little(dtype) -> float:
@@ -263,27 +268,34 @@ def _little(dtype) -> float:
     return 100 * float(jnp.finfo(dtype).eps)
 
 
-_gradient = jax.grad(_lagrangian, argnums=1)
+def _inverse(theta: _Theta, z: Array) -> Array:
+    """By QR, of the Jacobian of the equations."""
+    A = jax.jacfwd(lambda z: _residual(theta, z))(z)
+    n = len(z)
+    R = qr_factor(jnp.concatenate([A, jnp.eye(n, dtype=A.dtype)], axis=1))
+    return solve_upper(R[:, :n], R[:, n:])
 
 
-def _solver(theta: _Theta, z: Array):
-    matrix = jax.jacfwd(lambda z: _gradient(theta, z))(z)
+def _inverse_at_rest(theta: _Theta, z: Array) -> Array:
+    """The same for multipliers that are zero, by blocks: ``[1 J; Jᵀ −ε]⁻¹``."""
+    n = len(theta.aim.columns)
+    J = jnp.where(theta.fixed[:, None], 0, rows(theta.aim, theta.at(z[:n])).rates)
+    one = jnp.eye(n, dtype=J.dtype)
+    S = inverse(matmul(J.T, J) + _little(J.dtype) * jnp.eye(len(J.T), dtype=J.dtype))
+    JS = matmul(J, S)
+    return jnp.block([[one - matmul(JS, J.T), JS], [JS.T, -S]])
 
-    def solve(y: Array) -> Array:
-        R = qr_factor(jnp.concatenate([matrix, y[:, None]], axis=1))
-        return solve_upper(R[:, :-1], R[:, -1:])[:, 0]
 
-    return solve
-
-
-_STATIONARY = Stationary(_gradient, _solver)
+_SETTLED, _AT_REST = Root(_residual, _inverse), Root(_residual, _inverse_at_rest)
 
 
 @lanes
 def _known(args: tuple[Aim, Array | None], solved: tuple[Array, Array, Array]):
     """The same configuration with its implicit derivative."""
     (aim, posture), (q, multipliers, fixed) = args, solved
-    z = jnp.concatenate([jnp.zeros((len(aim.columns),), q.dtype), multipliers])
-    d = minimizer_custom_jvp(_STATIONARY, _Theta(aim, posture, q, fixed), z)[: len(aim.columns)]
-    full = jnp.zeros((aim.model.nv,), q.dtype).at[aim.moving].set(d)
-    return integrate(aim.model, q, full), solved
+    n = len(aim.columns)
+    theta = _Theta(aim, posture, q, fixed)
+    z = jnp.concatenate([jnp.zeros((n,), q.dtype), multipliers])
+    z = root_custom_jvp(_AT_REST if posture is None else _SETTLED, theta, z)
+    q = theta.at(z[:n])
+    return q, (q, z[n:], fixed)

@@ -64,7 +64,7 @@ def rows(aim: Aim, q: Float[Array, " nq"]) -> Rows:
         angles.append(sizes[0])
         positions.append(sizes[1])
     loop = jnp.zeros((), model.dtype)
-    if aim.constraints is not None and aim.constraints.size:
+    if aim.constraints is not None and aim.constraints.size > 0:
         c = residual(model, q, aim.constraints)
         errors.append(c)
         rates.append(constraint_jacobian(model, q, aim.constraints).T[aim.moving])

@@ -114,17 +114,17 @@ def look_at(
 
 
 def _target(kind, frame, base, weights, *, R=None, p=None, axis=None, offset=None) -> Target:
+    for name, x in (("frame", frame), ("base", base)):
+        if not isinstance(x, str) and (x is not None or name == "frame"):
+            raise TypeError(f"control.{kind}: {name} must be a name, got {type(x).__name__}")
     shapes = {"R": (R, (3, 3)), "p": (p, (3,)), "axis": (axis, (3,))}
     if offset is not None:
         shapes |= {"offset R": (offset[0], (3, 3)), "offset": (offset[1], (3,))}
     for name, (x, shape) in shapes.items():
-        found = jnp.shape(x) if x is not None else shape
+        found = shape if x is None else jnp.asarray(x).shape
         if found != shape:
             hint = "; map over many with jax.vmap" if len(found) > len(shape) else ""
             raise ValueError(f"control.{kind}: {name} has shape {found}, expected {shape}{hint}")
-    for name, x in (("frame", frame), ("base", base)):
-        if not isinstance(x, str) and (x is not None or name == "frame"):
-            raise TypeError(f"control.{kind}: {name} must be a name, got {type(x).__name__}")
     array = lambda x: None if x is None else jnp.asarray(x, float)  # noqa: E731
     offset_R, offset_p = (jnp.eye(3), jnp.zeros(3)) if offset is None else offset
     return Target(

@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PyTree
 
+from ...spatial.linear import matmul
 from .mechanism import custom_jvp
 
 
@@ -53,6 +54,34 @@ def _minimizer_jvp(primals, tangents):
     return minimizer_custom_jvp(problem, theta, x), dx
 
 
+class Root(NamedTuple):
+    """Equations by their functions, both static.
+
+    ``residual(theta, x) -> r``; ``inverse(theta, x)`` is the matrix ``(∂r/∂x)⁻¹``, for few unknowns.
+    """
+
+    residual: Callable[[Any, Array], Array]
+    inverse: Callable[[Any, Array], Array]
+
+
+@custom_jvp
+def root_custom_jvp(equations: Root, theta: PyTree, x: Array) -> Array:
+    """``x``, a root of the equations for theta, with its implicit derivative in theta.
+
+    Unlike those of :func:`minimizer_custom_jvp`, the equations need not be symmetric.
+    """
+    return x
+
+
+@root_custom_jvp.def_jvp
+def _root_jvp(primals, tangents):
+    equations, theta, x = primals
+    _, dtheta, _ = tangents
+    _, change = eqx.filter_jvp(lambda t: equations.residual(t, x), (theta,), (dtheta,))
+    dx = -matmul(equations.inverse(theta, x), change)
+    return root_custom_jvp(equations, theta, x), dx
+
+
 @custom_jvp
 def implicit_solve_custom_jvp(
     search: Callable, known: Callable, args: PyTree, rest: PyTree
@@ -62,7 +91,7 @@ def implicit_solve_custom_jvp(
     Args:
         search: finds the solution x of some problem by iterations, and the values that follow.
         known: ``known(args, x) -> (out, x)``, the same values from the solution, which it passes
-            through :func:`minimizer_custom_jvp` wherever it depends on ``args``.
+            through :func:`minimizer_custom_jvp` or :func:`root_custom_jvp` wherever it depends on ``args``.
         args: what the derivatives are with respect to.
         rest: what has no derivative, as where the search begins and when it gives up.
 
