@@ -1,4 +1,4 @@
-"""Inverse kinematics: targets are reached within the limits, with exact Jacobians and derivatives."""
+"""Inverse kinematics: targets are reached within the limits, with exact derivatives."""
 
 from functools import cache, partial
 
