@@ -22,6 +22,7 @@ COMMANDS = {
     "standing": "quadrupeds stand up, take pushes, get onto a box: samples, policies (--cores 1)",
     "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",
     "contact_memory": "memory of the gradient of a rollout on the ground, in each gradient mode",
+    "reach": "inverse kinematics of arms: share of targets, time; PyRoki (--cores 1)",
     "mjcf": "MJCF files of packages (--packages DIR): which load, how far they are from MuJoCo",
     "train": "quadrupeds that learn to walk, three seeds; judged in MuJoCo (--cores 1)",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",

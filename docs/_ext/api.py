@@ -25,14 +25,15 @@ LOG = logging.getLogger(__name__)
 FOLDER = Path(__file__).resolve().parent.parent / "api"
 HIDDEN = ("cli",)  # the command line explains itself
 ORDER = (
-    "io", "model", "algorithms", "derivatives", "constraints", "contact", "simulate", "control", "optimize",
-    "identify", "learn", "tasks", "screw", "spatial", "lanes", "view",
+    "io", "model", "algorithms", "derivatives", "constraints", "contact", "simulate", "control",
+    "optimize", "identify", "learn", "tasks", "screw", "spatial", "lanes", "view",
 )  # fmt: skip
 TITLES = {
     "model": "Robots and configurations", "io": "Reading and writing robots",
     "algorithms": "Kinematics and dynamics",
     "derivatives": "Dynamics with derivative rules, explicit derivatives",
-    "constraints": "Constraints and impacts", "contact": "Contact", "simulate": "Simulation", "control": "Inverse kinematics and controllers",
+    "constraints": "Constraints and impacts", "contact": "Contact", "simulate": "Simulation",
+    "control": "Inverse kinematics and controllers",
     "optimize": "Trajectory optimization", "identify": "Identification",
     "learn": "Learning of policies", "tasks": "Ready tasks", "screw": "Screw theory",
     "spatial": "Spatial algebra", "lanes": "Fast batches on CPUs", "view": "The viewer",

@@ -12,6 +12,7 @@ def main() -> None:
     if missing:
         names = ", ".join(missing)
         sys.exit(f'rbd-jax: {names} not installed. Run: pip install "rbd-jax[cli]"')
-    from ._app import app
+    from ._app import COMMANDS, application
 
-    app()
+    named = [name for name in sys.argv[1:2] if name in COMMANDS]
+    application(*(named or COMMANDS))()

@@ -1,21 +1,25 @@
-"""The typer application with all commands."""
+"""The typer application with all commands, or with one of them."""
+
+from importlib import import_module
 
 import typer
 
-from .check import check
-from .demo import demo
-from .identify import identify
-from .info import info
-from .optimize import optimize
-from .rollout import rollout
-from .train import train
-from .view import view
+COMMANDS = ("demo", "info", "check", "rollout", "reach", "optimize", "identify", "train", "view")
 
-app = typer.Typer(
-    help="rbd_jax: differentiable rigid-body dynamics for JAX.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for command in (demo, info, check, rollout, optimize, identify, train, view):
-    app.command()(command)
+
+def application(*commands: str) -> typer.Typer:
+    """The application with some commands. Only what these need is imported."""
+    app = typer.Typer(
+        help="rbd_jax: differentiable rigid-body dynamics for JAX.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_commands)  # else typer would take a single command for the whole application
+    for name in commands:
+        app.command()(getattr(import_module(f".{name}", __package__), name))
+    return app
+
+
+def _commands() -> None:
+    """rbd_jax: differentiable rigid-body dynamics for JAX."""

@@ -83,3 +83,22 @@ def solution(problem, s, title: str, path: Path) -> None:
     figure.suptitle(title, fontweight="bold", color=INK)
     figure.savefig(path, dpi=120)
     plt.close(figure)
+
+
+def reached(model: Model, q: np.ndarray, places: np.ndarray, path: Path) -> None:
+    """Draw the first configuration and the last one from two sides, with crosses at places."""
+    plt, figure, axes = new_figure(2)
+    ends = place(model, sticks(model), q)
+    for ax, azimuth, title in zip(
+        axes, (0.3, 1.9), ("from the front", "from the side"), strict=True
+    ):
+        for robot, color, alpha in zip(project(ends, azimuth)[0], (ORANGE, BLUE), (0.4, 1.0),
+                                       strict=True):  # fmt: skip
+            for segment in robot:
+                ax.plot(*segment.T, color=color, alpha=alpha, lw=3, solid_capstyle="round")
+        ax.plot(*project(places, azimuth)[0].T, "x", color=INK, ms=10, mew=2)
+        ax.set_aspect("equal", adjustable="datalim")
+        ax.set(xticks=[], yticks=[], title=title)
+    figure.suptitle("start in orange, result in blue, targets as crosses", color=INK)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

@@ -6,9 +6,7 @@ import jax
 import numpy as np
 import typer
 
-from ..algorithms.energy import center_of_mass, total_mass
-from ..model import Model, neutral
-from ..simulate import stable_step
+from ..model import Model
 from . import _robots
 from ._show import console, numbers, table
 
@@ -20,7 +18,7 @@ def info(
     """Print tables of a robot's bodies, joints and totals, and the warnings of its description."""
     jax.config.update("jax_enable_x64", True)
     loaded = _robots.load(robot, floating_base)
-    model, out = loaded.model, console()
+    model, out = jax.tree.map(np.asarray, loaded.model), console()  # so that nothing is compiled
     out.print(
         table("Bodies", ("#", "body", "mass kg", "com m", "inertia kg m²"), _bodies(model), 2)
     )
@@ -70,11 +68,21 @@ def _totals(model: Model):
     yield "bodies, frames", f"{model.nb}, {len(model.frame_names)}"
     yield "nq, nv", f"{model.nq}, {model.nv}"
     yield "depth of the tree", int(topo.tree.depths.max()) + 1 if model.nb else 0
-    yield "mass", f"{float(total_mass(model)):.5g} kg"
-    if total_mass(model):
-        yield "center of mass at q = neutral", f"{numbers(center_of_mass(model, neutral(model)))} m"
+    mass, center = _center_of_mass(model)
+    yield "mass", f"{mass:.5g} kg"
+    if mass:
+        yield "center of mass, all joints at zero", f"{numbers(center)} m"
     yield "mimic joints", len(topo.mimics)
-    if np.any(model.damping):
-        longest = stable_step(model, "semi_implicit_euler"), stable_step(model, "rk4")
-        told = " and ".join(f"{h:.2g}" for h in longest)
-        yield "longest explicit steps with this damping", f"Euler and rk4: {told} s"
+
+
+def _center_of_mass(model: Model) -> tuple[float, np.ndarray]:
+    """Mass, and center of mass in the world with all joints at zero."""
+    poses, moment = [], np.zeros(3)
+    for parent, R, p, row in zip(model.topology.parents, model.placement_R, model.placement_p,
+                                 model.inertia, strict=True):  # fmt: skip
+        if parent >= 0:
+            R, p = poses[parent][0] @ R, poses[parent][1] + poses[parent][0] @ p
+        poses.append((R, p))
+        moment += row[0] * p + R @ row[1:4]
+    mass = float(model.inertia[:, 0].sum())
+    return mass, moment / (mass or 1.0)

@@ -16,9 +16,9 @@ HOPPER = """<mujoco><option timestep=".004" cone="elliptic"/><worldbody>
 
 
 def run(*args):
-    from rbd_jax.cli._app import app
+    from rbd_jax.cli._app import application
 
-    return CliRunner().invoke(app, [str(a) for a in args])
+    return CliRunner().invoke(application(args[0]), [str(a) for a in args])
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_task_inertia_is_that_of_the_constraint():
 
 @pytest.mark.float64
 def test_tasks_by_priority():
-    """The first task has its acceleration exactly, the second what is left; torques pass neither."""
+    """The first task has its acceleration exactly, the second what is left of the motion."""
     model, q, v, tau = _arm()
     R, p = so3.exp(jnp.array([0.2, 0.5, -0.3])), jnp.array([0.3, 0.2, 0.6])
 

@@ -46,7 +46,7 @@ _STEPS = ("munthe_kaas", "rk4", "semi_implicit_euler", "step_derivatives")
 def public_functions() -> dict[str, Callable]:
     """The functions of arrays of the public API whose first argument is a model."""
     found = {}
-    rooms = dict(vars(rbd))
+    rooms = {name: getattr(rbd, name) for name in dir(rbd)}
     for room in ("algorithms", "derivatives", "screw"):
         rooms |= {f"{room}.{name}": f for name, f in vars(getattr(rbd, room)).items()}
     rooms |= {f"simulate.{name}": getattr(rbd.simulate, name) for name in _STEPS}

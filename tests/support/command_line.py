@@ -4,6 +4,6 @@ from typer.testing import CliRunner
 
 
 def run(*args: str):
-    from rbd_jax.cli._app import app
+    from rbd_jax.cli._app import application
 
-    return CliRunner().invoke(app, [str(a) for a in args])
+    return CliRunner().invoke(application(args[0]), [str(a) for a in args])

@@ -57,7 +57,7 @@ def _minimizer_jvp(primals, tangents):
 class Root(NamedTuple):
     """Equations by their functions, both static.
 
-    ``residual(theta, x) -> r``; ``inverse(theta, x)`` is the matrix ``(∂r/∂x)⁻¹``, for few unknowns.
+    ``residual(theta, x) -> r``; ``inverse(theta, x)`` is the matrix ``(∂r/∂x)⁻¹``, of few rows.
     """
 
     residual: Callable[[Any, Array], Array]
@@ -91,7 +91,8 @@ def implicit_solve_custom_jvp(
     Args:
         search: finds the solution x of some problem by iterations, and the values that follow.
         known: ``known(args, x) -> (out, x)``, the same values from the solution, which it passes
-            through :func:`minimizer_custom_jvp` or :func:`root_custom_jvp` wherever it depends on ``args``.
+            through :func:`minimizer_custom_jvp` or :func:`root_custom_jvp` wherever it depends on
+            ``args``.
         args: what the derivatives are with respect to.
         rest: what has no derivative, as where the search begins and when it gives up.
 
