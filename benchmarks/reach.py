@@ -31,9 +31,9 @@ NEAR = 1e-3, np.deg2rad(0.1)
 PEER = Path(__file__).parent / "_peers" / "pyroki_reach.py"
 ABOUT = (
     "Targets are the poses of a frame in random configurations within the limits, so that all of "
-    "them can be reached. A target counts as solved if the frame is within 1 mm and 0.1° of it, and "
-    "if no joint exceeds its limits. The first start is the middle of the limits. Times are those "
-    "of a batch, divided by the number of targets; the processor time hardly depends on other work "
+    "them can be reached. A target counts as solved if the frame is within 1 mm and 0.1°, and if "
+    "no joint exceeds its limits. The first start is the middle of the limits. Times are those of "
+    "a batch, divided by the number of targets; the processor time hardly depends on other work "
     "of the machine. `single` is one call for one target (median). The waist of G1 may move, for "
     "both hands together too. PyRoki solves the problem of its own example (analytic Jacobian, "
     "limits as constraints, float32) from so many starts for each target, in its own environment "

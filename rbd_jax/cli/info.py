@@ -24,7 +24,7 @@ def info(
     )
     columns = ("#", "joint", "kind", "parent", "axis", "q", "v", "limits", "max v", "max τ")
     out.print(table("Joints", (*columns, "damping"), _joints(model), 4))
-    out.print(table("Totals", ("", robot), _totals(model)))
+    out.print(table("Totals", ("", robot), [*_totals(model), *_steps(loaded)]))
     for text in loaded.warnings:
         out.print(f"[yellow]warning:[/] {text}", highlight=False)
 
@@ -73,6 +73,16 @@ def _totals(model: Model):
     if mass:
         yield "center of mass, all joints at zero", f"{numbers(center)} m"
     yield "mimic joints", len(topo.mimics)
+
+
+def _steps(loaded: _robots.Robot):
+    """The longest explicit steps, if the reader warned of damping: they take seconds to compile."""
+    if any("explicit integrators" in text for text in loaded.warnings):
+        from ..simulate import stable_step
+
+        longest = [stable_step(loaded.model, name) for name in ("semi_implicit_euler", "rk4")]
+        told = " and ".join(f"{h:.2g}" for h in longest)
+        yield "longest explicit steps with this damping", f"Euler and rk4: {told} s"
 
 
 def _center_of_mass(model: Model) -> tuple[float, np.ndarray]:

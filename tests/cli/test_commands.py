@@ -57,6 +57,23 @@ def test_info_shows_the_warnings(tmp_path):
     assert "warning" in result.output and "triangle" in result.output
 
 
+def test_reach(tmp_path):
+    saved, picture = tmp_path / "found.npz", tmp_path / "found.png"
+    options = "--output", saved, "--picture", picture
+    result = run(
+        "reach", "sample:arm", "--frame", "tool", "--target", "0.4 0 0.4 0 150 0", *options
+    )
+    assert result.exit_code == 0, result.output
+    assert "reached: " in result.output and "joint7" in result.output
+    assert arrays(saved)["q"].shape == (2, 7) and picture.stat().st_size > 10_000
+    far = run("reach", "sample:arm", "--frame", "tool", "--target", "3 0 0", "--starts", 1)
+    assert far.exit_code == 1, far.output
+    assert "not reached: 2 starts" in far.output
+    for bad, text in ((("tol", "1 0 0"), "tol"), (("tool", "1 0"), "X Y Z ROLL PITCH YAW")):
+        wrong = run("reach", "sample:arm", "--frame", bad[0], "--target", bad[1])
+        assert wrong.exit_code == 2 and text in wrong.output
+
+
 def test_check_passes(urdf):
     result = run("check", urdf, "--states", 2)
     assert result.exit_code == 0, result.output

@@ -13,17 +13,18 @@ import pytest
 from support.calls import quick_jit
 
 import rbd_jax as rbd
-from rbd_jax import constraints, contact, identify, optimize, simulate
+from rbd_jax import constraints, contact, control, identify, optimize, simulate
 from rbd_jax.model.outcome import RESULTS
 
 VALUES = (contact.SceneStep, contact.Solution, constraints.Projected, optimize.Solution,
-          optimize.ConstrainedSolution, identify.Fit,
+          optimize.ConstrainedSolution, identify.Fit, control.Reached,
           simulate.AdaptiveTrajectory)  # fmt: skip
 SOLVERS = (
     contact.scene_step, contact.constrained_acceleration, constraints.project, optimize.ilqr,
     optimize.ddp, optimize.single_shooting, optimize.multiple_shooting,
     optimize.augmented_lagrangian, identify.fit_torques, identify.fit_accelerations,
     identify.fit_trajectories, simulate.adaptive_rollout,
+    control.inverse_kinematics,
 )  # fmt: skip
 BALL = """<mujoco><option cone="elliptic"/><worldbody><geom type="plane" size="1 1 1"/>
 <body pos="0 0 .099"><freejoint/><geom size=".1"/></body></worldbody>
@@ -31,7 +32,7 @@ BALL = """<mujoco><option cone="elliptic"/><worldbody><geom type="plane" size="1
 
 
 def test_every_solver_has_the_same_options_and_fields():
-    for room in (contact, constraints, optimize, simulate):
+    for room in (contact, constraints, control, optimize, simulate):
         assert room.RESULTS is RESULTS
     for value in VALUES:
         assert {"result", "steps"} <= set(get_type_hints(value)), value
