@@ -1,4 +1,4 @@
-"""Robots that are told what to do: inverse kinematics and controllers.
+"""Robots that are told what to do: inverse kinematics, controllers, paths.
 
 Functions take one robot in one state, as everywhere; map over many with ``jax.vmap``.
 """
@@ -17,6 +17,7 @@ from ._operational import (
     task_dynamics as task_dynamics,
     task_impedance as task_impedance,
 )
+from ._paths import TimedPath as TimedPath, time_optimal_path as time_optimal_path
 from ._reach import Reached as Reached, inverse_kinematics as inverse_kinematics, middle as middle
 from ._targets import (
     Target as Target,
