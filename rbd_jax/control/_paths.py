@@ -64,8 +64,8 @@ def time_optimal_path(
     if len(waypoints) < 2:
         raise ValueError(f"{name}: give at least two waypoints, got {len(waypoints)}")
     try:
-        import toppra
-        from toppra import algorithm, constraint
+        import toppra  # pyright: ignore[reportMissingImports]
+        from toppra import algorithm, constraint  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ImportError(
             f'{name} needs the package toppra: pip install "rbd-jax[paths]"'

@@ -139,8 +139,8 @@ def inverse_kinematics(
     fixed = jax.lax.stop_gradient
     if q0 is None:
         q0 = middle(model) if posture is None else posture
-    tolerances = (jnp.asarray(x, model.dtype) for x in (position_tolerance, angle_tolerance))
-    settings = Settings(*tolerances, starts, max_steps)
+    near, turned = (jnp.asarray(x, model.dtype) for x in (position_tolerance, angle_tolerance))
+    settings = Settings(near, turned, starts, max_steps)
     args, rest = (aim, posture), (fixed(q0), settings)
     q, _, notes = implicit_solve_custom_jvp(_search, _known, args, rest)
     names = tuple(f"{t.kind} of {t.frame}" for t in targets)

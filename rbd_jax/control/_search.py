@@ -110,9 +110,10 @@ def limits_of_dofs(model: Model, q: Array) -> tuple[Array, Array, Array]:
 def _reach_of_dofs(model: Model) -> np.ndarray:
     """How far starts are from q0 where a joint has no limits: half a turn, or a metre."""
     turn = {"prismatic": [0], "translation": [0] * 3, "free": [1] * 3 + [0] * 3}
-    space, sizes = model.space, np.diff(model.space.v_starts)
-    turns = [turn.get(k, [1] * n) for k, n in zip(space.kinds, sizes, strict=True)]
-    return np.where(np.concatenate([*turns, []]), np.pi, 1.0)
+    turns: list[int] = []
+    for kind, size in zip(model.space.kinds, np.diff(model.space.v_starts), strict=True):
+        turns += turn.get(kind, [1] * int(size))
+    return np.where(np.array(turns, dtype=bool), np.pi, 1.0)
 
 
 @lanes

@@ -160,6 +160,7 @@ def _pose(x: Target, tool: se3.Pose, V: Twists) -> tuple[Part, Part]:
 
 
 def _position(x: Target, tool: se3.Pose, V: Twists) -> tuple[None, Part]:
+    assert x.p is not None
     error = tool[1] - x.p
     return None, Part(error, V[:, 3:], _length(error))
 
@@ -176,11 +177,13 @@ def _orientation(x: Target, tool: se3.Pose, V: Twists) -> tuple[Part, None]:
 
 def _direction(x: Target, tool: se3.Pose, V: Twists) -> tuple[Part, None]:
     """The difference of two unit vectors, a chord of length ``2 sin(θ/2)``."""
+    assert x.axis is not None and x.p is not None
     axis = so3.rotate(tool[0], so3.unit(x.axis))
     return _chord(axis - so3.unit(x.p), so3.cross(V[:, :3], axis[None])), None
 
 
 def _look_at(x: Target, tool: se3.Pose, V: Twists) -> tuple[Part, None]:
+    assert x.axis is not None and x.p is not None
     axis, away = so3.rotate(tool[0], so3.unit(x.axis)), x.p - tool[1]
     distance = jnp.maximum(_length(away), jnp.finfo(away.dtype).tiny ** 0.5)
     line = away / distance

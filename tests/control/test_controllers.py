@@ -119,7 +119,7 @@ def test_tasks_by_priority():
     assert_close(a2, wanted, atol=1e-8)
     assert_close(a3[3:], wanted[3:], rtol=1e-5)  # the share of the damping is 1e-6
     assert np.abs(a3[:3] - wanted[:3]).max() > 0.1  # the second task leaves too little for it
-    again, _, _, moving = motion(q, v, tau, 1.0)
+    again, _, _, moving = motion(q, v, tau, 100.0)
     assert_close(again, wanted, atol=1e-8)
     assert np.abs(moving - still).max() > 0.1
     for bad, match in (([], "at least one task"), ([q], "must be a control.Task")):
