@@ -50,7 +50,7 @@ def solvers(tiny: bool) -> dict:
 
 def on_the_box(task, q) -> jax.Array:
     """Whether the robot of a task is on the box, see ``ABOUT``."""
-    box = task.problem.scene.contacts.terrain
+    box = task.problem.plant.scene.contacts.terrain
     feet = jnp.stack([rbd.frame_placement(task.problem.model, q, f)[1] for f in tasks.FEET])
     above = feet[:, 2] - jax.vmap(box)(feet[:, :2])
     up = 1 - 2 * (q[4] ** 2 + q[5] ** 2)
@@ -77,7 +77,7 @@ def box_in_mujoco(task):
 
     plane = tasks.stand_up(task.problem.model)
     spec = mujoco.MjSpec.from_string(tasks.stander_mjcf(tasks.stander(task=plane, fallen=1)))
-    box = task.problem.scene.contacts.terrain
+    box = task.problem.plant.scene.contacts.terrain
     x, top, half = float(box.x), float(box.height), 1.5 * float(box.width)
     profile = (x - half, 0.0), (x + half, top), (x + 3.0, top), (x + 3.0, 0.0)
     corners = [(u, y, z) for y in (-2.0, 2.0) for u, z in profile]

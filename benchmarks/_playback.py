@@ -25,10 +25,10 @@ ABOUT = (
 FRICTION, FINER, MORE = 0.7, 10, 25
 
 
-def forces_of(problem: opt.LeggedProblem, s: opt.Solution) -> np.ndarray:
+def forces_of(problem: opt.Problem, s: opt.Solution) -> np.ndarray:
     """Forces (n, 3) of all feet that stand (N), z is normal."""
-    f = jax.jit(jax.vmap(problem.forces))(s.t[:-1], s.q[:-1], s.v[:-1], s.u)
-    return np.asarray(f).reshape(problem.steps, -1, 3)[np.asarray(problem.active)]
+    f = jax.jit(jax.vmap(problem.outputs))(s.t[:-1], s.q[:-1], s.v[:-1], s.u)[0]
+    return np.asarray(f).reshape(problem.steps, -1, 3)[np.asarray(problem.plant.active)]
 
 
 def play_back(table: Table, name: str, robot: str, batch: int) -> None:

@@ -45,15 +45,14 @@ def solvers(most: int) -> dict:
 
 def followed(task: tasks.Task, problem, q, v, u, K):
     """The state after a plan, and some steps more, under its feedback in finer steps."""
-    plant = tasks.pushed(task)
-    control = opt.Feedback(problem.model, 0 * problem.dt, problem.dt, q, v, u, K, *problem.bounds())
+    control = opt.Feedback(problem.starting(0 * problem.dt), q, v, u, K)
 
-    def step(state, k):
-        t = k.astype(q.dtype) * problem.dt
-        held = jnp.where(k < problem.steps, control(t, *state), u[-1])
-        return plant(t, *state, held), None
+    def policy(t, q, v):
+        return jnp.where(t < (problem.steps - 0.5) * problem.dt, control(t, q, v), u[-1])
 
-    return jax.lax.scan(step, (q[0], v[0]), jnp.arange(problem.steps + MORE))[0]
+    how = {"steps": problem.steps + MORE, "substeps": problem.substeps}
+    path = rbd.rollout(tasks.pushed(task), q[0], v[0], policy, problem.dt, **how)
+    return path.q[-1], path.v[-1]
 
 
 def plans(table, task: tasks.Task, fallen, keys, search, place, tiny: bool) -> None:

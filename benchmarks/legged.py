@@ -60,14 +60,14 @@ def spec_of(task, robot: str, repeats: int) -> dict:
     parts = {k: {n: getattr(c, n) for n in c.__dataclass_fields__ if getattr(c, n) is not None}
              for k, c in (("stage", state), ("final", problem.final))}  # fmt: skip
     low, high = problem.bounds()
-    contacts, k = problem.contacts, np.arange(problem.steps + 1)
+    contacts, k = problem.plant.constraints, np.arange(problem.steps + 1)
     rows = lambda table: table.rows[np.minimum(k, len(table.rows) - 1)]  # noqa: E731
     spec = {
         "urdf": str(rbd.example_robot(file)), "gravity": problem.model.gravity,
         "joints": problem.model.joint_names[free:], "dt": problem.dt, "steps": problem.steps,
         "q0": q0, "u": u, "lower": low, "upper": high, "tol": 1e-9, "max_iterations": MOST,
         "repeats": repeats, "feet": contacts.names, "points": contacts.pairs[0].point,
-        "gain": contacts.velocity_gain[0], "active": problem.active,
+        "gain": contacts.velocity_gain[0], "active": problem.plant.active,
         "com": rows(center.targets), "com_weight": center.weight,
         "swings": [
             {"frame": f, "targets": rows(c.targets)[:, i], "weights": rows(c.weights)[:, i]}
@@ -107,10 +107,7 @@ def receding(table: Table, robot: str, options) -> None:
     """The trot in a receding horizon of 50 steps, one solver step for each state."""
     task = task_of("trot", robot)
     p, horizon = task.problem, 10 if options.tiny else 50
-    problem = opt.LeggedProblem(
-        p.model, p.stage, p.final, p.dt, horizon, p.actuation, p.lower, p.upper,
-        contacts=p.contacts, active=p.active,
-    )  # fmt: skip
+    problem = opt.Problem(p.plant, p.stage, p.final, p.dt, horizon, lower=p.lower, upper=p.upper)
     u = task.u[np.minimum(np.arange(horizon), len(task.u) - 1)]
     control, steps = opt.controller(problem, max_steps=1), 4 if options.tiny else 45
 

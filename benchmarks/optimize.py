@@ -54,7 +54,8 @@ def task_of(name: str, robot: str, steps: int):
     bare = lambda m: (m.damping, m.armature)  # noqa: E731
     model = eqx.tree_at(bare, model, (0 * model.damping, 0 * model.armature))
     task = build(model, steps=steps)
-    problem = dataclasses.replace(task.problem, integrator="semi_implicit_euler")
+    plant = dataclasses.replace(task.problem.plant, integrator="semi_implicit_euler")
+    problem = dataclasses.replace(task.problem, plant=plant)
     task = task._replace(problem=problem)
     move = 0.7 * jnp.sin(1.0 + 2.0 * jnp.arange(model.nv))
     ones, goal = jnp.ones(model.nv), rbd.integrate(model, task.q0, move)

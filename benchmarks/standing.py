@@ -60,12 +60,9 @@ def closed_loop(task: tasks.Task, samples: int):
             loop = opt.mpc(control, q, v, guess, steps, every=2, plant=plant)
             return loop.q, loop.v
 
-        def step(state, k):
-            new = plant(k * dt, *state, horizon[0])
-            return new, new
-
-        _, (qs, vs) = jax.lax.scan(step, (q, v), jnp.arange(steps).astype(q.dtype))
-        return jnp.concatenate([q[None], qs]), jnp.concatenate([v[None], vs])
+        held, substeps = jnp.tile(horizon[0], (steps, 1)), task.problem.substeps
+        path = rbd.rollout(plant, q, v, held, dt, substeps=substeps)
+        return path.q, path.v
 
     return jax.jit(jax.vmap(run))
 
@@ -172,7 +169,7 @@ def learned(table, cases: Cases, robot: str, seed: int, tiny: bool) -> None:
     @jax.jit
     @jax.vmap
     def run(q, v, impulse, key):
-        plant = tasks.pushed(task, impulse, substeps=env.substeps)
+        plant = tasks.pushed(task, impulse)
         return learn.closed_loop(env, policy, env.state(q, v, q[7:]), steps, plant)
 
     def theirs(q, v, impulse):

@@ -11,6 +11,7 @@ from .data._files import (
     save_npz as save_npz,
 )
 from .data._filter import filter_and_differentiate as filter_and_differentiate
+from .fits._plants import PlantFit as PlantFit, fit_plant as fit_plant
 from .fits._samples import (
     acceleration_error as acceleration_error,
     fit_accelerations as fit_accelerations,
@@ -19,7 +20,6 @@ from .fits._samples import (
     predicted_torques as predicted_torques,
     torque_error as torque_error,
 )
-from .fits._scenes import SceneFit as SceneFit, fit_scene as fit_scene
 from .fits._solve import Fit as Fit
 from .fits._trajectories import TrajectoryFit as TrajectoryFit, fit_trajectories as fit_trajectories
 from .fits._windows import simulated as simulated

@@ -1,6 +1,6 @@
 """Learning of policies from the exact gradients of simulations.
 
-An :class:`Environment` is a scene with a task. :func:`shac` and :func:`bptt` learn a
+An :class:`Environment` is a plant with a task. :func:`shac` and :func:`bptt` learn a
 :class:`Policy` for it. Ready environments, and judges of their policies, are in
 :mod:`rbd_jax.tasks`. Needs the extra ``learn``.
 """
@@ -14,6 +14,7 @@ from ._checkpoint import (
 from ._closed_loop import closed_loop as closed_loop
 from ._environment import (
     Environment as Environment,
+    SceneEnvironment as SceneEnvironment,
     State as State,
     advance as advance,
     observe as observe,

@@ -1,13 +1,15 @@
 """Rollouts of a policy in any plant, not only in the simulation in which it was trained."""
 
 import dataclasses
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._environment import Environment, State, observe
+from ..contact import Scene
+from ..model import Model
+from ..simulate import Plant, as_plant, fresh_state, hold_controls
+from ._environment import Environment, State, memory_of, observe
 from ._networks import Policy
 
 
@@ -16,7 +18,7 @@ def closed_loop(
     policy: Policy,
     state: State,
     steps: int,
-    plant: Callable[[Array, Array, Array, Array], tuple[Array, Array]],
+    plant: Plant | Scene | Model | None = None,
 ) -> tuple[Float[Array, "k nq"], Float[Array, "k nv"]]:
     """The states q and v of one robot after 0, 1, …, T control steps of a policy without noise.
 
@@ -25,18 +27,26 @@ def closed_loop(
         policy: the trained policy.
         state: the first state, of :meth:`Environment.begin` or :meth:`Environment.state`.
         steps: number of control steps T.
-        plant: from time (s), q, v and controls to q and v one control step later, for example
-            ``tasks.pushed(task, impulse, substeps=env.substeps)`` of :mod:`rbd_jax.tasks`.
+        plant: what the policy controls, for example ``tasks.pushed(task, impulse)`` of
+            :mod:`rbd_jax.tasks`; the plant of the task if None. It takes the substeps of the task.
+            Another plant begins with the memory of its ``start``.
     """
+    own = plant is None
+    moves = (env.plant_of(state.robot) if own else as_plant(plant, name="closed_loop")).prepared()
+    first = fresh_state(moves, state.q, state.v, env.dt)
+    first = first._replace(memory=state.memory) if own else first
 
-    def step(state, k):
+    def step(carry, k):
+        state, now = carry
         action = policy(observe(env, state))
         u = env.controls(state, action)
-        q, v = plant(k * env.period, state.q, state.v, u)
-        new = {"q": q, "v": v, "controls": u, "action": action, "age": state.age + 1}
-        return dataclasses.replace(state, **new), (q, v)
+        now = hold_controls(moves, k * env.period, now, u, env.period, env.substeps)
+        seen = memory_of(env, state, now)
+        new = {"q": now.q, "v": now.v, "memory": seen, "controls": u, "action": action}
+        state = dataclasses.replace(state, **new, age=state.age + 1)
+        return (state, now), (now.q, now.v)
 
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         times = jnp.arange(steps, dtype=state.q.dtype)
-        _, (q, v) = jax.lax.scan(step, state, times)
+        _, (q, v) = jax.lax.scan(step, (state, first), times)
     return jnp.concatenate([state.q[None], q]), jnp.concatenate([state.v[None], v])

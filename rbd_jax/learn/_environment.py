@@ -1,4 +1,4 @@
-"""Environments: a scene with a task, which a policy learns."""
+"""Environments: a plant with a task, which a policy learns."""
 
 import abc
 import dataclasses
@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from ..contact import Scene, constants, scene_step
+from ..contact import Scene
 from ..lanes import lanes
+from ..simulate import Plant, ScenePlant, State as PlantState, fresh_state
 from ._mirror import Mirror
 
 
@@ -23,14 +24,14 @@ class State(eqx.Module):
     """The controls of the last control step, which still act while the new ones are late."""
     action: Float[Array, "*b na"]
     """The last action of the policy."""
-    warmstart: Float[Array, "*b nv"]
-    """Accelerations of the last step, where the solver of contact starts."""
+    memory: PyTree
+    """The memory of the plant, such as the warm start of a scene or the thrusts of rotors."""
     age: Float[Array, "*b"]
     """Control steps since the episode began."""
     delay: Float[Array, "*b"]
     """Simulation steps after which new controls act, between 0 and ``substeps``."""
     robot: PyTree
-    """The randomized parameters of this robot, see :meth:`Environment.scene_of`."""
+    """The randomized parameters of this robot, see :meth:`Environment.plant_of`."""
     task: PyTree
     """The goal of this robot, for example a commanded velocity."""
 
@@ -38,11 +39,14 @@ class State(eqx.Module):
 class Environment(eqx.Module):
     """A task of one robot that a policy learns. The learners map it over a batch of robots.
 
-    The float arrays of an environment are leaves, like the float arrays of its scene. The methods
-    of a subclass have to be differentiable functions of states and actions.
+    The robot may be any plant; :class:`SceneEnvironment` is for scenes. The float arrays of an
+    environment are leaves, like those of its plant. The methods of a subclass have to be
+    differentiable functions of states and actions.
     """
 
-    scene: eqx.AbstractVar[Scene]
+    plant: eqx.AbstractVar[Plant]
+    dt: eqx.AbstractVar[Float[Array, ""]]
+    """The time of a simulation step (s)."""
     substeps: eqx.AbstractVar[int]
     """Simulation steps in each control step."""
     episode: eqx.AbstractVar[int]
@@ -61,7 +65,7 @@ class Environment(eqx.Module):
 
     @abc.abstractmethod
     def controls(self, state: State, action: Float[Array, " na"]) -> Float[Array, " nu"]:
-        """The controls of the actuators for an action between -1 and 1."""
+        """The controls of the plant for an action between -1 and 1."""
 
     @abc.abstractmethod
     def reward(self, before: State, action: Float[Array, " na"], after: State) -> Float[Array, ""]:
@@ -79,9 +83,9 @@ class Environment(eqx.Module):
         """Random events between two control steps, such as pushes and new commands."""
         return state
 
-    def scene_of(self, robot: PyTree) -> Scene:
-        """The scene of a robot that differs from the others, for domain randomization."""
-        return self.scene
+    def plant_of(self, robot: PyTree) -> Plant:
+        """The plant of a robot that differs from the others, for domain randomization."""
+        return self.plant
 
     def state(
         self, q: Array, v: Array, controls: Array, robot=None, task=None, delay: Any = 0.0
@@ -90,7 +94,8 @@ class Environment(eqx.Module):
         zero = jnp.zeros((), q.dtype)
         action = jnp.zeros((self.actions,), q.dtype)
         late = jnp.asarray(delay, q.dtype)
-        return State(q, v, controls, action, jnp.zeros_like(v), zero, late, robot, task)
+        memory = fresh_state(self.plant_of(robot), q, v, self.dt).memory
+        return State(q, v, controls, action, memory, zero, late, robot, task)
 
     @property
     def mirror(self) -> Mirror | None:
@@ -104,25 +109,54 @@ class Environment(eqx.Module):
     @property
     def period(self) -> Float[Array, ""]:
         """The time of a control step (s)."""
-        return self.substeps * self.scene.dt
+        return self.substeps * self.dt
+
+
+class SceneEnvironment(Environment):
+    """An environment whose plant is a scene, with the time step of the scene."""
+
+    scene: eqx.AbstractVar[Scene]
+
+    @property
+    def plant(self) -> Plant:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The scene as a plant."""
+        return ScenePlant(self.scene)
+
+    @property
+    def dt(self) -> Float[Array, ""]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The time step of the scene (s)."""
+        return self.scene.dt
+
+    def scene_of(self, robot: PyTree) -> Scene:
+        """The scene of a robot that differs from the others, for domain randomization."""
+        return self.scene
+
+    def plant_of(self, robot: PyTree) -> Plant:
+        """The scene of a robot, as a plant."""
+        return ScenePlant(self.scene_of(robot))
 
 
 def advance(env: Environment, state: State, action: Float[Array, " na"]) -> State:
-    """The state one control step later. Its derivatives are the exact ones of the scene's steps."""
-    scene, new = env.scene_of(state.robot), env.controls(state, action)
-    fixed = constants(scene)
+    """The state one control step later. Its derivatives are the exact ones of the plant's steps."""
+    plant, new = env.plant_of(state.robot).prepared(), env.controls(state, action)
+    begin = state.age * env.period
+    now = PlantState(state.q, state.v, state.memory)
 
     def substep(now, k):
-        q, v, warmstart = now
         u = jnp.where(k < state.delay, state.controls, new)
-        end = scene_step(scene, q, v, u, warmstart=warmstart, constants=fixed)
-        return (end.q, end.v, end.a), None
+        return plant.step(begin + k * env.dt, now, u, env.dt), None
 
     k = jnp.arange(env.substeps, dtype=state.q.dtype)
-    (q, v, warmstart), _ = jax.lax.scan(substep, (state.q, state.v, state.warmstart), k)
+    now, _ = jax.lax.scan(substep, plant.events(begin, now, env.period), k)
     return dataclasses.replace(
-        state, q=q, v=v, warmstart=warmstart, controls=new, action=action, age=state.age + 1
+        state, **now._asdict(), controls=new, action=action, age=state.age + 1
     )
+
+
+def memory_of(env: Environment, state: State, now: PlantState) -> PyTree:
+    """The memory of a plant that is not that of the task, as far as the task knows it."""
+    known = jax.tree.structure(state.memory) == jax.tree.structure(now.memory)
+    return now.memory if known else state.memory
 
 
 @lanes

@@ -13,7 +13,6 @@ from .linear_quadratic._riccati import (
 )
 from .problems._constraints import Constraint as Constraint, Rows as Rows
 from .problems._costs import FrameCost as FrameCost, StateCost as StateCost
-from .problems._legged import LeggedProblem as LeggedProblem
 from .problems._legged_costs import (
     CenterOfMass as CenterOfMass,
     CenterOfPressure as CenterOfPressure,
@@ -34,7 +33,7 @@ from .problems._limits import (
     velocity_limits as velocity_limits,
 )
 from .problems._problem import Problem as Problem
-from .problems._scene_problem import SceneProblem as SceneProblem, in_scene as in_scene
+from .problems._scene_problem import in_scene as in_scene
 from .receding_horizon._feedback import Feedback as Feedback, feedback as feedback
 from .receding_horizon._mpc import (
     ClosedLoop as ClosedLoop,

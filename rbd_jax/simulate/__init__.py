@@ -36,11 +36,19 @@ from ._munthe_kaas import (
 )
 from ._plant import (
     ConstrainedRobot as ConstrainedRobot,
+    NoTangent as NoTangent,
     Plant as Plant,
     Robot as Robot,
     ScenePlant as ScenePlant,
     State as State,
+    StatePolicy as StatePolicy,
     as_plant as as_plant,
+    fresh_memory as fresh_memory,
+    fresh_state as fresh_state,
+    hold_controls as hold_controls,
+    memory_from as memory_from,
+    memory_vector as memory_vector,
+    with_tangent as with_tangent,
 )
 from ._rollout import Episode as Episode, Trajectory as Trajectory, rollout as rollout
 from ._stability import (

@@ -1,8 +1,8 @@
-"""Plants: what a rollout moves.
+"""Plants: what rollouts, optimizers, learners and fits move.
 
-A plant has a state, a number of controls and a step. This room has three: a robot with an
-integrator, a robot under constraints, and a scene with contacts. A plant of your own is a subclass
-of :class:`Plant` with a ``step``.
+A plant has a state, a number of controls, one step, and the map of the tangent space of its state.
+This room has three: a robot with an integrator, a robot under constraints, and a scene with
+contacts. A plant of your own is a subclass of :class:`Plant` with a ``step``.
 """
 
 import abc
@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..constraints import Constraints
+from ..constraints import Constraints, constrained_dynamics
 from ..contact import Scene, constants, scene_step
-from ..model import Model
+from ..model import Model, difference, integrate
 from ..model.functions import as_module
 from ._actuated import ActuatedRobot
 from ._guard import Guard
@@ -39,8 +40,30 @@ class State(NamedTuple):
     arrays, empty for most plants."""
 
 
+class NoTangent(eqx.Module):
+    """A part of a memory that has no tangent coordinates, such as the warm start of a solver.
+
+    A motion may begin anew in any state with this part as :meth:`Plant.start` makes it.
+    """
+
+    value: PyTree
+
+
+def with_tangent(memory: PyTree) -> PyTree:
+    """The memory without the parts that are :class:`NoTangent`."""
+    hidden = lambda x: isinstance(x, NoTangent)  # noqa: E731
+    return jax.tree.map(lambda x: None if hidden(x) else x, memory, is_leaf=hidden)
+
+
 class Plant(eqx.Module):
-    """What moves under controls. Its arrays are leaves, with derivatives in every rollout."""
+    """What moves under controls. Its arrays are leaves, with derivatives in every rollout.
+
+    A state has ``nx`` tangent coordinates ``(δq, δv, δm)``: δq is along ``integrate(model, q,
+    δq)``, δv is added to v, and δm are the coordinates of the memory. By default the memory is a
+    vector space with one coordinate for each of its numbers. A plant whose memory is another
+    manifold, such as a rotation, replaces ``memory_size``, ``memory_integrate`` and
+    ``memory_difference``.
+    """
 
     model: eqx.AbstractVar[Model]
     """The robot that the configuration q and the velocity v belong to."""
@@ -73,9 +96,16 @@ class Plant(eqx.Module):
     def events(self, t: Array, state: State, dt: Array) -> State:
         """The state after what happens at once at the beginning of a step, such as impacts.
 
-        The controls of the step see this state.
+        The controls and the cost of the step see this state.
         """
         return state
+
+    def outputs(self, t: Array, state: State, u: Array, dt: Array) -> tuple[Array, ...]:
+        """What the cost of a step is told beside t, q, v and u, such as contact forces.
+
+        The arguments are those of :meth:`step`.
+        """
+        return ()
 
     @abc.abstractmethod
     def step(self, t: Array, state: State, u: Float[Array, " nu"], dt: Array) -> State:
@@ -87,6 +117,122 @@ class Plant(eqx.Module):
             u: controls.
             dt: length of the step (s).
         """
+
+    @property
+    def memory_size(self) -> int:
+        """The number of tangent coordinates of the memory."""
+        return sum(x.size for x in jax.tree.leaves(with_tangent(fresh_memory(self))))
+
+    @property
+    def nx(self) -> int:
+        """The number of tangent coordinates of a state: ``2 nv + memory_size``."""
+        return 2 * self.model.nv + self.memory_size
+
+    def memory_integrate(self, memory: PyTree, dm: Float[Array, " m"]) -> PyTree:
+        """The memory at the tangent δm. Parts without tangent stay as they are."""
+        leaves, tree = jax.tree.flatten(memory, is_leaf=lambda x: isinstance(x, NoTangent))
+        moved, at = [], 0
+        for x in leaves:
+            if not isinstance(x, NoTangent):
+                at, dx = at + x.size, dm[at : at + x.size]
+                x = x + dx.reshape(x.shape)
+            moved.append(x)
+        return jax.tree.unflatten(tree, moved)
+
+    def memory_difference(self, memory: PyTree, other: PyTree) -> Float[Array, " m"]:
+        """The tangent δm that leads from a memory to another one."""
+        pairs = zip(*(jax.tree.leaves(with_tangent(x)) for x in (memory, other)), strict=True)
+        parts = [jnp.ravel(b - a) for a, b in pairs]
+        return jnp.concatenate([jnp.zeros((0,), self.model.dtype), *parts])
+
+    def integrate(self, state: State, dx: Float[Array, " nx"]) -> State:
+        """The state at the tangent ``dx = (δq, δv, δm)``."""
+        nv = self.model.nv
+        return self.moved(state, dx[:nv], dx[nv : 2 * nv], dx[2 * nv :])
+
+    def moved(self, state: State, dq: Array, dv: Array, dm: Array) -> State:
+        """:meth:`integrate`, with the three parts of the tangent as arguments."""
+        memory = self.memory_integrate(state.memory, dm) if dm.size else state.memory
+        return State(integrate(self.model, state.q, dq), state.v + dv, memory)
+
+    def difference(self, state: State, other: State) -> Float[Array, " nx"]:
+        """The tangent dx that leads from a state to another one."""
+        parts = [difference(self.model, state.q, other.q), other.v - state.v]
+        if jax.tree.leaves(with_tangent(state.memory)):
+            parts.append(self.memory_difference(state.memory, other.memory))
+        return jnp.concatenate(parts)
+
+
+def memory_vector(memory: PyTree) -> Float[Array, " m"]:
+    """The numbers of a memory that have a tangent, as one vector."""
+    leaves = [jnp.ravel(x) for x in jax.tree.leaves(with_tangent(memory))]
+    return jnp.concatenate(leaves) if leaves else jnp.zeros((0,))
+
+
+def memory_from(memory: PyTree, vector: Float[Array, " m"]) -> PyTree:
+    """The memory with other numbers, as :func:`memory_vector` lists them."""
+    hidden = lambda x: isinstance(x, NoTangent)  # noqa: E731
+    leaves, tree = jax.tree.flatten(memory, is_leaf=hidden)
+    filled, at = [], 0
+    for x in leaves:
+        if not hidden(x):
+            at, new = at + x.size, vector[at : at + x.size]
+            x = new.reshape(x.shape)
+        filled.append(x)
+    return jax.tree.unflatten(tree, filled)
+
+
+class StatePolicy(eqx.Module):
+    """A policy that is told the memory of the plant too: ``policy(t, q, v, memory) -> u``."""
+
+    @abc.abstractmethod
+    def __call__(self, t: Array, q: Array, v: Array, memory: PyTree) -> Array:
+        """The controls at time t (s) in a state."""
+
+
+def hold_controls(
+    plant: Plant, t: Array, state: State, u: Float[Array, " nu"], dt: Array, substeps: int = 1
+) -> State:
+    """The state after ``dt`` seconds under held controls: the events, then ``substeps`` steps."""
+    state, h = plant.events(t, state, dt), dt if substeps == 1 else dt / substeps
+
+    def once(state, j):
+        return plant.step(t + j * h, state, u, h), None
+
+    if substeps == 1:
+        return plant.step(t, state, u, h)
+    return jax.lax.scan(once, state, jnp.arange(substeps).astype(h.dtype))[0]
+
+
+class _NeedsControls(Exception):
+    """The memory at the start depends on the controls."""
+
+
+def fresh_state(plant: Plant, q: Array, v: Array, dt: Array) -> State:
+    """The state in which a motion of unknown controls begins.
+
+    Raises:
+        ValueError: if the memory at the start depends on the first controls.
+    """
+
+    def unknown(*_):
+        raise _NeedsControls
+
+    try:
+        return plant.start(q, v, dt, unknown)
+    except _NeedsControls:
+        raise ValueError(
+            f"{type(plant).__name__}: its memory at the start depends on the first controls, so it "
+            "moves in rollouts alone; an optimizer needs a memory that start makes from q and v"
+        ) from None
+
+
+def fresh_memory(plant: Plant) -> PyTree:
+    """Shapes of the memory in which a motion begins."""
+    m = plant.model
+    q, v = (jax.ShapeDtypeStruct((n,), m.dtype) for n in (m.nq, m.nv))
+    dt = jax.ShapeDtypeStruct((), m.dtype)
+    return jax.eval_shape(lambda *x: fresh_state(plant, *x).memory, q, v, dt)
 
 
 class Robot(Plant):
@@ -198,22 +344,50 @@ class ConstrainedRobot(Robot):
         """See :meth:`Plant.start`."""
         held = self._schedule
         memory = self._memory(self._held(held.set(held.start)), q, v, dt, controls)
-        return State(q, v, (memory, held.start))
+        return State(q, v, (memory, NoTangent(held.start)))
 
     def events(self, t: Array, state: State, dt: Array) -> State:
         """Impacts where a constraint starts to hold, and the resets of a guard."""
         memory, mask = state.memory
-        (q, v), mask = self._schedule.begin(t, state.q, state.v, mask, dt)
-        return State(q, v, (memory, mask))
+        (q, v), mask = self._schedule.begin(t, state.q, state.v, mask.value, dt)
+        return State(q, v, (memory, NoTangent(mask)))
+
+    def holding(self, t: Array, state: State, dt: Array) -> State:
+        """The state with the constraints that a schedule lets hold at time t, without an impact."""
+        if self._schedule.rows is None:
+            return state
+        memory, mask = state.memory
+        now = self._schedule.scheduled(t, dt).astype(mask.value.dtype)
+        return State(state.q, state.v, (memory, NoTangent(now)))
+
+    def lands(self, t: Array, dt: Array) -> Bool[Array, ""]:
+        """Whether a constraint starts to hold in the step of a schedule that begins at time t."""
+        held = self._schedule
+        return jnp.any(held.scheduled(t, dt) & ~held.before(t, dt))
+
+    @property
+    def switches(self) -> bool:
+        """Whether the state decides which constraints hold, by a function or a guard."""
+        return self._schedule.guard is not None
+
+    def held(self, state: State) -> Constraints:
+        """The constraints with those active that hold in a state."""
+        return self._schedule.set(state.memory[1].value)
+
+    def outputs(self, t: Array, state: State, u: Array, dt: Array) -> tuple[Array]:
+        """Constraint forces (N m, N) in the step, one for each row, zero where none holds."""
+        q, v, _ = state
+        robot = self.integrator.euler_robot(self.model, dt) or self.model
+        tau = self.torques(t, q, v, u)
+        return (constrained_dynamics(robot, q, v, tau, self.held(state), self.f_ext).forces,)
 
     def step(self, t: Array, state: State, u: Array, dt: Array) -> State:
         """See :meth:`Plant.step`."""
         q, v, (memory, mask) = state
-        held = self._schedule
-        constraints = held.set(mask)
+        constraints = self.held(state)
         acceleration = self._held(constraints)(self.torques(t, q, v, u))
         (q, v), memory = self.integrator.step(self.model, acceleration, t, q, v, dt, memory)
-        return State(*held.end(q, v, constraints), (memory, mask))
+        return State(*self._schedule.end(q, v, constraints), (memory, mask))
 
     def _held(self, constraints: Constraints) -> Callable[[Array], ActuatedRobot]:
         return lambda tau: ActuatedRobot(self.model, tau, self.f_ext, constraints)
@@ -242,25 +416,38 @@ class ScenePlant(Plant):
 
     def prepared(self) -> "ScenePlant":
         """See :meth:`Plant.prepared`."""
+        if self.fixed is not None:
+            return self
         return dataclasses.replace(self, fixed=constants(self.scene))
+
+    def torques(self, t: Array, q: Array, v: Array, u: Array) -> Float[Array, " nv"]:
+        """Joint torques (N m, N) of the actuators at the beginning of a step."""
+        return self.scene.torque(q, v, u)
 
     def start(self, q: Array, v: Array, dt: Array, controls: Callable) -> State:
         """See :meth:`Plant.start`."""
-        return State(q, v, jnp.zeros_like(v))
+        return State(q, v, NoTangent(jnp.zeros_like(v)))
 
     def step(self, t: Array, state: State, u: Array, dt: Array) -> State:
         """See :meth:`Plant.step`."""
-        scene = dataclasses.replace(self.scene, dt=dt)
-        end = scene_step(scene, state.q, state.v, u, warmstart=state.memory, constants=self.fixed)
-        return State(end.q, end.v, end.a)
+        scene, guess = dataclasses.replace(self.scene, dt=dt), state.memory.value
+        end = scene_step(scene, state.q, state.v, u, warmstart=guess, constants=self.fixed)
+        return State(end.q, end.v, NoTangent(end.a))
 
 
 def as_plant(
     moves: Plant | Model | Scene,
     integrator: str | Callable | None = None,
     f_ext: Float[Array, "nb 6"] | None = None,
+    name: str = "rollout",
 ) -> Plant:
     """The plant of a robot or of a scene; a plant is returned as it is.
+
+    Args:
+        moves: a robot, a scene or a plant.
+        integrator: of a robot, see :func:`rbd_jax.rollout`.
+        f_ext: of a robot, see :func:`rbd_jax.rollout`.
+        name: of the function that errors speak of.
 
     Raises:
         ValueError: for an integrator or a wrench beside a plant or a scene, which have their own.
@@ -268,11 +455,11 @@ def as_plant(
     """
     if isinstance(moves, Model):
         return Robot(moves, "implicit_damping" if integrator is None else integrator, f_ext)
-    for name, value in {"integrator": integrator, "f_ext": f_ext}.items():
+    for option, value in {"integrator": integrator, "f_ext": f_ext}.items():
         if value is not None:
             kind = type(moves).__name__
             raise ValueError(
-                f"rollout: {name} is an option of a robot, got it beside a {kind}, which has its "
+                f"{name}: {option} is an option of a robot, got it beside a {kind}, which has its "
                 "own; leave it out"
             )
     if isinstance(moves, Scene):
@@ -280,6 +467,6 @@ def as_plant(
     if isinstance(moves, Plant):
         return moves
     raise TypeError(
-        f"rollout: the first argument must be an rbd_jax.Model, an rbd_jax.contact.Scene or an "
+        f"{name}: the first argument must be an rbd_jax.Model, an rbd_jax.contact.Scene or an "
         f"rbd_jax.simulate.Plant, got {type(moves).__name__}"
     )

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..contact import Scene
 from ..model import Model
 from ..model.arguments import algorithm, of_dtype
-from ._plant import Plant, as_plant
+from ._plant import Plant, StatePolicy, as_plant, with_tangent
 from ._stability import warns_about_rollout
 from ._time_scan import Checkpoint, time_scan
 
@@ -29,6 +29,9 @@ class Trajectory(NamedTuple):
     """The torques of a robot, or the controls of its actuators."""
     observations: PyTree = None
     """The values of ``observe`` at the kept states, or None."""
+    memory: PyTree = ()
+    """The memory of the plant at the kept states, without the parts that have no tangent; () for
+    most plants."""
 
 
 class Episode(NamedTuple):
@@ -41,6 +44,7 @@ class Episode(NamedTuple):
     alive: Bool[Array, " T+1"]
     """False from the first state at which ``stop`` holds."""
     observations: PyTree = None
+    memory: PyTree = ()
 
 
 @warns_about_rollout
@@ -76,7 +80,8 @@ def rollout(
         controls: the controls, one row for each step, held during the step: torques (N m, N) of a
             robot, numbers of the actuators of a scene. Or a policy ``controls(t, q, v) -> u``,
             evaluated at the start of each step. A policy is any function, or an equinox module; the
-            parameters of a module are differentiable.
+            parameters of a module are differentiable. A :class:`rbd_jax.simulate.StatePolicy` is
+            called with the memory of the plant too.
         dt: time step (s).
         steps: number of steps. It is required with a policy; otherwise it is the number of rows of
             ``controls``.
@@ -140,11 +145,12 @@ def rollout(
     def time(k):
         return k.astype(q0.dtype) * dt
 
-    def control(k, row, q, v):
+    def control(k, row, q, v, memory):
         if row is not None:
             return row
         extra = () if key is None else (jax.random.fold_in(key, k),)
-        u = cast(Callable, controls)(time(k), q, v, *extra)
+        told = (memory,) if isinstance(controls, StatePolicy) else ()
+        u = cast(Callable, controls)(time(k), q, v, *told, *extra)
         if jnp.shape(u) != (moves.nu,):
             what = "torques" if moves.nu == moves.model.nv else "controls"
             size = "nv" if what == "torques" else "nu"
@@ -156,7 +162,12 @@ def rollout(
 
     def first(t, q, v):  # the controls at the start
         row = None if rows is None else rows[0] if steps else jnp.zeros((moves.nu,), q0.dtype)
-        return control(jnp.zeros((), k.dtype), row, q, v)
+        if isinstance(controls, StatePolicy):
+            raise ValueError(
+                "rollout: the memory of the plant at the start depends on the first controls, and "
+                "the policy depends on the memory"
+            )
+        return control(jnp.zeros((), k.dtype), row, q, v, ())
 
     def advance(state, x):
         (now, alive), (k, row) = state, x
@@ -164,7 +175,7 @@ def rollout(
             now = jax.tree.map(lambda x, x0: jnp.where(alive > 0, x, x0), now, start)
             row = None if row is None else jnp.where(alive > 0, row, 0)
         new = moves.events(time(k), now, dt)
-        u = control(k, row, new.q, new.v)
+        u = control(k, row, *new)
 
         def substep(now, j):
             return moves.step(time(k) + j.astype(q0.dtype) * h, now, u, h), None
@@ -194,9 +205,11 @@ def rollout(
     first_state = start, alive
     one = advance if stride == 1 else advance_to_kept
     states, u = time_scan(one, first_state, xs, storing.mode, storing.lengths(saved, stride))
-    # the states at the start too; the memory is not kept
-    kept = (q0, v0, alive), (states[0].q, states[0].v, states[1])
-    q, v, alive = jax.tree.map(lambda x0, x: jnp.concatenate([x0[None], x]), *kept)
+    # the states at the start too
+    known = lambda state: state._replace(memory=with_tangent(state.memory))  # noqa: E731
+    kept = (known(start), alive), (known(states[0]), states[1])
+    (q, v, memory), alive = jax.tree.map(lambda x0, x: jnp.concatenate([x0[None], x]), *kept)
+    memory = memory if jax.tree.leaves(memory) else ()
     t = stride * jnp.arange(saved + 1).astype(q0.dtype) * dt
     observations = None
     if observe is not None and storing.mode == "full":
@@ -205,8 +218,8 @@ def rollout(
         recomputed = jax.checkpoint(observe, prevent_cse=False)
         observations = jax.lax.map(lambda x: recomputed(*x), (t, q, v))
     if stop is not None:
-        return Episode(t, q, v, u, alive > 0, observations)
-    return Trajectory(t, q, v, u, observations)
+        return Episode(t, q, v, u, alive > 0, observations, memory)
+    return Trajectory(t, q, v, u, observations, memory)
 
 
 def last(tree: PyTree) -> PyTree:

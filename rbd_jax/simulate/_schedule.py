@@ -67,7 +67,10 @@ class ConstraintSchedule:
         if isinstance(mask, tuple):
             return (q, v), mask
         before = mask > 0
-        now = self.scheduled(t, dt) if self.guard is None else self.guard(t, q, v, before)
+        if self.guard is None:  # a schedule knows what held before, wherever a motion begins
+            now, before = self.scheduled(t, dt), self.before(t, dt)
+        else:
+            now = self.guard(t, q, v, before)
         if jnp.shape(now) != before.shape or now.dtype != jnp.bool_:
             raise ValueError(
                 f"rollout: active has to return booleans of shape {before.shape}, got "
@@ -86,6 +89,10 @@ class ConstraintSchedule:
         rows = cast(Array, self.rows)
         k = jnp.round(t / dt).astype(jnp.int32)
         return rows[jnp.clip(k, 0, len(rows) - 1)]
+
+    def before(self, t: Array, dt: Array) -> Array:
+        """What holds before the step that begins at t; before the first one, as the set says."""
+        return jnp.where(t > 0.5 * dt, self.scheduled(t - dt, dt), self.constraints.active)
 
     def set(self, mask) -> Constraints:
         """The constraints with a mask."""

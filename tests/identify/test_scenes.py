@@ -79,7 +79,7 @@ def test_a_puck_tells_its_friction_its_mass_and_the_ground():
     sigma: dict[str, Any] = {"q_sigma": 1e-4, "v_sigma": 1e-3}
     data = noisy(scene.model, recorded(scene, real, controls), jax.random.key(0), **sigma)
     start = {"friction": 0.8, "time": 0.02, "mass": 1.0}
-    fit = quick_jit(lambda w: identify.fit_scene(scene_with, w, start, **sigma, throw=False))(
+    fit = quick_jit(lambda w: identify.fit_plant(scene_with, w, start, **sigma, throw=False))(
         data.windows(10)
     )
     assert bool(fit.result == RESULTS.successful)
@@ -87,7 +87,7 @@ def test_a_puck_tells_its_friction_its_mass_and_the_ground():
     assert abs(2 * float(fit.cost) - fit.freedom) < 4 * (2 * fit.freedom) ** 0.5
     for name, x in truth.items():
         assert float(fit.deviation[name]) < 0.02 * x
-    np.testing.assert_array_equal(leaves(fit.scene)[0][:, 0], fit.values["friction"])
+    np.testing.assert_array_equal(leaves(fit.plant)[0][:, 0], fit.values["friction"])
 
 
 def test_bad_arguments_are_named():
@@ -97,7 +97,7 @@ def test_bad_arguments_are_named():
     start = {"friction": 0.8}
 
     def fit(start, windows, **options):
-        return identify.fit_scene(lambda values: scene, windows, start, **options)
+        return identify.fit_plant(lambda values: scene, windows, start, **options)
 
     with pytest.raises(ValueError, match="controls"):
         fit(start, identify.Dataset(t=None, q=zero, v=zero))
@@ -152,7 +152,7 @@ def test_a_quadruped_tells_its_payload_its_friction_and_the_ground():
     sigma: dict[str, Any] = {"q_sigma": 1e-3, "v_sigma": 2e-2}
     start = {"friction": 0.8, "time": 0.02, "payload": 0.5, "forward": 0.0}
     options: dict[str, Any] = {"charts": {"forward": identify.Real(0.1)}, "throw": False, **sigma}
-    fit = jax.jit(lambda w: identify.fit_scene(scene_with, w, start, **options))
+    fit = jax.jit(lambda w: identify.fit_plant(scene_with, w, start, **options))
     far = []
     for key in range(8):
         f = fit(noisy(scene.model, clean, jax.random.key(key), **sigma).windows(8))

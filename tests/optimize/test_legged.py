@@ -13,7 +13,9 @@ from support.problems import short
 
 import rbd_jax as rbd
 from rbd_jax import optimize as opt, tasks
-from rbd_jax.optimize.problems import _legged
+from rbd_jax.optimize.linear_quadratic import _lq_approximation as expansion
+from rbd_jax.optimize.problems import _contact_schedule
+from rbd_jax.optimize.problems._kinds import Kind
 
 
 def _chart(problem, z, k, q, v, u, q_next):
@@ -25,7 +27,7 @@ def _chart(problem, z, k, q, v, u, q_next):
 def test_derivatives_of_steps_and_landings():
     """Step 1 stands, step 3 swings, step 4 lands: against central differences in charts."""
     problem, q0, v0, u = short()
-    assert problem.landings == (4,)
+    assert problem.kind.steps == (4,)
 
     @quick_jit
     def run(q0, v0, u):
@@ -47,7 +49,7 @@ def test_derivatives_of_steps_and_landings():
     for a, b in zip(J, D, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-7 * float(jnp.abs(b).max()))
     # the landing changes the derivatives: those of the step after it alone are far away
-    plain = eqx.tree_at(lambda p: p.active, problem, problem.active.at[2:4].set(True))
+    plain = eqx.tree_at(lambda p: p.plant.active, problem, problem.plant.active.at[2:4].set(True))
     A, _ = quick_jit(lambda q, v, u: plain.derivatives(q, v, u))(path.q[:-1], path.v[:-1], u)
     assert float(jnp.abs(A[4] - J[2][:, :36]).max()) > 0.1
 
@@ -62,8 +64,8 @@ def test_feet_stand_or_fall_as_the_schedule_says():
     def run(q0, v0, u):
         path = problem.simulate(q0, v0, u)
         t, q, v = path.t[:-1], path.q[:-1], path.v[:-1]
-        forces = jax.vmap(problem.forces)(t, q, v, u).reshape(7, 4, 3)
-        after = jax.vmap(problem.landed)(t, q, v)
+        forces = jax.vmap(problem.outputs)(t, q, v, u)[0].reshape(7, 4, 3)
+        after = jax.vmap(problem.begun)(jnp.arange(7), q, v).v
 
         def rate(q, v, v1):  # of the linear momentum
             def along(e):
@@ -79,7 +81,7 @@ def test_feet_stand_or_fall_as_the_schedule_says():
         return path, forces, h, jax.vmap(foot)(q, after), jax.vmap(foot)(q, v)
 
     path, forces, rate, moving, arriving = run(q0, v0, u)
-    active = np.asarray(problem.active)
+    active = np.asarray(problem.plant.active)
     assert (np.asarray(forces)[~active] == 0).all()
     assert (np.abs(np.asarray(forces)[active]).max(axis=1) > 1).all()
     weight = float(rbd.total_mass(model)) * np.array([0, 0, -9.81])
@@ -96,33 +98,45 @@ def test_landings_are_found_and_may_be_data():
     problem, q0, v0, u = short()
 
     def run(active):
-        p = opt.LeggedProblem(
-            problem.model, problem.stage, problem.final, problem.dt, 7, problem.actuation,
-            contacts=problem.contacts, active=active,
-        )  # fmt: skip
-        assert p.landings == tuple(range(7))
+        plant = dataclasses.replace(problem.plant, active=active)
+        p = opt.Problem(plant, problem.stage, problem.final, problem.dt, 7)
+        assert p.kind.steps == tuple(range(7))
         path = p.simulate(q0, v0, u)
         return path.q, path.v, p.cost(path.q, path.v, u)
 
-    traced = quick_jit(run)(problem.active)
+    traced = quick_jit(run)(problem.plant.active)
     path = quick_jit(lambda u: problem.simulate(q0, v0, u))(u)
     assert_close(traced[:2], (path.q, path.v), atol=1e-12)
     # started 4 steps later, the first step is the landing, and the last row holds for ever
-    late = opt.LeggedProblem(
-        problem.model, problem.stage, problem.final, problem.dt, 7, problem.actuation,
-        start=4 * problem.dt, contacts=problem.contacts, active=problem.active,
-    )  # fmt: skip
-    assert late.landings == (0,)
-    with pytest.raises(ValueError, match=r"active has shape \(7, 3\), expected \(steps, 4\)"):
-        run_ = opt.LeggedProblem
-        run_(problem.model, problem.stage, problem.final, problem.dt, 7, problem.actuation,
-             contacts=problem.contacts, active=problem.active[:, :3])  # fmt: skip
-    with pytest.raises(ValueError, match="must be 'implicit_damping' or 'semi_implicit_euler'"):
-        opt.LeggedProblem(problem.model, problem.stage, problem.final, problem.dt, 7,
-                          problem.actuation, integrator="rk4", contacts=problem.contacts,
-                          active=problem.active)  # fmt: skip
-    with pytest.raises(ValueError, match="it needs contacts"):
-        opt.LeggedProblem(problem.model, problem.stage, problem.final, problem.dt, 7)
+    again = problem.plant, problem.stage, problem.final, problem.dt, 7
+    late = opt.Problem(*again, start=4 * problem.dt)
+    assert late.kind.steps == (0,)
+    with pytest.raises(ValueError, match=r"shape \(T, c\) = \(T, 4\), got bool of shape \(7, 3\)"):
+        dataclasses.replace(problem.plant, active=problem.plant.active[:, :3])
+    switching = dataclasses.replace(problem.plant, active=lambda t, q, v, before: before)
+    with pytest.raises(ValueError, match="the state decides which constraints hold"):
+        opt.Problem(switching, *again[1:])
+
+
+@pytest.mark.slow
+def test_the_rules_of_a_schedule_agree_with_autodiff_through_the_plant():
+    """Steps, slopes and models of the costs, against those that any plant has."""
+    problem, q0, v0, u = short()
+    plain = dataclasses.replace(problem, kind=Kind())
+
+    @quick_jit
+    def both():
+        path = problem.simulate(q0, v0, u)
+        row = path.q[:-1], path.v[:-1], u
+        found = []
+        for p in (problem, plain):
+            ends = jax.vmap(p.step)(jnp.arange(7), *row)
+            found.append((ends, p.derivatives(*row), expansion.quadratic(p, path.q, path.v, u)))
+        return found
+
+    ours, autodiff = both()
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(autodiff), strict=True):
+        assert_close(a, b, atol=1e-8 * (1 + float(jnp.abs(b).max(initial=0))))
 
 
 def test_a_swing_begins_and_ends_at_rest_on_the_ground():
@@ -139,7 +153,7 @@ def test_a_swing_begins_and_ends_at_rest_on_the_ground():
 def test_a_horizon_that_moves_has_the_derivatives_of_its_landings():
     """Started one step later, as in a receding horizon, with a time that is traced."""
     problem, q0, v0, u = short()
-    assert problem.starting(problem.dt).slots == 1
+    assert problem.starting(problem.dt).kind.slots == 1
 
     @quick_jit
     def run(t):
@@ -147,13 +161,11 @@ def test_a_horizon_that_moves_has_the_derivatives_of_its_landings():
         row = path.q[1:7], path.v[1:7], u[1:]
         whole = (
             problem.derivatives(path.q[:-1], path.v[:-1], u),
-            problem.stage_models(path.q[:-1], path.v[:-1], u),
+            problem.kind.expansions(problem, path.q[:-1], path.v[:-1], u, slopes=False)[1],
         )
-        late = opt.LeggedProblem(
-            problem.model, problem.stage, problem.final, problem.dt, 6, problem.actuation,
-            contacts=problem.contacts, active=problem.active,
-        ).starting(t)  # fmt: skip
-        return whole, (late.derivatives(*row), late.stage_models(*row))
+        late = opt.Problem(problem.plant, problem.stage, problem.final, problem.dt, 6).starting(t)
+        models = late.kind.expansions(late, *row, slopes=False)[1]
+        return whole, (late.derivatives(*row), models)
 
     whole, late = run(problem.dt)
     assert_close(jax.tree.map(lambda x: x[1:], whole), late, atol=1e-9)
@@ -180,7 +192,7 @@ def test_costs_may_mix_states_controls_and_forces():
         z = jnp.zeros(n + 12)
         J, r = jax.jacfwd(residuals)(z), residuals(z)
         return (
-            _legged.stage_of_forces(problem, problem.time(0), q0, v, u, f, S),
+            _contact_schedule.stage_of_forces(problem, problem.time(0), q0, v, u, f, S),
             J.T @ r,
             J.T @ J,
         )
@@ -211,7 +223,7 @@ def test_a_quadruped_from_a_guess_that_stands_still(robot, name):
     @jax.jit
     def run(task):
         s = opt.multiple_shooting(*task, **tasks.standing_guess(task), max_steps=100, throw=False)
-        return s, feet_at(s.q), jax.vmap(problem.forces)(s.t[:-1], s.q[:-1], s.v[:-1], s.u)
+        return s, feet_at(s.q), jax.vmap(problem.outputs)(s.t[:-1], s.q[:-1], s.v[:-1], s.u)[0]
 
     s, feet, forces = run(task)
     assert bool(s.result == opt.RESULTS.successful)
@@ -219,7 +231,7 @@ def test_a_quadruped_from_a_guess_that_stands_still(robot, name):
     load = (np.abs(s.u) / limit).max()
     print(robot, name, int(s.steps), "steps, cost", float(s.cost), "torques", load, "of the limits")
     assert load <= 1 + 1e-12 and np.isfinite(limit).all()
-    feet, active = np.asarray(feet), np.asarray(problem.active)
+    feet, active = np.asarray(feet), np.asarray(problem.plant.active)
     forward = {"walk": 0.15, "trot": 0.15, "pace": 0.1, "jump": 0.2}[name]
     assert np.abs(feet[-1, :, 0] - feet[0, :, 0] - forward).max() < 0.03
     assert np.abs(feet[-1, :, 2]).max() < 0.02

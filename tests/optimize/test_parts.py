@@ -251,7 +251,7 @@ def test_problems_take_numbers_of_any_kind():
     p = opt.Problem(model, cost, cost, np.float64(0.1), 3, np.eye(2), -1, [2, 3.5])
     for x, want in (
         (p.dt, 0.1),
-        (p.actuation, np.eye(2)),
+        (p.plant.actuation, np.eye(2)),
         (p.lower, [-1, -1]),
         (p.upper, [2, 3.5]),
     ):

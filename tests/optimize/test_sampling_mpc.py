@@ -87,14 +87,14 @@ def test_arguments_are_checked():
 def test_a_push_gives_its_impulse_whatever_the_period_of_the_controls_is(substeps):
     """To a robot in the air, for which no contact counts."""
     task, impulse = tasks.stand_up(dtype=jnp.float32), jnp.array([30.0, -20.0, 0.0])
-    plant = tasks.pushed(task, impulse, substeps=substeps, finer=1)
+    plant = tasks.pushed(task, impulse, finer=1)
     period = 0.01 * substeps
+    u = jnp.tile(task.u[0], (round(0.48 / period), 1))
 
     @jax.jit
     def run(q, v):
-        t = period * jnp.arange(round(0.48 / period)).astype(q.dtype)
-        step = lambda x, t: (plant(t, *x, task.u[0]), None)  # noqa: E731
-        return rbd.centroidal_momentum(task.problem.model, *jax.lax.scan(step, (q, v), t)[0])[3:]
+        path = rbd.rollout(plant, q, v, u, period, substeps=substeps)
+        return rbd.centroidal_momentum(task.problem.model, path.q[-1], path.v[-1])[3:]
 
     moved = run(task.q0.at[2].set(5.0), task.v0)
     # the steps of the simulation keep the momentum of a turning robot to some parts of 10,000
@@ -113,15 +113,11 @@ def test_heaps_lie_and_a_pushed_quadruped_stands():
     @jax.jit
     @jax.vmap
     def run(impulse):
+        p, u = task.problem, jnp.tile(task.u[0], (30, 1))
         plant = tasks.pushed(task, impulse)
-
-        def step(state, k):
-            q, v = plant(k * task.problem.dt, *state, task.u[0])
-            return (q, v), q[2]
-
-        k = jnp.arange(30).astype(jnp.float32)
-        (q, v), height = jax.lax.scan(step, (task.q0, task.v0), k)
-        return tasks.stands(task, q, v), height.min(), jnp.abs(q[:2]).max()
+        path = rbd.rollout(plant, task.q0, task.v0, u, p.dt, substeps=p.substeps)
+        q, v = path.q[-1], path.v[-1]
+        return tasks.stands(task, q, v), path.q[1:, 2].min(), jnp.abs(q[:2]).max()
 
     angle = jnp.linspace(0, 2 * jnp.pi, n, endpoint=False, dtype=jnp.float32)
     push = 30 * jnp.stack([jnp.cos(angle), jnp.sin(angle), 0 * angle], axis=1)
@@ -140,7 +136,7 @@ def test_to_rise_the_legs_fold_before_they_stretch():
 
 
 def ground_of(task):
-    scene = task.problem.scene  # pyright: ignore[reportAttributeAccessIssue]
+    scene = task.problem.plant.scene
     return scene.constraints.contacts.terrain
 
 

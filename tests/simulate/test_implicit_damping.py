@@ -1,5 +1,6 @@
 """Joint damping in rollouts: implicit by default, and explicit steps that are too long."""
 
+import dataclasses
 import warnings
 from functools import partial
 
@@ -17,7 +18,13 @@ import rbd_jax as rbd
 from rbd_jax import identify, optimize as opt, samples
 from rbd_jax.derivatives.custom_jvp.implicit_step import implicit_step_dynamics
 from rbd_jax.optimize.linear_quadratic import _lq_approximation as expansion
-from rbd_jax.simulate import ConstrainedRobot, damping_rate, implicitly_damped, stable_step
+from rbd_jax.simulate import (
+    INTEGRATORS,
+    ConstrainedRobot,
+    damping_rate,
+    implicitly_damped,
+    stable_step,
+)
 
 ARM = """<robot name="r"><link name="base"/>
   <link name="a"><inertial><origin xyz="0.1 0 -0.2"/><mass value="1.5"/>
@@ -391,7 +398,7 @@ def test_optimizers_take_the_same_step():
     """Slopes and curvature of a problem in closed form, against autodiff of the rollout's step."""
     m = rbd.load_urdf(ARM)
     problem = opt.Problem(m, lambda m, t, q, v, u: u, lambda m, q, v: v, 0.01, 3)
-    assert problem.euler
+    assert problem.kind.robot(problem) is not None
     x, u = random_state(m), jnp.ones((3, 2))
     lam = jnp.cos(jnp.arange(12.0)).reshape(3, 4)
 
@@ -423,16 +430,16 @@ def test_legged_problems_take_the_same_step():
     stiff = eqx.tree_at(lambda m: m.damping, m, m.damping.at[6:].set(50.0))
     task = rbd.tasks.trot(m)
     p = task.problem
-    on = jnp.ones((3, p.active.shape[1]), bool)
-    p = opt.LeggedProblem(stiff, p.stage, p.final, 0.01, 3, p.actuation, contacts=p.contacts,
-                          active=on)  # fmt: skip
+    on = jnp.ones((3, p.plant.active.shape[1]), bool)
+    plant = dataclasses.replace(p.plant, model=stiff, active=on)
+    p = opt.Problem(plant, p.stage, p.final, 0.01, 3)
     v = random_state(stiff).v
 
     @quick_jit
     def both(u):
         mine = p.simulate(task.q0, v, u)
-        held = p.contacts.with_active(on[0])
-        tau = jnp.matmul(u, p.actuation.T, precision="highest")
+        held = plant.constraints.with_active(on[0])
+        tau = jnp.matmul(u, plant.actuation.T, precision="highest")
         plain = rbd.rollout(ConstrainedRobot(stiff, constraints=held), task.q0, v, tau, 0.01)
         by_u = p.derivatives(mine.q[:-1], mine.v[:-1], u)[1][0]
         step = jax.jacfwd(lambda u: p.step(0, task.q0, v, u)[1])(u[0])
@@ -449,8 +456,8 @@ def test_tasks_choose_a_step_that_is_stable():
     assert stable_step(stiff, "rk4") < 0.012 < stable_step(m, "rk4")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert rbd.tasks.reorient(m).problem.integrator == "rk4"
-        assert stable_step(stiff, rbd.tasks.reorient(stiff).problem.integrator) == np.inf
+        assert rbd.tasks.reorient(m).problem.plant.integrator is INTEGRATORS["rk4"]
+        assert stable_step(stiff, rbd.tasks.reorient(stiff).problem.plant.integrator) == np.inf
 
 
 def test_learned_dynamics_take_the_same_step():

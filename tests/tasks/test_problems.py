@@ -18,7 +18,7 @@ def _solve(task, solver=opt.ilqr, **options):
     low, high = p.bounds()
     assert bool((s.u >= low[None]).all() and (s.u <= high[None]).all())
     torques = jax.vmap(p.torques)(s.t[:-1], s.q[:-1], s.v[:-1], s.u)
-    how = {"integrator": p.integrator}
+    how = {"integrator": p.plant.integrator}
     path = jax.jit(lambda u: rbd.rollout(p.model, task.q0, task.v0, u, p.dt, **how))(torques)
     assert_close(path.q, s.q, atol=1e-9)
     print(p.model.topology.name, int(s.steps), "steps, cost", float(s.cost))

@@ -182,7 +182,7 @@ def test_a_policy_acts_in_mujoco_as_in_its_own_simulation(env, task):
     state = lies(env, 1)
     given = {"at": 0.05, "lasting": 0.06}
     found = tasks.stand_in_mujoco(env, policy, m, state.q, state.v, 0.2, impulse=impulse, **given)
-    plant = tasks.pushed(task, impulse, finer=1, substeps=env.substeps, **given)
+    plant = tasks.pushed(task, impulse, finer=1, **given)
     q, v = jit(lambda p, s: learn.closed_loop(env, p, s, 10, plant))(policy, state)
     np.testing.assert_allclose(found.q, q, atol=1e-6)
     np.testing.assert_allclose(found.v, v, atol=1e-5)
@@ -200,7 +200,7 @@ def test_the_judge_counts_the_robots_that_stand(env, task):
     still = eqx.tree_at(lambda p: p.network, policy, jax.tree.map(
         lambda x: 0 * x if eqx.is_inexact_array(x) else x, policy.network))  # fmt: skip
     q, v = jit(jax.vmap(tasks.lying, (None, 0)))(task, jax.random.split(jax.random.key(11), 4))
-    plant = tasks.pushed(task, finer=1, substeps=env.substeps)
+    plant = tasks.pushed(task, finer=1)
     hold = lambda q, v: learn.closed_loop(env, still, env.state(q, v, q[7:]), 120, plant)  # noqa: E731
     ends = (x[:, -1] for x in jit(jax.vmap(hold))(q, v))
     risen = int(jax.vmap(env.stands)(*ends).sum())

@@ -72,6 +72,10 @@ class Windows(eqx.Module):
     options: tuple = eqx.field(static=True)
     """Options of :func:`simulated`, as pairs."""
 
+    def state_size(self, v: Array) -> int:
+        """The number of tangent coordinates of a state."""
+        return 2 * v.size
+
     def moved(self, q: Array, v: Array, d: Float[Array, " s"]) -> tuple[Array, Array]:
         """A state after a step d, which is in units of ``q_sigma`` and ``v_unit``."""
         nv = v.size
@@ -100,7 +104,7 @@ class Windows(eqx.Module):
                 values = r, self._gap(q1, v1, q_end, v_end)
                 return values, (values, q_end, v_end)
 
-            still = jnp.zeros((2 * v.size,), v.dtype)
+            still = jnp.zeros((self.state_size(v),), v.dtype)
             J, ((r, gap), *end) = jax.jacfwd(rows, (0, 1), has_aux=True)(still, x.z)
             by_next = jax.jacfwd(lambda d: self._gap(*self.moved(q1, v1, d), *end))(still)
             continuity = jnp.concatenate([J[1][0], by_next, J[1][1], gap[:, None]], axis=1)

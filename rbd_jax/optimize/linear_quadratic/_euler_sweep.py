@@ -207,7 +207,7 @@ def direction(
         mu: regularization in units of the mean curvature of each step's cost in the controls.
         box: bounds of the changes of u, or None.
     """
-    after, landings = problem.landings_about(q[:-1], v[:-1])
+    after, landings = problem.kind.landings(problem, q[:-1], v[:-1])
     arrays, static = eqx.partition(problem, eqx.is_array)
 
     def at_once(arrays, *args):
@@ -229,7 +229,7 @@ def _rows(problem: Problem, q, v, after, u, *_):
 @lanes
 def _stage(problem: Problem, k, q, v, u, q_next, v_next) -> tuple[EulerStep, Quadratic]:
     """The model of one step and of its cost; v is the velocity after a landing."""
-    v1, W, l = problem.stage_expansion(k, q, v, u)
+    v1, W, l = problem.kind.stage_expansion(problem, k, q, v, u)
     l = quadratic_stage(problem, k, q, v, u, False) if l is None else l
     return euler_step(problem, v1, W, q, q_next, v_next), l
 

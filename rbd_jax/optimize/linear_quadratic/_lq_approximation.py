@@ -1,8 +1,9 @@
 """The linear-quadratic approximation of a problem about a trajectory, in the tangent space.
 
-Letters: x = (δq, δv) is the change of the state along ``integrate(q, δq)`` and ``v + δv``, and u is
-the change of the control. In ``x⁺ = A x + B u + d``, d is the gap between the end of the step and
-the next state of the trajectory.
+Letters: x = (δq, δv, δm) is the change of the state in the tangent space of the plant, and u is the
+change of the control. In ``x⁺ = A x + B u + d``, d is the gap between the end of the step and the
+next state of the trajectory. In the code v is the vector y of a :class:`Problem`: the velocity, and
+behind it the memory of the plant if it has one.
 """
 
 import jax
@@ -16,6 +17,7 @@ from ...lanes import lanes
 from ...model import difference, integrate
 from ...simulate import step_derivatives
 from ...spatial.linear import matmul
+from ..problems._kinds import torque_slopes
 from ..problems._local_models import Dynamics, Quadratic, times
 from ..problems._problem import Problem, cost_value
 from ..problems._residuals import dense, gauss_newton_blocks
@@ -46,7 +48,7 @@ def gauss_newton(
     problem: Problem, q: Array, v: Array, u: Array, gaps: bool = True
 ) -> tuple[Dynamics, Quadratic, Quadratic]:
     """:func:`linear` and :func:`quadratic`, which share what they can."""
-    slopes, own = problem.expansions(q[:-1], v[:-1], u)
+    slopes, own = problem.kind.expansions(problem, q[:-1], v[:-1], u)
     f = _linear(problem, slopes, q, v, u, gaps)
     return f, *_quadratic(problem, own, q, v, u, False)
 
@@ -56,19 +58,28 @@ def _with_gap(problem: Problem, A, B, k, q, v, u, q_next, v_next) -> Dynamics:
     """The dynamics of one step, seen from the next state of the trajectory."""
     model, space = problem.model, problem.model.space
     q1, v1 = problem.step(k, q, v, u)
-    gap = difference(model, q_next, q1)
+    gap = problem.difference(q_next, v_next, q1, v1)
     # the end of the step as seen from the next state: only rotations and free joints turn
     for b in (*space.bodies_of("free"), *space.bodies_of("spherical")):
         start, size = int(space.v_starts[b]), 6 if space.kinds[b] == "free" else 3
         rows = slice(start, start + size)
 
         def from_next(x, rows=rows):
-            e = jnp.zeros_like(v).at[rows].set(x)
+            e = jnp.zeros((model.nv,), q.dtype).at[rows].set(x)
             return difference(model, q_next, integrate(model, q1, e))[rows]
 
         D = jax.jacfwd(from_next)(jnp.zeros((size,), q.dtype))
         A, B = (X.at[rows].set(times(D, X[rows])) for X in (A, B))
-    return Dynamics(A, B, jnp.concatenate([gap, v1 - v_next]))
+    if (nm := gap.size - 2 * model.nv) > 0:  # the memory may turn too
+        still = jnp.zeros((model.nv,), q.dtype)
+
+        def memory_from_next(m):
+            moved = problem.varied(q1, v1, still, still, m)
+            return problem.difference(q_next, v_next, *moved)[-nm:]
+
+        D = jax.jacfwd(memory_from_next)(jnp.zeros((nm,), q.dtype))
+        A, B = (X.at[-nm:].set(times(D, X[-nm:])) for X in (A, B))
+    return Dynamics(A, B, gap)
 
 
 def _jacobian(f, sizes: tuple[int, ...], dtype) -> Array:
@@ -103,7 +114,9 @@ def quadratic(
     problem: Problem, q: Array, v: Array, u: Array, exact: bool = False
 ) -> tuple[Quadratic, Quadratic]:
     """Quadratic models of the stage costs and of the final cost about a trajectory."""
-    own = None if exact else problem.stage_models(q[:-1], v[:-1], u)
+    own = None
+    if not exact:
+        own = problem.kind.expansions(problem, q[:-1], v[:-1], u, slopes=False)[1]
     return _quadratic(problem, own, q, v, u, exact)
 
 
@@ -120,12 +133,18 @@ def _quadratic(problem: Problem, own, q, v, u, exact: bool) -> tuple[Quadratic, 
 @lanes
 def quadratic_stage(problem: Problem, k, q, v, u, exact: bool) -> Quadratic:
     """The model of one stage cost."""
-    sizes = problem.model.nv, problem.model.nv, u.size
+    sizes = *_parts(problem), u.size
 
-    def terms(dq, dv, du):
-        return problem.stage_terms(k, integrate(problem.model, q, dq), v + dv, u + du)
+    def terms(*z):
+        return problem.stage_terms(k, *problem.varied(q, v, *z[:-1]), u + z[-1])
 
-    return _blocks(*_expand(terms, sizes, q.dtype, exact), 2 * problem.model.nv)
+    return _blocks(*_expand(terms, sizes, q.dtype, exact), problem.nx)
+
+
+def _parts(problem: Problem) -> tuple[int, ...]:
+    """The sizes of δq, δv and, if there is a memory, δm."""
+    nv, nm = problem.model.nv, problem.nx - 2 * problem.model.nv
+    return (nv, nv, nm) if nm else (nv, nv)
 
 
 def _blocks(g: Array, H: Array, n: int) -> Quadratic:
@@ -135,13 +154,12 @@ def _blocks(g: Array, H: Array, n: int) -> Quadratic:
 @lanes
 def quadratic_end(problem: Problem, q, v, exact: bool) -> Quadratic:
     """The model of the final cost."""
-    nv, none = problem.model.nv, jnp.zeros((0,), q.dtype)
-    n = 2 * nv
+    none, n = jnp.zeros((0,), q.dtype), problem.nx
 
-    def terms(dq, dv):
-        return problem.final_terms(integrate(problem.model, q, dq), v + dv)
+    def terms(*z):
+        return problem.final_terms(*problem.varied(q, v, *z))
 
-    g, H = _expand(terms, (nv, nv), q.dtype, exact)
+    g, H = _expand(terms, _parts(problem), q.dtype, exact)
     return Quadratic(g, none, H, jnp.zeros((0, n), q.dtype), jnp.zeros((0, 0), q.dtype))
 
 
@@ -175,7 +193,7 @@ def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, 
     model, nv, prepared = problem.model, problem.model.nv, problem.prepared()
 
     def one(k, q, v, u, lam):
-        if not problem.free_euler:
+        if not (problem.kind.free and problem.kind.robot(problem)):
             return _autodiff_curvature(prepared, k, q, v, u, lam)
 
         def torques(z):
@@ -183,13 +201,14 @@ def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, 
 
         tau = problem.torques(problem.time(k), q, v, u)
         H = _euler_curvature(problem, q, v, tau, lam)
-        by_x, by_u = problem.torque_slopes(problem.time(k), q, v, u)
+        by_x, by_u = torque_slopes(problem, problem.time(k), q, v, u)
         by_x = jnp.zeros((nv, 2 * nv), q.dtype) if by_x is None else by_x
         state = jnp.eye(2 * nv, 2 * nv + u.size, dtype=q.dtype)
         T = jnp.concatenate([state, jnp.concatenate([by_x, by_u], axis=1)])
         H = times(T.T, H, T)
-        if callable(problem.actuation):
-            B = step_derivatives(model, q, v, tau, problem.dt, integrator=problem.integrator)[1]
+        if callable(problem.plant.actuation):
+            how = {"integrator": problem.plant.integrator, "f_ext": problem.plant.f_ext}
+            B = step_derivatives(model, q, v, tau, problem.dt, **how)[1]
             zero = jnp.zeros((2 * nv + u.size,), q.dtype)
             H = H + jax.jacfwd(jax.grad(lambda z: jnp.sum(times(B.T, lam) * torques(z))))(zero)
         return 0.5 * (H + H.T)
@@ -199,13 +218,12 @@ def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, 
 
 def _autodiff_curvature(problem: Problem, k, q, v, u, lam):
     """λᵀ times the second derivatives of any step, in (δq, δv, δu)."""
-    to = problem.step(k, q, v, u)[0]
+    to = problem.step(k, q, v, u)
 
     def weighted(z):
-        q1, v1 = problem.step(k, *problem.moved(q, v, u, z))
-        return jnp.sum(lam * jnp.concatenate([difference(problem.model, to, q1), v1]))
+        return jnp.sum(lam * problem.difference(*to, *problem.step(k, *problem.moved(q, v, u, z))))
 
-    H = jax.jacfwd(jax.grad(weighted))(jnp.zeros((2 * v.size + u.size,), q.dtype))
+    H = jax.jacfwd(jax.grad(weighted))(jnp.zeros((problem.nx + u.size,), q.dtype))
     return 0.5 * (H + H.T)
 
 
@@ -216,8 +234,9 @@ def _euler_curvature(problem: Problem, q, v, tau, lam):
     J the derivative of (δq, w), the result is ``Jᵀ ∇²(λ_qᵀ φ) J + ∇²(μᵀ a)``, where
     ``μ = dt λ_v + dt² ∂φ/∂wᵀ λ_q``.
     """
-    model, nv, dt = problem.robot, problem.model.nv, problem.dt
-    w = dt * (v + dt * forward_dynamics(model, q, v, tau))
+    model, nv, dt = problem.kind.robot(problem), problem.model.nv, problem.dt
+    f_ext = problem.plant.f_ext
+    w = dt * (v + dt * forward_dynamics(model, q, v, tau, f_ext))
     to = integrate(model, q, w)
 
     def phi(z):
@@ -226,11 +245,11 @@ def _euler_curvature(problem: Problem, q, v, tau, lam):
 
     slope, zero = jax.grad(phi), jnp.zeros((2 * nv,), q.dtype)
     H_phi, g_w = jax.jacfwd(slope)(zero), slope(zero)[nv:]
-    aq, av, Minv = forward_dynamics_derivatives(model, q, v, tau)
+    aq, av, Minv = forward_dynamics_derivatives(model, q, v, tau, f_ext)
     one = jnp.eye(nv, dtype=q.dtype)
     J = jnp.concatenate([dt * dt * aq, dt * (one + dt * av), dt * dt * Minv], axis=1)
     J = jnp.concatenate([jnp.eye(nv, 3 * nv, dtype=q.dtype), J])
-    h = forward_dynamics_hessian(model, q, v, tau, dt * lam[nv:] + dt * dt * g_w)
+    h = forward_dynamics_hessian(model, q, v, tau, dt * lam[nv:] + dt * dt * g_w, f_ext)
     none = jnp.zeros_like(one)
     rows = [[h.qq, h.qv, h.uq.T], [h.qv.T, h.vv, none], [h.uq, none, none]]
     return times(J.T, H_phi, J) + jnp.concatenate([jnp.concatenate(r, axis=1) for r in rows])

@@ -83,8 +83,12 @@ class Stack(eqx.Module):
         return [(c, n) for c, n in pairs if c.at in places]
 
     def stage(self, problem: Any, k: Int[Array, ""], q: Array, v: Array, u: Array) -> Array:
-        """The rows of step k; those of constraints that do not hold there are zero."""
+        """The rows of step k; those of constraints that do not hold there are zero.
+
+        Here and below, v is the vector y of a :class:`Problem`.
+        """
         model, t, rows = problem.model, problem.time(k), [jnp.zeros((0,), problem.model.dtype)]
+        v = problem.velocity(v)
         for c, n in self._chosen(False):
             value = c.function(model, t, q, v, u) if c.at == "stage" else c.function(model, q, v)
             rows.append(jnp.where(self._holds(c, k), jnp.reshape(value, (n,)), 0))
@@ -93,6 +97,7 @@ class Stack(eqx.Module):
     def final(self, problem: Any, q: Array, v: Array) -> Array:
         """The rows of the last state."""
         rows, last = [jnp.zeros((0,), problem.model.dtype)], jnp.asarray(self.steps)
+        v = problem.velocity(v)
         for c, n in self._chosen(True):
             value = jnp.reshape(c.function(problem.model, q, v), (n,))
             rows.append(jnp.where(self._holds(c, last), value, 0))
@@ -122,14 +127,12 @@ class Stack(eqx.Module):
 
     def jacobians(self, problem: Any, q: Array, v: Array, u: Array) -> Rows:
         """Jacobians of the rows of each step (T, s, n + m) and of the end (f, n)."""
-        n = 2 * problem.model.nv
-
         one = lambda *row: _jacobian(self, problem, *row)  # noqa: E731
 
         def last(z):
             return self.final(problem, *problem.moved(q[-1], v[-1], u[-1, :0], z)[:2])
 
-        end = jax.jacfwd(last)(jnp.zeros((n,), q.dtype))
+        end = jax.jacfwd(last)(jnp.zeros((problem.nx,), q.dtype))
         return Rows(jax.vmap(one)(jnp.arange(self.steps), q[:-1], v[:-1], u), end)
 
 
@@ -140,7 +143,7 @@ def _stage(rows: Stack, problem: Problem, k, q: Array, v: Array, u: Array) -> Fl
 
 @lanes
 def _jacobian(rows: Stack, problem: Problem, k, q: Array, v: Array, u: Array) -> Array:
-    zero = jnp.zeros((2 * v.size + u.size,), q.dtype)
+    zero = jnp.zeros((problem.nx + u.size,), q.dtype)
     return jax.jacfwd(lambda z: rows.stage(problem, k, *problem.moved(q, v, u, z)))(zero)
 
 
@@ -154,6 +157,7 @@ def stack(problem: Problem, constraints: Sequence[Constraint], q: Array, v: Arra
     if twice := {n for n in names if names.count(n) > 1}:
         raise ValueError(f"constraints: several are called {sorted(twice)[0]!r}; rename them")
     t, u = jnp.zeros((), q.dtype), jnp.zeros((problem.controls,), q.dtype)
+    v = problem.velocity(v)
     found, sizes = [], []
     for c in constraints:
         inputs = (problem.model, t, q, v, u) if c.at == "stage" else (problem.model, q, v)

@@ -16,6 +16,7 @@ from ...derivatives.custom_jvp.kinematics import (
 from ...model import Model
 from ...model.functions import as_module
 from ...spatial import so3
+from ._problem import Problem
 
 
 class CostSum(eqx.Module):
@@ -140,13 +141,14 @@ class CenterOfPressure(eqx.Module):
 class ContactForces(eqx.Module):
     """Contact forces as a function that :func:`friction_cone` takes."""
 
-    problem: eqx.Module
+    problem: Problem
+    """Its plant is a :class:`rbd_jax.simulate.ConstrainedRobot`."""
     rows: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, model: Model, t: Array, q: Array, v: Array, u: Array) -> Array:
         """Forces (c, 3) in the world (N), zero where the contact does not hold."""
         problem = eqx.tree_at(lambda p: p.model, self.problem, model)
-        forces = problem.forces(t, q, v, u)  # pyright: ignore[reportAttributeAccessIssue]
+        (forces,) = problem.outputs(t, q, v, u)
         return forces[np.add.outer(np.array(self.rows, int), np.arange(3))]
 
 

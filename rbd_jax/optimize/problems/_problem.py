@@ -1,143 +1,220 @@
-"""The problem that the solvers optimize: dynamics, costs and bounds."""
+"""The problem that the solvers optimize: a plant, costs and bounds."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
+from ...contact import Scene
 from ...lanes import lanes
-from ...model import Model, integrate
+from ...model import Model
 from ...model.functions import Static, as_module
 from ...simulate import (
+    NoTangent,
+    Plant,
+    Robot,
+    State,
     Trajectory,
+    as_plant,
+    fresh_memory,
+    fresh_state,
+    memory_from,
     resolve_integrator,
     rollout,
-    step,
-    step_derivatives,
     warn_if_unstable,
+    with_tangent,
 )
-from ...spatial import linear
-from ._local_models import Quadratic, ResetMaps
+from ._kinds import Kind, kind_of
 
 Cost = Callable[..., Array]
 Terms = tuple[tuple[Array | float, Array], ...]
 """Weights and costs, of which each is a number or a vector of residuals."""
 
 
-def _optional(x: Any) -> Array | None:
-    return None if x is None else jnp.asarray(x)
+class Layout(NamedTuple):
+    """How the numbers of a memory lie behind the velocity in one vector."""
+
+    tree: Any
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """The number of numbers."""
+        return sum(int(np.prod(s)) for s in self.shapes)
 
 
 class Problem(eqx.Module):
     """Minimize ``Σ_k dt · stage(model, t_k, q_k, v_k, u_k) + final(model, q_T, v_T)``.
 
-    The motion is a :func:`rbd_jax.rollout` with steps of length ``dt`` in which the torques are
-    held. A cost returns a number, or a vector of residuals r, which stands for the cost ``½ rᵀ r``.
-    iLQR and multiple shooting take the Gauss–Newton Hessian of residuals. Solutions are
-    differentiable with respect to every array of the problem, for example arrays of the model or of
-    a cost that is an equinox module. ``jax.vmap`` can map over the same arrays. A cost or an
-    actuation that is a plain function is static under ``jax.jit``: another one compiles again.
+    The motion is that of a plant in steps of length ``dt`` in which the controls are held: a robot,
+    a robot under constraints, a scene, or a plant of your own (:class:`rbd_jax.simulate.Plant`).
+    Every solver takes every plant. A plant without rules of its own is differentiated by autodiff
+    through its step.
+
+    A cost returns a number, or a vector of residuals r, which stands for the cost ``½ rᵀ r``. iLQR
+    and multiple shooting take the Gauss–Newton Hessian of residuals. The stage cost gets the state
+    after the events at the beginning of the step, such as impacts, and what the plant tells beside,
+    ``stage(model, t, q, v, u, *plant.outputs(…))``: the constraint forces of a
+    :class:`rbd_jax.simulate.ConstrainedRobot`, nothing of other plants of this library.
+
+    Solutions are differentiable with respect to every array of the problem, for example arrays of
+    the plant or of a cost that is an equinox module. ``jax.vmap`` can map over the same arrays. A
+    cost or an actuation that is a plain function is static under ``jax.jit``: another one compiles
+    again.
+
+    Contacts on a schedule are a :class:`rbd_jax.simulate.ConstrainedRobot` with rows ``active``, of
+    which the last one holds for ever. The contacts that hold in step k and not in step k − 1 land
+    at its beginning. Derivatives of their steps are explicit with the integrators
+    ``"implicit_damping"`` and ``"semi_implicit_euler"``. Source: Budhiraja, Carpentier, Mastalli,
+    Mansard (2018), Differential dynamic programming for multi-phase rigid contact dynamics.
+
+    In a scene, contacts come and go as they may. The derivatives of a step are exact. They are
+    one-sided where a contact begins, so they do not tell what a contact would do that is not there:
+    use :func:`cem` or :func:`mppi` for the first guess where the robot has to find its contacts.
+
+    In the methods that solvers call, the state of a step is a pair ``(q, y)``: the configuration,
+    and the vector y of the velocity and the memory of the plant (:meth:`packed`). For a plant
+    without memory y is the velocity.
     """
 
-    model: Model
-    stage: Cost = eqx.field(converter=as_module)
+    plant: Plant
+    stage: Cost
     """``stage(model, t, q, v, u)``: cost per second, or residuals."""
-    final: Cost = eqx.field(converter=as_module)
+    final: Cost
     """``final(model, q, v)``: cost of the last state, or residuals."""
-    dt: Float[Array, ""] = eqx.field(converter=jnp.asarray)
-    """Time step (s). Like the bounds and the actuation matrix, it gets the dtype of the model."""
+    dt: Float[Array, ""]
+    """Time step (s). Like the bounds, it gets the dtype of the model."""
     steps: int = eqx.field(static=True)
     """Number of steps T."""
-    actuation: Any = None
-    """How the controls drive the joints: a matrix (nv, nu), or a function
-    ``(model, t, q, v, u) -> tau``, or None if the controls are the torques."""
-    lower: Float[Array, " nu"] | None = eqx.field(converter=_optional, default=None)
-    """Lower bounds of the controls, or one number for all of them."""
-    upper: Float[Array, " nu"] | None = eqx.field(converter=_optional, default=None)
-    """Upper bounds of the controls, or one number for all of them."""
-    nu: int = eqx.field(static=True, default=0)
-    """Number of controls. It is only needed if ``actuation`` is a function."""
-    integrator: str | Callable = eqx.field(static=True, default="implicit_damping")
-    """As in :func:`rbd_jax.rollout`, but without memory: a step depends on the state alone."""
-
-    start: Float[Array, ""] | float = 0.0
-    """Time of the first step (s), which costs and drives see."""
-    added: Any = None
-    """An object whose ``stage_terms(problem, k, q, v, u)`` and ``final_terms(problem, q, v)`` join
+    lower: Float[Array, " nu"] | None
+    """Lower bounds of the controls."""
+    upper: Float[Array, " nu"] | None
+    """Upper bounds of the controls."""
+    start: Float[Array, ""]
+    """Time of the first step (s), which costs and plants see."""
+    memory: PyTree
+    """The memory of the plant at the start; None if ``plant.start`` makes it."""
+    substeps: int = eqx.field(static=True)
+    """Steps of the plant in each step of the problem."""
+    added: Any
+    """An object whose ``stage_terms(problem, k, q, y, u)`` and ``final_terms(problem, q, y)`` join
     the costs. Solvers use it for constraints."""
+    kind: Kind = eqx.field(static=True)
+    """What is special about the steps of the plant."""
+    layout: Layout = eqx.field(static=True)
+    """How the memory of the plant lies in y."""
 
-    def __post_init__(self):
-        model = self.model
-        if self.steps < 1:
-            raise ValueError(f"Problem: steps must be at least 1, got {self.steps}")
-        if resolve_integrator(self.integrator).has_memory:
-            raise ValueError(
-                f"Problem: integrator {self.integrator!r} has a memory besides the state, which an "
-                "optimizer cannot handle; choose another integrator, or pass a single step of it "
-                "as a function: lambda *state: integrator(*state)"
-            )
-        self.dt = jnp.asarray(self.dt, model.dtype)
+    def __init__(
+        self,
+        plant: Plant | Model | Scene,
+        stage: Cost,
+        final: Cost,
+        dt: float | Array,
+        steps: int,
+        actuation: Any = None,
+        lower: Any = None,
+        upper: Any = None,
+        *,
+        nu: int = 0,
+        integrator: str | Callable | None = None,
+        start: float | Array = 0.0,
+        memory: PyTree = None,
+        substeps: int = 1,
+        added: Any = None,
+        kind: Kind | None = None,
+        layout: Layout | None = None,
+    ):
+        """Make a problem.
+
+        Args:
+            plant: what moves: a robot, a scene or any plant.
+            stage: cost per second, or residuals. final: cost of the last state, or residuals.
+            dt: time step (s). steps: number of steps.
+            actuation: for a robot, how the controls drive the joints: a matrix (nv, nu), or a
+                function ``(model, t, q, v, u) -> tau``, or None if the controls are the torques.
+            lower: lower bounds of the controls, or one number for all of them. upper: upper bounds.
+            nu: for a robot, the number of controls if ``actuation`` is a function.
+            integrator: for a robot, as in :func:`rbd_jax.rollout`, but without memory: a step
+                depends on the state alone.
+            start: time of the first step (s).
+            memory: the memory of the plant at the start, if it is not that of ``plant.start``.
+            substeps: steps of the plant in each step, with the controls held.
+            added: see the attribute. kind: found out from the plant if None. layout: likewise.
+        """
+        if steps < 1:
+            raise ValueError(f"Problem: steps must be at least 1, got {steps}")
+        if substeps < 1:
+            raise ValueError(f"Problem: substeps must be at least 1, got {substeps}")
+        self.plant = plant = _plant_of(plant, actuation, nu, integrator)
+        dtype = plant.model.dtype
+        self.stage, self.final, self.steps = as_module(stage), as_module(final), steps
+        self.substeps, self.added = substeps, added
+        self.dt, self.start = jnp.asarray(dt, dtype), jnp.asarray(start, dtype)
         if self.dt.shape != ():
             raise ValueError(f"Problem: dt has shape {self.dt.shape}, expected one number")
-        warn_if_unstable("Problem", model, None, self.dt, self.integrator, 4)
-        if callable(self.actuation):
-            self.actuation = as_module(self.actuation)
-            if self.nu < 1:
+        if isinstance(plant, Robot):
+            if plant.integrator.has_memory:
+                name = plant.integrator if integrator is None else integrator
                 raise ValueError(
-                    "Problem: actuation is a function, so pass the number of controls: nu=…"
+                    f"Problem: integrator {name!r} has a memory besides the state, which an "
+                    "optimizer cannot handle; choose another integrator, or pass a single step of "
+                    "it as a function: lambda *state: integrator(*state)"
                 )
-        elif self.actuation is not None:
-            self.actuation = B = jnp.asarray(self.actuation, model.dtype)
-            if B.ndim != 2 or B.shape[0] != model.nv:
-                raise ValueError(
-                    f"Problem: actuation has shape {B.shape}, expected (nv, nu) with nv = "
-                    f"{model.nv} for robot {model.topology.name!r}"
-                )
-        self.start = jnp.asarray(self.start, model.dtype)
-        self.lower, self.upper = self._bound("lower"), self._bound("upper")
+            how = plant.integrator if integrator is None else integrator
+            warn_if_unstable("Problem", plant.model, None, self.dt / substeps, how, 3)
+        self.layout = _layout_of(plant) if layout is None else layout
+        self.memory = None if memory is None else self._checked_memory(memory)
+        self.kind = kind_of(plant, self) if kind is None else kind
+        self.lower, self.upper = (self._bound(*x) for x in (("lower", lower), ("upper", upper)))
         low, high = self.bounds()
         crossed = jnp.any(low > high)
         if not isinstance(crossed, Tracer) and crossed:
             raise ValueError(f"Problem: lower {low} exceeds upper {high}")
 
-    def _bound(self, name: str) -> Array | None:
-        if (bound := getattr(self, name)) is None:
+    def _bound(self, name: str, bound: Any) -> Array | None:
+        if bound is None:
             return None
         bound, shape = jnp.asarray(bound, self.model.dtype), (self.controls,)
         if bound.shape not in ((), shape):
             raise ValueError(f"Problem: {name} has shape {bound.shape}, expected {shape} or ()")
         return jnp.broadcast_to(bound, shape)
 
+    def _checked_memory(self, memory: PyTree) -> PyTree:
+        leaves, tree = jax.tree.flatten(with_tangent(memory))
+        shapes = tuple(jnp.shape(x) for x in leaves)
+        if tree != self.layout.tree or shapes != self.layout.shapes:
+            wanted = jax.tree.unflatten(self.layout.tree, self.layout.shapes)
+            raise ValueError(
+                f"Problem: memory has the shapes {jax.tree.unflatten(tree, shapes)}, but that of "
+                f"a {type(self.plant).__name__} has {wanted}"
+            )
+        return jax.tree.map(lambda x: jnp.asarray(x, self.model.dtype), with_tangent(memory))
+
+    @property
+    def model(self) -> Model:
+        """The robot of the plant."""
+        return self.plant.model
+
     @property
     def controls(self) -> int:
         """Number of controls."""
-        if self.actuation is None:
-            return self.model.nv
-        return self.nu if callable(self.actuation) else self.actuation.shape[-1]
+        return self.plant.nu
+
+    @property
+    def nx(self) -> int:
+        """Number of tangent coordinates of a state."""
+        return 2 * self.model.nv + (self.plant.memory_size if self.layout.shapes else 0)
 
     @property
     def bounded(self) -> bool:
         """Whether any controls have bounds."""
         return self.lower is not None or self.upper is not None
-
-    @property
-    def free_euler(self) -> bool:
-        """Whether a step is semi-implicit Euler with the forward dynamics of :attr:`robot`."""
-        return self.robot is not None
-
-    @property
-    def robot(self) -> Model | None:
-        """The robot whose accelerations a step of semi-implicit Euler takes, or None."""
-        return resolve_integrator(self.integrator).euler_robot(self.model, self.dt)
-
-    @property
-    def euler(self) -> bool:
-        """Whether a step is semi-implicit Euler, perhaps after a landing; subclasses may say no."""
-        return self.free_euler
 
     def bounds(self) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
         """Lower and upper bounds of the controls. Missing bounds are infinite."""
@@ -153,167 +230,273 @@ class Problem(eqx.Module):
         return jnp.clip(u, low, high)
 
     def torques(self, t: Array, q: Array, v: Array, u: Array) -> Float[Array, " nv"]:
-        """Joint torques (N m, N) that the controls u produce."""
-        if self.actuation is None:
-            return u
-        if callable(self.actuation):
-            return cast(Cost, self.actuation)(self.model, t, q, v, u)
-        return linear.matmul(self.actuation, u)
+        """Joint torques (N m, N) that the controls u produce.
+
+        Raises:
+            ValueError: for a plant that has no method ``torques``.
+        """
+        if not hasattr(self.plant, "torques"):
+            raise ValueError(
+                f"Problem: a {type(self.plant).__name__} does not tell joint torques; give it a "
+                "method torques(t, q, v, u)"
+            )
+        return self.plant.torques(t, q, v, u)  # pyright: ignore[reportAttributeAccessIssue]
 
     def time(self, k: int | Int[Array, ""]) -> Float[Array, ""]:
         """The time of step k (s)."""
         return self.start + jnp.asarray(k, self.model.dtype) * self.dt
 
-    def starting(self, t: Float[Array, ""]) -> "Problem":
-        """The same problem at another start time (s), which may be traced."""
-        return eqx.tree_at(lambda p: p.start, self, t)
+    def starting(self, t: Float[Array, ""], memory: PyTree = None) -> "Problem":
+        """The same problem at another start time (s), which may be traced.
 
-    def step(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> tuple[Array, Array]:
-        """The state after step k."""
-        tau = self.torques(self.time(k), q, v, u)
-        return step(self.model, q, v, tau, self.dt, integrator=self.integrator)
+        Args:
+            t: the time.
+            memory: the memory of the plant then; that of this problem if None.
+        """
+        known = self.memory if memory is None else self._checked_memory(memory)
+        kind = self.kind.starting(self)
+        if known is self.memory and kind == self.kind:
+            return eqx.tree_at(lambda p: p.start, self, t)
+        return dataclasses.replace(self, start=t, memory=known, kind=kind)
 
-    def moved(self, q: Array, v: Array, u: Array, z: Array) -> tuple[Array, Array, Array]:
-        """The state and control at the tangent z = (δq, δv, δu)."""
-        dq, dv, du = jnp.split(z, [self.model.nv, 2 * self.model.nv])
-        return integrate(self.model, q, dq), v + dv, u + du
+    # States as pairs (q, y)
 
-    def torque_slopes(self, t: Array, q: Array, v: Array, u: Array) -> tuple[Array | None, Array]:
-        """``∂τ/∂x`` (None stands for zero) and ``∂τ/∂u``."""
+    def packed(self, v: Float[Array, "*T nv"], memory: PyTree) -> Float[Array, "*T ny"]:
+        """The velocity and the memory of the plant as one vector."""
+        if not self.layout.shapes:
+            return v
+        lead, leaves = v.shape[:-1], jax.tree.leaves(with_tangent(memory))
+        return jnp.concatenate([v, *(jnp.reshape(x, (*lead, -1)) for x in leaves)], axis=-1)
+
+    def unpacked(self, y: Float[Array, "*T ny"]) -> tuple[Float[Array, "*T nv"], PyTree]:
+        """The velocity and the memory in a vector; a memory without numbers is ()."""
+        if not self.layout.shapes:
+            return y, ()
+        at, parts = self.model.nv, []
+        for shape in self.layout.shapes:
+            end = at + int(np.prod(shape))
+            parts.append(jnp.reshape(y[..., at:end], (*y.shape[:-1], *shape)))
+            at = end
+        return y[..., : self.model.nv], jax.tree.unflatten(self.layout.tree, parts)
+
+    def velocity(self, y: Float[Array, "*T ny"]) -> Float[Array, "*T nv"]:
+        """The velocity in a vector y."""
+        return self.unpacked(y)[0]
+
+    def initial(self, q: Array, v: Array) -> Float[Array, " ny"]:
+        """The vector y at the start, with the memory of the problem or of ``plant.start``."""
+        if not self.layout.shapes:
+            return v
+        memory = self.memory
+        if memory is None:
+            memory = fresh_state(self.plant, q, v, self.dt / self.substeps).memory
+        return self.packed(v, memory)
+
+    def state(self, q: Array, y: Array) -> State:
+        """The state of the plant; parts of its memory without tangent are made anew."""
         nv = self.model.nv
-        if self.actuation is None:
-            return None, jnp.eye(nv, dtype=q.dtype)
-        if not callable(self.actuation):
-            return None, self.actuation
+        v = y[:nv] if self.layout.shapes else y
+        fresh = fresh_state(self.plant, q, v, self.dt / self.substeps)
+        if not self.layout.shapes:
+            return fresh
+        return State(q, v, memory_from(fresh.memory, y[nv:]))
 
-        def torques(z):
-            return self.torques(t, *self.moved(q, v, u, z))
+    def pack(self, state: State) -> tuple[Array, Array]:
+        """The pair (q, y) of a state."""
+        return state.q, self.packed(state.v, state.memory)
 
-        J = jax.jacfwd(torques)(jnp.zeros((2 * nv + u.size,), q.dtype))
-        return J[:, : 2 * nv], J[:, 2 * nv :]
+    def integrate(self, q: Array, y: Array, dx: Float[Array, " nx"]) -> tuple[Array, Array]:
+        """The state at the tangent dx."""
+        nv = self.model.nv
+        return self.varied(q, y, dx[:nv], dx[nv : 2 * nv], dx[2 * nv :])
 
-    def derivatives(
-        self, q: Float[Array, "T nq"], v: Float[Array, "T nv"], u: Float[Array, "T nu"]
-    ) -> tuple[Float[Array, "T n n"], Float[Array, "T n nu"]]:
-        """``(A, B)`` with ``δx⁺ = A δx + B δu`` of all steps, in the tangent spaces."""
+    def varied(
+        self, q: Array, y: Array, dq: Array, dv: Array, dm: Array | None = None
+    ) -> tuple[Array, Array]:
+        """The state at the tangent (δq, δv, δm), given in parts."""
+        state = self.state(q, y) if self.layout.shapes else State(q, y)
+        return self.pack(self.plant.moved(state, dq, dv, dv[:0] if dm is None else dm))
 
-        def one(k, q, v, u):
-            return _step_derivatives(self, self.time(k), q, v, u)
+    def difference(self, q: Array, y: Array, q1: Array, y1: Array) -> Float[Array, " nx"]:
+        """The tangent that leads from the state (q, y) to (q1, y1)."""
+        if not self.layout.shapes:
+            return self.plant.difference(State(q, y), State(q1, y1))
+        return self.plant.difference(self.state(q, y), self.state(q1, y1))
 
-        return jax.vmap(one)(jnp.arange(self.steps), q, v, u)
+    def moved(self, q: Array, y: Array, u: Array, z: Array) -> tuple[Array, Array, Array]:
+        """The state and control at the tangent z = (dx, δu)."""
+        return *self.integrate(q, y, z[: self.nx]), u + z[self.nx :]
+
+    # Steps and costs
 
     def prepared(self) -> "Problem":
         """The problem for a loop over its steps: what is the same in all of them is computed."""
-        return self
+        plant = self.plant.prepared()
+        return self if plant is self.plant else eqx.tree_at(lambda p: p.plant, self, plant)
+
+    def begun(self, k: int | Int[Array, ""], q: Array, y: Array) -> State:
+        """The state after the events at the beginning of step k, such as impacts."""
+        return self.kind.begin(self, self.time(k), self.state(q, y))
+
+    def ended(self, t: Array, state: State, u: Array) -> State:
+        """The state at the end of a step that begins at time t, without its events."""
+        plant = self.plant.prepared()
+        h = self.dt if self.substeps == 1 else self.dt / self.substeps
+        state = plant.step(t, state, u, h)
+
+        def once(state, j):
+            hidden = lambda x: isinstance(x, NoTangent)  # noqa: E731
+            stop = lambda x: jax.lax.stop_gradient(x) if hidden(x) else x  # noqa: E731
+            state = state._replace(memory=jax.tree.map(stop, state.memory, is_leaf=hidden))
+            return plant.step(t + j * h, state, u, h), None
+
+        if self.substeps == 1:
+            return state
+        return jax.lax.scan(once, state, jnp.arange(1, self.substeps).astype(h.dtype))[0]
+
+    def step(self, k: int | Int[Array, ""], q: Array, y: Array, u: Array) -> tuple[Array, Array]:
+        """The state after step k."""
+        return self.pack(self.ended(self.time(k), self.begun(k, q, y), u))
 
     def advance(
-        self, k: int | Int[Array, ""], q: Array, v: Array, u: Array
+        self, k: int | Int[Array, ""], q: Array, y: Array, u: Array
     ) -> tuple[Array, Array, Float[Array, ""]]:
         """The state after step k, and the cost of the step."""
-        return *self.step(k, q, v, u), self.stage_cost(k, q, v, u)
+        state, outputs = self.kind.step(self, self.time(k), self.state(q, y), u)
+        begun, end = state
+        return *self.pack(end), total(self.terms(k, q, y, u, begun, outputs))
 
-    def stage_models(self, q: Array, v: Array, u: Array) -> Quadratic | None:
-        """Gauss–Newton models of all stage costs; None to have them by autodiff."""
-        return None
+    def outputs(self, t: Array, q: Array, y: Array, u: Array) -> tuple[Array, ...]:
+        """What the plant tells the cost of a step that begins at time t, such as contact forces."""
+        begun = self.kind.begin(self, t, self.state(q, y))
+        return self.plant.outputs(t, begun, u, self.dt)
 
-    def expansions(self, q: Array, v: Array, u: Array) -> tuple[tuple[Array, Array], Any]:
-        """:meth:`derivatives` and :meth:`stage_models`, for problems in which they share work."""
-        return self.derivatives(q, v, u), self.stage_models(q, v, u)
+    def derivatives(
+        self, q: Float[Array, "T nq"], y: Float[Array, "T ny"], u: Float[Array, "T nu"]
+    ) -> tuple[Float[Array, "T n n"], Float[Array, "T n nu"]]:
+        """``(A, B)`` with ``δx⁺ = A δx + B δu`` of all steps, in the tangent spaces."""
+        return self.kind.expansions(self, q, y, u, costs=False)[0]
 
-    def stage_expansion(self, k: Int[Array, ""], q: Array, v: Array, u: Array):
-        """The velocity after step k, its slope along (x, u), and the model of the step's cost.
+    def simulate(self, q0: Array, v0: Array, u: Float[Array, "T nu"], **options: Any) -> Trajectory:
+        """The trajectory under the controls u.
 
-        The model is None if it has to come from autodiff. The velocity v is the one after a landing
-        at the beginning of the step.
+        Args:
+            q0: the first configuration.
+            v0: the first velocity, or the first vector y.
+            u: the controls.
+            options: ``gradient`` as in :func:`rbd_jax.rollout`.
         """
-        slopes = _step_derivatives(self, self.time(k), q, v, u)
-        W = jnp.concatenate([X[self.model.nv :] for X in slopes], axis=1)
-        return self.step(k, q, v, u)[1], W, None
+        y0 = v0 if v0.size > self.model.nv else self.initial(q0, v0)
+        moves = _Begun(self, y0)
+        path = rollout(moves, q0, self.velocity(y0), u, self.dt, **options)
+        return path._replace(t=self.start + path.t)  # pyright: ignore[reportReturnType]
 
-    def landings_about(self, q: Array, v: Array) -> tuple[Array, ResetMaps | None]:
-        """Velocities after the landings, and how they change, if there are any."""
-        return v, None
+    def stacked(self, path: Trajectory) -> tuple[Array, Array]:
+        """The pairs (q, y) of a trajectory."""
+        return path.q, self.packed(path.v, path.memory)
 
     def stage_arguments(self, q: Array, v: Array) -> tuple:
-        """Arguments of the stage cost at a state, with zeros for the others."""
+        """Arguments of the stage cost at a state, with zeros for time, controls and outputs."""
         t, u = jnp.zeros((), q.dtype), jnp.zeros((self.controls,), q.dtype)
-        return self.model, t, q, v, u
 
-    def simulate(self, q0: Array, v0: Array, u: Float[Array, "T nu"], **options):
-        """The trajectory under the controls u; ``options`` are those of :func:`rbd_jax.rollout`."""
+        def outputs(q, v):
+            return self.plant.outputs(t, fresh_state(self.plant, q, v, self.dt), u, self.dt)
 
-        def policy(t, q, v):
-            k = jnp.clip(jnp.round(t / self.dt).astype(jnp.int32), 0, self.steps - 1)
-            return self.torques(self.time(k), q, v, u[k])
+        told = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(outputs, q, v))
+        return self.model, t, q, v, u, *told
 
-        fixed = {"steps": self.steps, "integrator": self.integrator}
-        rows = u if self.actuation is None else policy
-        if self.actuation is not None and not callable(self.actuation):
-            rows = linear.matmul(u, self.actuation.T)
-        path = rollout(self.model, q0, v0, rows, self.dt, **fixed, **options)
-        return path._replace(t=self.start + path.t)
-
-    def stage_cost(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Float[Array, ""]:
+    def stage_cost(self, k: int | Int[Array, ""], q: Array, y: Array, u: Array) -> Float[Array, ""]:
         """Cost of step k."""
-        return total(self.stage_terms(k, q, v, u))
+        return total(self.stage_terms(k, q, y, u))
 
-    def final_cost(self, q: Array, v: Array) -> Float[Array, ""]:
+    def final_cost(self, q: Array, y: Array) -> Float[Array, ""]:
         """Cost of the last state."""
-        return total(self.final_terms(q, v))
+        return total(self.final_terms(q, y))
 
-    def stage_terms(self, k: int | Int[Array, ""], q: Array, v: Array, u: Array) -> Terms:
+    def stage_terms(self, k: int | Int[Array, ""], q: Array, y: Array, u: Array) -> Terms:
         """The costs of step k with their weights."""
-        own = (self.dt, self.stage(self.model, self.time(k), q, v, u))
-        return (own, *(() if self.added is None else self.added.stage_terms(self, k, q, v, u)))
+        state = self.begun(k, q, y)
+        outputs = self.plant.outputs(self.time(k), state, u, self.dt)
+        return self.terms(k, q, y, u, state, outputs)
 
-    def final_terms(self, q: Array, v: Array) -> Terms:
+    def terms(self, k, q: Array, y: Array, u: Array, begun: State, outputs: tuple) -> Terms:
+        """The costs of step k, from the state after its events and the outputs of the plant."""
+        own = (self.dt, self.stage(self.model, self.time(k), begun.q, begun.v, u, *outputs))
+        return (own, *(() if self.added is None else self.added.stage_terms(self, k, q, y, u)))
+
+    def final_terms(self, q: Array, y: Array) -> Terms:
         """The costs of the last state with their weights."""
-        own = (1.0, self.final(self.model, q, v))
-        return (own, *(() if self.added is None else self.added.final_terms(self, q, v)))
+        own = (1.0, self.final(self.model, q, self.velocity(y)))
+        return (own, *(() if self.added is None else self.added.final_terms(self, q, y)))
 
-    def cost(self, q: Float[Array, "N nq"], v: Float[Array, "N nv"], u: Float[Array, "T nu"]):
+    def cost(self, q: Float[Array, "N nq"], y: Float[Array, "N ny"], u: Float[Array, "T nu"]):
         """The objective at a trajectory."""
         one = lambda *row: _stage_cost(self, *row)  # noqa: E731
-        stages = jax.vmap(one)(jnp.arange(self.steps), q[:-1], v[:-1], u)
-        return jnp.sum(stages) + self.final_cost(q[-1], v[-1])
+        stages = jax.vmap(one)(jnp.arange(self.steps), q[:-1], y[:-1], u)
+        return jnp.sum(stages) + self.final_cost(q[-1], y[-1])
 
 
-def simulate_steps(problem: Problem, q0: Array, v0: Array, u: Array, **options: Any) -> Trajectory:
-    """The trajectory of a problem whose steps are not those of a rollout."""
-    if options.get("gradient", "full") != "full":
-        kind = type(problem).__name__
-        raise ValueError(f"{kind}: single shooting needs gradient='full'")
-    return _simulate_steps(problem, q0, v0, u)
+class _Begun(Plant):
+    """The plant of a problem in a rollout, from the time and the state in which it begins."""
+
+    problem: Problem
+    y0: Array
+
+    @property
+    def model(self) -> Model:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.problem.model
+
+    @property
+    def nu(self) -> int:
+        return self.problem.controls
+
+    def prepared(self) -> "_Begun":
+        return _Begun(self.problem.prepared(), self.y0)
+
+    def start(self, q, v, dt, controls):
+        return self.problem.state(q, self.y0)
+
+    def events(self, t, state, dt):
+        return self.problem.kind.begin(self.problem, self.problem.start + t, state)
+
+    def step(self, t, state, u, dt):
+        return self.problem.ended(self.problem.start + t, state, u)
+
+
+def _plant_of(plant: Any, actuation: Any, nu: int, integrator: Any) -> Plant:
+    """The plant, from a robot and its options or from what is a plant already."""
+    if not isinstance(plant, Model):
+        given = {"actuation": actuation is not None, "nu": nu > 0, "integrator": integrator}
+        for name in (n for n, is_given in given.items() if is_given):
+            kind = type(plant).__name__
+            raise ValueError(
+                f"Problem: {name} is an option of a robot, got it beside a {kind}, which has its "
+                "own; leave it out"
+            )
+        return as_plant(plant, name="Problem")
+    if callable(actuation) and nu < 1:
+        raise ValueError("Problem: actuation is a function, so pass the number of controls: nu=…")
+    if actuation is not None and not callable(actuation):
+        actuation = jnp.asarray(actuation, plant.dtype)
+    moves = resolve_integrator("implicit_damping" if integrator is None else integrator)
+    return Robot(plant, moves, None, actuation, nu if callable(actuation) else 0)
+
+
+def _layout_of(plant: Plant) -> Layout:
+    leaves, tree = jax.tree.flatten(with_tangent(fresh_memory(plant)))
+    wrong = [x.dtype for x in leaves if x.dtype != plant.model.dtype]
+    if wrong:
+        raise ValueError(
+            f"Problem: the memory of a {type(plant).__name__} has numbers of {wrong[0]}, but its "
+            f"robot has {plant.model.dtype}; make it with the dtype of q, or hide it from "
+            "derivatives with rbd_jax.simulate.NoTangent"
+        )
+    return Layout(tree, tuple(x.shape for x in leaves))
 
 
 @lanes
-def _simulate_steps(problem: Problem, q0: Array, v0: Array, u: Array) -> Trajectory:
-    problem = problem.prepared()
-
-    def body(state, row):
-        (q, v), (k, u) = state, row
-        new = problem.step(k, q, v, u)
-        return new, (*new, problem.torques(problem.time(k), q, v, u))
-
-    k = jnp.arange(problem.steps)
-    _, (q, v, tau) = jax.lax.scan(body, (q0, v0), (k, u))
-    q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
-    t = problem.start + jnp.arange(problem.steps + 1).astype(q.dtype) * problem.dt
-    return Trajectory(t, q, v, tau)
-
-
-@lanes
-def _stage_cost(problem: Problem, k, q: Array, v: Array, u: Array) -> Float[Array, ""]:
-    return problem.stage_cost(k, q, v, u)
-
-
-@lanes
-def _step_derivatives(problem: Problem, t: Array, q: Array, v: Array, u: Array):
-    tau, (by_x, by_u) = problem.torques(t, q, v, u), problem.torque_slopes(t, q, v, u)
-    how = {"integrator": problem.integrator}
-    A, B = step_derivatives(problem.model, q, v, tau, problem.dt, **how)
-    times = linear.matmul
-    return A if by_x is None else A + times(B, by_x), times(B, by_u)
+def _stage_cost(problem: Problem, k, q: Array, y: Array, u: Array) -> Float[Array, ""]:
+    return problem.stage_cost(k, q, y, u)
 
 
 def total(terms: Terms) -> Float[Array, ""]:
@@ -339,14 +522,18 @@ def with_explicit_closure(function: Callable, *args: Any) -> Callable:
 
 def with_explicit_closures(problem: Problem, q: Array, v: Array) -> Problem:
     """The same problem, with all traced arrays that its functions close over as its leaves."""
-    m, t, *_, u = Problem.stage_arguments(problem, q, v)
+    v = problem.velocity(v)
+    m, t, *_, u = problem.stage_arguments(q, v)[:5]
     convert = with_explicit_closure
     parts: dict[str, Any] = {
         "stage": convert(problem.stage, *problem.stage_arguments(q, v)),
         "final": convert(problem.final, m, q, v),
     }
-    if callable(problem.actuation):
-        parts["actuation"] = convert(problem.actuation, m, t, q, v, u)
     where = lambda p: [getattr(p, n) for n in parts]  # noqa: E731
     plain = lambda x: isinstance(x, Static)  # noqa: E731
-    return eqx.tree_at(where, problem, list(parts.values()), is_leaf=plain)
+    problem = eqx.tree_at(where, problem, list(parts.values()), is_leaf=plain)
+    plant = problem.plant
+    if isinstance(plant, Robot) and callable(plant.actuation):
+        closed = convert(plant.actuation, m, t, q, v, u)
+        problem = eqx.tree_at(lambda p: p.plant.actuation, problem, closed, is_leaf=plain)
+    return problem

@@ -1,17 +1,19 @@
 """Model predictive control: a few solver steps for each state, the plan shifted in between."""
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
+from ...contact import Scene
 from ...lanes import lanes
-from ...model import difference
+from ...model import Model
 from ...model.outcome import RESULTS
+from ...simulate import Plant, as_plant, fresh_state, hold_controls, with_tangent
 from ..problems._constraints import Constraint, Rows, Stack, stack, zeros
 from ..problems._local_models import times
 from ..problems._problem import Problem, with_explicit_closures
@@ -30,6 +32,8 @@ class Plan(NamedTuple):
     K: Float[Array, "T nu n"]
     """Feedback ``u + K (q ⊖ q_k, v − v_k)`` about the plan."""
     multipliers: Rows
+    memory: PyTree = ()
+    """The memory of the plant at the states; () for most plants."""
 
 
 class Predicted(NamedTuple):
@@ -80,15 +84,32 @@ class AbstractMPC(eqx.Module):
 
     @abc.abstractmethod
     def step(
-        self, plan: Plan, q: Array, v: Array, *, t: Any = 0.0, shift: bool = True
+        self,
+        plan: Plan,
+        q: Array,
+        v: Array,
+        *,
+        t: Any = 0.0,
+        shift: bool = True,
+        memory: PyTree = None,
     ) -> Predicted:
-        """The next plan, from the state (q, v) at time t (s)."""
+        """The next plan, from the state (q, v) with a memory at time t (s)."""
 
     def shifted(self, plan: Plan, by: int = 1) -> Plan:
         """The plan some steps later, its last step repeated."""
         on = lambda x: jnp.concatenate([x[by:], *[x[-1:]] * by])  # noqa: E731
         rows = Rows(on(plan.multipliers.stage), plan.multipliers.final)
-        return Plan(on(plan.q), on(plan.v), on(plan.u), on(plan.K), rows)
+        return Plan(*map(on, plan[:4]), rows, jax.tree.map(on, plan.memory))
+
+    def begun(self, plan: Plan, t: Array, q: Array, v: Array, memory: PyTree):
+        """The problem from a state on, and this state as the pair (q, y).
+
+        If the memory is None, it is the one that the plan predicts.
+        """
+        if memory is None and plan.memory != ():
+            memory = jax.tree.map(lambda x: x[0], plan.memory)
+        problem = self.problem.starting(t, memory)
+        return problem, q, problem.initial(q, v)
 
 
 class Controller(AbstractMPC):
@@ -112,11 +133,7 @@ class Controller(AbstractMPC):
 
     def plan(self, q: Float[Array, " nq"], v: Float[Array, " nv"], u: Float[Array, "T nu"]) -> Plan:
         """A first plan: a simulation of the controls u."""
-        q, v, u = checked_arguments("Controller.plan", self.problem, q, v, u)
-        u = self.problem.clip(u)
-        path = self.problem.simulate(q, v, u)
-        K = jnp.zeros((*u.shape, 2 * v.size), u.dtype)
-        return Plan(path.q, path.v, u, K, zeros(self.rows, u.dtype))
+        return simulated_plan("Controller.plan", self.problem, self.rows, q, v, u)
 
     def step(
         self,
@@ -126,6 +143,7 @@ class Controller(AbstractMPC):
         *,
         t: float | Float[Array, ""] = 0.0,
         shift: bool = True,
+        memory: PyTree = None,
     ) -> Predicted:
         """The next plan, from the state (q, v) at time t (s).
 
@@ -134,6 +152,7 @@ class Controller(AbstractMPC):
             q: configuration. v: velocity.
             t: what the costs see as the time of the first step.
             shift: whether one time step has passed since ``plan`` was made.
+            memory: the memory of the plant in this state; the one that the plan predicts if None.
 
         Returns:
             The plan, whose ``u[0]`` is to be applied now. Cost: ``max_steps`` times that of a
@@ -144,8 +163,8 @@ class Controller(AbstractMPC):
             checked_argument("Controller.step", problem, n, x, s)
             for n, x, s in (("q", q, (problem.model.nq,)), ("v", v, (problem.model.nv,)))
         )
-        problem = problem.starting(jnp.asarray(t, q.dtype))
         old = self.shifted(plan) if shift else plan
+        problem, q, v = self.begun(old, jnp.asarray(t, q.dtype), q, v, memory)
         path, u = follow(problem, old, q, v)
         o = Options(self.max_steps, -jnp.inf, self.regularization, None)  # never converged
         far = jnp.full((), jnp.inf, q.dtype)  # any step is good enough to update the multipliers
@@ -158,15 +177,26 @@ class Controller(AbstractMPC):
         s = sqp_loop(*steps, (*path, u, merit), (old.K, m), merit, o, self.second_order)
         (q, v, u, _), (K, m) = s.point, s.carried
         lost = s.result == RESULTS.nonfinite
-        new = Plan(q, v, u, K, m.rows)
+        v, memory = problem.unpacked(v)
+        new = Plan(q, v, u, K, m.rows, memory)
         new = jax.tree.map(lambda a, b: jnp.where(lost, b, a), new, old)
         kept = lost | (s.result == RESULTS.stalled)
         result = RESULTS.where(kept, s.result, RESULTS.successful)
-        c = excess(self.rows.values(problem, *new[:3]), self.rows.equality)
+        point = new.q, problem.packed(new.v, new.memory), new.u
+        c = excess(self.rows.values(problem, *point), self.rows.equality)
         violation = jnp.maximum(*(jnp.max(x, initial=0) for x in c))
         last = jnp.maximum(s.steps - 1, 0)
-        cost = problem.cost(*new[:3])
+        cost = problem.cost(*point)
         return Predicted(new, cost, violation, s.history.expected[last], result, s.steps)
+
+
+def simulated_plan(name: str, problem: Problem, rows: Stack, q0, v0, u) -> Plan:
+    """A plan without feedback: the simulation of the controls u."""
+    q, v, u = checked_arguments(name, problem, q0, v0, u)
+    u = problem.clip(u)
+    path = problem.simulate(q, v, u)
+    K = jnp.zeros((*u.shape, problem.nx), u.dtype)
+    return Plan(path.q, path.v, u, K, zeros(rows, u.dtype), path.memory)
 
 
 def controller(
@@ -209,10 +239,14 @@ def mpc(
     steps: int,
     *,
     every: int = 1,
-    plant: Callable[..., Any] | None = None,
+    plant: Plant | Scene | Model | None = None,
+    substeps: int | None = None,
     t0: float | Float[Array, ""] = 0.0,
 ) -> ClosedLoop:
-    """The closed loop of a controller and a robot, as one compiled scan.
+    """The closed loop of a controller and a plant, as one compiled scan.
+
+    The controller is told the memory of the plant if it is like that of its own plant. Otherwise it
+    takes the memory that its plan predicts.
 
     Args:
         control: made by :func:`controller` or :func:`sampler`.
@@ -220,8 +254,10 @@ def mpc(
         u: first guess of the controls of the horizon, or a plan.
         steps: number of steps of the closed loop, a multiple of ``every``.
         every: for how many steps a plan is followed under its feedback before there is a new one.
-        plant: ``plant(t, q, v, u) -> (q, v)``, the state one time step later, with pushes or with
-            another model than that of the controller; the problem's own step if None.
+        plant: what is controlled, with pushes or with another robot than that of the controller;
+            the plant of the problem if None. It begins with the memory of its ``start``, or of the
+            problem.
+        substeps: steps of the plant in each time step; as in the problem if None.
         t0: when it begins (s); the costs see the time t0, t0 + dt, …
 
     Returns:
@@ -237,33 +273,41 @@ def mpc(
             f"the horizon, got {every}"
         )
     plan = u if isinstance(u, Plan) else control.plan(q0, v0, u)
-    t0 = jnp.asarray(t0, problem.model.dtype)
+    t0, dt = jnp.asarray(t0, problem.model.dtype), problem.dt
+    own = plant is None
+    moves = (problem.plant if own else as_plant(plant, name="mpc")).prepared()
+    held = problem.substeps if substeps is None else substeps
+    first = fresh_state(moves, q0, v0, dt / held)
+    if own and problem.layout.shapes:
+        first = problem.state(q0, problem.initial(q0, v0))
+    shapes = tuple(x.shape for x in jax.tree.leaves(with_tangent(first.memory)))
+    measured = type(moves) is type(problem.plant) and shapes == problem.layout.shapes
 
-    prepared = problem.prepared()
-
-    def follow_model(t, q, v, u):
-        return prepared.starting(t).step(jnp.asarray(0), q, v, u)
-
-    move = follow_model if plant is None else plant
-
-    def body(state, k):
-        plan, q, v = state
-        t = t0 + (every * k).astype(t0.dtype) * problem.dt
+    def body(x, k):
+        plan, state = x
+        t = t0 + (every * k).astype(t0.dtype) * dt
+        memory = with_tangent(state.memory) if measured and shapes else None
         # the first plan was made for the first state; any other for the state before
-        now = control.step(plan, q, v, t=t, shift=False)
+        now = control.step(plan, state.q, state.v, t=t, shift=False, memory=memory)
+        p = now.plan
+        planned = problem.packed(p.v, p.memory)
 
         def advance(state, row):
-            (i, *at), (q, v) = row, state
-            u = jnp.where(i == 0, at[2], _control(problem, at, q, v))
-            new = move(t + i.astype(t.dtype) * problem.dt, q, v, u)
-            return new, (*new, u)
+            i, *at, planned = row
+            if measured:
+                y = problem.packed(state.v, state.memory)
+            else:
+                y = jnp.concatenate([state.v, planned[state.v.size :]])
+            u = jnp.where(i == 0, at[2], _control(problem, at, state.q, y))
+            new = hold_controls(moves, t + i.astype(t.dtype) * dt, state, u, dt, held)
+            return new, (new.q, new.v, u)
 
-        i, p = jnp.arange(every), now.plan
-        state, path = jax.lax.scan(advance, (q, v), (i, *(x[:every] for x in p[:4])))
+        rows = jnp.arange(every), p.q, planned, p.u, p.K, planned
+        state, path = jax.lax.scan(advance, state, jax.tree.map(lambda x: x[:every], rows))
         told = now.cost, now.violation, now.decrease, now.result, now.steps
-        return (control.shifted(now.plan, every), *state), (path, told)
+        return (control.shifted(now.plan, every), state), (path, told)
 
-    (plan, _, _), (path, told) = jax.lax.scan(body, (plan, q0, v0), jnp.arange(steps // every))
+    (plan, _), (path, told) = jax.lax.scan(body, (plan, first), jnp.arange(steps // every))
     q, v, controls = (x.reshape(steps, *x.shape[2:]) for x in path)
     q, v = (jnp.concatenate([x0[None], x]) for x0, x in ((q0, q), (v0, v)))
     t = t0 + jnp.arange(steps + 1).astype(t0.dtype) * problem.dt
@@ -273,13 +317,12 @@ def mpc(
 def _control(problem: Problem, row, q: Array, v: Array) -> Array:
     """The control of one step of a plan ``(q_k, v_k, u_k, K_k)`` under its feedback."""
     qn, vn, u, K = row
-    e = jnp.concatenate([difference(problem.model, qn, q), v - vn])
-    return problem.clip(u + times(K, e))
+    return problem.clip(u + times(K, problem.difference(qn, vn, q, v)))
 
 
 @lanes
 def follow(problem: Problem, plan: Plan, q: Array, v: Array):
-    """Simulate a plan with its feedback from the state (q, v): states and controls."""
+    """Simulate a plan with its feedback from the pair (q, y): states and controls."""
 
     problem = problem.prepared()
 
@@ -289,6 +332,7 @@ def follow(problem: Problem, plan: Plan, q: Array, v: Array):
         new = problem.step(k, q, v, u)
         return new, (*new, u)
 
-    rows = jnp.arange(problem.steps), plan.q[:-1], plan.v[:-1], plan.u, plan.K
+    planned = problem.packed(plan.v, plan.memory)
+    rows = jnp.arange(problem.steps), plan.q[:-1], planned[:-1], plan.u, plan.K
     _, (q1, v1, u) = jax.lax.scan(step, (q, v), rows)
     return (jnp.concatenate([q[None], q1]), jnp.concatenate([v[None], v1])), u

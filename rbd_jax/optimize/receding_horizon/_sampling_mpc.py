@@ -5,14 +5,14 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, PyTree
 
 from ...model.outcome import RESULTS
-from ..problems._constraints import stack, zeros
+from ..problems._constraints import stack
 from ..problems._problem import Problem, with_explicit_closures
 from ..solvers._sampling import cem, mppi
-from ..solvers._solution import checked_argument, checked_arguments
-from ._mpc import AbstractMPC, Controller, Plan, Predicted, follow
+from ..solvers._solution import checked_argument
+from ._mpc import AbstractMPC, Controller, Plan, Predicted, follow, simulated_plan
 
 
 class Sampler(AbstractMPC):
@@ -40,11 +40,8 @@ class Sampler(AbstractMPC):
         """A first plan: a simulation of the controls u."""
         if self.refine is not None:
             return self.refine.plan(q, v, u)
-        q, v, u = checked_arguments("Sampler.plan", self.problem, q, v, u)
-        u = self.problem.clip(u)
-        path = self.problem.simulate(q, v, u)
-        K = jnp.zeros((*u.shape, 2 * v.size), u.dtype)
-        return Plan(path.q, path.v, u, K, zeros(stack(self.problem, (), q, v), u.dtype))
+        none = stack(self.problem, (), q, self.problem.initial(q, v))
+        return simulated_plan("Sampler.plan", self.problem, none, q, v, u)
 
     def shifted(self, plan: Plan, by: int = 1) -> Plan:
         """The plan some steps later, with ``rest`` or its last controls at the end."""
@@ -59,12 +56,13 @@ class Sampler(AbstractMPC):
         *,
         t: float | Float[Array, ""] = 0.0,
         shift: bool = True,
+        memory: PyTree = None,
     ) -> Predicted:
         """The next plan, from the state (q, v) at time t (s); as :meth:`Controller.step`."""
         t = jnp.asarray(t, q.dtype)
-        problem = self.problem.starting(t)
         old = self.shifted(plan) if shift else plan
-        _, u = follow(problem, old, q, v)
+        problem, _, y = self.begun(old, t, q, v, memory)
+        _, u = follow(problem, old, q, y)
         key = jax.random.fold_in(self.key, jnp.round(t / problem.dt).astype(jnp.int32))
         search = mppi if self.elites is None else partial(cem, elites=self.elites, keep=self.keep)
         found = search(
@@ -72,10 +70,10 @@ class Sampler(AbstractMPC):
             max_steps=self.max_steps,
         )  # fmt: skip
         lost = found.result == RESULTS.nonfinite
-        new = Plan(found.q, found.v, found.u, old.K, old.multipliers)
+        new = Plan(found.q, found.v, found.u, old.K, old.multipliers, found.memory)
         new = jax.tree.map(lambda a, b: jnp.where(lost, b, a), new, old)
         if self.refine is not None:
-            told = self.refine.step(new, q, v, t=t, shift=False)
+            told = self.refine.step(new, q, v, t=t, shift=False, memory=memory)
             return told._replace(steps=told.steps + self.max_steps)
         result = RESULTS.where(lost, RESULTS.nonfinite, RESULTS.successful)
         zero = jnp.zeros_like(found.cost)

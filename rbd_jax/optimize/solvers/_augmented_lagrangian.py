@@ -138,8 +138,9 @@ def augmented_lagrangian(
     c = rows.values(problem, q, v, u)
     cost = problem.cost(q, v, u)
     result = if_finite(result, (q, v, u, K, cost, lam))
+    v, memory = problem.unpacked(v)
     solution = ConstrainedSolution(
-        t=times_of(problem), q=q, v=v, u=u, K=K, cost=cost,
+        t=times_of(problem), q=q, v=v, memory=memory, u=u, K=K, cost=cost,
         result=result, steps=count, history=history, multipliers=lam, penalty=m.penalty,
         violation=excess(c, equal), names=rows.names,
     )  # fmt: skip
@@ -149,18 +150,18 @@ def augmented_lagrangian(
 def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, *, o, limits, second_order):
     """The last point, the gains with the multipliers, how it ended, steps, history."""
     u = problem.clip(u)
-    path = problem.simulate(q0, v0, u)
-    cost, c = problem.cost(path.q, path.v, u), rows.values(problem, path.q, path.v, u)
+    q, v = problem.stacked(problem.simulate(q0, v0, u))
+    cost, c = problem.cost(q, v, u), rows.values(problem, q, v, u)
     if penalty is None:
         size = sum(jnp.sum(x * x) for x in excess(c, rows.equality))
         guess = 10 * jnp.maximum(1, jnp.abs(cost)) / jnp.maximum(1, 0.5 * size)
         penalty = jnp.clip(guess, 1e-2, jnp.minimum(1e4, limits.most_penalty))
     far = jnp.full((), jnp.inf, u.dtype)
     first = Multipliers(multipliers, penalty, jnp.asarray(max(1e-3, o.tol), u.dtype), far)
-    gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
+    gains = jnp.zeros((*u.shape, problem.nx), u.dtype)
     expand, attempt = inner_steps(problem, rows, limits, second_order)
-    start = (path.q, path.v, u, cost), (gains, first)
-    merit = with_terms(problem, Penalties(rows, multipliers, penalty)).cost(path.q, path.v, u)
+    start = (q, v, u, cost), (gains, first)
+    merit = with_terms(problem, Penalties(rows, multipliers, penalty)).cost(q, v, u)
     s = sqp_loop(expand, attempt, *start, merit, o, second_order)
     return s.point, s.carried, s.result, s.steps, s.history
 

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ...lanes import lanes
-from ...model import difference
 from ...spatial import linear
 from ..linear_quadratic._lq_approximation import costates, curvature, gauss_newton, quadratic
 from ..linear_quadratic._riccati import Gains, riccati_backward
@@ -99,10 +98,10 @@ def _solve(name, problem, q0, v0, u, o: Options, second_order: bool, throw: bool
 
     def solve(problem, q0, v0, u) -> Found:
         u = problem.clip(u)
-        path = problem.simulate(q0, v0, u)
-        cost = problem.cost(path.q, path.v, u)
-        point = path.q, path.v, u, cost
-        gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
+        q, v = problem.stacked(problem.simulate(q0, v0, u))
+        cost = problem.cost(q, v, u)
+        point = q, v, u, cost
+        gains = jnp.zeros((*u.shape, problem.nx), u.dtype)
 
         def expand(point, _):
             return _expand(problem, point, second_order)
@@ -213,12 +212,12 @@ def _search(problem: Problem, q, v, u, cost, gains: Gains, definite):
 
 def roll(problem: Problem, q, v, u, k, K):
     """The trajectory under the controls ``u + k + K (x ⊖ x_k)``, and its cost."""
-    problem, model = problem.prepared(), problem.model
+    problem = problem.prepared()
 
     def step(state, row):
         q, v, total = state
         i, qn, vn, un, k, K = row
-        x = jnp.concatenate([difference(model, qn, q), v - vn])
+        x = problem.difference(qn, vn, q, v)
         u = problem.clip(un + k + times(K, x))
         q1, v1, cost = problem.advance(i, q, v, u)
         return (q1, v1, total + cost), (q1, v1, u)

@@ -18,7 +18,6 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ...derivatives.custom_jvp.mechanism import custom_jvp
 from ...lanes import lanes
-from ...model import difference, integrate
 from ..linear_quadratic._lq_approximation import costates, curvature, linear, quadratic
 from ..linear_quadratic._riccati import lqr_rollout, riccati_backward
 from ..problems._problem import Problem
@@ -60,14 +59,13 @@ def motion(
     small gaps.
     """
     problem, stop = problem.prepared(), jax.lax.stop_gradient
-    model = problem.model
 
     def body(state, row):
         (q, v), (k, w, K, here, q_next, v_next) = state, row
-        x = jnp.concatenate([difference(model, here[0], q), v - here[1]])
+        x = problem.difference(*here, q, v)
         u = w + jnp.sum(K * x[None], axis=-1)
         q1, v1 = problem.step(k, q, v, u)
-        q1, v1 = integrate(model, q_next, difference(model, stop(q1), q1)), v_next + (v1 - stop(v1))
+        q1, v1 = problem.integrate(q_next, v_next, problem.difference(stop(q1), stop(v1), q1, v1))
         return (q1, v1), (q1, v1, u)
 
     q, v, K = states

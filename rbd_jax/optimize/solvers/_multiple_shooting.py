@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...lanes import lanes
-from ...model import difference, integrate
 from ..linear_quadratic._associative import parallel_backward, parallel_forward
 from ..linear_quadratic._euler_sweep import direction
 from ..linear_quadratic._lq_approximation import costates, gauss_newton
@@ -84,24 +83,25 @@ def multiple_shooting(
     if (q is None) != (v is None):
         raise ValueError("multiple_shooting: give guesses of both q and v, or of neither")
     if q is not None:
-        shapes = ((problem.steps + 1, x.size) for x in (q0, v0))
+        shapes = ((problem.steps + 1, n) for n in (problem.model.nq, problem.model.nv))
         q, v = (
             checked_argument("multiple_shooting", problem, name, x, shape)
             for name, x, shape in zip("qv", (q, v), shapes, strict=True)
         )
+        memory = jnp.broadcast_to(v0[problem.model.nv :], (len(v), v0.size - problem.model.nv))
+        v = jnp.concatenate([v, memory], axis=1)
     o = options(u.dtype, max_steps, tol, regularization, progress)
     guess = q, v
 
     def solve(problem, q0, v0, u) -> Found:
         u, (q, v) = problem.clip(u), guess
         if q is None or v is None:
-            path = problem.simulate(q0, v0, u)
-            q, v = path.q, path.v
+            q, v = problem.stacked(problem.simulate(q0, v0, u))
         q, v = (jnp.concatenate([x0[None], x[1:]]) for x0, x in ((q0, q), (v0, v)))
         q, v = jax.lax.stop_gradient((q, v))
         merit, gaps = _merit(problem, q, v, u)
         penalty = jnp.ones_like(gaps)
-        gains = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
+        gains = jnp.zeros((*u.shape, problem.nx), u.dtype)
         start = (q, v, u, merit, gaps), (gains, penalty)
 
         def attempt(_, point, carried, mu, share):
@@ -131,8 +131,7 @@ def _merit(problem: Problem, q: Array, v: Array, u: Array) -> tuple[Array, Array
 @lanes
 def _cost_and_gap(problem: Problem, k, q, v, u, q_next, v_next) -> tuple[Array, Array]:
     q1, v1, cost = problem.advance(k, q, v, u)
-    gap = jnp.concatenate([difference(problem.model, q_next, q1), v1 - v_next])
-    return cost, jnp.abs(gap)
+    return cost, jnp.abs(problem.difference(q_next, v_next, q1, v1))
 
 
 def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
@@ -141,7 +140,7 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
     if problem.bounded:
         low, high = problem.bounds()
         box = low[None] - u, high[None] - u
-    if problem.euler and riccati == "sequential":
+    if problem.kind.robot(problem) is not None and riccati == "sequential":
         dx, du, K, multipliers, slope, g, definite = direction(problem, q, v, u, mu, box)
     else:
         f, l, end = gauss_newton(problem, q, v, u)
@@ -163,9 +162,8 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
     expected = closed(gaps) - slope
 
     def attempt(length):
-        nv = problem.model.nv
-        q1 = jax.vmap(lambda q, d: integrate(problem.model, q, d))(q, length * dx[:, :nv])
-        v1, u1 = v + length * dx[:, nv:], problem.clip(u + length * du)
+        q1, v1 = jax.vmap(problem.integrate)(q, v, length * dx)
+        u1 = problem.clip(u + length * du)
         new_cost, new_gaps = _merit(problem, q1, v1, u1)
         return (q1, v1, u1, new_cost, new_gaps), new_cost + closed(new_gaps)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from ...lanes import lanes
 from ...model.outcome import RESULTS
@@ -31,6 +31,8 @@ class Sampled(NamedTuple):
     steps: Int[Array, ""]
     costs: Float[Array, " I"]
     """The lowest cost after each step."""
+    memory: PyTree = ()
+    """The memory of the plant at the states; () for most plants."""
 
 
 Update = Callable[[Array, Array, Array], tuple[Array, Array]]
@@ -173,15 +175,16 @@ def _search(
     start = p.clip(center), spread, p.clip(center), jnp.full((), jnp.inf, u.dtype)
     (center, _, best, lowest), costs = jax.lax.scan(body, start, jnp.arange(max_steps))
     path = p.simulate(at_q, at_v, best)
-    K = jnp.zeros((*best.shape, 2 * v0.size), best.dtype)
-    states = without_derivatives(States(path.q, path.v, K))
+    K = jnp.zeros((*best.shape, p.nx), best.dtype)
+    states = without_derivatives(States(*p.stacked(path), K))
     w = stationary(problem, q0, v0, best, jnp.zeros((), bool), states)
     q, v, best = reached(problem, q0, v0, w, states)
     lost = ~jnp.isfinite(lowest)
     result = RESULTS.where(lost, RESULTS.nonfinite, RESULTS.max_steps_reached)
     steps = jnp.asarray(max_steps, jnp.int32)
     cost = problem.cost(q, v, best)
-    return Sampled(path.t, q, v, best, cost, center, result, steps, costs)
+    v, memory = problem.unpacked(v)
+    return Sampled(path.t, q, v, best, cost, center, result, steps, costs, memory)
 
 
 @lanes

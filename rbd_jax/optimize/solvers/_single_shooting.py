@@ -71,7 +71,7 @@ def single_shooting(
     def solve(problem, q0, v0, u) -> Found:
         def objective(u):
             path = problem.simulate(q0, v0, u, gradient=gradient)
-            return problem.cost(path.q, path.v, u)
+            return problem.cost(*problem.stacked(path), u)
 
         evaluate = jax.value_and_grad(objective)
 
@@ -103,7 +103,7 @@ def single_shooting(
         zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
         start = u, optimizer.init(u), (u, infinite), zero, no, *first
         _, _, (u, _), k, _, result, history = jax.lax.while_loop(lambda s: ~s[4], body, start)
-        K = jnp.zeros((*u.shape, 2 * v0.size), u.dtype)
+        K = jnp.zeros((*u.shape, problem.nx), u.dtype)
         return Found(u, K, result, k, history)
 
     return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)

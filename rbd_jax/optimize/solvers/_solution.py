@@ -49,6 +49,9 @@ class Solution(eqx.Module):
     steps: Int[Array, ""]
     """Number of steps of the solver."""
     history: History
+    memory: PyTree
+    """The memory of the plant after 0, 1, …, T steps, without the parts that have no tangent; ()
+    for most plants. The gains of a plant with memory have a column for each of its coordinates."""
 
 
 class Found(NamedTuple):
@@ -60,14 +63,18 @@ class Found(NamedTuple):
     steps: Int[Array, ""]
     history: History
     states: tuple[Array, Array] | None = None
-    """The q and v that the solver ended with; the simulation of u if None."""
+    """The q and y that the solver ended with; the simulation of u if None."""
 
 
 def checked_arguments(name: str, problem: Problem, q0: Any, v0: Any, u: Any) -> tuple[Array, ...]:
-    """The initial state and the guess in the precision of the robot, if they fit the problem."""
+    """The initial state and the guess in the precision of the robot, if they fit the problem.
+
+    The state comes back as the pair (q, y) of a :class:`Problem`.
+    """
     m = problem.model
     wanted = {"q0": (q0, (m.nq,)), "v0": (v0, (m.nv,)), "u": (u, (problem.steps, problem.controls))}
-    return tuple(checked_argument(name, problem, what, *x) for what, x in wanted.items())
+    q0, v0, u = (checked_argument(name, problem, what, *x) for what, x in wanted.items())
+    return q0, problem.initial(q0, v0), u
 
 
 def checked_argument(name: str, problem: Problem, what: str, value: Any, shape: tuple) -> Array:
@@ -87,8 +94,7 @@ def solution_of(
     found = without_derivatives(solve(*without_derivatives((problem, q0, v0, u))))
     here, at_q, at_v = without_derivatives((problem, q0, v0))
     if found.states is None:
-        path = here.simulate(at_q, at_v, found.u)
-        at_q, at_v = path.q, path.v
+        at_q, at_v = here.stacked(here.simulate(at_q, at_v, found.u))
     else:
         at_q, at_v = found.states
     at_low, at_high = held_controls(here, found.u)
@@ -99,7 +105,8 @@ def solution_of(
     cost = problem.cost(q, v, u)
     result = if_finite(found.result, (q, v, u, found.K, cost))
     rest = found.K, cost, result, found.steps, found.history
-    solution = Solution(times_of(problem), q, v, u, *rest)
+    v, memory = problem.unpacked(v)
+    solution = Solution(times_of(problem), q, v, u, *rest, memory)
     return throw_unless_successful(solution, result) if throw else solution
 
 

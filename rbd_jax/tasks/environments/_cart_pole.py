@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from ...contact import Scene, load_mjcf
-from ...learn import Environment, State
+from ...learn import SceneEnvironment, State
 
 MJCF = """<mujoco model="cart_pole">
   <option timestep="0.02"/>
@@ -22,7 +22,7 @@ MJCF = """<mujoco model="cart_pole">
 """The pole stands at zero. Written for this task."""
 
 
-class CartPole(Environment):
+class CartPole(SceneEnvironment):
     """Swing a pole up, which hangs at first, and hold it in the middle of the track."""
 
     scene: Scene

@@ -1,7 +1,6 @@
 """A quadruped that stands up from where it lies, and keeps standing when it is pushed."""
 
 from collections.abc import Sequence
-from typing import cast
 
 import equinox as eqx
 import jax
@@ -11,15 +10,15 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ...contact import Scene
 from ...learn import (
-    Environment,
     Mirror,
     Reflection,
+    SceneEnvironment,
     Settings,
     State,
     joint_reflection,
 )
 from ...model import Model
-from ...optimize import SceneProblem
+from ...simulate import ScenePlant
 from ...spatial import so3
 from ..problems._scene import lying, near_stance, stand_up
 from ..problems._task import Task
@@ -57,7 +56,7 @@ class StanderWeights(eqx.Module):
     effort: float | Number = 1e-5
 
 
-class Stander(Environment):
+class Stander(SceneEnvironment):
     """A quadruped with servos that stands up from where it lies, and withstands pushes.
 
     The policy sees gravity in the trunk's axes, the trunk's height, its velocity and turning rate
@@ -203,12 +202,12 @@ def stander(
     """
     task = stand_up(dtype=dtype) if task is None else task
     problem, model = task.problem, task.problem.model
-    if not isinstance(problem, SceneProblem) or model.nq != 19 or problem.controls != 12:
+    if not isinstance(problem.plant, ScenePlant) or model.nq != 19 or problem.controls != 12:
         raise ValueError(
             f"stander: expected a free trunk with 12 joints and servos in a scene, got a "
-            f"{type(problem).__name__} with nq={model.nq} and {problem.controls} controls"
+            f"{type(problem.plant).__name__} with nq={model.nq} and {problem.controls} controls"
         )
-    scene = cast(Scene, problem.scene)
+    scene = problem.plant.scene
     keys = jax.random.split(jax.random.key(seed), fallen)
     q, v = jax.jit(jax.vmap(lying, (None, 0)))(task, keys)
 

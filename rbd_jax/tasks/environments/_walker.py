@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ...algorithms.kinematics import forward_kinematics, frame_in_body
 from ...contact import Scene, load_mjcf
-from ...learn import Environment, State
+from ...learn import SceneEnvironment, State
 from ...spatial import so3
 from ..robots._quadrupeds import LEGS, go1_mjcf, quadruped_mjcf
 
@@ -70,7 +70,7 @@ def soft(x2: Array) -> Array:
     return jnp.sqrt(1 + 4 * x2) - 1
 
 
-class Walker(Environment):
+class Walker(SceneEnvironment):
     """A quadruped with servos that follows a commanded velocity at a trot.
 
     The policy sees gravity, velocity and turning rate of the trunk in the trunk's axes, angles and

@@ -58,7 +58,7 @@ def stand_judge(
     @eqx.filter_jit
     def share(policy):
         def one(finer, q, v, impulse, lies):
-            plant = pushed(task, impulse, finer=finer, substeps=stander.substeps)
+            plant = pushed(task, impulse, finer=finer)
             state = stander.state(q, v, q[7:])
             qs, vs = closed_loop(stander, policy, state, steps, plant)
             low = jnp.min(qs[:, 2]) <= 0.5 * stander.start[2]

@@ -18,11 +18,12 @@ from ...optimize import (
     CostSum,
     FootSwing,
     FrictionPyramid,
-    LeggedProblem,
+    Problem,
     StateCost,
     Table,
     swing_path,
 )
+from ...simulate import ConstrainedRobot
 from ._task import Task
 
 STANCES = {
@@ -168,10 +169,8 @@ def on_contacts(
     guess = {tuple(a): standing_torques(model, q0, contacts, a) for a in np.unique(active, axis=0)}
     u = jnp.asarray(np.stack([guess[tuple(a)] for a in active]), model.dtype)
     B, limit = jnp.eye(model.nv, dtype=model.dtype)[:, 6:], model.effort_limit[6:]
-    problem = LeggedProblem(
-        model, stage, final, dt, len(active), B, -limit, limit, contacts=contacts,
-        active=jnp.asarray(active),
-    )  # fmt: skip
+    plant = ConstrainedRobot(model, constraints=contacts, active=jnp.asarray(active), actuation=B)
+    problem = Problem(plant, stage, final, dt, len(active), lower=-limit, upper=limit)
     return Task(problem, q0, jnp.zeros((model.nv,), model.dtype), u)
 
 

@@ -1,7 +1,8 @@
 """Ready problems of robots with servos on the ground, without a schedule of contacts."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,14 +14,14 @@ from ...algorithms.kinematics import forward_kinematics, frame_in_body, frame_pl
 from ...contact import (
     Scene,
     Surface,
-    constants,
     pd_actuators,
     points,
     scene_on_ground,
     scene_step,
 )
 from ...model import Model, integrate
-from ...optimize import SceneProblem, StateCost, in_scene
+from ...optimize import StateCost, in_scene
+from ...simulate import NoTangent, ScenePlant, State as PlantState, rollout
 from ...spatial import so3
 from ._legged import FEET, quadruped
 from ._task import Task
@@ -179,8 +180,8 @@ def lying(
         tilt: greatest roll and pitch of the trunk at first (rad).
         seconds: how long it falls.
     """
-    problem = cast(SceneProblem, task.problem)
-    scene, model = cast(Scene, problem.scene), problem.model
+    scene = scene_of(task)
+    model = scene.model
     one, two = jax.random.split(key)
     uniform = lambda key, n, x: jax.random.uniform(key, (n,), model.dtype, -x, x)  # noqa: E731
     joints = task.q0[7:] + uniform(one, model.nv - 6, spread)
@@ -196,8 +197,9 @@ def lying(
     limp = eqx.tree_at(
         lambda s: (s.actuators.gainprm, s.actuators.biasprm), scene, (0 * a.gainprm, slack)
     )
-    none = jnp.zeros((round(seconds / DT), 3), model.dtype)
-    return _run(limp, q, task.v0, task.q0[7:], none)
+    still = jnp.tile(task.q0[7:], (round(seconds / DT), 1))
+    path = rollout(limp, q, task.v0, still, scene.dt)
+    return path.q[-1], path.v[-1]
 
 
 def rise(task: Task, q: Float[Array, " nq"]) -> Float[Array, "T nu"]:
@@ -220,6 +222,36 @@ def rise(task: Task, q: Float[Array, " nq"]) -> Float[Array, "T nu"]:
     return folding + jnp.maximum(s - 1, 0) * (stance - crouch)
 
 
+class PushedScene(ScenePlant):
+    """A scene whose trunk, on a free joint, is pushed by a force for some time."""
+
+    force: Float[Array, "3"] = None  # pyright: ignore[reportAssignmentType]
+    """The force on the trunk in world axes (N)."""
+    at: Float[Array, ""] = None  # pyright: ignore[reportAssignmentType]
+    """When it begins (s)."""
+    lasting: Float[Array, ""] = None  # pyright: ignore[reportAssignmentType]
+    """How long it acts (s)."""
+    finer: int = eqx.field(static=True, default=1)
+    """Simulation steps in each step."""
+
+    def step(self, t: Array, state: PlantState, u: Array, dt: Array) -> PlantState:
+        """The state after a step, which is divided into ``finer`` steps."""
+        h = dt / self.finer
+        scene = dataclasses.replace(self.scene, dt=h)
+        middle = t + (jnp.arange(self.finer).astype(h.dtype) + 0.5) * h
+        acts = (middle > self.at) & (middle < self.at + self.lasting)
+        forces = jnp.where(acts[:, None], self.force[None], 0)
+
+        def once(state, force):
+            R = so3.quat_to_matrix(so3.quat_normalize(state.q[3:7]))
+            tau = jnp.zeros_like(state.v).at[3:6].set(so3.rotate_inverse(R, force))
+            guess = state.memory.value
+            new = scene_step(scene, state.q, state.v, u, tau, guess, constants=self.fixed)
+            return PlantState(new.q, new.v, NoTangent(new.a)), None
+
+        return jax.lax.scan(once, state, forces)[0]
+
+
 def pushed(
     task: Task,
     impulse: Float[Array, "3"] | float = 0.0,
@@ -227,8 +259,7 @@ def pushed(
     at: float = 0.2,
     lasting: float = 0.12,
     finer: int = 2,
-    substeps: int | None = None,
-) -> Callable[[Array, Array, Array, Array], tuple[Array, Array]]:
+) -> PushedScene:
     """A plant for :func:`mpc`: the robot of a task under a force on its trunk, in finer steps.
 
     Args:
@@ -236,37 +267,26 @@ def pushed(
         impulse: of the force in world axes (N s). The force is constant while it acts. It begins
             and ends with steps of the simulation, so that the period of the controls has no part.
         at: when it begins (s). lasting: how long it acts (s). finer: steps for one of the task's.
-        substeps: for how many of the task's simulation steps the controls are held; as in the task
-            if None.
     """
-    problem = cast(SceneProblem, task.problem)
-    scene, dtype = cast(Scene, problem.scene), problem.model.dtype
-    held = problem.substeps if substeps is None else substeps
-    steps, dt = finer * held, problem.dt / problem.substeps / finer
-    fine = eqx.tree_at(lambda s: s.dt, scene, dt)
-    force = jnp.broadcast_to(jnp.asarray(impulse, dtype), (3,)) / lasting
-
-    def plant(t, q, v, u):
-        middle = t + (jnp.arange(steps).astype(dtype) + 0.5) * dt
-        acts = (middle > at) & (middle < at + lasting)
-        return _run(fine, q, v, u, jnp.where(acts[:, None], force[None], 0))
-
-    return plant
+    scene = scene_of(task)
+    array = lambda x: jnp.asarray(x, scene.model.dtype)  # noqa: E731
+    force = jnp.broadcast_to(array(impulse), (3,)) / lasting
+    return PushedScene(scene, None, force, array(at), array(lasting), finer)
 
 
-def _run(scene: Scene, q, v, u, forces: Float[Array, "steps 3"]) -> tuple[Array, Array]:
-    """Steps of a scene under held controls, and in each a force on the trunk in world axes."""
-    fixed = constants(scene)
+def scene_of(task: Task) -> Scene:
+    """The scene of a task whose robot moves in one.
 
-    def once(state, force):
-        q, v, guess = state
-        R = so3.quat_to_matrix(so3.quat_normalize(q[3:7]))
-        tau = jnp.zeros_like(v).at[3:6].set(so3.rotate_inverse(R, force))
-        new = scene_step(scene, q, v, u, tau, guess, constants=fixed)
-        return (new.q, new.v, new.a), None
-
-    q, v, _ = jax.lax.scan(once, (q, v, jnp.zeros_like(v)), forces)[0]
-    return q, v
+    Raises:
+        ValueError: for another task.
+    """
+    plant = task.problem.plant
+    if not isinstance(plant, ScenePlant):
+        raise ValueError(
+            f"tasks: expected a task whose robot moves in a scene, such as stand_up, got a "
+            f"{type(plant).__name__}"
+        )
+    return plant.scene
 
 
 def stands(task: Task, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Bool[Array, ""]:
