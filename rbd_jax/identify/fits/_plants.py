@@ -151,8 +151,10 @@ class PlantWindows(Windows):
         return r, *end
 
     def _gap(self, q1: Array, v1: Array, q: Array, v: Array) -> Float[Array, " s"]:
+        # windows of a plant are not joined, so the memory may stay out of the gaps
         nv = self.parameters.nominal.nv
-        return super()._gap(q1, v1[:nv], q, v[:nv])
+        gap = super()._gap(q1, v1[:nv], q, v[:nv])
+        return jnp.pad(gap, (0, self.state_size(v1) - gap.size))
 
     def costs(self, z: Array, q: Array, v: Array) -> Float[Array, " B"]:
         """Half the sum of squares of the errors of each window."""

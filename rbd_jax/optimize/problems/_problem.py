@@ -281,7 +281,7 @@ class Problem(eqx.Module):
 
     def velocity(self, y: Float[Array, "*T ny"]) -> Float[Array, "*T nv"]:
         """The velocity in a vector y."""
-        return self.unpacked(y)[0]
+        return y[..., : self.model.nv] if self.layout.shapes else y
 
     def initial(self, q: Array, v: Array) -> Float[Array, " ny"]:
         """The vector y at the start, with the memory of the problem or of ``plant.start``."""

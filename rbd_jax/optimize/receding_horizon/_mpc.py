@@ -106,7 +106,7 @@ class AbstractMPC(eqx.Module):
 
         If the memory is None, it is the one that the plan predicts.
         """
-        if memory is None and plan.memory != ():
+        if memory is None and jax.tree.leaves(plan.memory):
             memory = jax.tree.map(lambda x: x[0], plan.memory)
         problem = self.problem.starting(t, memory)
         return problem, q, problem.initial(q, v)
