@@ -1,10 +1,11 @@
 """A robot by what the user typed: a file, ``sample:NAME``, or an example robot's name."""
 
+import importlib.util
 import inspect
 import warnings
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import typer
 
@@ -18,6 +19,10 @@ SAMPLES = (
 HELP = (
     "A URDF or MJCF (.xml) file, the name of an example robot (talos, panda …), or sample:NAME[:N]."
 )
+
+
+OWN = "Or FILE.py:NAME, {} of your own: a value in a Python file, or a function that returns it."
+"""How the help of a command says what :func:`own` takes."""
 
 
 class Robot(NamedTuple):
@@ -47,6 +52,34 @@ def load(robot: str, floating_base: bool = False, dtype=None) -> Robot:
             fail(f"cannot load {robot}: {error}")
     said = [str(w.message) for w in caught if issubclass(w.category, RobotDescriptionWarning)]
     return Robot(model, path, said)
+
+
+def own(text: str, kind: type, what: str) -> Any:
+    """The value of ``FILE.py:NAME``, or None if the text has another form.
+
+    Ends the command with a clear line if there is no such file or name, or if the value is not of
+    the kind that the command takes.
+
+    Args:
+        text: what the user typed.
+        kind: the class that the value has to have. what: its name in a message.
+    """
+    file, colon, name = text.rpartition(":")
+    if not colon or not file.endswith(".py"):
+        return None
+    path = Path(file).expanduser()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        fail(f"no file {file}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    value = getattr(module, name, None)
+    if inspect.isfunction(value):
+        value = value()
+    if not isinstance(value, kind):
+        there = "nothing" if value is None else f"a {type(value).__name__}"
+        fail(f"{text}: expected {what}, found {there} of this name")
+    return value
 
 
 def can_float(robot: str) -> bool:

@@ -27,7 +27,8 @@ def optimize(
         str,
         typer.Argument(
             help="cart-pole, double-pendulum, reach, reorient or quadrotor; "
-            "on legs: walk, trot, pace, jump, squat, step or balance."
+            "on legs: walk, trot, pace, jump, squat, step or balance. "
+            + _robots.OWN.format("a rbd_jax.tasks.Task")
         ),
     ],
     solver: Annotated[
@@ -58,10 +59,15 @@ def optimize(
     """
     jax.config.update("jax_enable_x64", True)
     from .. import optimize as solvers
-    from ..tasks import HUMANOID, LEGGED, TASKS, standing_guess
+    from ..tasks import HUMANOID, LEGGED, TASKS, Task, standing_guess
 
     output, picture = _robots.results(output, picture)
     tasks, legs = TASKS | LEGGED, task in LEGGED
+    own = _robots.own(task, Task, "a task of rbd_jax.tasks")
+    if own is not None:
+        if robot is not None or steps is not None:
+            _robots.fail(f"{task} has its own robot and steps; leave --robot and --steps out")
+        tasks = {task: lambda: own}
     if task not in tasks:
         _robots.fail(f"no task {task!r}; the tasks are: {', '.join(tasks)}")
     if legs and steps is not None:

@@ -13,7 +13,7 @@ import typer
 
 import rbd_jax as rbd
 
-from ..simulate import advice, resolve_integrator
+from ..simulate import Plant, advice, resolve_integrator
 from . import _mujoco, _robots
 from ._show import console, machine, progress_bar
 
@@ -30,7 +30,7 @@ class Controls(StrEnum):
 
 
 def rollout(
-    robot: Annotated[str, typer.Argument(help=_robots.HELP)],
+    robot: Annotated[str, typer.Argument(help=f"{_robots.HELP} {_robots.OWN.format('a plant')}")],
     floating_base: Annotated[bool, typer.Option(help="Free joint at the root link.")] = False,
     batch: Annotated[
         int, typer.Option(help="Number of motions that are simulated at once.", min=1)
@@ -64,7 +64,8 @@ def rollout(
     """Simulate a batch of random motions of a robot and save them as NumPy arrays.
 
     A robot in MJCF, a file named .xml, moves with its actuators, contacts and integrator; the
-    controls are those of the first keyframe or zero. It starts near that keyframe.
+    controls are those of the first keyframe or zero. It starts near that keyframe. The controls of
+    a plant of your own are zero.
     """
     jax.config.update("jax_enable_x64", not float32)
     output, picture = _robots.results(output, picture)
@@ -79,6 +80,12 @@ def rollout(
         _scene(robot, dtype, batch, steps, dt, stride, speed, seed, output, picture)
         return
     dt = 2e-3 if dt is None else dt
+    if (plant := _robots.own(robot, Plant, "a plant of rbd_jax.simulate")) is not None:
+        if floating_base or integrator != DEFAULT or controls is not Controls.none:
+            _robots.fail("a plant has its own base, integrator and controls: leave out "
+                         "--floating-base, --integrator and --controls")  # fmt: skip
+        _plant(plant, batch, steps, dt, stride, speed, seed, output, picture)
+        return
     loaded = _robots.load(robot, floating_base, jnp.float32 if float32 else jnp.float64)
     model, out = loaded.model, console()
     for text in loaded.warnings:
@@ -143,6 +150,25 @@ def _scene(robot, dtype, batch, steps, dt, stride, speed, seed, output, picture)
     inputs = {"controls": np.asarray(u)}
     q, v = np.asarray(path.q), np.asarray(path.v)
     _save(scene.model, q, v, inputs, h * stride, output, picture, "try a smaller --dt")
+
+
+def _plant(plant, batch, steps, dt, stride, speed, seed, output, picture) -> None:
+    """Simulate a batch of motions of a plant without controls, and save and draw them."""
+    model = plant.model
+    keys = jax.random.split(jax.random.key(seed), 2 * batch)
+    q = jax.vmap(lambda k: rbd.random_configuration(model, k))(keys[:batch])
+    v = speed * jax.vmap(lambda k: jax.random.normal(k, (model.nv,), model.dtype))(keys[batch:])
+    u = jnp.zeros((steps, plant.nu), model.dtype)
+
+    @jax.jit
+    @jax.vmap
+    def run(q, v):
+        return rbd.rollout(plant, q, v, u, dt, stride=stride)
+
+    with console().status("simulating …"):
+        path = jax.block_until_ready(run(q, v))
+    q, v = np.asarray(path.q), np.asarray(path.v)
+    _save(model, q, v, {}, dt * stride, output, picture, "try a smaller --dt")
 
 
 def _simulate(model, batch, steps, dt, stride, integrator, controls, speed, seed):

@@ -29,7 +29,13 @@ class Task(StrEnum):
 
 
 def train(
-    task: Annotated[Task, typer.Argument(help="go1 needs the package mjlab, or --model.")],
+    task: Annotated[
+        str,
+        typer.Argument(
+            help="cart-pole, quadruped, go1 or stander; go1 needs the package mjlab, or --model. "
+            + _robots.OWN.format("an environment")
+        ),
+    ],
     updates: Annotated[
         int | None,
         typer.Option(help="Updates of the policy; by default 1500 for stander, else 400.", min=1),
@@ -68,16 +74,19 @@ def train(
         _robots.fail(f'{", ".join(missing)} not installed; run: pip install "rbd-jax[learn]"')
     from .. import learn, tasks
 
-    name = task.value.replace("-", "_")
+    own = _robots.own(task, learn.Environment, "an environment of rbd_jax.learn")
+    if own is None and task not in list(Task):
+        _robots.fail(f"no task {task!r}; the tasks are: {', '.join(Task)}")
+    name = task.replace("-", "_") if own is None else task.rpartition(":")[2]
     if model is not None and task != Task.go1:
-        _robots.fail(f"task {task.value!r} has its own robot; leave --model out")
+        _robots.fail(f"task {task!r} has its own robot; leave --model out")
     given = {} if model is None else {"path": model}
     path = output or Path(f"{name}.npz")
     _robots.writable(path)
     _robots.writable(film)
     try:
         make = "cart_pole_environment" if task == Task.cart_pole else name
-        env = getattr(tasks, make)(jnp.float32, **given)
+        env = own or getattr(tasks, make)(jnp.float32, **given)
     except (ImportError, RobotDescriptionError) as error:
         _robots.fail(str(error))
     usual = tasks.STAND_UP if task == Task.stander else learn.Settings(updates=400)
@@ -87,10 +96,10 @@ def train(
     if isinstance(env, tasks.Stander):  # the last policy is not always the best
         judging = {"judge": tasks.stand_judge(env, tasks.stand_up(dtype=jnp.float32)), "every": 50}
     out = console()
-    with live_line(out, f"{task.value}: compiling …") as show:
+    with live_line(out, f"{task}: compiling …") as show:
 
         def progress(number: int, now: learn.Progress, seconds: float) -> None:
-            show(f"{task.value}: update {number} of {updates}, {seconds:.0f} s, "
+            show(f"{task}: update {number} of {updates}, {seconds:.0f} s, "
                  f"reward {float(now.reward):.3f}, failures {float(now.failures):.4f}")  # fmt: skip
 
         try:
@@ -105,7 +114,7 @@ def train(
     ]
     if judging:
         rows.append(("robots that stand, best policy", f"{100 * score:.1f} %"))
-    out.print(table(f"{task.value}, shac", ("", ""), rows, 2))
+    out.print(table(f"{task}, shac", ("", ""), rows, 2))
     out.print(f"[green]✔[/] {path}", highlight=False)
     if isinstance(env, tasks.Walker):
         mjcf = getattr(tasks, f"{name}_mjcf")(**given)

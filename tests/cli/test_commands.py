@@ -308,3 +308,51 @@ def test_rollout_and_optimize_say_what_is_wrong(arguments, says):
     result = run(*arguments)
     assert result.exit_code == 2, result.output
     assert says in " ".join(result.output.split())
+
+
+OWN = """
+import jax.numpy as jnp
+import rbd_jax as rbd
+from rbd_jax import optimize as opt, tasks
+from rbd_jax.simulate import Plant, State
+
+
+class Lagging(Plant):
+    model: rbd.Model
+
+    def start(self, q, v, dt, controls):
+        return State(q, v, 0 * v)
+
+    def step(self, t, state, u, dt):
+        tau = 0.5 * (state.memory + u)
+        return State(*rbd.step(self.model, state.q, state.v, tau, dt), tau)
+
+
+plant = Lagging(rbd.samples.pendulum(dtype="float64"))
+number = 3
+
+
+def task():
+    one = jnp.ones(1)
+    stage, final = opt.StateCost(one, one, one, one), opt.StateCost(one, one, one)
+    problem = opt.Problem(plant, stage, final, 0.05, 8)
+    return tasks.Task(problem, 0 * one, 0 * one, jnp.zeros((8, 1)))
+"""
+
+
+def test_plants_and_tasks_of_ones_own(tmp_path):
+    file, output = tmp_path / "mine.py", tmp_path / "out.npz"
+    file.write_text(OWN)
+    result = run("rollout", f"{file}:plant", "--batch", 2, "--steps", 20, "--output", output)
+    assert result.exit_code == 0, result.output
+    assert arrays(output)["q"].shape == (2, 3, 1)
+    result = run("optimize", f"{file}:task", "--output", output)
+    assert result.exit_code == 0, result.output
+    assert arrays(output)["K"].shape == (8, 1, 3)
+    for text, says in (
+        (f"{file}:number", "expected a plant of rbd_jax.simulate, found a int"),
+        (f"{file}:nobody", "found nothing of this name"),
+        ("nowhere.py:plant", "no file nowhere.py"),
+    ):
+        result = run("rollout", text)
+        assert result.exit_code == 2 and says in " ".join(result.output.split()), result.output

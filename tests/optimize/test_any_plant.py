@@ -13,6 +13,7 @@ from support.problems import DT, T, sledge
 import rbd_jax as rbd
 from rbd_jax import optimize as opt, samples
 from rbd_jax.optimize.linear_quadratic import _lq_approximation as expansion
+from rbd_jax.optimize.problems._kinds import Kind
 from rbd_jax.simulate import NoTangent, Robot, ScenePlant, State, as_plant, fresh_state
 
 
@@ -90,6 +91,29 @@ def test_steps_of_any_plant_are_linearized(name):
     assert_close(H, K, atol=1e-10 * (1 + float(jnp.abs(K).max())))
     assert_close(f.d[1], gap, atol=1e-12)
     assert float(jnp.abs(gap).min()) > 0.01
+
+
+@pytest.mark.slow
+def test_the_rules_of_a_robot_agree_with_autodiff_through_its_step():
+    """With constant wrenches and an actuation that depends on the state."""
+    m = samples.random_tree(3, kinds=("spherical", "revolute"))
+    drive = lambda m, t, q, v, u: u[0] * jnp.cos(v) + u[1] * t  # noqa: E731
+    f_ext = jnp.sin(jnp.arange(6.0 * m.nb)).reshape(m.nb, 6)
+    robot = Robot(m, "implicit_damping", f_ext, drive, 2)
+    s, u = random_state(m), jnp.cos(jnp.arange(6.0)).reshape(3, 2)
+
+    @quick_jit
+    def both():
+        found = []
+        for how in ({}, {"kind": Kind()}):
+            p = problem_of(robot, start=0.3, **how)
+            q, v = p.stacked(p.simulate(s.q, s.v, u))
+            f = expansion.linear(p, q, v, u)
+            found.append((q, f, expansion.curvature(p, q, v, u, jnp.cos(1.0 + f.d))))
+        return found
+
+    ours, autodiff = both()
+    assert_close(ours, autodiff, atol=1e-8)
 
 
 def linear_system(lag=0.2, mass=2.0):

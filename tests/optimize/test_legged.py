@@ -122,7 +122,8 @@ def test_landings_are_found_and_may_be_data():
 def test_the_rules_of_a_schedule_agree_with_autodiff_through_the_plant():
     """Steps, slopes and models of the costs, against those that any plant has."""
     problem, q0, v0, u = short()
-    plain = dataclasses.replace(problem, kind=Kind())
+    costs = problem.stage, problem.final, problem.dt, 7
+    plain = opt.Problem(problem.plant, *costs, kind=Kind())
 
     @quick_jit
     def both():

@@ -1,6 +1,5 @@
 """The problem that the solvers optimize: a plant, costs and bounds."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -105,9 +104,9 @@ class Problem(eqx.Module):
     added: Any
     """An object whose ``stage_terms(problem, k, q, y, u)`` and ``final_terms(problem, q, y)`` join
     the costs. Solvers use it for constraints."""
-    kind: Kind = eqx.field(static=True)
+    kind: Kind = eqx.field(static=True, init=False)
     """What is special about the steps of the plant."""
-    layout: Layout = eqx.field(static=True)
+    layout: Layout = eqx.field(static=True, init=False)
     """How the memory of the plant lies in y."""
 
     def __init__(
@@ -128,7 +127,6 @@ class Problem(eqx.Module):
         substeps: int = 1,
         added: Any = None,
         kind: Kind | None = None,
-        layout: Layout | None = None,
     ):
         """Make a problem.
 
@@ -145,7 +143,7 @@ class Problem(eqx.Module):
             start: time of the first step (s).
             memory: the memory of the plant at the start, if it is not that of ``plant.start``.
             substeps: steps of the plant in each step, with the controls held.
-            added: see the attribute. kind: found out from the plant if None. layout: likewise.
+            added: see the attribute. kind: found out from the plant if None.
         """
         if steps < 1:
             raise ValueError(f"Problem: steps must be at least 1, got {steps}")
@@ -168,7 +166,7 @@ class Problem(eqx.Module):
                 )
             how = plant.integrator if integrator is None else integrator
             warn_if_unstable("Problem", plant.model, None, self.dt / substeps, how, 3)
-        self.layout = _layout_of(plant) if layout is None else layout
+        self.layout = _layout_of(plant)
         self.memory = None if memory is None else self._checked_memory(memory)
         self.kind = kind_of(plant, self) if kind is None else kind
         self.lower, self.upper = (self._bound(*x) for x in (("lower", lower), ("upper", upper)))
@@ -257,7 +255,9 @@ class Problem(eqx.Module):
         kind = self.kind.starting(self)
         if known is self.memory and kind == self.kind:
             return eqx.tree_at(lambda p: p.start, self, t)
-        return dataclasses.replace(self, start=t, memory=known, kind=kind)
+        costs = self.stage, self.final, self.dt, self.steps, None, self.lower, self.upper
+        rest = {"memory": known, "substeps": self.substeps, "added": self.added}
+        return Problem(self.plant, *costs, start=t, kind=kind, **rest)
 
     # States as pairs (q, y)
 
