@@ -14,9 +14,11 @@ from rbd_jax.model.outcome import RESULTS
 
 DT = 0.05
 
+pytestmark = pytest.mark.float64
+
 
 def recorded(plant, key, sigma):
-    u = 3 * jnp.sign(jnp.sin(0.9 * jnp.arange(60)))[:, None]
+    u = 3 * jnp.sign(jnp.sin(0.9 * jnp.arange(60.0)))[:, None]
     path = rbd.rollout(plant, jnp.zeros(1), jnp.zeros(1), u, DT)
     noise = sigma * jax.random.normal(key, (2, 60, 1))
     data = identify.Dataset(None, path.q[:-1] + noise[0], path.v[:-1] + noise[1], controls=u)

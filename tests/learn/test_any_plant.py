@@ -16,6 +16,8 @@ import rbd_jax as rbd  # noqa: E402
 from rbd_jax import learn  # noqa: E402
 from rbd_jax.simulate import Plant  # noqa: E402
 
+pytestmark = pytest.mark.float64
+
 
 class Swing(learn.Environment):
     """Keep a pendulum up by a motor that lags."""

@@ -16,6 +16,8 @@ from rbd_jax.optimize.linear_quadratic import _lq_approximation as expansion
 from rbd_jax.optimize.problems._kinds import Kind
 from rbd_jax.simulate import NoTangent, Robot, ScenePlant, State, as_plant, fresh_state
 
+pytestmark = pytest.mark.float64
+
 
 def networked():
     network = eqx.nn.MLP(3, 1, 8, 1, jnp.tanh, key=jax.random.key(0), dtype=jnp.float64)
@@ -246,7 +248,7 @@ def test_the_memory_of_a_trajectory_is_told():
     plant = lagging(sledge())
     u, zero = jnp.ones((5, 1)), jnp.zeros(1)
     path = quick_jit(lambda: rbd.rollout(plant, zero, zero, u, DT))()
-    assert_close(path.memory[:, 0], 1 - jnp.exp(-DT / 0.2 * jnp.arange(6)), atol=1e-12)
+    assert_close(path.memory[:, 0], 1 - jnp.exp(-DT / 0.2 * jnp.arange(6.0)), atol=1e-12)
     plain = rbd.rollout(sledge(), zero, zero, u, DT)
     assert plain.memory == ()
 
