@@ -224,14 +224,10 @@ def test_a_receding_horizon_is_the_regulator_of_the_whole_state():
             np.testing.assert_allclose([s.q[k, 0], s.v[k, 0]], x[:2], atol=1e-6)
             np.testing.assert_allclose(controls[k], -K @ x, atol=1e-6)
             x = A @ x + B @ controls[k]
+    q, y, u, K = (jnp.zeros((n, *shape)) for n, shape in
+                  ((2, (1,)), (2, (2,)), (1, (1,)), (1, (1, 3))))  # fmt: skip
     with pytest.raises(ValueError, match="has a memory of 1 numbers, got 0"):
-        policy = opt.feedback(
-            problem,
-            jax.eval_shape(
-                lambda: opt.ilqr(problem, jnp.zeros(1), jnp.zeros(1), jnp.zeros((steps, 1)))
-            ),
-        )
-        policy(0.0, jnp.zeros(1), jnp.zeros(1))  # fmt: skip
+        opt.Feedback(problem, q, y, u, K)(0.0, q[0], q[0])
 
 
 def test_a_controller_takes_a_plant_with_another_memory():

@@ -217,7 +217,7 @@ def test_problems_say_what_is_wrong():
         ({"integrator": "magic"}, "integrator must be one of"),
     ):
         with pytest.raises(ValueError, match=says):
-            opt.Problem(**{"model": model, "stage": cost, "final": cost, "dt": 0.1, "steps": 5,
+            opt.Problem(**{"plant": model, "stage": cost, "final": cost, "dt": 0.1, "steps": 5,
                            **options})  # fmt: skip
     problem = opt.Problem(model, cost, cost, 0.1, 5)
     one, u = jnp.zeros(1), jnp.zeros((5, 1))
@@ -238,7 +238,7 @@ def test_problems_say_what_is_wrong():
         plain(problem, one, one, u, q=jnp.zeros((6, 1)), v=u)
     whole, end = opt.StateCost(one, one, one, one), opt.StateCost(one, one, one)
     for wrong, says in (({"final": whole}, "leave u_weight out"), ({"stage": end}, "needs u_w")):
-        problem = opt.Problem(**{"model": model, "stage": whole, "final": end, "dt": 0.1,
+        problem = opt.Problem(**{"plant": model, "stage": whole, "final": end, "dt": 0.1,
                                  "steps": 5, **wrong})  # fmt: skip
         with pytest.raises(ValueError, match=f"StateCost: .*{says}"):
             opt.ilqr(problem, one, one, u)
