@@ -19,6 +19,7 @@ from ..constraints import Constraints, constrained_dynamics
 from ..contact import Scene, constants, scene_step
 from ..model import Model, difference, integrate
 from ..model.functions import as_module
+from ..spatial import linear
 from ._actuated import ActuatedRobot
 from ._guard import Guard
 from ._integrators import resolve_integrator
@@ -277,8 +278,7 @@ class Robot(Plant):
         if callable(self.actuation):
             tau = self.actuation(self.model, t, q, v, u)
             return jnp.asarray(tau, self.model.dtype)
-        matrix = jnp.asarray(self.actuation, self.model.dtype)
-        return jnp.matmul(matrix, u, precision="highest")
+        return linear.matmul(jnp.asarray(self.actuation, self.model.dtype), u)
 
     def accelerations(self, tau: Array) -> ActuatedRobot:
         """The accelerations under joint torques that are held."""
