@@ -120,7 +120,7 @@ class SceneEnvironment(Environment):
     @property
     def plant(self) -> Plant:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The scene as a plant."""
-        return ScenePlant(self.scene)
+        return ScenePlant(self.scene)  # pyright: ignore[reportCallIssue]
 
     @property
     def dt(self) -> Float[Array, ""]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -133,7 +133,7 @@ class SceneEnvironment(Environment):
 
     def plant_of(self, robot: PyTree) -> Plant:
         """The scene of a robot, as a plant."""
-        return ScenePlant(self.scene_of(robot))
+        return ScenePlant(self.scene_of(robot))  # pyright: ignore[reportCallIssue]
 
 
 def advance(env: Environment, state: State, action: Float[Array, " na"]) -> State:

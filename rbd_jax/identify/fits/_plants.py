@@ -145,7 +145,8 @@ class PlantWindows(Windows):
         r, *end = super()._errors(z, q0, v0, window, follows)
         if v0.size > (nv := self.parameters.nominal.nv):
             plant = self.plant(z)
-            fresh = self.begun(plant, q0, v0, window.controls).memory
+            (controls,) = required("fit_plant", window, "controls")
+            fresh = self.begun(plant, q0, v0, controls).memory
             known = memory_from(fresh, v0[nv:])
             r = jnp.concatenate([r, plant.memory_difference(fresh, known) / self.memory_sigma])
         return r, *end

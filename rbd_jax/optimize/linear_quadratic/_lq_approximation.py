@@ -6,6 +6,8 @@ next state of the trajectory. In the code v is the vector y of a :class:`Problem
 behind it the memory of the plant if it has one.
 """
 
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -15,7 +17,7 @@ from ...derivatives.explicit.fdsva import forward_dynamics_derivatives
 from ...derivatives.explicit.second_order import forward_dynamics_hessian
 from ...lanes import lanes
 from ...model import difference, integrate
-from ...simulate import step_derivatives
+from ...simulate import Robot, step_derivatives
 from ...spatial.linear import matmul
 from ..problems._kinds import torque_slopes
 from ..problems._local_models import Dynamics, Quadratic, times
@@ -49,6 +51,7 @@ def gauss_newton(
 ) -> tuple[Dynamics, Quadratic, Quadratic]:
     """:func:`linear` and :func:`quadratic`, which share what they can."""
     slopes, own = problem.kind.expansions(problem, q[:-1], v[:-1], u)
+    assert slopes is not None
     f = _linear(problem, slopes, q, v, u, gaps)
     return f, *_quadratic(problem, own, q, v, u, False)
 
@@ -206,8 +209,9 @@ def curvature(problem: Problem, q: Array, v: Array, u: Array, lam: Float[Array, 
         state = jnp.eye(2 * nv, 2 * nv + u.size, dtype=q.dtype)
         T = jnp.concatenate([state, jnp.concatenate([by_x, by_u], axis=1)])
         H = times(T.T, H, T)
-        if callable(problem.plant.actuation):
-            how = {"integrator": problem.plant.integrator, "f_ext": problem.plant.f_ext}
+        robot = cast(Robot, problem.plant)
+        if callable(robot.actuation):
+            how = {"integrator": robot.integrator, "f_ext": robot.f_ext}
             B = step_derivatives(model, q, v, tau, problem.dt, **how)[1]
             zero = jnp.zeros((2 * nv + u.size,), q.dtype)
             H = H + jax.jacfwd(jax.grad(lambda z: jnp.sum(times(B.T, lam) * torques(z))))(zero)
@@ -235,7 +239,7 @@ def _euler_curvature(problem: Problem, q, v, tau, lam):
     ``μ = dt λ_v + dt² ∂φ/∂wᵀ λ_q``.
     """
     model, nv, dt = problem.kind.robot(problem), problem.model.nv, problem.dt
-    f_ext = problem.plant.f_ext
+    f_ext = cast(Robot, problem.plant).f_ext
     w = dt * (v + dt * forward_dynamics(model, q, v, tau, f_ext))
     to = integrate(model, q, w)
 

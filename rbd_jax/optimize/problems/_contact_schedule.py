@@ -152,9 +152,9 @@ def scheduled(problem: Any) -> ContactSchedule | None:
         return ContactSchedule()
     if isinstance(plant.active, Tracer) or isinstance(problem.start, Tracer):
         return ContactSchedule(tuple(range(problem.steps)))
-    first = round(float(problem.start / problem.dt))
-    rows = np.minimum(first + np.arange(-1, problem.steps), len(plant.active) - 1)
-    on = np.array(np.asarray(plant.active)[np.maximum(rows, 0)])
+    first, active = round(float(problem.start / problem.dt)), np.asarray(plant.active)
+    rows = np.minimum(first + np.arange(-1, problem.steps), len(active) - 1)
+    on = np.array(active[np.maximum(rows, 0)])
     if first == 0:
         known = plant.constraints.active
         on[0] = False if isinstance(known, Tracer) else np.asarray(known)

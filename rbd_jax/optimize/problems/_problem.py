@@ -375,7 +375,9 @@ class Problem(eqx.Module):
         self, q: Float[Array, "T nq"], y: Float[Array, "T ny"], u: Float[Array, "T nu"]
     ) -> tuple[Float[Array, "T n n"], Float[Array, "T n nu"]]:
         """``(A, B)`` with ``δx⁺ = A δx + B δu`` of all steps, in the tangent spaces."""
-        return self.kind.expansions(self, q, y, u, costs=False)[0]
+        slopes, _ = self.kind.expansions(self, q, y, u, costs=False)
+        assert slopes is not None
+        return slopes
 
     def simulate(self, q0: Array, v0: Array, u: Float[Array, "T nu"], **options: Any) -> Trajectory:
         """The trajectory under the controls u.
@@ -387,7 +389,7 @@ class Problem(eqx.Module):
             options: ``gradient`` as in :func:`rbd_jax.rollout`.
         """
         y0 = v0 if v0.size > self.model.nv else self.initial(q0, v0)
-        moves = _Begun(self, y0)
+        moves = _Begun(self, y0)  # pyright: ignore[reportCallIssue]
         path = rollout(moves, q0, self.velocity(y0), u, self.dt, **options)
         return path._replace(t=self.start + path.t)  # pyright: ignore[reportReturnType]
 
@@ -451,7 +453,7 @@ class _Begun(Plant):
         return self.problem.controls
 
     def prepared(self) -> "_Begun":
-        return _Begun(self.problem.prepared(), self.y0)
+        return _Begun(self.problem.prepared(), self.y0)  # pyright: ignore[reportCallIssue]
 
     def start(self, q, v, dt, controls):
         return self.problem.state(q, self.y0)

@@ -99,7 +99,8 @@ class AbstractMPC(eqx.Module):
         """The plan some steps later, its last step repeated."""
         on = lambda x: jnp.concatenate([x[by:], *[x[-1:]] * by])  # noqa: E731
         rows = Rows(on(plan.multipliers.stage), plan.multipliers.final)
-        return Plan(*map(on, plan[:4]), rows, jax.tree.map(on, plan.memory))
+        q, v, u, K = map(on, plan[:4])
+        return Plan(q, v, u, K, rows, jax.tree.map(on, plan.memory))
 
     def begun(self, plan: Plan, t: Array, q: Array, v: Array, memory: PyTree):
         """The problem from a state on, and this state as the pair (q, y).

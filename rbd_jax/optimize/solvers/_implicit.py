@@ -62,7 +62,7 @@ def motion(
 
     def body(state, row):
         (q, v), (k, w, K, here, q_next, v_next) = state, row
-        x = problem.difference(*here, q, v)
+        x = problem.difference(here[0], here[1], q, v)
         u = w + jnp.sum(K * x[None], axis=-1)
         q1, v1 = problem.step(k, q, v, u)
         q1, v1 = problem.integrate(q_next, v_next, problem.difference(stop(q1), stop(v1), q1, v1))

@@ -63,4 +63,5 @@ class CartPole(SceneEnvironment):
 def cart_pole_environment(dtype=None) -> CartPole:
     """The swing-up of a cart-pole with a motor of 10 N. Needs the extra ``mjcf``."""
     scene = load_mjcf(MJCF, dtype)
-    return CartPole(scene=scene, force=jnp.asarray(10.0, scene.model.dtype))
+    force = jnp.asarray(10.0, scene.model.dtype)
+    return CartPole(scene=scene, force=force)  # pyright: ignore[reportCallIssue]

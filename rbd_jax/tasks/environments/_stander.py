@@ -216,7 +216,7 @@ def stander(
     def array(x):
         return jnp.asarray(np.asarray(x, float), model.dtype)
 
-    return Stander(
+    return Stander(  # pyright: ignore[reportCallIssue]
         scene=scene,
         weights=jax.tree.map(array, weights or StanderWeights()),
         start=task.q0,

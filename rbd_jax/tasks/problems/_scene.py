@@ -271,7 +271,9 @@ def pushed(
     scene = scene_of(task)
     array = lambda x: jnp.asarray(x, scene.model.dtype)  # noqa: E731
     force = jnp.broadcast_to(array(impulse), (3,)) / lasting
-    return PushedScene(scene, None, force, array(at), array(lasting), finer)
+    return PushedScene(  # pyright: ignore[reportCallIssue]
+        scene=scene, force=force, at=array(at), lasting=array(lasting), finer=finer
+    )
 
 
 def scene_of(task: Task) -> Scene:
