@@ -57,6 +57,7 @@ def test_the_tangent_of_a_state_leads_to_another_state(name):
     assert_close(tuple(same), tuple(b), atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTS)
 def test_steps_of_any_plant_are_linearized(name):
     """Slopes, gaps and second derivatives, against differences along the tangent of the state."""
@@ -128,6 +129,7 @@ def linear_system(lag=0.2, mass=2.0):
     return np.stack([q, v, force]), b[:, None]
 
 
+@pytest.mark.slow
 def test_all_solvers_solve_a_linear_problem_with_memory():
     """Against least squares; the states, the memory and the derivatives by the lag."""
     A, B = linear_system()
@@ -230,6 +232,7 @@ def test_a_receding_horizon_is_the_regulator_of_the_whole_state():
         opt.Feedback(problem, q, y, u, K)(0.0, q[0], q[0])
 
 
+@pytest.mark.slow
 def test_a_controller_takes_a_plant_with_another_memory():
     """The plant has no lag, so the controller goes by the memory that it predicts."""
     problem = lagging_sledge(0.05)
