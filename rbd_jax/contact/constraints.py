@@ -8,7 +8,9 @@ from .kinds.joint_equalities import JointEqualities
 from .kinds.joint_friction import JointFriction
 from .kinds.joint_limits import JointLimits
 from .kinds.welds import Welds
+from .kinds.tendon_rows import TendonEqualities, TendonFriction, TendonInertia, TendonLimits
 from .solver.rows import Constraint, Rows, State
+from .tendons import Tendons
 from .weights import Parts
 
 
@@ -25,12 +27,21 @@ class Constraints(eqx.Module):
     """The bodies of the file that the constraints name."""
     others: tuple[Constraint, ...] = ()
     """Constraints of further kinds, see :class:`rbd_jax.contact.solver.rows.Constraint`."""
+    tendons: Tendons | None = None
+    """The tendons, on which the following kinds act; None without tendons."""
+    tendon_limits: TendonLimits | None = None
+    tendon_friction: TendonFriction | None = None
+    tendon_equalities: TendonEqualities | None = None
 
     @property
     def kinds(self) -> tuple[Constraint, ...]:
         """One object for each kind, in the order in which their rows are evaluated."""
         joints = self.limits, self.friction, self.joint_equalities, self.ball_limits
-        return (*joints, self.contacts, self.welds, *self.others)
+        tendons = [self.tendon_limits, self.tendon_friction, self.tendon_equalities]
+        if self.tendons is not None and self.tendons.armature is not None:
+            tendons.append(TendonInertia(self.tendons))
+        own = [x for x in tendons if x is not None]
+        return (*joints, self.contacts, self.welds, *own, *self.others)
 
     def rows(self, state: State) -> list[Rows]:
         """The rows of all kinds at a state."""

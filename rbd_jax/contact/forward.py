@@ -20,7 +20,7 @@ from ..derivatives.custom_jvp.implicit_solve import implicit_solve_custom_jvp
 from ..lanes import lanes
 from ..model.arguments import ArrayArgument, check_array
 from ..model.outcome import throw_unless_successful
-from .actuators import Actuators
+from .actuators import Actuators, Driven
 from .passive import drag, gravity_compensation
 from .scene import Scene, constants as constants_of
 from .solver.newton import Solution, minimize
@@ -36,28 +36,59 @@ class ControlledScene(NamedTuple):
     tau: Float[Array, " nv"] | None
     """Applied generalized forces (N m, N); None for none."""
     constants: Constants
+    act: Float[Array, " na"] | None = None
+    """Activations; None if no actuator has one."""
 
     @property
     def actuators(self) -> Actuators:
         """The actuators of the scene, with the damping of their damping ratios."""
         return self.scene.actuators.damped(self.constants.damping)
 
+    def driven(self, q: Float[Array, " nq"]) -> Driven:
+        """What the forces of the actuators depend on beside state and controls."""
+        tendons, scene = self.scene.tendons, self.scene
+        there = None if tendons is None else tendons.at(scene.model, q)
+        return Driven(self.act, scene.dt, there, self.constants.acc0)
+
+    def activation_rate(self) -> Float[Array, " na"]:
+        """The rates of the activations (1/s)."""
+        a = self.scene.actuators
+        assert a.activation is not None and self.act is not None
+        u = jnp.clip(self.controls, a.ctrlrange[:, 0], a.ctrlrange[:, 1])
+        return a.activation.rate(self.act, u)
+
     def inputs(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> SolverInputs:
         """The actuation stage: actuator forces, applied forces and passive forces at a state."""
         scene, model = self.scene, self.scene.model
-        force = self.actuators.torque(model, q, v, self.controls)
+        driven = self.driven(q)
+        force = self.actuators.torque(model, q, v, self.controls, driven)
         force = force if self.tau is None else force + self.tau
         if scene.gravcomp is not None:
             force = force + gravity_compensation(model, scene.gravcomp, q)
         if scene.fluid is not None:
             force = force + drag(model, scene.fluid, q, v)
-        return SolverInputs(model, scene.constraints, self.constants, q, v, force, scene.dt)
+        if scene.tendons is not None:
+            there, fixed = driven.tendons, self.constants.tendons
+            force = force + there.pull(scene.tendons.passive(there, v, fixed.rest))
+        return SolverInputs(
+            model, scene.constraints, self.constants, q, v, force, scene.dt, driven.tendons
+        )
 
 
-def controlled(scene: Scene, controls, tau, constants: Constants | None) -> ControlledScene:
+def controlled(
+    name: str, scene: Scene, controls, tau, constants: Constants | None, act
+) -> ControlledScene:
     """The scene with its controls and applied forces; computes the constants if they are None."""
     constants = constants_of(scene) if constants is None else constants
-    return ControlledScene(scene, controls, tau, constants)
+    if act is None and scene.na:
+        raise ValueError(
+            f"{name}: the scene has {scene.na} activations, which are part of its state; pass "
+            "act=… (jnp.zeros(scene.na) at first) and keep the act of the result"
+        )
+    if act is not None:
+        argument = ArrayArgument((scene.na,), "float", False, False)
+        act = check_array(name, scene.model, "act", act, argument)
+    return ControlledScene(scene, controls, tau, constants, act if scene.na else None)
 
 
 def constrained_acceleration(
@@ -68,6 +99,7 @@ def constrained_acceleration(
     tau: Float[Array, " nv"] | None = None,
     warmstart: Float[Array, " nv"] | None = None,
     *,
+    act: Float[Array, " na"] | None = None,
     constants: Constants | None = None,
     max_steps: int = 60,
     throw: bool = False,
@@ -80,7 +112,8 @@ def constrained_acceleration(
     q, v, controls, tau, warmstart = checked_arguments(
         "constrained_acceleration", scene, max_steps, *given
     )
-    x, start = controlled(scene, controls, tau, constants), jax.lax.stop_gradient(warmstart)
+    x = controlled("constrained_acceleration", scene, controls, tau, constants, act)
+    start = jax.lax.stop_gradient(warmstart)
     a, _, ended = implicit_solve_custom_jvp(_solve, _differentiate, (x, q, v), (start, max_steps))
     found = Solution(a, *ended)
     return throw_unless_successful(found, found.result) if throw else found

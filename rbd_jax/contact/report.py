@@ -11,6 +11,7 @@ from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..model.arguments import algorithm
 from .collision.detection import ContactGroup
 from .kinds.contacts import ContactRows
+from .kinds.tendon_rows import InertiaRows
 from .scene import Scene, constants as constants_of
 from .solver.problem import SolverInputs, row_forces
 from .weights import Constants
@@ -71,6 +72,14 @@ class ConstraintForces(NamedTuple):
     axes (N) and the multipliers of the orientation error."""
     joint_equalities: Float[Array, " nc"]
     """Force of each joint equality on its first joint, in the order of the file (N m, N)."""
+    tendon_lower: dict[str, Float[Array, ""]]
+    """Force of the lower limit of each limited tendon, by the tendon's name (N)."""
+    tendon_upper: dict[str, Float[Array, ""]]
+    """Force of the upper limit; a positive force shortens the tendon."""
+    tendon_friction: dict[str, Float[Array, ""]]
+    """Dry friction by the tendon's name (N)."""
+    tendon_equalities: Float[Array, " ne"]
+    """Force of each tendon equality on its first tendon, in the order of the file (N)."""
     others: dict[str, Any]
     """Forces of constraints of other kinds, by the names that they report."""
     total: Float[Array, " nv"]
@@ -108,11 +117,15 @@ def constraint_forces(
     joints = [model.joint_names[b] for b in model.topology.dof_bodies]
     named: dict[str, Any] = {"lower": {}, "upper": {}, "ball_limits": {}, "joint_friction": {}}
     named |= {"welds": jnp.zeros((0, 6), v.dtype), "joint_equalities": jnp.zeros((0,), v.dtype)}
+    named |= {"tendon_lower": {}, "tendon_upper": {}, "tendon_friction": {}}
+    named["tendon_equalities"] = jnp.zeros((0,), v.dtype)
     contacts, others = [], {}
     for rows, f in zip(found.rows, found.forces, strict=True):
         if isinstance(rows, ContactRows):
             contacts.append((rows.group, *rows.world_forces(f)))
             continue
+        if isinstance(rows, InertiaRows):
+            total = total - rows.pull(f, zero)
         for key, value in rows.report(f, joints).items():
             (named if key in named else others)[key] = value
     return ConstraintForces(_contact_report(scene, contacts), **named, others=others, total=total)

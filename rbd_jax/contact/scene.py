@@ -1,7 +1,5 @@
 """A scene: a robot, its actuators, its constraints and contacts, and its integrator."""
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -10,19 +8,26 @@ from ..derivatives.custom_jvp.kinematics import world_quantities_custom_jvp
 from ..io import Layout
 from ..lanes import lanes
 from ..model import Model
-from .actuators import Actuators
+from .actuators import Actuators, Driven
 from .constraints import Constraints
 from .kinds.contacts import Contacts
 from .passive import Fluid, GravityCompensation
+from .tendons import Tendons, inverse_mass, tendon_constants
 from .weights import Constants, weights, with_world
+from .wrapping import root
 
 
-class Keyframe(NamedTuple):
-    """A named state."""
+class Keyframe(eqx.Module):
+    """A named state. It unpacks as ``q, v, controls``."""
 
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
     controls: Float[Array, " nu"]
+    act: Float[Array, " na"] | None = None
+    """Activations; None if no actuator has one."""
+
+    def __iter__(self):
+        return iter((self.q, self.v, self.controls))
 
 
 class Scene(eqx.Module):
@@ -53,11 +58,27 @@ class Scene(eqx.Module):
     """Converts states and generalized forces to and from MuJoCo's; None without an MJCF file."""
 
     def torque(
-        self, q: Float[Array, " nq"], v: Float[Array, " nv"], controls: Float[Array, " nu"]
+        self,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        controls: Float[Array, " nu"],
+        act: Float[Array, " na"] | None = None,
     ) -> Float[Array, " nv"]:
-        """The generalized forces of the actuators (N m, N), see :meth:`Actuators.torque`."""
-        damping = self.actuators.damping(self.model, self.q0)
-        return self.actuators.damped(damping).torque(self.model, q, v, controls)
+        """The generalized forces of the actuators (N m, N), see :meth:`Actuators.torque`.
+
+        Args:
+            q: configuration. v: velocity. controls: one number an actuator.
+            act: activations, of scenes whose actuators have some.
+        """
+        damping, acc0 = _of_actuators(self)
+        tendons = None if self.tendons is None else self.tendons.at(self.model, q)
+        driven = Driven(act, self.dt, tendons, acc0)
+        return self.actuators.damped(damping).torque(self.model, q, v, controls, driven)
+
+    @property
+    def tendons(self) -> Tendons | None:
+        """The tendons; None if there are none."""
+        return self.constraints.tendons
 
     @property
     def contacts(self) -> Contacts:
@@ -68,6 +89,11 @@ class Scene(eqx.Module):
     def nu(self) -> int:
         """Number of controls."""
         return self.actuators.nu
+
+    @property
+    def na(self) -> int:
+        """Number of activations, which are a part of the state."""
+        return self.actuators.na
 
 
 @lanes
@@ -82,10 +108,29 @@ def constants(scene: Scene) -> Constants:
     Source: MuJoCo's ``mj_setConst``.
     """
     model, c = scene.model, scene.constraints
-    found = weights(model, scene.q0, c.parts)
+    heavy = c.tendons is not None and c.tendons.armature is not None
+    inverse = inverse_mass(c.tendons, model, scene.q0) if heavy else None
+    found = weights(model, scene.q0, c.parts, inverse)
     anchors = None
     if any(c.welds.refers):
         g, root = world_quantities_custom_jvp(model, scene.q0)
         R = with_world(g.R, jnp.eye(3, dtype=model.dtype))
         anchors = c.welds.anchors(R, with_world(g.p + root, jnp.zeros_like(root[0])))
-    return Constants(found, anchors, scene.actuators.damping(model, scene.q0))
+    tendons = tendon_constants(c.tendons, model, scene.q0)
+    damping, acc0 = _of_actuators(scene)
+    return Constants(found, anchors, damping, tendons, acc0)
+
+
+def _of_actuators(scene: Scene) -> tuple[Array | None, Array | None]:
+    """Damping by damping ratios, and accelerations by unit forces, at ``scene.q0``."""
+    a, model, tendons = scene.actuators, scene.model, scene.tendons
+    scaled = a.muscles is not None and a.muscles.scaled
+    if a.dampratio is None and not scaled:
+        return None, None
+    there = None if tendons is None else tendons.at(model, scene.q0)
+    inverse = inverse_mass(tendons, model, scene.q0)
+    damping = a.damping(model, scene.q0, there, inverse)
+    if not scaled:
+        return damping, None
+    rows = jnp.matmul(a.moment(model, scene.q0, there), inverse, precision="highest")
+    return damping, root(jnp.sum(rows * rows, axis=1))

@@ -48,6 +48,8 @@ class SceneStep(NamedTuple):
     """Newton steps of that solver, with RK4 those of all stages."""
     forces: ConstraintForces | None = None
     """Contacts and constraint forces by name at the start of the step, if asked for."""
+    act: Float[Array, " na"] | None = None
+    """Activations after the step; None if no actuator has one."""
 
 
 def scene_step(
@@ -58,6 +60,7 @@ def scene_step(
     tau: Float[Array, " nv"] | None = None,
     warmstart: Float[Array, " nv"] | None = None,
     *,
+    act: Float[Array, " na"] | None = None,
     forces: bool = False,
     constants: Constants | None = None,
     max_steps: int = 60,
@@ -75,6 +78,8 @@ def scene_step(
         tau: more generalized forces (N m, N).
         warmstart: the accelerations at which the solver starts, those of the step before. They
             change only the number of its Newton steps.
+        act: the activations of the scene's actuators, a part of the state; required if
+            ``scene.na`` is not zero.
         forces: whether the result has contacts and constraint forces by name.
         constants: the result of :func:`constants` for this scene; computed if None. In a loop over
             steps compute them once.
@@ -89,10 +94,10 @@ def scene_step(
     """
     given = q, v, controls, tau, warmstart
     q, v, controls, tau, warmstart = checked_arguments("scene_step", scene, max_steps, *given)
-    args = controlled(scene, controls, tau, constants), q, v, forces
+    args = controlled("scene_step", scene, controls, tau, constants, act), q, v, forces
     rest = jax.lax.stop_gradient(warmstart), max_steps
     moved, _, (result, steps) = implicit_solve_custom_jvp(_advance, _differentiate, args, rest)
-    new = SceneStep(moved.q, moved.v, moved.a, result, steps, moved.forces)
+    new = SceneStep(moved.q, moved.v, moved.a, result, steps, moved.forces, moved.act)
     return throw_unless_successful(new, result) if throw else new
 
 
@@ -103,11 +108,12 @@ class _Moved(NamedTuple):
     v: Float[Array, " nv"]
     a: Float[Array, " nv"]
     forces: ConstraintForces | None
+    act: Float[Array, " na"] | None
 
 
 _Arguments = tuple[ControlledScene, Array, Array, bool]
-Accelerate = Callable[[int, Array, Array, Array], Solution]
-"""``accelerate(stage, q, v, warmstart)`` solves for the accelerations of one stage of a step."""
+Accelerate = Callable[[int, ControlledScene, Array, Array, Array], Solution]
+"""``accelerate(stage, x, q, v, warmstart)`` solves for the accelerations of one stage of a step."""
 
 
 @lanes
@@ -116,7 +122,7 @@ def _advance(args: _Arguments, rest):
     (x, _, v, _), (warmstart, max_steps) = args, rest
     start = jnp.zeros_like(v) if warmstart is None else warmstart
 
-    def accelerate(stage: int, q: Array, v: Array, start: Array) -> Solution:
+    def accelerate(stage: int, x: ControlledScene, q: Array, v: Array, start: Array) -> Solution:
         return minimize(Problem(x.inputs(q, v)), start, max_steps)
 
     moved, found = _moved(args, start, accelerate)
@@ -126,9 +132,8 @@ def _advance(args: _Arguments, rest):
 @lanes
 def _differentiate(args: _Arguments, solved: list[Array]):
     """The same step and accelerations, from solved accelerations with implicit derivatives."""
-    x = args[0]
 
-    def accelerate(stage: int, q: Array, v: Array, start: Array) -> Solution:
+    def accelerate(stage: int, x: ControlledScene, q: Array, v: Array, start: Array) -> Solution:
         a = differentiable(x.inputs(q, v), solved[stage])
         return Solution(a, RESULTS.successful, jnp.zeros((), jnp.int32))
 
@@ -139,10 +144,10 @@ def _differentiate(args: _Arguments, solved: list[Array]):
 def _moved(args: _Arguments, start: Array, accelerate: Accelerate) -> tuple[_Moved, list[Solution]]:
     """The state after the step, and the accelerations of all stages of the integrator."""
     x, q, v, forces = args
-    q1, v1, found = _integrated(x, q, v, start, accelerate)
+    q1, v1, act, found = _integrated(x, q, v, start, accelerate)
     first = found[0].a
     named = constraint_forces(x.scene, q, v, first, x.constants) if forces else None
-    return _Moved(q1, v1, first, named), found
+    return _Moved(q1, v1, first, named, act), found
 
 
 def _ended(found: list[Solution]) -> tuple[RESULTS, Int[Array, ""]]:
@@ -156,12 +161,20 @@ def _ended(found: list[Solution]) -> tuple[RESULTS, Int[Array, ""]]:
 
 def _integrated(
     x: ControlledScene, q: Array, v: Array, warmstart: Array, accelerate: Accelerate
-) -> tuple[Array, Array, list[Solution]]:
+) -> tuple[Array, Array, Array | None, list[Solution]]:
     """The state after ``scene.dt`` seconds, and the accelerations of all stages."""
     if x.scene.integrator == "rk4":
         return _runge_kutta(x, q, v, warmstart, accelerate)
-    first = accelerate(0, q, v, warmstart)
-    return *_euler(x, q, v, first.a), [first]
+    first = accelerate(0, x, q, v, warmstart)
+    act = None if x.act is None else _activated(x, x.activation_rate())
+    return *_euler(x, q, v, first.a), act, [first]
+
+
+def _activated(x: ControlledScene, rate: Float[Array, " na"]) -> Float[Array, " na"]:
+    """The activations after a step with given rates."""
+    activation = x.scene.actuators.activation
+    assert activation is not None and x.act is not None
+    return activation.after(x.act, rate, x.scene.dt)
 
 
 def _euler(x: ControlledScene, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
@@ -170,7 +183,7 @@ def _euler(x: ControlledScene, q: Array, v: Array, a: Array) -> tuple[Array, Arr
     if scene.integrator == "implicitfast":
         a = implicitfast(x, q, v, a)
     elif scene.implicit_damping:
-        a = _with_armature(model, h * model.damping, q, a)
+        a = _with_armature(x, h * model.damping, q, a)
     u = _turned(model, q, v + h * a, False)
     q1 = _configuration_after(model, q, h * u)
     return q1, _turned(model, q1, u, True)
@@ -178,26 +191,31 @@ def _euler(x: ControlledScene, q: Array, v: Array, a: Array) -> tuple[Array, Arr
 
 def _runge_kutta(
     x: ControlledScene, q: Array, v: Array, warmstart: Array, accelerate: Accelerate
-) -> tuple[Array, Array, list[Solution]]:
+) -> tuple[Array, Array, Array | None, list[Solution]]:
     """A step of Runge and Kutta's method, of order four on the rotation group.
 
     Source: Munthe-Kaas, "Runge–Kutta methods on Lie groups" (1998). Stages are steps from the
     start, as in MuJoCo 4. MuJoCo 3 left out the curvature of rotations.
     """
     model, h = x.scene.model, x.scene.dt
-    found = [accelerate(0, q, v, warmstart)]
+    found = [accelerate(0, x, q, v, warmstart)]
+    now, drives = x, [] if x.act is None else [x.activation_rate()]
     u0 = _turned(model, q, v, False)
     speeds, rates = [u0], [_turned(model, q, found[0].a, False)]
     for stage, c in enumerate((0.5, 0.5, 1.0), 1):
         moved = h * c * speeds[-1]
         qi = _configuration_after(model, q, moved)
         ui = u0 + h * c * rates[-1]
-        found.append(accelerate(stage, qi, _turned(model, qi, ui, True), found[-1].a))
+        if x.act is not None:
+            now = now._replace(act=x.act + h * c * drives[-1])
+            drives.append(now.activation_rate())
+        found.append(accelerate(stage, now, qi, _turned(model, qi, ui, True), found[-1].a))
         speeds.append(_chart_rate(model, moved, ui))
         rates.append(_turned(model, qi, found[-1].a, False))
     mean = lambda x: (x[0] + 2 * x[1] + 2 * x[2] + x[3]) / 6  # noqa: E731
     q1 = _configuration_after(model, q, h * mean(speeds))
-    return q1, _turned(model, q1, u0 + h * mean(rates), True), found
+    act = None if x.act is None else _activated(x, mean(drives))
+    return q1, _turned(model, q1, u0 + h * mean(rates), True), act, found
 
 
 def _turned(model: Model, q: Array, v: Array, back: bool) -> Float[Array, " nv"]:
@@ -226,9 +244,13 @@ def _configuration_after(model: Model, q: Array, step: Float[Array, " nv"]) -> F
 
 
 def _with_armature(
-    model: Model, armature: Float[Array, " nv"], q: Array, a: Array
+    x: ControlledScene, armature: Float[Array, " nv"], q: Array, a: Array
 ) -> Float[Array, " nv"]:
     """``(M + diag(armature))⁻¹ M a``, which is ``a − (M + diag(armature))⁻¹ diag(armature) a``."""
+    model, tendons = x.scene.model, x.scene.tendons
+    if tendons is not None and tendons.armature is not None:
+        M = _mass_matrix(x, q)
+        return jnp.linalg.solve(M + jnp.diag(armature), jnp.matmul(M, a, precision="highest"))
     heavy = eqx.tree_at(lambda m: m.armature, model, model.armature + armature)
     return a - mass_matrix_solve(heavy, q, armature * a)
 
@@ -242,13 +264,18 @@ def implicitfast(x: ControlledScene, q: Array, v: Array, a: Array) -> Array:
     scene, model, h = x.scene, x.scene.model, x.scene.dt
     slope = jnp.diag(model.damping)
     if scene.nu:
-        slope = slope - x.actuators.velocity_slope(model, q, v, x.controls)
+        slope = slope - x.actuators.velocity_slope(model, q, v, x.controls, x.driven(q))
+    if scene.tendons is not None:
+        J = scene.tendons.at(model, q).dense()
+        damped = scene.tendons.damping[:, None] * J
+        slope = slope + jnp.matmul(J.T, damped, precision="highest")
     if scene.fluid is not None:
         slope = slope - drag_slope(model, scene.fluid, q, v)
-    if scene.fluid is None and all(k == "scalar" for k in scene.actuators.trntype):
-        new = _with_armature(model, h * jnp.diagonal(slope), q, a)
+    plain = scene.fluid is None and scene.tendons is None
+    if plain and all(k == "scalar" for k in scene.actuators.trntype):
+        new = _with_armature(x, h * jnp.diagonal(slope), q, a)
     else:
-        M = crba(model, q)
+        M = _mass_matrix(x, q)
         new = jnp.linalg.solve(M + h * slope, jnp.matmul(M, a, precision="highest"))
     topology = model.topology
     parents = np.array(topology.parents)
@@ -274,6 +301,14 @@ def implicitfast(x: ControlledScene, q: Array, v: Array, a: Array) -> Array:
     for k, s in enumerate(places):
         new = new.at[s].set(solved[k])
     return new
+
+
+def _mass_matrix(x: ControlledScene, q: Array) -> Float[Array, "nv nv"]:
+    """The mass matrix, with the armature of tendons."""
+    M, tendons = crba(x.scene.model, q), x.scene.tendons
+    if tendons is None or tendons.armature is None:
+        return M
+    return M + tendons.mass(tendons.at(x.scene.model, q))
 
 
 def _chart_rate(model: Model, x: Float[Array, " nv"], u: Array) -> Float[Array, " nv"]:

@@ -69,6 +69,17 @@ class Anchors(NamedTuple):
     quat1: Float[Array, "n 4"]
 
 
+class TendonConstants(NamedTuple):
+    """What tendons need of the reference configuration."""
+
+    weight: Float[Array, " nt"]
+    """Acceleration of the length by a force along the tendon, MuJoCo's ``tendon_invweight0``."""
+    length: Float[Array, " nt"]
+    """The length (m)."""
+    rest: Float[Array, "nt 2"]
+    """The shortest and the longest length at which the spring has no force (m)."""
+
+
 class Constants(NamedTuple):
     """Constants of a scene, see :func:`rbd_jax.contact.constants`."""
 
@@ -77,6 +88,11 @@ class Constants(NamedTuple):
     """The anchors of connects and welds; None if none refers to the reference configuration."""
     damping: Float[Array, " nu"] | None
     """Damping of the actuators that have a damping ratio; None if none has one."""
+    tendons: TendonConstants | None = None
+    """None without tendons."""
+    acc0: Float[Array, " nu"] | None = None
+    """Size of the accelerations by a unit force of each actuator; None without muscles whose
+    strength follows from it."""
 
 
 def with_world(x: Array, row: Array) -> Array:
@@ -84,15 +100,24 @@ def with_world(x: Array, row: Array) -> Array:
     return jnp.concatenate([x, row[None]])
 
 
-def weights(model: Model, q: Float[Array, " nq"], parts: Parts) -> Weights:
+def weights(
+    model: Model,
+    q: Float[Array, " nq"],
+    parts: Parts,
+    inverse: Float[Array, "nv nv"] | None = None,
+) -> Weights:
     """The mean diagonals of ``J M⁻¹ Jᵀ`` of parts, and of ``M⁻¹``, at a configuration.
 
     Source: MuJoCo's ``mj_setConst``. There a body that hangs at the world by slides along its own
     axes, carries no other and has its center of mass at its origin has ``1 / mass`` for the weight
     of its translation and of its slides, whatever their number and armature.
+
+    Args:
+        model: the robot. q: configuration. parts: whose weights to find.
+        inverse: the inverse of the mass matrix, if it is not that of the robot alone.
     """
     topology = model.topology
-    inverse = mass_matrix_inverse(model, q)
+    inverse = mass_matrix_inverse(model, q) if inverse is None else inverse
     alike = jnp.asarray(_alike(topology), model.dtype)
     dofs = jnp.matmul(alike, jnp.diagonal(inverse), precision="highest")
     light, slides = _light(model), np.array(parts.sliders, dtype=np.int32).reshape(-1, 2)

@@ -16,11 +16,12 @@ from ...model import Model, RobotDescriptionError, RobotDescriptionWarning
 from ..constraints import Constraints
 from ..scene import Keyframe, Scene
 from .geom_pairs import geom_pairs
-from .read_actuators import actuators_of, first_of, kept_actuators
+from .read_actuators import activations_of, actuators_of, first_of, kept_actuators
 from .read_contacts import contacts_of
 from .read_equalities import equalities_of
 from .read_joints import joints_of
 from .read_passive import fluid_of, gravcomp_of
+from .read_tendons import tendons_of
 from .reader import Reader
 from .unsupported import FEATURES, SHAPES, unsupported
 
@@ -125,7 +126,7 @@ def _scene(r: Reader) -> Scene:
     return Scene(
         model=r.model,
         actuators=actuators_of(r),
-        constraints=Constraints(*acting, r.parts(r.named)),
+        constraints=Constraints(*acting, r.parts(r.named), **tendons_of(r)),
         q0=layout.q_from(r.array(m.qpos0, m.nq)),
         keyframes=_keyframes(r, layout),
         gravcomp=gravcomp_of(r),
@@ -139,10 +140,12 @@ def _scene(r: Reader) -> Scene:
 
 def _keyframes(r: Reader, layout: Layout) -> dict[str, Keyframe]:
     m = r.m
-    frames, at = {}, first_of(r, kept_actuators(r), "ctrl")
+    frames, kept = {}, kept_actuators(r)
+    at, first = first_of(r, kept, "ctrl"), activations_of(r, kept)
     for k in range(m.nkey):
         q = layout.q_from(r.array(m.key_qpos[k], m.nq))
         v = layout.v_from(q, r.array(m.key_qvel[k], m.nv))
         controls = r.array(m.key_ctrl[k][at], len(at))
-        frames[name_of(m, "key", k)] = Keyframe(q, v, controls)
+        act = r.array(m.key_act[k][first], len(first)) if len(first) else None
+        frames[name_of(m, "key", k)] = Keyframe(q, v, controls, act)
     return frames

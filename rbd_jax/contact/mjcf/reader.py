@@ -54,6 +54,15 @@ class Reader:
         """Where a joint of MuJoCo begins in our q."""
         return self.model.q_slice(name_of(self.m, "joint", joint)).start
 
+    def site(self, s: int) -> int:
+        """The frame of a site of MuJoCo."""
+        name, known = name_of(self.m, "site", s), self.model.frame_names
+        return known.index(f"site:{name}" if f"site:{name}" in known else name)
+
+    def point(self, body: int, at) -> np.ndarray:
+        """A point of a body of MuJoCo in the frame of our body that carries it (m)."""
+        return self.bodies.p[body] + self.bodies.R[body] @ at
+
     def params(self, solref, solimp, n: int) -> SolverParams:
         """Solver parameters of n constraints."""
         return SolverParams(self.array(solref, n, 2), self.array(solimp, n, 5))

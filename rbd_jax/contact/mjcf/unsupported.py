@@ -9,7 +9,6 @@ from ...io.mjcf import name_of
 
 SHAPES = "collision of these shapes"
 FEATURES = (
-    "tendon",
     "flex",
     "plugin",
     "gravity compensation by actuators",
@@ -23,11 +22,9 @@ FEATURES = (
     "damping that differs within a joint",
     "armature that differs within a joint",
     "frictionloss that differs within a joint",
-    "actuator of a tendon",
     "actuator of another transmission",
     "activation dynamics",
     "gain or bias of another kind",
-    "position servo of a ball joint",
     "actuator delay",
     "actuator armature",
     "actuator damping",
@@ -59,17 +56,19 @@ def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
         return np.asarray(x.any(axis=tuple(range(1, x.ndim))))
 
     where: Callable = np.flatnonzero
-    note("tendon", "tendon", range(m.ntendon))
     if m.nflex:
         found["flex"] = [f"{m.nflex} of them"]
     if m.nplugin:
         found["plugin"] = [f"{m.nplugin} of them"]
     note("gravity compensation by actuators", "joint", where(rows("jnt_actgravcomp")))
     note("polynomial stiffness", "joint", where(rows("jnt_stiffnesspoly")))
+    note("polynomial stiffness", "tendon", where(rows("tendon_stiffnesspoly")))
+    note("polynomial damping", "tendon", where(rows("tendon_dampingpoly")))
     if rows("dof_dampingpoly").any():
         note("polynomial damping", "joint", np.unique(m.dof_jntid[where(rows("dof_dampingpoly"))]))
     if getattr(m, "nplastic", 0):
         note("plastic spring", "joint", where(np.asarray(m.jnt_plasticadr) >= 0))
+        note("plastic spring", "tendon", where(np.asarray(m.tendon_plasticadr) >= 0))
     free = np.asarray(m.jnt_type)[np.asarray(m.dof_jntid)] == 0 if m.nv else np.zeros(0, bool)
     dry = free & (np.asarray(m.dof_frictionloss) > 0)
     note("frictionloss of a free joint", "joint", np.unique(m.dof_jntid[where(dry)]))
@@ -79,14 +78,13 @@ def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
     if m.opt.density > 0 or m.opt.viscosity > 0:
         note("fluid around an ellipsoid", "geom", where(np.asarray(m.geom_fluid)[:, 0] > 0))
     _dofs(m, note)
-    _actuators(m, mj, note, rows)
+    _actuators(m, mj, found, note, rows)
     E = mj.mjtEq
-    known = tuple(int(k) for k in (E.mjEQ_CONNECT, E.mjEQ_WELD, E.mjEQ_JOINT))
-    note(
-        "equality of another kind",
-        "equality",
-        [i for i in range(m.neq) if int(m.eq_type[i]) not in known],
-    )
+    known = [int(k) for k in (E.mjEQ_CONNECT, E.mjEQ_WELD, E.mjEQ_JOINT, E.mjEQ_TENDON)]
+    for i in np.flatnonzero(~np.isin(m.eq_type, known)):
+        kind = str(E(int(m.eq_type[i])).name).removeprefix("mjEQ_").lower()
+        said = f"{name_of(m, 'equality', int(i))} ({kind})"
+        found.setdefault("equality of another kind", []).append(said)
     _options(m, mj, found)
     assert set(found) <= set(FEATURES)
     return found
@@ -101,38 +99,31 @@ def _dofs(m: Any, note: Callable) -> None:
         note(f"{what} that differs within a joint", "joint", apart)
 
 
-def actuator_flaws(m: Any, mj: Any) -> dict[str, list[int]]:
-    """``{feature: numbers of the actuators}`` that are not supported because of it."""
-    n = len(m.actuator_trntype)
-    T = mj.mjtTrn
-    SCALAR, SITE, PARENT = int(T.mjTRN_JOINT), int(T.mjTRN_SITE), int(T.mjTRN_JOINTINPARENT)
-    FIXED, AFFINE = int(mj.mjtGain.mjGAIN_FIXED), int(mj.mjtGain.mjGAIN_AFFINE)
-    biases = int(mj.mjtBias.mjBIAS_NONE), int(mj.mjtBias.mjBIAS_AFFINE)
-    found: dict[str, list[int]] = {}
-    for i in range(n):
-        kind, (target, second) = int(m.actuator_trntype[i]), m.actuator_trnid[i]
-        ball = kind in (SCALAR, PARENT) and m.jnt_type[target] == 1
-        servo = m.actuator_gainprm[i, 0] == -m.actuator_biasprm[i, 1] != 0
-        flaws = {
-            "actuator of a tendon": kind == int(T.mjTRN_TENDON),
-            "actuator of another transmission": kind
-            not in (SCALAR, SITE, PARENT, int(T.mjTRN_TENDON))
-            or (kind == SITE and second >= 0)
-            or (kind == PARENT and m.jnt_type[target] < 2),
-            "activation dynamics": m.actuator_dyntype[i] != int(mj.mjtDyn.mjDYN_NONE),
-            "gain or bias of another kind": int(m.actuator_gaintype[i]) not in (FIXED, AFFINE)
-            or int(m.actuator_biastype[i]) not in biases,
-            "position servo of a ball joint": ball and servo,
-        }
-        for what, bad in flaws.items():
-            if bad:
-                found.setdefault(what, []).append(i)
+def actuator_flaws(m: Any, mj: Any) -> dict[str, list[tuple[int, str]]]:
+    """``{feature: numbers of the actuators and what they have}`` of those not supported."""
+    T, G, B, D = mj.mjtTrn, mj.mjtGain, mj.mjtBias, mj.mjtDyn
+    transmissions = "JOINT", "JOINTINPARENT", "SITE", "TENDON", "SLIDERCRANK"
+    dynamics = "NONE", "INTEGRATOR", "FILTER", "FILTEREXACT", "MUSCLE"
+    known = (
+        ("actuator of another transmission", "trntype", T, "mjTRN_", transmissions),
+        ("activation dynamics", "dyntype", D, "mjDYN_", dynamics),
+        ("gain or bias of another kind", "gaintype", G, "mjGAIN_", ("FIXED", "AFFINE", "MUSCLE")),
+        ("gain or bias of another kind", "biastype", B, "mjBIAS_", ("NONE", "AFFINE", "MUSCLE")),
+    )
+    found: dict[str, list[tuple[int, str]]] = {}
+    for what, field, kinds, prefix, right in known:
+        for i, kind in enumerate(getattr(m, f"actuator_{field}")):
+            name = str(kinds(int(kind)).name).removeprefix(prefix)
+            several = field == "dyntype" and m.actuator_actnum[i] > 1
+            listed = [k for k, _ in found.get(what, ())]
+            if (name not in right or several) and i not in listed:
+                found.setdefault(what, []).append((i, name.lower()))
     return found
 
 
-def _actuators(m: Any, mj: Any, note: Callable, rows: Callable) -> None:
+def _actuators(m: Any, mj: Any, found: dict[str, list[str]], note: Callable, rows: Callable):
     for what, members in actuator_flaws(m, mj).items():
-        note(what, "actuator", members)
+        found[what] = [f"{name_of(m, 'actuator', i)} ({kind})" for i, kind in members]
     for what in ("delay", "armature", "damping", "dampingpoly"):
         note(f"actuator {what}", "actuator", np.flatnonzero(rows(f"actuator_{what}")))
 

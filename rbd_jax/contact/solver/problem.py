@@ -25,6 +25,7 @@ from ...derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ...lanes import columns_of, factorized, factorized_solve
 from ...model import Model, Topology
 from ..constraints import Constraints
+from ..tendons import TendonState
 from ..weights import Constants
 from .rows import Bodies, Loads, Rows, State, Subspaces, classical_offset, state_of
 
@@ -40,11 +41,16 @@ class SolverInputs(NamedTuple):
     tau: Float[Array, " nv"]
     """Forces of actuators, applied forces, gravity compensation and drag (N m, N)."""
     dt: Float[Array, ""]
+    tendons: TendonState | None = None
+    """The tendons at q; computed if None and the scene has tendons."""
 
     def state(self) -> State:
         """Poses and twists of the bodies."""
         least = self.constraints.contacts.least_time * self.dt
-        return state_of(self.model, self.q, self.v, self.constants, least)
+        tendons = self.tendons
+        if tendons is None and self.constraints.tendons is not None:
+            tendons = self.constraints.tendons.at(self.model, self.q)
+        return state_of(self.model, self.q, self.v, self.constants, least, tendons)
 
 
 class Problem:

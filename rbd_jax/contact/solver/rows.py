@@ -23,6 +23,7 @@ from ...algorithms.world_frame import WorldQuantities
 from ...derivatives.custom_jvp.kinematics import twists, world_quantities_custom_jvp
 from ...model import Model, Topology
 from ...spatial import so3
+from ..tendons import TendonState
 from ..weights import Constants, with_world
 
 
@@ -59,6 +60,8 @@ class State(NamedTuple):
     constants: Constants
     least_time: Float[Array, ""]
     """The least time constant of all constraints (s)."""
+    tendons: TendonState | None = None
+    """Lengths and moments of the tendons; None without tendons."""
 
     def moving(self, v: Float[Array, " nv"]) -> Bodies:
         """The bodies at the same poses, with the twists of other joint speeds."""
@@ -66,12 +69,17 @@ class State(NamedTuple):
 
 
 def state_of(
-    model: Model, q: Array, v: Array, constants: Constants, least_time: Float[Array, ""]
+    model: Model,
+    q: Array,
+    v: Array,
+    constants: Constants,
+    least_time: Float[Array, ""],
+    tendons: TendonState | None = None,
 ) -> State:
     """MuJoCo's position and velocity stages: poses and twists of the bodies."""
     poses, root = world_quantities_custom_jvp(model, q)
     bodies = _bodies(model, poses, root, v)
-    return State(model, q, v, poses, root, bodies, constants, least_time)
+    return State(model, q, v, poses, root, bodies, constants, least_time, tendons)
 
 
 def _bodies(
