@@ -7,19 +7,23 @@ Source: MuJoCo's documentation, chapter "Computation". ``rbd.load_mjcf`` makes a
 Supported: spheres, capsules, boxes, cylinders, ellipsoids and convex meshes against planes or one
 height function (``Contacts.terrain``); pairs of spheres, capsules and boxes, and of spheres and
 cylinders; both cones, ``condim`` 1, 3, 4, 6, ``solref``, ``solimp``, masks, exclusions, pairs;
-limits, dry friction, connects, welds, joint equalities; motors, servos and general actuators with
-fixed or affine gain and affine bias on joints and sites; gravity compensation; the drag of a fluid
-by MuJoCo's inertia-box model; mocap bodies, which stand still; Euler, ``implicitfast``, RK4.
+limits, dry friction, connects, welds, joint equalities; fixed and spatial tendons with limits, dry
+friction, springs, armature and equalities; motors, servos, muscles and general actuators with
+fixed, affine or muscle gain and bias on joints, tendons, sites and slider-cranks, with activation
+dynamics; gravity compensation; the drag of a fluid by MuJoCo's inertia-box model; mocap bodies,
+which stand still; Euler, ``implicitfast``, RK4; sensors (:func:`sensors`).
 
-Not supported, and refused by name when a file is read: other pairs of shapes, tendons, flexes,
-plugins, fluids around ellipsoids, activation dynamics, muscles, polynomial springs, the
-``implicit`` integrator, the noslip solver. Over a height function, the points of a shape are those
-that are lowest over the tangent plane below its center.
+Not supported, and refused by name when a file is read: other pairs of shapes, flexes, plugins,
+fluids around ellipsoids, the activation dynamics of PID controllers and DC motors, polynomial
+springs, the ``implicit`` integrator, the noslip solver. Over a height function, the points of a
+shape are those that are lowest over the tangent plane below its center.
 """
 
 from ..model.outcome import RESULTS as RESULTS
+from .activation import Activation as Activation, Muscles as Muscles
 from .actuators import (
     Actuators as Actuators,
+    Driven as Driven,
     motors as motors,
     pd_actuators as pd_actuators,
 )
@@ -34,9 +38,15 @@ from .constraints import Constraints as Constraints
 from .forward import constrained_acceleration as constrained_acceleration
 from .kinds.ball_limits import BallLimits as BallLimits
 from .kinds.contacts import Contacts as Contacts
+from .kinds.free_friction import FreeFriction as FreeFriction
 from .kinds.joint_equalities import JointEqualities as JointEqualities
 from .kinds.joint_friction import JointFriction as JointFriction
 from .kinds.joint_limits import JointLimits as JointLimits
+from .kinds.tendon_rows import (
+    TendonEqualities as TendonEqualities,
+    TendonFriction as TendonFriction,
+    TendonLimits as TendonLimits,
+)
 from .kinds.welds import Welds as Welds
 from .mjcf.load import load_mjcf as load_mjcf, scene_of as scene_of
 from .on_ground import Surface as Surface, scene_on_ground as scene_on_ground
@@ -47,7 +57,15 @@ from .report import (
     constraint_forces as constraint_forces,
 )
 from .scene import Keyframe as Keyframe, Scene as Scene, constants as constants
+from .sensing import sensors as sensors
+from .sensor_specs import Sensors as Sensors
 from .solver.force_laws import SolverParams as SolverParams
 from .solver.newton import Solution as Solution
 from .step import SceneStep as SceneStep, scene_step as scene_step
-from .weights import Constants as Constants, Parts as Parts, Weights as Weights
+from .tendons import Strings as Strings, Tendons as Tendons, TendonState as TendonState
+from .weights import (
+    Constants as Constants,
+    Parts as Parts,
+    TendonConstants as TendonConstants,
+    Weights as Weights,
+)

@@ -4,11 +4,12 @@ import equinox as eqx
 
 from .kinds.ball_limits import BallLimits
 from .kinds.contacts import Contacts
+from .kinds.free_friction import FreeFriction
 from .kinds.joint_equalities import JointEqualities
 from .kinds.joint_friction import JointFriction
 from .kinds.joint_limits import JointLimits
-from .kinds.welds import Welds
 from .kinds.tendon_rows import TendonEqualities, TendonFriction, TendonInertia, TendonLimits
+from .kinds.welds import Welds
 from .solver.rows import Constraint, Rows, State
 from .tendons import Tendons
 from .weights import Parts
@@ -32,6 +33,8 @@ class Constraints(eqx.Module):
     tendon_limits: TendonLimits | None = None
     tendon_friction: TendonFriction | None = None
     tendon_equalities: TendonEqualities | None = None
+    free_friction: FreeFriction | None = None
+    """Dry friction of the translation of free joints; None if there is none."""
 
     @property
     def kinds(self) -> tuple[Constraint, ...]:
@@ -40,7 +43,7 @@ class Constraints(eqx.Module):
         tendons = [self.tendon_limits, self.tendon_friction, self.tendon_equalities]
         if self.tendons is not None and self.tendons.armature is not None:
             tendons.append(TendonInertia(self.tendons))
-        own = [x for x in tendons if x is not None]
+        own = [x for x in (self.free_friction, *tendons) if x is not None]
         return (*joints, self.contacts, self.welds, *own, *self.others)
 
     def rows(self, state: State) -> list[Rows]:

@@ -66,7 +66,8 @@ class ConstraintForces(NamedTuple):
     ball_limits: dict[str, Float[Array, ""]]
     """Torque of the limit of each ball joint, against its rotation (N m)."""
     joint_friction: dict[str, Float[Array, " k"]]
-    """Dry friction by the joint's name (N m, N); zero for a joint without dry friction."""
+    """Dry friction by the joint's name (N m, N); zero for a joint without dry friction. The forces
+    of a free joint are along the axes of the world."""
     welds: Float[Array, "nw 6"]
     """For each connect and weld in the order of the file, the force on the first body in world
     axes (N) and the multipliers of the orientation error."""
@@ -127,8 +128,15 @@ def constraint_forces(
         if isinstance(rows, InertiaRows):
             total = total - rows.pull(f, zero)
         for key, value in rows.report(f, joints).items():
-            (named if key in named else others)[key] = value
+            into = named if key in named else others
+            into[key] = _merged(into[key], value) if isinstance(into.get(key), dict) else value
     return ConstraintForces(_contact_report(scene, contacts), **named, others=others, total=total)
+
+
+def _merged(one: dict[str, Array], two: dict[str, Array]) -> dict[str, Array]:
+    """Forces by name; those of one name after each other."""
+    both = {k: jnp.concatenate([one[k], x]) for k, x in two.items() if k in one}
+    return one | two | both
 
 
 def _contact_report(scene: Scene, contacts: list[tuple[ContactGroup, Array, Array]]):

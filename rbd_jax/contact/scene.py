@@ -12,6 +12,7 @@ from .actuators import Actuators, Driven
 from .constraints import Constraints
 from .kinds.contacts import Contacts
 from .passive import Fluid, GravityCompensation
+from .sensor_specs import Sensors
 from .tendons import Tendons, inverse_mass, tendon_constants
 from .weights import Constants, weights, with_world
 from .wrapping import root
@@ -56,6 +57,8 @@ class Scene(eqx.Module):
     """Whether ``"euler"`` takes joint damping implicitly."""
     layout: Layout | None = eqx.field(static=True)
     """Converts states and generalized forces to and from MuJoCo's; None without an MJCF file."""
+    sensors: Sensors | None = None
+    """The sensors of the file, see :func:`rbd_jax.contact.sensors`; None without sensors."""
 
     def torque(
         self,

@@ -119,7 +119,7 @@ Accelerate = Callable[[int, ControlledScene, Array, Array, Array], Solution]
 @lanes
 def _advance(args: _Arguments, rest):
     """The step, its accelerations at all stages, and how the solver ended."""
-    (x, _, v, _), (warmstart, max_steps) = args, rest
+    (_, _, v, _), (warmstart, max_steps) = args, rest
     start = jnp.zeros_like(v) if warmstart is None else warmstart
 
     def accelerate(stage: int, x: ControlledScene, q: Array, v: Array, start: Array) -> Solution:
@@ -276,6 +276,8 @@ def implicitfast(x: ControlledScene, q: Array, v: Array, a: Array) -> Array:
         new = _with_armature(x, h * jnp.diagonal(slope), q, a)
     else:
         M = _mass_matrix(x, q)
+        below = np.asarray(model.topology.dof_tree.ancestor_mask)
+        slope = jnp.where(below | below.T, slope, 0)  # MuJoCo's sparsity: no two branches
         new = jnp.linalg.solve(M + h * slope, jnp.matmul(M, a, precision="highest"))
     topology = model.topology
     parents = np.array(topology.parents)

@@ -7,6 +7,7 @@ which divide the length of the part after them. The moment of a tendon is the de
 length with respect to the motion of the joints.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..algorithms.world_frame import WorldQuantities
 from ..derivatives.custom_jvp.forward_dynamics import mass_matrix_inverse
 from ..derivatives.custom_jvp.kinematics import world_quantities_custom_jvp
 from ..model import Model, rate_from_velocity
@@ -81,8 +83,19 @@ class Strings(eqx.Module):
     spheres: tuple[bool, ...] = eqx.field(static=True)
     """Whether it is a sphere; else it is a cylinder."""
 
+    def pulled(self, of: Sequence[int], carriers: Sequence[int]) -> list[int]:
+        """The entry of each pull of :func:`pulls`, in their order.
 
-class _Pull(NamedTuple):
+        Args:
+            of: one number for each point. carriers: one for each part around a body.
+        """
+        apart = [x for x in self.straight if self.bodies[x[1]] != self.bodies[x[2]]]
+        straight = [of[x[k]] for k in (1, 2) for x in apart]
+        ends = [[of[x[k]] for x in self.wrapped] for k in (1, 2)]
+        return [*straight, *ends[0], *carriers, *carriers, *ends[1]]
+
+
+class Pull(NamedTuple):
     """Where strings pull: points of bodies, and the derivative of the length by their motion."""
 
     tendon: np.ndarray
@@ -202,13 +215,30 @@ def _resting(model: Model, q0: Array) -> Float[Array, " nq"]:
 
 def _strings(x: Strings, model: Model, q: Array, nt: int, dofs: tuple[int, ...]):
     """Lengths and moments of the spatial tendons."""
-    g, root_ = world_quantities_custom_jvp(model, q)
+    poses = world_quantities_custom_jvp(model, q)
+    length, pull = pulls(x, *poses, nt)
+    g, origin = poses[0], with_world(poses[1], jnp.zeros((3,), q.dtype))
+    lines = jnp.concatenate([so3.cross(pull.at - origin[pull.body], pull.by), pull.by], axis=-1)
+    own = np.array(dofs, dtype=np.int32)
+    topology = model.topology
+    mask = np.concatenate([topology.tree.ancestor_mask, np.zeros((1, topology.nb), bool)])
+    moves = np.asarray(mask[pull.body])[:, topology.dof_bodies[own]]
+    rows = jnp.matmul(lines, g.S[own].T, precision="highest")
+    rows = jnp.where(moves, rows, 0)
+    return length, jnp.zeros((nt, len(dofs)), q.dtype).at[pull.tendon].add(rows)
+
+
+def pulls(
+    x: Strings, g: WorldQuantities, root_: Float[Array, "nb 3"], nt: int
+) -> tuple[Float[Array, " nt"], Pull]:
+    """Lengths of the spatial tendons, and where they pull at bodies."""
+    q = root_
     zero = jnp.zeros((3,), q.dtype)
     R = with_world(g.R, jnp.eye(3, dtype=q.dtype))
-    p, origin = with_world(g.p + root_, zero), with_world(root_, zero)
+    p = with_world(g.p + root_, zero)
     body = np.array(x.bodies, dtype=np.int32)
     places = p[body] + so3.rotate(R[body], x.points)
-    length, pulls = jnp.zeros((nt,), q.dtype), []
+    length, found = jnp.zeros((nt,), q.dtype), []
     if x.straight:
         tendon, i, j, part = np.array(x.straight, dtype=np.int32).T
         along, share = places[j] - places[i], 1 / x.divisor[part]
@@ -216,7 +246,7 @@ def _strings(x: Strings, model: Model, q: Array, nt: int, dofs: tuple[int, ...])
         by = directed(along) * share[:, None]
         apart = body[i] != body[j]
         for end, sign in ((i, -1.0), (j, 1.0)):
-            pulls.append(_Pull(tendon[apart], body[end][apart], places[end][apart],
+            found.append(Pull(tendon[apart], body[end][apart], places[end][apart],
                                sign * by[apart]))  # fmt: skip
     if x.wrapped:
         tendon, i, j, part, side = np.array(x.wrapped, dtype=np.int32).T
@@ -233,16 +263,9 @@ def _strings(x: Strings, model: Model, q: Array, nt: int, dofs: tuple[int, ...])
         first, last = (jnp.where(on, y, center) for y in (w.first, w.last))
         both = (body[i], places[i], -go), (carrier, first, go)
         both += (carrier, last, -leave), (body[j], places[j], leave)
-        pulls += [_Pull(tendon, b, at, by * share[:, None]) for b, at, by in both]
-    pull = jax.tree.map(lambda *y: _joined(y), *pulls)
-    lines = jnp.concatenate([so3.cross(pull.at - origin[pull.body], pull.by), pull.by], axis=-1)
-    own = np.array(dofs, dtype=np.int32)
-    topology = model.topology
-    mask = np.concatenate([topology.tree.ancestor_mask, np.zeros((1, topology.nb), bool)])
-    moves = np.asarray(mask[pull.body])[:, topology.dof_bodies[own]]
-    rows = jnp.matmul(lines, g.S[own].T, precision="highest")
-    rows = jnp.where(moves, rows, 0)
-    return length, jnp.zeros((nt, len(dofs)), q.dtype).at[pull.tendon].add(rows)
+        found += [Pull(tendon, b, at, by * share[:, None]) for b, at, by in both]
+    pull = jax.tree.map(lambda *y: _joined(y), *found)
+    return length, pull
 
 
 def _joined(parts):

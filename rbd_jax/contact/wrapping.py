@@ -3,8 +3,8 @@
 Source: MuJoCo's documentation, "Modeling", spatial tendons, and the function ``mju_wrap``, whose
 cases without wrapping this module follows; the choice of the side is that of MuJoCo 4. The path
 lies in a plane: that of both ends and the center of a sphere, or the cross section of a cylinder,
-along whose axis the unrolled path is a straight line. Square roots have derivative zero where they vanish, so that
-derivatives are finite everywhere.
+along whose axis the unrolled path is a straight line. Square roots have derivative zero where they
+vanish, so that derivatives are finite everywhere.
 """
 
 from typing import NamedTuple

@@ -397,12 +397,15 @@ class ScenePlant(Plant):
     """A scene of :func:`rbd_jax.load_mjcf`: its robot, actuators, contacts and integrator.
 
     The controls are those of its actuators. The memory is MuJoCo's warm start: the accelerations of
-    the step before, which decide how long the solver searches, not what it finds.
+    the step before, which decide how long the solver searches, not what it finds. Where actuators
+    have activations, it is the pair of warm start and activations.
     """
 
     scene: Scene
     fixed: Any = None
     """What :func:`rbd_jax.contact.constants` computes, in a loop over steps."""
+    act: Float[Array, " na"] | None = None
+    """The activations at the start; zeros if None."""
 
     @property
     def model(self) -> Model:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -421,18 +424,40 @@ class ScenePlant(Plant):
         return dataclasses.replace(self, fixed=constants(self.scene))
 
     def torques(self, t: Array, q: Array, v: Array, u: Array) -> Float[Array, " nv"]:
-        """Joint torques (N m, N) of the actuators at the beginning of a step."""
+        """Joint torques (N m, N) of the actuators at the beginning of a step.
+
+        Raises:
+            ValueError: the actuators have activations, on which their torques depend too.
+        """
+        if self.scene.na:
+            raise ValueError(
+                f"torques: the scene has {self.scene.na} activations, on which the torques of its "
+                f"actuators depend; read them in a cost or use Scene.torque with act="
+            )
         return self.scene.torque(q, v, u)
 
     def start(self, q: Array, v: Array, dt: Array, controls: Callable) -> State:
         """See :meth:`Plant.start`."""
-        return State(q, v, NoTangent(jnp.zeros_like(v)))
+        guess = NoTangent(jnp.zeros_like(v))
+        if not self.scene.na:
+            return State(q, v, guess)
+        act = jnp.zeros((self.scene.na,), v.dtype) if self.act is None else self.act
+        return State(q, v, (guess, act))
 
     def step(self, t: Array, state: State, u: Array, dt: Array) -> State:
         """See :meth:`Plant.step`."""
-        scene, guess = dataclasses.replace(self.scene, dt=dt), state.memory.value
-        end = scene_step(scene, state.q, state.v, u, warmstart=guess, constants=self.fixed)
-        return State(end.q, end.v, NoTangent(end.a))
+        return self.advanced(dataclasses.replace(self.scene, dt=dt), state, u)
+
+    def advanced(
+        self, scene: Scene, state: State, u: Array, tau: Float[Array, " nv"] | None = None
+    ) -> State:
+        """The state after a step of a scene like this one, perhaps with generalized forces."""
+        guess, act = state.memory if self.scene.na else (state.memory, None)
+        end = scene_step(
+            scene, state.q, state.v, u, tau, guess.value, act=act, constants=self.fixed
+        )
+        guess = NoTangent(end.a)
+        return State(end.q, end.v, (guess, end.act) if self.scene.na else guess)
 
 
 def as_plant(

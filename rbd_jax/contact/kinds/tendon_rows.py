@@ -172,18 +172,23 @@ class TendonEqualities(Constraint):
         """One row for each pair of tendons."""
         (one, two), (s, fixed) = np.array(self.tendons, dtype=np.int32).T, _of(state)
         alone = two < 0
-        change = s.length - fixed.length
-        x = jnp.where(alone, 0, change[two])
-        a = [self.polynomial[:, k] for k in range(5)]
-        error = change[one] - (a[0] + x * (a[1] + x * (a[2] + x * (a[3] + x * a[4]))))
-        rate = a[1] + x * (2 * a[2] + x * (3 * a[3] + x * 4 * a[4]))
-        rate = jnp.where(alone, 0, rate)
+        error, rate = self.errors(state)
         J = s.J[one] - rate[:, None] * s.J[two]
         both = fixed.weight[one] + jnp.where(alone, 0, fixed.weight[two])
         speed = s.speed(state.v)
         speed = speed[one] - rate * speed[two]
         R, a_ref = self.params.regularized(error, speed, both, state.least_time)
         return [EqualityRows(a_ref, self.active / R, J, self.names, s.dofs, self.sets)]
+
+    def errors(self, state: State) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """The errors (m), and the derivatives of the polynomials."""
+        (one, two), (s, fixed) = np.array(self.tendons, dtype=np.int32).T, _of(state)
+        alone, change = two < 0, s.length - fixed.length
+        x = jnp.where(alone, 0, change[two])
+        a = [self.polynomial[:, k] for k in range(5)]
+        rate = a[1] + x * (2 * a[2] + x * (3 * a[3] + x * 4 * a[4]))
+        held = a[0] + x * (a[1] + x * (a[2] + x * (a[3] + x * a[4])))
+        return change[one] - held, jnp.where(alone, 0, rate)
 
 
 class TendonInertia(Constraint):

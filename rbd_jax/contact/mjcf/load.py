@@ -19,8 +19,9 @@ from .geom_pairs import geom_pairs
 from .read_actuators import activations_of, actuators_of, first_of, kept_actuators
 from .read_contacts import contacts_of
 from .read_equalities import equalities_of
-from .read_joints import joints_of
+from .read_joints import free_friction_of, joints_of
 from .read_passive import fluid_of, gravcomp_of
+from .read_sensors import left_out, sensors_of
 from .read_tendons import tendons_of
 from .reader import Reader
 from .unsupported import FEATURES, SHAPES, unsupported
@@ -84,6 +85,14 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = (), spec: Any = None) ->
     if found:
         text = "; ".join(f"{k}: {_short(v)}" for k, v in found.items())
         warnings.warn(f"load_mjcf: left out: {text}", RobotDescriptionWarning, stacklevel=3)
+    deaf = left_out(mj_model, mj)
+    if deaf:
+        warnings.warn(
+            f"load_mjcf: sensors that are not supported, and missing in scene.sensors: "
+            f"{_short(deaf)}; the motion is not affected",
+            RobotDescriptionWarning,
+            stacklevel=3,
+        )
     with jax.ensure_compile_time_eval():  # numbers within jax.jit too: such a scene may be kept
         model, bodies = robot_of(mj_model, dtype)
         return _scene(Reader(mj_model, mj, spec, model, bodies, met))
@@ -126,7 +135,9 @@ def _scene(r: Reader) -> Scene:
     return Scene(
         model=r.model,
         actuators=actuators_of(r),
-        constraints=Constraints(*acting, r.parts(r.named), **tendons_of(r)),
+        constraints=Constraints(
+            *acting, r.parts(r.named), **tendons_of(r), free_friction=free_friction_of(r)
+        ),
         q0=layout.q_from(r.array(m.qpos0, m.nq)),
         keyframes=_keyframes(r, layout),
         gravcomp=gravcomp_of(r),
@@ -135,6 +146,7 @@ def _scene(r: Reader) -> Scene:
         integrator=kinds.get(int(o.integrator), "euler"),
         implicit_damping=not any(map(r.disabled, ("EULERDAMP", "DAMPER"))),
         layout=layout,
+        sensors=sensors_of(r),
     )
 
 

@@ -8,12 +8,19 @@ from .hulls import hulls
 from .reader import Reader
 
 
+def touching_geoms(r: Reader) -> list[int]:
+    """The geoms of MuJoCo that may touch, which become the shapes of the scene."""
+    return sorted({g for x in _met(r) for g in x.geoms})
+
+
+def _met(r: Reader):
+    off = r.disabled("CONSTRAINT") or r.disabled("CONTACT")
+    return [] if off else r.geom_pairs
+
+
 def contacts_of(r: Reader) -> Contacts:
     """Shapes, the pairs that may touch, and their parameters."""
-    m = r.m
-    off = r.disabled("CONSTRAINT") or r.disabled("CONTACT")
-    met = [] if off else r.geom_pairs
-    used = sorted({g for x in met for g in x.geoms})
+    m, met, used = r.m, _met(r), touching_geoms(r)
     at = {g: k for k, g in enumerate(used)}
     R, p = [], []
     for g in used:

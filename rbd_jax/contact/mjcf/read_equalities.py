@@ -14,12 +14,19 @@ from .reader import Reader
 
 def equalities_of(r: Reader) -> tuple[Welds, JointEqualities]:
     """The connects and welds, and the joint equalities."""
-    m, E = r.m, r.mj.mjtEq
+    return _welds(r, _of_kinds(r, "CONNECT", "WELD")), _joint_equalities(r, _of_kinds(r, "JOINT"))
+
+
+def held_bodies(r: Reader) -> list[tuple[int, int]]:
+    """Both bodies of MuJoCo of each connect and weld."""
+    return [_weld(r, i)[0] for i in _of_kinds(r, "CONNECT", "WELD")]
+
+
+def _of_kinds(r: Reader, *kinds: str) -> list[int]:
+    """The equalities of some kinds; none if they are switched off."""
+    wanted = [int(getattr(r.mj.mjtEq, f"mjEQ_{k}")) for k in kinds]
     off = r.disabled("CONSTRAINT") or r.disabled("EQUALITY")
-    every = [] if off else range(m.neq)
-    tied = [i for i in every if int(m.eq_type[i]) in (int(E.mjEQ_CONNECT), int(E.mjEQ_WELD))]
-    coupled = [i for i in every if int(m.eq_type[i]) == int(E.mjEQ_JOINT)]
-    return _welds(r, tied), _joint_equalities(r, coupled)
+    return [] if off else [i for i in range(r.m.neq) if int(r.m.eq_type[i]) in wanted]
 
 
 def _welds(r: Reader, tied: list[int]) -> Welds:

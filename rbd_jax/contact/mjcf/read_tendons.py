@@ -25,6 +25,16 @@ def tendons_of(r: Reader) -> dict[str, Any]:
     return {"tendons": tendons} | found
 
 
+def pulled_bodies(r: Reader) -> list[int]:
+    """The body of MuJoCo at which each pull of the spatial tendons acts."""
+    paths = _Paths(r)
+    strings = paths.strings()
+    if strings is None:
+        return []
+    sites = [int(r.m.site_bodyid[s]) for s in paths.sites]
+    return strings.pulled(sites, [int(r.m.geom_bodyid[g]) for g in paths.geoms])
+
+
 class _Paths:
     """Walks along the paths of all tendons and collects their parts."""
 

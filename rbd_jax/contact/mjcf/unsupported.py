@@ -15,7 +15,6 @@ FEATURES = (
     "polynomial stiffness",
     "polynomial damping",
     "plastic spring",
-    "frictionloss of a free joint",
     "surface velocity",
     "adhesion",
     "fluid around an ellipsoid",
@@ -69,9 +68,6 @@ def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
     if getattr(m, "nplastic", 0):
         note("plastic spring", "joint", where(np.asarray(m.jnt_plasticadr) >= 0))
         note("plastic spring", "tendon", where(np.asarray(m.tendon_plasticadr) >= 0))
-    free = np.asarray(m.jnt_type)[np.asarray(m.dof_jntid)] == 0 if m.nv else np.zeros(0, bool)
-    dry = free & (np.asarray(m.dof_frictionloss) > 0)
-    note("frictionloss of a free joint", "joint", np.unique(m.dof_jntid[where(dry)]))
     note("surface velocity", "geom", where(rows("geom_surfacevel")))
     note("adhesion", "geom", where(rows("geom_adhesion")))
     note("adhesion", "pair", where(rows("pair_adhesion")))
