@@ -1,5 +1,6 @@
 """Activations, muscles and transmissions against MuJoCo, and activations as a part of the state."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,12 +13,15 @@ mujoco = pytest.importorskip("mujoco")
 FREE = 'contype="0" conaffinity="0"'
 LEG = f"""<mujoco><compiler autolimits="true"/><option {{option}}/><worldbody>
 <geom name="wc" type="cylinder" size=".04 .1" pos="0 0 1" euler="90 0 0" {FREE}/>
-<site name="w0" pos="-.05 0 1.3"/><site name="w1" pos=".05 .02 1.25"/><site name="side" pos=".1 0 1"/>
+<site name="w0" pos="-.05 0 1.3"/><site name="w1" pos=".05 .02 1.25"/>
+<site name="side" pos=".1 0 1"/>
 <site name="slider" pos="0 0 .8" euler="0 80 0"/>
 <body pos="0 0 1"><joint name="a" axis="0 1 0" damping=".1" range="-1.5 1.5"/>
  <geom type="capsule" fromto="0 0 0 0 0 -.3" size=".03" {FREE}/>
- <site name="a0" pos=".03 0 -.2"/><site name="a1" pos="-.03 0.01 -.15"/><site name="crank" pos=".05 0 -.1"/>
- <body pos="0 0 -.3"><joint name="b" type="ball" damping=".1"/><geom size=".03" pos="0 0 -.2" {FREE}/>
+ <site name="a0" pos=".03 0 -.2"/><site name="a1" pos="-.03 0.01 -.15"/>
+ <site name="crank" pos=".05 0 -.1"/>
+ <body pos="0 0 -.3"><joint name="b" type="ball" damping=".1"/>
+  <geom size=".03" pos="0 0 -.2" {FREE}/>
   <site name="b0" pos=".03 .01 -.1" euler="20 30 0"/></body></body>
 {{free}}</worldbody>
 <tendon><spatial name="t0"><site site="w0"/><geom geom="wc" sidesite="side"/><site site="a0"/>
@@ -31,9 +35,10 @@ MUSCLES = """<muscle name="m0" tendon="t0" lengthrange=".3 .6" force="50"/>
 <general joint="a" dyntype="filterexact" dynprm=".02" gainprm="2" biastype="affine"
  biasprm=".1 -.2 -.3"/><motor joint="a" gear=".1"/>"""
 ACT = ".1 .3 .2 .4 .5"
-TRANSMISSIONS = """<motor jointinparent="b" gear=".1 .2 .3"/><position joint="b" kp="2" gear="0 0 1"/>
-<motor jointinparent="f" gear="1 2 3 .1 .2 .3"/><position site="f0" refsite="b0" gear="1 .5 .2 0 0 0"
- kp="3"/><motor site="b0" refsite="a0" gear="0 .1 .2 .1 .2 .3"/><position site="b0" refsite="w0"
+TRANSMISSIONS = """<motor jointinparent="b" gear=".1 .2 .3"/>
+<position joint="b" kp="2" gear="0 0 1"/><motor jointinparent="f" gear="1 2 3 .1 .2 .3"/>
+<position site="f0" refsite="b0" gear="1 .5 .2 0 0 0" kp="3"/>
+<motor site="b0" refsite="a0" gear="0 .1 .2 .1 .2 .3"/><position site="b0" refsite="w0"
  gear="0 0 0 1 .5 .2" kp=".1" kv=".05"/><position tendon="t0" kp="5" kv="1"/>
 <motor cranksite="crank" slidersite="slider" cranklength=".4" gear="2"/>"""
 BODY = """<body pos=".5 0 1"><freejoint name="f"/><geom size=".05"/>
@@ -116,8 +121,6 @@ def test_a_step_is_differentiable_by_activations_and_parameters_of_muscles():
     q, v, u = (jnp.array(x) for x in (d.qpos, d.qvel, d.ctrl))
 
     def after(act, muscles, time):
-        import equinox as eqx
-
         where = lambda s: (s.actuators.muscles.gain, s.actuators.activation.parameters)  # noqa: E731
         changed = eqx.tree_at(where, scene, (muscles, time))
         r = rbd.contact.scene_step(changed, q, v, u, act=act)

@@ -26,15 +26,14 @@ def test_disabled_groups_of_actuators_have_no_force():
     np.testing.assert_array_equal(forces, [0, 1])
 
 
-@pytest.mark.parametrize("actuator", [
-    '<motor jointinparent="ball" gear="0 0 1"/>',
-    '<position joint="ball" kp="9" gear="0 0 1"/>',
-    '<motor site="a" refsite="b"/>',
+@pytest.mark.parametrize(("actuator", "kind"), [
+    ('<adhesion body="x" ctrlrange="0 1"/>', "body"),
+    ('<orientation joint="ball" kp="3"/>', "so3"),
 ])  # fmt: skip
-def test_actuators_that_are_left_out_do_not_act(actuator):
-    sites = '<site name="a"/><site name="b" pos="0 0 .1"/>'
-    with pytest.warns(rbd.RobotDescriptionWarning, match="actuator#0"):
-        s = scene(BALL.format(sites), f"<actuator>{actuator}</actuator>", drop="all")
+def test_actuators_that_are_left_out_do_not_act(actuator, kind):
+    body = '<body name="x"><joint/><geom size=".1" contype="0" conaffinity="0"/></body>'
+    with pytest.warns(rbd.RobotDescriptionWarning, match=rf"actuator#0 \({kind}\)"):
+        s = scene(BALL.format(body), f"<actuator>{actuator}</actuator>", drop="all")
     assert s.nu == 0
 
 
@@ -111,12 +110,12 @@ def test_numbers_of_a_scene_and_of_a_learner():
 
 def test_features_that_may_be_left_out_are_named_in_full():
     """A part of a name is none, and neither is a name that no feature has."""
-    tendon = '<tendon><fixed name="t"><joint joint="hinge" coef="1"/></fixed></tendon>'
-    for wrong in ("typo-tendon", "tend", ("tendon", "tendons"), ["t"]):
-        with pytest.raises(ValueError, match="is no feature; expected 'all' or some of 'tendon'"):
-            scene(HINGE, tendon, drop=wrong)
-    for right in ("tendon", ("tendon", "flex"), {"tendon"}, "all"):
-        with pytest.warns(rbd.RobotDescriptionWarning, match="left out: tendon: t"):
-            scene(HINGE, tendon, drop=right)
-    with pytest.raises(rbd.RobotDescriptionError, match=r"drop=\('tendon',\)"):
-        scene(HINGE, tendon, drop="flex")
+    option = '<option integrator="implicit"/>'
+    for wrong in ("typo-integrator", "integ", ("integrator", "integrators"), ["t"]):
+        with pytest.raises(ValueError, match="is no feature; expected 'all' or some of 'flex'"):
+            scene(HINGE, option, drop=wrong)
+    for right in ("integrator", ("integrator", "flex"), {"integrator"}, "all"):
+        with pytest.warns(rbd.RobotDescriptionWarning, match="left out: integrator: "):
+            scene(HINGE, option, drop=right)
+    with pytest.raises(rbd.RobotDescriptionError, match=r"drop=\('integrator',\)"):
+        scene(HINGE, option, drop="flex")

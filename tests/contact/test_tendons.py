@@ -18,14 +18,16 @@ STRINGS = f"""<mujoco><worldbody><site name="w0" pos="0 -.3 .2"/><site name="w1"
 <body pos="0 0 .5"><joint type="ball"/><geom size=".05" pos=".3 0 0" {FREE}/>
  <geom name="s" type="sphere" size=".08" pos=".1 .1 0" {FREE}/>
  <geom name="c" type="cylinder" size=".06 .1" pos=".15 -.1 0" euler="30 20 10" {FREE}/>
- <site name="b0" pos=".3 .1 .1"/><site name="side" pos=".1 .2 .05"/><site name="b2" pos=".05 .3 .1"/>
+ <site name="b0" pos=".3 .1 .1"/><site name="side" pos=".1 .2 .05"/>
+ <site name="b2" pos=".05 .3 .1"/>
  <site name="inside" pos=".11 .11 0.02"/><site name="cin" pos=".15 -.1 0.01"/>
  <body pos=".3 0 0"><joint axis="0 1 0"/><joint axis="1 0 .3"/>
   <geom size=".05" pos=".1 0 0" {FREE}/><site name="c0" pos=".1 .1 -.1"/></body></body></worldbody>
 <tendon>
 <spatial><site site="w0"/><site site="b0"/><pulley divisor="2"/><site site="w1"/><site site="c0"/>
  <site site="b0"/></spatial>
-<spatial><site site="w0"/><geom geom="s"/><site site="b0"/><geom geom="c"/><site site="c0"/></spatial>
+<spatial><site site="w0"/><geom geom="s"/><site site="b0"/><geom geom="c"/>
+ <site site="c0"/></spatial>
 <spatial><site site="w0"/><geom geom="s" sidesite="side"/><site site="b0"/>
  <geom geom="c" sidesite="b0"/><site site="c0"/></spatial>
 <spatial><site site="w0"/><geom geom="s" sidesite="inside"/><site site="b2"/>
@@ -137,7 +139,7 @@ def test_a_step_is_differentiable_by_every_leaf_of_the_tendons():
         own = own * (np.abs(np.nan_to_num(x)) % 1e6 + 1e-2)
         rows = [own if k == i else np.zeros(y.shape) for k, (_, y) in enumerate(named)]
         direction = jax.tree.unflatten(tree, [jnp.array(y) for y in rows])
-        at = lambda k, d=direction: value(jax.tree.map(lambda x, y: x + k * h * y, inputs, d))  # noqa: E731
+        at = lambda k, d=direction: value(jax.tree.map(lambda a, b: a + k * h * b, inputs, d))  # noqa: E731
         difference = (8 * (at(1) - at(-1)) - at(2) + at(-2)) / (12 * h)
         tangent = push(direction)
         scale = 1 + float(jnp.abs(difference).max())

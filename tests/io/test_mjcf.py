@@ -37,22 +37,22 @@ def test_names_frames_keyframes_and_options():
 WORLD = """<mujoco>{}<worldbody><geom type="plane" size="1 1 1"/>
 <body name="x" pos="0 0 1" {}>{}</body></worldbody>{}</mujoco>"""
 LINK = '<joint name="j" {}/><geom name="g" size=".1" {}/>'
-TENDON = '<tendon><fixed name="rope"><joint joint="j" coef="1"/></fixed></tendon>'
+TENDON = '<tendon><fixed name="rope" stiffness="1 2"><joint joint="j" coef="1"/></fixed></tendon>'
 
 
 @pytest.mark.parametrize(
     ("xml", "words"),
     [
-        (WORLD.format("", "", LINK.format("", ""), TENDON), ["tendon", "rope"]),
+        (WORLD.format("", "", LINK.format("", ""), TENDON), ["polynomial stiffness", "rope"]),
         (
             WORLD.format("", "", LINK.format("", ""),
-                         '<actuator><general name="slow" joint="j" dyntype="filter"/></actuator>'),
-            ["activation dynamics", "slow"],
+                         '<actuator><general name="slow" joint="j" dyntype="user"/></actuator>'),
+            ["activation dynamics", "slow (user)"],
         ),
         (
             WORLD.format("", "", LINK.format("", ""),
-                         '<actuator><muscle name="arm" joint="j" lengthrange="0 1"/></actuator>'),
-            ["arm"],
+                         '<actuator><general name="arm" joint="j" gaintype="user"/></actuator>'),
+            ["gain or bias of another kind", "arm (user)"],
         ),
         (
             WORLD.format('<option density="1.2"/>', "",

@@ -15,7 +15,7 @@ XML = """<mujoco>{option}<worldbody><geom name="floor" type="plane" size="1 1 1"
 <body name="z" pos="0 3 3"><joint name="f" type="free" {free}/><geom name="i" size=".1"/></body>
 {world}</worldbody>{more}</mujoco>"""
 PARTS = ("option", "joint", "geom", "free", "world", "more")
-ROPE = '<tendon><fixed name="rope"><joint joint="j" coef="1"/></fixed></tendon>'
+ROPE = '<tendon><fixed name="rope" {}><joint joint="j" coef="1"/></fixed></tendon>'
 CLOTH = """<flexcomp name="cloth" type="grid" count="3 3 1" spacing=".1 .1 .1" radius=".01" dim="2"
 mass="1" pos="0 0 2"/>"""
 HILL = '<asset><hfield name="hill" nrow="3" ncol="3" size="1 1 1 1"/></asset>'
@@ -28,21 +28,17 @@ def actuator(text):
 CASES = {
     "polynomial stiffness: j": {"joint": 'stiffness="1 2"'},
     "polynomial damping: j": {"joint": 'damping="1 2"'},
-    "frictionloss of a free joint: f": {"free": 'frictionloss="1"'},
     "surface velocity: g": {"geom": 'surfacevel="1 0 0"'},
     "adhesion: g": {"geom": 'adhesion="1"'},
-    "tendon: rope": {"more": ROPE},
-    "actuator of a tendon: a": {
-        "more": ROPE + '<actuator><motor name="a" tendon="rope"/></actuator>'
-    },
-    "equality of another kind: e": {
-        "more": ROPE + '<equality><tendon name="e" tendon1="rope"/></equality>'
-    },
+    "polynomial stiffness: rope": {"more": ROPE.format('stiffness="1 2"')},
+    "polynomial damping: rope": {"more": ROPE.format('damping="1 2"')},
     "flex: 1 of them": {"world": CLOTH},
-    "transmission: a": actuator('<motor name="a" site="s" refsite="s"/>'),
-    "another transmission: a": actuator('<adhesion name="a" body="x" ctrlrange="0 1"/>'),
-    "position servo of a ball joint: a": actuator('<position name="a" joint="b" kp="1"/>'),
-    "activation dynamics: a": actuator('<intvelocity name="a" joint="j" kp="1" actrange="-1 1"/>'),
+    r"another transmission: a \(body\)": actuator('<adhesion name="a" body="x" ctrlrange="0 1"/>'),
+    r"another transmission: a \(so3\)": actuator('<orientation name="a" joint="b" kp="1"/>'),
+    r"activation dynamics: a \(user\)": actuator('<general name="a" joint="j" dyntype="user"/>'),
+    r"gain or bias of another kind: a \(user\)": actuator(
+        '<general name="a" joint="j" gaintype="user"/>'
+    ),
     "actuator delay: a": actuator('<motor name="a" joint="j" delay=".1" nsample="2"/>'),
     "actuator damping: a": actuator('<motor name="a" joint="j" damping=".1"/>'),
     "actuator armature: a": actuator('<motor name="a" joint="j" armature=".1"/>'),
