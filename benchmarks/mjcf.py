@@ -123,6 +123,15 @@ def controls_of(scene, m, d):
     return jnp.array([d.ctrl[names.index(n)] for n in scene.actuators.names])
 
 
+def activations_of(scene, m, d):
+    """MuJoCo's activations of the actuators that the scene has; None without any."""
+    if not scene.na:
+        return None
+    names = [m.actuator(i).name or f"actuator#{i}" for i in range(m.nu)]
+    own = [scene.actuators.names[i] for i in scene.actuators.activation.actuators]
+    return jnp.array([d.act[m.actuator_actadr[names.index(n)]] for n in own])
+
+
 def unconstrained(scene, m, mj) -> dict[str, float]:
     """The errors without contact, limits, dry friction and equalities."""
     flags = m.opt.disableflags
@@ -130,8 +139,11 @@ def unconstrained(scene, m, mj) -> dict[str, float]:
     model, layout = scene.model, scene.layout
     bare = eqx.tree_at(lambda x: x.damping, without_springs(model), jnp.zeros_like(model.damping))
 
+    tendons, fixed = scene.tendons, rbd.contact.constants(scene)
+    actuators = scene.actuators.damped(fixed.damping)
+
     @jax.jit
-    def ours(q, v, controls):
+    def ours(q, v, controls, act):
         offset = classical_offset(model, v)
         heavy = model.armature * offset
         bias = rbd.inverse_dynamics(bare, q, v, -offset) + heavy
@@ -139,9 +151,18 @@ def unconstrained(scene, m, mj) -> dict[str, float]:
         passive = bias - full + gravity_compensation(model, scene.gravcomp, q)
         if scene.fluid is not None:
             passive = passive + drag(model, scene.fluid, q, v)
-        drive = scene.actuators.torque(model, q, v, controls)
-        a = rbd.forward_dynamics(model, q, v, drive + passive - (bias - full) - heavy) + offset
-        M = layout.mass_matrix_to(q, rbd.mass_matrix(model, q))
+        there = None if tendons is None else tendons.at(model, q)
+        driven = rbd.contact.Driven(act, scene.dt, there, fixed.acc0)
+        drive, M = actuators.torque(model, q, v, controls, driven), rbd.mass_matrix(model, q)
+        if tendons is not None:
+            passive = passive + there.pull(tendons.passive(there, v, fixed.tendons.rest))
+            M = M + tendons.mass(there)
+            drift = tendons.drift(model, q, v) - there.speed(offset)
+            bias = bias + there.pull(tendons.inertia * drift)
+            a = jnp.linalg.solve(M, drive + passive - bias)
+        else:
+            a = rbd.forward_dynamics(model, q, v, drive + passive - (bias - full) - heavy) + offset
+        M = layout.mass_matrix_to(q, M)
         rest = [layout.tau_to(q, x) for x in (bias, passive, drive)]
         return M, *rest, layout.v_to(q, a)
 
@@ -150,13 +171,14 @@ def unconstrained(scene, m, mj) -> dict[str, float]:
         d = mj.MjData(m)
         mj.mj_integratePos(m, d.qpos, rng.normal(size=m.nv), 1.0)
         d.qvel[:], d.ctrl[:] = rng.normal(size=m.nv), rng.normal(size=m.nu)
+        d.act[:] = rng.uniform(size=m.na)
         mj.mj_forward(m, d)
         q = layout.q_from(jnp.array(d.qpos))
         v = layout.v_from(q, jnp.array(d.qvel))
         full = np.zeros((m.nv, m.nv))
         mj.mj_fullM(m, d, full)
         theirs = full, d.qfrc_bias, d.qfrc_passive, d.qfrc_actuator, d.qacc
-        found = ours(q, v, controls_of(scene, m, d))
+        found = ours(q, v, controls_of(scene, m, d), activations_of(scene, m, d))
         worst = np.maximum(worst, [relative(x, y) for x, y in zip(found, theirs, strict=True)])
     m.opt.disableflags = flags
     names = "mass_matrix", "bias", "passive", "actuators", "acceleration"
@@ -194,15 +216,16 @@ def pushed(m, mj, scene) -> dict[str, Any]:
     u = jnp.tile(controls_of(scene, m, d), (2, 1))
 
     @jax.jit
-    def advance(q, v, guess):
-        r = jax.vmap(lambda q, v, u, g: rbd.contact.scene_step(scene, q, v, u, warmstart=g))(
-            q, v, u, guess
+    def advance(q, v, act, guess):
+        one = lambda q, v, act, u, g: rbd.contact.scene_step(  # noqa: E731
+            scene, q, v, u, warmstart=g, act=act
         )
+        r = jax.vmap(one)(q, v, act, u, guess)
         return r, jax.vmap(layout.q_to)(r.q), jax.vmap(layout.v_to)(r.q, r.v)
 
     def state():
         q = layout.q_from(jnp.array(d.qpos))
-        return q, layout.v_from(q, jnp.array(d.qvel))
+        return q, layout.v_from(q, jnp.array(d.qvel)), activations_of(scene, m, d)
 
     def moved():
         other = copy.copy(d)
@@ -216,7 +239,8 @@ def pushed(m, mj, scene) -> dict[str, Any]:
     contacts = rows = steps = 0
     said = ""
     for _ in range(STEPS):
-        r, q, v = advance(*(jnp.stack(x) for x in zip(own, state(), strict=True)), guess)
+        both = jax.tree.map(lambda *x: jnp.stack(x), own, state())
+        r, q, v = advance(*both, guess)
         near = moved()
         for x in (d, near, path):
             mj.mj_step(m, x)
@@ -234,7 +258,7 @@ def pushed(m, mj, scene) -> dict[str, Any]:
         found["itself,_one_step"] = max(found["itself,_one_step"], itself)
         found["all_steps"] = relative(q[0], d.qpos)
         found["itself,_all_steps"] = relative(path.qpos, d.qpos)
-        own, guess = (r.q[0], r.v[0]), r.a
+        own, guess = (r.q[0], r.v[0], None if r.act is None else r.act[0]), r.a
         contacts, rows, steps = max(contacts, len(met)), max(rows, d.nefc), steps + 1
     found = {"contacts": contacts, "rows": rows, "steps": steps} | found
     if not agrees(found):

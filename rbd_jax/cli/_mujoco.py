@@ -68,8 +68,12 @@ def agreement(scene: Scene, m: Any, n: int, seed: int) -> list[Check]:
     @jax.jit
     def ours(qpos, qvel, controls):
         q = layout.q_from(qpos)
-        r = contact.scene_step(scene, q, layout.v_from(q, qvel), controls)
-        M = layout.mass_matrix_to(q, crba(scene.model, q))
+        act = jnp.zeros(scene.na)  # as in fresh data of MuJoCo
+        r = contact.scene_step(scene, q, layout.v_from(q, qvel), controls, act=act)
+        M = crba(scene.model, q)
+        if scene.tendons is not None:
+            M = M + scene.tendons.mass(scene.tendons.at(scene.model, q))
+        M = layout.mass_matrix_to(q, M)
         solved = r.result == RESULTS.successful
         return M, layout.v_to(q, r.a), layout.q_to(r.q), layout.v_to(r.q, r.v), solved
 

@@ -134,6 +134,7 @@ def _scene(robot, dtype, batch, steps, dt, stride, speed, seed, output, picture)
     assert layout is not None  # a scene out of a file has one
     first = next(iter(scene.keyframes.values()), None)
     u = jnp.zeros(scene.nu, dtype) if first is None else first.controls
+    plant = rbd.simulate.ScenePlant(scene, act=None if first is None else first.act)  # pyright: ignore[reportCallIssue]
     states = _mujoco.starts(import_module("mujoco"), compiled, batch, seed)
     qpos = jnp.array([s[0] for s in states], dtype)
     v = speed * jax.random.normal(jax.random.key(seed), (batch, scene.model.nv), dtype)
@@ -143,7 +144,7 @@ def _scene(robot, dtype, batch, steps, dt, stride, speed, seed, output, picture)
     def run(qpos, v):
         controls = jnp.broadcast_to(u, (steps, scene.nu))
         q = layout.q_from(qpos)
-        return rbd.rollout(scene, q, v, controls, h, stride=stride)
+        return rbd.rollout(plant, q, v, controls, h, stride=stride)
 
     with console().status("simulating …"):
         path = jax.block_until_ready(run(qpos, v))

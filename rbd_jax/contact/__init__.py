@@ -11,11 +11,11 @@ limits, dry friction, connects, welds, joint equalities; fixed and spatial tendo
 friction, springs, armature and equalities; motors, servos, muscles and general actuators with
 fixed, affine or muscle gain and bias on joints, tendons, sites and slider-cranks, with activation
 dynamics; gravity compensation; the drag of a fluid by MuJoCo's inertia-box model; mocap bodies,
-which stand still; Euler, ``implicitfast``, RK4; sensors (:func:`sensors`).
+which stand still; Euler, ``implicit``, ``implicitfast``, RK4; sensors (:func:`sensors`).
 
 Not supported, and refused by name when a file is read: other pairs of shapes, flexes, plugins,
 fluids around ellipsoids, the activation dynamics of PID controllers and DC motors, polynomial
-springs, the ``implicit`` integrator, the noslip solver. Over a height function, the points of a
+springs, the noslip solver. Over a height function, the points of a
 shape are those that are lowest over the tangent plane below its center.
 """
 

@@ -49,6 +49,8 @@ class Driven(NamedTuple):
     tendons: TendonState | None = None
     acc0: Float[Array, " nu"] | None = None
     """Of :class:`rbd_jax.contact.Constants`."""
+    gravcomp: Float[Array, " nv"] | None = None
+    """Gravity compensation that counts as a force of actuators (N m, N); None for none."""
 
 
 class Actuators(eqx.Module):
@@ -293,9 +295,10 @@ class Actuators(eqx.Module):
             force = force.at[pulling].multiply(scale[which])
         return _clip(force, self.forcerange)
 
-    def _summed(self, moment, force) -> Float[Array, " nv"]:
+    def _summed(self, moment, force, driven: Driven) -> Float[Array, " nv"]:
         """The generalized forces of all actuators before the limits at joints."""
-        return jnp.sum(moment * force[:, None], axis=0)
+        total = jnp.sum(moment * force[:, None], axis=0)
+        return total if driven.gravcomp is None else total + driven.gravcomp
 
     def forces(
         self,
@@ -334,7 +337,7 @@ class Actuators(eqx.Module):
             return jnp.zeros_like(v)
         force, by, *_ = self._forces(model, q, v, controls, driven)
         force = self._limited(force, driven.tendons)
-        return _clip(self._summed(by.moment, force), self.actfrcrange)
+        return _clip(self._summed(by.moment, force, driven), self.actfrcrange)
 
     def velocity_slope(
         self,
@@ -353,7 +356,7 @@ class Actuators(eqx.Module):
         force, by, speed, u = self._forces(model, q, v, controls, driven)
         force = self._limited(force, driven.tendons)
         inside = (force > self.forcerange[:, 0]) & (force < self.forcerange[:, 1])
-        summed = self._summed(by.moment, force)
+        summed = self._summed(by.moment, force, driven)
         limited = (summed <= self.actfrcrange[:, 0]) | (summed >= self.actfrcrange[:, 1])
         scalar = np.array([k == SCALAR for k in self.trntype], dtype=bool)
         dofs = np.where(scalar, self.trnid, 0).astype(np.int32)

@@ -22,7 +22,7 @@ from ..model.arguments import ArrayArgument, check_array
 from ..model.outcome import throw_unless_successful
 from .actuators import Actuators, Driven
 from .passive import drag, gravity_compensation
-from .scene import Scene, constants as constants_of
+from .scene import Scene, actuator_gravcomp, constants as constants_of
 from .solver.newton import Solution, minimize
 from .solver.problem import Problem, SolverInputs, differentiable
 from .weights import Constants
@@ -48,7 +48,7 @@ class ControlledScene(NamedTuple):
         """What the forces of the actuators depend on beside state and controls."""
         tendons, scene = self.scene.tendons, self.scene
         there = None if tendons is None else tendons.at(scene.model, q)
-        return Driven(self.act, scene.dt, there, self.constants.acc0)
+        return Driven(self.act, scene.dt, there, self.constants.acc0, actuator_gravcomp(scene, q))
 
     def activation_rate(self) -> Float[Array, " na"]:
         """The rates of the activations (1/s)."""
@@ -64,7 +64,8 @@ class ControlledScene(NamedTuple):
         force = self.actuators.torque(model, q, v, self.controls, driven)
         force = force if self.tau is None else force + self.tau
         if scene.gravcomp is not None:
-            force = force + gravity_compensation(model, scene.gravcomp, q)
+            lift = gravity_compensation(model, scene.gravcomp, q)
+            force = force + (scene.gravcomp.split(lift)[0] if scene.gravcomp.by_actuators else lift)
         if scene.fluid is not None:
             force = force + drag(model, scene.fluid, q, v)
         if scene.tendons is not None:

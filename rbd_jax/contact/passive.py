@@ -25,6 +25,13 @@ class GravityCompensation(eqx.Module):
     """The compensated mass of each part over the mass of its body (1)."""
     parts: Parts
     """The centers of mass at which the compensating forces act."""
+    by_actuators: tuple[int, ...] = eqx.field(static=True, default=())
+    """Degrees of freedom whose compensation counts as a force of actuators."""
+
+    def split(self, force: Float[Array, " nv"]) -> tuple[Array, Array]:
+        """Compensating forces that are passive, and those of actuators."""
+        own = np.isin(np.arange(len(force)), self.by_actuators)
+        return jnp.where(own, 0, force), jnp.where(own, force, 0)
 
 
 def gravity_compensation(

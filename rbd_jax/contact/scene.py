@@ -11,7 +11,7 @@ from ..model import Model
 from .actuators import Actuators, Driven
 from .constraints import Constraints
 from .kinds.contacts import Contacts
-from .passive import Fluid, GravityCompensation
+from .passive import Fluid, GravityCompensation, gravity_compensation
 from .sensor_specs import Sensors
 from .tendons import Tendons, inverse_mass, tendon_constants
 from .weights import Constants, weights, with_world
@@ -52,7 +52,8 @@ class Scene(eqx.Module):
     dt: Float[Array, ""]
     """Time step (s)."""
     integrator: str = eqx.field(static=True)
-    """``"euler"`` (semi-implicit, damping implicit), ``"implicitfast"`` or ``"rk4"``."""
+    """``"euler"`` (semi-implicit, damping implicit), ``"implicit"``, ``"implicitfast"`` or
+    ``"rk4"``."""
     implicit_damping: bool = eqx.field(static=True)
     """Whether ``"euler"`` takes joint damping implicitly."""
     layout: Layout | None = eqx.field(static=True)
@@ -75,7 +76,7 @@ class Scene(eqx.Module):
         """
         damping, acc0 = _of_actuators(self)
         tendons = None if self.tendons is None else self.tendons.at(self.model, q)
-        driven = Driven(act, self.dt, tendons, acc0)
+        driven = Driven(act, self.dt, tendons, acc0, actuator_gravcomp(self, q))
         return self.actuators.damped(damping).torque(self.model, q, v, controls, driven)
 
     @property
@@ -122,6 +123,13 @@ def constants(scene: Scene) -> Constants:
     tendons = tendon_constants(c.tendons, model, scene.q0)
     damping, acc0 = _of_actuators(scene)
     return Constants(found, anchors, damping, tendons, acc0)
+
+
+def actuator_gravcomp(scene: Scene, q: Float[Array, " nq"]) -> Float[Array, " nv"] | None:
+    """Gravity compensation that counts as a force of actuators (N m, N); None if there is none."""
+    if scene.gravcomp is None or not scene.gravcomp.by_actuators:
+        return None
+    return scene.gravcomp.split(gravity_compensation(scene.model, scene.gravcomp, q))[1]
 
 
 def _of_actuators(scene: Scene) -> tuple[Array | None, Array | None]:

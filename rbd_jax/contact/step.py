@@ -10,6 +10,7 @@ here: the linear velocity of free joints is in world axes, all other parts are a
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -21,6 +22,7 @@ from jaxtyping import Array, Float, Int
 from ..algorithms.crba import crba
 from ..derivatives.custom_jvp.forward_dynamics import mass_matrix_solve
 from ..derivatives.custom_jvp.implicit_solve import implicit_solve_custom_jvp
+from ..derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ..lanes import lanes
 from ..model import Model, integrate
 from ..model.outcome import RESULTS, throw_unless_successful
@@ -32,6 +34,7 @@ from .report import ConstraintForces, constraint_forces
 from .scene import Scene
 from .solver.newton import Solution, minimize
 from .solver.problem import Problem, differentiable
+from .solver.rows import classical_offset
 from .weights import Constants
 
 
@@ -178,10 +181,10 @@ def _activated(x: ControlledScene, rate: Float[Array, " na"]) -> Float[Array, " 
 
 
 def _euler(x: ControlledScene, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
-    """A step of semi-implicit Euler, or of ``implicitfast``, from the accelerations a."""
+    """A step of semi-implicit Euler or of an implicit integrator from the accelerations a."""
     scene, model, h = x.scene, x.scene.model, x.scene.dt
-    if scene.integrator == "implicitfast":
-        a = implicitfast(x, q, v, a)
+    if scene.integrator in ("implicit", "implicitfast"):
+        a = implicit(x, q, v, a)
     elif scene.implicit_damping:
         a = _with_armature(x, h * model.damping, q, a)
     u = _turned(model, q, v + h * a, False)
@@ -255,23 +258,26 @@ def _with_armature(
     return a - mass_matrix_solve(heavy, q, armature * a)
 
 
-def implicitfast(x: ControlledScene, q: Array, v: Array, a: Array) -> Array:
-    """The accelerations of an implicit step, MuJoCo's integrator ``implicitfast``.
+def implicit(x: ControlledScene, q: Array, v: Array, a: Array) -> Array:
+    """The accelerations of an implicit step, MuJoCo's ``implicit`` and ``implicitfast``.
 
-    Damping, drag and the velocity gains of actuators are implicit. So are the gyroscopic terms of
-    free bodies that carry no other body.
+    Damping, drag and the velocity gains of actuators are implicit. ``implicit`` also takes the
+    Coriolis and centrifugal forces implicitly. ``implicitfast`` does so with the gyroscopic terms
+    of free bodies that carry no other body.
     """
     scene, model, h = x.scene, x.scene.model, x.scene.dt
-    slope = jnp.diag(model.damping)
+    whole = scene.integrator == "implicit"
+    slope = jax.jacfwd(partial(_velocity_forces, model, q))(v) if whole else jnp.diag(model.damping)
+    driven = x.driven(q)
     if scene.nu:
-        slope = slope - x.actuators.velocity_slope(model, q, v, x.controls, x.driven(q))
-    if scene.tendons is not None:
-        J = scene.tendons.at(model, q).dense()
+        slope = slope - x.actuators.velocity_slope(model, q, v, x.controls, driven)
+    if scene.tendons is not None and driven.tendons is not None:
+        J = driven.tendons.dense()
         damped = scene.tendons.damping[:, None] * J
         slope = slope + jnp.matmul(J.T, damped, precision="highest")
     if scene.fluid is not None:
         slope = slope - drag_slope(model, scene.fluid, q, v)
-    plain = scene.fluid is None and scene.tendons is None
+    plain = scene.fluid is None and scene.tendons is None and not whole
     if plain and all(k == "scalar" for k in scene.actuators.trntype):
         new = _with_armature(x, h * jnp.diagonal(slope), q, a)
     else:
@@ -279,6 +285,8 @@ def implicitfast(x: ControlledScene, q: Array, v: Array, a: Array) -> Array:
         below = np.asarray(model.topology.dof_tree.ancestor_mask)
         slope = jnp.where(below | below.T, slope, 0)  # MuJoCo's sparsity: no two branches
         new = jnp.linalg.solve(M + h * slope, jnp.matmul(M, a, precision="highest"))
+    if whole:
+        return new
     topology = model.topology
     parents = np.array(topology.parents)
     lone = [b for b in topology.bodies_of("free") if parents[b] < 0 and not (parents == b).any()]
@@ -303,6 +311,12 @@ def implicitfast(x: ControlledScene, q: Array, v: Array, a: Array) -> Array:
     for k, s in enumerate(places):
         new = new.at[s].set(solved[k])
     return new
+
+
+def _velocity_forces(model: Model, q: Array, v: Array) -> Float[Array, " nv"]:
+    """Bias forces and damping, at the accelerations that MuJoCo calls zero."""
+    offset = classical_offset(model, v)
+    return inverse_dynamics(model, q, v, -offset) + model.armature * offset
 
 
 def _mass_matrix(x: ControlledScene, q: Array) -> Float[Array, "nv nv"]:

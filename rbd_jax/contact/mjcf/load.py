@@ -127,8 +127,8 @@ def _switched(r: Reader) -> Model:
 
 def _scene(r: Reader) -> Scene:
     m, o = r.m, r.m.opt
-    names = {"EULER": "euler", "RK4": "rk4", "IMPLICITFAST": "implicitfast"}
-    kinds = {int(getattr(r.mj.mjtIntegrator, f"mjINT_{k}")): v for k, v in names.items()}
+    names = "EULER", "RK4", "IMPLICIT", "IMPLICITFAST"
+    kinds = {int(getattr(r.mj.mjtIntegrator, f"mjINT_{k}")): k.lower() for k in names}
     r.model = _switched(r)
     layout = convert.mujoco(r.model, m, ref=False)
     acting = contacts_of(r), *joints_of(r), *equalities_of(r)
@@ -143,7 +143,7 @@ def _scene(r: Reader) -> Scene:
         gravcomp=gravcomp_of(r),
         fluid=fluid_of(r),
         dt=r.array(o.timestep),
-        integrator=kinds.get(int(o.integrator), "euler"),
+        integrator=kinds[int(o.integrator)],
         implicit_damping=not any(map(r.disabled, ("EULERDAMP", "DAMPER"))),
         layout=layout,
         sensors=sensors_of(r),

@@ -48,15 +48,10 @@ def joints_of(r: Reader) -> tuple[JointLimits, BallLimits, JointFriction]:
     def where(joints):
         return tuple(map(r.dof, joints)), tuple(map(r.place, joints))
 
-    def dof(d: int) -> int:
-        j = int(m.dof_jntid[d])
-        shift = 3 if m.jnt_type[j] == 0 else 0  # the rotation of a free joint comes first here
-        return r.dof(j) + d - int(m.jnt_dofadr[j]) - shift
-
     largest = r.array(m.jnt_range[balls].max(axis=-1, initial=0), len(balls))
     dry = r.params(m.dof_solref[rough], m.dof_solimp[rough], len(rough))
     return (
         JointLimits(params(straight), margin(straight), *where(straight)),
         BallLimits(params(balls), margin(balls), largest, *where(balls)),
-        JointFriction(dry, tuple(dof(int(d)) for d in rough)),
+        JointFriction(dry, tuple(map(r.dof_of, rough))),
     )

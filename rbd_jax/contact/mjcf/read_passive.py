@@ -18,7 +18,10 @@ def gravcomp_of(r: Reader) -> GravityCompensation | None:
     if not found or r.disabled("GRAVITY") or off:
         return None
     own = [share[b] * r.part_of_mass(b) for b in found]
-    return GravityCompensation(r.array(own, len(found)), r.parts(found))
+    taken = np.flatnonzero(np.asarray(m.jnt_actgravcomp)[np.asarray(m.dof_jntid)])
+    return GravityCompensation(
+        r.array(own, len(found)), r.parts(found), tuple(sorted(r.dof_of(int(d)) for d in taken))
+    )
 
 
 def fluid_of(r: Reader) -> Fluid | None:

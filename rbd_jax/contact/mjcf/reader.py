@@ -50,6 +50,12 @@ class Reader:
         """The first degree of freedom, in our v, of a joint of MuJoCo."""
         return self.model.v_slice(name_of(self.m, "joint", joint)).start
 
+    def dof_of(self, d: int) -> int:
+        """Our degree of freedom for one of MuJoCo; of a free joint, the rotation comes first."""
+        j = int(self.m.dof_jntid[d])
+        k = d - int(self.m.jnt_dofadr[j])
+        return self.dof(j) + ((k + 3) % 6 if self.m.jnt_type[j] == 0 else k)
+
     def place(self, joint: int) -> int:
         """Where a joint of MuJoCo begins in our q."""
         return self.model.q_slice(name_of(self.m, "joint", joint)).start

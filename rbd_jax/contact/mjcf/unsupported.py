@@ -11,7 +11,6 @@ SHAPES = "collision of these shapes"
 FEATURES = (
     "flex",
     "plugin",
-    "gravity compensation by actuators",
     "polynomial stiffness",
     "polynomial damping",
     "plastic spring",
@@ -31,7 +30,6 @@ FEATURES = (
     "equality of another kind",
     "noslip solver",
     "option flag",
-    "integrator",
     SHAPES,
 )
 """The names of all features that may be unsupported; ``drop`` takes these names."""
@@ -59,7 +57,6 @@ def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
         found["flex"] = [f"{m.nflex} of them"]
     if m.nplugin:
         found["plugin"] = [f"{m.nplugin} of them"]
-    note("gravity compensation by actuators", "joint", where(rows("jnt_actgravcomp")))
     note("polynomial stiffness", "joint", where(rows("jnt_stiffnesspoly")))
     note("polynomial stiffness", "tendon", where(rows("tendon_stiffnesspoly")))
     note("polynomial damping", "tendon", where(rows("tendon_dampingpoly")))
@@ -132,6 +129,3 @@ def _options(m: Any, mj: Any, found: dict[str, list[str]]) -> None:
         bit = getattr(mj.mjtEnableBit, f"mjENBL_{flag}", None)
         if bit is not None and o.enableflags & int(bit):
             found.setdefault("option flag", []).append(flag.lower())
-    kinds = ("EULER", "RK4", "IMPLICITFAST")
-    if o.integrator not in [int(getattr(mj.mjtIntegrator, f"mjINT_{k}")) for k in kinds]:
-        found["integrator"] = [str(mj.mjtIntegrator(o.integrator))]
