@@ -359,6 +359,43 @@ class _World:
             total = total + jnp.where(meets & (force > 0), force, 0)
         return total
 
+    def contact(self, s: Sensor) -> Array:
+        """The closest contact of shapes with others: some of its data, and how many there are.
+
+        The normal points away from the first shapes.
+        """
+        pairs, known = self.scene.contacts.pairs.shapes, []
+        for rows in self._once("contacts", lambda: self.scene.contacts.rows(self.state)):
+            for k, pair in enumerate(rows.group.pair):
+                ways = [
+                    self._matches(s, *pairs[int(pair)]),
+                    self._matches(s, *pairs[int(pair)][::-1]),
+                ]
+                if any(ways):
+                    known.append((rows, k, 1.0 if ways[0] else -1.0))
+        sizes = {"found": 1, "dist": 1, "pos": 3, "normal": 3, "tangent": 3}
+        if not known:
+            zero = jnp.zeros((sum(sizes[x] for x in s.data),), self.q.dtype)
+            return zero[0] if s.size == 1 else zero
+        on = jnp.stack([rows.cone.active[k] for rows, k, _ in known])
+        far = jnp.stack([rows.group.distance[k] for rows, k, _ in known])
+        least = jnp.min(jnp.where(on, far, jnp.inf))
+        chosen = (on & (far == least)).astype(self.q.dtype)
+        chosen = chosen / jnp.maximum(jnp.sum(chosen), 1)
+        mean = lambda x: jnp.sum(chosen.reshape(-1, *(1,) * (x.ndim - 1)) * x, axis=0)  # noqa: E731
+        of = {
+            "found": lambda: jnp.sum(on.astype(self.q.dtype)),
+            "dist": lambda: mean(far),
+            "pos": lambda: mean(jnp.stack([x.group.point[k] for x, k, _ in known])),
+            "normal": lambda: mean(jnp.stack([w * x.group.frame[k, 0] for x, k, w in known])),
+            "tangent": lambda: mean(jnp.stack([w * x.group.frame[k, 1] for x, k, w in known])),
+        }
+        data = jnp.concatenate([jnp.reshape(of[name](), (-1,)) for name in s.data])
+        return data[0] if s.size == 1 else data
+
+    def _matches(self, s: Sensor, one: int, two: int) -> bool:
+        return one in s.shapes and (s.others is None or two in s.others)
+
     def potential(self, s: Sensor) -> Float[Array, ""]:
         """The energy of gravity and of springs (J)."""
         m, c, *_ = self.lumps(s)
@@ -513,6 +550,7 @@ KINDS: dict[str, Callable[[_World, Sensor, int], Array]] = {
     "magnetometer": lambda w, s, _: _local(w, s, w.sensors.magnetic),
     "force": lambda w, s, _: w.interaction(s)[0],
     "torque": lambda w, s, _: w.interaction(s)[1],
+    "contact": lambda w, s, _: w.contact(s),
     "touch": lambda w, s, k: w.touch(s, k),
     "subtreecom": lambda w, s, _: w.subtree(s)[0],
     "subtreelinvel": lambda w, s, _: w.subtree(s)[1],

@@ -52,6 +52,10 @@ class Sensor(NamedTuple):
     """The scene's shapes on the file's body, or on its subtree."""
     welds: tuple[tuple[int, int], ...] = ()
     """The connects and welds that hold a body of the subtree, and which of their two bodies."""
+    others: tuple[int, ...] | None = None
+    """The shapes that a contact sensor wants to touch those of ``shapes``; None for any."""
+    data: tuple[str, ...] = ()
+    """What a contact sensor reads of the contact."""
     pulls: tuple[int, ...] = ()
     """Where tendons pull at the subtree, see :func:`rbd_jax.contact.tendons.pulls`."""
     shape: str = ""

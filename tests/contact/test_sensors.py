@@ -58,7 +58,11 @@ SCENE = """<mujoco><compiler autolimits="true"/>
 <accelerometer site="imu"/><accelerometer site="w"/><magnetometer site="imu"/><force site="ft"/>
 <torque site="ft"/><force site="imu"/><torque site="imu"/><force site="tipsite"/>
 <torque site="tipsite"/><touch site="zone"/><touch site="z2"/><touch site="z3"/>
-<touch site="tipsite"/><subtreecom body="base"/><subtreelinvel body="plate"/>
+<touch site="tipsite"/>
+<contact geom1="g0" geom2="floor" reduce="mindist" data="found dist pos normal tangent"/>
+<contact geom1="floor" body2="base" reduce="mindist" data="normal"/>
+<contact subtree1="base" reduce="mindist" data="found"/>
+<subtreecom body="base"/><subtreelinvel body="plate"/>
 <subtreeangmom body="arm"/><subtreeangmom body="plate"/><subtreecom body="world"/><e_potential/>
 <e_kinetic/><clock/><jointpos joint="s" cutoff=".001"/></sensor></mujoco>"""
 

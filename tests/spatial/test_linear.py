@@ -16,7 +16,7 @@ from support.lapack import independent_calls
 import rbd_jax as rbd
 from rbd_jax import identify
 from rbd_jax.contact.forward import ControlledScene
-from rbd_jax.contact.step import implicitfast
+from rbd_jax.contact.step import implicit
 from rbd_jax.identify import select
 from rbd_jax.identify.fits._chain import Chain, compressed, damped, solve_chain
 from rbd_jax.optimize.linear_quadratic._associative import parallel_backward
@@ -127,7 +127,7 @@ FALLING = """<mujoco><option integrator="implicitfast"/><worldbody>
 def _implicit(x):
     scene = rbd.load_mjcf(FALLING)
     q, v = rbd.neutral(scene.model), jnp.broadcast_to(x[0, 0], 12)
-    return implicitfast(ControlledScene(scene, jnp.zeros(0), None, None), q, v, v)
+    return implicit(ControlledScene(scene, jnp.zeros(0), None, None), q, v, v)
 
 
 def _controls(x):

@@ -41,9 +41,10 @@ def left_out(m: Any, mj: Any) -> list[str]:
         if kind in KINDS:
             delayed = m.sensor_delay[i] > 0 or np.any(np.asarray(m.sensor_interval[i]) > 0)
             zone = kind == "touch" and _shape(m, mj, int(m.sensor_objid[i])) not in MEETS
-            if not delayed and not zone:
+            odd = kind == "contact" and _contact_data(m, mj, i) is None
+            if not delayed and not zone and not odd:
                 continue
-            why = f"{kind} with a delay" if delayed else f"{kind} in such a zone"
+            why = f"{kind} with a delay" if delayed else f"{kind} of this form"
         found.append(f"{name_of(m, 'sensor', i)} ({why})")
     return found
 
@@ -77,6 +78,20 @@ def sensors_of(r: Reader) -> Sensors | None:
         signs=tuple(reader.signs),
         sensors=found,
     )
+
+
+def _contact_data(m: Any, mj: Any, i: int) -> tuple[str, ...] | None:
+    """What a contact sensor reads of the closest contact; None if it reads something else."""
+    D, O = mj.mjtConDataField, mj.mjtObj
+    bits, reduce = int(m.sensor_intprm[i][0]), int(m.sensor_intprm[i][1])
+    names = "found", "force", "torque", "dist", "pos", "normal", "tangent"
+    data = tuple(x for x in names if bits >> int(getattr(D, f"mjCONDATA_{x.upper()}")) & 1)
+    kinds = [int(x) for x in (O.mjOBJ_GEOM, O.mjOBJ_BODY, O.mjOBJ_XBODY)]
+    first = int(m.sensor_objtype[i]) in kinds
+    second = int(m.sensor_reftype[i]) in (*kinds, int(O.mjOBJ_UNKNOWN))
+    size = sum(1 if x in ("found", "dist") else 3 for x in data)
+    plain = reduce == 1 and size == int(m.sensor_dim[i]) and not {"force", "torque"} & set(data)
+    return data if first and second and plain else None
 
 
 def _shape(m: Any, mj: Any, site: int) -> str:
@@ -124,6 +139,13 @@ class _Sensors:
                 more |= {"shapes": self._shapes({body}), "shape": _shape(m, r.mj, target)}
             elif kind in SUBTREES:
                 more |= self._subtree(body)
+        elif kind == "contact":
+            other = int(m.sensor_reftype[i]), int(m.sensor_refid[i])
+            more = {
+                "shapes": self._touching(int(m.sensor_objtype[i]), target),
+                "others": None if other[1] < 0 else self._touching(*other),
+                "data": _contact_data(m, r.mj, i),
+            }
         elif kind in SUBTREES:
             more = {"lumps": self._subtree(target)["lumps"]}
         elif kind == "e_potential":
@@ -183,6 +205,14 @@ class _Sensors:
             "welds": tuple(welds),
             "pulls": tuple(k for k, b in enumerate(pulled_bodies(self.r)) if b in inside),
         }
+
+    def _touching(self, kind: int, target: int) -> tuple[int, ...]:
+        """The numbers of the scene's shapes of a geom, a body or a subtree of MuJoCo."""
+        O = self.r.mj.mjtObj
+        if kind == int(O.mjOBJ_GEOM):
+            return tuple(k for k, g in enumerate(touching_geoms(self.r)) if g == target)
+        whole = kind == int(O.mjOBJ_XBODY)
+        return self._subtree(target)["shapes"] if whole else self._shapes({target})
 
     def _shapes(self, bodies: set[int]) -> tuple[int, ...]:
         """The numbers of the scene's shapes on some bodies of MuJoCo."""
