@@ -78,12 +78,13 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = (), spec: Any = None) ->
     if refused:
         text = "; ".join(f"{k}: {_short(v)}" for k, v in refused.items())
         remedy = _REMEDY if unsupported_pairs else ""
+        effects = dict.fromkeys(FEATURES[k] for k in refused)
         raise RobotDescriptionError(
             f"load_mjcf: not supported: {text}. Change the file{remedy}, or leave "
-            f"them out with drop={tuple(refused)!r}"
+            f"them out with drop={tuple(refused)!r}: then {', '.join(effects)}"
         )
     if found:
-        text = "; ".join(f"{k}: {_short(v)}" for k, v in found.items())
+        text = "; ".join(f"{k}: {_short(v)} ({FEATURES[k]})" for k, v in found.items())
         warnings.warn(f"load_mjcf: left out: {text}", RobotDescriptionWarning, stacklevel=3)
     deaf = left_out(mj_model, mj)
     if deaf:

@@ -75,7 +75,7 @@ def sensors_of(r: Reader) -> Sensors | None:
         lumps=reader.lumps(),
         bodies=tuple(x[0] for x in frames),
         centered=tuple(x[3] for x in frames),
-        signs=tuple(reader.signs),
+        signs=reader.signs(),
         sensors=found,
     )
 
@@ -104,7 +104,8 @@ class _Sensors:
     def __init__(self, r: Reader):
         self.r, self.m = r, r.m
         self.frames: list[tuple[int, np.ndarray, np.ndarray, bool]] = []
-        self.signs: list[float] = []
+        self.sources: list[tuple[int, np.ndarray]] = []
+        self.oriented: set[int] = set()
         self.known: dict[tuple[str, int], int] = {}
         self.start = r.mj.MjData(r.m)
         r.mj.mj_kinematics(r.m, self.start)  # at qpos0
@@ -132,6 +133,8 @@ class _Sensors:
             if m.sensor_refid[i] >= 0:
                 of = int(m.sensor_reftype[i]), int(m.sensor_refid[i])
                 more["reference"] = self._frame(*of)
+            if kind == "framequat":
+                self.oriented |= set(more.values())
         elif kind in SITES:
             more = {"frame": self._frame(int(r.mj.mjtObj.mjOBJ_SITE), target)}
             body = int(m.site_bodyid[target])
@@ -177,19 +180,28 @@ class _Sensors:
             mean = np.asarray(r.center(body))
             p, centered = p - mean, True
         self.frames.append((index, R, p, centered))
-        self.signs.append(self._sign(index, R, body, own))
+        self.sources.append((body, own))
         return self.known[name, target]
 
-    def _sign(self, index: int, R: np.ndarray, body: int, own: np.ndarray) -> float:
-        """The sign of MuJoCo's quaternion of a frame against ours, at ``qpos0``."""
-        theirs = np.zeros(4)
-        self.r.mj.mju_mulQuat(theirs, self.start.xquat[body], own)
-        q0 = convert.mujoco(self.r.model, self.m, ref=False).q_from(
-            jnp.asarray(self.m.qpos0, self.r.dtype)
-        )
-        chain = chain_quaternion(self.r.model, q0, index)
-        ours = so3.quat_multiply(chain, so3.quat_from_matrix(jnp.asarray(R, self.r.dtype)))
-        return 1.0 if float(np.dot(np.asarray(ours), theirs)) >= 0 else -1.0
+    def signs(self) -> tuple[float, ...]:
+        """The sign of MuJoCo's quaternion of each frame against ours, at ``qpos0``.
+
+        It is found for frames whose quaternions are read, and is 1 for others.
+        """
+        r, found = self.r, []
+        layout = convert.mujoco(r.model, self.m, ref=False)
+        q0 = layout.q_from(jnp.asarray(self.m.qpos0, r.dtype))
+        for k, (body, own) in enumerate(self.sources):
+            if k not in self.oriented:
+                found.append(1.0)
+                continue
+            theirs = np.zeros(4)
+            r.mj.mju_mulQuat(theirs, self.start.xquat[body], own)
+            index, R = self.frames[k][:2]
+            chain = chain_quaternion(r.model, q0, index)
+            ours = so3.quat_multiply(chain, so3.quat_from_matrix(jnp.asarray(R, r.dtype)))
+            found.append(1.0 if float(np.dot(np.asarray(ours), theirs)) >= 0 else -1.0)
+        return tuple(found)
 
     def _subtree(self, body: int) -> dict[str, tuple]:
         """The bodies of MuJoCo below a body, their shapes, and the welds that hold them."""

@@ -8,31 +8,32 @@ import numpy as np
 from ...io.mjcf import name_of
 
 SHAPES = "collision of these shapes"
-FEATURES = (
-    "flex",
-    "plugin",
-    "polynomial stiffness",
-    "polynomial damping",
-    "plastic spring",
-    "surface velocity",
-    "adhesion",
-    "fluid around an ellipsoid",
-    "damping that differs within a joint",
-    "armature that differs within a joint",
-    "frictionloss that differs within a joint",
-    "actuator of another transmission",
-    "activation dynamics",
-    "gain or bias of another kind",
-    "actuator delay",
-    "actuator armature",
-    "actuator damping",
-    "actuator dampingpoly",
-    "equality of another kind",
-    "noslip solver",
-    "option flag",
-    SHAPES,
-)
-"""The names of all features that may be unsupported; ``drop`` takes these names."""
+FEATURES = {
+    "flex": "soft bodies are missing",
+    "plugin": "plugins do nothing",
+    "polynomial stiffness": "springs are linear",
+    "polynomial damping": "dampers are linear",
+    "plastic spring": "springs stay elastic",
+    "surface velocity": "surfaces stand still",
+    "adhesion": "nothing sticks",
+    "fluid around an ellipsoid": "the fluid acts on boxes of the bodies' inertia",
+    "damping that differs within a joint": "the first number counts for the joint",
+    "armature that differs within a joint": "the first number counts for the joint",
+    "frictionloss that differs within a joint": "the first number counts for the joint",
+    "actuator of another transmission": "the actuators and their controls are missing",
+    "activation dynamics": "the actuators and their controls are missing",
+    "gain or bias of another kind": "the actuators and their controls are missing",
+    "actuator delay": "controls act at once",
+    "actuator armature": "joints are lighter",
+    "actuator damping": "joints are damped less",
+    "actuator dampingpoly": "joints are damped less",
+    "equality of another kind": "the equalities do not hold",
+    "noslip solver": "contacts slip slowly",
+    "option flag": "the options are at their defaults",
+    SHAPES: "the shapes pass through each other",
+}
+"""All features that may be unsupported, and what becomes of the motion without them; ``drop`` takes
+their names."""
 
 
 def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
