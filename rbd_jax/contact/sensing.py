@@ -230,7 +230,8 @@ class _World:
         m, c, u, I, w = self.lumps(s)
         share = (m / jnp.maximum(jnp.sum(m), 1e-15))[:, None]
         center, velocity = jnp.sum(share * c, axis=0), jnp.sum(share * u, axis=0)
-        spin = so3.rotate(I, w) + m[:, None] * so3.cross(c - center, u - velocity)
+        arm, change = c - center[None], u - velocity[None]
+        spin = so3.rotate(I, w) + m[:, None] * so3.cross(arm, change)
         return center, velocity, jnp.sum(spin, axis=0)
 
     def interaction(self, s: Sensor) -> tuple[Array, Array]:
@@ -242,9 +243,9 @@ class _World:
         arm = c - self.bodies.p[body]
         moving = moving + so3.cross(turning, arm) + so3.cross(w, so3.cross(w, arm))
         _, R, p = self.frame(s.frame)
-        force = m[:, None] * (moving - self.model.gravity)
+        force = m[:, None] * (moving - self.model.gravity[None])
         moment = so3.rotate(I, turning) + so3.cross(w, so3.rotate(I, w))
-        moment = jnp.sum(moment + so3.cross(c - p, force), axis=0)
+        moment = jnp.sum(moment + so3.cross(c - p[None], force), axis=0)
         force = jnp.sum(force, axis=0)
         for at, f, n in self._outside(s):
             force, moment = force - f, moment - n - so3.cross(at - p, f)

@@ -155,22 +155,19 @@ def test_gradients_are_finite_where_a_string_switches():
     """Ends on the surface, inside, at the center, on one line with it, and in one point."""
     points = [[0.1, 0, 0], [0.1, 0, 0.2], [0, 0, 0], [0.05, 0, 0], [-0.3, 0, 0], [0.3, 0, 0],
               [0.3, 0.1, 0], [-0.1, 0, 0], [0, 0.3, 0]]  # fmt: skip
-    pairs = jnp.array([(a, b) for a in points for b in points])
-    one, two = pairs[:, 0], pairs[:, 1]
+    sides = [[0.05, 0.01, 0.0], [0.0, -0.4, 0.1], [-0.1, 0.0, 0.0]]
+    cases = [(a, b, c) for a in points for b in points for c in sides]
+    one, two, side = jnp.moveaxis(jnp.array(4 * cases), 1, 0)
     n = len(one)
     eye, zero = jnp.broadcast_to(jnp.eye(3), (n, 3, 3)), jnp.zeros((n, 3))
+    round_, sided = (np.repeat(x, n // 4) for x in ([0, 0, 1, 1], [0, 1, 0, 1]))
 
-    def total(one, two, radius, side, round_, sided):
-        kinds = np.full(n, round_), np.full(n, sided)
-        w = wrap((one, two), eye, zero, radius, side, *kinds)
+    @jax.jit
+    def total(one, two, radius, side):
+        w = wrap((one, two), eye, zero, radius, side, round_ > 0, sided > 0)
         on = w.wraps.astype(one.dtype)
         parts = [jnp.sum(x * on[:, None]) for x in (w.first, w.last, w.arrives, w.leaves)]
         return jnp.sum(on * w.length) + sum(parts)
 
-    gradient = jax.jit(jax.value_and_grad(total, (0, 1, 2, 3)), static_argnums=(4, 5))
-    for side in ([0.05, 0.01, 0.0], [0.0, -0.4, 0.1], [-0.1, 0.0, 0.0]):
-        places = jnp.broadcast_to(jnp.array(side), (n, 3))
-        for round_ in (True, False):
-            for sided in (True, False):
-                found = gradient(one, two, jnp.full(n, 0.1), places, round_, sided)
-                chex.assert_tree_all_finite(found)
+    gradient = jax.jit(jax.value_and_grad(total, (0, 1, 2, 3)))
+    chex.assert_tree_all_finite(gradient(one, two, jnp.full(n, 0.1), side))
