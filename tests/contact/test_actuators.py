@@ -103,3 +103,25 @@ def test_actuators_at_the_force_limit_of_their_joint_damp_no_more(controls, coun
     np.testing.assert_allclose(slope, theirs, atol=1e-12)
     np.testing.assert_allclose(r.v, d.qvel, atol=1e-12)
     assert (slope[0, 0] < -8) == counts
+
+
+LIFTED = """<mujoco><option integrator="implicit"/><worldbody><body pos="0 0 1" gravcomp=".7">
+<joint axis="0 1 0" actuatorgravcomp="true" actuatorfrcrange="-.5 .5"/>
+<geom size=".05" pos=".3 0 0"/>
+<body pos=".5 0 0" gravcomp="1"><joint name="b" axis="0 1 0"/><geom size=".05" pos=".3 0 0"/></body>
+</body></worldbody><actuator><motor joint="b"/></actuator></mujoco>"""
+
+
+@pytest.mark.float64
+def test_gravity_compensation_by_actuators_and_an_implicit_step_are_mujocos():
+    """The compensation counts within the limit of its joint; Coriolis forces are implicit."""
+    mujoco = pytest.importorskip("mujoco")
+    m = mujoco.MjModel.from_xml_string(LIFTED)
+    d, scene = mujoco.MjData(m), rbd.contact.scene_of(m)
+    d.qpos[:], d.qvel[:], d.ctrl[:] = [0.3, 0.5], [3.0, -2.0], 0.4
+    q, v, u = jnp.array(d.qpos), jnp.array(d.qvel), jnp.array(d.ctrl)
+    tau, r = scene.torque(q, v, u), rbd.contact.scene_step(scene, q, v, u)
+    mujoco.mj_step(m, d)
+    np.testing.assert_allclose(tau, d.qfrc_actuator, atol=1e-12)
+    assert abs(float(tau[0])) == 0.5
+    np.testing.assert_allclose(r.v, d.qvel, atol=1e-12)

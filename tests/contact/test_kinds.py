@@ -15,7 +15,7 @@ from rbd_jax.contact import SolverParams
 from rbd_jax.contact.solver import force_laws
 from rbd_jax.contact.solver.rows import Constraint, JointRows, State, slope
 
-pytest.importorskip("mujoco")
+mujoco = pytest.importorskip("mujoco")
 
 PENDULUM = """<mujoco><worldbody><body><joint name="a" axis="0 1 0" damping=".1"/>
 <geom size=".1" pos=".3 0 0" contype="0"/><body pos=".5 0 0"><joint name="b" axis="0 1 0"/>
@@ -86,3 +86,28 @@ def test_a_kind_of_ones_own_is_the_equality_that_it_copies():
         return eqx.tree_at(where, held, where(held).at[0, 0].set(angle[0]))
 
     np.testing.assert_allclose(derivative(with_hold), derivative(copied), atol=1e-10)
+
+
+DRY = """<mujoco><option cone="elliptic"/>
+<default><joint frictionloss=".3" damping=".01"/></default>
+<worldbody><geom type="plane" size="5 5 1"/><body pos="0 0 .099" quat=".9 .1 .2 .3">
+<joint name="f" type="free"/><geom type="box" size=".1 .05 .05"/><body pos=".1 0 0">
+<joint axis="0 1 0"/><geom size=".03" pos=".1 0 0"/></body></body></worldbody></mujoco>"""
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+def test_dry_friction_of_a_free_joint_is_mujocos():
+    m = mujoco.MjModel.from_xml_string(DRY)
+    m.opt.tolerance, m.opt.iterations, m.opt.ls_tolerance = 0, 100, 1e-10
+    d, scene = mujoco.MjData(m), rbd.contact.scene_of(m)
+    d.qvel[:] = [0.3, -0.2, 0.5, 1.0, 2.0, -1.0, 0.4]
+    layout = scene.layout
+    step = jax.jit(lambda q, v: rbd.contact.scene_step(scene, q, v, jnp.zeros(0), forces=True))
+    for _ in range(30):
+        q = layout.q_from(jnp.array(d.qpos))
+        r = step(q, layout.v_from(q, jnp.array(d.qvel)))
+        mujoco.mj_step(m, d)
+        np.testing.assert_allclose(layout.q_to(r.q), d.qpos, atol=1e-8)
+        np.testing.assert_allclose(layout.v_to(r.q, r.v), d.qvel, atol=1e-8)
+    assert r.forces.joint_friction["f"].shape == (6,)

@@ -66,6 +66,7 @@ def test_dynamics_without_contact():
 CASES = [
     ("elliptic", "Euler", "box", EQUALITIES),
     pytest.param("pyramidal", "implicitfast", "cylinder", EQUALITIES, marks=pytest.mark.slow),
+    pytest.param("elliptic", "implicit", "box", EQUALITIES, marks=pytest.mark.slow),
     pytest.param("elliptic", "RK4", "ellipsoid", "", marks=pytest.mark.slow),
     pytest.param("pyramidal", "Euler", "capsule", "", marks=pytest.mark.slow),
 ]
