@@ -70,6 +70,7 @@ class ControlledScene(NamedTuple):
             force = force + drag(model, scene.fluid, q, v)
         if scene.tendons is not None:
             there, fixed = driven.tendons, self.constants.tendons
+            assert there is not None and fixed is not None
             force = force + there.pull(scene.tendons.passive(there, v, fixed.rest))
         return SolverInputs(
             model, scene.constraints, self.constants, q, v, force, scene.dt, driven.tendons

@@ -283,6 +283,7 @@ class _World:
     def _tendon_force(self) -> Float[Array, " nt"]:
         scene, state, found, x = self.scene, self.state, self.forces, self.x
         tendons, there, a = scene.tendons, self.driven.tendons, scene.actuators
+        assert there is not None and self.a is not None
         total = tendons.passive(there, self.v, x.constants.tendons.rest)
         own = [i for i, k in enumerate(a.trntype) if k == TENDON]
         if own:
@@ -406,6 +407,7 @@ class _World:
         tendons = self.scene.tendons
         if tendons is not None:
             there, rest = self.driven.tendons, self.x.constants.tendons.rest
+            assert there is not None
             low, high = there.length - rest[:, 0], there.length - rest[:, 1]
             stretch = jnp.where(high > 0, high, jnp.where(low < 0, low, 0))
             energy = energy + 0.5 * jnp.sum(tendons.stiffness * stretch * stretch)

@@ -115,7 +115,8 @@ class _Sensors:
         """One sensor; None if it reads an actuator that is left out, or a limit that is none."""
         m, r = self.m, self.r
         kind, name = kind_of(m, r.mj, i), name_of(m, "sensor", i)
-        target, more = int(m.sensor_objid[i]), {}
+        target = int(m.sensor_objid[i])
+        more: dict[str, Any] = {}
         if kind in JOINTS:
             more = {"dof": r.dof(target), "place": r.place(target)}
             if kind.startswith("jointlimit") and not m.jnt_limited[target]:
