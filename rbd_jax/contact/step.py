@@ -28,6 +28,7 @@ from ..model import Model, integrate
 from ..model.outcome import RESULTS, throw_unless_successful
 from ..spatial import inertia, so3
 from ..spatial.motion import cross_wrench
+from .actuators import Driven
 from .forward import ControlledScene, checked_arguments, controlled
 from .passive import drag_slope
 from .report import ConstraintForces, constraint_forces
@@ -268,7 +269,7 @@ def implicit(x: ControlledScene, q: Array, v: Array, a: Array) -> Array:
     scene, model, h = x.scene, x.scene.model, x.scene.dt
     whole = scene.integrator == "implicit"
     slope = jax.jacfwd(partial(_velocity_forces, model, q))(v) if whole else jnp.diag(model.damping)
-    driven = x.driven(q)
+    driven = x.driven(q) if scene.nu or scene.tendons is not None else Driven()
     if scene.nu:
         slope = slope - x.actuators.velocity_slope(model, q, v, x.controls, driven)
     if scene.tendons is not None and driven.tendons is not None:
