@@ -154,7 +154,7 @@ def unconstrained(scene, m, mj) -> dict[str, float]:
         there = None if tendons is None else tendons.at(model, q)
         driven = rbd.contact.Driven(act, scene.dt, there, fixed.acc0)
         drive, M = actuators.torque(model, q, v, controls, driven), rbd.mass_matrix(model, q)
-        if tendons is not None:
+        if tendons is not None and there is not None and fixed.tendons is not None:
             passive = passive + there.pull(tendons.passive(there, v, fixed.tendons.rest))
             M = M + tendons.mass(there)
             drift = tendons.drift(model, q, v) - there.speed(offset)

@@ -115,8 +115,8 @@ class Actuators(eqx.Module):
         if self.dampratio is None:
             return None
         moment = self.moment(model, q0, tendons)
-        inverse = mass_matrix_inverse(model, q0) if inverse is None else inverse
-        light = jnp.sum(jnp.matmul(moment, inverse, precision="highest") * moment, axis=1)
+        inverse_mass = mass_matrix_inverse(model, q0) if inverse is None else inverse
+        light = jnp.sum(jnp.matmul(moment, inverse_mass, precision="highest") * moment, axis=1)
         damps = (self.dampratio > 0) & (light > 0) & (self.gainprm[:, 0] > 0)
         stiff = jnp.where(damps, self.gainprm[:, 0] / jnp.where(damps, light, 1), 1)
         return jnp.where(damps, 2 * self.dampratio * jnp.sqrt(stiff), 0)

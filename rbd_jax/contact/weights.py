@@ -117,9 +117,9 @@ def weights(
         inverse: the inverse of the mass matrix, if it is not that of the robot alone.
     """
     topology = model.topology
-    inverse = mass_matrix_inverse(model, q) if inverse is None else inverse
+    inverse_mass = mass_matrix_inverse(model, q) if inverse is None else inverse
     alike = jnp.asarray(_alike(topology), model.dtype)
-    dofs = jnp.matmul(alike, jnp.diagonal(inverse), precision="highest")
+    dofs = jnp.matmul(alike, jnp.diagonal(inverse_mass), precision="highest")
     light, slides = _light(model), np.array(parts.sliders, dtype=np.int32).reshape(-1, 2)
     dof, carrier = slides[:, 0], slides[:, 1]
     dofs = dofs.at[dof].set(jnp.where(light[carrier] > 0, light[carrier], dofs[dof]))
@@ -132,7 +132,7 @@ def weights(
     rows = jnp.stack([g.S[None, :, 3:] + so3.cross(turning, at[:, None]), turning], axis=1)
     moved = topology.tree.ancestor_mask[body][:, topology.dof_bodies]
     J = jnp.where(moved[:, None, None], jnp.swapaxes(rows, 2, 3), 0)  # (n, 2, 3, nv)
-    both = jnp.matmul(J.reshape(-1, model.nv), inverse, precision="highest").reshape(J.shape)
+    both = jnp.matmul(J.reshape(-1, model.nv), inverse_mass, precision="highest").reshape(J.shape)
     found = jnp.sum(J * both, axis=(2, 3)) / 3
     simple = np.isin(body, carrier)
     own = jnp.where(simple, light[body], 0)[:, None]

@@ -87,21 +87,21 @@ def wrap(
             string runs on the inside.
         round_: whether the body is a sphere. sided: whether there is a point on a side; ``(n,)``.
     """
-    local = [so3.rotate_inverse(R, x - p) for x in ends]
-    axes = _axes(*local, round_)
-    planar = [_project(axes, x) for x in local]
+    one, two = (so3.rotate_inverse(R, x - p) for x in ends)
+    axes = _axes(one, two, round_)
+    first, last = _project(axes, one), _project(axes, two)
     place = so3.rotate_inverse(R, side - p)
     there = directed(_project(axes, place)) * radius[:, None]
-    arc = _around(*planar, there, sided, radius)
+    arc = _around(first, last, there, sided, radius)
     if sided.any():
         inside = sided & (root(so3.dot(place, place)) < radius)
         arc = jax.tree.map(
             lambda x, y: jnp.where(inside.reshape(-1, *(1,) * (x.ndim - 1)), x, y),
-            _within(*planar, radius), arc,
+            _within(first, last, radius), arc,
         )  # fmt: skip
-    away = [so3.dot(x, x) >= TINY * TINY for x in local]
+    away = [so3.dot(x, x) >= TINY * TINY for x in (one, two)]
     flat = arc.before + arc.curved + arc.after
-    z0, rise = local[0][:, 2], local[1][:, 2] - local[0][:, 2]
+    z0, rise = one[:, 2], two[:, 2] - one[:, 2]
     z0, rise = (jnp.where(round_, 0, x) for x in (z0, rise))
     some = jnp.where(flat > 0, flat, 1)
     slope = rise / some
