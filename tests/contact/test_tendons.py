@@ -148,7 +148,7 @@ def test_a_step_is_differentiable_by_every_leaf_of_the_tendons():
         both = jax.tree.map(jnp.vdot, pulled(tangent), direction)
         np.testing.assert_allclose(sum(jax.tree.leaves(both)), tangent @ tangent, rtol=1e-8)
         moved += float(jnp.abs(tangent).max()) > 1e-9
-    assert moved >= 15
+    assert moved >= 14
 
 
 def test_gradients_are_finite_where_a_string_switches():
