@@ -17,11 +17,10 @@ from ...contact import (
     pd_actuators,
     points,
     scene_on_ground,
-    scene_step,
 )
 from ...model import Model, integrate
 from ...optimize import StateCost, in_scene
-from ...simulate import NoTangent, ScenePlant, State as PlantState, rollout
+from ...simulate import ScenePlant, State as PlantState, rollout
 from ...spatial import so3
 from ._legged import FEET, quadruped
 from ._task import Task
@@ -245,9 +244,7 @@ class PushedScene(ScenePlant):
         def once(state, force):
             R = so3.quat_to_matrix(so3.quat_normalize(state.q[3:7]))
             tau = jnp.zeros_like(state.v).at[3:6].set(so3.rotate_inverse(R, force))
-            guess = state.memory.value
-            new = scene_step(scene, state.q, state.v, u, tau, guess, constants=self.fixed)
-            return PlantState(new.q, new.v, NoTangent(new.a)), None
+            return self.advanced(scene, state, u, tau), None
 
         return jax.lax.scan(once, state, forces)[0]
 
