@@ -5,18 +5,18 @@ Source: MuJoCo's documentation, chapter "Computation". ``rbd.load_mjcf`` makes a
 :func:`constraint_forces` names the contacts and the forces.
 
 Supported: spheres, capsules, boxes, cylinders, ellipsoids and convex meshes against planes or one
-height function (``Contacts.terrain``); pairs of spheres, capsules and boxes, and of spheres and
-cylinders; both cones, ``condim`` 1, 3, 4, 6, ``solref``, ``solimp``, masks, exclusions, pairs;
+height function (``Contacts.terrain``); all pairs of these shapes; both cones, ``condim`` 1, 3, 4,
+6, ``solref``, ``solimp``, masks, exclusions, pairs;
 limits, dry friction, connects, welds, joint equalities; fixed and spatial tendons with limits, dry
 friction, springs, armature and equalities; motors, servos, muscles and general actuators with
 fixed, affine or muscle gain and bias on joints, tendons, sites and slider-cranks, with activation
 dynamics; gravity compensation; the drag of a fluid by MuJoCo's inertia-box model; mocap bodies,
 which stand still; Euler, ``implicit``, ``implicitfast``, RK4; sensors (:func:`sensors`).
 
-Not supported, and refused by name when a file is read: other pairs of shapes, flexes, plugins,
-fluids around ellipsoids, the activation dynamics of PID controllers and DC motors, polynomial
-springs, the noslip solver. Over a height function, the points of a
-shape are those that are lowest over the tangent plane below its center.
+Not supported, and refused by name when a file is read: height fields, signed distance fields,
+flexes, plugins, fluids around ellipsoids, the activation dynamics of PID controllers and DC motors,
+polynomial springs, the noslip solver. Over a height function, the points of a shape are those that
+are lowest over the tangent plane below its center.
 """
 
 from ..model.outcome import RESULTS as RESULTS
@@ -27,7 +27,8 @@ from .actuators import (
     motors as motors,
     pd_actuators as pd_actuators,
 )
-from .collision.detection import Pairs as Pairs, Shapes as Shapes
+from .collision.detection import Pairs as Pairs
+from .collision.shapes import Shapes as Shapes
 from .collision.solids import (
     Solid as Solid,
     corners as corners,
@@ -35,6 +36,7 @@ from .collision.solids import (
     solids_of as solids_of,
 )
 from .constraints import Constraints as Constraints
+from .distances import Distances as Distances, distances as distances
 from .forward import constrained_acceleration as constrained_acceleration
 from .kinds.ball_limits import BallLimits as BallLimits
 from .kinds.contacts import Contacts as Contacts

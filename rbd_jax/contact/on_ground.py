@@ -10,8 +10,10 @@ from jaxtyping import Array, Float
 
 from ..model import Affine, CoordinateModel, Model, neutral
 from .actuators import Actuators, motors
-from .collision.detection import Pairs, Shapes
+from .collision.detection import Pairs
+from .collision.many import CONVEX_PAIRS
 from .collision.primitives import PAIRS
+from .collision.shapes import Shapes
 from .collision.solids import SIZES, Solid
 from .constraints import Constraints
 from .kinds.ball_limits import BallLimits
@@ -77,8 +79,7 @@ def scene_on_ground(
         surface: the parameters of all contacts, which become leaves of the scene.
         actuators: if None, motors at all joints of one degree of freedom but mimic joints.
         dt: time step (s).
-        touching: names of two solids that may touch each other: spheres, capsules and boxes, or
-            a sphere and a cylinder.
+        touching: names of two solids that may touch each other.
         terrain: a height function ``(x, y) -> z`` (m), a pytree if it has parameters.
         elliptic: elliptic friction cones, else pyramidal.
         impratio: impedance of friction over impedance of the normal direction.
@@ -91,7 +92,7 @@ def scene_on_ground(
     Raises:
         TypeError: if joints of the robot are driven by laws that are not affine.
         ValueError: for an unknown kind of shape or integrator, a size of wrong length, two solids
-            of one name, or a pair that cannot touch. KeyError: for an unknown frame or name.
+            of one name, or a solid that shall touch itself. KeyError: for an unknown frame or name.
     """
     followers = _followers(model) if mimics else []
     if isinstance(model, CoordinateModel):
@@ -199,14 +200,11 @@ def _touching_pairs(shapes: Shapes, touching: Sequence[tuple[str, str]]) -> list
             if name not in shapes.names:
                 raise KeyError(f"no solid {name!r}; there are {', '.join(shapes.names[1:])}")
         i, j = (shapes.names.index(name) for name in pair)
+        if i == j:
+            raise ValueError(f"scene_on_ground: {pair[0]!r} cannot touch itself")
         kinds = shapes.kinds[i], shapes.kinds[j]
-        if kinds not in PAIRS:
-            i, j, kinds, pair = j, i, kinds[::-1], pair[::-1]
-        if kinds not in PAIRS:
-            raise ValueError(
-                f"scene_on_ground: {pair[1]!r} and {pair[0]!r} are a {kinds[1]} and a {kinds[0]}, "
-                f"which cannot touch each other; known are {', '.join('-'.join(k) for k in PAIRS)}"
-            )
+        if kinds not in PAIRS and kinds not in CONVEX_PAIRS:
+            i, j = j, i
         found.append((i, j))
     return found
 

@@ -13,31 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...spatial import so3
 from .ground import ContactPoints, Ground, contact_frame, on_ground, tangent_plane
+from .many import CONVEX_PAIRS, convex_pairs
 from .primitives import PAIRS
-
-
-class Shapes(eqx.Module):
-    """Shapes fixed to bodies; body −1 is the world."""
-
-    R: Float[Array, "ng 3 3"]
-    """Orientation in the body's frame."""
-    p: Float[Array, "ng 3"]
-    """Position in the body's frame (m)."""
-    size: Float[Array, "ng 3"]
-    """MuJoCo's sizes, see :mod:`rbd_jax.contact.collision.ground` (m)."""
-    corners: Float[Array, "nm k 3"]
-    """The corners of the convex hull of each mesh, in the frame of the shape (m)."""
-    kinds: tuple[str, ...] = eqx.field(static=True)
-    bodies: tuple[int, ...] = eqx.field(static=True)
-    parts: tuple[int, ...] = eqx.field(static=True)
-    """Which of the scene's :class:`Parts` each shape belongs to; −1 is the world."""
-    names: tuple[str, ...] = eqx.field(static=True)
-    faces: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...] = eqx.field(static=True)
-    """For each corner of each convex hull its faces, each by the numbers of four corners."""
-    hulls: tuple[int, ...] = eqx.field(static=True)
-    """The number of the convex hull of each shape; −1 for shapes that are no meshes."""
+from .shapes import Shapes
 
 
 class Pairs(eqx.Module):
@@ -59,6 +38,8 @@ class Pairs(eqx.Module):
     """Distance at which a contact begins to act (m)."""
     shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
     condim: tuple[int, ...] = eqx.field(static=True)
+    several: bool = eqx.field(static=True, default=True)
+    """Whether flat faces touch in several points, MuJoCo's flag ``multiccd``. Boxes always do."""
 
 
 class ContactGroup(NamedTuple):
@@ -95,32 +76,20 @@ def detect(
         R: orientations of the bodies. p: their origins (m). The last row is the world's.
     """
     body = np.array(shapes.bodies, dtype=np.int32)
-    R_shape = so3.matmul(R[body], so3.orthonormalize(shapes.R))
-    p_shape = p[body] + so3.rotate(R[body], shapes.p)
+    R_shape, p_shape = shapes.placed(R, p)
 
-    def touch(kinds, i, j) -> ContactPoints:
-        def one(Ri, pi, si, Rj, pj, sj):
-            if kinds[0] != "plane":
-                return PAIRS[kinds](Ri, pi, si, Rj, pj, sj)
-            if terrain is None:
-                plane = Ground(pi, Ri[:, 2])
-                return on_ground(kinds[1], lambda _: plane, Rj, pj, sj)
-            height = terrain
-            return on_ground(kinds[1], lambda x: tangent_plane(height, x), Rj, pj, sj)
-
-        both: list = [x[k] for k in (i, j) for x in (R_shape, p_shape, shapes.size)]
-        if kinds[1] == "mesh":
-            hull = np.array(shapes.hulls, dtype=np.int32)[j]
-            faces = np.array(shapes.faces, dtype=np.int32)[hull]
-            both[-1] = (shapes.corners[hull], jnp.asarray(faces))
-        return jax.vmap(one)(*both)
+    def touch(kinds, members) -> ContactPoints:
+        i, j = np.array([pairs.shapes[m] for m in members], dtype=np.int32).T
+        if kinds in CONVEX_PAIRS:
+            margin = pairs.margin[np.array(members)]
+            return convex_pairs(shapes, kinds, i, j, R_shape, p_shape, margin, pairs.several)
+        return simple_pairs(shapes, terrain, kinds, i, j, R_shape, p_shape)
 
     groups = []
     for dim, kinds in _grouped(shapes, pairs):
         touches, owners = [], []
         for names, members in kinds.items():
-            ij = np.array([pairs.shapes[m] for m in members], dtype=np.int32)
-            t = touch(names, ij[:, 0], ij[:, 1])
+            t = touch(names, members)
             owners.append(np.repeat(members, t.distance.shape[1]))
             touches.append(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), t))
         several = len(touches) > 1
@@ -130,6 +99,34 @@ def detect(
         frame = contact_frame(t.normal, t.tangent)
         groups.append(ContactGroup(t.distance, t.point, frame, owner, body[ij], dim))
     return groups
+
+
+def simple_pairs(
+    shapes: Shapes,
+    terrain: Terrain | None,
+    kinds: tuple[str, str],
+    first: np.ndarray,
+    second: np.ndarray,
+    R: Float[Array, "ng 3 3"],
+    p: Float[Array, "ng 3"],
+) -> ContactPoints:
+    """The contact points of pairs that have closed forms, for shapes placed in the world."""
+
+    def one(Ri, pi, si, Rj, pj, sj):
+        if kinds[0] != "plane":
+            return PAIRS[kinds](Ri, pi, si, Rj, pj, sj)
+        if terrain is None:
+            plane = Ground(pi, Ri[:, 2])
+            return on_ground(kinds[1], lambda _: plane, Rj, pj, sj)
+        height = terrain
+        return on_ground(kinds[1], lambda x: tangent_plane(height, x), Rj, pj, sj)
+
+    both: list = [x[k] for k in (first, second) for x in (R, p, shapes.size)]
+    if kinds[1] == "mesh":
+        hull = np.array(shapes.hulls, dtype=np.int32)[second]
+        faces = np.array(shapes.faces, dtype=np.int32)[hull]
+        both[-1] = (shapes.corners[hull], jnp.asarray(faces))
+    return jax.vmap(one)(*both)
 
 
 def _grouped(shapes: Shapes, pairs: Pairs) -> list[tuple[int, dict[tuple[str, str], list[int]]]]:

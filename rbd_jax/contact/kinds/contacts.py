@@ -14,7 +14,8 @@ from jaxtyping import Array, Float
 from ...model import Topology
 from ...model.functions import as_module
 from ...spatial import so3
-from ..collision.detection import ContactGroup, Pairs, Shapes, detect
+from ..collision.detection import ContactGroup, Pairs, detect
+from ..collision.shapes import Shapes
 from ..solver import force_laws
 from ..solver.force_laws import (
     Cone,

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...io.mjcf import name_of
 from ..collision.ground import POINTS
+from ..collision.many import CONVEX_PAIRS
 from ..collision.primitives import PAIRS
 from .hulls import flaw
 
@@ -27,24 +28,29 @@ class GeomPair(NamedTuple):
 
 
 def geom_pairs(m: Any, mj: Any) -> tuple[list[GeomPair], list[str]]:
-    """All pairs that may touch, and the names of those whose shapes are not supported.
+    """All pairs that may touch; of pairs whose shapes are not supported, how many of which kinds.
 
     Args:
         m: a ``mujoco.MjModel``. mj: the package ``mujoco``.
     """
     kind = [str(mj.mjtGeom(t).name).removeprefix("mjGEOM_").lower() for t in m.geom_type]
-    found, unsupported_pairs = [], []
+    kind = [flaw(m, g) or k if k == "mesh" else k for g, k in enumerate(kind)]
+    found: list[GeomPair] = []
+    unsupported: dict[tuple[str, str], list[GeomPair]] = {}
     for meeting in (*_listed(m), *_filtered(m, mj)):
-        a, b = kind[meeting.geoms[0]], kind[meeting.geoms[1]]
-        wrong = flaw(m, meeting.geoms[1]) if b == "mesh" else ""
-        b = wrong or b
-        if (a == "plane" and b in POINTS) or (a, b) in PAIRS:
+        kinds = kind[meeting.geoms[0]], kind[meeting.geoms[1]]
+        ground = kinds[0] == "plane" and kinds[1] in POINTS
+        if ground or kinds in PAIRS or kinds in CONVEX_PAIRS:
             found.append(meeting)
         else:
-            names = [name_of(m, "geom", g) for g in meeting.geoms]
-            unsupported_pairs.append(f"{names[0]} ({a}) with {names[1]} ({b})")
+            unsupported.setdefault(kinds, []).append(meeting)
     found.sort(key=lambda x: (x.condim, kind[x.geoms[0]], kind[x.geoms[1]]))
-    return found, unsupported_pairs
+    said = []
+    for (a, b), some in unsupported.items():
+        first, second = (name_of(m, "geom", g) for g in some[0].geoms)
+        count = f"{len(some)} pairs of {a} and {b}, such as " if len(some) > 1 else ""
+        said.append(f"{count}{first} ({a}) with {second} ({b})")
+    return found, said
 
 
 def _ordered(m: Any, a: int, b: int) -> tuple[int, int]:
@@ -65,54 +71,57 @@ def _listed(m: Any) -> list[GeomPair]:
 
 def _filtered(m: Any, mj: Any) -> list[GeomPair]:
     """The pairs that the masks, the tree of bodies and the exclusions allow."""
-    signature = {tuple(sorted((int(s) >> 16, int(s) & 0xFFFF))) for s in m.exclude_signature}
-    listed = {
-        tuple(sorted((int(a), int(b)))) for a, b in zip(m.pair_geom1, m.pair_geom2, strict=True)
-    }
-    weld = [int(w) for w in m.body_weldid]
-    up = [weld[int(m.body_parentid[w])] for w in weld]
-    moving = [int(m.body_dofnum[w]) > 0 for w in weld]
+    type_, affinity = (np.asarray(x) for x in (m.geom_contype, m.geom_conaffinity))
+    bodies = np.asarray(m.geom_bodyid, int)
+    weld = np.asarray(m.body_weldid, int)
+    up = weld[np.asarray(m.body_parentid, int)[weld]]
+    moving = np.asarray(m.body_dofnum)[weld] > 0
     keep_parents = bool(m.opt.disableflags & int(mj.mjtDisableBit.mjDSBL_FILTERPARENT))
-    pairs = []
-    for a in range(m.ngeom):
-        for b in range(a + 1, m.ngeom):
-            i, j = int(m.geom_bodyid[a]), int(m.geom_bodyid[b])
-            allowed = (m.geom_contype[a] & m.geom_conaffinity[b]) or (
-                m.geom_contype[b] & m.geom_conaffinity[a]
-            )
-            if not allowed or weld[i] == weld[j] or not (moving[i] or moving[j]):
-                continue
-            family = weld[i] == up[j] or weld[j] == up[i]
-            if not keep_parents and weld[i] and weld[j] and family:
-                continue
-            if tuple(sorted((i, j))) in signature or (a, b) in listed:
-                continue
-            pairs.append(_mixed(m, *_ordered(m, a, b)))
-    return pairs
+    w, u, moves = (x[bodies] for x in (weld, up, moving))
+    met = (type_[:, None] & affinity[None]) != 0
+    met = (met | met.T) & (w[:, None] != w[None]) & (moves[:, None] | moves[None])
+    if not keep_parents:
+        family = w[:, None] == u[None]
+        met &= ~((w[:, None] != 0) & (w[None] != 0) & (family | family.T))
+    for s in m.exclude_signature:
+        one, two = (bodies == k for k in (int(s) >> 16, int(s) & 0xFFFF))
+        both = one[:, None] & two[None]
+        met &= ~(both | both.T)
+    a, b = np.asarray(m.pair_geom1, int), np.asarray(m.pair_geom2, int)
+    met[a, b] = met[b, a] = False
+    i, j = np.nonzero(np.triu(met, 1))
+    kind = np.asarray(m.geom_type)
+    swap = kind[i] > kind[j]
+    return _mixed(m, np.where(swap, j, i), np.where(swap, i, j))
 
 
-def _mixed(m: Any, a: int, b: int) -> GeomPair:
-    """A pair with the parameters of the geom of higher priority, or with mixed parameters."""
-    first, second = int(m.geom_priority[a]), int(m.geom_priority[b])
-    one = a if first > second else b
-    condim, friction = int(m.geom_condim[one]), m.geom_friction[one]
-    solref, solimp = m.geom_solref[one], m.geom_solimp[one]
-    if first == second:
-        condim = max(int(m.geom_condim[a]), int(m.geom_condim[b]))
-        friction = np.maximum(m.geom_friction[a], m.geom_friction[b])
-        x, y = float(m.geom_solmix[a]), float(m.geom_solmix[b])
-        tiny = 1e-15
-        mix = (
-            x / (x + y)
-            if x >= tiny and y >= tiny
-            else 0.5
-            if x < tiny and y < tiny
-            else float(x >= tiny)
-        )
-        standard = m.geom_solref[a, 0] > 0 and m.geom_solref[b, 0] > 0
-        blend = mix * m.geom_solref[a] + (1 - mix) * m.geom_solref[b]
-        solref = blend if standard else np.minimum(m.geom_solref[a], m.geom_solref[b])
-        solimp = mix * m.geom_solimp[a] + (1 - mix) * m.geom_solimp[b]
-    five = np.array([friction[0], friction[0], friction[1], friction[2], friction[2]])
-    margin = float(m.geom_margin[a] + m.geom_margin[b])
-    return GeomPair((a, b), condim, five, np.array(solref), np.zeros(2), np.array(solimp), margin)
+def _mixed(m: Any, a: np.ndarray, b: np.ndarray) -> list[GeomPair]:
+    """Pairs with the parameters of the geom of higher priority, or with mixed parameters."""
+    priority = np.asarray(m.geom_priority)
+    one = np.where(priority[a] > priority[b], a, b)
+    alike = priority[a] == priority[b]
+
+    def chosen(field: str, both: np.ndarray) -> np.ndarray:
+        own = np.asarray(getattr(m, field))[one]
+        return np.where(alike.reshape(-1, *[1] * (own.ndim - 1)), both, own)
+
+    each = lambda field: (np.asarray(getattr(m, field))[k] for k in (a, b))  # noqa: E731
+    condim = chosen("geom_condim", np.maximum(*each("geom_condim")))
+    friction = chosen("geom_friction", np.maximum(*each("geom_friction")))
+    (x, y), tiny = each("geom_solmix"), 1e-15
+    some = (x >= tiny) & (y >= tiny)
+    mix = np.where(some, x / np.where(some, x + y, 1), np.where((x < tiny) & (y < tiny), 0.5, x >= tiny))
+    mix = mix[:, None]
+    r, s = each("geom_solref")
+    standard = (r[:, :1] > 0) & (s[:, :1] > 0)
+    solref = chosen("geom_solref", np.where(standard, mix * r + (1 - mix) * s, np.minimum(r, s)))
+    r, s = each("geom_solimp")
+    solimp = chosen("geom_solimp", mix * r + (1 - mix) * s)
+    five = friction[:, [0, 0, 1, 2, 2]]
+    margin = sum(each("geom_margin"))
+    none = np.zeros(2)
+    return [
+        GeomPair((int(a[k]), int(b[k])), int(condim[k]), five[k], solref[k], none, solimp[k],
+                 float(margin[k]))
+        for k in range(len(a))
+    ]  # fmt: skip

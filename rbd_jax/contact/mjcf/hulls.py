@@ -1,6 +1,6 @@
 """Convex hulls of the meshes of a compiled MuJoCo model: their corners and flat faces."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,19 +24,36 @@ def flaw(m: Any, geom: int) -> str:
     return "" if faces_of(m, geom) else "mesh without a convex hull"
 
 
-def hulls(m: Any, geoms: list[int]) -> tuple[np.ndarray, tuple, tuple[int, ...]]:
+class Hulls(NamedTuple):
+    """The convex hulls of some geoms."""
+
+    corners: np.ndarray
+    faces: tuple
+    rows: tuple[int, ...]
+    polygons: tuple
+
+
+def hulls(m: Any, geoms: list[int]) -> Hulls:
     """Corners, the faces at each corner, and the row of each geom, −1 for one that is no mesh.
+
+    Geoms with the same mesh share a row.
 
     Corners are ``(meshes, corners, 3)`` in the frames of the geoms (m), and faces are
     ``(meshes, corners, faces, 4)``: the corners of :func:`widest`. Shorter lists end with copies
-    of their first corner or face.
+    of their first corner or face. ``polygons`` has the corners of each face of each mesh.
     """
-    corners, faces, rows = [], [], []
+    corners, faces, rows, polygons = [], [], [], []
+    known: dict[int, int] = {}
     for g in geoms:
         if m.geom_dataid[g] < 0 or int(m.geom_type[g]) != 7:
             rows.append(-1)
             continue
+        mesh = int(m.geom_dataid[g])
+        if mesh in known:
+            rows.append(known[mesh])
+            continue
         rows.append(len(corners))
+        known[mesh] = len(corners)
         own = faces_of(m, g)
         used = sorted({x for face in own for x in face})
         at = {x: k for k, x in enumerate(used)}
@@ -48,6 +65,7 @@ def hulls(m: Any, geoms: list[int]) -> tuple[np.ndarray, tuple, tuple[int, ...]]
                 ring = [at[y] for y in (*face[k:], *face[:k])]
                 table[at[x]].append(widest(corners[-1], ring))
         faces.append(table)
+        polygons.append(tuple(tuple(at[x] for x in face) for face in own))
     n = max(map(len, corners), default=0)
     k = max((len(x) for table in faces for x in table), default=0)
     corners = [np.concatenate([x, np.repeat(x[:1], n - len(x), axis=0)]) for x in corners]
@@ -55,7 +73,8 @@ def hulls(m: Any, geoms: list[int]) -> tuple[np.ndarray, tuple, tuple[int, ...]]
     frozen = tuple(
         tuple(tuple(map(tuple, [*x, *[x[0]] * (k - len(x))])) for x in table) for table in tables
     )
-    return np.array(corners).reshape(len(corners), n, 3), frozen, tuple(rows)
+    every = np.array(corners).reshape(len(corners), n, 3)
+    return Hulls(every, frozen, tuple(rows), tuple(polygons))
 
 
 def widest(corners: np.ndarray, ring: list[int]) -> list[int]:

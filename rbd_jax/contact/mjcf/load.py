@@ -13,6 +13,8 @@ from ...algorithms.passive import without_springs
 from ...io import Layout, convert
 from ...io.mjcf import mujoco, name_of, read_mjcf, robot_of
 from ...model import Model, RobotDescriptionError, RobotDescriptionWarning
+from ..collision.many import CONVEX_PAIRS
+from ..collision.support import CONVEX
 from ..constraints import Constraints
 from ..scene import Keyframe, Scene
 from .geom_pairs import geom_pairs
@@ -27,9 +29,11 @@ from .reader import Reader
 from .unsupported import FEATURES, SHAPES, unsupported
 
 Drop = Collection[str] | str
+_KINDS = dict(enumerate(CONVEX, start=2))
+"""The convex kinds by MuJoCo's numbers."""
 _REMEDY = (
-    " (spheres, capsules and boxes may meet each other, spheres cylinders too; an <exclude> or "
-    "contype and conaffinity keep other shapes apart)"
+    " (all shapes may meet but height fields, signed distance fields and meshes without a hull; an "
+    "<exclude> or contype and conaffinity keep shapes apart)"
 )
 
 
@@ -74,6 +78,9 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = (), spec: Any = None) ->
     met, unsupported_pairs = geom_pairs(mj_model, mj)
     if unsupported_pairs:
         found[SHAPES] = unsupported_pairs
+    nativeccd = int(mj.mjtDisableBit.mjDSBL_NATIVECCD)
+    if mj_model.opt.disableflags & nativeccd and any(_searched(mj_model, x.geoms) for x in met):
+        found.setdefault("option flag", []).append("nativeccd disabled")
     refused = {k: v for k, v in found.items() if k not in drop}
     if refused:
         text = "; ".join(f"{k}: {_short(v)}" for k, v in refused.items())
@@ -97,6 +104,12 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = (), spec: Any = None) ->
     with jax.ensure_compile_time_eval():  # numbers within jax.jit too: such a scene may be kept
         model, bodies = robot_of(mj_model, dtype)
         return _scene(Reader(mj_model, mj, spec, model, bodies, met))
+
+
+def _searched(m: Any, geoms: tuple[int, int]) -> bool:
+    """Whether a pair of geoms goes to the search for convex shapes."""
+    a, b = (_KINDS.get(int(m.geom_type[g]), "") for g in geoms)
+    return (a, b) in CONVEX_PAIRS
 
 
 def _wanted(drop: Drop) -> frozenset[str]:

@@ -2,7 +2,8 @@
 
 from ...io.mjcf import name_of
 from ...spatial.host import rotation_of_quat
-from ..collision.detection import Pairs, Shapes
+from ..collision.detection import Pairs
+from ..collision.shapes import Shapes
 from ..kinds.contacts import Contacts
 from .hulls import hulls
 from .reader import Reader
@@ -29,18 +30,19 @@ def contacts_of(r: Reader) -> Contacts:
         p.append(r.bodies.p[b] + r.bodies.R[b] @ m.geom_pos[g])
     n, k = len(used), len(met)
     kinds = tuple(_kind(r, g) for g in used)
-    corners, faces, rows = hulls(m, used)
+    hull = hulls(m, used)
     shapes = Shapes(
         r.array(R, n, 3, 3),
         r.array(p, n, 3),
         r.array([m.geom_size[g] for g in used], n, 3),
-        r.array(corners, *corners.shape),
+        r.array(hull.corners, *hull.corners.shape),
         kinds,
         tuple(int(r.bodies.index[m.geom_bodyid[g]]) for g in used),
         tuple(r.part(int(m.geom_bodyid[g])) for g in used),
         tuple(name_of(m, "geom", g) for g in used),
-        faces,
-        rows,
+        hull.faces,
+        hull.rows,
+        hull.polygons,
     )
     pairs = Pairs(
         friction=r.array([x.friction for x in met], k, 5),
@@ -50,6 +52,7 @@ def contacts_of(r: Reader) -> Contacts:
         margin=r.array([x.margin for x in met], k),
         shapes=tuple((at[x.geoms[0]], at[x.geoms[1]]) for x in met),
         condim=tuple(x.condim for x in met),
+        several=not r.disabled("MULTICCD"),
     )
     elliptic = int(m.opt.cone) == int(r.mj.mjtCone.mjCONE_ELLIPTIC)
     least = 0.0 if r.disabled("REFSAFE") else 2.0

@@ -1,0 +1,324 @@
+"""The nearest points of any two convex shapes, or the deepest ones if they overlap.
+
+With the Minkowski difference ``D = A − B`` and its support function h, the signed distance is
+
+    max over unit vectors n of −h(n)
+
+where n points from the first shape to the second. A polytope that grows inside D finds the basin of
+the maximum, see :mod:`rbd_jax.contact.collision.polytope`. D is a polytope of pairs of corners plus
+the smooth parts of both shapes. So at the maximum at most three pairs of corners act, and their
+weights and n solve a small system, by Newton's method to rounding. Its last steps start from a
+constant, and they are the only part that is differentiated. This gives the derivatives of the
+optimality conditions, also the second ones, and they are exact while the same corners act.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ...spatial import so3
+from .polytope import nearest_facet
+from .support import (
+    SMOOTH,
+    Body,
+    Vector,
+    bounding_radius,
+    corner,
+    corner_towards,
+    radius,
+    smooth,
+)
+
+ROUNDS = 28
+"""The most points by which a polytope grows."""
+STEPS = 12
+"""The most Newton steps that follow for smooth shapes."""
+ROUGH = {"float64": 1e-6, "float32": 1e-4}
+"""How far, as a fraction of the shapes, the polytope of smooth shapes may be from them."""
+LEAST = {"float64": 1e-8, "float32": 1e-5}
+"""The least radius of curvature, as a fraction of the shapes, by which a derivative divides."""
+SUBSETS = np.array(
+    [[i, i, i] for i in range(4)]
+    + [[i, j, i] for i in range(4) for j in range(i)]
+    + [[i, j, k] for i in range(4) for j in range(i) for k in range(j)],
+    dtype=np.int32,
+)
+"""All sets of one, two and three of four cuts."""
+SIZES = np.array([1] * 4 + [2] * 6 + [3] * 4, dtype=np.int32)
+
+
+class Feature(NamedTuple):
+    """What touches: the pairs of corners that act, and the normal."""
+
+    normal: Vector
+    corners: Int[Array, "3 2"]
+    """Pairs of corners of both shapes; after the last that acts, copies of the first."""
+    count: Int[Array, ""]
+    """How many of them act."""
+    cap: Int[Array, ""]
+    """1 or 2 if the normal is that of an end of this cylinder, else 0."""
+
+
+class Nearest(NamedTuple):
+    """Signed distance (m), the nearest points of both surfaces, and the normal, in world axes."""
+
+    distance: Float[Array, ""]
+    first: Vector
+    second: Vector
+    normal: Vector
+
+
+class Couple(NamedTuple):
+    """Two shapes, relative to the origin of the first."""
+
+    kinds: tuple[str, str]
+    a: Body
+    b: Body
+    size: Float[Array, ""]
+    """The sum of their bounding radii (m)."""
+
+    def corners(self, numbers: Int[Array, "*n 2"]) -> tuple[Array, Array]:
+        """Corners of the first and of the second shape."""
+        a = so3.rotate(self.a.R, corner(self.kinds[0], self.a, numbers[..., 0]))
+        b = so3.rotate(self.b.R, corner(self.kinds[1], self.b, numbers[..., 1]))
+        return a, b + self.b.p
+
+    def smooth(self, n: Vector) -> tuple[Vector, Vector]:
+        """The smooth parts of both shapes in the direction n of the first."""
+        (x, y), (k, m) = (self.a, self.b), self.kinds
+        a = so3.rotate(x.R, smooth(k, x, so3.rotate_inverse(x.R, n)))
+        return a, so3.rotate(y.R, smooth(m, y, so3.rotate_inverse(y.R, -n)))
+
+    def rounding(self, n: Vector) -> Vector:
+        """The smooth part of the Minkowski difference."""
+        a, b = self.smooth(n)
+        return a - b
+
+    def towards(self, n: Vector) -> tuple[Vector, Int[Array, "2"]]:
+        """The support point of the Minkowski difference and its pair of corners."""
+        i = corner_towards(self.kinds[0], self.a, so3.rotate_inverse(self.a.R, n))
+        j = corner_towards(self.kinds[1], self.b, so3.rotate_inverse(self.b.R, -n))
+        numbers = jnp.stack([i, j])
+        a, b = self.corners(numbers)
+        return a - b + self.rounding(n), numbers
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether one of the shapes has a smooth part."""
+        return any(k in SMOOTH for k in self.kinds)
+
+
+def couple(kinds: tuple[str, str], a: Body, b: Body) -> Couple:
+    """Two shapes of given kinds. At least one must have a volume without its radius."""
+    size = bounding_radius(kinds[0], a) + bounding_radius(kinds[1], b)
+    return Couple(kinds, a._replace(p=0 * a.p), b._replace(p=b.p - a.p), size)
+
+
+def find(x: Couple) -> Feature:
+    """What touches, without a derivative."""
+    kinds, x = x.kinds, jax.lax.stop_gradient(x._replace(kinds=()))
+    x = x._replace(kinds=kinds)
+    d2 = so3.dot(x.b.p, x.b.p)
+    far = d2 > 1e-20
+    start = jnp.where(far, x.b.p, x.a.R[:, 2]) / jnp.sqrt(jnp.where(far, d2, 1))
+    tolerance = ROUGH[str(d2.dtype)] if x.is_smooth else 0.0
+    facet = nearest_facet(x.towards, start, x.size, ROUNDS, tolerance)
+    cuts = jnp.concatenate([facet.names, facet.names[:1]])
+    if not x.is_smooth:
+        return _settled(x, facet.normal, cuts)
+    n, cuts = _polished(x, facet.normal, cuts)
+    return _on_caps(x, _settled(x, n, cuts))
+
+
+class _Step(NamedTuple):
+    turn: Float[Array, "2"]
+    """The step along both tangents."""
+    subset: Int[Array, ""]
+    """Which of SUBSETS acts after it."""
+
+
+def _tangents(n: Vector) -> Float[Array, "3 2"]:
+    """Two vectors of length one across n and each other."""
+    z = jnp.where(n[2] < 0, -1.0, 1.0).astype(n.dtype)
+    a = -1 / (z + n[2])
+    b = n[0] * n[1] * a
+    u = jnp.stack([1 + z * n[0] * n[0] * a, z * b, -z * n[0]])
+    return jnp.stack([u, jnp.stack([b, z + n[1] * n[1] * a, -n[1]])], axis=1)
+
+
+def _curvature(x: Couple, n: Vector, T: Float[Array, "3 2"], h) -> Float[Array, "2 2"]:
+    """The second derivative of the support function of one pair of corners on the sphere."""
+    columns = [jax.jvp(x.rounding, (n,), (T[:, k],))[1] for k in range(2)]
+    both = jnp.sum(T[:, :, None] * jnp.stack(columns, axis=1)[:, None, :], axis=0)
+    return both - h * jnp.eye(2, dtype=n.dtype)
+
+
+def _dot2(a, b):
+    return a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1]
+
+
+def _cross2(a, b):
+    return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
+
+
+def _step(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> _Step:
+    """The least of ``max_i (h_i + g_i·δ) + δ·H δ / 2`` over four cuts: the best of all subsets."""
+    T, rounding = _tangents(n), x.rounding(n)
+    a, b = x.corners(cuts)
+    w = a - b + rounding[None]
+    h = jnp.sum(w * n[None], axis=1)
+    top = jnp.max(h)
+    g = jnp.sum(w[:, :, None] * T[None], axis=1)
+    H = _curvature(x, n, T, top)
+    det, trace = H[0, 0] * H[1, 1] - H[0, 1] * H[1, 0], H[0, 0] + H[1, 1]
+    floor = LEAST[str(n.dtype)] * x.size
+    convex = (det > floor * floor) & (trace > 0)
+    plain = jnp.maximum(jnp.abs(top), floor) * jnp.eye(2, dtype=n.dtype)
+    H = jnp.where(convex, H, plain)
+    det = H[0, 0] * H[1, 1] - H[0, 1] * H[1, 0]
+    inverse = jnp.stack([H[1, 1], -H[0, 1], -H[1, 0], H[0, 0]]).reshape(2, 2) / det
+    times = lambda M, y: jnp.sum(M[None] * y[:, None, :], axis=2)  # noqa: E731
+    g1, g2, g3 = (g[SUBSETS[:, k]] for k in range(3))
+    h1, h2, h3 = (h[SUBSETS[:, k]] for k in range(3))
+    one = -times(inverse, g1)
+    e, c = g2 - g1, h2 - h1
+    He = times(inverse, e)
+    eHe = _dot2(e, He)
+    load = (c + _dot2(e, one)) / jnp.where(eHe > 0, eHe, 1)
+    two = one - load[:, None] * He
+    f, d = g3 - g1, h3 - h1
+    area = _cross2(e, f)
+    safe = jnp.where(area == 0, 1, area)
+    three = jnp.stack([-c * f[:, 1] + d * e[:, 1], -d * e[:, 0] + c * f[:, 0]], 1) / safe[:, None]
+    k = SIZES[:, None]
+    turn = jnp.where(k == 1, one, jnp.where(k == 2, two, three))
+    small = jnp.finfo(n.dtype).eps * x.size
+    sound = jnp.where(SIZES == 2, eHe * det > (small * small), True)
+    apart = area * area > jnp.finfo(n.dtype).eps * _dot2(e, e) * _dot2(f, f)
+    sound = jnp.where(SIZES == 3, apart & (jnp.abs(area) > small * small), sound)
+    sound = sound & (_dot2(turn, turn) < 0.25)
+    turn = jnp.where(sound[:, None], turn, 0)
+    model = jnp.max(h[None] + jnp.sum(turn[:, None] * g[None], axis=2), axis=1)
+    model = model + 0.5 * _dot2(turn, times(H, turn))
+    chosen = jnp.argmin(jnp.where(sound, model, jnp.inf)).astype(jnp.int32)
+    return _Step(turn[chosen], chosen)
+
+
+def _polished(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> tuple[Vector, Int[Array, "4 2"]]:
+    """The minimum of the support function near n, by Newton's method with four cuts."""
+    eps = jnp.finfo(n.dtype).eps
+
+    def turned(state):
+        n, cuts, height, count, _ = state
+        step = _step(x, n, cuts)
+        y = n + jnp.sum(_tangents(n) * step.turn[None], axis=1)
+        y = y / jnp.sqrt(so3.dot(y, y))
+        w, new = x.towards(y)
+        better = so3.dot(w, y) <= height
+        acts = (np.arange(4)[:, None] == jnp.asarray(SUBSETS)[step.subset][None]).any(axis=1)
+        known = (cuts == new[None]).all(axis=1).any()
+        spare = jnp.argmin(acts) == np.arange(4)
+        cuts = jnp.where((spare & ~known)[:, None], new[None], cuts)
+        ended = known & (_dot2(step.turn, step.turn) < (4 * eps) ** 2)
+        ended = ended | (known & ~better & (count > 3))
+        height = jnp.where(better, so3.dot(w, y), height)
+        return jnp.where(better, y, n), cuts, height, count + 1, ended
+
+    height = so3.dot(x.towards(n)[0], n)
+    start = n, cuts, height, jnp.zeros((), jnp.int32), jnp.asarray(False)
+    going = lambda s: (s[3] < STEPS) & ~s[4]  # noqa: E731
+    n, cuts, *_ = jax.lax.while_loop(going, turned, start)
+    return n, cuts
+
+
+def _settled(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> Feature:
+    """The feature at a normal: the cuts that act."""
+    subset = _step(x, n, cuts).subset
+    acting = cuts[jnp.asarray(SUBSETS)[subset]]
+    return Feature(n, acting, jnp.asarray(SIZES)[subset], jnp.zeros((), jnp.int32))
+
+
+def _on_caps(x: Couple, found: Feature) -> Feature:
+    """The feature, or an end of a cylinder if its normal separates the shapes better.
+
+    The support function has a kink in the direction of the axis, where Newton's method cannot end.
+    """
+    best = so3.dot(x.towards(found.normal)[0], found.normal)
+    noise = 64 * jnp.finfo(best.dtype).eps * x.size
+    for k, body in enumerate((x.a, x.b)):
+        if x.kinds[k] != "cylinder":
+            continue
+        axis = body.R[:, 2]
+        n = jnp.where(so3.dot(found.normal, axis) < 0, -axis, axis)
+        w, new = x.towards(n)
+        height = so3.dot(w, n)
+        better = height <= best + noise
+        cap = Feature(
+            n, jnp.tile(new[None], (3, 1)), jnp.ones((), jnp.int32), jnp.asarray(k + 1, jnp.int32)
+        )
+        found = jax.tree.map(lambda p, q: jnp.where(better, p, q), cap, found)  # noqa: B023
+        best = jnp.where(better, jnp.minimum(height, best), best)
+    return found
+
+
+def _newton(x: Couple, f: Feature, n: Vector) -> tuple[Vector, Array]:
+    """One Newton step of the optimality conditions, and the weights of the pairs before it."""
+    T, rounding = _tangents(n), x.rounding(n)
+    a, b = x.corners(f.corners)
+    w = a - b
+    height = so3.dot(w[0] + rounding, n)
+    across = lambda y: jnp.sum(T * y[:, None], axis=0)  # noqa: E731
+    g, e, d = across(w[0] + rounding), across(w[1] - w[0]), across(w[2] - w[0])
+    ce, cd = so3.dot(w[1] - w[0], n), so3.dot(w[2] - w[0], n)
+    H = _curvature(x, n, T, height)
+    floor = LEAST[str(n.dtype)] * x.size
+
+    def away(y, least):
+        return jnp.where(jnp.abs(y) < least, jnp.where(y < 0, -least, least), y)
+
+    det = away(H[0, 0] * H[1, 1] - H[0, 1] * H[1, 0], floor * floor)
+    free = jnp.stack([H[0, 1] * g[1] - H[1, 1] * g[0], H[1, 0] * g[0] - H[0, 0] * g[1]]) / det
+    e2 = away(_dot2(e, e), floor * floor)
+    u = e / jnp.sqrt(e2)
+    v = jnp.stack([-u[1], u[0]])
+    Hv = jnp.sum(H * v[None], axis=1)
+    along = -ce / jnp.sqrt(e2)
+    beside = -(_dot2(v, g) + along * _dot2(u, Hv)) / away(_dot2(v, Hv), floor)
+    held = along * u + beside * v
+    area = away(_cross2(e, d), floor * floor)
+    fixed = jnp.stack([-ce * d[1] + cd * e[1], -cd * e[0] + ce * d[0]]) / area
+    turn = jnp.where(f.count == 1, free, jnp.where(f.count == 2, held, fixed))
+    one, zero = jnp.ones_like(ce), jnp.zeros_like(ce)
+    share = -_dot2(e, g) / e2
+    s, t = -_cross2(g, d) / area, -_cross2(e, g) / area
+    pair, three = jnp.stack([1 - share, share, zero]), jnp.stack([1 - s - t, s, t])
+    single = jnp.stack([one, zero, zero])
+    weights = jnp.where(f.count == 1, single, jnp.where(f.count == 2, pair, three))
+    y = n + jnp.sum(T * turn[None], axis=1)
+    return y / jnp.sqrt(so3.dot(y, y)), weights
+
+
+def nearest(x: Couple, f: Feature, origin: Vector) -> Nearest:
+    """The nearest points for a feature, with derivatives of the optimality conditions.
+
+    Two Newton steps from a constant have the first three derivatives of the solution.
+    """
+    n = f.normal
+    for _ in range(2):
+        n = _newton(x, f, n)[0]
+    for k, body in enumerate((x.a, x.b)):
+        if x.kinds[k] == "cylinder":
+            axis = body.R[:, 2]
+            up = jnp.where(so3.dot(f.normal, axis) < 0, -axis, axis)
+            n = jnp.where(f.cap == k + 1, up, n)
+    weights = jnp.where(f.cap > 0, np.array([1.0, 0.0, 0.0]).astype(n.dtype), _newton(x, f, n)[1])
+    a, b = (jnp.sum(weights[:, None] * y, axis=0) for y in x.corners(f.corners))
+    a, b = (y + z for y, z in zip((a, b), x.smooth(n), strict=True))
+    height = so3.dot(n, a - b)
+    first = jnp.where(f.cap == 1, b + height * n, a)
+    second = jnp.where(f.cap == 2, a - height * n, b)
+    ra, rb = radius(x.kinds[0], x.a), radius(x.kinds[1], x.b)
+    return Nearest(-height - ra - rb, first + ra * n + origin, second - rb * n + origin, n)
