@@ -13,7 +13,7 @@ from ..derivatives.custom_jvp.kinematics import world_quantities_custom_jvp
 from ..lanes import lanes
 from ..model.arguments import ArrayArgument, check_array
 from .collision.detection import simple_pairs
-from .collision.many import convex_pairs
+from .collision.many import Pair, convex_pairs
 from .collision.support import CONVEX, ROUND
 from .scene import Scene
 from .weights import with_world
@@ -99,22 +99,29 @@ def _distances(scene: Scene, q: Float[Array, " nq"], chosen: _Chosen):
         swap = ORDER.index(kinds[0]) > ORDER.index(kinds[1])
         groups.setdefault(kinds[::-1] if swap else kinds, []).append((k, swap))
     found, order = [], []
-    for kinds, members in groups.items():
-        both = [chosen.pairs[k][::-1] if swap else chosen.pairs[k] for k, swap in members]
-        i, j = np.array(both, dtype=np.int32).T
-        if kinds[0] == "plane" or all(k in ROUND for k in kinds):
-            t = simple_pairs(shapes, contacts.terrain, kinds, i, j, R, p)
-            least = jnp.argmin(t.distance, axis=1)[:, None] == np.arange(t.distance.shape[1])
-            d = jnp.sum(jnp.where(least, t.distance, 0), axis=1)
-            x, n = (jnp.sum(jnp.where(least[..., None], y, 0), axis=1) for y in t[1:3])
-        else:
-            reach = jnp.full((len(both),), jnp.inf, root.dtype)
-            t = convex_pairs(shapes, kinds, i, j, R, p, reach, False)
-            d, x, n = (y[:, 0] for y in t[:3])
+    convex: list[tuple[int, bool]] = []
+
+    def add(d, x, n, members) -> None:
         sign = np.array([-1.0 if swap else 1.0 for _, swap in members]).astype(root.dtype)[:, None]
         n = sign * n
         half = 0.5 * d[:, None] * n
         found.append((d, jnp.stack([x - half, x + half], axis=1), n))
         order.extend(k for k, _ in members)
+
+    for kinds, members in groups.items():
+        if kinds[0] != "plane" and not all(k in ROUND for k in kinds):
+            convex.extend(members)
+            continue
+        both = [chosen.pairs[k][::-1] if swap else chosen.pairs[k] for k, swap in members]
+        i, j = np.array(both, dtype=np.int32).T
+        t = simple_pairs(shapes, contacts.terrain, kinds, i, j, R, p)
+        least = jnp.argmin(t.distance, axis=1)[:, None] == np.arange(t.distance.shape[1])
+        d = jnp.sum(jnp.where(least, t.distance, 0), axis=1)
+        x, n = (jnp.sum(jnp.where(least[..., None], y, 0), axis=1) for y in t[1:3])
+        add(d, x, n, members)
+    ends = [chosen.pairs[k][::-1] if swap else chosen.pairs[k] for k, swap in convex]
+    met = [Pair((shapes.kinds[i], shapes.kinds[j]), i, j) for i, j in ends]
+    for own, t in convex_pairs(shapes, met, R, p, None, False).values():
+        add(*(y[:, 0] for y in t[:3]), [convex[k] for k in own])
     place = np.argsort(order)
     return jax.tree.map(lambda *x: jnp.concatenate(x)[place], *found)

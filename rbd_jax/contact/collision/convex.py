@@ -21,16 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ...spatial import so3
 from .polytope import nearest_facet
-from .support import (
-    SMOOTH,
-    Body,
-    Vector,
-    bounding_radius,
-    corner,
-    corner_towards,
-    radius,
-    smooth,
-)
+from .support import Body, Vector, corner_towards, smooth
 
 ROUNDS = 28
 """The most points by which a polytope grows."""
@@ -74,7 +65,6 @@ class Nearest(NamedTuple):
 class Couple(NamedTuple):
     """Two shapes, relative to the origin of the first."""
 
-    kinds: tuple[str, str]
     a: Body
     b: Body
     size: Float[Array, ""]
@@ -82,15 +72,14 @@ class Couple(NamedTuple):
 
     def corners(self, numbers: Int[Array, "*n 2"]) -> tuple[Array, Array]:
         """Corners of the first and of the second shape."""
-        a = so3.rotate(self.a.R, corner(self.kinds[0], self.a, numbers[..., 0]))
-        b = so3.rotate(self.b.R, corner(self.kinds[1], self.b, numbers[..., 1]))
-        return a, b + self.b.p
+        a = so3.rotate(self.a.R, self.a.corners[numbers[..., 0]])
+        return a, so3.rotate(self.b.R, self.b.corners[numbers[..., 1]]) + self.b.p
 
     def smooth(self, n: Vector) -> tuple[Vector, Vector]:
         """The smooth parts of both shapes in the direction n of the first."""
-        (x, y), (k, m) = (self.a, self.b), self.kinds
-        a = so3.rotate(x.R, smooth(k, x, so3.rotate_inverse(x.R, n)))
-        return a, so3.rotate(y.R, smooth(m, y, so3.rotate_inverse(y.R, -n)))
+        (x, y) = (self.a, self.b)
+        a = so3.rotate(x.R, smooth(x, so3.rotate_inverse(x.R, n)))
+        return a, so3.rotate(y.R, smooth(y, so3.rotate_inverse(y.R, -n)))
 
     def rounding(self, n: Vector) -> Vector:
         """The smooth part of the Minkowski difference."""
@@ -99,36 +88,32 @@ class Couple(NamedTuple):
 
     def towards(self, n: Vector) -> tuple[Vector, Int[Array, "2"]]:
         """The support point of the Minkowski difference and its pair of corners."""
-        i = corner_towards(self.kinds[0], self.a, so3.rotate_inverse(self.a.R, n))
-        j = corner_towards(self.kinds[1], self.b, so3.rotate_inverse(self.b.R, -n))
+        i = corner_towards(self.a, so3.rotate_inverse(self.a.R, n))
+        j = corner_towards(self.b, so3.rotate_inverse(self.b.R, -n))
         numbers = jnp.stack([i, j])
         a, b = self.corners(numbers)
         return a - b + self.rounding(n), numbers
 
     @property
-    def is_smooth(self) -> bool:
+    def is_smooth(self) -> Bool[Array, ""]:
         """Whether one of the shapes has a smooth part."""
-        return any(k in SMOOTH for k in self.kinds)
+        return self.a.disk + self.b.disk + jnp.sum(self.a.axes + self.b.axes) > 0
 
 
-def couple(kinds: tuple[str, str], a: Body, b: Body) -> Couple:
-    """Two shapes of given kinds. At least one must have a volume without its radius."""
-    size = bounding_radius(kinds[0], a) + bounding_radius(kinds[1], b)
-    return Couple(kinds, a._replace(p=0 * a.p), b._replace(p=b.p - a.p), size)
+def couple(a: Body, b: Body) -> Couple:
+    """Two shapes. At least one must have a volume without its ball."""
+    return Couple(a._replace(p=0 * a.p), b._replace(p=b.p - a.p), a.bound + b.bound)
 
 
 def find(x: Couple) -> Feature:
     """What touches, without a derivative."""
-    kinds, x = x.kinds, jax.lax.stop_gradient(x._replace(kinds=()))
-    x = x._replace(kinds=kinds)
+    x = jax.lax.stop_gradient(x)
     d2 = so3.dot(x.b.p, x.b.p)
     far = d2 > 1e-20
     start = jnp.where(far, x.b.p, x.a.R[:, 2]) / jnp.sqrt(jnp.where(far, d2, 1))
-    tolerance = ROUGH[str(d2.dtype)] if x.is_smooth else 0.0
+    tolerance = jnp.where(x.is_smooth, ROUGH[str(d2.dtype)], 0).astype(d2.dtype)
     facet = nearest_facet(x.towards, start, x.size, ROUNDS, tolerance)
     cuts = jnp.concatenate([facet.names, facet.names[:1]])
-    if not x.is_smooth:
-        return _settled(x, facet.normal, cuts)
     n, cuts = _polished(x, facet.normal, cuts)
     return _on_caps(x, _settled(x, n, cuts))
 
@@ -228,7 +213,7 @@ def _polished(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> tuple[Vector, In
         return jnp.where(better, y, n), cuts, height, count + 1, ended
 
     height = so3.dot(x.towards(n)[0], n)
-    start = n, cuts, height, jnp.zeros((), jnp.int32), jnp.asarray(False)
+    start = n, cuts, height, jnp.zeros((), jnp.int32), ~x.is_smooth
     going = lambda s: (s[3] < STEPS) & ~s[4]  # noqa: E731
     n, cuts, *_ = jax.lax.while_loop(going, turned, start)
     return n, cuts
@@ -249,13 +234,11 @@ def _on_caps(x: Couple, found: Feature) -> Feature:
     best = so3.dot(x.towards(found.normal)[0], found.normal)
     noise = 64 * jnp.finfo(best.dtype).eps * x.size
     for k, body in enumerate((x.a, x.b)):
-        if x.kinds[k] != "cylinder":
-            continue
         axis = body.R[:, 2]
         n = jnp.where(so3.dot(found.normal, axis) < 0, -axis, axis)
         w, new = x.towards(n)
         height = so3.dot(w, n)
-        better = height <= best + noise
+        better = (body.disk > 0) & (height <= best + noise)
         cap = Feature(
             n, jnp.tile(new[None], (3, 1)), jnp.ones((), jnp.int32), jnp.asarray(k + 1, jnp.int32)
         )
@@ -310,15 +293,14 @@ def nearest(x: Couple, f: Feature, origin: Vector) -> Nearest:
     for _ in range(2):
         n = _newton(x, f, n)[0]
     for k, body in enumerate((x.a, x.b)):
-        if x.kinds[k] == "cylinder":
-            axis = body.R[:, 2]
-            up = jnp.where(so3.dot(f.normal, axis) < 0, -axis, axis)
-            n = jnp.where(f.cap == k + 1, up, n)
+        axis = body.R[:, 2]
+        up = jnp.where(so3.dot(f.normal, axis) < 0, -axis, axis)
+        n = jnp.where(f.cap == k + 1, up, n)
     weights = jnp.where(f.cap > 0, np.array([1.0, 0.0, 0.0]).astype(n.dtype), _newton(x, f, n)[1])
     a, b = (jnp.sum(weights[:, None] * y, axis=0) for y in x.corners(f.corners))
     a, b = (y + z for y, z in zip((a, b), x.smooth(n), strict=True))
     height = so3.dot(n, a - b)
     first = jnp.where(f.cap == 1, b + height * n, a)
     second = jnp.where(f.cap == 2, a - height * n, b)
-    ra, rb = radius(x.kinds[0], x.a), radius(x.kinds[1], x.b)
+    ra, rb = x.a.ball, x.b.ball
     return Nearest(-height - ra - rb, first + ra * n + origin, second - rb * n + origin, n)

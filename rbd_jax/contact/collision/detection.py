@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .ground import ContactPoints, Ground, contact_frame, on_ground, tangent_plane
-from .many import CONVEX_PAIRS, convex_pairs
+from .many import CONVEX_PAIRS, Pair, convex_pairs
 from .primitives import PAIRS
 from .shapes import Shapes
 
@@ -78,11 +78,18 @@ def detect(
     body = np.array(shapes.bodies, dtype=np.int32)
     R_shape, p_shape = shapes.placed(R, p)
 
+    kinds_of = [(shapes.kinds[i], shapes.kinds[j]) for i, j in pairs.shapes]
+    convex = np.array([k for k, x in enumerate(kinds_of) if x in CONVEX_PAIRS], dtype=np.int32)
+    met = [Pair(kinds_of[k], *pairs.shapes[k]) for k in convex]
+    margin = pairs.margin[convex]
+    searched = convex_pairs(shapes, met, R_shape, p_shape, margin, pairs.several)
+
     def touch(kinds, members) -> ContactPoints:
         i, j = np.array([pairs.shapes[m] for m in members], dtype=np.int32).T
-        if kinds in CONVEX_PAIRS:
-            margin = pairs.margin[np.array(members)]
-            return convex_pairs(shapes, kinds, i, j, R_shape, p_shape, margin, pairs.several)
+        if kinds in searched:
+            own, points = searched[kinds]
+            rows = np.flatnonzero(np.isin(convex[own], members))
+            return jax.tree.map(lambda x: x[rows], points)
         return simple_pairs(shapes, terrain, kinds, i, j, R_shape, p_shape)
 
     groups = []

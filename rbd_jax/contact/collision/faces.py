@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ...spatial import so3
 from .convex import Couple, Feature, Nearest
 from .ground import FAR, ContactPoints
-from .support import BOX_CORNERS, Body, Vector, corner, radius, smooth
+from .support import ROUND, Body, Vector, smooth
 
 FLAT = ("cylinder", "box", "mesh")
 """Shapes with flat faces."""
@@ -73,7 +73,7 @@ class _Side(NamedTuple):
     """One of the two shapes with what of it touches."""
 
     body: Body
-    mesh: Polygons
+    mesh: Polygons | None
     corners: Int[Array, "3"]
     """The corners that touch; the first two differ if there are two."""
     dim: Int[Array, ""]
@@ -98,11 +98,18 @@ def _several(corners: Int[Array, "3"]) -> tuple[Array, Array]:
 
 
 def touching_faces(
-    x: Couple, f: Feature, found: Nearest, origin: Vector, margin, meshes: tuple[Polygons, Polygons]
+    kinds: tuple[str, str],
+    x: Couple,
+    f: Feature,
+    found: Nearest,
+    origin: Vector,
+    margin: Float[Array, ""],
+    meshes: tuple[Polygons | None, Polygons | None],
 ) -> ContactPoints:
     """At most four contact points of two shapes that touch; one if no faces lie on each other.
 
     Args:
+        kinds: those of the shapes.
         x: the shapes. f: what of them touches. found: their nearest points.
         origin: the place of the first shape (m).
         margin: the distance at which the contact acts (m).
@@ -112,12 +119,12 @@ def touching_faces(
     sides = []
     for k, (body, out) in enumerate(((x.a, n), (x.b, -n))):
         corners, dim = _several(f.corners[:, k])
-        if x.kinds[k] == "capsule":
+        if kinds[k] == "capsule":
             dim = jnp.ones_like(dim)
         point = (found.first if k == 0 else found.second) - origin
         sides.append(_Side(body, meshes[k], corners, dim, out, point))
     one, two = sides
-    faces = [_faces(kind, side) for kind, side in zip(x.kinds, sides, strict=True)]
+    faces = [_faces(kind, side) for kind, side in zip(kinds, sides, strict=True)]
     aligned, i, j = _aligned(faces, n)
     none = [~x.counts.any() for x in faces]
     first = ~aligned & (one.dim < 3) & ~none[1] & ((one.dim <= two.dim) | none[0])
@@ -130,11 +137,11 @@ def touching_faces(
     single = jnp.where(alone, single[0], FAR), *single[1:]
 
     def face_on_face():
-        if not all(k in FLAT for k in x.kinds):
+        if not all(k in FLAT for k in kinds):
             return single
         d, p, normal = _clipped(
-            _polygon(x.kinds[0], one, faces[0].number[i]),
-            _polygon(x.kinds[1], two, faces[1].number[j]),
+            _polygon(kinds[0], one, faces[0].number[i]),
+            _polygon(kinds[1], two, faces[1].number[j]),
             faces[0].normal[i], faces[1].normal[j], margin, x.size,
         )  # fmt: skip
         return d, p + origin, normal
@@ -142,13 +149,13 @@ def touching_faces(
     def edge_on_face(k: int):
         """The edges of shape k on a face of the other."""
         own, other = sides[k], sides[1 - k]
-        if x.kinds[1 - k] not in FLAT:
+        if kinds[1 - k] not in FLAT:
             return jnp.asarray(False), single
-        edges = _edges(x.kinds[k], own, margin)
+        edges = _edges(kinds[k], own, margin)
         ok, e, c = _flat_edge(edges, faces[1 - k], -own.outward)
         normal = faces[1 - k].normal[c]
-        swollen = 0.5 * margin if x.kinds[k] == "capsule" else 0.0 * margin
-        face = _polygon(x.kinds[1 - k], other, faces[1 - k].number[c])
+        swollen = 0.5 * margin if kinds[k] == "capsule" else 0.0 * margin
+        face = _polygon(kinds[1 - k], other, faces[1 - k].number[c])
         d, p = _edge_points(edges.start, edges.end[e], face, normal, margin, swollen)
         sign = -1.0 if k == 0 else 1.0
         normals = jnp.broadcast_to((sign * normal)[None], (POINTS, 3))
@@ -202,14 +209,14 @@ def _edges(kind: str, x: _Side, margin) -> _Edges:
     axis = x.body.R[:, 2]
     yes = jnp.ones((1,), bool)
     if kind == "capsule":
-        grown = radius(kind, x.body) + 0.5 * margin
+        grown = x.body.ball + 0.5 * margin
         beside = x.body.p + grown * (x.outward - so3.dot(x.outward, axis) * axis)
-        half = x.body.size[1] * axis
+        half = x.body.corners[0, 2] * axis
         return _Edges(beside - half, (beside + half)[None], yes)
     if kind == "cylinder":
-        rim = smooth(kind, x.body, so3.rotate_inverse(x.body.R, x.outward))
-        start = placed(corner(kind, x.body, a) + rim)
-        along = jnp.where(a == 0, -2.0, 2.0).astype(axis.dtype) * x.body.size[1] * axis
+        rim = smooth(x.body, so3.rotate_inverse(x.body.R, x.outward))
+        start = placed(x.body.corners[a] + rim)
+        along = jnp.where(a == 0, -2.0, 2.0).astype(axis.dtype) * x.body.corners[0, 2] * axis
         return _Edges(start, (start + along)[None], yes & (x.dim < 3))
     if kind == "box":
         ends, counts = jnp.asarray(BOX_NEIGHBOURS)[a], jnp.ones((3,), bool)
@@ -218,9 +225,8 @@ def _edges(kind: str, x: _Side, margin) -> _Edges:
     alone = x.dim == 2
     ends = jnp.where(alone, b, ends)
     counts = jnp.where(alone, jnp.arange(ends.shape[0]) == 0, counts & (x.dim == 1))
-    return _Edges(
-        placed(corner(kind, x.body, a)), placed(corner(kind, x.body, jnp.maximum(ends, 0))), counts
-    )
+    places = x.body.corners
+    return _Edges(placed(places[a]), placed(places[jnp.maximum(ends, 0)]), counts)
 
 
 def _polygon(kind: str, x: _Side, number) -> tuple[Float[Array, "s 3"], Int[Array, ""]]:
@@ -228,11 +234,11 @@ def _polygon(kind: str, x: _Side, number) -> tuple[Float[Array, "s 3"], Int[Arra
     if kind == "cylinder":
         sign = jnp.where(number == 0, 1.0, -1.0).astype(x.outward.dtype)
         c, s = (jnp.asarray(f(TURNS), x.outward.dtype) for f in (np.cos, np.sin))
-        r, h = x.body.size[0], x.body.size[1]
+        r, h = x.body.disk, x.body.corners[0, 2]
         local = jnp.stack([r * c, -sign * r * s, jnp.full_like(c, 1.0) * sign * h], axis=1)
         count = jnp.asarray(SIDES, jnp.int32)
     elif kind == "box":
-        local = corner(kind, x.body, jnp.asarray(BOX_FACES)[number])
+        local = x.body.corners[jnp.asarray(BOX_FACES)[number]]
         count = jnp.asarray(4, jnp.int32)
     else:
         ring = x.mesh.corners[number]

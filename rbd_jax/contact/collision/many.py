@@ -1,10 +1,11 @@
-"""Contact points of many pairs of convex shapes of two kinds.
+"""Contact points of many pairs of convex shapes.
 
 The pairs are searched one after the other by one program. A pair whose bounding spheres are farther
 apart than the margin is not searched.
 """
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +13,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...spatial import so3
-from .convex import couple, find, nearest
+from .convex import Feature, Nearest, couple, find, nearest
 from .faces import POINTS, Polygons, has_several, touching_faces
 from .ground import FAR, ContactPoints
 from .primitives import PAIRS
 from .shapes import Shapes
-from .support import CONVEX, ROUND, Body, bounding_radius
+from .support import CONVEX, ROUND, Body, bodies
 
 CONVEX_PAIRS = [
     (a, b)
@@ -28,80 +29,120 @@ CONVEX_PAIRS = [
 """The pairs of kinds that the general search takes."""
 
 
+class Pair(NamedTuple):
+    """Two shapes by their numbers, and their kinds."""
+
+    kinds: tuple[str, str]
+    first: int
+    second: int
+
+
 def convex_pairs(
     shapes: Shapes,
-    kinds: tuple[str, str],
-    first: np.ndarray,
-    second: np.ndarray,
+    pairs: list[Pair],
     R: Float[Array, "ng 3 3"],
     p: Float[Array, "ng 3"],
-    margin: Float[Array, " n"],
+    margin: Float[Array, " n"] | None,
     several: bool,
-) -> ContactPoints:
-    """The contact points of pairs of shapes of two kinds.
+) -> dict[tuple[str, str], tuple[np.ndarray, ContactPoints]]:
+    """The contact points of pairs of convex shapes, by their kinds.
 
     Args:
-        shapes: all shapes. kinds: those of the first and of the second shapes.
-        first: the numbers of the first shapes. second: those of the second shapes.
+        shapes: all shapes. pairs: the pairs of any convex kinds.
         R: orientations of all shapes in the world. p: their places (m).
-        margin: the distance at which a contact of each pair begins to act (m).
+        margin: the distance at which a contact of each pair begins to act (m); None for distances
+            of all pairs, however far.
         several: whether flat faces touch in several points.
-    """
-    several = several and has_several(kinds)
-    rows = np.array(shapes.hulls, dtype=np.int32)
-    sides = []
-    for kind, at in zip(kinds, (first, second), strict=True):
-        of = rows[at] if kind == "mesh" else np.zeros(len(at), np.int32)
-        sides.append((R[at], p[at], shapes.size[at], of))
-    tables = _tables(shapes.polygons) if several and "mesh" in kinds else None
 
-    def body(kind: str, R, p, size, row) -> tuple[Body, Polygons | None]:
-        if kind != "mesh":
-            return Body(R, p, size, jnp.zeros((0, 3), p.dtype)), None
-        faces = None if tables is None else Polygons(*(jnp.asarray(x)[row] for x in tables))
-        return Body(R, p, size, shapes.corners[row]), faces
+    Returns:
+        For each pair of kinds the places of its pairs in the list, and the points of each pair.
+    """
+    found = {}
+    for meshes in ((False, False), (False, True), (True, True)):
+        own = [k for k, x in enumerate(pairs) if tuple(y == "mesh" for y in x.kinds) == meshes]
+        if not own:
+            continue
+        sides = [_side(shapes, [pairs[k] for k in own], s, R, p, meshes[s]) for s in (0, 1)]
+        reach = jnp.full((len(own),), jnp.inf, p.dtype) if margin is None else margin[np.array(own)]
+        feature, close = _searched(*sides, reach)
+        for kinds in dict.fromkeys(pairs[k].kinds for k in own):
+            at = np.array([i for i, k in enumerate(own) if pairs[k].kinds == kinds])
+            part = jax.tree.map(lambda x: x[at], (*sides, feature, close, reach))  # noqa: B023
+            if several and has_several(kinds):
+                mesh = [_rows(shapes, [pairs[own[i]] for i in at], s) for s in (0, 1)]
+                points = _on_faces(shapes, kinds, *part, *mesh)
+            else:
+                d, x, n = close_points(part[3])
+                points = ContactPoints(d[:, None], x[:, None], n[:, None], 0 * x[:, None])
+            found[kinds] = np.array(own)[at], points
+    return found
+
+
+def close_points(x: Nearest) -> tuple[Array, Array, Array]:
+    """Distance, place halfway between the surfaces, and normal."""
+    return x.distance, 0.5 * (x.first + x.second), x.normal
+
+
+def _rows(shapes: Shapes, pairs: list[Pair], side: int) -> np.ndarray:
+    """The hulls of the first or of the second shapes."""
+    return np.array([shapes.hulls[x[1 + side]] for x in pairs], dtype=np.int32)
+
+
+def _side(shapes: Shapes, pairs: list[Pair], side: int, R, p, mesh: bool) -> Body:
+    """The first or the second shapes of some pairs."""
+    at = np.array([x[1 + side] for x in pairs])
+    corners = shapes.corners[_rows(shapes, pairs, side)] if mesh else None
+    return bodies([x.kinds[side] for x in pairs], R[at], p[at], shapes.size[at], corners)
+
+
+def _searched(a: Body, b: Body, reach: Float[Array, " n"]) -> tuple[Feature, Nearest]:
+    """What touches, and where, of pairs that are near each other; others are far apart."""
+
+    def search(_, pair):
+        a, b, reach = pair
+        gap = b.p - a.p
+        far = a.bound + b.bound + reach
+        near = jax.lax.stop_gradient(so3.dot(gap, gap) < far * far)
+
+        def found():
+            x = couple(a, b)
+            feature = find(x)
+            return feature, nearest(x, feature, a.p)
+
+        def nothing():
+            up = jnp.array([0.0, 0.0, 1.0], gap.dtype)
+            zero = jnp.zeros((), jnp.int32)
+            feature = Feature(up, jnp.zeros((3, 2), jnp.int32), zero + 1, zero)
+            return feature, Nearest(jnp.full((), FAR, gap.dtype), 0 * gap, 0 * gap, up)
+
+        return _, jax.lax.cond(near, found, nothing)
+
+    return jax.lax.scan(search, None, (a, b, reach))[1]
+
+
+def _on_faces(shapes, kinds, a, b, feature, close, reach, first, second) -> ContactPoints:
+    """The points of pairs of two kinds with flat faces, of which those that act are clipped."""
+    tables = _tables(shapes.polygons) if "mesh" in kinds else None
+
+    def polygons(kind: str, row) -> Polygons | None:
+        return Polygons(*(jnp.asarray(x)[row] for x in tables)) if kind == "mesh" else None
 
     def touch(_, pair):
-        *both, reach = pair
-        (a, mesh_a), (b, mesh_b) = (body(k, *x) for k, x in zip(kinds, both, strict=True))
-        gap = b.p - a.p
-        far = bounding_radius(kinds[0], a) + bounding_radius(kinds[1], b) + reach
-        near = jax.lax.stop_gradient(so3.dot(gap, gap) < far * far)
-        search = functools.partial(_points, kinds, several)
-        found = jax.lax.cond(
-            near,
-            lambda: search(a, b, reach, (mesh_a, mesh_b)),
-            lambda: _nowhere(POINTS if several else 1, gap),
-        )
-        return _, found
+        a, b, feature, close, reach, *rows = pair
+        meshes = tuple(polygons(k, row) for k, row in zip(kinds, rows, strict=True))
 
-    return jax.lax.scan(touch, None, (*sides, margin))[1]
+        def faces():
+            return touching_faces(kinds, couple(a, b), feature, close, a.p, reach, meshes)
 
+        def alone():
+            d, x, n = close_points(close)
+            every = lambda y: jnp.broadcast_to(y[None], (POINTS, 3))  # noqa: E731
+            d = jnp.where(jnp.arange(POINTS) == 0, d, FAR)
+            return ContactPoints(d, every(x), every(n), jnp.zeros((POINTS, 3), x.dtype))
 
-def _nowhere(count: int, like: Float[Array, "3"]) -> ContactPoints:
-    """Points that are no contacts."""
-    none = jnp.zeros((count, 3), like.dtype)
-    normal = jnp.broadcast_to(jnp.array([0.0, 0.0, 1.0], like.dtype), (count, 3))
-    return ContactPoints(jnp.full((count,), FAR, like.dtype), none, normal, none)
+        return _, jax.lax.cond(close.distance < reach, faces, alone)
 
-
-def _points(kinds, several: bool, a: Body, b: Body, reach, meshes) -> ContactPoints:
-    """The contact points of two shapes that are near each other."""
-    x = couple(kinds, a, b)
-    found = find(x)
-    close = nearest(x, found, a.p)
-    count = POINTS if several else 1
-    every = lambda y: jnp.broadcast_to(y[None], (count, 3))  # noqa: E731
-    distance = jnp.where(jnp.arange(count) == 0, close.distance, FAR)
-    place, none = every(0.5 * (close.first + close.second)), jnp.zeros((count, 3), a.p.dtype)
-    alone = ContactPoints(distance, place, every(close.normal), none)
-    if not several:
-        return alone
-    return jax.lax.cond(
-        close.distance < reach,
-        lambda: touching_faces(x, found, close, a.p, reach, meshes),
-        lambda: alone,
-    )
+    return jax.lax.scan(touch, None, (a, b, feature, close, reach, first, second))[1]
 
 
 @functools.lru_cache(maxsize=64)

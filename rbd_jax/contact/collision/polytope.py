@@ -61,7 +61,7 @@ class _Polytope(NamedTuple):
 
 
 def nearest_facet(
-    support: Support, start: Vector, size: Float[Array, ""], rounds: int, tolerance: float
+    support: Support, start: Vector, size: Float[Array, ""], rounds: int, tolerance
 ) -> Facet:
     """The facet of a body nearest to the origin.
 

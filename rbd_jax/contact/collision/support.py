@@ -14,83 +14,79 @@ from jaxtyping import Array, Float, Int
 from ...spatial import so3
 
 Vector = Float[Array, "3"]
-SMOOTH = ("cylinder", "ellipsoid")
-"""Shapes with a smooth part."""
 ROUND = ("sphere", "capsule")
 """Shapes with a radius."""
 CONVEX = (*ROUND, "ellipsoid", "cylinder", "box", "mesh")
 """All convex shapes, in MuJoCo's order."""
-BITS = np.array([1, 2, 4], dtype=np.int32)
-BOX_CORNERS = np.array([[1.0 if k & b else -1.0 for b in (1, 2, 4)] for k in range(8)])
+CORNERS = 8
+"""The corners of the polytope of a shape that is no mesh, some of them several times."""
+BOX = np.array([[1.0 if k & b else -1.0 for b in (1, 2, 4)] for k in range(CORNERS)])
 """The signs of the corners of a box; bit k of a corner's number is its sign along axis k."""
+LINE = np.array([[0.0, 0.0, -1.0 if k == 1 else 1.0] for k in range(CORNERS)])
+"""The signs of the ends of a segment: the upper one, and then the lower one."""
+SIGNS = {"box": BOX, "capsule": LINE, "cylinder": LINE}
 
 
 class Body(NamedTuple):
-    """A convex shape at a pose."""
+    """A convex shape at a pose: corners plus a disk across its z axis, an ellipsoid and a ball."""
 
-    R: Float[Array, "3 3"]
-    p: Vector
-    size: Vector
-    """MuJoCo's sizes, see :mod:`rbd_jax.contact.collision.ground` (m)."""
-    corners: Float[Array, "k 3"]
-    """The corners of a mesh, in its frame (m); none for other shapes."""
+    R: Float[Array, "*n 3 3"]
+    p: Float[Array, "*n 3"]
+    corners: Float[Array, "*n k 3"]
+    """The corners of its polytope in its frame (m)."""
+    disk: Float[Array, "*n"]
+    """The radius of the disk (m)."""
+    axes: Float[Array, "*n 3"]
+    """The semi-axes of the ellipsoid (m)."""
+    ball: Float[Array, "*n"]
+    """The radius of the ball (m)."""
+
+    @property
+    def bound(self) -> Float[Array, ""]:
+        """The radius of a sphere around the shape, at its origin (m)."""
+        reach = jnp.sqrt(jnp.max(so3.dot(self.corners, self.corners)) + self.disk * self.disk)
+        return reach + self.ball + jnp.max(self.axes)
 
 
-def corner_towards(kind: str, body: Body, d: Vector) -> Int[Array, ""]:
+def bodies(
+    kinds: list[str],
+    R: Float[Array, "n 3 3"],
+    p: Float[Array, "n 3"],
+    size: Float[Array, "n 3"],
+    meshes: Float[Array, "n k 3"] | None,
+) -> Body:
+    """Shapes of several kinds as one batch: all are meshes, or none.
+
+    Args:
+        kinds: the kind of each shape. R: orientations. p: places (m).
+        size: MuJoCo's sizes, see :mod:`rbd_jax.contact.collision.ground` (m).
+        meshes: the corners of the meshes; None if there are none.
+    """
+    kind = size.dtype
+    flag = lambda *names: np.array([[k in names] for k in kinds]).astype(kind)  # noqa: E731
+    corners = meshes
+    if corners is None:
+        signs = np.stack([SIGNS.get(k, 0 * BOX) for k in kinds]).astype(kind)
+        box = flag("box") * size
+        line = flag("capsule", "cylinder") * size[:, 1:2]
+        corners = signs * (box + line * np.array([0.0, 0.0, 1.0]).astype(kind))[:, None]
+    disk, ball = flag("cylinder") * size[:, :1], flag(*ROUND) * size[:, :1]
+    return Body(R, p, corners, disk[:, 0], flag("ellipsoid") * size, ball[:, 0])
+
+
+def corner_towards(body: Body, d: Vector) -> Int[Array, ""]:
     """The number of the corner of the shape's polytope that lies farthest along d in its frame."""
-    if kind in ("capsule", "cylinder"):
-        return (d[2] < 0).astype(jnp.int32)
-    if kind == "box":
-        return jnp.sum(jnp.where(d >= 0, BITS, 0), dtype=jnp.int32)
-    if kind == "mesh":
-        return jnp.argmax(jnp.sum(body.corners * d[None], axis=1)).astype(jnp.int32)
-    return jnp.zeros((), jnp.int32)
+    return jnp.argmax(jnp.sum(body.corners * d[None], axis=1)).astype(jnp.int32)
 
 
-def corner(kind: str, body: Body, number: Int[Array, "*n"]) -> Float[Array, "*n 3"]:
-    """Corners of the shape's polytope in its frame, by their numbers."""
-    if kind in ("capsule", "cylinder"):
-        up = jnp.where(number == 0, body.size[1], -body.size[1])
-        return jnp.stack([jnp.zeros_like(up), jnp.zeros_like(up), up], axis=-1)
-    if kind == "box":
-        up = (number[..., None] & BITS) > 0
-        return jnp.where(up, body.size, -body.size)
-    if kind == "mesh":
-        return body.corners[number]
-    return jnp.zeros((*number.shape, 3), body.p.dtype)
-
-
-def smooth(kind: str, body: Body, d: Vector) -> Vector:
+def smooth(body: Body, d: Vector) -> Vector:
     """The point of the shape's smooth part that lies farthest along d, in its frame.
 
     Of the disk of a cylinder that is looked at along its axis it is the center.
     """
-    if kind == "cylinder":
-        flat = d * np.array([1.0, 1.0, 0.0]).astype(d.dtype)
-        n2 = so3.dot(flat, flat)
-        some = n2 > 1e-30
-        return jnp.where(some, body.size[0] * flat / jnp.sqrt(jnp.where(some, n2, 1)), 0)
-    if kind == "ellipsoid":
-        s = body.size * d
-        n2 = so3.dot(s, s)
-        some = n2 > 1e-30
-        return jnp.where(some, body.size * s / jnp.sqrt(jnp.where(some, n2, 1)), 0)
-    return jnp.zeros_like(d)
-
-
-def radius(kind: str, body: Body) -> Float[Array, ""]:
-    """The radius around the shape's polytope (m)."""
-    return body.size[0] if kind in ROUND else jnp.zeros_like(body.size[0])
-
-
-def bounding_radius(kind: str, body: Body) -> Float[Array, ""]:
-    """The radius of a sphere around the shape, at its origin (m)."""
-    if kind == "mesh":
-        return jnp.sqrt(jnp.max(jnp.sum(body.corners**2, axis=1), initial=0))
-    if kind == "box":
-        return jnp.sqrt(so3.dot(body.size, body.size))
-    if kind == "cylinder":
-        return jnp.sqrt(body.size[0] ** 2 + body.size[1] ** 2)
-    if kind == "capsule":
-        return body.size[0] + body.size[1]
-    return jnp.max(body.size)
+    flat = d * np.array([1.0, 1.0, 0.0]).astype(d.dtype)
+    s = body.axes * d
+    n2, m2 = so3.dot(flat, flat), so3.dot(s, s)
+    some, any_ = n2 > 1e-30, m2 > 1e-30
+    disk = jnp.where(some, body.disk * flat / jnp.sqrt(jnp.where(some, n2, 1)), 0)
+    return disk + jnp.where(any_, body.axes * s / jnp.sqrt(jnp.where(any_, m2, 1)), 0)
