@@ -115,7 +115,8 @@ def _distances(scene: Scene, q: Float[Array, " nq"], chosen: _Chosen):
         both = [chosen.pairs[k][::-1] if swap else chosen.pairs[k] for k, swap in members]
         i, j = np.array(both, dtype=np.int32).T
         t = simple_pairs(shapes, contacts.terrain, kinds, i, j, R, p)
-        least = jnp.argmin(t.distance, axis=1)[:, None] == np.arange(t.distance.shape[1])
+        row = np.arange(t.distance.shape[1], dtype=np.int32)[None]
+        least = jnp.argmin(t.distance, axis=1).astype(jnp.int32)[:, None] == row
         d = jnp.sum(jnp.where(least, t.distance, 0), axis=1)
         x, n = (jnp.sum(jnp.where(least[..., None], y, 0), axis=1) for y in t[1:3])
         add(d, x, n, members)

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ...spatial import so3
 from .polytope import nearest_facet
-from .support import Body, Vector, corner_towards, smooth
+from .support import Body, Vector, corner_towards, placed, smooth, turned
 
 ROUNDS = 28
 """The most points by which a polytope grows."""
@@ -72,8 +72,8 @@ class Couple(NamedTuple):
 
     def corners(self, numbers: Int[Array, "*n 2"]) -> tuple[Array, Array]:
         """Corners of the first and of the second shape."""
-        a = so3.rotate(self.a.R, self.a.corners[numbers[..., 0]])
-        return a, so3.rotate(self.b.R, self.b.corners[numbers[..., 1]]) + self.b.p
+        a = turned(self.a.R, self.a.corners[numbers[..., 0]])
+        return a, placed(self.b, self.b.corners[numbers[..., 1]])
 
     def smooth(self, n: Vector) -> tuple[Vector, Vector]:
         """The smooth parts of both shapes in the direction n of the first."""
@@ -157,12 +157,8 @@ def _step(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> _Step:
     h = jnp.sum(w * n[None], axis=1)
     top = jnp.max(h)
     g = jnp.sum(w[:, :, None] * T[None], axis=1)
-    H = _curvature(x, n, T, top)
-    det, trace = H[0, 0] * H[1, 1] - H[0, 1] * H[1, 0], H[0, 0] + H[1, 1]
-    floor = LEAST[str(n.dtype)] * x.size
-    convex = (det > floor * floor) & (trace > 0)
-    plain = jnp.maximum(jnp.abs(top), floor) * jnp.eye(2, dtype=n.dtype)
-    H = jnp.where(convex, H, plain)
+    least = jnp.maximum(-top, LEAST[str(n.dtype)] * x.size)
+    H = _curvature(x, n, T, -least)  # where shapes overlap the true one may have no minimum
     det = H[0, 0] * H[1, 1] - H[0, 1] * H[1, 0]
     inverse = jnp.stack([H[1, 1], -H[0, 1], -H[1, 0], H[0, 0]]).reshape(2, 2) / det
     times = lambda M, y: jnp.sum(M[None] * y[:, None, :], axis=2)  # noqa: E731
@@ -203,9 +199,9 @@ def _polished(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> tuple[Vector, In
         y = y / jnp.sqrt(so3.dot(y, y))
         w, new = x.towards(y)
         better = so3.dot(w, y) <= height
-        acts = (np.arange(4)[:, None] == jnp.asarray(SUBSETS)[step.subset][None]).any(axis=1)
+        acts = (np.arange(4, dtype=np.int32)[:, None] == jnp.asarray(SUBSETS)[step.subset][None]).any(axis=1)
         known = (cuts == new[None]).all(axis=1).any()
-        spare = jnp.argmin(acts) == np.arange(4)
+        spare = jnp.argmin(acts).astype(jnp.int32) == np.arange(4, dtype=np.int32)
         cuts = jnp.where((spare & ~known)[:, None], new[None], cuts)
         ended = known & (_dot2(step.turn, step.turn) < (4 * eps) ** 2)
         ended = ended | (known & ~better & (count > 3))

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ...spatial import so3
 from .convex import Couple, Feature, Nearest
 from .ground import FAR, ContactPoints
-from .support import ROUND, Body, Vector, smooth
+from .support import Body, Vector, placed, smooth, turned
 
 FLAT = ("cylinder", "box", "mesh")
 """Shapes with flat faces."""
@@ -128,12 +128,12 @@ def touching_faces(
     aligned, i, j = _aligned(faces, n)
     none = [~x.counts.any() for x in faces]
     first = ~aligned & (one.dim < 3) & ~none[1] & ((one.dim <= two.dim) | none[0])
-    second = ~aligned & ~first & (two.dim < 3)
+    second = ~aligned & (two.dim < 3)
     single = jax.tree.map(
         lambda y: jnp.broadcast_to(y[None], (POINTS, *y.shape)),
         (found.distance, 0.5 * (found.first + found.second), n),
     )
-    alone = jnp.arange(POINTS) == 0
+    alone = jnp.arange(POINTS, dtype=jnp.int32) == 0
     single = jnp.where(alone, single[0], FAR), *single[1:]
 
     def face_on_face():
@@ -144,7 +144,7 @@ def touching_faces(
             _polygon(kinds[1], two, faces[1].number[j]),
             faces[0].normal[i], faces[1].normal[j], margin, x.size,
         )  # fmt: skip
-        return d, p + origin, normal
+        return d, p + origin[None], normal
 
     def edge_on_face(k: int):
         """The edges of shape k on a face of the other."""
@@ -159,15 +159,16 @@ def touching_faces(
         d, p = _edge_points(edges.start, edges.end[e], face, normal, margin, swollen)
         sign = -1.0 if k == 0 else 1.0
         normals = jnp.broadcast_to((sign * normal)[None], (POINTS, 3))
-        return ok, (d, p + origin, normals)
+        return ok, (d, p + origin[None], normals)
 
     def chosen(condition, points, otherwise):
         some = condition & (points[0] < 0.5 * FAR).any()
         return jax.tree.map(lambda a, b: jnp.where(some, a, b), points, otherwise)
 
     result = chosen(aligned, face_on_face(), single)
-    for k, mine in enumerate((first, second)):
+    for k, mine in ((1, second), (0, first)):  # the edges of the first shape have precedence
         ok, points = edge_on_face(k)
+        result = jax.tree.map(lambda a, b: jnp.where(mine & ok, a, b), single, result)  # noqa: B023
         result = chosen(mine & ok, points, result)
     return ContactPoints(*result, jnp.zeros((POINTS, 3), n.dtype))
 
@@ -176,11 +177,10 @@ def touching_faces(
 
 
 def _faces(kind: str, x: _Side) -> _Faces:
-    turned = lambda y: so3.rotate(x.body.R, y)  # noqa: E731
     a, b, c = x.corners
     if kind == "box":
         has = lambda k: (jnp.asarray(BOX_FACES) == k).any(axis=1)  # noqa: E731
-        normals = turned(jnp.asarray(BOX_NORMALS, x.outward.dtype))
+        normals = turned(x.body.R, jnp.asarray(BOX_NORMALS, x.outward.dtype))
         counts = has(a) & ((x.dim < 2) | has(b)) & ((x.dim < 3) | has(c))
         near = jnp.sum(normals * x.outward[None], axis=1) > np.cos(TILT)
         return _Faces(jnp.arange(6, dtype=jnp.int32), normals, jnp.where(counts.any(), counts, near))
@@ -194,7 +194,7 @@ def _faces(kind: str, x: _Side) -> _Faces:
         n = so3.cross(p[:, 1] - p[:, 0], p[:, 2] - p[:, 0])
         n2 = so3.dot(n, n)
         some = n2 > 0
-        return _Faces(own, turned(n / jnp.sqrt(jnp.where(some, n2, 1))[:, None]), counts & some)
+        return _Faces(own, turned(x.body.R, n / jnp.sqrt(jnp.where(some, n2, 1))[:, None]), counts & some)
     if kind == "cylinder":
         axis = x.body.R[:, 2]
         number = jnp.arange(2, dtype=jnp.int32)
@@ -204,7 +204,6 @@ def _faces(kind: str, x: _Side) -> _Faces:
 
 
 def _edges(kind: str, x: _Side, margin) -> _Edges:
-    placed = lambda y: so3.rotate(x.body.R, y) + x.body.p  # noqa: E731
     a, b, _ = x.corners
     axis = x.body.R[:, 2]
     yes = jnp.ones((1,), bool)
@@ -215,7 +214,7 @@ def _edges(kind: str, x: _Side, margin) -> _Edges:
         return _Edges(beside - half, (beside + half)[None], yes)
     if kind == "cylinder":
         rim = smooth(x.body, so3.rotate_inverse(x.body.R, x.outward))
-        start = placed(x.body.corners[a] + rim)
+        start = placed(x.body, x.body.corners[a] + rim)
         along = jnp.where(a == 0, -2.0, 2.0).astype(axis.dtype) * x.body.corners[0, 2] * axis
         return _Edges(start, (start + along)[None], yes & (x.dim < 3))
     if kind == "box":
@@ -224,9 +223,9 @@ def _edges(kind: str, x: _Side, margin) -> _Edges:
         ends, counts = x.mesh.before[a], x.mesh.at[a] >= 0
     alone = x.dim == 2
     ends = jnp.where(alone, b, ends)
-    counts = jnp.where(alone, jnp.arange(ends.shape[0]) == 0, counts & (x.dim == 1))
+    counts = jnp.where(alone, jnp.arange(ends.shape[0], dtype=jnp.int32) == 0, counts & (x.dim == 1))
     places = x.body.corners
-    return _Edges(placed(places[a]), placed(places[jnp.maximum(ends, 0)]), counts)
+    return _Edges(placed(x.body, places[a]), placed(x.body, places[jnp.maximum(ends, 0)]), counts)
 
 
 def _polygon(kind: str, x: _Side, number) -> tuple[Float[Array, "s 3"], Int[Array, ""]]:
@@ -244,7 +243,7 @@ def _polygon(kind: str, x: _Side, number) -> tuple[Float[Array, "s 3"], Int[Arra
         ring = x.mesh.corners[number]
         local = x.body.corners[jnp.maximum(ring, 0)]
         count = jnp.sum(ring >= 0, dtype=jnp.int32)
-    return so3.rotate(x.body.R, local) + x.body.p, count
+    return placed(x.body, local), count
 
 
 def _aligned(faces: list[_Faces], n: Vector):
@@ -277,7 +276,7 @@ def _flat_edge(edges: _Edges, faces: _Faces, n: Vector):
 def _borders(polygon, count, n: Vector):
     """The planes through the sides of a polygon and along n, positive inside."""
     size = polygon.shape[0]
-    at = jnp.arange(size)
+    at = jnp.arange(size, dtype=jnp.int32)
     ahead = jnp.where(at + 1 < count, at + 1, 0)
     side = polygon[ahead] - polygon
     m = so3.cross(side, n[None])
@@ -286,7 +285,7 @@ def _borders(polygon, count, n: Vector):
     ok = real & (n2 > 0)
     m = m / jnp.sqrt(jnp.where(ok, n2, 1))[:, None]
     c = so3.dot(m, polygon)
-    middle = jnp.sum(jnp.where(real[:, None], polygon, 0), axis=0) / count
+    middle = jnp.sum(jnp.where(real[:, None], polygon, 0), axis=0) / count.astype(m.dtype)
     inside = jnp.sum(m * middle[None], axis=1) - c
     sign = jnp.where(inside < 0, -1.0, 1.0).astype(m.dtype)
     return sign[:, None] * m, sign * c, ok
@@ -363,7 +362,7 @@ def _corners_of_rest(face2, m, c, ok, p1, n1, margin, size):
         new = points + t[:, None] * (points[ahead] - points)
         per = crosses.astype(jnp.int32) + stays.astype(jnp.int32)
         place = jnp.cumsum(per, dtype=jnp.int32) - per
-        first, second = jnp.where(crosses, place, most), jnp.where(stays, place + crosses, most)
+        first, second = jnp.where(crosses, place, most), jnp.where(stays, place + crosses.astype(jnp.int32), most)
         own = jnp.where(inside, s + k, labels)
         p = jnp.zeros_like(points).at[first].set(new, mode="drop")
         p = p.at[second].set(points[ahead], mode="drop")
@@ -418,7 +417,7 @@ def _widest(points: Float[Array, "n 3"], count) -> Int[Array, "4"]:
         c1 = jnp.where(behind & (c == b1), on(c), c)
         d1 = jnp.where(behind & (c == b1) & (d == c1), on(d), d)
         b, c, d = (jnp.where(ended, x, y) for x, y in ((b1, b), (c1, c), (d1, d)))
-        return a + ended, b, c, d, phase, best, chosen, rounds + 1
+        return a + ended.astype(jnp.int32), b, c, d, phase, best, chosen, rounds + 1
 
     i = [jnp.asarray(k, jnp.int32) for k in range(4)]
     start = (*i, jnp.asarray(0, jnp.int32), area(*i), jnp.stack(i), jnp.asarray(0, jnp.int32))

@@ -137,7 +137,7 @@ def _on_faces(shapes, kinds, a, b, feature, close, reach, first, second) -> Cont
         def alone():
             d, x, n = close_points(close)
             every = lambda y: jnp.broadcast_to(y[None], (POINTS, 3))  # noqa: E731
-            d = jnp.where(jnp.arange(POINTS) == 0, d, FAR)
+            d = jnp.where(jnp.arange(POINTS, dtype=jnp.int32) == 0, d, FAR)
             return ContactPoints(d, every(x), every(n), jnp.zeros((POINTS, 3), x.dtype))
 
         return _, jax.lax.cond(close.distance < reach, faces, alone)

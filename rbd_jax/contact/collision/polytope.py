@@ -118,7 +118,7 @@ def _tetrahedron(support: Support, start: Vector) -> tuple[Array, Array]:
 
     (a, i), (b, j) = support(start), support(-start)
     line = b - a
-    least = jnp.argmin(jnp.abs(line)) == np.arange(3)
+    least = jnp.argmin(jnp.abs(line)).astype(jnp.int32) == np.arange(3, dtype=np.int32)
     c, k = farthest(so3.cross(line, jnp.where(least, 1, 0).astype(a.dtype)), a)
     d, m = farthest(so3.cross(line, c - a), a)
     below = so3.dot(so3.cross(line, c - a), d - a) < 0
@@ -141,9 +141,9 @@ def _faces(points: Float[Array, "v 3"], triangles: Int[Array, "f 3"], noise) -> 
     t = jnp.clip(-so3.dot(x, edges) / jnp.where(long2 > 0, long2, 1), 0, 1)
     on_edge = x + t[..., None] * edges
     d2 = so3.dot(on_edge, on_edge)
-    best = jnp.where(d2[:, 1] < d2[:, 0], 1, 0)
-    best = jnp.where(d2[:, 2] < jnp.min(d2[:, :2], axis=1), 2, best)
-    chosen = best[:, None] == np.arange(3)
+    best = jnp.where(d2[:, 1] < d2[:, 0], 1, 0).astype(jnp.int32)
+    best = jnp.where(d2[:, 2] < jnp.min(d2[:, :2], axis=1), jnp.int32(2), best)
+    chosen = best[:, None] == np.arange(3, dtype=np.int32)[None]
     edge_point = jnp.sum(jnp.where(chosen[..., None], on_edge, 0), axis=1)
     near = jnp.where(within[:, None], offset[:, None] * n, edge_point)
     key = jnp.where(flat, jnp.inf, so3.dot(near, near))
@@ -174,7 +174,7 @@ def _joined(x: _Polytope, new: Vector, name: Int[Array, "2"], seen, noise) -> _P
     edge_of = edge_of.at[jnp.where(border, rank, count)].set(every, mode="drop")
     free = ~x.alive | seen
     place = jnp.cumsum(free, dtype=jnp.int32) - 1
-    fresh = free & (place < jnp.sum(border))
+    fresh = free & (place < jnp.sum(border, dtype=jnp.int32))
     edge = edge_of[jnp.where(fresh, place, 0)]
     tail, head = tails.reshape(-1)[edge], heads.reshape(-1)[edge]
     last = jnp.full_like(tail, 1) * x.count
@@ -184,7 +184,7 @@ def _joined(x: _Polytope, new: Vector, name: Int[Array, "2"], seen, noise) -> _P
     owner = x.owner
     for a, b in ((tail, head), (head, last), (last, tail)):
         owner = owner.at[jnp.where(fresh, a, most), b].set(slot, mode="drop")
-    at = jnp.arange(most) == x.count
+    at = jnp.arange(most, dtype=jnp.int32) == x.count
     points = jnp.where(at[:, None], new[None], x.points)
     names = jnp.where(at[:, None], name[None], x.names)
     found = _faces(points, triangles, noise)

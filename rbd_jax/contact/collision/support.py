@@ -69,9 +69,19 @@ def bodies(
         signs = np.stack([SIGNS.get(k, 0 * BOX) for k in kinds]).astype(kind)
         box = flag("box") * size
         line = flag("capsule", "cylinder") * size[:, 1:2]
-        corners = signs * (box + line * np.array([0.0, 0.0, 1.0]).astype(kind))[:, None]
+        corners = signs * (box + line * np.array([[0.0, 0.0, 1.0]]).astype(kind))[:, None]
     disk, ball = flag("cylinder") * size[:, :1], flag(*ROUND) * size[:, :1]
     return Body(R, p, corners, disk[:, 0], flag("ellipsoid") * size, ball[:, 0])
+
+
+def turned(R: Float[Array, "3 3"], x: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
+    """Vectors of one frame in another one."""
+    return jnp.sum(R.reshape(*[1] * (x.ndim - 1), 3, 3) * x[..., None, :], axis=-1)
+
+
+def placed(body: Body, x: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
+    """Points of the shape's frame in the world."""
+    return turned(body.R, x) + body.p.reshape(*[1] * (x.ndim - 1), 3)
 
 
 def corner_towards(body: Body, d: Vector) -> Int[Array, ""]:
