@@ -199,7 +199,9 @@ def _polished(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> tuple[Vector, In
         y = y / jnp.sqrt(so3.dot(y, y))
         w, new = x.towards(y)
         better = so3.dot(w, y) <= height
-        acts = (np.arange(4, dtype=np.int32)[:, None] == jnp.asarray(SUBSETS)[step.subset][None]).any(axis=1)
+        acts = (
+            np.arange(4, dtype=np.int32)[:, None] == jnp.asarray(SUBSETS)[step.subset][None]
+        ).any(axis=1)
         known = (cuts == new[None]).all(axis=1).any()
         spare = jnp.argmin(acts).astype(jnp.int32) == np.arange(4, dtype=np.int32)
         cuts = jnp.where((spare & ~known)[:, None], new[None], cuts)

@@ -1,8 +1,8 @@
 """Contact points of two flat faces, or of an edge on a face.
 
-Source: MuJoCo 4's documentation, "Computation", convex collision and ``multiccd``, and its collider.
-If faces of two shapes touch and are parallel within five degrees, the face of the second is clipped
-by the borders of the first, and at most four of the corners of the rest are contact points. An edge
+Source: MuJoCo 4's documentation, "Computation", convex collision and ``multiccd``, and its
+collider. If faces of two shapes touch and are parallel within five degrees, the face of the second
+is clipped by the borders of the first, and at most four of the corners of the rest are contact points. An edge
 on a face is clipped in the same way and has two. A flat end of a cylinder counts as a polygon with
 16 corners, and the line on a cylinder's or a capsule's side as an edge.
 
@@ -36,7 +36,9 @@ BOX_FACES = np.array(
     dtype=np.int32,
 )
 """The corners of each face of a box, below +x, −x, +y, −y, +z, −z, in MuJoCo's order."""
-BOX_NORMALS = np.array([[s if a == k else 0.0 for a in range(3)] for k in range(3) for s in (1, -1)])
+BOX_NORMALS = np.array(
+    [[s if a == k else 0.0 for a in range(3)] for k in range(3) for s in (1, -1)]
+)
 BOX_NEIGHBOURS = np.array([[k ^ 1, k ^ 2, k ^ 4] for k in range(8)], dtype=np.int32)
 
 
@@ -173,7 +175,7 @@ def touching_faces(
     return ContactPoints(*result, jnp.zeros((POINTS, 3), n.dtype))
 
 
-# --- the faces and edges at the corners that touch -------------------------------------------------
+# --- the faces and edges at the corners that touch ------------------------------------------------
 
 
 def _faces(kind: str, x: _Side) -> _Faces:
@@ -183,7 +185,9 @@ def _faces(kind: str, x: _Side) -> _Faces:
         normals = turned(x.body.R, jnp.asarray(BOX_NORMALS, x.outward.dtype))
         counts = has(a) & ((x.dim < 2) | has(b)) & ((x.dim < 3) | has(c))
         near = jnp.sum(normals * x.outward[None], axis=1) > np.cos(TILT)
-        return _Faces(jnp.arange(6, dtype=jnp.int32), normals, jnp.where(counts.any(), counts, near))
+        return _Faces(
+            jnp.arange(6, dtype=jnp.int32), normals, jnp.where(counts.any(), counts, near)
+        )
     if kind == "mesh":
         at, table = x.mesh.at, x.mesh.corners
         own = at[a]
@@ -194,7 +198,9 @@ def _faces(kind: str, x: _Side) -> _Faces:
         n = so3.cross(p[:, 1] - p[:, 0], p[:, 2] - p[:, 0])
         n2 = so3.dot(n, n)
         some = n2 > 0
-        return _Faces(own, turned(x.body.R, n / jnp.sqrt(jnp.where(some, n2, 1))[:, None]), counts & some)
+        return _Faces(
+            own, turned(x.body.R, n / jnp.sqrt(jnp.where(some, n2, 1))[:, None]), counts & some
+        )
     if kind == "cylinder":
         axis = x.body.R[:, 2]
         number = jnp.arange(2, dtype=jnp.int32)
@@ -223,7 +229,9 @@ def _edges(kind: str, x: _Side, margin) -> _Edges:
         ends, counts = x.mesh.before[a], x.mesh.at[a] >= 0
     alone = x.dim == 2
     ends = jnp.where(alone, b, ends)
-    counts = jnp.where(alone, jnp.arange(ends.shape[0], dtype=jnp.int32) == 0, counts & (x.dim == 1))
+    counts = jnp.where(
+        alone, jnp.arange(ends.shape[0], dtype=jnp.int32) == 0, counts & (x.dim == 1)
+    )
     places = x.body.corners
     return _Edges(placed(x.body, places[a]), placed(x.body, places[jnp.maximum(ends, 0)]), counts)
 
@@ -270,7 +278,7 @@ def _flat_edge(edges: _Edges, faces: _Faces, n: Vector):
     return fits.any(), first % width, first // width
 
 
-# --- clipping --------------------------------------------------------------------------------------
+# --- clipping -------------------------------------------------------------------------------------
 
 
 def _borders(polygon, count, n: Vector):
@@ -322,7 +330,9 @@ def _clipped(face1, face2, n1: Vector, n2: Vector, margin, size):
     m2, c2, _ = _borders(*face2, n2)
     p1, p2 = face1[0][0], face2[0][0]
     fixed = jax.lax.stop_gradient
-    lines, counts = _corners_of_rest(*jax.tree.map(fixed, (face2, m1, c1, ok1, p1, n1, margin, size)))
+    lines, counts = _corners_of_rest(
+        *jax.tree.map(fixed, (face2, m1, c1, ok1, p1, n1, margin, size))
+    )
     m, c = jnp.concatenate([m2, m1]), jnp.concatenate([c2, c1])
     a, b = (m[lines[:, k]] for k in range(2))
     ca, cb = (c[lines[:, k]] for k in range(2))
@@ -362,7 +372,10 @@ def _corners_of_rest(face2, m, c, ok, p1, n1, margin, size):
         new = points + t[:, None] * (points[ahead] - points)
         per = crosses.astype(jnp.int32) + stays.astype(jnp.int32)
         place = jnp.cumsum(per, dtype=jnp.int32) - per
-        first, second = jnp.where(crosses, place, most), jnp.where(stays, place + crosses.astype(jnp.int32), most)
+        first, second = (
+            jnp.where(crosses, place, most),
+            jnp.where(stays, place + crosses.astype(jnp.int32), most),
+        )
         own = jnp.where(inside, s + k, labels)
         p = jnp.zeros_like(points).at[first].set(new, mode="drop")
         p = p.at[second].set(points[ahead], mode="drop")
@@ -404,7 +417,10 @@ def _widest(points: Float[Array, "n 3"], count) -> Int[Array, "4"]:
         tried = (
             (a, b, c, on(d)), (a, b, on(c), d), (a, on(b), c, d),
         )  # fmt: skip
-        new = [jnp.where(phase == 0, x, jnp.where(phase == 1, y, z)) for x, y, z in zip(*tried, strict=True)]
+        new = [
+            jnp.where(phase == 0, x, jnp.where(phase == 1, y, z))
+            for x, y, z in zip(*tried, strict=True)
+        ]
         larger = area(*new) > best
         best = jnp.where(larger, area(*new), best)
         b, c, d = (jnp.where(larger, x, y) for x, y in zip(new[1:], (b, c, d), strict=True))

@@ -110,7 +110,9 @@ def _mixed(m: Any, a: np.ndarray, b: np.ndarray) -> list[GeomPair]:
     friction = chosen("geom_friction", np.maximum(*each("geom_friction")))
     (x, y), tiny = each("geom_solmix"), 1e-15
     some = (x >= tiny) & (y >= tiny)
-    mix = np.where(some, x / np.where(some, x + y, 1), np.where((x < tiny) & (y < tiny), 0.5, x >= tiny))
+    mix = np.where(
+        some, x / np.where(some, x + y, 1), np.where((x < tiny) & (y < tiny), 0.5, x >= tiny)
+    )
     mix = mix[:, None]
     r, s = each("geom_solref")
     standard = (r[:, :1] > 0) & (s[:, :1] > 0)
