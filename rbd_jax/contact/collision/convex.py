@@ -157,8 +157,12 @@ def _step(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> _Step:
     h = jnp.sum(w * n[None], axis=1)
     top = jnp.max(h)
     g = jnp.sum(w[:, :, None] * T[None], axis=1)
-    least = jnp.maximum(-top, LEAST[str(n.dtype)] * x.size)
-    H = _curvature(x, n, T, -least)  # where shapes overlap the true one may have no minimum
+    floor = LEAST[str(n.dtype)] * x.size
+    H = _curvature(x, n, T, top)
+    det, trace = H[0, 0] * H[1, 1] - H[0, 1] * H[1, 0], H[0, 0] + H[1, 1]
+    convex = (det > floor * floor) & (trace > 0)  # where shapes overlap it need not be
+    extra = jnp.where(convex, 0, jnp.maximum(top, 0) + floor)
+    H = H + extra * jnp.eye(2, dtype=n.dtype)
     det = H[0, 0] * H[1, 1] - H[0, 1] * H[1, 0]
     inverse = jnp.stack([H[1, 1], -H[0, 1], -H[1, 0], H[0, 0]]).reshape(2, 2) / det
     times = lambda M, y: jnp.sum(M[None] * y[:, None, :], axis=2)  # noqa: E731

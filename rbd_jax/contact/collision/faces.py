@@ -2,9 +2,9 @@
 
 Source: MuJoCo 4's documentation, "Computation", convex collision and ``multiccd``, and its
 collider. If faces of two shapes touch and are parallel within five degrees, the face of the second
-is clipped by the borders of the first, and at most four of the corners of the rest are contact points. An edge
-on a face is clipped in the same way and has two. A flat end of a cylinder counts as a polygon with
-16 corners, and the line on a cylinder's or a capsule's side as an edge.
+is clipped by the borders of the first, and at most four of the corners of the rest are contact
+points. An edge on a face is clipped in the same way and has two. A flat end of a cylinder counts as
+a polygon with 16 corners, and the line on a cylinder's or a capsule's side as an edge.
 
 The choice of faces, and which borders cross at which point, have no derivative. The points follow
 from them in closed form.
@@ -53,6 +53,8 @@ class Polygons(NamedTuple):
     """The faces at each corner."""
     before: Int[Array, "c k"]
     """The corner before it in each of these faces."""
+    bend: Float[Array, "f 3"]
+    """What is added to the normals of the faces."""
 
 
 class _Faces(NamedTuple):
@@ -198,9 +200,8 @@ def _faces(kind: str, x: _Side) -> _Faces:
         n = so3.cross(p[:, 1] - p[:, 0], p[:, 2] - p[:, 0])
         n2 = so3.dot(n, n)
         some = n2 > 0
-        return _Faces(
-            own, turned(x.body.R, n / jnp.sqrt(jnp.where(some, n2, 1))[:, None]), counts & some
-        )
+        n = n / jnp.sqrt(jnp.where(some, n2, 1))[:, None] + x.mesh.bend[own]
+        return _Faces(own, turned(x.body.R, n), counts & some)
     if kind == "cylinder":
         axis = x.body.R[:, 2]
         number = jnp.arange(2, dtype=jnp.int32)

@@ -125,7 +125,10 @@ def _on_faces(shapes, kinds, a, b, feature, close, reach, first, second) -> Cont
     tables = _tables(shapes.polygons) if "mesh" in kinds else None
 
     def polygons(kind: str, row) -> Polygons | None:
-        return Polygons(*(jnp.asarray(x)[row] for x in tables)) if kind == "mesh" else None
+        if kind != "mesh":
+            return None
+        bend = jnp.zeros(tables[1].shape, a.p.dtype) if shapes.bend is None else shapes.bend
+        return Polygons(*(jnp.asarray(x)[row] for x in tables), bend[row])
 
     def touch(_, pair):
         a, b, feature, close, reach, *rows = pair

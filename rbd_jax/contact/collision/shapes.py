@@ -29,6 +29,9 @@ class Shapes(eqx.Module):
     """The number of the convex hull of each shape; −1 for shapes that are no meshes."""
     polygons: tuple[tuple[tuple[int, ...], ...], ...] = eqx.field(static=True, default=())
     """For each convex hull its faces, each by the numbers of all corners, counterclockwise."""
+    bend: Float[Array, "nm f 3"] | None = None
+    """What is added to the normals of these faces, which are those of their first three corners.
+    MuJoCo's normals have more digits than its corners."""
 
     def placed(
         self, R: Float[Array, "frames 3 3"], p: Float[Array, "frames 3"]

@@ -31,6 +31,7 @@ class Hulls(NamedTuple):
     faces: tuple
     rows: tuple[int, ...]
     polygons: tuple
+    bend: np.ndarray
 
 
 def hulls(m: Any, geoms: list[int]) -> Hulls:
@@ -40,9 +41,11 @@ def hulls(m: Any, geoms: list[int]) -> Hulls:
 
     Corners are ``(meshes, corners, 3)`` in the frames of the geoms (m), and faces are
     ``(meshes, corners, faces, 4)``: the corners of :func:`widest`. Shorter lists end with copies
-    of their first corner or face. ``polygons`` has the corners of each face of each mesh.
+    of their first corner or face. ``polygons`` has the corners of each face of each mesh, and
+    ``bend`` what MuJoCo's normals of them, ``(meshes, faces, 3)``, have more than those of the
+    first three corners, which have fewer digits.
     """
-    corners, faces, rows, polygons = [], [], [], []
+    corners, faces, rows, polygons, bend = [], [], [], [], []
     known: dict[int, int] = {}
     for g in geoms:
         if m.geom_dataid[g] < 0 or int(m.geom_type[g]) != 7:
@@ -66,6 +69,7 @@ def hulls(m: Any, geoms: list[int]) -> Hulls:
                 table[at[x]].append(widest(corners[-1], ring))
         faces.append(table)
         polygons.append(tuple(tuple(at[x] for x in face) for face in own))
+        bend.append(_more_digits(m, mesh, corners[-1], polygons[-1]))
     n = max(map(len, corners), default=0)
     k = max((len(x) for table in faces for x in table), default=0)
     corners = [np.concatenate([x, np.repeat(x[:1], n - len(x), axis=0)]) for x in corners]
@@ -74,7 +78,20 @@ def hulls(m: Any, geoms: list[int]) -> Hulls:
         tuple(tuple(map(tuple, [*x, *[x[0]] * (k - len(x))])) for x in table) for table in tables
     )
     every = np.array(corners).reshape(len(corners), n, 3)
-    return Hulls(every, frozen, tuple(rows), tuple(polygons))
+    most = max(map(len, bend), default=0)
+    bend = [np.concatenate([x, np.zeros((most - len(x), 3))]) for x in bend]
+    more = np.array(bend).reshape(len(bend), most, 3)
+    return Hulls(every, frozen, tuple(rows), tuple(polygons), more)
+
+
+def _more_digits(m: Any, mesh: int, corners: np.ndarray, polygons: tuple) -> np.ndarray:
+    """MuJoCo's normals of the faces minus those of their first three corners, where they differ."""
+    start = int(m.mesh_polyadr[mesh])
+    normal = np.asarray(m.mesh_polynormal, float)[start : start + len(polygons)]
+    a, b, c = np.moveaxis(corners[np.array([x[:3] for x in polygons])], 1, 0)
+    own = np.cross(b - a, c - a)
+    length = np.linalg.norm(own, axis=1, keepdims=True)
+    return np.where(length > 0, normal - own / np.where(length > 0, length, 1), 0)
 
 
 def widest(corners: np.ndarray, ring: list[int]) -> list[int]:

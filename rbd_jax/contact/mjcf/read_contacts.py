@@ -43,6 +43,7 @@ def contacts_of(r: Reader) -> Contacts:
         hull.faces,
         hull.rows,
         hull.polygons,
+        r.array(hull.bend, *hull.bend.shape),
     )
     pairs = Pairs(
         friction=r.array([x.friction for x in met], k, 5),
