@@ -65,7 +65,8 @@ def distances(
     if not chosen:
         none = jnp.zeros((0,), scene.model.dtype)
         return Distances(none, none.reshape(0, 2, 3), none.reshape(0, 3), ())
-    return Distances(*_distances(scene, q, _Chosen(tuple(chosen))), named)
+    d, points, normal = _distances(scene, q, _Chosen(tuple(chosen)))
+    return Distances(d, points, normal, named)
 
 
 def _numbers(shapes, pairs: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
@@ -97,7 +98,8 @@ def _distances(scene: Scene, q: Float[Array, " nq"], chosen: _Chosen):
     for k, (i, j) in enumerate(chosen.pairs):
         kinds = shapes.kinds[i], shapes.kinds[j]
         swap = ORDER.index(kinds[0]) > ORDER.index(kinds[1])
-        groups.setdefault(kinds[::-1] if swap else kinds, []).append((k, swap))
+        kinds = (kinds[1], kinds[0]) if swap else kinds
+        groups.setdefault(kinds, []).append((k, swap))
     found, order = [], []
     convex: list[tuple[int, bool]] = []
 
@@ -123,6 +125,6 @@ def _distances(scene: Scene, q: Float[Array, " nq"], chosen: _Chosen):
     ends = [chosen.pairs[k][::-1] if swap else chosen.pairs[k] for k, swap in convex]
     met = [Pair((shapes.kinds[i], shapes.kinds[j]), i, j) for i, j in ends]
     for own, t in convex_pairs(shapes, met, R, p, None, False).values():
-        add(*(y[:, 0] for y in t[:3]), [convex[k] for k in own])
+        add(t.distance[:, 0], t.point[:, 0], t.normal[:, 0], [convex[k] for k in own])
     place = np.argsort(order)
     return jax.tree.map(lambda *x: jnp.concatenate(x)[place], *found)

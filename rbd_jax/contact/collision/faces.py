@@ -174,7 +174,8 @@ def touching_faces(
         ok, points = edge_on_face(k)
         result = jax.tree.map(lambda a, b: jnp.where(mine & ok, a, b), single, result)  # noqa: B023
         result = chosen(mine & ok, points, result)
-    return ContactPoints(*result, jnp.zeros((POINTS, 3), n.dtype))
+    d, p, normals = result
+    return ContactPoints(d, p, normals, jnp.zeros((POINTS, 3), n.dtype))
 
 
 # --- the faces and edges at the corners that touch ------------------------------------------------
@@ -191,16 +192,17 @@ def _faces(kind: str, x: _Side) -> _Faces:
             jnp.arange(6, dtype=jnp.int32), normals, jnp.where(counts.any(), counts, near)
         )
     if kind == "mesh":
-        at, table = x.mesh.at, x.mesh.corners
+        mesh = _mesh_of(x)
+        at, table = mesh.at, mesh.corners
         own = at[a]
         rings = table[own]
         has = lambda k: (rings == k).any(axis=1)  # noqa: E731
         counts = (own >= 0) & ((x.dim < 2) | has(b)) & ((x.dim < 3) | has(c))
-        p = x.body.corners[x.mesh.base[own]]
+        p = x.body.corners[mesh.base[own]]
         n = so3.cross(p[:, 1] - p[:, 0], p[:, 2] - p[:, 0])
         n2 = so3.dot(n, n)
         some = n2 > 0
-        n = n / jnp.sqrt(jnp.where(some, n2, 1))[:, None] + x.mesh.bend[own]
+        n = n / jnp.sqrt(jnp.where(some, n2, 1))[:, None] + mesh.bend[own]
         return _Faces(own, turned(x.body.R, n), counts & some)
     if kind == "cylinder":
         axis = x.body.R[:, 2]
@@ -208,6 +210,11 @@ def _faces(kind: str, x: _Side) -> _Faces:
         return _Faces(number, jnp.stack([axis, -axis]), (number == a) & (x.dim == 1))
     none = jnp.zeros((1,), jnp.int32)
     return _Faces(none, jnp.zeros((1, 3), x.outward.dtype), none > 0)
+
+
+def _mesh_of(x: _Side) -> Polygons:
+    assert x.mesh is not None
+    return x.mesh
 
 
 def _edges(kind: str, x: _Side, margin) -> _Edges:
@@ -227,7 +234,8 @@ def _edges(kind: str, x: _Side, margin) -> _Edges:
     if kind == "box":
         ends, counts = jnp.asarray(BOX_NEIGHBOURS)[a], jnp.ones((3,), bool)
     else:
-        ends, counts = x.mesh.before[a], x.mesh.at[a] >= 0
+        mesh = _mesh_of(x)
+        ends, counts = mesh.before[a], mesh.at[a] >= 0
     alone = x.dim == 2
     ends = jnp.where(alone, b, ends)
     counts = jnp.where(
@@ -249,7 +257,7 @@ def _polygon(kind: str, x: _Side, number) -> tuple[Float[Array, "s 3"], Int[Arra
         local = x.body.corners[jnp.asarray(BOX_FACES)[number]]
         count = jnp.asarray(4, jnp.int32)
     else:
-        ring = x.mesh.corners[number]
+        ring = _mesh_of(x).corners[number]
         local = x.body.corners[jnp.maximum(ring, 0)]
         count = jnp.sum(ring >= 0, dtype=jnp.int32)
     return placed(x.body, local), count
@@ -306,7 +314,7 @@ def _edge_points(start, end, face, n: Vector, margin, swollen):
     Where the edge crosses a border and only that point lies deep enough, it is two contacts for
     MuJoCo, whose clipped edge has two sides.
     """
-    m, c, ok = _borders(*face, n)
+    m, c, ok = _borders(face[0], face[1], n)
     along = end - start
     rate = jnp.sum(m * along[None], axis=1)
     room = jnp.sum(m * start[None], axis=1) - c
@@ -327,8 +335,8 @@ def _edge_points(start, end, face, n: Vector, margin, swollen):
 
 def _clipped(face1, face2, n1: Vector, n2: Vector, margin, size):
     """The points of the second face over the first: distances, places, normals."""
-    m1, c1, ok1 = _borders(*face1, n1)
-    m2, c2, _ = _borders(*face2, n2)
+    m1, c1, ok1 = _borders(face1[0], face1[1], n1)
+    m2, c2, _ = _borders(face2[0], face2[1], n2)
     p1, p2 = face1[0][0], face2[0][0]
     fixed = jax.lax.stop_gradient
     lines, counts = _corners_of_rest(

@@ -36,6 +36,10 @@ class Pair(NamedTuple):
     first: int
     second: int
 
+    def shape(self, side: int) -> int:
+        """The number of the first (0) or of the second shape (1)."""
+        return self.second if side else self.first
+
 
 def convex_pairs(
     shapes: Shapes,
@@ -64,7 +68,7 @@ def convex_pairs(
             continue
         sides = [_side(shapes, [pairs[k] for k in own], s, R, p, meshes[s]) for s in (0, 1)]
         reach = jnp.full((len(own),), jnp.inf, p.dtype) if margin is None else margin[np.array(own)]
-        feature, close = _searched(*sides, reach)
+        feature, close = _searched(sides[0], sides[1], reach)
         for kinds in dict.fromkeys(pairs[k].kinds for k in own):
             at = np.array([i for i, k in enumerate(own) if pairs[k].kinds == kinds])
             part = jax.tree.map(lambda x: x[at], (*sides, feature, close, reach))  # noqa: B023
@@ -85,12 +89,12 @@ def close_points(x: Nearest) -> tuple[Array, Array, Array]:
 
 def _rows(shapes: Shapes, pairs: list[Pair], side: int) -> np.ndarray:
     """The hulls of the first or of the second shapes."""
-    return np.array([shapes.hulls[x[1 + side]] for x in pairs], dtype=np.int32)
+    return np.array([shapes.hulls[x.shape(side)] for x in pairs], dtype=np.int32)
 
 
 def _side(shapes: Shapes, pairs: list[Pair], side: int, R, p, mesh: bool) -> Body:
     """The first or the second shapes of some pairs."""
-    at = np.array([x[1 + side] for x in pairs])
+    at = np.array([x.shape(side) for x in pairs])
     corners = shapes.corners[_rows(shapes, pairs, side)] if mesh else None
     return bodies([x.kinds[side] for x in pairs], R[at], p[at], shapes.size[at], corners)
 
@@ -125,14 +129,14 @@ def _on_faces(shapes, kinds, a, b, feature, close, reach, first, second) -> Cont
     tables = _tables(shapes.polygons) if "mesh" in kinds else None
 
     def polygons(kind: str, row) -> Polygons | None:
-        if kind != "mesh":
+        if kind != "mesh" or tables is None:
             return None
         bend = jnp.zeros(tables[1].shape, a.p.dtype) if shapes.bend is None else shapes.bend
         return Polygons(*(jnp.asarray(x)[row] for x in tables), bend[row])
 
     def touch(_, pair):
         a, b, feature, close, reach, *rows = pair
-        meshes = tuple(polygons(k, row) for k, row in zip(kinds, rows, strict=True))
+        meshes = polygons(kinds[0], rows[0]), polygons(kinds[1], rows[1])
 
         def faces():
             return touching_faces(kinds, couple(a, b), feature, close, a.p, reach, meshes)

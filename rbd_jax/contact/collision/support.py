@@ -63,10 +63,10 @@ def bodies(
         meshes: the corners of the meshes; None if there are none.
     """
     kind = size.dtype
-    flag = lambda *names: np.array([[k in names] for k in kinds]).astype(kind)  # noqa: E731
+    flag = lambda *names: jnp.array([[k in names] for k in kinds], kind)  # noqa: E731
     corners = meshes
     if corners is None:
-        signs = np.stack([SIGNS.get(k, 0 * BOX) for k in kinds]).astype(kind)
+        signs = jnp.asarray(np.stack([SIGNS.get(k, 0 * BOX) for k in kinds]), kind)
         box = flag("box") * size
         line = flag("capsule", "cylinder") * size[:, 1:2]
         corners = signs * (box + line * np.array([[0.0, 0.0, 1.0]]).astype(kind))[:, None]

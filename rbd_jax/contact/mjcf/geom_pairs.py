@@ -120,7 +120,8 @@ def _mixed(m: Any, a: np.ndarray, b: np.ndarray) -> list[GeomPair]:
     r, s = each("geom_solimp")
     solimp = chosen("geom_solimp", mix * r + (1 - mix) * s)
     five = friction[:, [0, 0, 1, 2, 2]]
-    margin = sum(each("geom_margin"))
+    near, far = each("geom_margin")
+    margin = near + far
     none = np.zeros(2)
     return [
         GeomPair((int(a[k]), int(b[k])), int(condim[k]), five[k], solref[k], none, solimp[k],

@@ -42,8 +42,8 @@ def contacts_of(r: Reader) -> Contacts:
         tuple(name_of(m, "geom", g) for g in used),
         hull.faces,
         hull.rows,
-        hull.polygons,
-        r.array(hull.bend, *hull.bend.shape),
+        polygons=hull.polygons,
+        bend=r.array(hull.bend, *hull.bend.shape),
     )
     pairs = Pairs(
         friction=r.array([x.friction for x in met], k, 5),
