@@ -239,6 +239,7 @@ HEAP = f"""<mujoco>{FALLING}<asset>{ASSET}</asset><worldbody>
 </worldbody></mujoco>"""
 
 
+@pytest.mark.slow
 def test_a_heap_moves_as_mujocos():
     """Steps of a can, meshes, an egg and a rod on a table from states at random, to 1e-8.
 
@@ -322,6 +323,7 @@ def test_derivatives_are_finite_everywhere(dtype):
     assert value.all() and slope.all(), np.flatnonzero(~(value & slope.all(axis=1)))
 
 
+@pytest.mark.slow
 def test_single_precision_and_a_batch_without_samples(everything):
     """JAX's default precision finds the same distances to five digits."""
     m, scene = everything
@@ -334,6 +336,7 @@ def test_single_precision_and_a_batch_without_samples(everything):
     assert f(scene)(q[:0]).shape == (0, exact.shape[1])
 
 
+@pytest.mark.slow
 def test_one_point_without_multiccd():
     """The file's flag leaves one point to a cylinder that stands on a box."""
     flag = EXACT.replace("/>", '><flag multiccd="disable"/></option>')

@@ -132,7 +132,8 @@ def _on_faces(shapes, kinds, a, b, feature, close, reach, first, second) -> Cont
         if kind != "mesh" or tables is None:
             return None
         bend = jnp.zeros(tables[1].shape, a.p.dtype) if shapes.bend is None else shapes.bend
-        return Polygons(*(jnp.asarray(x)[row] for x in tables), bend[row])
+        ring, base, at, before = (jnp.asarray(x)[row] for x in tables)
+        return Polygons(ring, base, at, before, bend[row])
 
     def touch(_, pair):
         a, b, feature, close, reach, *rows = pair
