@@ -180,10 +180,11 @@ def _step(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> _Step:
     three = jnp.stack([-c * f[:, 1] + d * e[:, 1], -d * e[:, 0] + c * f[:, 0]], 1) / safe[:, None]
     k = SIZES[:, None]
     turn = jnp.where(k == 1, one, jnp.where(k == 2, two, three))
-    small = jnp.finfo(n.dtype).eps * x.size
-    sound = jnp.where(SIZES == 2, eHe * det > (small * small), True)
-    apart = area * area > jnp.finfo(n.dtype).eps * _dot2(e, e) * _dot2(f, f)
-    sound = jnp.where(SIZES == 3, apart & (jnp.abs(area) > small * small), sound)
+    eps = jnp.finfo(n.dtype).eps
+    far = lambda y: _dot2(y, y) > eps * x.size * x.size  # noqa: E731  # no corner twice
+    apart = area * area > eps * _dot2(e, e) * _dot2(f, f)
+    sound = (SIZES == 1) | far(e)
+    sound = sound & ((SIZES < 3) | (far(f) & far(f - e) & apart))
     sound = sound & (_dot2(turn, turn) < 0.25)
     turn = jnp.where(sound[:, None], turn, 0)
     model = jnp.max(h[None] + jnp.sum(turn[:, None] * g[None], axis=2), axis=1)
