@@ -142,6 +142,9 @@ def test_derivatives_of_distances(everything):
     random = np.random.default_rng(0)
     v = jnp.array(random.normal(size=(12, m.nv)))
     ds, dc = (jnp.array(0.01 * random.normal(size=x.shape)) for x in where(scene))
+    corners = scene.contacts.shapes.corners
+    copies = (corners == corners[:, :1]).all(axis=-1, keepdims=True)  # at the end of shorter lists
+    dc = jnp.where(copies, dc[:, :1], dc)
 
     def touch(t, q, v):
         size, corners = where(scene)
