@@ -42,7 +42,10 @@ def _states(problem, v0, seed=0):
 def test_direction_is_that_of_the_general_sweep(legged, bounded):
     """With ball and free joints, gaps, a landing, bounds; alone and in a batch."""
     problem = short().problem if legged else random_problem()
-    assert problem.kind.robot(problem) is not None and bool(getattr(problem.kind, "steps", ())) == legged
+    assert (
+        problem.kind.robot(problem) is not None
+        and bool(getattr(problem.kind, "steps", ())) == legged
+    )
     v0 = jnp.cos(jnp.arange(float(problem.model.nv)))
     one, two = (_states(problem, v0, seed) for seed in (0, 1))
     batch = jax.tree.map(lambda *x: jnp.stack(x), one, two, one, one)
