@@ -47,6 +47,8 @@ def walk(call: Callable) -> Walk:
         name = frame.f_code.co_filename
         if event != "call" or not name.startswith(root):
             return
+        if name == f"{root}__init__.py":  # it only looks up where a public name is
+            return
         before = frame.f_back
         while before is not None and not before.f_code.co_filename.startswith(root):
             before = before.f_back
