@@ -90,11 +90,12 @@ class Environment(eqx.Module):
     def state(
         self, q: Array, v: Array, controls: Array, robot=None, task=None, delay: Any = 0.0
     ) -> State:
-        """A state at the beginning of an episode."""
+        """A state at the beginning of an episode; without a robot it is that of the environment."""
         zero = jnp.zeros((), q.dtype)
         action = jnp.zeros((self.actions,), q.dtype)
         late = jnp.asarray(delay, q.dtype)
-        memory = fresh_state(self.plant_of(robot), q, v, self.dt).memory
+        plant = self.plant if robot is None else self.plant_of(robot)
+        memory = fresh_state(plant, q, v, self.dt).memory
         return State(q, v, controls, action, memory, zero, late, robot, task)
 
     @property

@@ -1,6 +1,8 @@
 """Plain functions as modules, so that what holds them is a pytree of arrays."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -8,13 +10,27 @@ import jax
 
 
 class Static(eqx.Module):
-    """A plain Python function as a module: no leaf, and part of the compiled program."""
+    """A plain Python function as a module: no leaf, and part of the compiled program.
+
+    A ``functools.partial`` is kept as its parts if they can be compared, because two of them are
+    equal only if they are the same object, so that a copy would be another program.
+    """
 
     function: Callable = eqx.field(static=True)
+    args: tuple = eqx.field(static=True)
+    keywords: tuple[tuple[str, Any], ...] = eqx.field(static=True)
+
+    def __init__(self, function: Callable):
+        self.function, self.args, self.keywords = function, (), ()
+        if isinstance(function, partial):
+            keywords = tuple(sorted(function.keywords.items()))
+            with suppress(TypeError):  # of arrays
+                hash((function.args, keywords))
+                self.function, self.args, self.keywords = function.func, function.args, keywords
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The value of the function."""
-        return self.function(*args, **kwargs)
+        return self.function(*self.args, *args, **(dict(self.keywords) | kwargs))
 
 
 def as_module(function: Any) -> Any:

@@ -37,7 +37,7 @@ def test_check(hopper, monkeypatch):
     from rbd_jax import contact
 
     right = contact.scene_step
-    wrong = lambda s, q, v, u: right(s, q, 1.001 * v, u)  # noqa: E731
+    wrong = lambda s, q, v, u, act: right(s, q, 1.001 * v, u, act=act)  # noqa: E731
     monkeypatch.setattr(contact, "scene_step", wrong)
     result = run("check", hopper, "--states", 3)
     assert result.exit_code == 1 and "FAIL" in result.output

@@ -59,14 +59,6 @@ TENDON = '<tendon><fixed name="rope" stiffness="1 2"><joint joint="j" coef="1"/>
                          LINK.format("", 'fluidshape="ellipsoid"'), ""),
             ["fluid around an ellipsoid", "g"],
         ),
-        (
-            WORLD.format("", "", LINK.format("", ""), "").replace(
-                "</worldbody>",
-                '<body><freejoint/><geom name="case" type="ellipsoid" size="1 1 1"/></body>'
-                "</worldbody>",
-            ),
-            ["collision", "g (sphere) with case (ellipsoid)", "boxes may meet", "exclude"],
-        ),
     ],
 )  # fmt: skip
 def test_what_is_not_supported_is_refused_by_name(xml, words):
