@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -38,7 +38,7 @@ class Dynamics(eqx.Module):
     ) -> Float[Array, " nv"]:
         """Accelerations, arguments as :func:`rbd_jax.forward_dynamics`."""
 
-    def implicitly_damped(self, dt: Float[Array, ""]) -> Self:
+    def implicitly_damped(self, dt: Float[Array, ""]) -> "Dynamics":
         """The dynamics that a step of ``dt`` seconds with implicit joint damping takes.
 
         Joint damping of the model is implicit. Damping of learned terms stays explicit.
