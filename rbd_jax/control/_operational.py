@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms.crba import mass_matrix
-from ..algorithms.jacobians import frame_velocity, jacobian
+from ..algorithms.jacobians import frame_velocity, jacobian, jacobian_time_derivative
 from ..algorithms.kinematics import frame_placement
 from ..algorithms.torques import bias_torque, gravity_torque
 from ..lanes import lanes
-from ..model import Model, rate_from_velocity
+from ..model import Model
 from ..model.arguments import algorithm, checked, takes_coordinates
 from ..spatial import so3
 from ..spatial.linear import inverse, matmul
@@ -192,8 +191,7 @@ def frame_task(
     """
     rows = _rows_of(R, p, "frame_task")
     error, J, V = _frame_error(model, q, v, frame, R, p)
-    rate = rate_from_velocity(model, q, v)
-    J_rate = jax.jvp(lambda q: jacobian(model, q, frame, _AXES), (q,), (rate,))[1]
+    J_rate = jacobian_time_derivative(model, q, v, frame, _AXES)
     velocity, acceleration = (jnp.zeros((6,), model.dtype) if x is None else x
                               for x in (velocity, acceleration))  # fmt: skip
     kp, kd = (jnp.broadcast_to(jnp.asarray(x, model.dtype), (6,)) for x in (stiffness, damping))
