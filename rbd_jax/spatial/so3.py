@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from ._series import cos_theta, cosc, cotc, sinc, sinc3, two_atanc
 
 
-def dot(a: Float[Array, "*b n"], b: Float[Array, "*b n"]) -> Float[Array, "*b"]:
+def dot(a: Float[Array, "*#b n"], b: Float[Array, "*#b n"]) -> Float[Array, "*b"]:
     """Inner product over the last axis, elementwise: it fuses, and is never computed in TF32."""
     return jnp.sum(a * b, axis=-1)
 

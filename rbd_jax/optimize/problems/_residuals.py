@@ -140,8 +140,8 @@ def _apart(f: Callable, at: list[Array]) -> tuple[Callable, list[dict[int, bool]
     return parts, [{} if isinstance(v, Literal) else depends[v] for v in outs]
 
 
-def summed(*terms: Block) -> Block:
-    """The sum of those that are not zero."""
+def summed(*terms: Array | None) -> Array | None:
+    """The sum of those that are not zero, which are None."""
     there = [x for x in terms if x is not None]
     return sum(there[1:], start=there[0]) if there else None
 

@@ -30,7 +30,7 @@ class Feedback(StatePolicy):
 
     def __call__(
         self,
-        t: Float[Array, ""],
+        t: float | Array,
         q: Float[Array, " nq"],
         v: Float[Array, " nv"],
         memory: PyTree = None,
