@@ -14,7 +14,7 @@ from .problems._humanoid import (
     SOLES as SOLES,
     balance as balance,
     squat as squat,
-    step as step,
+    step_forward as step_forward,
 )
 from .problems._legged import (
     FEET as FEET,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ._humanoid import balance, squat, step
+from ._humanoid import balance, squat, step_forward
 from ._legged import jump, pace, trot, walk
 from ._smooth import cart_pole, double_pendulum, quadrotor, reach, reorient
 from ._task import Task
@@ -16,7 +16,11 @@ TASKS: dict[str, Callable[..., Task]] = {
 }
 """Tasks of robots without contacts."""
 
-HUMANOID: dict[str, Callable[..., Task]] = {"squat": squat, "step": step, "balance": balance}
+HUMANOID: dict[str, Callable[..., Task]] = {
+    "squat": squat,
+    "step": step_forward,
+    "balance": balance,
+}
 """The tasks of :data:`LEGGED` that need a humanoid."""
 
 LEGGED: dict[str, Callable[..., Task]] = {

@@ -129,7 +129,7 @@ def squat(
     return on_soles(model, q0, [Phase(steps)], center, feet=feet, dt=dt, friction=friction)
 
 
-def step(
+def step_forward(
     model: Model,
     q0=None,
     *,
