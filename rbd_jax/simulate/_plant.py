@@ -108,6 +108,14 @@ class Plant(eqx.Module):
         """
         return ()
 
+    def final_outputs(self, state: State) -> tuple[Array, ...]:
+        """What the final cost is told beside q and v, such as the memory.
+
+        Args:
+            state: state at the end of the motion.
+        """
+        return ()
+
     @abc.abstractmethod
     def step(self, t: Array, state: State, u: Float[Array, " nu"], dt: Array) -> State:
         """The state after ``dt`` seconds in which the controls u are held.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.calls import quick_jit
 from support.helpers import assert_close, random_state
-from support.own_plants import Gimbal, Networked, ball, lagging, lagging_sledge
+from support.own_plants import Gimbal, Lagging, Networked, ball, lagging, lagging_sledge
 from support.problems import DT, T, sledge
 
 import rbd_jax as rbd
@@ -168,6 +168,35 @@ def test_all_solvers_solve_a_linear_problem_with_memory():
         np.testing.assert_allclose(x[1:], x[:-1] @ A.T + np.asarray(s.u) @ B.T, atol=1e-6)
         assert s.K.shape == (T, 1, 3)
     np.testing.assert_allclose(slope, difference, rtol=1e-5)
+
+
+class Told(Lagging):
+    """Drives that lag, and whose forces at the end the final cost is told."""
+
+    def final_outputs(self, state):
+        return (state.memory,)
+
+
+def test_the_final_cost_is_told_the_memory():
+    """Only the force at the end matters: it is what the least controls of a linear lag make it."""
+    steps, wanted, start = 4, 0.5, 0.1
+    plant = lagging(sledge())
+    plant = Told(plant.model, plant.robot, plant.lag)
+
+    def solved(target):
+        problem = opt.Problem(
+            plant, lambda m, t, q, v, u: 0.1 * u, lambda m, q, v, force: force - target, DT, steps,
+            memory=jnp.full(1, start),
+        )  # fmt: skip
+        guess = jnp.zeros((steps, 1))
+        return opt.ilqr(problem, jnp.zeros(1), jnp.zeros(1), guess, throw=False)
+
+    s = quick_jit(solved)(wanted)
+    rest = np.exp(-DT / 0.2)
+    M = (1 - rest) * rest ** np.arange(steps - 1, -1, -1)
+    expected = M * (wanted - rest**steps * start) / (M @ M + DT * 0.1**2)
+    assert bool(s.result == opt.RESULTS.successful)
+    np.testing.assert_allclose(s.u[:, 0], expected, rtol=1e-6)
 
 
 @pytest.mark.slow

@@ -60,7 +60,8 @@ class Problem(eqx.Module):
     and multiple shooting take the Gauss–Newton Hessian of residuals. The stage cost gets the state
     after the events at the beginning of the step, such as impacts, and what the plant tells beside,
     ``stage(model, t, q, v, u, *plant.outputs(…))``: the constraint forces of a
-    :class:`rbd_jax.simulate.ConstrainedRobot`, nothing of other plants of this library.
+    :class:`rbd_jax.simulate.ConstrainedRobot`, nothing of other plants of this library. In the same
+    way, the final cost gets ``plant.final_outputs(…)``, the memory of a plant for example.
 
     Solutions are differentiable with respect to every array of the problem, for example arrays of
     the plant or of a cost that is an equinox module. ``jax.vmap`` can map over the same arrays. A
@@ -86,7 +87,7 @@ class Problem(eqx.Module):
     stage: Cost
     """``stage(model, t, q, v, u)``: cost per second, or residuals."""
     final: Cost
-    """``final(model, q, v)``: cost of the last state, or residuals."""
+    """``final(model, q, v, *plant.final_outputs(…))``: cost of the last state, or residuals."""
     dt: Float[Array, ""]
     """Time step (s). Like the bounds, it gets the dtype of the model."""
     steps: int = eqx.field(static=True)
@@ -404,8 +405,15 @@ class Problem(eqx.Module):
         def outputs(q, v):
             return self.plant.outputs(t, fresh_state(self.plant, q, v, self.dt), u, self.dt)
 
-        told = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(outputs, q, v))
-        return self.model, t, q, v, u, *told
+        return self.model, t, q, v, u, *_zeros(outputs, q, v)
+
+    def final_arguments(self, q: Array, v: Array) -> tuple:
+        """Arguments of the final cost at a state, with zeros for what the plant tells."""
+
+        def outputs(q, v):
+            return self.plant.final_outputs(fresh_state(self.plant, q, v, self.dt))
+
+        return self.model, q, v, *_zeros(outputs, q, v)
 
     def stage_cost(self, k: int | Int[Array, ""], q: Array, y: Array, u: Array) -> Float[Array, ""]:
         """Cost of step k."""
@@ -428,7 +436,8 @@ class Problem(eqx.Module):
 
     def final_terms(self, q: Array, y: Array) -> Terms:
         """The costs of the last state with their weights."""
-        own = (1.0, self.final(self.model, q, self.velocity(y)))
+        told = self.plant.final_outputs(self.state(q, y))
+        own = (1.0, self.final(self.model, q, self.velocity(y), *told))
         return (own, *(() if self.added is None else self.added.final_terms(self, q, y)))
 
     def cost(self, q: Float[Array, "N nq"], y: Float[Array, "N ny"], u: Float[Array, "T nu"]):
@@ -512,6 +521,11 @@ def cost_value(value: Array) -> Float[Array, ""]:
     return value if jnp.ndim(value) == 0 else 0.5 * jnp.sum(value * value)
 
 
+def _zeros(function: Callable, *args: Array) -> Any:
+    """Zeros of the shapes of what a function returns."""
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, *args))
+
+
 def with_explicit_closure(function: Callable, *args: Any) -> Callable:
     """The function with the traced arrays that it closes over as leaves.
 
@@ -529,7 +543,7 @@ def with_explicit_closures(problem: Problem, q: Array, v: Array) -> Problem:
     convert = with_explicit_closure
     parts: dict[str, Any] = {
         "stage": convert(problem.stage, *problem.stage_arguments(q, v)),
-        "final": convert(problem.final, m, q, v),
+        "final": convert(problem.final, *problem.final_arguments(q, v)),
     }
     where = lambda p: [getattr(p, n) for n in parts]  # noqa: E731
     plain = lambda x: isinstance(x, Static)  # noqa: E731
