@@ -1,6 +1,7 @@
 """The command line ``rbd-jax``. It needs the extra ``cli``."""
 
 import importlib.util
+import os
 import sys
 
 _NEEDS = ("typer", "rich", "matplotlib", "optax")
@@ -12,6 +13,8 @@ def main() -> None:
     if missing:
         names = ", ".join(missing)
         sys.exit(f'rbd-jax: {names} not installed. Run: pip install "rbd-jax[cli]"')
+    if sys.stderr.isatty():
+        os.environ.setdefault("RBD_JAX_PROGRESS", "1")
     from ._app import COMMANDS, application
 
     named = [name for name in sys.argv[1:2] if name in COMMANDS]

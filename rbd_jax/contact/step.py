@@ -116,8 +116,9 @@ class _Moved(NamedTuple):
 
 
 _Arguments = tuple[ControlledScene, Array, Array, bool]
-Accelerate = Callable[[int, ControlledScene, Array, Array, Array], Solution]
-"""``accelerate(stage, x, q, v, warmstart)`` solves for the accelerations of one stage of a step."""
+Accelerate = Callable[[ControlledScene, Array, Array, Array], Solution]
+"""``accelerate(x, q, v, known)`` gives the accelerations of one stage of a step. ``known`` is where
+a search for them begins, or they themselves."""
 
 
 @lanes
@@ -126,52 +127,47 @@ def _advance(args: _Arguments, rest):
     (_, _, v, _), (warmstart, max_steps) = args, rest
     start = jnp.zeros_like(v) if warmstart is None else warmstart
 
-    def accelerate(stage: int, x: ControlledScene, q: Array, v: Array, start: Array) -> Solution:
+    def accelerate(x: ControlledScene, q: Array, v: Array, start: Array) -> Solution:
         return minimize(Problem(x.inputs(q, v)), start, max_steps)
 
-    moved, found = _moved(args, start, accelerate)
-    return moved, [s.a for s in found], _ended(found)
+    moved, found = _moved(args, start, None, accelerate)
+    return moved, found.a, (found.result, found.steps)
 
 
 @lanes
-def _differentiate(args: _Arguments, solved: list[Array]):
+def _differentiate(args: _Arguments, solved: Float[Array, "stages nv"]):
     """The same step and accelerations, from solved accelerations with implicit derivatives."""
 
-    def accelerate(stage: int, x: ControlledScene, q: Array, v: Array, start: Array) -> Solution:
-        a = differentiable(x.inputs(q, v), solved[stage])
+    def accelerate(x: ControlledScene, q: Array, v: Array, solved: Array) -> Solution:
+        a = differentiable(x.inputs(q, v), solved)
         return Solution(a, RESULTS.successful, jnp.zeros((), jnp.int32))
 
-    moved, found = _moved(args, solved[0], accelerate)
-    return moved, [s.a for s in found]
+    moved, found = _moved(args, solved[0], solved, accelerate)
+    return moved, found.a
 
 
-def _moved(args: _Arguments, start: Array, accelerate: Accelerate) -> tuple[_Moved, list[Solution]]:
-    """The state after the step, and the accelerations of all stages of the integrator."""
+def _moved(
+    args: _Arguments, start: Array, solved: Array | None, accelerate: Accelerate
+) -> tuple[_Moved, Solution]:
+    """The state after the step, and what was found: the accelerations of all stages of the
+    integrator, the first result that is no success, and the solver's steps of all stages."""
     x, q, v, forces = args
-    q1, v1, act, found = _integrated(x, q, v, start, accelerate)
-    first = found[0].a
+    q1, v1, act, found = _integrated(x, q, v, start, solved, accelerate)
+    first = found.a[0]
     named = constraint_forces(x.scene, q, v, first, x.constants) if forces else None
     return _Moved(q1, v1, first, named, act), found
 
 
-def _ended(found: list[Solution]) -> tuple[RESULTS, Int[Array, ""]]:
-    """The first result that is no success, and the Newton steps of all stages."""
-    _, result, steps = found[0]
-    for x in found[1:]:
-        result = RESULTS.where(result == RESULTS.successful, x.result, result)
-        steps = steps + x.steps
-    return result, steps
-
-
 def _integrated(
-    x: ControlledScene, q: Array, v: Array, warmstart: Array, accelerate: Accelerate
-) -> tuple[Array, Array, Array | None, list[Solution]]:
-    """The state after ``scene.dt`` seconds, and the accelerations of all stages."""
+    x: ControlledScene, q: Array, v: Array, start: Array, solved: Array | None,
+    accelerate: Accelerate,
+) -> tuple[Array, Array, Array | None, Solution]:  # fmt: skip
+    """The state after ``scene.dt`` seconds, and what was found in all stages."""
     if x.scene.integrator == "rk4":
-        return _runge_kutta(x, q, v, warmstart, accelerate)
-    first = accelerate(0, x, q, v, warmstart)
+        return _runge_kutta(x, q, v, start, solved, accelerate)
+    found = accelerate(x, q, v, start)
     act = None if x.act is None else _activated(x, x.activation_rate())
-    return *_euler(x, q, v, first.a), act, [first]
+    return *_euler(x, q, v, found.a), act, found._replace(a=found.a[None])
 
 
 def _activated(x: ControlledScene, rate: Float[Array, " na"]) -> Float[Array, " na"]:
@@ -193,33 +189,58 @@ def _euler(x: ControlledScene, q: Array, v: Array, a: Array) -> tuple[Array, Arr
     return q1, _turned(model, q1, u, True)
 
 
+class _Stage(NamedTuple):
+    """What a stage of Runge and Kutta's method finds: rates of change, and how it found them."""
+
+    speed: Float[Array, " nv"]
+    """Of the configuration, as a mixed step from the start."""
+    rate: Float[Array, " nv"]
+    """Of the mixed velocity."""
+    drive: Float[Array, " na"] | None
+    """Of the activations."""
+
+
 def _runge_kutta(
-    x: ControlledScene, q: Array, v: Array, warmstart: Array, accelerate: Accelerate
-) -> tuple[Array, Array, Array | None, list[Solution]]:
+    x: ControlledScene, q: Array, v: Array, start: Array, solved: Array | None,
+    accelerate: Accelerate,
+) -> tuple[Array, Array, Array | None, Solution]:  # fmt: skip
     """A step of Runge and Kutta's method, of order four on the rotation group.
+
+    The stages are a loop, so that the dynamics and the solver are compiled once.
 
     Source: Munthe-Kaas, "Runge–Kutta methods on Lie groups" (1998). Stages are steps from the
     start, as in MuJoCo 4. MuJoCo 3 left out the curvature of rotations.
     """
-    model, h = x.scene.model, x.scene.dt
-    found = [accelerate(0, x, q, v, warmstart)]
-    now, drives = x, [] if x.act is None else [x.activation_rate()]
+    model, h, act = x.scene.model, x.scene.dt, x.act
     u0 = _turned(model, q, v, False)
-    speeds, rates = [u0], [_turned(model, q, found[0].a, False)]
-    for stage, c in enumerate((0.5, 0.5, 1.0), 1):
-        moved = h * c * speeds[-1]
+
+    def stage(carry, row):
+        (last, total, start, result, steps), (c, weight, known) = carry, row
+        moved, ui = h * c * last.speed, u0 + h * c * last.rate
         qi = _configuration_after(model, q, moved)
-        ui = u0 + h * c * rates[-1]
-        if x.act is not None:
-            now = now._replace(act=x.act + h * c * drives[-1])
-            drives.append(now.activation_rate())
-        found.append(accelerate(stage, now, qi, _turned(model, qi, ui, True), found[-1].a))
-        speeds.append(_chart_rate(model, moved, ui))
-        rates.append(_turned(model, qi, found[-1].a, False))
-    mean = lambda x: (x[0] + 2 * x[1] + 2 * x[2] + x[3]) / 6  # noqa: E731
-    q1 = _configuration_after(model, q, h * mean(speeds))
-    act = None if x.act is None else _activated(x, mean(drives))
-    return q1, _turned(model, q1, u0 + h * mean(rates), True), act, found
+        now = x if act is None else x._replace(act=act + h * c * last.drive)
+        found = accelerate(now, qi, _turned(model, qi, ui, True), start if known is None else known)
+        new = _Stage(
+            _chart_rate(model, moved, ui),
+            _turned(model, qi, found.a, False),
+            None if act is None else now.activation_rate(),
+        )
+        total = jax.tree.map(lambda s, r: s + weight * r, total, new)
+        result = RESULTS.where(result == RESULTS.successful, found.result, result)
+        return (new, total, found.a, result, steps + found.steps), found.a
+
+    zero = _Stage(
+        jnp.zeros_like(v), jnp.zeros_like(v), None if act is None else jnp.zeros_like(act)
+    )
+    none = jax.tree.map(jnp.asarray, RESULTS.successful), jnp.zeros((), jnp.int32)
+    c, weights = (jnp.array(row, q.dtype) for row in ((0, 0.5, 0.5, 1), (1, 2, 2, 1)))
+    (_, total, _, *ended), a = jax.lax.scan(
+        stage, (zero, zero, start, *none), (c, weights, solved), length=4
+    )
+    mean = jax.tree.map(lambda s: s / 6, total)
+    q1 = _configuration_after(model, q, h * mean.speed)
+    act = None if act is None else _activated(x, mean.drive)
+    return q1, _turned(model, q1, u0 + h * mean.rate, True), act, Solution(a, *ended)
 
 
 def _turned(model: Model, q: Array, v: Array, back: bool) -> Float[Array, " nv"]:

@@ -1,6 +1,6 @@
 """Lanes: a function of one sample becomes code that computes one sample in every SIMD lane."""
 
-from ._api import clear_caches as clear_caches, lanes as lanes
+from ._api import clear_caches as clear_caches, lanes as lanes, trace_once as trace_once
 from ._failures import LanesWarning as LanesWarning, Unsupported as Unsupported
 from ._lowering import enabled as enabled
 from ._report import Report as Report, report as report

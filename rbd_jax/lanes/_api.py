@@ -1,7 +1,8 @@
 """The public function ``lanes``: the ``vmap`` of a function computes one sample in a SIMD lane."""
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, lru_cache, wraps
 from typing import Any, TypeVar
 
 import jax
@@ -17,6 +18,7 @@ from ._jax_internals import (
     trace_context,
 )
 from ._lowering import enabled
+from ._progress import phase
 from .frontend._read_program import read_program
 from .primitive._primitive import LARGEST, Program, bind
 
@@ -136,7 +138,7 @@ def _traced(f, strict: bool, tree, static: tuple, avals: tuple, context: Any):
         return out
 
     name = getattr(f, "__name__", type(f).__name__)
-    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
+    with _without_mesh(), phase("trace"):
         closed = jax.make_jaxpr(flat)(*avals)
         if closed.effects:
             if strict:
@@ -161,6 +163,14 @@ def _traced(f, strict: bool, tree, static: tuple, avals: tuple, context: Any):
     return found
 
 
+def _without_mesh() -> AbstractContextManager:
+    """Trace for one device. Where there is no mesh the settings stay as they are, because functions
+    inside would be traced once more for others."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return nullcontext()
+    return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
+
+
 def _consts_to_operands(closed):
     """Tables become part of the code; large arrays and values of outer transformations do not."""
     jaxpr, consts = closed.jaxpr, closed.consts
@@ -183,6 +193,77 @@ def _consts_to_operands(closed):
     return jax.make_jaxpr(function)(*avals), values
 
 
+def trace_once(function: Callable, args: tuple) -> tuple[Any, Any]:
+    """The jaxpr of a function, and the structure of its result, kept for the next call.
+
+    A function that a derivative, a batch and another function call is traced once for all of them.
+
+    Args:
+        function: a pure function; it is known by its identity.
+        args: its arguments. Arrays become the operands of the jaxpr, in their order among the
+            leaves. The other leaves are static. Where these cannot be hashed, or where they hold
+            values of a transformation, the function is traced anew in every call.
+    """
+    leaves, tree = jax.tree.flatten(args)
+    avals = tuple(jax.typeof(x) for x in leaves if isinstance(x, jax.Array))
+    static = tuple(None if isinstance(x, jax.Array) else _Known(x) for x in leaves)
+    settings = trace_context(), enabled()
+    try:
+        return _once(function, tree, static, avals, settings)
+    except _Captured as captured:
+        return captured.args[0]
+    except _Unhashable:
+        return _once.__wrapped__(function, tree, static, avals, settings)
+
+
+class _Unhashable(TypeError):
+    """A static argument cannot be part of a key."""
+
+
+class _Known:
+    """A static argument of any kind, compared with its type; arrays of NumPy by their content."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    @cached_property
+    def _key(self) -> tuple:
+        x = self.value
+        if isinstance(x, np.ndarray) and x.dtype != object:
+            return np.ndarray, str(x.dtype), x.shape, x.tobytes()
+        try:
+            return _Static(x)._key
+        except TypeError:
+            raise _Unhashable from None
+
+    def __eq__(self, other) -> bool:
+        return self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@cleared_by_jax
+@lru_cache(maxsize=256)
+def _once(function: Callable, tree, static: tuple, avals: tuple, settings: Any):
+    """See :func:`trace_once`. ``settings`` are part of the key only."""
+    del settings
+    out_tree = None
+
+    def flat(*dynamic):
+        nonlocal out_tree
+        rest = iter(dynamic)
+        leaves = [next(rest) if s is None else s.value for s in static]
+        out, out_tree = jax.tree.flatten(function(*jax.tree.unflatten(tree, leaves)))
+        return out
+
+    with phase("trace"):
+        closed = jax.make_jaxpr(flat)(*avals)
+    if any(isinstance(c, Tracer) for c in closed.consts):
+        raise _Captured((closed, out_tree))
+    return closed, out_tree
+
+
 def clear_caches() -> None:
     """Drop the traced programs of all functions, so that they are traced again when called.
 
@@ -190,3 +271,4 @@ def clear_caches() -> None:
     """
     _traced.cache_clear()
     _eager.cache_clear()
+    _once.cache_clear()

@@ -8,6 +8,7 @@ import numpy as np
 from jax.extend.core import subjaxprs
 
 from ._failures import Unsupported, explained
+from ._progress import collected
 from .cpu._cpu_kernels import text_of
 from .llvm import _compiler
 from .primitive._primitive import lanes_p
@@ -24,6 +25,8 @@ class Report(NamedTuple):
         scratch_bytes: memory of each thread for ``width`` samples.
         code_bytes: size of the machine code, with its tables.
         lines: lines of LLVM text.
+        seconds: of the phases ``read`` and ``write`` (from the jaxpr to LLVM text) and ``compile``
+            (LLVM), 0 for what lay in the cache on disk.
         text: the LLVM text.
     """
 
@@ -34,13 +37,15 @@ class Report(NamedTuple):
     scratch_bytes: int
     code_bytes: int
     lines: int
+    seconds: dict[str, float]
     text: str
 
     def __str__(self) -> str:
         return (
             f"{self.name}{list(self.samples)}: {self.width} samples at a time, memory "
             f"{self.scratch_bytes} bytes a thread and {self.shared_bytes} a call, code "
-            f"{self.code_bytes} bytes from {self.lines} lines of LLVM"
+            f"{self.code_bytes} bytes from {self.lines} lines of LLVM, made in "
+            f"{sum(self.seconds.values()):.1f} s"
         )
 
     def assembly(self) -> str:
@@ -89,10 +94,12 @@ def _calls(jaxpr) -> Iterator[dict]:
 
 def _report(program, sizes, mapped, linear) -> Report:
     del linear
-    try:
-        text, width = text_of(program, sizes, mapped)
-    except Unsupported as e:
-        raise ValueError(f"lanes cannot compile {program.name}: {explained(e)}") from e
-    size, lines = len(_compiler.compile(text.text)), text.text.count("\n")
+    with collected() as spent:
+        try:
+            text, width = text_of(program, sizes, mapped)
+        except Unsupported as e:
+            raise ValueError(f"lanes cannot compile {program.name}: {explained(e)}") from e
+        size, lines = len(_compiler.compile(text.text)), text.text.count("\n")
     memory = text.shared_bytes, text.scratch_bytes
-    return Report(program.name, sizes, width, *memory, size, lines, text.text)
+    seconds = {name: spent[name] for name in ("read", "write", "compile")}
+    return Report(program.name, sizes, width, *memory, size, lines, seconds, text.text)

@@ -16,7 +16,7 @@ PACKAGE = Path(sys.modules["rbd_jax.lanes"].__file__).resolve().parent
 # From the ground up: single files, the folders of the pipeline, and the files that use them all.
 # A part may use the parts that stand before it.
 ORDER = (
-    "_jax_internals", "_failures",
+    "_jax_internals", "_failures", "_progress",
     "ir", "primitive", "frontend", "llvm", "xla", "cpu", "gpu",
     "_sharding", "_lowering", "_api", "_report", "__init__",
 )  # fmt: skip

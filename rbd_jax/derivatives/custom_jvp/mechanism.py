@@ -18,6 +18,8 @@ from jax.core import Tracer, eval_jaxpr
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
+from ...lanes import trace_once
+
 
 class custom_jvp:
     """``equinox.filter_custom_jvp`` whose rule JAX keeps in the derivatives of a loop."""
@@ -42,15 +44,14 @@ class custom_jvp:
         def again(*operands):
             return jax.tree.leaves(of(self._with_rule, *operands))
 
-        traced = jax.make_jaxpr(partial(of, self._function), return_shape=True)
-        closed, shapes = traced(*operands)
+        closed, out_tree = trace_once(self._function, args)
         n = len(closed.consts)
         if any(isinstance(x, Tracer) for x in closed.consts):  # of a function among the arguments
             body, operands = closed.jaxpr, [*closed.consts, *operands]
             closed = jax.make_jaxpr(lambda *xs: eval_jaxpr(body, xs[:n], *xs[n:]))(*operands)
             without, again = again, lambda *xs: without(*xs[n:])
         out = _custom_jvp_p.bind(*operands, closed=closed, again=again)
-        return jax.tree.unflatten(jax.tree.structure(shapes), out)
+        return jax.tree.unflatten(out_tree, out)
 
 
 _custom_jvp_p = Primitive("rbd_custom_jvp")

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._failures import Unsupported
+from .._progress import phase
 from ..frontend._read_program import read_program
-from ..llvm import _compiler
+from ..llvm import _background, _compiler
 from ..xla import _kernel_registry
 from ..xla._dispatcher import SYMBOLS, dispatcher_text
 from ..xla._operands import in_all_axes, in_one_axis, shared
@@ -29,6 +30,8 @@ TARGET = "rbd_jax.lanes"
 """The name of the only target that is registered with XLA for CPUs."""
 SCRATCH_BYTES = 256 * 2**20
 """The memory of a kernel for each thread is at most this; a program that needs more takes XLA."""
+LATER_BYTES = 2**16
+"""Longer texts are compiled on another thread, while Python writes the next kernel."""
 WIDE_BYTES = 512 * 2**10
 """Vectors longer than usual pay as long as the memory of a kernel fits the second cache. On a Zen 5
 they make derivatives of HyQ (0.2 MB) 1.4 times as fast, and those of Talos (0.9 MB) half as fast.
@@ -51,8 +54,11 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
     key = ("kernel", shared(sizes, mapped), _widest(sizes))
     if key not in program.derived:
         text, width = text_of(program, sizes, mapped)
-        program.derived[key] = Kernel(load(text.text, text.symbol), width)
-    return program.derived[key]
+        program.derived[key] = Kernel(load(text.text, text.symbol, later=True), width)
+    kernel = program.derived[key]
+    if kernel.loaded.fault is not None:
+        raise kernel.loaded.fault
+    return kernel
 
 
 def text_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> tuple[Text, int]:
@@ -72,14 +78,16 @@ def text_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> tup
 
 def _written(program: "Program", flags: tuple[bool, ...], most: int) -> tuple[Text, int]:
     """The same, written now."""
-    block = read_program(program.closed, list(flags))
+    with phase("read"):
+        block = read_program(program.closed, list(flags))
     size = floating_bytes(block)
     usual, long = (
         min(b // 8 // size, most or 1) for b in (_compiler.BITS, _compiler.vector_bits())
     )
-    text, width = kernel_text(block, long, most > 0), long
-    if long > usual and text.scratch_bytes > WIDE_BYTES:
-        text, width = kernel_text(block, usual, most > 0), usual
+    with phase("write"):
+        text, width = kernel_text(block, long, most > 0), long
+        if long > usual and text.scratch_bytes > WIDE_BYTES:
+            text, width = kernel_text(block, usual, most > 0), usual
     return text, width
 
 
@@ -130,12 +138,13 @@ def _filled(x, count: int):
 # --- loading ---
 
 
-def load(text: str, symbol: str) -> _kernel_registry.Kernel:
+def load(text: str, symbol: str, later: bool = False) -> _kernel_registry.Kernel:
     """The kernel of a text, compiled and loaded unless it is there already.
 
     Args:
         text: the module, with the table that :func:`._kernel.table_text` wrote.
         symbol: the name of that table.
+        later: whether another thread may compile it; XLA then waits for it at the end.
 
     Raises:
         Unsupported: too many kernels are in use.
@@ -143,16 +152,26 @@ def load(text: str, symbol: str) -> _kernel_registry.Kernel:
 
     def make():
         for_cpus()
-        code = _compiler.load(text, symbol)
+        return placed(_compiler.load(text, symbol))
+
+    def placed(code):
         return code, code.address(symbol)
 
-    return _kernel_registry.find_or_add(
-        text, make, (_load_packed, (zlib.compress(text.encode(), 1), symbol))
-    )
+    def begin():
+        if not later or len(text) < LATER_BYTES or not _background.threads():
+            return None
+        for_cpus()
+        rest = _compiler.load_later(text, symbol)
+        return rest and (lambda: placed(rest()))
+
+    again = _load_packed, (zlib.compress(text.encode(), 1), symbol)
+    return _kernel_registry.find_or_add(text, make, again, begin)
 
 
 def _load_packed(packed: bytes, symbol: str) -> _kernel_registry.Kernel:
-    return load(zlib.decompress(packed).decode(), symbol)
+    kernel = load(zlib.decompress(packed).decode(), symbol)
+    _kernel_registry.awaited(kernel.key)  # nothing else waits for it before it is called
+    return kernel
 
 
 @cache

@@ -1,18 +1,26 @@
 """From the LLVM text of a module to code that runs, with object code from :mod:`._object_cache`.
 
 ``llvmlite`` is a plain wheel with LLVM inside. It is imported and initialized at the first use.
+
+llvmlite holds a lock during every call of LLVM, so that only one thread could compile at a time.
+LLVM needs no such lock for modules of different contexts, so each module here has a context of its
+own, and the two long calls, the passes and the emission of code, go to LLVM without the lock.
 """
 
+import ctypes
 import hashlib
 import importlib.metadata
 import importlib.util
 import itertools
 import os
+import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from .._progress import phase
 from . import _object_cache
 
 OLDEST = (0, 45)
@@ -26,6 +34,7 @@ LONG_VECTORS = {"znver5": 512}
 
 _FORMAT = b"rbd_jax lanes 2"  # changes when cached files of before are not to be used any more
 _names = itertools.count()
+_DECLARED = re.compile(r"^declare [^@]*@([\w.]+)\(", re.MULTILINE)
 
 
 class Code:
@@ -111,6 +120,32 @@ def load(text: str, *symbols: str, opt: int | None = None) -> Code:
     return _with(symbols, _made(text, opt, key))
 
 
+def load_later(text: str, *symbols: str) -> Callable[[], Code] | None:
+    """A function that gives what :func:`load` gives, and that another thread may call.
+
+    It is None where :func:`load` is better called at once: the code is in the cache, or the process
+    seems to lack a symbol.
+
+    Raises:
+        RuntimeError: the text is wrong.
+    """
+    opt = _level(None)
+    key = _key(text, opt)
+    names = [name for name in _DECLARED.findall(text) if not name.startswith("llvm.")]
+    if _object_cache.has(key) or None in map(bindings().address_of_symbol, names):
+        return None
+    target = _target(opt)
+    module = _parsed(text, target)
+
+    def finish() -> Code:
+        with phase("compile"):
+            obj = _emitted(_passed(module, text, target, opt), target)
+        _object_cache.write(key, obj)
+        return _with(symbols, obj)
+
+    return finish
+
+
 def _with(symbols: tuple[str, ...], obj: bytes, quiet: bool = False) -> Code:
     """Object code in memory, which has these symbols."""
     code = Code(obj, quiet)
@@ -121,7 +156,8 @@ def _with(symbols: tuple[str, ...], obj: bytes, quiet: bool = False) -> Code:
 
 def _made(text: str, opt: int, key: str) -> bytes:
     """Object code that LLVM makes, put into the cache."""
-    obj = _target(opt).emit_object(_optimized(text, opt))
+    with phase("compile"):
+        obj = _emitted(_optimized(text, opt), _target(opt))
     _object_cache.write(key, obj)
     return obj
 
@@ -199,20 +235,57 @@ def _optimized(text: str, opt: int) -> Any:
 
 def optimized(text: str, target: Any, opt: int) -> Any:
     """The module after LLVM's passes, for a machine."""
+    return _passed(_parsed(text, target), text, target, opt)
+
+
+def _parsed(text: str, target: Any) -> Any:
+    """The module of a text, which LLVM has found to be right."""
     llvm = bindings()
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(text, llvm.create_context())
     module.triple = target.triple
     module.data_layout = str(target.target_data)
     module.verify()
+    return module
+
+
+def _passed(module: Any, text: str, target: Any, opt: int) -> Any:
+    """The module after LLVM's passes."""
+    llvm = bindings()
     options = llvm.create_pipeline_tuning_options(speed_level=opt)
     options.loop_vectorization = False
     # a kernel of one sample has no vectors yet: rows of a product become some
     options.slp_vectorization = " x double>" not in text and " x float>" not in text
     builder = llvm.create_pass_builder(target, options)
     passes = builder.getModulePassManager()
-    passes.run(module, builder)
+    _unlocked().LLVMPY_RunNewModulePassManager(passes, module, builder)
     _free(passes)
     return module
+
+
+def _emitted(module: Any, target: Any) -> bytes:
+    """The object code of a module."""
+    library, error = _unlocked(), ctypes.c_char_p()
+    made = library.LLVMPY_TargetMachineEmitToMemory(target, module, 1, ctypes.byref(error))
+    if not made:
+        raise RuntimeError((error.value or b"LLVM emits no code").decode(errors="replace"))
+    buffer = ctypes.c_void_p(made)
+    try:
+        start, size = library.LLVMPY_GetBufferStart(buffer), library.LLVMPY_GetBufferSize(buffer)
+        return ctypes.string_at(start, size)
+    finally:
+        library.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+@cache
+def _unlocked() -> ctypes.CDLL:
+    """LLVM's functions as llvmlite has them, without its lock."""
+    library = ctypes.CDLL(bindings().ffi.lib._name)
+    library.LLVMPY_RunNewModulePassManager.restype = None
+    library.LLVMPY_TargetMachineEmitToMemory.restype = ctypes.c_void_p
+    library.LLVMPY_GetBufferStart.restype = ctypes.c_void_p
+    library.LLVMPY_GetBufferSize.restype = ctypes.c_size_t
+    library.LLVMPY_DisposeMemoryBuffer.restype = None
+    return library
 
 
 def _free(passes: Any) -> None:

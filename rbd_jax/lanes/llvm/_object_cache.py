@@ -75,6 +75,12 @@ def read(key: str, kind: str = "o") -> bytes | None:
     return obj if _digest(key, obj) == content[:_DIGEST] else None
 
 
+def has(key: str, kind: str = "o") -> bool:
+    """Whether there is a file of this name. What it contains may still be of no use."""
+    place = folder()
+    return place is not None and (place / f"{key}.{kind}").exists()
+
+
 def write(key: str, obj: bytes, kind: str = "o") -> None:
     """Put something into the cache, all of it or nothing. A cache that fails is no error."""
     place = folder()

@@ -23,6 +23,7 @@ from jax.core import Tracer
 from jax.extend import core as jcore
 
 from .._jax_internals import jaxpr_and_consts, scan_counts
+from .._progress import phase
 from ._jaxprs import (
     _bound,
     _bytes,
@@ -58,7 +59,8 @@ def _fission(program: Program) -> Callable | None:
         return None
     flat = _flat(program.closed)
     split = _Fission(program.name)
-    found = jax.make_jaxpr(lambda *xs: split.run(flat, xs))(*flat.in_avals)
+    with phase("trace"):
+        found = jax.make_jaxpr(lambda *xs: split.run(flat, xs))(*flat.in_avals)
     return _grouped(found, program.name) if split.count else None
 
 

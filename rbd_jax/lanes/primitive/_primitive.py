@@ -29,6 +29,7 @@ from .._jax_internals import (
     jit_enabled,
     trace_context,
 )
+from .._progress import phase
 from ._primal_reuse import PrimalReuse, reuse_primals
 
 Mapped = tuple[tuple[bool, ...], ...]
@@ -81,7 +82,8 @@ class Program:
             def retrace():
                 return self.for_xla().derive(key, make, avals)
 
-            closed = dead_code_eliminated(jax.make_jaxpr(make(self))(*avals))
+            with phase("trace"):
+                closed = dead_code_eliminated(jax.make_jaxpr(make(self))(*avals))
             self.derived[key] = Program(closed, f"{self.name}.{key[0]}", self.strict, retrace)
         return self.derived[key]
 

@@ -6,12 +6,17 @@ executable of XLA uses it any more; the table counts the latter.
 An executable that JAX serializes brings its kernels along, as LLVM text: JAX pickles what an
 executable keeps alive, and so a :class:`Kernel`. In another process XLA makes the executable first.
 It gets a place in the table for each kernel, and the kernels come when they are unpickled.
+
+A kernel may still be compiled, on another thread, when the program that calls it is lowered. It
+comes into the table when it is done. XLA, which instantiates an executable at the end of its own
+work, waits for it.
 """
 
 import ctypes
 import hashlib
 import mmap
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from functools import cache
@@ -19,8 +24,8 @@ from typing import Any
 
 import jax
 
-from .._failures import Unsupported
-from ..llvm import _compiler
+from .._failures import LanesWarning, Unsupported
+from ..llvm import _background, _compiler
 from ._dispatcher import BUCKETS, SLOT, SLOT_BYTES, SLOTS
 
 
@@ -28,11 +33,12 @@ class Kernel:
     """Loaded code. It stays loaded as long as this object lives, or an executable that calls it.
 
     ``key`` is the hash of its code by which a call names it, and ``again`` a function with
-    arguments that loads it, in another process too.
+    arguments that loads it, in another process too. ``fault`` says why it could not be compiled.
     """
 
     def __init__(self, key: int, again: tuple[Callable, tuple]):
         self.key, self._again = key, again
+        self.fault: Exception | None = None
 
     def __reduce__(self) -> tuple[Callable, tuple]:
         return self._again
@@ -54,12 +60,18 @@ class _Entry:
 
 lock = threading.RLock()
 _entries: dict[int, _Entry] = {}
+_compiling: dict[int, tuple[_background.Task, Kernel, Callable[[], tuple[Any, int]]]] = {}
+"""Kernels that other threads compile, and what makes them on this thread; also those that cannot be
+compiled."""
 _dispatchers: list[_compiler.Code] = []
 """Those that XLA knows. All have the same functions that count users."""
 
 
 def find_or_add(
-    text: str, make: Callable[[], tuple[Any, int]], again: tuple[Callable, tuple]
+    text: str,
+    make: Callable[[], tuple[Any, int]],
+    again: tuple[Callable, tuple],
+    later: Callable[[], Callable[[], tuple[Any, int]] | None] = lambda: None,
 ) -> Kernel:
     """The kernel of a text, made unless it is there already.
 
@@ -68,6 +80,8 @@ def find_or_add(
         make: a function that gives what has to live as long as the kernel, and the address of its
             table.
         again: a function and arguments, which can be pickled, that give the same kernel.
+        later: a function that begins, and gives the rest for another thread to do, which gives the
+            same as ``make``; or None if ``make`` is to be called now.
 
     Raises:
         Unsupported: too many kernels are in use.
@@ -76,17 +90,62 @@ def find_or_add(
     with lock:
         entry = _entries.get(key)
         kernel = entry.kernel() if entry else None
+        if kernel is None and key in _compiling:
+            kernel = _compiling[key][1]
         if kernel is not None:
             return kernel
+        kernel = Kernel(key, again)
+        if entry is None:  # no executable that is there already waits for it
+            rest = later()
+            if rest is not None:
+                task = _background.start(lambda: _finish(kernel, rest))
+                _compiling[key] = task, kernel, make
+                return kernel
         if entry is None or entry.code is None:
             _unload()
-            code, address = make()
-            entry = _entry_of(key)
-            entry.code = code
-            _word(entry.slot, "kernel").value = address
-        kernel = Kernel(key, again)
-        entry.kernel = weakref.ref(kernel)
+            _enter(kernel, *make())
+        else:
+            entry.kernel = weakref.ref(kernel)
         return kernel
+
+
+def _enter(kernel: Kernel, code: Any, address: int) -> None:
+    """Put a kernel into the table."""
+    entry = _entry_of(kernel.key)
+    entry.code = code
+    _word(entry.slot, "kernel").value = address
+    entry.kernel = weakref.ref(kernel)
+
+
+def _finish(kernel: Kernel, make: Callable[[], tuple[Any, int]]) -> None:
+    """Compile a kernel and put it into the table."""
+    made = make()
+    with lock:
+        _unload()
+        _enter(kernel, *made)
+        _compiling.pop(kernel.key, None)
+
+
+def awaited(key: int) -> bool:
+    """Wait while another thread compiles a kernel. Whether nothing went wrong."""
+    with lock:
+        task, kernel, make = _compiling.get(key, (None, None, None))
+    if task is None or kernel is None or make is None:
+        return True
+    try:
+        try:
+            task.result()
+        except Exception:  # the process may have been forked meanwhile
+            _finish(kernel, make)
+    except Exception as e:
+        kernel.fault = e
+        warnings.warn(
+            f"lanes could not compile a kernel: {e}. After jax.clear_caches() XLA computes the "
+            f"function, and with RBD_JAX_LANES=0. Please report this fault.",
+            LanesWarning,
+            stacklevel=2,
+        )
+    return kernel.fault is None
 
 
 def loaded() -> int:
@@ -120,7 +179,12 @@ def _unload() -> None:
 
 @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)
 def _place(key: int) -> int | None:
-    """A slot for an executable that comes before its kernel, which counts as a user of it."""
+    """A slot for an executable that comes before its kernel, which counts as a user of it.
+
+    A kernel that is being compiled comes first.
+    """
+    if not awaited(key):
+        return None
     with lock:
         _unload()
         try:
