@@ -1,5 +1,7 @@
 """First-call compile time of every public function and of its derivatives, unbatched."""
 
+import subprocess
+
 import jax
 import jax.numpy as jnp
 
@@ -8,6 +10,7 @@ import rbd_jax as rbd
 from ._report import Report, Table
 from ._robots import available, load, states
 from ._timing import program
+from ._whole import EXAMPLES, both
 
 ABOUT = (
     "Seconds from the first call to a compiled program: tracing, lowering and XLA. All caches "
@@ -15,7 +18,10 @@ ABOUT = (
     "argument after the model; jacobian is `jacfwd`. Vmap is the function itself over a batch. A "
     "compilation of more than 3 s is repeated, and the shorter time counts. Worst cpu is the "
     "longest processor time of all threads together, which a busy machine does not stretch. The "
-    "target is 3 s for functions of first order."
+    "target is 3 s for functions of first order. The last table has whole programs, in float64: "
+    "seconds of tracing, of lowering (in which kernels are written, while LLVM compiles those "
+    "before them on other cores), of the rest of compiling with the first run, the whole, and the "
+    "processor time, in a process with an empty cache on disk and in a second process."
 )
 
 
@@ -142,4 +148,26 @@ def main(options) -> None:
             table = report.table(f"First-call compile time of {name}, {dtype} (s)")
             functions = FIRST_ORDER if options.tiny else FIRST_ORDER | OTHERS
             measure(table, name, dtype, functions, batch=options.batch or 64)
+            report.write()
+    whole(report, options)
+
+
+def whole(report: Report, options) -> None:
+    """Programs that users compile, as a whole."""
+    table = report.table("Whole programs, float64: first process and second (s)")
+    table.subject = ("job", "robot")
+    examples = {"gradient of a rollout": ("arm",)} if options.tiny else EXAMPLES
+    for job, robots in examples.items():
+        for robot in robots:
+            if options.robots and robot not in options.robots:
+                continue
+            try:
+                first, second = both(job, robot, "float64", options.packages)
+            except subprocess.CalledProcessError:  # its files are absent
+                continue
+            cells = {f"first_{k}": x for k, x in first.items()}
+            cells |= {
+                f"second_{k}": second[k] for k in ("trace", "lower", "compile", "whole", "cpu")
+            }
+            table.add(job=job, robot=robot, **cells)
             report.write()
