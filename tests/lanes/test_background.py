@@ -1,7 +1,9 @@
 """LLVM compiles on other threads: code is the same, XLA waits for it, and faults are told."""
 
+import gc
 import threading
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -101,6 +103,28 @@ def test_what_fails_on_a_thread_is_compiled_on_this_one(threads, monkeypatch):
 def test_wrong_text_is_found_at_once(threads):
     with pytest.raises(RuntimeError, match="expected"):
         _compiler.load_later("define nonsense", "lanes")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="counts memory by /proc")
+def test_modules_are_freed_before_their_contexts(threads):
+    """Also those in cycles, as an error's frames are, and those that nobody compiles."""
+    table = ", ".join(f"i64 {k}" for k in range(20000))
+    text = f"@lanes = constant [20000 x i64] [{table}]\n"
+
+    def pages() -> int:
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    def drop() -> None:
+        cycle: list = [_compiler.load_later(text, "lanes")]
+        cycle.append(cycle)
+
+    for _ in range(50):
+        drop()
+    before = pages()
+    for _ in range(100):
+        drop()
+    assert (pages() - before) * 4096 < 10 * 2**20
 
 
 def test_number_of_threads(monkeypatch):

@@ -15,6 +15,7 @@ import itertools
 import os
 import re
 import sys
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -241,11 +242,21 @@ def optimized(text: str, target: Any, opt: int) -> Any:
 def _parsed(text: str, target: Any) -> Any:
     """The module of a text, which LLVM has found to be right."""
     llvm = bindings()
-    module = llvm.parse_assembly(text, llvm.create_context())
+    context = llvm.create_context()
+    module = llvm.parse_assembly(text, context)
+    # the module goes before its context, which the collector of cycles would not see to
+    module._owned = context._owned = True
+    weakref.finalize(module, _freed, module._ptr, context._ptr).atexit = False
     module.triple = target.triple
     module.data_layout = str(target.target_data)
     module.verify()
     return module
+
+
+def _freed(module: Any, context: Any) -> None:
+    library = bindings().ffi.lib
+    library.LLVMPY_DisposeModule(module)
+    library.LLVMPY_ContextDispose(context)
 
 
 def _passed(module: Any, text: str, target: Any, opt: int) -> Any:
