@@ -115,16 +115,14 @@ def test_modules_are_freed_before_their_contexts(threads):
         gc.collect()
         return int(Path("/proc/self/statm").read_text().split()[1])
 
-    def drop() -> None:
-        cycle: list = [_compiler.load_later(text, "lanes")]
-        cycle.append(cycle)
+    def after_some() -> int:
+        for _ in range(30):
+            cycle: list = [_compiler.load_later(text, "lanes")]
+            cycle.append(cycle)
+        return pages()
 
-    for _ in range(50):
-        drop()
-    before = pages()
-    for _ in range(100):
-        drop()
-    assert (pages() - before) * 4096 < 10 * 2**20
+    before = after_some()
+    assert (max(after_some() for _ in range(3)) - before) * 4096 < 30 * 2**20  # of 150 if none is
 
 
 def test_number_of_threads(monkeypatch):
