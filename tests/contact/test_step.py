@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import subjaxprs
 from support.helpers import assert_close
 from support.scenes import EQUALITIES, everything
 
@@ -146,3 +147,20 @@ def test_rollout_in_a_scene():
     assert float(jnp.abs(found[0][1]).min()) > 0
     with pytest.raises(ValueError, match=r"\(T, nu\) = \(T, 1\)"):
         rbd.rollout(scene, q, v, jnp.zeros((3, 2)), scene.dt)
+
+
+def test_stages_of_rk4_are_compiled_once(monkeypatch):
+    """A step by RK4 has at most 1.3 times the operations of one by Euler; loops count once."""
+    monkeypatch.setenv("RBD_JAX_LANES", "0")  # so that the operations are JAX's own
+
+    def size(jaxpr) -> int:
+        return len(jaxpr.eqns) + sum(map(size, subjaxprs(jaxpr)))
+
+    sizes = {}
+    for integrator in ("Euler", "RK4"):
+        _, d, scene = started(everything(f'integrator="{integrator}"'))
+        closed = jax.make_jaxpr(lambda *x, s=scene: rbd.contact.scene_step(s, *x))(
+            *states(scene, d), jnp.array(d.ctrl)
+        )
+        sizes[integrator] = size(closed.jaxpr)
+    assert 1000 < sizes["RK4"] < 1.3 * sizes["Euler"], sizes
