@@ -21,10 +21,11 @@ import rbd_jax as rbd
 STEPS = 200
 
 
-def _rollout(robot: str, dtype: str, _: str):
+def _rollout(robot: str, dtype: str, packages: str):
     """The gradient of a rollout with respect to its start and its controls."""
     from ._robots import load, states
 
+    del packages
     model = load(robot, dtype)
     q, v, *_ = (x[0] for x in states(model, 1))
     return _gradient(model, STEPS), (q, v, jnp.zeros((STEPS, model.nv), dtype))

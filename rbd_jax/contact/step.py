@@ -234,13 +234,13 @@ def _runge_kutta(
     )
     none = jax.tree.map(jnp.asarray, RESULTS.successful), jnp.zeros((), jnp.int32)
     c, weights = (jnp.array(row, q.dtype) for row in ((0, 0.5, 0.5, 1), (1, 2, 2, 1)))
-    (_, total, _, *ended), a = jax.lax.scan(
+    (_, total, _, result, steps), a = jax.lax.scan(
         stage, (zero, zero, start, *none), (c, weights, solved), length=4
     )
     mean = jax.tree.map(lambda s: s / 6, total)
     q1 = _configuration_after(model, q, h * mean.speed)
     act = None if act is None else _activated(x, mean.drive)
-    return q1, _turned(model, q1, u0 + h * mean.rate, True), act, Solution(a, *ended)
+    return q1, _turned(model, q1, u0 + h * mean.rate, True), act, Solution(a, result, steps)
 
 
 def _turned(model: Model, q: Array, v: Array, back: bool) -> Float[Array, " nv"]:

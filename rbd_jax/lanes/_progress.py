@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,7 +24,7 @@ class _Thread(threading.local):
     def __init__(self):
         self.inside: list[float] = []
         """The seconds of phases inside each phase that goes on."""
-        self.collectors: list[Counter] = []
+        self.collectors: list[dict[str, float]] = []
 
 
 class _Compilation:
@@ -32,7 +32,7 @@ class _Compilation:
 
     def __init__(self):
         self.begin = self.seen = time.perf_counter()
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = defaultdict(float)
         self.ended: Counter[str] = Counter()
 
     def __str__(self) -> str:
@@ -69,14 +69,14 @@ def phase(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def collected() -> Iterator[Counter]:
+def collected() -> Iterator[dict[str, float]]:
     """The seconds of each phase on this thread meanwhile."""
-    found: Counter[str] = Counter()
+    found: dict[str, float] = defaultdict(float)
     _mine.collectors.append(found)
     try:
         yield found
     finally:
-        _mine.collectors.remove(found)
+        _mine.collectors.pop()
 
 
 def told() -> bool:

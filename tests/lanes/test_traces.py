@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.core import eval_jaxpr
 
 from rbd_jax.derivatives.custom_jvp.mechanism import custom_jvp
 from rbd_jax.lanes import clear_caches, lanes, trace_once
@@ -57,7 +58,7 @@ def test_what_tells_traces_apart():
     def value(*args):
         closed, tree = trace_once(counted, args)
         arrays = [x for x in jax.tree.leaves(args) if isinstance(x, jax.Array)]
-        return tree.unflatten(jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *arrays))
+        return tree.unflatten(eval_jaxpr(closed.jaxpr, closed.consts, *arrays))
 
     different = [2, 3, 2.0, True, -0.0, 0.0, np.ones(3), np.zeros(3), np.float32(1)]
     for _ in range(2):
@@ -80,6 +81,8 @@ def test_values_of_a_transformation_are_not_kept():
     assert jax.jit(captured)(jnp.ones(())) == 1 and jax.jit(captured)(jnp.zeros(3))[0] == 0
 
     class Held:
+        a: jax.Array
+
         def __call__(self, x):
             return x * self.a
 
@@ -88,7 +91,7 @@ def test_values_of_a_transformation_are_not_kept():
     def again(a):
         held.a = a
         counted.append(trace_once(held, (X,)))
-        return jnp.sum(jax.core.eval_jaxpr(counted[-1][0].jaxpr, counted[-1][0].consts, X)[0])
+        return jnp.sum(eval_jaxpr(counted[-1][0].jaxpr, counted[-1][0].consts, X)[0])
 
     assert jax.grad(again)(2.0) == 3 and jax.grad(again)(5.0) == 3  # of X, whose sum is 3
 
@@ -108,5 +111,5 @@ def test_list_of_functions_is_no_key():
     counted = Counted(lambda x, f: x * f.k)
     for k in (2, 3):
         closed, _ = trace_once(counted, (X, Unhashable(k)))
-        np.testing.assert_allclose(jax.core.eval_jaxpr(closed.jaxpr, closed.consts, X)[0], X * k)
+        np.testing.assert_allclose(eval_jaxpr(closed.jaxpr, closed.consts, X)[0], X * k)
     assert counted.calls == 2
