@@ -14,6 +14,7 @@ from .kinematics import (
     body_velocities as body_velocities,
 )
 from .momentum import spatial_momentum as spatial_momentum
+from .passive import BaseMotion as BaseMotion
 from .regressors import (
     joint_torque_regressor as joint_torque_regressor,
     kinetic_energy_regressor as kinetic_energy_regressor,

@@ -27,19 +27,20 @@ from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from .embedding import embedded_dynamics
 from .factor import Factor
-from .passive import base_acceleration, minus_springs, plus_springs
+from .passive import BaseMotion, minus_springs, plus_springs, world_motion
 from .tree import at_first_dof, at_last_dof, leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
 
-@algorithm
+@algorithm(driven_joints=True)
 def hybrid_aba(
     model: Model,
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
     tau: Float[Array, " nv"],
-    prescribed: Bool[Array, " nb"],
+    prescribed: Bool[Array, " nj"],
     f_ext: Float[Array, "nb 6"] | None = None,
+    base_motion: BaseMotion | None = None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Torques of joints whose acceleration is prescribed, and accelerations of the other joints.
 
@@ -52,8 +53,12 @@ def hybrid_aba(
         v: velocity (rad/s, m/s; body-fixed twist for a free joint).
         a: accelerations; those of joints that are not prescribed are ignored.
         tau: torques (N m, N); those of prescribed joints are ignored.
-        prescribed: which joints have a prescribed acceleration; data, it may be mapped over.
+        prescribed: which joints have a prescribed acceleration, (nj,); data, it may be mapped
+            over. Of a robot with driven joints: which of the independent joints and coordinates,
+            in the order of ``model.space.joint_names``.
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).
+        base_motion: twist and acceleration of the base; None for a base at rest. Gravity is given
+            in the axes of the base, as it is at that instant.
 
     Returns:
         ``(a, tau)`` of all joints, the inputs among them. Cost: O(n).
@@ -61,9 +66,11 @@ def hybrid_aba(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    prescribed = per_dof(model.topology, prescribed[:, None])[:, 0]
+    prescribed = prescribed_dofs(model, prescribed)
+    if isinstance(model, CoordinateModel):
+        return embedded_dynamics(model, q, v, a, tau, prescribed, f_ext, base_motion)[:2]
     tau = minus_springs(model, q, tau)
-    a, tau, _ = articulated_dynamics(model, q, v, a, tau, prescribed, f_ext)
+    a, tau, _ = articulated_dynamics(model, q, v, a, tau, prescribed, f_ext, base_motion)
     return a, plus_springs(model, q, tau)
 
 
@@ -74,6 +81,7 @@ def aba(
     v: Float[Array, " nv"],
     tau: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None = None,
+    base_motion: BaseMotion | None = None,
 ) -> Float[Array, " nv"]:
     """Accelerations under the torques ``tau``, by the articulated-body algorithm.
 
@@ -82,9 +90,16 @@ def aba(
     driven joints take the form of :mod:`rbd_jax.algorithms.embedding`.
     """
     if isinstance(model, CoordinateModel):
-        return embedded_dynamics(model, q, v, tau, f_ext)[0]
+        still = jnp.zeros_like(v)
+        return embedded_dynamics(model, q, v, still, tau, None, f_ext, base_motion)[0]
     tau = minus_springs(model, q, tau)
-    return articulated_dynamics(model, q, v, jnp.zeros_like(v), tau, None, f_ext)[0]
+    still = jnp.zeros_like(v)
+    return articulated_dynamics(model, q, v, still, tau, None, f_ext, base_motion)[0]
+
+
+def prescribed_dofs(model: Model, prescribed: Bool[Array, " nj"]) -> Bool[Array, " nv"]:
+    """A flag for each degree of freedom, from one for each independent joint."""
+    return per_dof(model.space, prescribed[:, None])[:, 0]
 
 
 def articulated_dynamics(
@@ -95,6 +110,7 @@ def articulated_dynamics(
     tau: Float[Array, " nv"],
     prescribed: Bool[Array, " nv"] | None,
     f_ext: Float[Array, "nb 6"] | None,
+    base_motion: BaseMotion | None = None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"], Factor]:
     """``(a, tau, factor)`` by Table 4 on the tree of degrees of freedom.
 
@@ -115,7 +131,8 @@ def articulated_dynamics(
         T, Sv = x
         return to_child(T, V_up) + Sv
 
-    V = root_to_leaf(topology.tree, again(velocity), (T, Sv), jnp.zeros((6,), S.dtype))
+    V_base, A_base = world_motion(model, base_motion)
+    V = root_to_leaf(topology.tree, again(velocity), (T, Sv), V_base)
     eta = cross_twist(V, Sv)
     B = cross_wrench(V, inertia.apply(I, V))
     if f_ext is not None:
@@ -150,7 +167,7 @@ def articulated_dynamics(
         torque = pull + (tau - u) + qdd * (jnp.sum(U * S) + armature)  # Sᵀ(Î V̇ + B̂)
         return dV + S * qdd, qdd, torque
 
-    world = base_acceleration(model), jnp.zeros((), S.dtype), jnp.zeros((), S.dtype)
+    world = A_base, jnp.zeros((), S.dtype), jnp.zeros((), S.dtype)
     rows = T, S, eta, U, psi, u, tau_in, a, model.armature, flags
     _, qdd, torque = root_to_leaf(topology.dof_tree, again(forward), rows, world)
     factor = Factor(S, U, psi, T)

@@ -1,8 +1,8 @@
-"""The articulated-body algorithm of a robot with driven joints.
+"""The articulated-body algorithm of a robot with driven joints: forward and hybrid dynamics.
 
-Source: Kim, Table 4, with the elimination of a coordinate put off. A coordinate that moves several
-joints is *open* at all nodes from these joints up to the first node above all of them; there it is
-closed, which means eliminated. An articulated body with open coordinates is
+Source: Kim, Table 4 with S(q) and Ṡ, and with the elimination of a coordinate put off. A coordinate
+that moves several joints is *open* at all nodes from these joints up to the first node above all of
+them; there it is closed, which means eliminated. An articulated body with open coordinates is
 
     F = Î A + B̂ + Uᵀ s̈,      0 = U A + D s̈ − u      for each open coordinate s,
 
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..model import CoordinateModel, Topology, Tree, joint_placements, motion_subspace
 from ..model.coordinates import CoordinateMap, places_of
@@ -31,7 +31,7 @@ from ..spatial import articulated, inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from ..spatial.se3 import Pose
 from .coordinates import entries_of_rows
-from .passive import base_acceleration, minus_springs
+from .passive import BaseMotion, minus_springs, world_motion
 from .tree import at_first_dof, at_last_dof, leaf_to_root, root_to_leaf, sum_dofs
 
 
@@ -56,12 +56,17 @@ def embedded_dynamics(
     model: CoordinateModel,
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
     tau: Float[Array, " nv"],
+    prescribed: Bool[Array, " nv"] | None,
     f_ext: Float[Array, "nb 6"] | None,
-) -> tuple[Float[Array, " nv"], EmbeddedFactor]:
-    """The accelerations of the independent coordinates, and the factor of their mass matrix.
+    base_motion: BaseMotion | None = None,
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"], EmbeddedFactor]:
+    """``(a, tau, factor)`` of the independent coordinates by Table 4.
 
-    Cost: O(n) for few open coordinates.
+    ``prescribed`` is a flag for each coordinate, or None for none. A coordinate whose acceleration
+    is prescribed has Ψ = 0, as in :func:`rbd_jax.algorithms.aba.articulated_dynamics`. The factor
+    is of the mass matrix of the others. Cost: O(n) for few open coordinates.
     """
     again = partial(jax.checkpoint, prevent_cse=False)
     x, plan, k = CoordinateMap(model, q), plan_of(model), plan_of(model).channels
@@ -75,7 +80,8 @@ def embedded_dynamics(
         T, Sv = row
         return to_child(T, V_up) + Sv
 
-    V = root_to_leaf(topology.tree, again(velocity), (T, Sv), jnp.zeros((6,), kind))
+    V_base, A_base = world_motion(robot, base_motion)
+    V = root_to_leaf(topology.tree, again(velocity), (T, Sv), V_base)
     B = cross_wrench(V, inertia.apply(robot.inertia, V))
     B = B if f_ext is None else B - f_ext
     eta = at_first_dof(topology, cross_twist(V, Sv)) + S * bias[:, None]
@@ -92,13 +98,16 @@ def embedded_dynamics(
     turns = placed(T[0]) + jnp.asarray(plan.dof == topology.nv, kind)[:, None, None] * eye[None]
     Phi = jnp.concatenate([jnp.ones((1,), kind), *x.entries])
     m = jnp.zeros((len(plan.dof), k), kind).at[plan.row, plan.channel].set(Phi[plan.entry])
-    applied = jnp.where(plan.y >= 0, tau[np.maximum(plan.y, 0)], 0)
     free = jnp.asarray(plan.y >= 0, kind)  # nodes that eliminate a coordinate
-    numbers = applied + placed(passive), placed(robot.armature), free
+    flags = jnp.zeros_like(v) if prescribed is None else prescribed.astype(kind)
+    given = _at_nodes(plan, jnp.where(flags > 0, a, 0))
+    held = _at_nodes(plan, flags)
+    applied = _at_nodes(plan, jnp.where(flags > 0, 0, tau))
+    numbers = applied + placed(passive), placed(robot.armature), free, held, given
     rows = (turns, placed(T[1])), placed(S), placed(eta), placed(I), placed(B), *numbers, m, closing
 
     def backward(row, children):
-        T, S, eta, I, B, tau, armature, free, m, e = row
+        T, S, eta, I, B, tau, armature, free, held, given, m, e = row
         Ia = jax.tree.map(jnp.add, articulated.from_inertia(I), children[0])
         Ba, (U, D, u) = B + children[1], children[2:]
         own, w = articulated.apply(Ia, S), jnp.sum(U * S[None], axis=1)
@@ -109,39 +118,55 @@ def embedded_dynamics(
         column = free * own + jnp.sum(e[:, None] * U, axis=0)
         coupled = free * w + jnp.sum(D * e[None], axis=1)
         pivot = free * d + jnp.sum(e * coupled) + (1 - free)
-        psi, right = free / pivot, free * rest + jnp.sum(e * u)
+        psi, right = free * (1 - held) / pivot, free * rest + jnp.sum(e * u)
+        moved = jnp.where(held > 0, given, psi * right)
         Pi, stay = articulated.subtract(Ia, psi, column), 1 - e
         coupled = stay * coupled
         U = stay[:, None] * (U - psi * coupled[:, None] * column[None])
         D = stay[:, None] * stay[None] * (D - psi * coupled[:, None] * coupled[None])
-        u = stay * (u - psi * right * coupled) - jnp.sum(U * eta[None], axis=1)
-        beta = Ba + articulated.apply(Pi, eta) + psi * right * column
+        u = stay * (u - moved * coupled) - jnp.sum(U * eta[None], axis=1)
+        beta = Ba + articulated.apply(Pi, eta) + moved * column
         above = wrench_to_parent(T, beta), jax.vmap(lambda F: wrench_to_parent(T, F))(U), D, u
-        return (articulated.to_parent(T, Pi), *above), (column, coupled, psi, right)
+        return (articulated.to_parent(T, Pi), *above), (column, coupled, psi, right, pivot)
 
     nothing = jnp.zeros((6,), kind), jnp.zeros((k, 6), kind), jnp.zeros((k, k), kind)
     leaf = articulated.from_inertia(jnp.zeros((10,), kind)), *nothing, jnp.zeros((k,), kind)
-    column, coupled, psi, right = leaf_to_root(plan.tree, again(backward), rows, leaf)
+    column, coupled, psi, right, pivot = leaf_to_root(plan.tree, again(backward), rows, leaf)
 
-    world = base_acceleration(robot), jnp.zeros((k,), kind), jnp.zeros((), kind)
+    world = A_base, jnp.zeros((k,), kind), *[jnp.zeros((), kind)] * 2
     factor = EmbeddedFactor(rows[0], rows[1], m, closing, free, column, coupled, psi)
-    a = root_to_leaf(plan.tree, again(_accelerate), (factor, rows[2], right), world)[2]
-    return a[plan.node], factor
+    rows = factor, rows[2], right, given
+    _, _, a, pull = root_to_leaf(plan.tree, again(_accelerate), rows, world)
+    if prescribed is None:
+        return a[plan.node], tau, factor
+    torque = pull + pivot * a - right + applied  # of the coordinate, driven joints included
+    return a[plan.node], jnp.where(prescribed, torque[plan.node], tau), factor
+
+
+def _at_nodes(plan: "Plan", x: Float[Array, " nv"]) -> Float[Array, " n"]:
+    """Numbers of coordinates at the nodes that eliminate them, zero at others."""
+    return jnp.where(plan.y >= 0, x[np.maximum(plan.y, 0)], 0)
 
 
 def _accelerate(above, row):
-    """The accelerations of a body, of the open coordinates, and of the coordinate of a node."""
-    f, eta, right = row
+    """The accelerations of a body, of the open coordinates, and of the coordinate of a node.
+
+    Also what these accelerations ask of that coordinate.
+    """
+    f, eta, right, given = row
     dV, s = to_child(f.T, above[0]) + eta, above[1]
-    a = f.psi * (right - jnp.sum(f.column * dV) - jnp.sum(f.coupled * s))
+    pull = jnp.sum(f.column * dV) + jnp.sum(f.coupled * s)
+    a = given + f.psi * (right - pull)
     s = s + f.closing * (a - s)
-    return dV + f.S * (f.free * a + jnp.sum(f.m * s)), s, a
+    return dV + f.S * (f.free * a + jnp.sum(f.m * s)), s, a, pull
 
 
 def solve(
     model: CoordinateModel, factor: EmbeddedFactor, b: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
     """``M_y⁻¹ b``: the algorithm at rest, with the inertias already eliminated. Cost: O(n).
+
+    Coordinates whose acceleration was prescribed stay at rest.
 
     Source: Singh (34), ``ABA(q, 0, b, 0)``, with the elimination of this file.
     """
@@ -157,12 +182,12 @@ def solve(
         u = (1 - f.closing) * (u - f.psi * right * f.coupled)
         return (wrench_to_parent(f.T, Ba + f.psi * right * f.column), u), right
 
-    tau = jnp.where(plan.y >= 0, b[np.maximum(plan.y, 0)], 0)
     leaf = jnp.zeros((6,), kind), jnp.zeros((k,), kind)
-    right = leaf_to_root(plan.tree, backward, (factor, tau), leaf)
+    right = leaf_to_root(plan.tree, backward, (factor, _at_nodes(plan, b)), leaf)
     still = jnp.zeros_like(factor.S)
-    world = *leaf, jnp.zeros((), kind)
-    return root_to_leaf(plan.tree, _accelerate, (factor, still, right), world)[2][plan.node]
+    world = *leaf, *[jnp.zeros((), kind)] * 2
+    rows = factor, still, right, jnp.zeros_like(right)
+    return root_to_leaf(plan.tree, _accelerate, rows, world)[2][plan.node]
 
 
 class Plan(NamedTuple):

@@ -7,6 +7,7 @@ and automatic differentiation of this file is exact.
 """
 
 import dataclasses
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,6 +23,35 @@ def base_acceleration(model: Model) -> Float[Array, "6"]:
     Source: Kim, footnote 6 (V̇₀ against gravity).
     """
     return jnp.concatenate([jnp.zeros_like(model.gravity), -model.gravity])
+
+
+class BaseMotion(NamedTuple):
+    """The motion of the base that a robot stands on, in the axes of the base at that instant.
+
+    Source: Kim, footnote 6 (V₀ and V̇₀ of Tables 2 to 4); the notes, §8.1 (ω₀ is a part of V₀).
+    """
+
+    V: Float[Array, "6"]
+    """Twist V₀ of the base, angular first (rad/s, m/s)."""
+    dV: Float[Array, "6"]
+    """Its rate V̇₀, without gravity (rad/s², m/s²)."""
+
+
+def world_motion(
+    model: Model, base_motion: BaseMotion | None
+) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
+    """``(V₀, V̇₀)``, the latter with the acceleration that replaces gravity."""
+    gravity = base_acceleration(model)
+    if base_motion is None:
+        return jnp.zeros_like(gravity), gravity
+    for name, x in zip(BaseMotion._fields, base_motion, strict=True):
+        if jnp.shape(x) != (6,):
+            raise ValueError(
+                f"base_motion: {name} has shape {jnp.shape(x)}, expected (6,): a twist (ω, v), or "
+                "its rate, in the axes of the base"
+            )
+    V, dV = (jnp.asarray(x, gravity.dtype) for x in base_motion)
+    return V, dV + gravity
 
 
 def spring_torque(model: Model, q: Float[Array, " nq"]) -> Float[Array, " nv"]:

@@ -7,7 +7,7 @@ from ..model import Model, joint_placements, motion_subspace
 from ..model.arguments import algorithm
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
-from .passive import base_acceleration, plus_springs
+from .passive import BaseMotion, plus_springs, world_motion
 from .tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 
 
@@ -18,6 +18,7 @@ def rnea(
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None = None,
+    base_motion: BaseMotion | None = None,
 ) -> Float[Array, " nv"]:
     """Joint torques of the motion (q, v, a), with the derivatives of autodiff.
 
@@ -33,6 +34,8 @@ def rnea(
         v: velocity (rad/s, m/s; body-fixed twist for a free joint).
         a: acceleration, the time derivative of v.
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).
+        base_motion: twist and acceleration of the base; None for a base at rest. Gravity is given
+            in the axes of the base, as it is at that instant.
 
     Returns:
         Generalized forces (N m, N). Cost: O(n).
@@ -40,7 +43,7 @@ def rnea(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    return plus_springs(model, q, newton_euler(model, q, v, a, f_ext))
+    return plus_springs(model, q, newton_euler(model, q, v, a, f_ext, base_motion))
 
 
 def newton_euler(
@@ -49,11 +52,13 @@ def newton_euler(
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None,
+    base_motion: BaseMotion | None = None,
 ) -> Float[Array, " nv"]:
     """The recursion of :func:`rnea`, for a robot whose joints are independent, without springs.
 
-    Source: Kim, Table 2, with S constant in the child frame (Ṡ = 0) and V̇₀ = (0, −g). Letters: T
-    placement in the parent, V twist, dV is V̇, F wrench through the joint, all of body i in frame i.
+    Source: Kim, Table 2, with S constant in the child frame (Ṡ = 0). At rest V̇₀ = (0, −g).
+    Letters: T placement in the parent, V twist, dV is V̇, F wrench through the joint, all of body i
+    in frame i.
     """
     T, S = joint_placements(model, q), motion_subspace(model)
     topology, I = model.topology, model.inertia
@@ -65,7 +70,7 @@ def newton_euler(
         V = to_child(T, parent[0]) + Sv
         return V, to_child(T, parent[1]) + cross_twist(V, Sv) + Sa
 
-    world = jnp.zeros_like(base_acceleration(model)), base_acceleration(model)
+    world = world_motion(model, base_motion)
     V, dV = root_to_leaf(topology.tree, forward, (T, Sv, Sa), world)
     F = inertia.apply(I, dV) + cross_wrench(V, inertia.apply(I, V))
     if f_ext is not None:

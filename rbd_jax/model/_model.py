@@ -56,6 +56,11 @@ class Model(eqx.Module):
         return self.topology
 
     @property
+    def nj(self) -> int:
+        """Number of independent joints: of all joints, or without those that others drive."""
+        return self.space.nb
+
+    @property
     def nq(self) -> int:
         """Number of configuration coordinates."""
         return self.space.nq

@@ -18,7 +18,7 @@ from ._model import Model
 from .topology import Topology
 
 F = TypeVar("F", bound=Callable)
-_SIZES = ("nq", "nv", "nb")  # dimensions that are attributes of the model
+_SIZES = ("nq", "nv", "nb", "nj")  # dimensions that are attributes of the model
 _FLOAT: Any = Float[Any, ""]
 _BOOL: Any = Bool[Any, ""]
 _KINDS = {_FLOAT.dtypes: "float", _BOOL.dtypes: "bool"}
@@ -154,8 +154,8 @@ _OWNERS = {
 def checked(function: Callable) -> Callable:
     """Check the array arguments of a function of a ``model``, a ``scene`` or a ``plant``.
 
-    The shapes are read from the annotations of the function. Sizes named ``nq``, ``nv`` and ``nb``
-    and plain numbers are compared. Of other sizes only their number is. Floats of another
+    The shapes are read from the annotations of the function. Sizes named ``nq``, ``nv``, ``nb`` and
+    ``nj`` and plain numbers are compared. Of other sizes only their number is. Floats of another
     precision are cast to the precision of the model, which so decides the precision of the
     results. Costs nothing under ``jit``.
 

@@ -23,7 +23,7 @@ ARGUMENTS = [
     (name, argument)
     for name, f in sorted(FUNCTIONS.items())
     for argument, array in array_arguments(f).items()
-    if array.dims and all(d in ("nq", "nv", "nb") or isinstance(d, int) for d in array.dims)
+    if array.dims and all(d in ("nq", "nv", "nb", "nj") or isinstance(d, int) for d in array.dims)
 ]
 ids = [f"{f}-{a}" for f, a in ARGUMENTS]
 every_argument = pytest.mark.parametrize("function, argument", ARGUMENTS, ids=ids)

@@ -254,7 +254,7 @@ def _constrained_dynamics_jvp(primals, tangents):
     dW, dtorque, drows, dnull = _system_tangents(primals, tangents, a, forces, z)
     dpush = dW if df_ext is None else df_ext if dW is None else dW + df_ext
     if g is None:
-        change = torque_change(model, q, v, a, pushed, dmodel, dq, dv, dpush)
+        change = torque_change(model, q, v, a, pushed, dmodel, dq, dv, None, dpush)
     else:
         r = linearization_point(model, g, world_frame.motion(model, g, v, a, pushed))
         change = torque_tangent(model, q, v, a, g, r, dmodel, dq, dv, None, dpush)

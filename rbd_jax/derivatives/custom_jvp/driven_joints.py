@@ -1,4 +1,4 @@
-"""Forward dynamics of a robot with driven joints, its rule, and all explicit derivatives.
+"""Forward and hybrid dynamics of a robot with driven joints: the rule, and explicit derivatives.
 
 With ``τ_y = Φᵀ ID(φ(y), Φ ẏ, Φ ÿ + Φ̇ ẏ)``, whose derivatives are those of inverse dynamics and of
 the laws, forward dynamics is implicit: ``δÿ = M_y⁻¹ (δτ − δτ_y)`` at the computed ÿ.
@@ -99,42 +99,55 @@ def _inverse_of_mass_matrix(model: CoordinateModel, q: Array) -> Float[Array, "n
 
 
 @custom_jvp
-def driven_dynamics_custom_jvp(model, q, v, tau, f_ext):
-    """ÿ and the factor of the articulated bodies, of which no derivative is taken."""
-    return embedded_dynamics(model, q, v, tau, f_ext)
+def driven_dynamics_custom_jvp(model, q, v, a, tau, f_ext, prescribed):
+    """ÿ, τ_y and the factor of the articulated bodies, of which no derivative is taken."""
+    return embedded_dynamics(model, q, v, a, tau, prescribed, f_ext)
 
 
 @driven_dynamics_custom_jvp.def_jvp
 def _driven_dynamics_jvp(primals, tangents):
-    model, q, v, _, f_ext = primals
-    dmodel, dq, dv, dtau, df_ext = tangents
-    a, factor = driven_dynamics_custom_jvp(*primals)
-    right = jnp.zeros_like(a) if dtau is None else dtau
-    change = torque_change(model, q, v, a, f_ext, dmodel, dq, dv, df_ext)
-    right = right if change is None else right - change
-    da = _solved(model, q, jax.lax.stop_gradient(factor), right)
-    return (a, factor), (da, jax.tree.map(jnp.zeros_like, factor))
+    model, q, v, _, _, f_ext, prescribed = primals
+    dmodel, dq, dv, da, dtau, df_ext, _ = tangents
+    a, tau, factor = driven_dynamics_custom_jvp(*primals)
+    da_given = None if da is None or prescribed is None else jnp.where(prescribed, da, 0)
+    change = torque_change(model, q, v, a, f_ext, dmodel, dq, dv, da_given, df_ext)
+    change = jnp.zeros_like(a) if change is None else change
+    solved = jnp.ones_like(a) if prescribed is None else (~prescribed).astype(a.dtype)
+    right = solved * (-change if dtau is None else dtau - change)
+    da_new = da_solved = _solved(model, q, jax.lax.stop_gradient(factor), solved, right)
+    dtorque = jnp.zeros_like(tau) if dtau is None else dtau
+    if prescribed is not None:
+        da_new = da_solved if da_given is None else da_solved + da_given
+        reaction = change + _mass_product(model, q, da_solved)
+        dtorque = jnp.where(prescribed, reaction, dtorque)
+    return (a, tau, factor), (da_new, dtorque, jax.tree.map(jnp.zeros_like, factor))
 
 
-def _solved(model: CoordinateModel, q: Array, factor: EmbeddedFactor, b: Array) -> Array:
-    """``M_y⁻¹ b`` with an implicit derivative."""
+def _mass_product(model: CoordinateModel, q: Array, x: Array) -> Float[Array, " nv"]:
+    matrix = CoordinateSolver(model, q, jnp.zeros((0, 0), x.dtype))
+    return matrix.product(model.topology, x)
+
+
+def _solved(
+    model: CoordinateModel, q: Array, factor: EmbeddedFactor, solved: Array, b: Array
+) -> Array:
+    """``M_y⁻¹ b`` of the coordinates solved for, with an implicit derivative."""
     still = jax.lax.stop_gradient(model)
-    matrix = CoordinateSolver(model, q, jnp.zeros((0, 0), b.dtype))
-    product = partial(matrix.product, model.topology)
+
+    def product(x):
+        return solved * _mass_product(model, q, solved * x) + (1 - solved) * x
+
     return jax.lax.custom_linear_solve(
         product, b, lambda _, b: solve(still, factor, b), symmetric=True
     )
 
 
-def torque_change(model, q, v, a, f_ext, dmodel, dq, dv, df_ext) -> Float[Array, " nv"] | None:
-    """``δτ_y`` at fixed ÿ along tangents, of which None are zero; None if all are zero."""
-    if not jax.tree.leaves((dmodel, dq, dv, df_ext)):
+def torque_change(model, q, v, a, f_ext, dmodel, dq, dv, da, df_ext) -> Float[Array, " nv"] | None:
+    """``δτ_y`` along tangents, of which None are zero; None if all are zero."""
+    if not jax.tree.leaves((dmodel, dq, dv, da, df_ext)):
         return None
-
-    def torque(model, q, v, f_ext):
-        return inverse_dynamics(model, q, v, a, f_ext)
-
-    return eqx.filter_jvp(torque, (model, q, v, f_ext), (dmodel, dq, dv, df_ext))[1]
+    tangents = dmodel, dq, dv, da, df_ext
+    return eqx.filter_jvp(inverse_dynamics, (model, q, v, a, f_ext), tangents)[1]
 
 
 def coordinate_dynamics(
@@ -145,7 +158,8 @@ def coordinate_dynamics(
     f_ext: Float[Array, "nb 6"] | None,
 ) -> Float[Array, " nv"]:
     """ÿ under τ_y, with the rule ``δÿ = M_y⁻¹ (δτ − δτ_y)``. Source: Singh (5)."""
-    return driven_dynamics_custom_jvp(model, q, v, tau, f_ext)[0]
+    still = jnp.zeros_like(v)
+    return driven_dynamics_custom_jvp(model, q, v, still, tau, f_ext, None)[0]
 
 
 def coordinate_accelerations(
@@ -156,7 +170,7 @@ def coordinate_accelerations(
     f_ext: Float[Array, "nb 6"] | None,
 ) -> tuple[Float[Array, " nv"], CoordinateSolver]:
     """ÿ, and what solves with M_y."""
-    return driven_dynamics_custom_jvp(model, q, v, tau, f_ext)[0], factorized(model, q)
+    return coordinate_dynamics(model, q, v, tau, f_ext), factorized(model, q)
 
 
 def coordinate_inverse(model: CoordinateModel, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ...algorithms import formulations, world_frame
-from ...algorithms.aba import articulated_dynamics
+from ...algorithms.aba import articulated_dynamics, prescribed_dofs
 from ...algorithms.crba import composite_mass_entries, composite_mass_matrix, crba
 from ...algorithms.factor import (
     Entries,
@@ -24,12 +24,15 @@ from ...algorithms.factor import (
     solve_entries,
 )
 from ...algorithms.passive import at_rest, minus_springs, plus_springs, without_springs
-from ...algorithms.tree import per_dof
 from ...model import CoordinateModel, Model
 from ...model.arguments import algorithm
 from ...spatial import linear
 from ..linearization import linearization_point
-from .driven_joints import coordinate_dynamics, coordinate_inverse
+from .driven_joints import (
+    coordinate_dynamics,
+    coordinate_inverse,
+    driven_dynamics_custom_jvp,
+)
 from .inverse_dynamics import inverse_dynamics, torque_map, torque_tangent
 from .mass_matrix_solver import Solver
 from .matrix_inverse import inverse_custom_jvp
@@ -176,14 +179,14 @@ def forward_dynamics(
     )[0]
 
 
-@algorithm
+@algorithm(driven_joints=True)
 def hybrid_dynamics(
     model: Model,
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
     tau: Float[Array, " nv"],
-    prescribed: Bool[Array, " nb"],
+    prescribed: Bool[Array, " nj"],
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Torques of prescribed joints and accelerations of the others, with analytical derivatives.
@@ -197,7 +200,7 @@ def hybrid_dynamics(
         q: configuration. v: velocity.
         a: accelerations; those of joints that are not prescribed are ignored.
         tau: torques (N m, N); those of prescribed joints are ignored.
-        prescribed: which joints have a prescribed acceleration; data, it may be mapped over.
+        prescribed: which joints have a prescribed acceleration, as in :func:`rbd_jax.hybrid_aba`.
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).
 
     Returns:
@@ -206,7 +209,9 @@ def hybrid_dynamics(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    prescribed = per_dof(model.topology, prescribed[:, None])[:, 0]
+    prescribed = prescribed_dofs(model, prescribed)
+    if isinstance(model, CoordinateModel):
+        return driven_dynamics_custom_jvp(model, q, v, a, tau, f_ext, prescribed)[:2]
     tau = minus_springs(model, q, tau)
     a, tau, _ = hybrid_dynamics_custom_jvp(without_springs(model), q, v, a, tau, f_ext, prescribed)
     return a, plus_springs(model, q, tau)

@@ -3,14 +3,16 @@
 import dataclasses
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...algorithms.passive import spring_torque
 from ...algorithms.tree import sum_dofs
-from ...model import Model, motion_subspace, velocity_from_rate
+from ...model import CoordinateModel, Model, motion_subspace, velocity_from_rate
 from ...model.arguments import algorithm
+from ...model.coordinates import CoordinateMap
 from ..perturbation import nonzero_tangents, placement_twists, subspace_rates
 
 
@@ -27,7 +29,8 @@ class Perturbation(NamedTuple):
     dS: Float[Array, "nv 6"] | None = None
     """``∂S/∂p``, one row a degree of freedom. Zero for p = q: S is constant in the body."""
     dSdot: Float[Array, "nv 6"] | None = None
-    """``∂Ṡ/∂p``. Zero for every joint kind of this library, whose Ṡ is zero."""
+    """``∂Ṡ/∂p``. Zero for every joint kind of this library, whose Ṡ is zero; for joints of S(q)
+    see ``dlaws``."""
     dI: Float[Array, "nb 10"] | None = None
     """Change of the ten inertial parameters."""
     df_ext: Float[Array, "nb 6"] | None = None
@@ -46,6 +49,10 @@ class Perturbation(NamedTuple):
     """Change of the viscous damping."""
     dspring: Float[Array, " nv"] | None = None
     """Change of the torque of the joint springs, which Kim's robots do not have."""
+    dcoordinates: Float[Array, " nq"] | None = None
+    """``∂q/∂p`` of the independent coordinates of a robot with driven joints; None for others."""
+    dlaws: Any = None
+    """Change of the laws of driven joints. With ``dcoordinates`` it decides ∂S and ∂Ṡ of S(q)."""
 
 
 class ValueAndDerivative(NamedTuple):
@@ -55,7 +62,7 @@ class ValueAndDerivative(NamedTuple):
     derivative: Any
 
 
-@algorithm
+@algorithm(driven_joints=True)
 def perturbation_of(
     model: Model,
     q: Float[Array, " nq"],
@@ -74,7 +81,9 @@ def perturbation_of(
     autodiff.
 
     Args:
-        model: the robot.
+        model: the robot. One with driven joints has joints of S(q); then ``dh``, ``dS``, ``dI`` and
+            the changes of rotors, damping and springs are of all joints, and the rates of
+            coordinates, velocities, accelerations and torques are of the independent ones.
         q: configuration.
         dmodel: a model that holds the rates of the leaves; leaves that are None do not change.
         dq: rate of the coordinates, as ``rate_from_velocity(model, q, u)`` for a tangent u.
@@ -84,6 +93,11 @@ def perturbation_of(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
+    if isinstance(model, CoordinateModel):
+        dlaws = None if dmodel is None else getattr(dmodel, "laws", None)
+        full, dfull = joint_rates(model, q, dlaws, dq)
+        d = perturbation_of(CoordinateMap(model, q).robot, full, dmodel, dfull, df_ext=df_ext)
+        return fitting(model, d._replace(dcoordinates=dq, dlaws=dlaws, dv=dv, da=da, dtau=dtau))
     dh = placement_twists(model, dmodel, q)
     if dq is not None:
         moved = motion_subspace(model) * velocity_from_rate(model, q, dq)[:, None]
@@ -106,6 +120,24 @@ def perturbation_of(
     return fitting(model, d)
 
 
+def joint_rates(
+    model: CoordinateModel, y: Float[Array, " nq_y"], dlaws: Any, dy: Array | None
+) -> tuple[Float[Array, " nq"], Float[Array, " nq"] | None]:
+    """The configuration of all joints, and its rate; None if nothing moves them."""
+
+    def joints(laws, y):
+        return CoordinateMap(dataclasses.replace(model, laws=laws), y).q
+
+    if dy is None and not jax.tree.leaves(dlaws):
+        return joints(model.laws, y), None
+    return eqx.filter_jvp(joints, (model.laws, y), (law_tangents(model, dlaws), dy))
+
+
+def law_tangents(model: CoordinateModel, dlaws: Any) -> Any:
+    """The tangents of the laws, where None stands for laws that do not change."""
+    return jax.tree.map(lambda _: None, model.laws) if dlaws is None else dlaws
+
+
 def _spring_rate(
     model: Model, dmodel: Model | None, q: Float[Array, " nq"], dq: Float[Array, " nq"] | None
 ) -> Float[Array, " nv"] | None:
@@ -123,15 +155,23 @@ def _spring_rate(
 
 def fitting(model: Model, d: Perturbation) -> Perturbation:
     """The perturbation itself. Raises ValueError for a shape that does not fit the robot."""
-    nb, nv = model.nb, model.nv
+    nb, n, nv = model.topology.nb, model.topology.nv, model.nv
     shapes = dict(
-        dh=(nb, 6), dS=(nv, 6), dSdot=(nv, 6), dI=(nb, 10), df_ext=(nb, 6), dv=(nv,), da=(nv,),
-        dtau=(nv,), dgravity=(3,), darmature=(nv,), ddamping=(nv,), dspring=(nv,),
+        dh=(nb, 6), dS=(n, 6), dSdot=(n, 6), dI=(nb, 10), df_ext=(nb, 6), dv=(nv,), da=(nv,),
+        dtau=(nv,), dgravity=(3,), darmature=(n,), ddamping=(n,), dspring=(n,),
+        dcoordinates=(model.nq,),
     )  # fmt: skip
-    for name, shape, x in zip(Perturbation._fields, shapes.values(), d, strict=True):
+    for name, shape in shapes.items():
+        x = getattr(d, name)
         if x is not None and jnp.shape(x) != shape:
             raise ValueError(
                 f"perturbation: {name} has shape {jnp.shape(x)}, expected {shape} for robot "
                 f"{model.topology.name!r}; leave it None where nothing changes"
             )
+    driven = d.dcoordinates is not None or jax.tree.leaves(d.dlaws)
+    if driven and not isinstance(model, CoordinateModel):
+        raise ValueError(
+            f"perturbation: dcoordinates and dlaws are of robots with driven joints, and "
+            f"{model.topology.name!r} has none; leave them None"
+        )
     return d

@@ -5,7 +5,7 @@ from jaxtyping import Array, Float
 
 from ...algorithms.passive import base_acceleration, plus_springs
 from ...algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
-from ...model import Model, joint_placements, motion_subspace
+from ...model import CoordinateModel, Model, joint_placements, motion_subspace
 from ...model.arguments import algorithm
 from ...spatial import inertia
 from ...spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
@@ -13,7 +13,7 @@ from ..symbolic_zeros import add, unless_none
 from .perturbation import Perturbation, ValueAndDerivative, fitting
 
 
-@algorithm
+@algorithm(driven_joints=True)
 def kim_inverse_dynamics_derivative(
     model: Model,
     q: Float[Array, " nq"],
@@ -27,7 +27,8 @@ def kim_inverse_dynamics_derivative(
     Source: Kim, Tables 2 and 5 in one pass, with rotor inertia and viscous damping added. Letters:
     ``dX`` is ∂X/∂p, A is V̇, T placement in the parent, V twist, F wrench through the joint,
     ``X_up`` is X of the parent seen from the child. Terms of quantities that do not change are left
-    out, as in §3.2. Further derivatives are those of autodiff.
+    out, as in §3.2. Further derivatives are those of autodiff. For joints of S(q) see
+    :mod:`rbd_jax.derivatives.kim.driven_joints`.
 
     Departures: V̇₀ = (0, −g), where Kim's footnote 6 leaves the sign open, and so ∂V̇₀ = (0, −∂g).
     Ṡ is zero, but ∂Ṡ need not be. Kim's definition of S has ``∂T⁻¹`` for ``∂T``, a misprint. Table
@@ -45,6 +46,22 @@ def kim_inverse_dynamics_derivative(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
+    if isinstance(model, CoordinateModel):
+        from .driven_joints import driven_table5
+
+        return driven_table5(model, q, v, a, perturbation, f_ext)
+    return table5(model, q, v, a, perturbation, f_ext)
+
+
+def table5(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    perturbation: Perturbation,
+    f_ext: Float[Array, "nb 6"] | None,
+) -> ValueAndDerivative:
+    """The recursions, for a robot whose joints are independent. Source: Kim, Tables 2 and 5."""
     d, topology, I = fitting(model, perturbation), model.topology, model.inertia
     T, S = joint_placements(model, q), motion_subspace(model)
     twist = lambda S, x: sum_dofs(topology, S * x[:, None])  # noqa: E731

@@ -6,24 +6,25 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ...algorithms.aba import prescribed_dofs
 from ...algorithms.passive import base_acceleration, minus_springs, plus_springs
 from ...algorithms.tree import (
     at_first_dof,
     at_last_dof,
     leaf_to_root,
-    per_dof,
     root_to_leaf,
     sum_dofs,
 )
-from ...model import Model, joint_placements, motion_subspace
+from ...model import CoordinateModel, Model, joint_placements, motion_subspace
 from ...model.arguments import algorithm
 from ...spatial import articulated, inertia, so3
 from ...spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
 from ..symbolic_zeros import add, unless_none
+from .driven_joints import driven_table7
 from .perturbation import Perturbation, ValueAndDerivative, fitting
 
 
-@algorithm
+@algorithm(driven_joints=True)
 def kim_forward_dynamics_derivative(
     model: Model,
     q: Float[Array, " nq"],
@@ -50,19 +51,23 @@ def kim_forward_dynamics_derivative(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
+    if isinstance(model, CoordinateModel):
+        still = jnp.zeros_like(v)
+        out = driven_table7(model, q, v, still, tau, None, perturbation, f_ext)
+        return ValueAndDerivative(out[0][0], out[1][0])
     none = jnp.zeros(model.nv, bool)
     (a, _), (da, _) = _table7(model, q, v, jnp.zeros_like(v), tau, none, perturbation, f_ext)
     return ValueAndDerivative(a, da)
 
 
-@algorithm
+@algorithm(driven_joints=True)
 def kim_hybrid_dynamics_derivative(
     model: Model,
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
     tau: Float[Array, " nv"],
-    prescribed: Bool[Array, " nb"],
+    prescribed: Bool[Array, " nj"],
     perturbation: Perturbation,
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> ValueAndDerivative:
@@ -84,7 +89,7 @@ def kim_hybrid_dynamics_derivative(
         q: configuration. v: velocity.
         a: accelerations; those of joints that are not prescribed are ignored.
         tau: torques (N m, N); those of prescribed joints are ignored.
-        prescribed: which joints have a prescribed acceleration; data, it may be mapped over.
+        prescribed: which joints have a prescribed acceleration, as in :func:`rbd_jax.hybrid_aba`.
         perturbation: how everything changes with p; ``da`` and ``dtau`` are used where ``a`` and
             ``tau`` are.
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).
@@ -95,7 +100,10 @@ def kim_hybrid_dynamics_derivative(
     Raises:
         ValueError: if a shape does not fit the robot.
     """
-    prescribed = per_dof(model.topology, prescribed[:, None])[:, 0]
+    prescribed = prescribed_dofs(model, prescribed)
+    if isinstance(model, CoordinateModel):
+        out = driven_table7(model, q, v, a, tau, prescribed, perturbation, f_ext)
+        return ValueAndDerivative(*out)
     return ValueAndDerivative(*_table7(model, q, v, a, tau, prescribed, perturbation, f_ext))
 
 
