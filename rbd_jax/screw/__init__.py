@@ -5,6 +5,7 @@ file maps every one of their equations to a function, with the misprints found.
 """
 
 from . import build as build, vlasblom as vlasblom
+from .articulated import forward_dynamics as forward_dynamics
 from .build import (
     from_body_screws as from_body_screws,
     from_joint_screws as from_joint_screws,
@@ -21,7 +22,6 @@ from .closed_form import (
     spatial_momenta as spatial_momenta,
     spatial_momentum_rates as spatial_momentum_rates,
     torque_of_momentum_rates as torque_of_momentum_rates,
-    velocity_of_momenta as velocity_of_momenta,
 )
 from .components import component_inverse_dynamics as component_inverse_dynamics
 from .explicit import acceleration_sums as acceleration_sums, jerk_sums as jerk_sums
@@ -52,7 +52,16 @@ from .newton_euler import (
     wrench_in_frame as wrench_in_frame,
 )
 from .partials import jacobian_partials as jacobian_partials
-from .phase_space import PhaseRates as PhaseRates, phase_rates as phase_rates
+from .phase_space import (
+    CanonicalRates as CanonicalRates,
+    PhaseRates as PhaseRates,
+    TwistRates as TwistRates,
+    body_twist_rates as body_twist_rates,
+    canonical_momenta as canonical_momenta,
+    canonical_rates as canonical_rates,
+    phase_rates as phase_rates,
+    velocity_of_momenta as velocity_of_momenta,
+)
 from .poe import (
     body_screws as body_screws,
     joint_screws as joint_screws,
@@ -68,6 +77,7 @@ from .representations import (
     inverse_dynamics as inverse_dynamics,
     jacobians as jacobians,
     jerks as jerks,
+    twist_rates as twist_rates,
     twists as twists,
 )
 from .sensitivity import (
@@ -83,8 +93,12 @@ from .series_elastic import (
 )
 from .system import (
     joint_accelerations as joint_accelerations,
+    joint_velocities as joint_velocities,
     system_factors as system_factors,
     system_jacobian as system_jacobian,
     system_jacobian_rate as system_jacobian_rate,
 )
-from .torque_rates import inverse_dynamics_rates as inverse_dynamics_rates
+from .torque_rates import (
+    forward_dynamics_rates as forward_dynamics_rates,
+    inverse_dynamics_rates as inverse_dynamics_rates,
+)

@@ -14,7 +14,8 @@ Product = Callable[[Array, Array], Array]
 
 def leibniz(product: Product, X: Any, Y: Any, k: int) -> Array:
     """The k-th derivative of a bilinear ``product(X, Y)`` from the derivatives of its factors."""
-    terms = [comb(k, l) * product(X[l], Y[k - l]) for l in range(k + 1)]
+    terms = [product(X[l], Y[k - l]) for l in range(k + 1)]
+    terms = [x if (c := comb(k, l)) == 1 else c * x for l, x in enumerate(terms)]
     return sum(terms[1:], terms[0])
 
 
@@ -30,5 +31,7 @@ def in_moving_frame(Y: Any, w: Any, product: Product, sign: int = 1) -> Iterator
     yield Y[0]
     for k in range(1, len(Y)):
         for m in range(len(Y) - k):
-            now[m].append(now[m + 1][k - 1] + sign * leibniz(product, w, now[m], k - 1))
+            turned = leibniz(product, w, now[m], k - 1)
+            carried = now[m + 1][k - 1]
+            now[m].append(carried + turned if sign > 0 else carried - turned)
         yield now[0][k]

@@ -6,13 +6,13 @@ are for study and serve as test oracles. Their derivatives are those of autodiff
 """
 
 import jax.numpy as jnp
-from jax.scipy.linalg import solve
 from jaxtyping import Array, Float
 
 from ..algorithms.kinematics import forward_kinematics
+from ..algorithms.passive import plus_springs
 from ..algorithms.tree import per_dof, subtree_sum
 from ..model import Model
-from ..model.arguments import checked
+from ..model.arguments import checked, projected
 from ..spatial import inertia, linear, so3
 from ..spatial.motion import cross_wrench, wrench_to_parent
 from . import spatial
@@ -38,13 +38,14 @@ def project(J: Columns, W: Float[Array, "nb 6 *n"]) -> Float[Array, "nv *n"]:
     return linear.einsum("bcj,bc...->j...", J, W)
 
 
-def _gravity_wrench(model: Model, R: Float[Array, "nb 3 3"]) -> Float[Array, "nb 6"]:
+def gravity_wrench(model: Model, R: Float[Array, "nb 3 3"]) -> Float[Array, "nb 6"]:
     """The wrench of gravity on each body, in its frame."""
     g = so3.rotate_inverse(R, model.gravity[None])
     return inertia.apply(model.inertia, jnp.concatenate([jnp.zeros_like(g), g], axis=-1))
 
 
 @checked
+@projected(0)
 def euler_jourdain_torque(
     model: Model,
     q: Float[Array, " nq"],
@@ -62,14 +63,15 @@ def euler_jourdain_torque(
     J = jacobians(model, q)
     dJ = system_jacobian_rate(model, q, v).reshape(J.shape)
     V, dV = _times(J, v), _times(J, a) + _times(dJ, v)
-    W = _gravity_wrench(model, forward_kinematics(model, q)[0])
+    W = gravity_wrench(model, forward_kinematics(model, q)[0])
     if f_ext is not None:
         W = W + f_ext
     Q = project(J, body_fixed_wrench(model.inertia, V, dV) - W)
-    return Q + model.armature * a + model.damping * v
+    return plus_springs(model, q, Q + model.armature * a + model.damping * v)
 
 
 @checked
+@projected(0, 1)
 def lagrange_mass_matrix(model: Model, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """``M = Jᵀ diag(M_1, …, M_n) J``, with the armature on its diagonal. Source: Müller (81)."""
     J = jacobians(model, q)
@@ -98,6 +100,7 @@ def lagrange_coriolis_matrix(
 
 
 @checked
+@projected()
 def spatial_momenta(
     model: Model, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Float[Array, "nb 6"]:
@@ -142,31 +145,8 @@ def torque_of_momentum_rates(
         f_ext: external wrench on each body, in its frame (N m, N).
     """
     C = forward_kinematics(model, q)
-    W = _gravity_wrench(model, C[0])
+    W = gravity_wrench(model, C[0])
     if f_ext is not None:
         W = W + f_ext
     below = subtree_sum(model.topology.tree, dPi - wrench_to_parent(C, W))
     return jnp.sum(spatial.joint_screws(model, C) * per_dof(model.topology, below), axis=-1)
-
-
-@checked
-def velocity_of_momenta(
-    model: Model, q: Float[Array, " nq"], Pi: Float[Array, "nb 6"]
-) -> Float[Array, " nv"]:
-    """The joint velocity at which the bodies have the spatial momenta Π (rad/s, m/s).
-
-    Cost: O(n³).
-
-    Source: Müller (79), second line, projected: ``(Σ Jᵀ M J) q̇ = Σ (J_iˢ)ᵀ Π_i``. This form needs
-    no inverse of inertias, so that bodies may be massless.
-
-    Args:
-        model: the robot.
-        q: configuration.
-        Pi: spatial momenta of the bodies (N m s, N s).
-    """
-    J = jacobians(model, q)
-    below = subtree_sum(model.topology.tree, Pi)
-    screws = spatial.joint_screws(model, forward_kinematics(model, q))
-    right = jnp.sum(screws * per_dof(model.topology, below), axis=-1)
-    return solve(project(J, momenta_of(model, J)), right, assume_a="pos")

@@ -9,30 +9,33 @@ with the axes of the body frame.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..algorithms.passive import BaseMotion, plus_springs, world_motion
 from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
-from ..model.arguments import checked
+from ..model.arguments import checked, projected
 from ..spatial import inertia, so3
 from ..spatial.so3 import cross, rotate, rotate_inverse
 
 
 @checked
+@projected(0)
 def component_inverse_dynamics(
     model: Model,
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
     a: Float[Array, " nv"],
     f_ext: Float[Array, "nb 6"] | None = None,
+    base_motion: BaseMotion | None = None,
 ) -> Float[Array, " nv"]:
     """Joint torques of a motion by the component equations of the notes (N m, N).
 
-    Arguments, armature and damping are those of :func:`rbd_jax.rnea`. Sums run over all children,
-    and joints may have several screws. The equations use mass and center of mass, so they ignore
-    the first moment of a body without mass. Derivatives are those of autodiff. Cost: O(n).
+    Arguments, armature, damping and springs are those of :func:`rbd_jax.rnea`. Sums run over all
+    children, and joints may have several screws. The equations use mass and center of mass, so they
+    ignore the first moment of a body without mass. Derivatives are those of autodiff. Cost: O(n).
 
-    Source: the notes §4 and §7, with two corrections: the frame indices of ``exp(−[A]θ) M``, and
-    the signs of the first term of §6.2. A child's wrench arrives as ``n + p × f`` in the parent's
-    axes.
+    Source: the notes §4, §7 and §8.1 (motion of the base), with two corrections: the frame indices
+    of ``exp(−[A]θ) M``, and the signs of the first term of §6.2. A child's wrench arrives as
+    ``n + p × f`` in the parent's axes.
     """
     topology, parents = model.topology, model.topology.tree.parent_rows
     m, c, I = (g(model.inertia) for g in (inertia.mass, inertia.com, inertia.inertia_com))
@@ -55,9 +58,8 @@ def component_inverse_dynamics(
         return w, v, dw, dv
 
     zero = jnp.zeros((3,), S.dtype)
-    w, v_c, dw, dv = root_to_leaf(
-        topology.tree, forward, (R, p, s, ds), (zero, zero, zero, -model.gravity)
-    )
+    base = [half for x in world_motion(model, base_motion) for half in jnp.split(x, 2)]
+    w, v_c, dw, dv = root_to_leaf(topology.tree, forward, (R, p, s, ds), tuple(base))
     n = rotate(I, dw) + cross(w, rotate(I, w))
     f = m[:, None] * (dv + cross(w, v_c))
     if f_ext is not None:
@@ -71,4 +73,4 @@ def component_inverse_dynamics(
 
     n, f = leaf_to_root(topology.tree, backward, (R, p, n, f), (zero, zero))
     tau = so3.dot(per_dof(topology, n), z) + so3.dot(per_dof(topology, f), b)
-    return tau + model.armature * a + model.damping * v
+    return plus_springs(model, q, tau + model.armature * a + model.damping * v)

@@ -5,16 +5,20 @@ X the joint screw in world axes, Xv = X⁰ q̇ the joint twist (Xa and Xj with q
 the twist and W the wrench through the joint.
 """
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms.kinematics import forward_kinematics
-from ..algorithms.passive import base_acceleration
+from ..algorithms.passive import base_acceleration, plus_springs
 from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
 from ..model import Model, Topology, motion_subspace
 from ..model.arguments import checked
 from ..spatial import inertia, so3
-from ..spatial.motion import shift, turn
+from ..spatial.motion import turn
+from ._series import in_moving_frame, leibniz
+from .body_fixed import world_rates
 from .newton_euler import hybrid_wrench
 
 
@@ -44,43 +48,70 @@ def motion_at(
     model: Model,
     r: Float[Array, "nb 3"],
     X: Float[Array, "nv 6"],
-    rates: tuple[Float[Array, " nv"], ...],
+    rates: Sequence[Float[Array, " nv"]],
     base: Float[Array, "6"] | None = None,
 ) -> tuple[Float[Array, "nb 6"], ...]:
     """The same as :func:`motion`, from positions and screws; the world accelerates by ``base``."""
     joint = tuple(sum_dofs(model.topology, X * x[:, None]) for x in rates)
 
     def step(parent, x):
-        d, joint = x
-        Xv, V_up = joint[0], parent[0]
-        V = shift(d, V_up) + Xv
-        if len(joint) == 1:
-            return (V,)
-        w, Xa, dV_up = V[:3], joint[1], parent[1]
-        dd = V_up[3:] - V[3:]
-        dV = shift(d, dV_up) + lever(dd, V_up) + spin(w, Xv) + Xa
-        if len(joint) == 2:
-            return V, dV
-        ddd = dV_up[3:] - dV[3:]
-        ddV = shift(d, parent[2]) + 2 * lever(dd, dV_up) + lever(ddd, V_up)
-        ddV = ddV + spin(dV[:3], Xv) + spin(w, spin(w, Xv) + 2 * Xa) + joint[2]
-        return V, dV, ddV
+        levers, joint = [x[0]], x[1]
+        w: list[Array] = []
+        V: list[Array] = []
+        for k, turning in enumerate(in_moving_frame(joint, w, spin)):
+            if k > 0:
+                levers.append(parent[k - 1][3:] - V[k - 1][3:])
+            turned = leibniz(lever, levers, parent, k)
+            V.append(parent[k] + turned + turning)
+            w.append(V[k][:3])
+        return tuple(V)
 
-    zero = jnp.zeros((6,), X.dtype)
-    world = (zero, zero if base is None else base, zero)[: len(rates)]
+    world = world_rates(X.dtype, len(joint), base)
     d = to_parents(model.topology, r)
     return root_to_leaf(model.topology.tree, step, (d, joint), world)
 
 
 def motion(
-    model: Model, q: Float[Array, " nq"], rates: tuple[Float[Array, " nv"], ...]
+    model: Model, q: Float[Array, " nq"], rates: Sequence[Float[Array, " nv"]]
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛). Cost: O(n).
+    """``(V, V̇, V̈, …)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛, …).
 
-    Source: Müller (75c), (75d), which is (72), and the time derivative of the latter.
+    Cost: O(n k²) for k rates.
+
+    Source: Müller (75c), (75d), which is (72), and the time derivatives of the latter.
     """
     R, r = forward_kinematics(model, q)
     return motion_at(model, r, joint_screws(model, R), rates)
+
+
+def wrenches_at(
+    model: Model,
+    R: Float[Array, "nb 3 3"],
+    r: Float[Array, "nb 3"],
+    X: Float[Array, "nv 6"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None,
+) -> Float[Array, "nb 6"]:
+    """The same as :func:`wrenches`, from poses and screws."""
+    V, dV = motion_at(model, r, X, (v, a), base_acceleration(model))
+    W = hybrid_wrench(inertia.rotate(R, model.inertia), V, dV)
+    return W if f_ext is None else W - turn(R, f_ext)
+
+
+def wrenches(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None,
+) -> Float[Array, "nb 6"]:
+    """The wrench that the joints must exert on each body, against gravity too (N m, N).
+
+    Source: Müller (75), (76a), (53), with V̇₀ = (0, −g).
+    """
+    R, r = forward_kinematics(model, q)
+    return wrenches_at(model, R, r, joint_screws(model, R), v, a, f_ext)
 
 
 @checked
@@ -103,10 +134,7 @@ def inverse_dynamics(
     topology = model.topology
     R, r = forward_kinematics(model, q)
     X = joint_screws(model, R)
-    V, dV = motion_at(model, r, X, (v, a), base_acceleration(model))
-    W = hybrid_wrench(inertia.rotate(R, model.inertia), V, dV)
-    if f_ext is not None:
-        W = W - turn(R, f_ext)
+    W = wrenches_at(model, R, r, X, v, a, f_ext)
 
     def backward(x, below):
         d, W = x
@@ -117,4 +145,4 @@ def inverse_dynamics(
     rows = to_parents(topology, r), W
     W = leaf_to_root(topology.tree, backward, rows, jnp.zeros((6,), r.dtype))
     Q = jnp.sum(X * per_dof(topology, W), axis=-1)
-    return Q + model.armature * a + model.damping * v
+    return plus_springs(model, q, Q + model.armature * a + model.damping * v)

@@ -6,41 +6,79 @@ of body i, V = (ωᵇ, ṙ) the twist, and W = (t, f) the moment about the body'
 the force in world axes.
 """
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms.kinematics import forward_kinematics
-from ..algorithms.passive import base_acceleration
+from ..algorithms.passive import base_acceleration, plus_springs
 from ..algorithms.tree import ancestor_product, leaf_to_root, per_dof
 from ..model import Model, joint_placements, motion_subspace
 from ..model.arguments import checked
 from ..spatial import se3, so3
 from . import hybrid
+from ._series import in_moving_frame
 from .newton_euler import mixed_wrench
 
 
 def of_hybrid(
-    R: Float[Array, "nb 3 3"], rates: tuple[Float[Array, "nb 6"], ...]
+    R: Float[Array, "nb 3 3"], rates: Sequence[Float[Array, "nb 6"]]
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """The mixed twist, acceleration and jerk from the hybrid ones.
+    """The mixed twist and its rates from the hybrid ones.
 
     Source: Müller (33). The jerk there lacks the last term of ``ω̈ᵇ = Rᵀ ω̈ˢ − ωᵇ × ω̇ᵇ``.
     """
-    angular = [so3.rotate_inverse(R, x[:, :3]) for x in rates]
-    if len(rates) == 3:
-        angular[2] = angular[2] - so3.cross(angular[0], angular[1])
-    return tuple(jnp.concatenate([w, x[:, 3:]], -1) for w, x in zip(angular, rates, strict=True))
+    w: list[Array] = []
+    turned = [so3.rotate_inverse(R, x[:, :3]) for x in rates]
+    for rate in in_moving_frame(turned, w, so3.cross, -1):
+        w.append(rate)
+    return tuple(jnp.concatenate([w, x[:, 3:]], -1) for w, x in zip(w, rates, strict=True))
 
 
 def motion(
-    model: Model, q: Float[Array, " nq"], rates: tuple[Float[Array, " nv"], ...]
+    model: Model, q: Float[Array, " nq"], rates: Sequence[Float[Array, " nv"]]
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛). Cost: O(n).
+    """``(V, V̇, V̈, …)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛, …).
+
+    Cost: O(n k²) for k rates.
 
     Source: Müller (33), (100).
     """
     R, r = forward_kinematics(model, q)
     return of_hybrid(R, hybrid.motion_at(model, r, hybrid.joint_screws(model, R), rates))
+
+
+def wrenches_at(
+    model: Model,
+    R: Float[Array, "nb 3 3"],
+    r: Float[Array, "nb 3"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None,
+) -> Float[Array, "nb 6"]:
+    """The same as :func:`wrenches`, from poses and screws."""
+    X, base = hybrid.joint_screws(model, R), base_acceleration(model)
+    V, dV = of_hybrid(R, hybrid.motion_at(model, r, X, (v, a), base))
+    W = mixed_wrench(model.inertia, R, V, dV)
+    if f_ext is None:
+        return W
+    return W - jnp.concatenate([f_ext[:, :3], so3.rotate(R, f_ext[:, 3:])], axis=-1)
+
+
+def wrenches(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None,
+) -> Float[Array, "nb 6"]:
+    """The moment and force that the joints must exert on each body, against gravity too (N m, N).
+
+    Source: Müller (33), (56)–(57), with V̇₀ = (0, −g).
+    """
+    R, r = forward_kinematics(model, q)
+    return wrenches_at(model, R, r, v, a, f_ext)
 
 
 @checked
@@ -62,11 +100,7 @@ def inverse_dynamics(
     topology = model.topology
     T = joint_placements(model, q)
     R, r = ancestor_product(topology.tree, se3.compose, T, se3.identity(T[1].dtype))
-    X = hybrid.joint_screws(model, R)
-    V, dV = of_hybrid(R, hybrid.motion_at(model, r, X, (v, a), base_acceleration(model)))
-    W = mixed_wrench(model.inertia, R, V, dV)
-    if f_ext is not None:
-        W = W - jnp.concatenate([f_ext[:, :3], so3.rotate(R, f_ext[:, 3:])], axis=-1)
+    W = wrenches_at(model, R, r, v, a, f_ext)
 
     def backward(x, below):
         (R_up, p), R, W = x
@@ -80,4 +114,4 @@ def inverse_dynamics(
     W = per_dof(topology, leaf_to_root(topology.tree, backward, rows, jnp.zeros((6,), R.dtype)))
     f = so3.rotate_inverse(per_dof(topology, R), W[:, 3:])
     Q = jnp.sum(motion_subspace(model) * jnp.concatenate([W[:, :3], f], axis=-1), axis=-1)
-    return Q + model.armature * a + model.damping * v
+    return plus_springs(model, q, Q + model.armature * a + model.damping * v)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from ..algorithms import world_frame
 from ..algorithms.kinematics import forward_kinematics
 from ..model import Model
-from ..model.arguments import checked
+from ..model.arguments import checked, projected
 from ..spatial import so3
 from ..spatial.motion import shift, to_child, turn
 from ..spatial.se3 import Pose
@@ -81,6 +81,7 @@ def convert_twist(
 
 
 @checked
+@projected(2)
 def jacobians(
     model: Model, q: Float[Array, " nq"], representation: Representation = "body_fixed"
 ) -> Float[Array, "nb 6 nv"]:
@@ -119,6 +120,7 @@ def jacobians(
 
 
 @checked
+@projected()
 def twists(
     model: Model,
     q: Float[Array, " nq"],
@@ -136,6 +138,7 @@ def twists(
 
 
 @checked
+@projected()
 def accelerations(
     model: Model,
     q: Float[Array, " nq"],
@@ -176,6 +179,45 @@ def jerks(
 
 
 @checked
+def twist_rates(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    rates: Float[Array, "k n"],
+    representation: Representation = "body_fixed",
+) -> Float[Array, "k1 nb 6"]:
+    """Twists of all bodies and their rates to any order: twist, acceleration, jerk, jounce, ….
+
+    Gravity does not enter. Derivatives are those of autodiff. Cost: O(n k²).
+
+    Source: Müller §2 and §4.2, which name the recursions of higher order: the time derivatives of
+    (66b), (70c), (75c) and (100) by Leibniz' rule, with (117) for what moves with a body.
+
+    Args:
+        model: the robot.
+        q: configuration.
+        v: velocity.
+        rates: time derivatives of v, one in each row: acceleration, jerk, snap, …; there may be
+            none.
+        representation: representation of the twists.
+
+    Returns:
+        One row more than ``rates`` has; row k has the k-th rates of the components of the twists.
+
+    Raises:
+        ValueError: for an unknown representation or a wrong shape.
+    """
+    module = module_of("twist_rates", representation)
+    if rates.ndim != 2 or rates.shape[1] != model.nv:
+        raise ValueError(
+            f"twist_rates: rates has shape {rates.shape}, expected (k, nv) = (k, {model.nv}): "
+            "acceleration, jerk, snap, …"
+        )
+    return jnp.stack(module.motion(model, q, (v, *rates)))
+
+
+@checked
+@projected(0)
 def inverse_dynamics(
     model: Model,
     q: Float[Array, " nq"],

@@ -4,6 +4,9 @@ In the model of Spong, a spring of stiffness K connects each motor, with angle �
 B, to its joint:
 
     M a + h = K (θ − q),    B θ̈ + K (θ − q) = τ_m.
+
+The stiffness may vary, as in [68]: then K is given together with its first and second rates. A
+joint of infinite stiffness is rigid, as in [26].
 """
 
 import jax.numpy as jnp
@@ -26,12 +29,22 @@ def _check_joints(function: str, model: Model) -> None:
         )
 
 
-def _check_stiffness(function: str, stiffness: Array) -> None:
-    if not isinstance(stiffness, Tracer) and not np.all(np.asarray(stiffness) > 0):
+def _stiffness(function: str, model: Model, stiffness: Array) -> tuple[Array, Array, Array]:
+    """``(K, K̇, K̈)``, with the check of shape and sign."""
+    shape = jnp.shape(stiffness)
+    if shape not in ((model.nv,), (3, model.nv)):
+        raise ValueError(
+            f"{function}: stiffness has shape {shape}, expected (nv,) = ({model.nv},) if it is "
+            f"constant, or (3, nv) = (3, {model.nv}): the stiffness and its first and second rates"
+        )
+    K, *rates = jnp.broadcast_to(stiffness, (3, model.nv)) if len(shape) == 2 else (stiffness,)
+    if not isinstance(K, Tracer) and not np.all(np.asarray(K) > 0):
         raise ValueError(
             f"{function}: stiffness must be positive, and is infinite for a rigid joint; got "
-            f"{np.asarray(stiffness)}"
+            f"{np.asarray(K)}"
         )
+    still = jnp.zeros_like(K)
+    return (K, *rates) if rates else (K, still, still)
 
 
 def _bodies_of(model: Model, rigid: Bool[Array, " nv"]) -> Bool[Array, " nb"]:
@@ -56,7 +69,7 @@ def series_elastic_feedforward(
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
     rates: Float[Array, "3 nv"],
-    stiffness: Float[Array, " nv"],
+    stiffness: Float[Array, "*k nv"],
     rotor: Float[Array, " nv"],
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"], Float[Array, " nv"]]:
     """Motor positions, velocities and torques that make the links follow a motion exactly.
@@ -64,14 +77,15 @@ def series_elastic_feedforward(
     The robot is differentially flat in q: ``θ = q + K⁻¹ τ``. So θ̈ needs τ̈ and hence the fourth
     derivative of q. Derivatives are those of autodiff.
 
-    Source: Müller §6.3.
+    Source: Müller §6.3; with variable stiffness [68], whose flat outputs are q and K.
 
     Args:
         model: the robot, without spherical and free joints.
         q: configuration of the links.
         v: velocity of the links.
         rates: acceleration, jerk and snap.
-        stiffness: stiffness K of the springs (N m/rad, N/m); infinite for rigid joints.
+        stiffness: stiffness K of the springs (N m/rad, N/m), (nv,); infinite for rigid joints. If
+            it varies, (3, nv): K, K̇ and K̈.
         rotor: inertia B of the motors, reflected to the joint (kg m², kg). ``model.armature`` is
             inertia on the side of the links and is added separately.
 
@@ -88,11 +102,12 @@ def series_elastic_feedforward(
             f"series_elastic_feedforward: rates has shape {jnp.shape(rates)}, expected (3, nv) = "
             f"(3, {model.nv}): acceleration, jerk and snap"
         )
-    _check_stiffness("series_elastic_feedforward", stiffness)
+    K, dK, ddK = _stiffness("series_elastic_feedforward", model, stiffness)
     tau, dtau, ddtau = inverse_dynamics_rates(model, q, v, rates)
-    theta, dtheta = q + tau / stiffness, v + dtau / stiffness
-    acceleration = rates[0] + ddtau / stiffness
-    return theta, dtheta, tau + rotor * acceleration
+    twist = tau / K  # θ − q, and its rates by τ = K (θ − q)
+    dtwist = (dtau - dK * twist) / K
+    ddtwist = (ddtau - ddK * twist - 2 * dK * dtwist) / K
+    return q + twist, v + dtwist, tau + rotor * (rates[0] + ddtwist)
 
 
 @checked
@@ -104,7 +119,7 @@ def series_elastic_feedback(
     dtheta: Float[Array, " nv"],
     reference: Float[Array, "5 nv"],
     gains: Float[Array, "4 *n"],
-    stiffness: Float[Array, " nv"],
+    stiffness: Float[Array, "*k nv"],
     rotor: Float[Array, " nv"],
 ) -> Float[Array, " nv"]:
     """Motor torques that make the deviation from a motion obey a linear equation (N m, N).
@@ -127,6 +142,7 @@ def series_elastic_feedback(
     De Luca, "Decoupling and feedback linearization of robots with mixed rigid/elastic joints"
     (1998),
     asks for fourth order in rigid joints too, and needs a controller with a state of its own.
+    Variable stiffness: Palli, Melchiorri, De Luca [68].
 
     Args:
         model: the robot, without spherical and free joints.
@@ -136,7 +152,8 @@ def series_elastic_feedback(
         dtheta: measured velocities of the motors, reflected to the joints.
         reference: position, velocity, acceleration, jerk and snap of the planned motion.
         gains: k₀ (1/s⁴) … k₃ (1/s), for all joints or one column for each joint.
-        stiffness: stiffness K of the springs (N m/rad, N/m); infinite for rigid joints.
+        stiffness: stiffness K of the springs (N m/rad, N/m), (nv,); infinite for rigid joints. If
+            it varies, (3, nv): K and K̇ as measured, and K̈ as its own actuator makes it.
         rotor: inertia B of the motors, as in :func:`series_elastic_feedforward`.
 
     Raises:
@@ -149,13 +166,14 @@ def series_elastic_feedback(
             f"series_elastic_feedback: reference has shape {jnp.shape(reference)}, expected "
             f"(5, nv) = (5, {model.nv}): position, velocity, acceleration, jerk and snap"
         )
-    _check_stiffness("series_elastic_feedback", stiffness)
-    rigid = jnp.isinf(stiffness)
-    K = jnp.where(rigid, 0, stiffness)  # rigid joints have no springs, but given accelerations
+    K, dK, _ = _stiffness("series_elastic_feedback", model, stiffness)
+    rigid = jnp.isinf(K)
+    K = jnp.where(rigid, 0, K)  # rigid joints have no springs, but given accelerations
     k = jnp.broadcast_to(gains.reshape(4, -1), (4, model.nv))
     soft = jnp.where(rigid, k[2], 1)
     slow = lambda e, de: jnp.where(rigid, -(k[0] * e + k[1] * de) / soft, 0)  # noqa: E731
-    spring, dspring = K * (theta - q), K * (dtheta - v)
+    twist = jnp.where(rigid, 0, theta - q)
+    spring, dspring = K * twist, K * (dtheta - v) + dK * twist
     e, de = q - reference[0], v - reference[1]
     held = _bodies_of(model, rigid)
     a = hybrid_dynamics(model, q, v, reference[2] + slow(e, de), spring, held)[0]

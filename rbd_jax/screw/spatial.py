@@ -6,17 +6,20 @@ the wrench through the joint. Float32 loses digits far from the world's origin. 
 algorithms therefore use the same formulas relative to the root body.
 """
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms.kinematics import forward_kinematics
-from ..algorithms.passive import base_acceleration
+from ..algorithms.passive import base_acceleration, plus_springs
 from ..algorithms.tree import ancestor_sum, per_dof, subtree_sum, sum_dofs
 from ..model import Model, motion_subspace
 from ..model.arguments import checked
 from ..spatial import inertia
 from ..spatial.motion import cross_twist, to_parent, wrench_to_parent
 from ..spatial.se3 import Pose
+from ._series import in_moving_frame
 from .newton_euler import spatial_wrench
 
 
@@ -29,36 +32,58 @@ def joint_screws(model: Model, C: Pose) -> Float[Array, "nv 6"]:
     return to_parent(of_dof, motion_subspace(model))
 
 
-def _motion(
-    model: Model,
-    J: Float[Array, "nv 6"],
-    rates: tuple[Float[Array, " nv"], ...],
-    base: Float[Array, "6"] | None,
+def motion_at(
+    model: Model, J: Float[Array, "nv 6"], rates: Sequence[Float[Array, " nv"]]
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    tree = model.topology.tree
+    """The same as :func:`motion`, from the instantaneous joint screws."""
+    V: list[Array] = []
     joint = [sum_dofs(model.topology, J * x[:, None]) for x in rates]
-    Jv = joint[0]
-    V = ancestor_sum(tree, Jv)
-    if len(joint) == 1:
-        return (V,)
-    bias = cross_twist(V, Jv)
-    dV = ancestor_sum(tree, joint[1] + bias)
-    if len(joint) == 2:
-        return V, dV if base is None else dV + base[None]
-    terms = cross_twist(V, 2 * joint[1] + bias) + cross_twist(dV, Jv)
-    return V, dV, ancestor_sum(tree, joint[2] + terms)
+    for rate in in_moving_frame(joint, V, cross_twist):
+        V.append(ancestor_sum(model.topology.tree, rate))
+    return tuple(V)
 
 
 def motion(
-    model: Model, q: Float[Array, " nq"], rates: tuple[Float[Array, " nv"], ...]
+    model: Model, q: Float[Array, " nq"], rates: Sequence[Float[Array, " nv"]]
 ) -> tuple[Float[Array, "nb 6"], ...]:
-    """``(V, V̇, V̈)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛). Cost: O(n).
+    """``(V, V̇, V̈, …)`` of all bodies, as many as there are ``rates`` (q̇, q̈, q⃛, …).
+
+    Cost: O(n k²) for k rates.
 
     Source: Müller (70c), (70d) with ``ad_{V_{i−1}} V_i = ad_{V_i} J_i q̇_i``, and the time
-    derivative of the latter by (16).
+    derivatives of the latter by (16).
     """
-    J = joint_screws(model, forward_kinematics(model, q))
-    return _motion(model, J, rates, None)
+    return motion_at(model, joint_screws(model, forward_kinematics(model, q)), rates)
+
+
+def wrenches_at(
+    model: Model,
+    C: Pose,
+    J: Float[Array, "nv 6"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None,
+) -> Float[Array, "nb 6"]:
+    """The same as :func:`wrenches`, from poses and screws."""
+    V, dV = motion_at(model, J, (v, a))
+    dV = dV + base_acceleration(model)[None]
+    W = spatial_wrench(inertia.to_parent(C, model.inertia), V, dV)
+    return W if f_ext is None else W - wrench_to_parent(C, f_ext)
+
+
+def wrenches(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None,
+) -> Float[Array, "nb 6"]:
+    """The wrench that the joints must exert on each body, against gravity too (N m, N).
+
+    Source: Müller (70), (71a), (71b), with V̇₀ = (0, −g).
+    """
+    C = forward_kinematics(model, q)
+    return wrenches_at(model, C, joint_screws(model, C), v, a, f_ext)
 
 
 @checked
@@ -78,12 +103,8 @@ def inverse_dynamics(
     Source: Müller (70)–(71), with ``ad_V`` for the misprinted ``ad_V̇`` in (71b). Applied wrenches
     are subtracted as in (77), and V̇₀ = (0, −g).
     """
-    topology = model.topology
-    C = forward_kinematics(model, q)
+    topology, C = model.topology, forward_kinematics(model, q)
     J = joint_screws(model, C)
-    V, dV = _motion(model, J, (v, a), base_acceleration(model))
-    W = spatial_wrench(inertia.to_parent(C, model.inertia), V, dV)
-    if f_ext is not None:
-        W = W - wrench_to_parent(C, f_ext)
+    W = wrenches_at(model, C, J, v, a, f_ext)
     Q = jnp.sum(J * per_dof(topology, subtree_sum(topology.tree, W)), axis=-1)
-    return Q + model.armature * a + model.damping * v
+    return plus_springs(model, q, Q + model.armature * a + model.damping * v)

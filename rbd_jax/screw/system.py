@@ -8,12 +8,15 @@ body twists on their diagonals. D^b has the blocks ``Ad_{C_{i,λ}}``. Derivative
 autodiff.
 """
 
+from collections.abc import Callable
+from typing import Literal
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algorithms import world_frame
 from ..algorithms.kinematics import forward_kinematics
-from ..algorithms.tree import sum_dofs
+from ..algorithms.tree import per_dof, sum_dofs
 from ..model import Model, joint_placements, motion_subspace
 from ..model.arguments import checked
 from ..spatial import linear, se3, so3
@@ -127,30 +130,91 @@ def system_jacobian_rate(
     return -linear.matmul(A, linear.matmul(a, beyond))
 
 
+def _beyond_parent(model: Model, carry: Callable, x: Array) -> Float[Array, "nb 6"]:
+    """``x_i − Ad x_λ`` of all bodies; the world has zero."""
+    above = jnp.concatenate([x, jnp.zeros((1, 6), x.dtype)])[model.topology.tree.parent_rows]
+    return x - carry(above)
+
+
+def _along_screws(model: Model, x: Float[Array, "nb 6"]) -> Float[Array, " nv"]:
+    """``X⁺ x`` for vectors in body frames."""
+    X = motion_subspace(model)
+    return jnp.sum(X * per_dof(model.topology, x), axis=-1) / jnp.sum(X * X, axis=-1)
+
+
+def _body_or_spatial(function: str, representation: str) -> None:
+    if representation not in ("body_fixed", "spatial"):
+        raise ValueError(
+            f"{function}: representation must be 'body_fixed' or 'spatial', got "
+            f"{representation!r}; use convert_twist"
+        )
+
+
 @checked
-def joint_accelerations(
-    model: Model, q: Float[Array, " nq"], V: Float[Array, "nb 6"], dV: Float[Array, "nb 6"]
+def joint_velocities(
+    model: Model,
+    q: Float[Array, " nq"],
+    V: Float[Array, "nb 6"],
+    representation: Literal["body_fixed", "spatial"] = "body_fixed",
 ) -> Float[Array, " nv"]:
-    """The joint accelerations at which the bodies have body-fixed accelerations V̇ (rad/s², m/s²).
+    """The joint velocities at which the bodies have the twists V (rad/s, m/s).
 
-    It is a least-squares fit if no motion of the joints has these accelerations.
+    With ``rate_from_velocity`` this is the kinematic reconstruction of a robot: q̇ from the twists
+    of its bodies. It is a least-squares fit in body axes if no motion of the joints has these
+    twists. Derivatives are those of autodiff. Cost: O(n).
 
-    Source: Müller (11), with the joint twists ``X q̇ = (1 − D) V`` of [62] (26):
-    ``q̈ = X⁺ ((1 − D) V̇ + a V)``.
+    Source: Müller (111) solved for q̇, [62] (26): ``q̇ = X⁺ (1 − D) V``; with ``representation`` the
+    two forms of (88).
 
     Args:
         model: the robot.
         q: configuration.
-        V: body-fixed twists of the bodies (rad/s, m/s).
-        dV: rates of these twists (rad/s², m/s²).
+        V: twists of the bodies (rad/s, m/s).
+        representation: representation of V.
+
+    Raises:
+        ValueError: for another representation or a wrong shape.
     """
-    T, rows = joint_placements(model, q), model.topology.tree.parent_rows
-    zero = jnp.zeros((1, 6), V.dtype)
+    _body_or_spatial("joint_velocities", representation)
+    if representation == "spatial":
+        beyond = _beyond_parent(model, lambda x: x, V)
+        return _along_screws(model, to_child(forward_kinematics(model, q), beyond))
+    T = joint_placements(model, q)
+    return _along_screws(model, _beyond_parent(model, lambda x: to_child(T, x), V))
 
-    def beyond_parent(x: Array) -> Array:
-        return x - to_child(T, jnp.concatenate([x, zero])[rows])
 
-    rate = beyond_parent(dV) + cross_twist(beyond_parent(V), V)
-    X = motion_subspace(model)
-    of_body = rate[model.topology.dof_bodies]
-    return jnp.sum(X * of_body, axis=-1) / jnp.sum(X * X, axis=-1)
+@checked
+def joint_accelerations(
+    model: Model,
+    q: Float[Array, " nq"],
+    V: Float[Array, "nb 6"],
+    dV: Float[Array, "nb 6"],
+    representation: Literal["body_fixed", "spatial"] = "body_fixed",
+) -> Float[Array, " nv"]:
+    """The joint accelerations at which the bodies have the accelerations V̇ (rad/s², m/s²).
+
+    It is a least-squares fit in body axes if no motion of the joints has these accelerations.
+    Derivatives are those of autodiff. Cost: O(n).
+
+    Source: Müller (11), with the joint twists ``X q̇ = (1 − D) V`` of [62] (26):
+    ``q̈ = X⁺ ((1 − D) V̇ + a V)``. Spatial: (18) solved for q̈ by (70d),
+    ``J_i q̈_i = V̇_i − V̇_λ − ad_{V_λ} V_i``.
+
+    Args:
+        model: the robot.
+        q: configuration.
+        V: twists of the bodies (rad/s, m/s).
+        dV: rates of these twists (rad/s², m/s²).
+        representation: representation of V and V̇.
+
+    Raises:
+        ValueError: for another representation or a wrong shape.
+    """
+    _body_or_spatial("joint_accelerations", representation)
+    if representation == "spatial":
+        beyond = [_beyond_parent(model, lambda x: x, x) for x in (V, dV)]
+        rate = beyond[1] - cross_twist(V, beyond[0])  # V_λ × V_i = V_i × J_i q̇_i
+        return _along_screws(model, to_child(forward_kinematics(model, q), rate))
+    T = joint_placements(model, q)
+    beyond = [_beyond_parent(model, lambda x: to_child(T, x), x) for x in (V, dV)]
+    return _along_screws(model, beyond[1] + cross_twist(beyond[0], V))

@@ -11,12 +11,13 @@ from jaxtyping import Array, Float
 
 from ..algorithms.kinematics import forward_kinematics
 from ..algorithms.passive import base_acceleration
-from ..algorithms.tree import leaf_to_root, per_dof, root_to_leaf, sum_dofs
+from ..algorithms.tree import leaf_to_root, per_dof
 from ..model import Model, motion_subspace
 from ..spatial import inertia, so3
 from ..spatial.motion import turn
 from ._series import in_moving_frame, leibniz
-from .hybrid import spin
+from .body_fixed import world_rates
+from .hybrid import motion_at, spin, to_parents
 
 
 def _inertia_rate(w: Float[Array, "*b 3"], I10: Float[Array, "*b 10"]) -> Float[Array, "*b 10"]:
@@ -47,28 +48,17 @@ def hybrid_rates(
     R, p = forward_kinematics(model, q)
     S = motion_subspace(model)
     rows = topology.tree.parent_rows
-    offset = p - jnp.concatenate([p, jnp.zeros_like(p[:1])])[rows]
-    joint = jnp.stack([turn(R, sum_dofs(topology, S * x[:, None])) for x in motion], axis=1)
-
-    def forward(parent, x):  # (72) and its derivatives
-        offset, joint = x
-        w, d, V = [], [offset], []
-        for k, turning in enumerate(in_moving_frame(joint, w, spin)):
-            if k > 0:
-                d.append(V[k - 1][3:] - parent[k - 1, 3:])
-            lever = leibniz(so3.cross, parent[:, :3], d, k)
-            moved = jnp.concatenate([jnp.zeros_like(lever), lever])
-            V.append(parent[k] + moved + turning)
-            w.append(V[k][:3])
-        return jnp.stack(V)
-
     # Gravity is a constant acceleration of the world.
-    world = jnp.zeros((order + 1, 6), S.dtype).at[1].set(base_acceleration(model))
-    V = root_to_leaf(topology.tree, forward, (offset, joint), world)
-    above = jnp.concatenate([V, world[None]])[rows]
-    d = jnp.concatenate([offset[:, None], (V - above)[:, : order - 1, 3:]], axis=1)
+    base = base_acceleration(model)
+    V = motion_at(model, p, turn(per_dof(topology, R), S), tuple(motion), base)
+    above = [
+        jnp.concatenate([x, world[None]])[rows]
+        for x, world in zip(V, world_rates(S.dtype, order + 1, base), strict=True)
+    ]
+    d = [-to_parents(topology, p)]
+    d += [(x - y)[:, 3:] for x, y in zip(V[: order - 1], above, strict=False)]
+    d = jnp.stack(d, axis=1)
 
-    V = list(jnp.moveaxis(V, 1, 0))
     w = [x[..., :3] for x in V[: order - 1]]
     I10 = _world_inertia(model, R)
     I = _turned(I10, w, _inertia_rate)

@@ -270,6 +270,58 @@ def test_series_elastic_feedback_with_rigid_joints(rigid):
     assert float(jnp.abs(end - e[0]).min()) > 0.01
 
 
+@pytest.mark.slow
+def test_variable_stiffness():
+    """Springs of given K(t): the feedforward keeps the motion, the feedback its linear equation."""
+    m, B = samples.chain(3), jnp.array([0.1, 0.08, 0.05])
+    m = eqx.tree_at(lambda m: m.damping, m, jnp.array([0.3, 0.2, 0.1]))
+    stiffness = lambda t: jnp.array([300.0, 250.0, 120.0]) * (1 + 0.3 * jnp.sin(5 * t))  # noqa: E731
+    poles = jnp.array([8.0, 10.0, 12.0])
+    gains = jnp.stack([poles**4, 4 * poles**3, 6 * poles**2, 4 * poles])
+    planned = lambda t: 0.5 * jnp.sin(jnp.array([1.0, 1.7, 2.3]) * t)  # noqa: E731
+
+    def rate(t, x):
+        q, v, theta, dtheta = x
+        K = with_rates(stiffness, t)[:3]
+        torque = screw.series_elastic_feedback(
+            m, q, v, theta, dtheta, with_rates(planned, t), gains, K, B
+        )
+        spring = K[0] * (theta - q)
+        return jnp.stack([v, rbd.aba(m, q, v, spring), dtheta, (torque - spring) / B])
+
+    def motor(t):
+        reference, K = with_rates(planned, t), with_rates(stiffness, t)[:3]
+        return screw.series_elastic_feedforward(m, *reference[:2], reference[2:], K, B)
+
+    def errors(x):
+        a = lambda t, x: rate(t, x)[1]  # noqa: E731
+        zero = jnp.zeros(())
+        jerk = jax.jvp(a, (zero, x), (jnp.ones(()), rate(zero, x)))[1]
+        return jnp.stack([x[0], x[1], a(zero, x), jerk]) - with_rates(planned, zero)[:4]
+
+    def run(x):
+        t = jnp.asarray(0.3)
+        (theta, dtheta, tau), (rate_of_theta, ddtheta, _) = jax.jvp(motor, (t,), (1.0,))
+        spring = stiffness(t) * (theta - planned(t))
+        moving = with_rates(planned, t)
+        checks = (
+            rate_of_theta - dtheta,
+            B * ddtheta + spring - tau,
+            rbd.aba(m, moving[0], moving[1], spring) - moving[2],
+        )
+        return checks, errors(x), solved(rate, x, 400, 0.001)[-1, 0] - planned(0.4)
+
+    rng = np.random.default_rng(0)
+    q, v = 0.2 * rng.normal(size=(2, 3))
+    start = jnp.stack([jnp.asarray(x) for x in (q, v, q + 0.02 * rng.normal(size=3), v)])
+    checks, e, end = quick_jit(run)(start)
+    assert_close(checks, jax.tree.map(jnp.zeros_like, checks), atol=1e-9)
+    for i, pole in enumerate(np.asarray(poles)):
+        A = np.diag(np.ones(3), 1)
+        A[3] = -np.asarray(gains)[:, i]
+        assert abs((expm(0.4 * A) @ np.asarray(e)[:, i])[0] - end[i]) < 1e-6, pole
+
+
 def test_series_elastic_feedback_refuses_what_it_cannot_do():
     ball, x = samples.random_tree(0, kinds=("spherical",)), jnp.zeros(3)
     plain = inspect.unwrap(screw.series_elastic_feedback)
@@ -282,6 +334,10 @@ def test_series_elastic_feedback_refuses_what_it_cannot_do():
     with pytest.raises(ValueError, match="rigid along some of their axes and elastic along others"):
         plain(slide, x, x, x, x, five, four, jnp.array([1.0, jnp.inf, 1.0]), x)
     feedforward = inspect.unwrap(screw.series_elastic_feedforward)
+    with pytest.raises(
+        ValueError, match=r"stiffness has shape \(2, 3\), expected \(nv,\) = \(3,\)"
+    ):
+        feedforward(samples.chain(3), x, x, five[:3], five[:2], x)
     for function, rows in ((plain, (x, x, five, four)), (feedforward, (five[:3],))):
         with pytest.raises(ValueError, match="stiffness must be positive"):
             function(samples.chain(3), x, x, *rows, jnp.array([1.0, 0.0, 1.0]), x)

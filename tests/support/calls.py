@@ -107,6 +107,8 @@ def _arguments(model: rbd.Model, seed: int) -> dict[str, object]:
         "V": normal(4, model.nb, 6),
         "dV": normal(5, model.nb, 6),
         "Pi": normal(4, model.nb, 6),
+        "p": normal(3, model.nv),
+        "torques": normal(5, 2, model.nv),
         "dPi": normal(5, model.nb, 6),
         "geometry": geometry,
         "pi": 0.1 * normal(7, len(geometry.bodies)),
