@@ -3,6 +3,7 @@
 - RNEACR: the chain rule on RNEA, one directional derivative for each of the 2 nv tangents. Twice:
   by Kim's Table 5, which is that chain rule written out, and by forward-mode autodiff.
 - ABACR: the chain rule on ABA, by forward-mode autodiff.
+- Central differences of ABA, of Table I.
 - FDCR: ``∂FD = −M⁻¹ RNEACR``, M⁻¹ apart.
 - IDSVA in body coordinates, for Fig. 3.
 
@@ -53,6 +54,20 @@ def rneacr(model, q, v, a):
 def abacr(model, q, v, tau):
     """``(∂a/∂q, ∂a/∂v)`` by forward-mode autodiff of ABA."""
     return _in_chart(rbd.aba, model, q, v, tau)
+
+
+def differences(model, q, v, tau):
+    """``(∂a/∂q, ∂a/∂v)`` by central differences of ABA on the manifold; Singh, Table I."""
+    h = float(jnp.finfo(q.dtype).eps) ** (1 / 3)
+
+    def slope(f):
+        def along(e):
+            return (f(h * e) - f(-h * e)) / (2 * h)
+
+        return jax.vmap(along, out_axes=1)(jnp.eye(model.nv, dtype=q.dtype))
+
+    by_q = slope(lambda d: rbd.aba(model, rbd.integrate(model, q, d), v, tau))
+    return by_q, slope(lambda d: rbd.aba(model, q, v + d, tau))
 
 
 def fdcr(model, q, v, tau):

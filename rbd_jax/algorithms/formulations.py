@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import jax
 
 from ..lanes import clear_caches, enabled
+from ..model import Tree
 
 Form = TypeVar("Form")
 
@@ -39,22 +40,34 @@ class Formulation(NamedTuple):
     """How other robots are solved for: by articulated bodies, or by the entries of M = Lᵀ L."""
     columns: int
     """The most columns of a matrix that are solved for at once: few stay in cache and registers."""
+    share: tuple[float, float]
+    """Of derivatives of forward dynamics, in float64 and float32: if the pairs of a degree of
+    freedom and an ancestor are at most this share of all pairs, columns are solved for. If they are
+    more, M⁻¹ is multiplied by them. Where AZA and DMM cross in ``figures``: with branching 2 and 5
+    at N = 54 and 31 in float64, 25 and 10 in float32."""
+    length: int
+    """The same: trees with more degrees of freedom in a row are solved for, because M⁻¹ loses
+    digits (``singh``)."""
     written: int
     """The largest matrix that is factorized entry by entry: much code, but no loops."""
 
 
 FORMULATIONS = {
     # compiled to lanes, recursions are the least work and the most accurate form
-    "lanes": Formulation("bodies", "bodies", "bodies", 0, "ancestors", 0, 0, "bodies", 16, 16),
+    "lanes": Formulation(
+        "bodies", "bodies", "bodies", 0, "ancestors", 0, 0, "bodies", 16, (0.17, 0.3), 50, 16
+    ),
     # compiled to lanes for a team of threads: few steps, with much to divide in each of them
     "teams": Formulation(
-        "levels", "doubling", "doubling", 0, "ancestors", 0, 0, "entries", 1024, 16
+        "levels", "doubling", "doubling", 0, "ancestors", 0, 0, "entries", 1024, (1, 1), 0, 16
     ),
     # XLA on a CPU: a short loop is cheap, many small operations in it are not
-    "xla": Formulation("bodies", "bodies", "mask", 128, "mask", 24, 12, "bodies", 1024, 0),
+    "xla": Formulation(
+        "bodies", "bodies", "mask", 128, "mask", 24, 12, "bodies", 1024, (1, 1), 0, 0
+    ),
     # XLA on an accelerator: one step of a loop is about ten kernels (``kernels``, ``gpu``)
     "accelerator": Formulation(
-        "levels", "doubling", "mask", 128, "mask", 64, 24, "bodies", 1024, 0
+        "levels", "doubling", "mask", 128, "mask", 64, 24, "bodies", 1024, (1, 1), 0, 0
     ),
 }
 
@@ -115,6 +128,20 @@ def for_solves(*, bodies: Form, entries: Form) -> Form:
 def for_factorization(size: int, *, written: Form, loops: Form) -> Form:
     """The form of the factorization of a matrix: written out entry by entry, or by loops."""
     return written if size <= current().written else loops
+
+
+def for_columns(tree: Tree, single: bool, *, inverse: Form, solves: Form) -> Form:
+    """The form of a product with M⁻¹: by the inverse matrix, or a solution for each column.
+
+    Args:
+        tree: the tree of degrees of freedom.
+        single: whether the precision is single.
+        inverse: the form by the inverse matrix.
+        solves: the form that solves.
+    """
+    row, n = current(), tree.n
+    few = 2 * len(tree.pairs[0]) <= row.share[single] * n * (n - 1)
+    return solves if few or tree.depths.max(initial=-1) + 1 > row.length else inverse
 
 
 def columns_at_once(columns: int) -> int:

@@ -1,5 +1,7 @@
 """Derivatives of forward dynamics of long chains, against complex steps in extended precision."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -95,3 +97,21 @@ def test_derivatives_of_long_chains(n, limit):
     assert np.abs(np.asarray(found) - exact).max() <= limit * np.abs(exact).max()
     alone = jax.jit(rbd.mass_matrix_inverse)(m, q)
     assert jnp.abs(Minv - alone).max() <= 1e-12 * jnp.abs(alone).max()
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize(
+    "n, limit", [(20, 1e-13), pytest.param(50, 5e-13, marks=pytest.mark.slow),
+                 pytest.param(100, 1e-11, marks=pytest.mark.slow)]
+)  # fmt: skip
+def test_linearized_articulated_bodies_lose_no_digits(n, limit):
+    """The same by the method "aba", which makes no derivatives of torques.
+
+    The reference eliminates in a mass matrix, which costs it digits too, 2e-12 for 100 links.
+    """
+    m = rbd.samples.chain(n)
+    q, v, tau = jax.random.uniform(jax.random.key(n), (3, n), minval=-1.0, maxval=1.0)
+    exact = _by_complex_steps(m, *(np.asarray(x) for x in (q, v, tau)))
+    run = jax.jit(partial(rbd.forward_dynamics_derivatives, method="aba"))
+    found = np.asarray(run(m, q, v, tau)[0])
+    assert np.abs(found - exact).max() <= limit * np.abs(exact).max()

@@ -1,0 +1,78 @@
+"""IDSVA and all forms of FDSVA against autodiff of the raw algorithms."""
+
+from typing import get_args
+
+import jax
+import jax.numpy as jnp
+import pytest
+from support.calls import quick_jit
+from support.helpers import assert_close, random_state
+
+import rbd_jax as rbd
+from rbd_jax.algorithms.formulations import FORMULATIONS, for_columns, formulation
+from rbd_jax.derivatives.explicit.fdsva import Method
+
+FEW = ("universal", "spherical", "helical")
+ROBOTS = {
+    "few joints": lambda: rbd.samples.random_tree(3, kinds=FEW),
+    "all kinds": lambda: rbd.samples.random_tree(0),
+    "floating": lambda: rbd.samples.tree(4, 2, floating_base=True),
+}
+SLOW = [pytest.param(n, marks=pytest.mark.slow) for n in ROBOTS if n != "few joints"]
+
+
+@pytest.mark.parametrize("name", ["few joints", *SLOW])
+def test_explicit_derivatives_are_those_of_autodiff(name):
+    m = ROBOTS[name]()
+    s = random_state(m, 2)
+    methods = get_args(Method)
+
+    @quick_jit
+    def run(m, s):
+        def along(f):
+            def at(d, v, u):
+                return f(m, rbd.integrate(m, s.q, d), v, u, s.f_ext)
+
+            return at
+
+        zero = jnp.zeros_like(s.v)
+        dtau = jax.jacfwd(along(rbd.rnea), (0, 1, 2))(zero, s.v, s.a)
+        da = jax.jacfwd(along(rbd.aba), (0, 1, 2))(zero, s.v, s.tau)
+        found = [rbd.inverse_dynamics_derivatives(m, s.q, s.v, s.a, s.f_ext)]
+        for method in methods:
+            x = m, s.q, s.v, s.tau, s.f_ext
+            found.append(rbd.forward_dynamics_derivatives(*x, method=method))
+        return [tuple(x) for x in found], [dtau, *[da] * len(methods)]
+
+    for found, expected in zip(*run(m, s), strict=True):
+        for x, y in zip(found, expected, strict=True):
+            assert_close(x, y, atol=1e-10 * (1 + float(jnp.abs(y).max())))
+
+
+def test_the_cheaper_product_with_the_inverse_is_taken():
+    """AZA where few joints are ancestors of others, and for long chains; DMM for other robots."""
+    chosen = {}
+    with formulation("lanes"):
+        for name, m in {
+            "chain of 5": rbd.samples.chain(5),
+            "chain of 100": rbd.samples.chain(100),
+            "star": rbd.samples.tree(40, 39),
+        }.items():
+            chosen[name] = for_columns(m.topology.dof_tree, False, inverse="dmm", solves="aza")
+    assert chosen == {"chain of 5": "dmm", "chain of 100": "aza", "star": "aza"}
+    for name, row in FORMULATIONS.items():
+        assert (row.share == (1, 1)) == (name != "lanes")
+
+
+@pytest.mark.parametrize("method", get_args(Method))
+def test_a_robot_that_cannot_move(method):
+    rock = rbd.build_model(rbd.RobotSpec("rock", (rbd.LinkSpec("base", 1.0),), ()))
+    x = jnp.zeros(0)
+    out = rbd.forward_dynamics_derivatives(rock, x, x, x, method=method)
+    assert [y.shape for y in out] == [(0, 0)] * 3
+
+
+def test_methods_are_named():
+    m, x = rbd.samples.pendulum(), jnp.zeros(1)
+    with pytest.raises(ValueError, match="method must be one of .*'aba'.*, got 'abb'"):
+        rbd.forward_dynamics_derivatives(m, x, x, x, method="abb")
