@@ -1,8 +1,8 @@
 """Writes the pages on the papers: which equation is implemented where, and what is missing.
 
 The tables are made of the ``Source:`` lines of the docstrings, so that they say what the code says.
-For Kim and Singh, ``equations`` lists what the papers contain. A row of that list that no docstring
-names, and a test that does not exist, are warnings, which end the build of the site.
+``equations`` lists what the papers contain. A row of that list that has no place in the code, and a
+test that does not exist, are warnings, which end the build of the site.
 """
 
 import ast
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from api import contents
-from equations import FULL, KIM, OTHERS, SINGH
+from equations import FULL, KIM, MUELLER, NOTES, SINGH, VLASBLOM, Row
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -20,7 +20,11 @@ import rbd_jax
 LOG = logging.getLogger(__name__)
 PACKAGE = Path(rbd_jax.__file__).resolve().parent
 TESTS = Path(__file__).resolve().parent.parent.parent / "tests"
-EQUATIONS = {"Kim": KIM, "Singh": SINGH}
+EQUATIONS = {
+    "Kim": KIM, "Singh": SINGH, "Müller": MUELLER, "Vlasblom": VLASBLOM, "notes": NOTES,
+}  # fmt: skip
+BY_DOCSTRINGS = ("Kim", "Singh")
+"""The papers whose rows find their places in the docstrings."""
 FOLDER = Path(__file__).resolve().parent.parent / "papers"
 PAPERS = {
     "Kim": ("kim", "Kim 2012", "J. Kim, *Lie group formulation of articulated rigid body dynamics*,"
@@ -100,14 +104,14 @@ def write(app: Sphinx, *_: Any) -> None:
         rows = sorted((place(paper, s.text), s) for s in said if _cites(s.text, paper))
         if not rows:
             LOG.warning("no docstring cites %s", paper)
-        table = _equations(paper, said, public) if paper in EQUATIONS else []
-        pages[stem] = _page(title, about, table, [s for _, s in rows], public)
+        pages[stem] = _page(title, about, [s for _, s in rows], public)
     for s in said:
         if not any(_cites(s.text, paper) for paper in PAPERS):
             others.append(s)
     about = "Sources beside the five above, and derivations that are our own."
-    pages["others"] = _page("Other sources", about, [], others, public)
+    pages["others"] = _page("Other sources", about, others, public)
     pages["open"] = _open()
+    pages["table"] = "".join(_equations(paper, said, public) for paper in EQUATIONS)
     FOLDER.mkdir(exist_ok=True)
     for stem, page in pages.items():
         path = FOLDER / f"{stem}.md"
@@ -163,35 +167,39 @@ def _test(name: str) -> str:
     return f"`{paths[0].relative_to(TESTS.parent)}`"
 
 
-def _equations(paper: str, said: list[Source], public: dict) -> list[str]:
+def _equations(paper: str, said: list[Source], public: dict) -> str:
     """The table of a paper's equations: what, where, tests, state."""
     lines = [
-        "## Equation by equation\n",
+        f"### {PAPERS[paper][1]}\n",
         "| item | what | where | tests | state |",
         "|" + "---|" * 5,
     ]
     cited = [(s, set().union(*map(items, _mentions(s.text, paper)))) for s in said]
     for row in EQUATIONS[paper]:
-        wanted = items(row.items)
+        wanted = items(row.items) if paper in BY_DOCSTRINGS else set()
         places = [_where(s, public) for s, names in cited if names & wanted and s.name]
         places += [row.others] if row.others else []
         if not places and row.state == FULL:
             LOG.warning("no docstring cites %s %s", paper, row.items)
         tests = ", ".join(map(_test, row.tests.split()))
         lines.append(f"| {row.items} | {row.what} | {', '.join(places)} | {tests} | {row.state} |")
-    return [*lines, "\n## Function by function\n"]
+    return "\n".join([*lines, "\n"])
 
 
 def _open() -> str:
     """What is partial or absent, of all papers: a part of the page ``guide/papers``."""
-    rows = [(p, r.items, r.what, r.state) for p, t in EQUATIONS.items() for r in t]
-    rows = [row for row in (*rows, *OTHERS) if row[-1] != FULL]
+    rows = [(p, r) for p, rows in EQUATIONS.items() for r in rows if not _done(r)]
+    rows = [(p, r.items, r.what, r.state) for p, r in rows]
     lines = ["| paper | item | what | state |", "|---|---|---|---|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), ""])
 
 
-def _page(title: str, about: str, table: list[str], rows: list[Source], public: dict) -> str:
-    lines = [f"# {title}\n", f"{about}\n", *table]
+def _done(row: Row) -> bool:
+    return row.state.startswith(FULL)
+
+
+def _page(title: str, about: str, rows: list[Source], public: dict) -> str:
+    lines = [f"# {title}\n", f"{about}\n", "{doc}`../guide/papers` has them row by row.\n"]
     lines += ["| where | what its docstring cites |", "|---|---|"]
     lines += [f"| {_where(s, public)} | {_markdown(s.text)} |" for s in rows]
     return "\n".join(lines) + "\n"
