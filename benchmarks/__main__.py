@@ -18,6 +18,7 @@ COMMANDS = {
     "scaling": "time against the length of a chain, with fitted slopes and a plot",
     "single": "one call for one state: what the settings of JAX's runtime are worth",
     "optimize": "multiple shooting against Crocoddyl on real robots; Riccati sweeps",
+    "problems": "solvers on a public problem set: share solved, judged independently; IPOPT",
     "legged": "trot, walk, jump of HyQ, squat of Talos: against Crocoddyl; played back; MPC",
     "standing": "quadrupeds stand up, take pushes, get onto a box: samples, policies (--cores 1)",
     "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",

@@ -8,6 +8,7 @@ their judges need the extra ``learn``.
 import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
+from .judges._optimality import Optimality as Optimality, optimality as optimality
 from .problems._catalog import HUMANOID as HUMANOID, LEGGED as LEGGED, TASKS as TASKS
 from .problems._humanoid import (
     HAND as HAND,
@@ -26,6 +27,7 @@ from .problems._legged import (
     trot as trot,
     walk as walk,
 )
+from .problems._literature import PROBLEM_SET as PROBLEM_SET, Trials as Trials
 from .problems._scene import (
     Ledge as Ledge,
     jump_onto as jump_onto,

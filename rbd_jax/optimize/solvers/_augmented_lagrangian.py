@@ -16,7 +16,7 @@ from ..linear_quadratic._riccati import Gains, lqr_rollout, riccati_backward
 from ..problems._constraints import Constraint, Rows, Stack, stack, zeros
 from ..problems._local_models import Dynamics, Quadratic, times
 from ..problems._problem import Problem, with_explicit_closures
-from ._ilqr import add_curvature, curvature_scale, gradient, mixed, roll, stationary
+from ._ilqr import add_curvature, curvature_scale, gradient, mixed, roll, stationary, steepness
 from ._implicit import States, held_controls, reached, without_derivatives
 from ._implicit_constrained import constrained_stationary
 from ._lagrangian import (
@@ -178,6 +178,8 @@ def inner_steps(
         last = limits.least_tol, limits.most_penalty, limits.feasible
         return advance(m, c, rows.equality, ready, *last)
 
+    usual = tolerances(problem.model.dtype)
+
     def expand(point, carried):
         (q, v, u, _), (_, m) = point, carried
         c = rows.values(problem, q, v, u)
@@ -191,6 +193,10 @@ def inner_steps(
         p, K = penalized_step(merit, model, (*point[:3], now), mu, share)
         size = violation(c, m.rows, m.penalty, rows.equality)
         negligible = jnp.abs(p.expected) <= m.tol * (1 + jnp.abs(p.merit))
+        # A decrease is the square of a slope. It may be negligible where the penalty is stiff and
+        # the slope is not, and multipliers from there would come back to where they were.
+        flat = usual.slope * jnp.sqrt(m.tol / limits.least_tol)
+        negligible = negligible & (steepness(problem, point[2], model.gradient, now) <= flat)
         solved = p.definite & (mu <= NEAR) & negligible
         new = m if eager else change(m, c, solved)
         feasible = size <= limits.feasible

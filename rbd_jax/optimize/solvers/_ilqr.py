@@ -160,14 +160,17 @@ def gradient(f: Dynamics, l: Quadratic, lam: Float[Array, "T n"]) -> Float[Array
     return l.u + linear.einsum("tnm,tn->tm", f.B, lam)
 
 
-def stationary(problem: Problem, u, g: Float[Array, "T m"], cost: Array) -> Bool[Array, ""]:
-    """Whether the gradient is zero but for controls that it holds at their bounds.
+def steepness(problem: Problem, u, g: Float[Array, "T m"], cost: Array) -> Float[Array, ""]:
+    """The greatest entry of the projected gradient ``u − clip(u − g)``, relative to 1 + |cost|.
 
-    Each entry of the projected gradient ``u − clip(u − g)`` has to be at most the tolerance for
-    slopes times ``1 + |cost|``.
+    It is zero where the gradient is zero but for controls that it holds at their bounds.
     """
-    size = jnp.max(jnp.abs(u - problem.clip(u - g)), initial=0)
-    return size <= tolerances(u.dtype).slope * (1 + jnp.abs(cost))
+    return jnp.max(jnp.abs(u - problem.clip(u - g)), initial=0) / (1 + jnp.abs(cost))
+
+
+def stationary(problem: Problem, u, g: Float[Array, "T m"], cost: Array) -> Bool[Array, ""]:
+    """Whether the steepness is at most the tolerance for slopes."""
+    return steepness(problem, u, g, cost) <= tolerances(u.dtype).slope
 
 
 def mixed(costs: tuple, more: tuple, share: Float[Array, ""]) -> tuple:

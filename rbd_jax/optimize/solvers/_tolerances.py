@@ -28,7 +28,7 @@ class Tolerances(NamedTuple):
     """Relative error at which that system counts as solved."""
 
 
-DOUBLE = Tolerances(1e-9, 1e-5, 1e-6, 1e8, 1e-14, 1e-9, 1e6, 1e-9)
+DOUBLE = Tolerances(1e-9, 1e-6, 1e-6, 1e8, 1e-14, 1e-9, 1e6, 1e-9)
 SINGLE = Tolerances(1e-5, 1e-3, 1e-3, 1e5, 1e-9, 1e-5, 1e2, 1e-3)
 
 

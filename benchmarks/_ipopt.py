@@ -1,0 +1,211 @@
+"""IPOPT on a problem of this library: the same steps, costs and constraints, exact derivatives.
+
+States are unknowns, in coordinates of the tangent space about those of the first guess.
+"""
+
+import importlib.util
+import time
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rbd_jax import tasks
+from rbd_jax.tasks.judges._optimality import _holds, _sizes
+
+FAR = 1e19
+
+
+class Found(NamedTuple):
+    """What IPOPT found from all starts."""
+
+    q: np.ndarray
+    v: np.ndarray
+    u: np.ndarray
+    good: np.ndarray
+    steps: np.ndarray
+    cost: np.ndarray
+    ms: float
+    """Processor time of one start."""
+
+
+def available() -> bool:
+    """Whether there is an IPOPT."""
+    return importlib.util.find_spec("ipyopt") is not None
+
+
+class Program:
+    """The nonlinear program of some trials, compiled.
+
+    The unknowns are ``z_k = (δx_k, u_k)`` for each step and δx_T, of which δx_0 is fixed.
+    """
+
+    def __init__(self, trials: tasks.Trials):
+        self.problem, self.constraints = p, constraints = trials.problem, trials.constraints
+        self.T, self.n, self.m = p.steps, p.nx, p.controls
+        equal, holds = [], []
+        for c, size in _sizes(p, constraints):
+            equal += [c.equality] * size
+            holds += [np.asarray(_holds(c, self.T))] * size
+        self.equal = np.array(equal, bool)
+        self.holds = np.array(holds, bool).reshape(len(equal), self.T + 1).T
+        n, m, T = self.n, self.m, self.T
+
+        def rows(k, q, v, u):
+            v = p.velocity(v)
+            call = lambda c: (  # noqa: E731
+                c.function(p.model, p.time(k), q, v, u)
+                if c.at == "stage"
+                else c.function(p.model, q, v)
+            )
+            return jnp.concatenate([jnp.zeros((0,)), *(jnp.ravel(call(c)) for c in constraints)])
+
+        def stage(k, z, q, v, q1, v1):
+            at = *p.integrate(q, v, z[:n]), z[n:]
+            to = p.step(k, *at)
+            return p.stage_cost(k, *at), p.difference(q1, v1, *to), rows(k, *at)
+
+        def end(x, q, v):
+            at = p.integrate(q, v, x)
+            return p.final_cost(*at), rows(T, *at, jnp.zeros((m,)))
+
+        def values(z, last, ref):
+            q, v = ref
+            k = jnp.arange(T)
+            return jax.vmap(stage)(k, z, q[:-1], v[:-1], q[1:], v[1:]), end(last, q[-1], v[-1])
+
+        def slopes(z, last, ref):
+            q, v = ref
+            k = jnp.arange(T)
+            one = jax.vmap(jax.jacfwd(stage, argnums=1))(k, z, q[:-1], v[:-1], q[1:], v[1:])
+            return one, jax.jacfwd(end)(last, q[-1], v[-1])
+
+        def curved(z, last, ref, weight, lam, mu, mu_end):
+            q, v = ref
+
+            def one(k, z, *rest):
+                *state, lam, mu = rest
+
+                def total(z):
+                    cost, to, c = stage(k, z, *state)
+                    return weight * cost + jnp.sum(lam * to) + jnp.sum(mu * c)
+
+                return jax.hessian(total)(z)
+
+            def tail(x):
+                cost, c = end(x, q[-1], v[-1])
+                return weight * cost + jnp.sum(mu_end * c)
+
+            k = jnp.arange(T)
+            return jax.vmap(one)(k, z, q[:-1], v[:-1], q[1:], v[1:], lam, mu), jax.hessian(tail)(
+                last
+            )
+
+        self.values, self.slopes, self.curved = jax.jit(values), jax.jit(slopes), jax.jit(curved)
+        self.start = jax.jit(lambda q0, v0, u: p.stacked(p.simulate(q0, p.initial(q0, v0), u)))
+
+        def trajectory(z, last, ref):
+            x = jnp.concatenate([z[:, :n], last[None]])
+            q, v = jax.vmap(p.integrate)(*ref, x)
+            return q, v, z[:, n:], p.cost(q, v, z[:, n:])
+
+        self.trajectory = jax.jit(trajectory)
+
+    def parts(self, x):
+        """The unknowns as (T, n + m) and (n,)."""
+        return x[: self.T * (self.n + self.m)].reshape(self.T, -1), x[-self.n :]
+
+    def solve(self, q0, v0, u):
+        """One start: q, v, u, whether IPOPT calls it solved, iterations, the cost."""
+        import ipyopt
+
+        T, n, m, p = self.T, self.n, self.m, self.problem
+        w, size, r = n + m, self.T * (self.n + self.m) + self.n, len(self.equal)
+        ref = self.start(q0, v0, u)
+        x = np.concatenate([np.concatenate([np.zeros((T, n)), u], axis=1).ravel(), np.zeros(n)])
+        low, high = np.full(size, -FAR), np.full(size, FAR)
+        low[:n] = high[:n] = 0
+        bound = [np.clip(np.asarray(b), -FAR, FAR) for b in p.bounds()]
+        index = np.arange(T * w).reshape(T, w)
+        low[index[:, n:]], high[index[:, n:]] = bound
+        on, columns = self.holds, [*index, np.arange(T * w, size)]
+        # rows: the gaps of all steps, then the constraints that hold, state by state
+        number = np.cumsum(on.ravel()).reshape(on.shape) - 1 + T * n
+        count = T * n + int(on.sum())
+        g_low = np.zeros(count)
+        g_low[number[on & ~self.equal]] = -FAR
+        after = [columns[k + 1][:n] for k in range(T)]
+        gap = np.arange(T * n).reshape(T, n)
+        i = [np.repeat(gap.ravel(), w), gap.ravel()]
+        j = [np.concatenate([np.tile(index[k], n) for k in range(T)]), np.concatenate(after)]
+        for k in range(T + 1):
+            here = number[k][on[k]]
+            i.append(np.repeat(here, len(columns[k])))
+            j.append(np.tile(columns[k], len(here)))
+        jac = np.concatenate(i), np.concatenate(j)
+        rows, cols = [], []
+        lower = np.tril_indices(w), np.tril_indices(n)
+        for k in range(T + 1):
+            a, b = lower[k == T]
+            rows.append(columns[k][a])
+            cols.append(columns[k][b])
+        hess = np.concatenate(rows), np.concatenate(cols)
+
+        def f(x):
+            (cost, _, _), (last, _) = self.values(*self.parts(x), ref)
+            return float(jnp.sum(cost) + last)
+
+        def grad(x, out):
+            (cost, _, _), (last, _) = self.slopes(*self.parts(x), ref)
+            out[:] = np.concatenate([np.ravel(cost), last])
+
+        def g(x, out):
+            z, last = self.parts(x)
+            (_, to, c), (_, c_end) = self.values(z, last, ref)
+            states = np.concatenate([z[1:, :n], last[None]])
+            both = np.concatenate([np.asarray(c), np.asarray(c_end)[None]])
+            out[:] = np.concatenate([np.ravel(np.asarray(to) - states), both[on]])
+
+        def jacobian(x, out):
+            (_, to, c), (_, c_end) = self.slopes(*self.parts(x), ref)
+            to, c, c_end = np.asarray(to), np.asarray(c), np.asarray(c_end)
+            held = [c[k][on[k]].ravel() for k in range(T)]
+            out[:] = np.concatenate([to.ravel(), np.full(T * n, -1.0), *held, c_end[on[T]].ravel()])
+
+        def hessian(x, lam, weight, out):
+            mu = np.zeros((T + 1, r))
+            mu[on] = lam[T * n :]
+            steps = lam[: T * n].reshape(T, n)
+            H, end = self.curved(*self.parts(x), ref, weight, steps, mu[:T], mu[T])
+            H, end = np.asarray(H), np.asarray(end)
+            out[:] = np.concatenate([H[:, lower[0][0], lower[0][1]].ravel(), end[lower[1]]])
+
+        iterations = [0]
+
+        def count_them(mode, number, *_):
+            iterations[0] = number
+            return True
+
+        options = {"print_level": 0, "sb": "yes", "tol": 1e-9, "max_iter": 600,
+                   "constr_viol_tol": 1e-9, "bound_relax_factor": 0.0}  # fmt: skip
+        nlp = ipyopt.Problem(size, low, high, count, g_low, np.zeros(count), jac, hess, f, grad, g,
+                             jacobian, hessian, count_them, ipopt_options=options)  # fmt: skip
+        x, _, status = nlp.solve(x)
+        q, v, u, cost = self.trajectory(*self.parts(x), ref)
+        return q, v, u, status == 0, iterations[0], float(cost)
+
+
+def solve_all(trials: tasks.Trials) -> Found:
+    """IPOPT from every start, one after the other."""
+    program, found = Program(trials), []
+    args = [np.asarray(x) for x in (trials.q0, trials.v0, trials.u)]
+    for k, start in enumerate(zip(*args, strict=True)):
+        if k == 1:  # the first start compiles
+            begin = time.process_time()
+        found.append(program.solve(*start))
+    ms = 1e3 * (time.process_time() - begin) / (len(found) - 1) if len(found) > 1 else np.nan
+    q, v, u, good, steps, cost = (
+        np.stack([np.asarray(x) for x in y]) for y in zip(*found, strict=True)
+    )
+    return Found(jnp.asarray(q), jnp.asarray(v), jnp.asarray(u), good, steps, cost, ms)

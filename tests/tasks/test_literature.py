@@ -1,0 +1,84 @@
+"""The public problem set: solvers on a few of its problems, and the judge on known cases."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.calls import quick_jit
+
+from benchmarks import problems
+from rbd_jax import optimize as opt, tasks
+from rbd_jax.optimize import RESULTS
+from rbd_jax.tasks.judges import _optimality as judge
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("name", ["double-integrator", "pendulum"])
+def test_the_default_choice_solves_goals_under_bounds(name):
+    """The pendulum's multipliers went round in circles at a negligible decrease of the cost."""
+    trials = tasks.PROBLEM_SET[name](starts=4)
+    run = problems.solve("augmented_lagrangian", trials, 300)
+    print(run.judged, run.steps, run.cost)
+    assert run.claimed.all()
+    assert all(x.within(1e-6) for x in run.judged)
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+@pytest.mark.parametrize("name", sorted(set(tasks.PROBLEM_SET) - {"double-integrator"}))
+def test_no_claim_of_success_is_wrong(name):
+    """The whole set with the solver that the guide names first."""
+    trials = tasks.PROBLEM_SET[name](starts=6)
+    solver = "augmented_lagrangian, second order" if trials.constraints else "ddp"
+    run = problems.solve(solver, trials)
+    solved = np.array([x.within(1e-6) for x in run.judged])
+    print(run.judged, run.steps, run.cost)
+    assert not (run.claimed & ~solved).any()
+    assert solved.sum() >= 4
+
+
+@pytest.mark.float64
+def test_the_judge_knows_minima_bounds_and_multipliers():
+    """A double integrator whose force is bang-bang; a wrong sign of a slope at a bound is seen."""
+    trials = tasks.PROBLEM_SET["double-integrator"](starts=1)
+    problem, goal = trials.problem, trials.constraints
+    start = trials.start()
+
+    @quick_jit
+    def solve():
+        s = opt.augmented_lagrangian(*start, goal)
+        flipped = dataclasses.replace(s, u=-s.u)
+        see = judge.expansion(problem, goal)
+        return s.u, [see(x.q, x.v, x.u) for x in (s, flipped)]
+
+    u, (at, flipped) = solve()
+    assert (np.abs(u) == 1.5).sum() >= 2  # controls at their bounds
+    good = judge.residual(problem, goal, u, at)
+    assert good.within(1e-6) and max(good) > 0
+    bad = judge.residual(problem, goal, -u, flipped)
+    assert bad.gap > 0.1
+    assert judge.residual(problem, goal, 0.99 * u, at).slope > 1e-3  # bounds that do not hold
+    assert (
+        judge.residual(
+            problem,
+            (),
+            u,
+            judge.expansion(problem)(start.q0[None].repeat(21, 0), jnp.zeros((21, 1)), u),
+        ).slope
+        > 1e-3
+    )
+    nothing = judge.Optimality(np.nan, 0.0, 0.0)
+    assert not nothing.within(1.0)
+
+
+def test_starts_are_the_same_everywhere_and_begin_with_that_of_the_source():
+    trials = tasks.PROBLEM_SET["acrobot"](starts=3)
+    np.testing.assert_array_equal(trials.q0[0], 0)
+    np.testing.assert_array_equal(trials.u[0], 0)
+    again = tasks.PROBLEM_SET["acrobot"](starts=3)
+    np.testing.assert_array_equal(trials.q0, again.q0)
+    assert float(jnp.abs(trials.q0[1:]).min()) > 0
+    low, high = trials.problem.bounds()
+    assert bool(((trials.u >= low) & (trials.u <= high)).all())
