@@ -1,7 +1,5 @@
 """The public problem set: solvers on a few of its problems, and the judge on known cases."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,6 @@ from support.calls import quick_jit
 
 from benchmarks import problems
 from rbd_jax import optimize as opt, tasks
-from rbd_jax.optimize import RESULTS
 from rbd_jax.tasks.judges import _optimality as judge
 
 
@@ -49,26 +46,18 @@ def test_the_judge_knows_minima_bounds_and_multipliers():
     @quick_jit
     def solve():
         s = opt.augmented_lagrangian(*start, goal)
-        flipped = dataclasses.replace(s, u=-s.u)
         see = judge.expansion(problem, goal)
-        return s.u, [see(x.q, x.v, x.u) for x in (s, flipped)]
+        still = jnp.zeros_like(s.q), jnp.zeros_like(s.v), s.u
+        alone = judge.expansion(problem)(s.q, s.v, s.u)
+        return s.u, see(s.q, s.v, s.u), see(*still), alone
 
-    u, (at, flipped) = solve()
+    u, at, still, alone = jax.tree.map(np.asarray, solve())
     assert (np.abs(u) == 1.5).sum() >= 2  # controls at their bounds
-    good = judge.residual(problem, goal, u, at)
-    assert good.within(1e-6) and max(good) > 0
-    bad = judge.residual(problem, goal, -u, flipped)
-    assert bad.gap > 0.1
-    assert judge.residual(problem, goal, 0.99 * u, at).slope > 1e-3  # bounds that do not hold
-    assert (
-        judge.residual(
-            problem,
-            (),
-            u,
-            judge.expansion(problem)(start.q0[None].repeat(21, 0), jnp.zeros((21, 1)), u),
-        ).slope
-        > 1e-3
-    )
+    assert judge.residual(problem, goal, u, at).within(1e-6)
+    bad = judge.residual(problem, goal, u, still)
+    assert bad.gap > 0.1 and bad.violation == 1  # it pushes and stays, far from the goal
+    assert judge.residual(problem, goal, 0.99 * u, at).slope > 1e-3  # off the bounds
+    assert judge.residual(problem, (), u, alone).slope > 1e-3  # without the goal's multipliers
     nothing = judge.Optimality(np.nan, 0.0, 0.0)
     assert not nothing.within(1.0)
 
