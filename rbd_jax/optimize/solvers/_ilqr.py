@@ -42,7 +42,7 @@ def ilqr(
         max_steps: limit of steps. A step is one expansion with its line search.
         tol: the solver succeeds when the model expects a full step to change the cost by less than
             ``tol (1 + |cost|)``, and each entry of the gradient by the controls, projected onto
-            their bounds, is at most 1e-5 (1e-3 in float32) times ``1 + |cost|``. That step is
+            their bounds, is at most 1e-6 (1e-3 in float32) times ``1 + |cost|``. That step is
             then taken, if the gradient is as small after it. None means 1e-9 in float64 and 1e-5 in
             float32.
         regularization: first Levenberg–Marquardt parameter, relative to the scale of Quu.

@@ -12,7 +12,9 @@ class Tolerances(NamedTuple):
     """iLQR, DDP, multiple shooting and the augmented Lagrangian end where the promised decrease of
     the cost is less, relative to one plus the cost."""
     slope: float
-    """Single shooting ends where the projected gradient is less, relative to one plus the cost."""
+    """Greatest projected gradient at a solution of these solvers, relative to one plus the cost."""
+    first_order: float
+    """The same for single shooting, whose optimizers know no curvature."""
     violation: float
     """Greatest violation of a constraint that counts as none."""
     most_penalty: float
@@ -28,8 +30,8 @@ class Tolerances(NamedTuple):
     """Relative error at which that system counts as solved."""
 
 
-DOUBLE = Tolerances(1e-9, 1e-6, 1e-6, 1e8, 1e-14, 1e-9, 1e6, 1e-9)
-SINGLE = Tolerances(1e-5, 1e-3, 1e-3, 1e5, 1e-9, 1e-5, 1e2, 1e-3)
+DOUBLE = Tolerances(1e-9, 1e-6, 1e-5, 1e-6, 1e8, 1e-14, 1e-9, 1e6, 1e-9)
+SINGLE = Tolerances(1e-5, 1e-3, 1e-3, 1e-3, 1e5, 1e-9, 1e-5, 1e2, 1e-3)
 
 
 def tolerances(dtype) -> Tolerances:
