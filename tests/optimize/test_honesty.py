@@ -109,7 +109,8 @@ def test_success_under_constraints_means_the_same(second_order):
     tol = tolerances(u.dtype)
     found = optimality.residual(problem, limits, u, derivatives, 10 * tol.violation)
     print(good, cost, found)
-    assert good and (derivatives.holds & (derivatives.c > -10 * tol.violation)).sum() > 4
+    act = derivatives.holds & (derivatives.c > -10 * tol.violation)
+    assert good and act.sum() >= 4
     assert found.slope < tol.slope
     assert found.gap < tol.violation and found.violation < tol.violation
 
