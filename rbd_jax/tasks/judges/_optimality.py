@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from scipy.optimize import lsq_linear
 
 from ...optimize import Constraint, Problem, Solution
 
@@ -183,6 +182,8 @@ def _reduced(e: Expansion, on) -> np.ndarray:
 
 
 def _least_squares(A: np.ndarray, b: np.ndarray, least: np.ndarray) -> np.ndarray:
+    from scipy.optimize import lsq_linear  # its import takes longer than that of this room
+
     size = np.linalg.norm(A, axis=0)
     size = np.where(size > 0, size, 1)
     if not np.isfinite(least).any() or not len(b):
