@@ -65,13 +65,15 @@ def _parser() -> argparse.ArgumentParser:
         "gpu: ways,sizes,ground,warp,rivals,grid (default all); with --keep the other tables stay",
     )
     parser.add_argument(
-        "--again", action="store_true", help="gpu with --keep: measure rows again that are there"
+        "--again",
+        action="store_true",
+        help="gpu, mjcf with --keep: measure rows again that are there",
     )
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")
     parser.add_argument(
         "--limit",
         type=float,
-        help="peers and figures start nothing after so many seconds (default 450, 900)",
+        help="peers, figures and mjcf start nothing after so many seconds (default 450, 900, ∞)",
     )
     parser.add_argument(
         "--margin",
@@ -110,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a peer that has not answered after so many seconds is left out (default 180)",
     )
     parser.add_argument("--model", help="train: mjlab's go1.xml, for --robots go1")
-    parser.add_argument("--packages", help="a folder of unpacked packages with MJCF files")
+    parser.add_argument("--packages", nargs="+", help="mjcf: folders of unpacked packages")
     parser.add_argument("--results", help="folder to write to (default benchmarks/results)")
     return parser
 

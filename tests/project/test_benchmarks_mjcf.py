@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import rbd_jax as rbd
 from benchmarks import mjcf
 
 mujoco = pytest.importorskip("mujoco")
@@ -20,7 +21,7 @@ def test_a_motion_that_blows_up_is_compared_until_mujoco_begins_again(
     """Strong damping of a small inertia, which only the implicit integrator can bear."""
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warning to a file
     m = mujoco.MjModel.from_xml_string(SERVO.format(integrator))
-    found = mjcf.pushed(m, mujoco, mjcf.scene_of(m, mujoco)[0])
+    found = mjcf.pushed(m, mujoco, rbd.contact.scene_of(m))
     steps = found["steps"]
     assert found["rows"] == 1 and found["one_step"] < mjcf.ONE and mjcf.agrees(found)
     if integrator == "Euler":
