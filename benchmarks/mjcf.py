@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rbd_jax as rbd
-from rbd_jax.contact.mjcf.geom_pairs import geom_pairs
-from rbd_jax.contact.mjcf.unsupported import SHAPES, unsupported
+from rbd_jax.contact.mjcf.load import flaws
 from rbd_jax.io.mjcf import compile_mjcf, mujoco, name_of
 
 from ._report import Report
@@ -83,8 +82,8 @@ def models(folders: list[Path]) -> Iterator[tuple[str, Path, Any]]:
 
 def stopped(m, mj) -> tuple[list[str], int]:
     """The features of a model that have to be dropped, and its number of pairs of shapes."""
-    met, unknown = geom_pairs(m, mj)
-    return [*unsupported(m, mj), *([SHAPES] if unknown else [])], len(met)
+    found, met = flaws(m, mj)
+    return list(found), len(met)
 
 
 def relative(ours, theirs) -> float:

@@ -1,5 +1,7 @@
 """A scene: a robot, its actuators, its constraints and contacts, and its integrator."""
 
+import dataclasses
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -11,6 +13,7 @@ from ..model import Model
 from .actuators import Actuators, Driven
 from .constraints import Constraints
 from .kinds.contacts import Contacts
+from .mocap import Mocap
 from .passive import Fluid, GravityCompensation, gravity_compensation
 from .sensor_specs import Sensors
 from .tendons import Tendons, inverse_mass, tendon_constants
@@ -60,6 +63,8 @@ class Scene(eqx.Module):
     """Converts states and generalized forces to and from MuJoCo's; None without an MJCF file."""
     sensors: Sensors | None = None
     """The sensors of the file, see :func:`rbd_jax.contact.sensors`; None without sensors."""
+    mocap: Mocap | None = None
+    """The mocap bodies, see :func:`rbd_jax.contact.with_mocap`; None without any."""
 
     def torque(
         self,
@@ -78,6 +83,27 @@ class Scene(eqx.Module):
         tendons = None if self.tendons is None else self.tendons.at(self.model, q)
         driven = Driven(act, self.dt, tendons, acc0, actuator_gravcomp(self, q))
         return self.actuators.damped(damping).torque(self.model, q, v, controls, driven)
+
+    def keeping(self, contacts: int | None) -> "Scene":
+        """The same scene whose solver has room for so many contact points at once.
+
+        A scene has room for every candidate point of every pair, so that a step costs as much as
+        if all of them touched. Robots with hundreds of pairs, of which few touch, run several times
+        faster with room for few. A step that finds more points than that ignores some of them and
+        says so: its ``result`` is ``RESULTS.crowded``, and ``throw=True`` raises an error.
+
+        Args:
+            contacts: the most points of each ``condim`` that may act at once, rounded up to a
+                multiple of eight; None for all.
+
+        Raises:
+            ValueError: for less than one point.
+        """
+        if contacts is not None and contacts < 1:
+            raise ValueError(f"keeping: contacts must be at least 1 or None, got {contacts}")
+        where = lambda s: s.constraints.contacts  # noqa: E731
+        few = dataclasses.replace(where(self), most=contacts)
+        return eqx.tree_at(where, self, few)
 
     @property
     def tendons(self) -> Tendons | None:

@@ -31,6 +31,10 @@ class RESULTS(eqx.Enumeration):
         "A number became infinite or NaN, at the first guess or at a later one. Check the first "
         "guess, or try a smaller time step or shorter steps of the solver."
     )
+    crowded = (
+        "More contact points act than the scene keeps, so that some exert no force. Raise `most` "
+        "of the scene's contacts, or set it to None to keep all candidates."
+    )
     infeasible = (
         "The constraints do not hold although their penalty is at its greatest. Pass "
         "`throw=False` and call `solution.explain()` to see which constraint fails, at which step "

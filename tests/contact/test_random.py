@@ -1,4 +1,4 @@
-"""A quadruped on the ground at random states: neither value nor gradient is ever NaN."""
+"""Robots in contact at random states: neither value nor gradient is ever NaN."""
 
 import os
 
@@ -15,14 +15,33 @@ pytest.importorskip("mujoco")
 STATES = int(os.environ.get("RBD_JAX_STATES", "20000"))
 """How many random states; the environment variable makes it a million."""
 CHUNK = 10_000
+FINGER = """<body pos="{} {} .02" euler="0 0 {}"><joint axis="0 1 0" range="-20 100"/>
+  <geom type="capsule" fromto="0 0 0 .05 0 0" size=".01"/>
+  <body pos=".05 0 0"><joint axis="0 1 0" range="-20 100"/>
+    <geom type="capsule" fromto="0 0 0 .04 0 0" size=".009"/>
+    <geom type="box" size=".008 .008 .012" pos=".045 0 0"/></body></body>"""
+CORNERS = np.random.default_rng(5).normal(size=(14, 3))
+CORNERS *= 0.04 / np.linalg.norm(CORNERS, axis=1, keepdims=True)
+HAND = f"""<mujoco><option cone="elliptic"/><compiler autolimits="true"/>
+<asset><mesh name="stone" vertex="{" ".join(map(str, CORNERS.ravel()))}"/></asset>
+<default><joint damping=".01" armature=".001"/></default><worldbody>
+<geom name="palm" type="cylinder" size=".05 .015"/>
+{FINGER.format(0.05, 0, 0)}{FINGER.format(-0.03, 0.04, 120)}{FINGER.format(-0.03, -0.04, 240)}
+<body name="stone" pos="0 0 .06"><freejoint/><geom type="mesh" mesh="stone" density="500"/></body>
+</worldbody></mujoco>"""
+"""A hand of three fingers with a mesh in it; the free joint is the last."""
 
 
-def checker(dtype):
+def checker(dtype, robot):
     """A compiled function of keys: is the step finite, its gradient, and does anything touch."""
     from benchmarks._ground import QUADRUPED
 
-    scene = rbd.load_mjcf(QUADRUPED, dtype)
-    model, start = scene.model, next(iter(scene.keyframes.values()))
+    scene = rbd.load_mjcf(QUADRUPED if robot == "quadruped" else HAND, dtype)
+    model = scene.model
+    start = rbd.contact.Keyframe(scene.q0, jnp.zeros(model.nv, dtype), jnp.zeros(scene.nu, dtype))
+    start = next(iter(scene.keyframes.values()), start)
+    z = model.q_slice(model.joint_names[0 if robot == "quadruped" else -1]).start + 2
+    spread = 0.3 if robot == "quadruped" else 0.08
 
     def loss(scene, q, v, u):
         r = rbd.contact.scene_step(scene, q, v, u)
@@ -36,8 +55,11 @@ def checker(dtype):
         kind = jax.random.randint(keys[1], (), 0, 4)
         still = kind == 0  # at rest, on a foot's first touch or in the keyframe itself
         q = rbd.integrate(model, start.q, jnp.where(still, 0, step))
-        height = 0.3 * jax.random.normal(keys[2], (), model.dtype)
-        q = q.at[2].set(jnp.where(kind == 1, q[2], jnp.where(still, q[2] - 0.01 * height, height)))
+        if robot == "hand":  # the stone in, on and beside the hand
+            place = spread * jax.random.normal(keys[2], (3,), model.dtype)
+            q = q.at[z - 2 : z + 1].set(jnp.where(still, q[z - 2 : z + 1], place))
+        height = spread * jax.random.normal(keys[2], (), model.dtype)
+        q = q.at[z].set(jnp.where(kind == 1, q[z], jnp.where(still, q[z] - 0.01 * height, height)))
         v = jnp.where(still, 0, 3 * jax.random.normal(keys[3], (model.nv,), model.dtype))
         u = start.controls + jax.random.normal(keys[4], (scene.nu,), model.dtype)
         leaves, static = eqx.partition(scene, eqx.is_inexact_array)
@@ -52,10 +74,11 @@ def checker(dtype):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("robot", ["quadruped", "hand"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_no_nan_at_random_states(dtype):
-    """Deep in the ground, in the air and at exact touch; with controls, speeds and joint limits."""
-    finite, touched = checker(dtype), 0
+def test_no_nan_at_random_states(dtype, robot):
+    """Deep in each other, in the air and at exact touch; with controls, speeds and joint limits."""
+    finite, touched = checker(dtype, robot), 0
     for first in range(0, STATES, CHUNK):
         keys = jax.random.split(jax.random.key(first), CHUNK)
         value, gradient, touching = map(np.asarray, finite(keys))

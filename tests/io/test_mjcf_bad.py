@@ -28,7 +28,6 @@ def actuator(text):
 CASES = {
     "polynomial stiffness: j": {"joint": 'stiffness="1 2"'},
     "polynomial damping: j": {"joint": 'damping="1 2"'},
-    "surface velocity: g": {"geom": 'surfacevel="1 0 0"'},
     "adhesion: g": {"geom": 'adhesion="1"'},
     "polynomial stiffness: rope": {"more": ROPE.format('stiffness="1 2"')},
     "polynomial damping: rope": {"more": ROPE.format('damping="1 2"')},

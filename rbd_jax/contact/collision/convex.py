@@ -51,6 +51,8 @@ class Feature(NamedTuple):
     """How many of them act."""
     cap: Int[Array, ""]
     """1 or 2 if the normal is that of an end of this cylinder, else 0."""
+    apart: Bool[Array, ""]
+    """Whether the shapes are farther apart than was asked for; then the rest is anything."""
 
 
 class Nearest(NamedTuple):
@@ -105,17 +107,26 @@ def couple(a: Body, b: Body) -> Couple:
     return Couple(a._replace(p=0 * a.p), b._replace(p=b.p - a.p), a.bound + b.bound)
 
 
-def find(x: Couple) -> Feature:
-    """What touches, without a derivative."""
-    x = jax.lax.stop_gradient(x)
+def find(x: Couple, reach: Float[Array, ""]) -> Feature:
+    """What touches, without a derivative, of shapes that are not farther apart than ``reach``."""
+    x, reach = jax.lax.stop_gradient((x, reach))
     d2 = so3.dot(x.b.p, x.b.p)
     far = d2 > 1e-20
     start = jnp.where(far, x.b.p, x.a.R[:, 2]) / jnp.sqrt(jnp.where(far, d2, 1))
     tolerance = jnp.where(x.is_smooth, ROUGH[str(d2.dtype)], 0).astype(d2.dtype)
-    facet = nearest_facet(x.towards, start, x.size, ROUNDS, tolerance)
+    far = reach + x.a.ball + x.b.ball
+    facet = nearest_facet(x.towards, start, x.size, ROUNDS, tolerance, far)
     cuts = jnp.concatenate([facet.names, facet.names[:1]])
-    n, cuts = _polished(x, facet.normal, cuts)
-    return _on_caps(x, _settled(x, n, cuts))
+
+    def polished():
+        n, near = _polished(x, facet.normal, cuts)
+        return _on_caps(x, _settled(x, n, near))
+
+    def none():
+        zero = jnp.zeros((), jnp.int32)
+        return Feature(facet.normal, facet.names, zero + 1, zero, facet.apart)
+
+    return jax.lax.cond(facet.apart, none, polished)
 
 
 class _Step(NamedTuple):
@@ -226,7 +237,8 @@ def _settled(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> Feature:
     """The feature at a normal: the cuts that act."""
     subset = _step(x, n, cuts).subset
     acting = cuts[jnp.asarray(SUBSETS)[subset]]
-    return Feature(n, acting, jnp.asarray(SIZES)[subset], jnp.zeros((), jnp.int32))
+    zero = jnp.zeros((), jnp.int32)
+    return Feature(n, acting, jnp.asarray(SIZES)[subset], zero, zero > 0)
 
 
 def _on_caps(x: Couple, found: Feature) -> Feature:
@@ -242,9 +254,8 @@ def _on_caps(x: Couple, found: Feature) -> Feature:
         w, new = x.towards(n)
         height = so3.dot(w, n)
         better = (body.disk > 0) & (height <= best + noise)
-        cap = Feature(
-            n, jnp.tile(new[None], (3, 1)), jnp.ones((), jnp.int32), jnp.asarray(k + 1, jnp.int32)
-        )
+        one = jnp.ones((), jnp.int32)
+        cap = Feature(n, jnp.tile(new[None], (3, 1)), one, (k + 1) * one, one < 1)
         found = jax.tree.map(lambda p, q: jnp.where(better, p, q), cap, found)  # noqa: B023
         best = jnp.where(better, jnp.minimum(height, best), best)
     return found

@@ -11,12 +11,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from .ground import ContactPoints, Ground, contact_frame, on_ground, tangent_plane
-from .many import CONVEX_PAIRS, Pair, convex_pairs
+from .ground import FAR, ContactPoints, Ground, contact_frame, on_ground, tangent_plane
+from .many import CONVEX_PAIRS, Pair, convex_pairs, is_near
 from .primitives import PAIRS
 from .shapes import Shapes
+from .support import bodies as bodies_of
+
+SLOW = (("capsule", "box"), ("box", "box"))
+"""Pairs with a long closed form, which is computed only for shapes that are near each other."""
 
 
 class Pairs(eqx.Module):
@@ -49,12 +53,16 @@ class ContactGroup(NamedTuple):
     point: Float[Array, "n 3"]
     frame: Float[Array, "n 3 3"]
     """Rows: normal, first tangent, second tangent."""
-    pair: np.ndarray
-    """The pair of each point, (n,)."""
-    bodies: np.ndarray
-    """Both bodies of each point, (n, 2)."""
+    pair: np.ndarray | Int[Array, " n"]
+    """The pair of each point."""
+    bodies: np.ndarray | Int[Array, "n 2"]
+    """Both bodies of each point; the world is −1, or the last row if these are no constants."""
     dim: int
     """The pairs' ``condim``, the number of rows of each contact."""
+    every: np.ndarray
+    """Both bodies of each candidate, also of those that were left out; the world is −1."""
+    crowded: Bool[Array, ""]
+    """Whether points that act had to be left out."""
 
 
 Terrain = Callable[[Array], Array]
@@ -67,13 +75,16 @@ def detect(
     terrain: Terrain | None,
     R: Float[Array, "frames 3 3"],
     p: Float[Array, "frames 3"],
+    most: int | None = None,
 ) -> list[ContactGroup]:
-    """All candidate contact points, for given poses of the bodies in the world.
+    """The candidate contact points, for given poses of the bodies in the world.
 
     Args:
         shapes: the shapes. pairs: the pairs that may touch.
         terrain: a height function that replaces the planes, or None.
         R: orientations of the bodies. p: their origins (m). The last row is the world's.
+        most: how many points of each ``condim`` to keep; the first of those that act. None keeps
+            all candidates.
     """
     body = np.array(shapes.bodies, dtype=np.int32)
     R_shape, p_shape = shapes.placed(R, p)
@@ -90,7 +101,8 @@ def detect(
             own, points = searched[kinds]
             rows = np.flatnonzero(np.isin(convex[own], members))
             return jax.tree.map(lambda x: x[rows], points)
-        return simple_pairs(shapes, terrain, kinds, i, j, R_shape, p_shape)
+        reach = pairs.margin[np.array(members, dtype=np.int32)]
+        return simple_pairs(shapes, terrain, kinds, i, j, R_shape, p_shape, reach)
 
     groups = []
     for dim, kinds in _grouped(shapes, pairs):
@@ -103,9 +115,30 @@ def detect(
         t = jax.tree.map(lambda *x: jnp.concatenate(x), *touches) if several else touches[0]
         owner = np.concatenate(owners)
         ij = np.array([pairs.shapes[m] for m in owner], dtype=np.int32)
+        own, every = owner, body[ij]
+        both: np.ndarray | Array = every
+        crowded = jnp.zeros((), bool)
+        if most is not None and most < len(owner):
+            t, place, crowded = _acting(t, pairs.margin[owner], most)
+            world = len(p) - 1
+            own, both = (jnp.asarray(x)[place] for x in (owner, np.where(every < 0, world, every)))
         frame = contact_frame(t.normal, t.tangent)
-        groups.append(ContactGroup(t.distance, t.point, frame, owner, body[ij], dim))
+        groups.append(ContactGroup(t.distance, t.point, frame, own, both, dim, every, crowded))
     return groups
+
+
+def _acting(
+    t: ContactPoints, margin: Float[Array, " n"], most: int
+) -> tuple[ContactPoints, Int[Array, " most"], Bool[Array, ""]]:
+    """The points that act, their places in the list, and whether there are more than ``most``."""
+    acts = t.distance < margin
+    rank = jnp.where(acts, jnp.cumsum(acts, dtype=jnp.int32) - 1, most)
+    count = jnp.sum(acts, dtype=jnp.int32)
+    every = jnp.arange(len(margin), dtype=jnp.int32)
+    place = jnp.zeros((most,), jnp.int32).at[rank].set(every, mode="drop")
+    kept = jax.tree.map(lambda x: x[place], t)
+    real = jnp.arange(most, dtype=jnp.int32) < count
+    return kept._replace(distance=jnp.where(real, kept.distance, FAR)), place, count > most
 
 
 def simple_pairs(
@@ -116,8 +149,12 @@ def simple_pairs(
     second: np.ndarray,
     R: Float[Array, "ng 3 3"],
     p: Float[Array, "ng 3"],
+    reach: Float[Array, " n"] | None = None,
 ) -> ContactPoints:
-    """The contact points of pairs that have closed forms, for shapes placed in the world."""
+    """The contact points of pairs that have closed forms, for shapes placed in the world.
+
+    The points of pairs that are farther apart than ``reach`` are far away (m).
+    """
 
     def one(Ri, pi, si, Rj, pj, sj):
         if kinds[0] != "plane":
@@ -133,7 +170,25 @@ def simple_pairs(
         hull = np.array(shapes.hulls, dtype=np.int32)[second]
         faces = np.array(shapes.faces, dtype=np.int32)[hull]
         both[-1] = (shapes.corners[hull], jnp.asarray(faces))
-    return jax.vmap(one)(*both)
+    if kinds not in SLOW or reach is None:
+        return jax.vmap(one)(*both)
+    sides = [
+        bodies_of([kind] * len(at), R[at], p[at], shapes.size[at], None)
+        for kind, at in zip(kinds, (first, second), strict=True)
+    ]
+    like = jax.eval_shape(one, *(x[0] for x in both))
+
+    def touch(_, pair):
+        inputs, a, b, reach = pair
+
+        def none() -> ContactPoints:
+            up = jnp.zeros_like(like.normal).at[:, 2].set(1)
+            return ContactPoints(jnp.full_like(like.distance, FAR), 0 * up, up, 0 * up)
+
+        near = is_near(*jax.lax.stop_gradient((a, b, reach)))
+        return _, jax.lax.cond(near, lambda: one(*inputs), none)
+
+    return jax.lax.scan(touch, None, (tuple(both), *sides, reach))[1]
 
 
 def _grouped(shapes: Shapes, pairs: Pairs) -> list[tuple[int, dict[tuple[str, str], list[int]]]]:

@@ -1,7 +1,8 @@
 """Contact points of many pairs of convex shapes.
 
-The pairs are searched one after the other by one program. A pair whose bounding spheres are farther
-apart than the margin is not searched.
+The pairs are searched one after the other by one program. A pair whose bounding spheres or bounding
+boxes are farther apart than the margin is not searched, and a search ends as soon as it has found a
+plane that keeps the shapes so far apart.
 """
 
 import functools
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ...spatial import so3
 from .convex import Feature, Nearest, couple, find, nearest
@@ -104,24 +105,41 @@ def _searched(a: Body, b: Body, reach: Float[Array, " n"]) -> tuple[Feature, Nea
 
     def search(_, pair):
         a, b, reach = pair
-        gap = b.p - a.p
-        far = a.bound + b.bound + reach
-        near = jax.lax.stop_gradient(so3.dot(gap, gap) < far * far)
+        near = is_near(*jax.lax.stop_gradient((a, b, reach)))
 
         def found():
             x = couple(a, b)
-            feature = find(x)
-            return feature, nearest(x, feature, a.p)
+            feature = find(x, reach)
+            close = nearest(x, feature, a.p)
+            return feature, close._replace(distance=jnp.where(feature.apart, FAR, close.distance))
 
         def nothing():
-            up = jnp.array([0.0, 0.0, 1.0], gap.dtype)
+            up = jnp.array([0.0, 0.0, 1.0], reach.dtype)
             zero = jnp.zeros((), jnp.int32)
-            feature = Feature(up, jnp.zeros((3, 2), jnp.int32), zero + 1, zero)
-            return feature, Nearest(jnp.full((), FAR, gap.dtype), 0 * gap, 0 * gap, up)
+            feature = Feature(up, jnp.zeros((3, 2), jnp.int32), zero + 1, zero, zero < 1)
+            return feature, Nearest(jnp.full((), FAR, up.dtype), 0 * up, 0 * up, up)
 
         return _, jax.lax.cond(near, found, nothing)
 
     return jax.lax.scan(search, None, (a, b, reach))[1]
+
+
+def is_near(a: Body, b: Body, reach: Float[Array, ""]) -> Bool[Array, ""]:
+    """Whether the bounding spheres of two shapes, and then their bounding boxes, are near."""
+    gap = b.p - a.p
+    size = a.bound + b.bound
+    far = size + reach
+
+    def boxes():
+        (x, h), (y, k) = a.box, b.box
+        d = gap + so3.rotate(b.R, y) - so3.rotate(a.R, x)
+        R = so3.matmul(so3.transpose(a.R), b.R)
+        one = jnp.abs(so3.rotate_inverse(a.R, d)) - h - so3.rotate(jnp.abs(R), k)
+        two = jnp.abs(so3.rotate_inverse(b.R, d)) - k - so3.rotate_inverse(jnp.abs(R), h)
+        noise = 64 * jnp.finfo(gap.dtype).eps * size
+        return jnp.maximum(jnp.max(one), jnp.max(two)) < reach + noise
+
+    return jax.lax.cond(so3.dot(gap, gap) < far * far, boxes, lambda: jnp.zeros((), bool))
 
 
 def _on_faces(shapes, kinds, a, b, feature, close, reach, first, second) -> ContactPoints:

@@ -31,6 +31,8 @@ class Facet(NamedTuple):
     """Its outer normal; if the origin is outside, the direction from the body to the origin."""
     names: Int[Array, "3 2"]
     """The names of its three corners."""
+    apart: Bool[Array, ""]
+    """Whether the search ended because the body is farther from the origin than was asked for."""
 
 
 class _Faces(NamedTuple):
@@ -58,10 +60,11 @@ class _Polytope(NamedTuple):
     nearest: Int[Array, ""]
     direction: Vector
     done: Bool[Array, ""]
+    apart: Bool[Array, ""]
 
 
 def nearest_facet(
-    support: Support, start: Vector, size: Float[Array, ""], rounds: int, tolerance
+    support: Support, start: Vector, size: Float[Array, ""], rounds: int, tolerance, far
 ) -> Facet:
     """The facet of a body nearest to the origin.
 
@@ -72,12 +75,15 @@ def nearest_facet(
         rounds: the most support points that are added to the first four.
         tolerance: the search ends if a support point lies beyond the facet by less than this
             fraction of ``size``.
+        far: the search ends as soon as a plane keeps the body farther than this from the origin
+            (m).
     """
     most = rounds + 4
     kind = start.dtype
     eps = jnp.finfo(kind).eps
     noise = 16 * eps * size
     points, names = _tetrahedron(support, start)
+    apart = -so3.dot(points[0], start) > far + noise
     points = jnp.concatenate([points, jnp.zeros((rounds, 3), kind)])
     names = jnp.concatenate([names, jnp.zeros((rounds, 2), jnp.int32)])
     n = 2 * most - 4
@@ -89,7 +95,7 @@ def nearest_facet(
     faces = _faces(points, triangles, noise)
     x = _Polytope(
         points, names, jnp.asarray(4, jnp.int32), triangles, alive, jnp.asarray(owner), faces,
-        jnp.zeros((), jnp.int32), start, jnp.asarray(False),
+        jnp.zeros((), jnp.int32), start, apart, apart,
     )  # fmt: skip
     x = _aimed(x, noise)
 
@@ -98,13 +104,15 @@ def nearest_facet(
         beyond = so3.dot(x.direction, new - x.faces.near[x.nearest])
         height = jnp.sum(x.faces.normal * new[None], axis=1) - x.faces.offset
         seen = x.alive & (height > noise)
-        done = (beyond <= jnp.maximum(tolerance * size, 2 * noise)) | ~seen.any()
+        apart = -so3.dot(x.direction, new) > far + noise
+        done = (beyond <= jnp.maximum(tolerance * size, 2 * noise)) | ~seen.any() | apart
         grown = _aimed(_joined(x, new, name, seen, noise), noise)
         grown = grown._replace(done=grown.done | (grown.count >= most))
-        return jax.tree.map(lambda a, b: jnp.where(done, a, b), x._replace(done=done), grown)
+        ended = x._replace(done=done, apart=apart)
+        return jax.tree.map(lambda a, b: jnp.where(done, a, b), ended, grown)
 
     x = jax.lax.while_loop(lambda x: ~x.done, grow, x)
-    return Facet(x.direction, x.names[x.triangles[x.nearest]])
+    return Facet(x.direction, x.names[x.triangles[x.nearest]], x.apart)
 
 
 def _tetrahedron(support: Support, start: Vector) -> tuple[Array, Array]:

@@ -32,6 +32,10 @@ class Shapes(eqx.Module):
     bend: Float[Array, "nm f 3"] | None = None
     """What is added to the normals of these faces, which are those of their first three corners.
     MuJoCo's normals have more digits than its corners."""
+    surface: Float[Array, "ng 6"] | None = None
+    """How the surface of each shape moves although the shape does not, such as a belt: velocity
+    (m/s) and angular velocity about the origin of the shape (rad/s), in its frame. None if all
+    surfaces stand still on their shapes."""
 
     def placed(
         self, R: Float[Array, "frames 3 3"], p: Float[Array, "frames 3"]

@@ -47,6 +47,13 @@ class Body(NamedTuple):
         reach = jnp.sqrt(jnp.max(so3.dot(self.corners, self.corners)) + self.disk * self.disk)
         return reach + self.ball + jnp.max(self.axes)
 
+    @property
+    def box(self) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+        """The center and the half sides of a box around the shape, in its frame (m)."""
+        low, high = jnp.min(self.corners, axis=0), jnp.max(self.corners, axis=0)
+        round_ = self.axes + self.ball + self.disk * np.array([1.0, 1.0, 0.0]).astype(low.dtype)
+        return 0.5 * (low + high), 0.5 * (high - low) + round_
+
 
 def bodies(
     kinds: list[str],

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ...model import Topology
 from ...model.functions import as_module
@@ -39,6 +39,8 @@ from ..solver.rows import (
 MOST_BLOCKS = 16
 """Points that the same degrees of freedom move share a block of the Jacobian. With more sets of
 degrees of freedom than this, one block has all points."""
+CHUNK = 8
+"""With room for some contacts, their number is a multiple of this. So many count at a time."""
 
 
 class Contacts(Constraint):
@@ -55,13 +57,18 @@ class Contacts(Constraint):
     parameters is a module."""
     elliptic: bool = eqx.field(static=True)
     """Whether friction cones are elliptic; otherwise they are pyramidal."""
+    most: int | None = eqx.field(static=True, default=None)
+    """How many points of each ``condim`` may act at once; None for all candidates. A solver that
+    finds more ends with ``RESULTS.crowded``. See :meth:`Scene.keeping`."""
 
     def rows(self, state: State) -> Sequence["ContactRows"]:
         """The rows of all candidate points, one group for each ``condim``."""
         if not self.pairs.shapes:
             return ()
         R, p, part = state.bodies.R, state.bodies.p, self.shapes.parts
-        groups = detect(self.shapes, self.pairs, self.terrain, R, p)
+        most = self.most if state.solving else None
+        most = None if most is None else CHUNK * -(-most // CHUNK)
+        groups = detect(self.shapes, self.pairs, self.terrain, R, p, most)
         weights = state.constants.weights
         weight = weights.of(tuple((part[i], part[j]) for i, j in self.pairs.shapes))[:, 0]
         return [self._rows_of(x, state, weight) for x in groups]
@@ -73,6 +80,8 @@ class Contacts(Constraint):
         """
         pairs, own, friction = self.pairs, group.pair, self.pairs.friction[group.pair]
         velocity = _relative(state.bodies, group)
+        if self.shapes.surface is not None:
+            velocity = velocity + self._running(state.bodies, group, self.shapes.surface)
         violation, solimp = group.distance - pairs.margin[own], pairs.solimp[own]
         weight, friction = weight[own], jnp.maximum(friction[:, : group.dim - 1], 1e-5)
         d, solref = impedance(solimp, violation), pairs.solref[own]
@@ -97,6 +106,24 @@ class Contacts(Constraint):
         cone = Cone(1 / R, mu, friction, violation < 0)
         return ContactRows(a_ref, group, cone, self.elliptic)
 
+    def _running(
+        self, bodies: Bodies, group: ContactGroup, surface: Float[Array, "ng 6"]
+    ) -> Float[Array, "n d"]:
+        """Relative velocity of moving surfaces at each contact, along its tangents and its spin.
+
+        Source: MuJoCo's documentation, "XML reference", geom, ``surfacevel``.
+        """
+        R, p = self.shapes.placed(bodies.R, bodies.p)
+        linear, angular = so3.rotate(R, surface[:, :3]), so3.rotate(R, surface[:, 3:])
+        shapes = jnp.asarray(np.array(self.pairs.shapes, dtype=np.int32))[group.pair]
+        at = lambda k: linear[k] + so3.cross(angular[k], group.point - p[k])  # noqa: E731
+        one, two = shapes[:, 0], shapes[:, 1]
+        along = so3.rotate(group.frame, at(two) - at(one))
+        spin = so3.rotate(group.frame, angular[two] - angular[one])
+        zero = jnp.zeros_like(spin[:, :1])
+        six = jnp.concatenate([zero, along[:, 1:], spin[:, :1], zero, zero], axis=1)
+        return six[:, : group.dim]
+
 
 class ContactRows(Rows):
     """Rows of contacts of one ``condim``: normal, tangents, spinning, rolling."""
@@ -105,6 +132,11 @@ class ContactRows(Rows):
     group: ContactGroup
     cone: Cone
     elliptic: bool = eqx.field(static=True)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the points are those of all candidates, so that their bodies are constants."""
+        return isinstance(self.group.bodies, np.ndarray)
 
     def force(self, z: Float[Array, "n d"]) -> Float[Array, "n d"]:
         """The force on the second body in the frame of each contact (N, N m)."""
@@ -119,7 +151,7 @@ class ContactRows(Rows):
         force, moment = self.world_forces(f)
         for k, sign in ((0, -1.0), (1, 1.0)):
             on = self.group.bodies[:, k]
-            if (on >= 0).any():
+            if not self.is_static or (on >= 0).any():
                 loads = loads.push(bodies, on, self.group.point, force, moment, sign)
         return loads
 
@@ -130,7 +162,11 @@ class ContactRows(Rows):
 
     def jacobian(self, subspaces: Subspaces) -> Jacobian:
         """The dense Jacobian, in one block for each set of degrees of freedom."""
-        moves = moving(subspaces.topology, self.group.bodies)
+        moves = moving(subspaces.topology, self.group.every)
+        if not self.is_static:
+            points, dofs = np.arange(len(self.a_ref)), np.flatnonzero(moves.any(axis=0))
+            J = _point_jacobian(self.group, subspaces, points, dofs)
+            return ContactJacobian(self, [_Block(points, dofs, J)])
         sets, of = np.unique(moves, axis=0, return_inverse=True)
         if len(sets) > MOST_BLOCKS:
             sets, of = np.asarray(moves.any(axis=0))[None], np.zeros(len(moves), int)
@@ -144,7 +180,11 @@ class ContactRows(Rows):
 
     def coupled(self, topology: Topology) -> list[np.ndarray]:
         """The degrees of freedom that move either body."""
-        return coupled_dofs(topology, self.group.bodies)
+        return coupled_dofs(topology, self.group.every)
+
+    def crowded(self) -> Bool[Array, ""]:
+        """Whether points that act had to be left out."""
+        return self.group.crowded
 
 
 class _Block(eqx.Module):
@@ -189,10 +229,26 @@ class ContactJacobian(Jacobian):
         columns = [jax.jvp(law, (z,), (jnp.broadcast_to(e, z.shape),))[1] for e in unit]
         B = -jnp.stack(columns, axis=-1)  # (n, d, d)
         for x in self.blocks:
-            BJ = jnp.sum(B[x.points][..., None] * x.J[:, None], axis=2)
-            block = jnp.matmul(x.flat.T, BJ.reshape(x.flat.shape), precision="highest")
+            block = _curved(x.J, B[x.points]) if self.rows.is_static else self._acting(x.J, B)
             H = H.at[_square(x.dofs)].add(block)
         return H
+
+    def _acting(self, J: Float[Array, "n d s"], B: Float[Array, "n d d"]) -> Float[Array, "s s"]:
+        """``Jᵀ B J`` of the points that act, which come first; the others cost nothing."""
+        first, (n, d, s) = self.rows.cone.active[::CHUNK], J.shape
+
+        def add(total, part):
+            acts, J, B = part
+            return jax.lax.cond(acts, lambda: total + _curved(J, B), lambda: total), None
+
+        parts = first, J.reshape(n // CHUNK, CHUNK, d, s), B.reshape(n // CHUNK, CHUNK, d, d)
+        return jax.lax.scan(add, jnp.zeros((s, s), J.dtype), parts)[0]
+
+
+def _curved(J: Float[Array, "n d s"], B: Float[Array, "n d d"]) -> Float[Array, "s s"]:
+    """``Jᵀ B J``, summed over all points."""
+    BJ, flat = jnp.sum(B[..., None] * J[:, None], axis=2), (-1, J.shape[2])
+    return jnp.matmul(J.reshape(flat).T, BJ.reshape(flat), precision="highest")
 
 
 def _square(dofs: np.ndarray):
@@ -222,7 +278,7 @@ def _point_jacobian(
     d = frame[:, : min(group.dim, 3)]
     for k, sign in ((0, -1.0), (1, 1.0)):
         body = group.bodies[points, k]
-        if (body < 0).all():
+        if isinstance(body, np.ndarray) and (body < 0).all():
             continue
         arm = point - subspaces.root[body]
         lines = [jnp.concatenate([so3.cross(arm[:, None], d), d], axis=-1)]

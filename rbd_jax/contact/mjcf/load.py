@@ -17,11 +17,12 @@ from ..collision.many import CONVEX_PAIRS
 from ..collision.support import CONVEX
 from ..constraints import Constraints
 from ..scene import Keyframe, Scene
-from .geom_pairs import geom_pairs
+from .geom_pairs import GeomPair, geom_pairs
 from .read_actuators import activations_of, actuators_of, first_of, kept_actuators
 from .read_contacts import contacts_of
 from .read_equalities import equalities_of
 from .read_joints import free_friction_of, joints_of
+from .read_mocap import mocap_of
 from .read_passive import fluid_of, gravcomp_of
 from .read_sensors import left_out, sensors_of
 from .read_tendons import tendons_of
@@ -74,17 +75,11 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = (), spec: Any = None) ->
     """
     mj = mujoco()
     drop = _wanted(drop)
-    found = unsupported(mj_model, mj)
-    met, unsupported_pairs = geom_pairs(mj_model, mj)
-    if unsupported_pairs:
-        found[SHAPES] = unsupported_pairs
-    nativeccd = int(mj.mjtDisableBit.mjDSBL_NATIVECCD)
-    if mj_model.opt.disableflags & nativeccd and any(_searched(mj_model, x.geoms) for x in met):
-        found.setdefault("option flag", []).append("nativeccd disabled")
+    found, met = flaws(mj_model, mj)
     refused = {k: v for k, v in found.items() if k not in drop}
     if refused:
         text = "; ".join(f"{k}: {_short(v)}" for k, v in refused.items())
-        remedy = _REMEDY if unsupported_pairs else ""
+        remedy = _REMEDY if SHAPES in refused else ""
         effects = dict.fromkeys(FEATURES[k] for k in refused)
         raise RobotDescriptionError(
             f"load_mjcf: not supported: {text}. Change the file{remedy}, or leave "
@@ -104,6 +99,22 @@ def scene_of(mj_model: Any, dtype=None, *, drop: Drop = (), spec: Any = None) ->
     with jax.ensure_compile_time_eval():  # numbers within jax.jit too: such a scene may be kept
         model, bodies = robot_of(mj_model, dtype)
         return _scene(Reader(mj_model, mj, spec, model, bodies, met))
+
+
+def flaws(m: Any, mj: Any) -> tuple[dict[str, list[str]], list[GeomPair]]:
+    """``{feature: names of the elements}`` of what is not supported, and the pairs that may touch.
+
+    Args:
+        m: a ``mujoco.MjModel``. mj: the package ``mujoco``.
+    """
+    found = unsupported(m, mj)
+    met, unsupported_pairs = geom_pairs(m, mj)
+    if unsupported_pairs:
+        found[SHAPES] = unsupported_pairs
+    nativeccd = int(mj.mjtDisableBit.mjDSBL_NATIVECCD)
+    if m.opt.disableflags & nativeccd and any(_searched(m, x.geoms) for x in met):
+        found.setdefault("option flag", []).append("nativeccd disabled")
+    return found, met
 
 
 def _searched(m: Any, geoms: tuple[int, int]) -> bool:
@@ -146,6 +157,7 @@ def _scene(r: Reader) -> Scene:
     r.model = _switched(r)
     layout = convert.mujoco(r.model, m, ref=False)
     acting = contacts_of(r), *joints_of(r), *equalities_of(r)
+    sensors = sensors_of(r)
     return Scene(
         model=r.model,
         actuators=actuators_of(r),
@@ -160,7 +172,8 @@ def _scene(r: Reader) -> Scene:
         integrator=kinds[int(o.integrator)],
         implicit_damping=not any(map(r.disabled, ("EULERDAMP", "DAMPER"))),
         layout=layout,
-        sensors=sensors_of(r),
+        sensors=sensors,
+        mocap=mocap_of(r),
     )
 
 

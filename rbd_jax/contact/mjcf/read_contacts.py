@@ -1,5 +1,7 @@
 """Shapes and pairs of a compiled MuJoCo model."""
 
+import numpy as np
+
 from ...io.mjcf import name_of
 from ...spatial.host import rotation_of_quat
 from ..collision.detection import Pairs
@@ -31,6 +33,7 @@ def contacts_of(r: Reader) -> Contacts:
     n, k = len(used), len(met)
     kinds = tuple(_kind(r, g) for g in used)
     hull = hulls(m, used)
+    moving = np.asarray(getattr(m, "geom_surfacevel", np.zeros((m.ngeom, 6))))
     shapes = Shapes(
         r.array(R, n, 3, 3),
         r.array(p, n, 3),
@@ -44,6 +47,7 @@ def contacts_of(r: Reader) -> Contacts:
         hull.rows,
         polygons=hull.polygons,
         bend=r.array(hull.bend, *hull.bend.shape),
+        surface=r.array(moving[used], n, 6) if moving.any() else None,
     )
     pairs = Pairs(
         friction=r.array([x.friction for x in met], k, 5),

@@ -62,9 +62,11 @@ def _refers(r: Reader, start: Any, i: int) -> bool:
     """Whether a connect or weld of bodies holds them as they are to each other at ``qpos0``.
 
     MuJoCo computes the second anchor of a connect there, and the pose of a weld without
-    ``relpose``. Of a model that comes without its file, a pose that is the one there counts.
+    ``relpose``. Of a model that comes without its file, a pose that is the one there counts. The
+    anchors on a mocap body are those that MuJoCo found, because the body may have moved since.
     """
-    if _of_sites(r, i) or (_rigid(r, i) and r.posed(i)):
+    carried = any(b in r.mocap for b in _weld(r, i)[0])
+    if _of_sites(r, i) or carried or (_rigid(r, i) and r.posed(i)):
         return False
     data, one, two = r.m.eq_data[i], int(r.m.eq_obj1id[i]), int(r.m.eq_obj2id[i])
     first, second = (data[3:6], data[:3]) if _rigid(r, i) else (data[:3], data[3:6])

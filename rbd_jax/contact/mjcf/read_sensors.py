@@ -61,6 +61,7 @@ def sensors_of(r: Reader) -> Sensors | None:
     if not found:
         return None
     n, frames = len(found), reader.frames
+    r.sensed = [body for body, _ in reader.sources]
     cutoff = np.array(m.sensor_cutoff[kept], float)
     noise = np.array(getattr(m, "sensor_noise", np.zeros(m.nsensor))[kept], float)
     sizes = [m.site_size[m.sensor_objid[i]] if s.kind == "touch" else np.ones(3)

@@ -31,8 +31,14 @@ def pulled_bodies(r: Reader) -> list[int]:
     strings = paths.strings()
     if strings is None:
         return []
-    sites = [int(r.m.site_bodyid[s]) for s in paths.sites]
-    return strings.pulled(sites, [int(r.m.geom_bodyid[g]) for g in paths.geoms])
+    return strings.pulled(*strung_bodies(r))
+
+
+def strung_bodies(r: Reader) -> tuple[list[int], list[int]]:
+    """The bodies of MuJoCo of all points of spatial tendons, and of what they wrap around."""
+    paths, m = _Paths(r), r.m
+    sites = [int(m.site_bodyid[s]) for s in paths.sites]
+    return sites, [int(m.geom_bodyid[g]) for g in paths.geoms]
 
 
 class _Paths:

@@ -23,6 +23,19 @@ class Reader:
         self.dtype = model.dtype
         self.named: list[int] = []
         """Bodies of MuJoCo that constraints name."""
+        self.sensed: list[int] = []
+        """The body of MuJoCo of each frame of a sensor."""
+        self.mocap = self._carried()
+        """The mocap body that carries each body of the world, without those that carry joints."""
+
+    def _carried(self) -> dict[int, int]:
+        m, found = self.m, {}
+        for b in range(1, m.nbody):
+            up = b if m.body_mocapid[b] >= 0 else found.get(int(m.body_parentid[b]))
+            if up is not None:
+                found[b] = up
+        moving = {c for b, c in found.items() if self.bodies.index[b] >= 0}
+        return {b: c for b, c in found.items() if c not in moving}
 
     def array(self, x, *shape: int):
         """An array of the robot's dtype and a given shape."""

@@ -14,7 +14,6 @@ FEATURES = {
     "polynomial stiffness": "springs are linear",
     "polynomial damping": "dampers are linear",
     "plastic spring": "springs stay elastic",
-    "surface velocity": "surfaces stand still",
     "adhesion": "nothing sticks",
     "fluid around an ellipsoid": "the fluid acts on boxes of the bodies' inertia",
     "damping that differs within a joint": "the first number counts for the joint",
@@ -66,7 +65,6 @@ def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
     if getattr(m, "nplastic", 0):
         note("plastic spring", "joint", where(np.asarray(m.jnt_plasticadr) >= 0))
         note("plastic spring", "tendon", where(np.asarray(m.tendon_plasticadr) >= 0))
-    note("surface velocity", "geom", where(rows("geom_surfacevel")))
     note("adhesion", "geom", where(rows("geom_adhesion")))
     note("adhesion", "pair", where(rows("pair_adhesion")))
     if m.opt.density > 0 or m.opt.viscosity > 0:

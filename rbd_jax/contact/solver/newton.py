@@ -128,5 +128,6 @@ def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int) -
     start = warmstart, Ma, z, gradient(Ma - b, z), jnp.zeros((), bool), jnp.zeros((), jnp.int32)
     a, *_, done, n = jax.lax.while_loop(unfinished, iterate, start)
     result = RESULTS.where(done, RESULTS.successful, RESULTS.max_steps_reached)
+    result = RESULTS.where(problem.crowded, RESULTS.crowded, result)
     result = RESULTS.where(jnp.isfinite(a).all(), result, RESULTS.nonfinite)
     return Solution(a, result, n)

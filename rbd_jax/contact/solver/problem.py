@@ -44,20 +44,21 @@ class SolverInputs(NamedTuple):
     tendons: TendonState | None = None
     """The tendons at q; computed if None and the scene has tendons."""
 
-    def state(self) -> State:
-        """Poses and twists of the bodies."""
+    def state(self, solving: bool = False) -> State:
+        """Poses and twists of the bodies. ``solving`` as in :class:`State`."""
         least = self.constraints.contacts.least_time * self.dt
         tendons = self.tendons
         if tendons is None and self.constraints.tendons is not None:
             tendons = self.constraints.tendons.at(self.model, self.q)
-        return state_of(self.model, self.q, self.v, self.constants, least, tendons)
+        state = state_of(self.model, self.q, self.v, self.constants, least, tendons)
+        return state._replace(solving=solving)
 
 
 class Problem:
     """The dense problem of one state. Residuals z and forces f have one entry for each ``rows``."""
 
     def __init__(self, inputs: SolverInputs):
-        state = inputs.state()
+        state = inputs.state(solving=True)
         model, topology, g = inputs.model, inputs.model.topology, state.poses
         self.M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
         self.b = inputs.tau - _bias(state)
@@ -66,6 +67,9 @@ class Problem:
         self.jacobians = [x.jacobian(subspaces) for x in self.rows]
         self.a_ref = [x.a_ref for x in self.rows]
         self.columns = columns_of(_pattern(topology, self.rows))
+        """Columns of the factor."""
+        crowded = [x.crowded() for x in self.rows]
+        self.crowded = jnp.stack(crowded).any() if crowded else jnp.zeros((), bool)
 
     def map(self, a: Float[Array, " nv"]) -> list[PyTree]:
         """``J a``."""
@@ -128,12 +132,12 @@ class RowForces(NamedTuple):
     loads: Loads
 
 
-def row_forces(inputs: SolverInputs, a: Float[Array, " nv"]) -> RowForces:
+def row_forces(inputs: SolverInputs, a: Float[Array, " nv"], solving: bool = False) -> RowForces:
     """The forces of all rows at the accelerations a, body by body in O(n).
 
-    The loads on the joints include ``inputs.tau``.
+    The loads on the joints include ``inputs.tau``. ``solving`` as in :class:`State`.
     """
-    state = inputs.state()
+    state = inputs.state(solving)
     rows, bodies = inputs.constraints.rows(state), state.moving(a)
     loads = Loads(jnp.zeros((len(bodies.p), 6), inputs.q.dtype), inputs.tau)
     forces = []
@@ -147,7 +151,7 @@ def row_forces(inputs: SolverInputs, a: Float[Array, " nv"]) -> RowForces:
 def residual(inputs: SolverInputs, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """``ID(q, v, a) − τ − Jᵀ f(J a − a_ref)`` in O(n), zero at the solution."""
     model, q, v = inputs.model, inputs.q, inputs.v
-    offset, loads = classical_offset(model, v), row_forces(inputs, a).loads
+    offset, loads = classical_offset(model, v), row_forces(inputs, a, solving=True).loads
     torque = inverse_dynamics(model, q, v, a - offset, loads.wrenches[:-1])
     return torque + model.armature * offset - loads.tau
 

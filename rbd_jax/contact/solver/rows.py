@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ...algorithms.world_frame import WorldQuantities
 from ...derivatives.custom_jvp.kinematics import twists, world_quantities_custom_jvp
@@ -62,6 +62,8 @@ class State(NamedTuple):
     """The least time constant of all constraints (s)."""
     tendons: TendonState | None = None
     """Lengths and moments of the tendons; None without tendons."""
+    solving: bool = False
+    """Whether only rows that may act are needed, and not those of all candidates by name."""
 
     def moving(self, v: Float[Array, " nv"]) -> Bodies:
         """The bodies at the same poses, with the twists of other joint speeds."""
@@ -101,7 +103,9 @@ class Loads(NamedTuple):
     """On each body, in its frame; the last row is the world's."""
     tau: Float[Array, " nv"]
 
-    def push(self, bodies: Bodies, on: np.ndarray, point, force, moment, sign: float) -> "Loads":
+    def push(
+        self, bodies: Bodies, on: np.ndarray | Array, point, force, moment, sign: float
+    ) -> "Loads":
         """The loads with forces and moments in world axes added, which act at points in the world.
 
         Args:
@@ -141,15 +145,20 @@ class Subspaces(NamedTuple):
         return cls(state.model.topology, state.poses.S, with_world(state.root, zero))
 
     def lines(
-        self, body: np.ndarray, wrench: Float[Array, "n k 6"], dofs: np.ndarray
+        self, body: np.ndarray | Int[Array, " n"], wrench: Float[Array, "n k 6"], dofs: np.ndarray
     ) -> Float[Array, "n k s"]:
         """``wrench · S`` on some degrees of freedom, zero on those that do not move each body."""
-        moves = moving(self.topology, body[:, None])[:, dofs]
+        if isinstance(body, np.ndarray):
+            moves = moving(self.topology, body[:, None])[:, dofs]
+        else:
+            every = np.append(np.arange(self.topology.nb), -1)
+            moves = jnp.asarray(moving(self.topology, every[:, None])[:, dofs])[body]
         n, k, _ = wrench.shape
         flat = wrench.reshape(n * k, 6)
         J = jnp.matmul(flat, self.S[dofs].T, precision=jax.lax.Precision.HIGHEST)
         J = J.reshape(n, k, len(dofs))
-        return J if moves.all() else jnp.where(moves[:, None, :], J, 0)
+        alike = isinstance(moves, np.ndarray) and moves.all()
+        return J if alike else jnp.where(moves[:, None, :], J, 0)
 
 
 class Jacobian(eqx.Module):
@@ -197,6 +206,10 @@ class Rows(eqx.Module):
     @abstractmethod
     def jacobian(self, subspaces: Subspaces) -> Jacobian:
         """The dense Jacobian."""
+
+    def crowded(self) -> Bool[Array, ""]:
+        """Whether rows that act had to be left out."""
+        return jnp.zeros((), bool)
 
     def coupled(self, topology: Topology) -> list[np.ndarray]:
         """Sets of degrees of freedom of different branches that one row couples in the Hessian."""
