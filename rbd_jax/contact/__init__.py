@@ -32,6 +32,7 @@ from .collision.shapes import Shapes as Shapes
 from .collision.solids import (
     Solid as Solid,
     corners as corners,
+    hull as hull,
     points as points,
     solids_of as solids_of,
 )

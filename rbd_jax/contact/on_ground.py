@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from ..model import Affine, CoordinateModel, Model, neutral
 from .actuators import Actuators, motors
 from .collision.detection import Pairs
+from .collision.hulls import Hull, convex_hull, tables
 from .collision.many import CONVEX_PAIRS
 from .collision.primitives import PAIRS
 from .collision.shapes import Shapes
@@ -178,19 +179,38 @@ def _shapes(model: Model, solids: Sequence[Solid]) -> Shapes:
     frame_R, frame_p = np.asarray(model.frame_R, float), np.asarray(model.frame_p, float)
     R = [np.eye(3), *(frame_R[i] @ x.R for i, x in zip(at, solids, strict=True))]
     p = [np.zeros(3), *(frame_p[i] + frame_R[i] @ x.p for i, x in zip(at, solids, strict=True))]
-    size = [np.zeros(3), *(np.array((*x.size, 0.0, 0.0)[:3]) for x in solids)]
+    size = [np.zeros(3), *(np.array((*x.size, 0.0, 0.0, 0.0)[:3]) for x in solids)]
+    meshes = [k for k, x in enumerate(solids, 1) if x.kind == "mesh"]
+    hulls = tables([_hull(solids[k - 1]) for k in meshes])
+    rows = {k: row for row, k in enumerate(meshes)}
     return Shapes(
         R=jnp.array(np.array(R), kind),
         p=jnp.array(np.array(p), kind),
         size=jnp.array(np.array(size), kind),
-        corners=jnp.zeros((0, 0, 3), kind),
+        corners=jnp.array(hulls.corners, kind),
         kinds=("plane", *(x.kind for x in solids)),
         bodies=(-1, *(topology.frame_bodies[i] for i in at)),
         parts=(-1, *(topology.frame_bodies[i] for i in at)),
         names=("ground", *(x.name or x.frame for x in solids)),
-        faces=(),
-        hulls=(-1,) * (len(solids) + 1),
+        faces=hulls.faces,
+        hulls=tuple(rows.get(k, -1) for k in range(len(solids) + 1)),
+        polygons=hulls.polygons,
     )
+
+
+def _hull(x: Solid) -> Hull:
+    """The convex hull of a solid that is a mesh."""
+    if x.vertices is None:
+        raise ValueError(
+            f"scene_on_ground: solid {x.name or x.frame!r} is a mesh without vertices; make "
+            f"it with hull()"
+        )
+    try:
+        return convex_hull(x.vertices)
+    except ValueError as error:
+        raise ValueError(
+            f"scene_on_ground: solid {x.name or x.frame!r} has no convex hull: {error}"
+        ) from error
 
 
 def _touching_pairs(shapes: Shapes, touching: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:

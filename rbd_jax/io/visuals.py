@@ -75,23 +75,27 @@ def read_visuals(source: Source, package_dirs: Iterable[str | os.PathLike] = ())
     return visuals
 
 
-def read_collisions(source: Source) -> list[Visual]:
+def read_collisions(
+    source: Source, package_dirs: Iterable[str | os.PathLike] = (), *, meshes: bool = False
+) -> list[Visual]:
     """The shapes of the ``<collision>`` elements of a URDF, in the order of the file.
 
-    Meshes are left out, with one warning that names their links. Arguments and errors as
-    :func:`read_visuals`.
+    Meshes are left out, with one warning that names their links, unless ``meshes`` asks for them.
+    Arguments and errors as :func:`read_visuals`.
     """
     root, where = parse_xml(source)
-    shapes, meshes = [], []
+    folder = Path(where).resolve().parent if meshes and not where.startswith("<") else None
+    places = list(_places(package_dirs, folder)) if meshes else []
+    shapes, missing = [], []
     for link in children(root, "link"):
         for element in children(link, "collision"):
-            found = _visual(element, link.get("name"), where, {}, None, [])
-            if isinstance(found, Visual) and found.shape != "mesh":
+            found = _visual(element, link.get("name"), where, {}, folder, places)
+            if isinstance(found, Visual) and (meshes or found.shape != "mesh"):
                 shapes.append(found)
             elif found is not None:
-                meshes.append(link.get("name"))
-    if meshes:
-        text = f"{where}: collision meshes are left out, of the links {shorten(meshes)}"
+                missing.append(link.get("name"))
+    if missing:
+        text = f"{where}: collision meshes are left out, of the links {shorten(missing)}"
         warnings.warn(text, RobotDescriptionWarning, stacklevel=3)
     return shapes
 

@@ -220,3 +220,62 @@ def test_mimic_joints_follow_their_leaves():
     curved = rbd.with_coordinates(model.robot, lambda u: u**2, ["knee"], ["hip"])
     with pytest.raises(TypeError, match="knee are driven by a law that is not affine"):
         rbd.contact.scene_on_ground(curved, feet)
+
+
+def test_hulls_are_mujocos():
+    """Corners and flat faces of convex hulls, of bodies with triangles and with larger faces."""
+    mujoco = pytest.importorskip("mujoco")
+    from rbd_jax.contact.collision.hulls import convex_hull
+    from rbd_jax.contact.mjcf.hulls import hulls
+
+    random = np.random.default_rng(0)
+    rock = random.normal(size=(20, 3))
+    rock = np.concatenate([rock / np.linalg.norm(rock, axis=1)[:, None], 0.3 * rock])
+    ring = [[np.cos(t), np.sin(t), z] for z in (-1, 2) for t in 2 * np.pi * np.arange(7) / 7]
+    for points in (rock, np.array(ring)):
+        text = " ".join(map(str, points.ravel()))
+        m = mujoco.MjModel.from_xml_string(
+            f'<mujoco><asset><mesh name="x" vertex="{text}"/></asset><worldbody><body>'
+            '<freejoint/><geom type="mesh" mesh="x"/></body></worldbody></mujoco>'
+        )
+        theirs, ours = hulls(m, [0]).tables, convex_hull(points)
+        sets = lambda c, faces: {  # noqa: E731
+            frozenset(tuple(np.round(x, 4) + 0.0) for x in c[list(f)]) for f in faces
+        }
+        place, turn = np.zeros(3), np.zeros(9)
+        mujoco.mju_quat2Mat(turn, m.geom_quat[0])
+        place = theirs.corners[0] @ turn.reshape(3, 3).T + m.geom_pos[0]
+        assert sets(place, theirs.polygons[0]) == sets(ours.corners, ours.faces)
+        for face in ours.faces:  # counterclockwise if seen from outside
+            a, b, c = ours.corners[face[:3]]
+            assert np.cross(b - a, c - a) @ (a - ours.corners.mean(axis=0)) > 0
+    with pytest.raises(ValueError, match="no volume"):
+        convex_hull(np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]]))
+
+
+def test_a_collision_mesh_is_its_hull(tmp_path):
+    """A box that is given as a mesh falls on the ground as a box does."""
+    trimesh = pytest.importorskip("trimesh")
+    trimesh.creation.box((0.2, 0.1, 0.3)).export(tmp_path / "box.stl")
+    inertial = (
+        '<inertial><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0" iyz="0"/>'
+        "</inertial>"
+    )
+    shapes = '<mesh filename="box.stl" scale="2 2 2"/>', '<box size="0.4 0.2 0.6"/>'
+    after = []
+    for k, shape in enumerate(shapes):
+        path = tmp_path / f"{k}.urdf"
+        path.write_text(
+            f'<robot name="b"><link name="box">{inertial}<collision><origin xyz="0 0 .1"/>'
+            f"<geometry>{shape}</geometry></collision></link></robot>"
+        )
+        robot = rbd.load_urdf(path, floating_base=True)
+        solids = rbd.contact.solids_of(path, hulls=True)
+        assert [x.kind for x in solids] == [("mesh", "box")[k]]
+        scene = rbd.contact.scene_on_ground(robot, solids)
+        q = scene.q0.at[2].set(0.195)
+        v = jnp.array([0.1, 0.2, 0, 0, 0.3, -0.5])
+        r = jax.jit(lambda q, v, s=scene: rbd.contact.scene_step(s, q, v, jnp.zeros(0))[:2])(q, v)
+        after.append(r)
+    np.testing.assert_allclose(after[0][1], after[1][1], atol=1e-4)
+    assert after[0][1][5] > -0.49  # the ground pushed

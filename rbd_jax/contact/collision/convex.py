@@ -70,7 +70,7 @@ class Couple(NamedTuple):
     a: Body
     b: Body
     size: Float[Array, ""]
-    """The sum of their bounding radii (m)."""
+    """The sum of their bounding radii (m). It has no derivative: it only measures rounding."""
 
     def corners(self, numbers: Int[Array, "*n 2"]) -> tuple[Array, Array]:
         """Corners of the first and of the second shape."""
@@ -104,7 +104,8 @@ class Couple(NamedTuple):
 
 def couple(a: Body, b: Body) -> Couple:
     """Two shapes. At least one must have a volume without its ball."""
-    return Couple(a._replace(p=0 * a.p), b._replace(p=b.p - a.p), a.bound + b.bound)
+    size = jax.lax.stop_gradient(a.bound + b.bound)
+    return Couple(a._replace(p=0 * a.p), b._replace(p=b.p - a.p), size)
 
 
 def find(x: Couple, reach: Float[Array, ""]) -> Feature:

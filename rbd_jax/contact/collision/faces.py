@@ -10,6 +10,7 @@ The choice of faces, and which borders cross at which point, have no derivative.
 from them in closed form.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -26,6 +27,7 @@ FLAT = ("cylinder", "box", "mesh")
 """Shapes with flat faces."""
 TILT = 0.0889
 """The largest angle of two faces, or of an edge and a face, that lie flat on each other (rad)."""
+COS_TILT, SIN_TILT = math.cos(TILT), math.sin(TILT)
 POINTS = 4
 """The most points of one pair."""
 SIDES = 16
@@ -187,7 +189,7 @@ def _faces(kind: str, x: _Side) -> _Faces:
         has = lambda k: (jnp.asarray(BOX_FACES) == k).any(axis=1)  # noqa: E731
         normals = turned(x.body.R, jnp.asarray(BOX_NORMALS, x.outward.dtype))
         counts = has(a) & ((x.dim < 2) | has(b)) & ((x.dim < 3) | has(c))
-        near = jnp.sum(normals * x.outward[None], axis=1) > np.cos(TILT)
+        near = jnp.sum(normals * x.outward[None], axis=1) > COS_TILT
         return _Faces(
             jnp.arange(6, dtype=jnp.int32), normals, jnp.where(counts.any(), counts, near)
         )
@@ -266,13 +268,13 @@ def _polygon(kind: str, x: _Side, number) -> tuple[Float[Array, "s 3"], Int[Arra
 def _aligned(faces: list[_Faces], n: Vector):
     """The pair of faces that face each other best, and whether it is within the tolerance."""
     one, two = faces
-    towards = one.counts & (jnp.sum(one.normal * n[None], axis=1) > np.sin(TILT))
-    back = two.counts & (jnp.sum(two.normal * n[None], axis=1) < -np.sin(TILT))
+    towards = one.counts & (jnp.sum(one.normal * n[None], axis=1) > SIN_TILT)
+    back = two.counts & (jnp.sum(two.normal * n[None], axis=1) < -SIN_TILT)
     like = jnp.sum(one.normal[:, None] * two.normal[None], axis=2)
     like = jnp.where(towards[:, None] & back[None], like, 1).reshape(-1)
     best = jnp.argmin(like).astype(jnp.int32)
     width = two.number.shape[0]
-    return like[best] < -np.cos(TILT), best // width, best % width
+    return like[best] < -COS_TILT, best // width, best % width
 
 
 def _flat_edge(edges: _Edges, faces: _Faces, n: Vector):
@@ -281,7 +283,7 @@ def _flat_edge(edges: _Edges, faces: _Faces, n: Vector):
     length = jnp.sqrt(jnp.where(edges.counts, so3.dot(line, line), 1))
     slope = jnp.abs(jnp.sum(faces.normal[:, None] * line[None], axis=2)) / length[None]
     seen = faces.counts & (jnp.sum(faces.normal * n[None], axis=1) > 1e-15)
-    fits = (slope < np.sin(TILT)) & seen[:, None] & edges.counts[None]
+    fits = (slope < SIN_TILT) & seen[:, None] & edges.counts[None]
     first = jnp.argmax(fits.reshape(-1)).astype(jnp.int32)
     width = line.shape[0]
     return fits.any(), first % width, first // width

@@ -4,8 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CORNERS = 4
-"""The most corners of a face that touch the ground."""
+from ..collision.hulls import Hull, Tables, tables
 
 
 def faces_of(m: Any, geom: int) -> list[list[int]]:
@@ -27,100 +26,42 @@ def flaw(m: Any, geom: int) -> str:
 class Hulls(NamedTuple):
     """The convex hulls of some geoms."""
 
-    corners: np.ndarray
-    faces: tuple
+    tables: Tables
     rows: tuple[int, ...]
-    polygons: tuple
+    """The hull of each geom, −1 for one that is no mesh."""
     bend: np.ndarray
+    """What MuJoCo's normals of the faces have more than those of the first three corners, which
+    have fewer digits, ``(hulls, faces, 3)``."""
 
 
 def hulls(m: Any, geoms: list[int]) -> Hulls:
-    """Corners, the faces at each corner, and the row of each geom, −1 for one that is no mesh.
-
-    Geoms with the same mesh share a row.
-
-    Corners are ``(meshes, corners, 3)`` in the frames of the geoms (m), and faces are
-    ``(meshes, corners, faces, 4)``: the corners of :func:`widest`. Shorter lists end with copies
-    of their first corner or face. ``polygons`` has the corners of each face of each mesh, and
-    ``bend`` what MuJoCo's normals of them, ``(meshes, faces, 3)``, have more than those of the
-    first three corners, which have fewer digits.
-    """
-    corners, faces, rows, polygons, bend = [], [], [], [], []
+    """The convex hulls of mesh geoms, in the frames of the geoms (m); one for each mesh."""
+    found, rows, bend = [], [], []
     known: dict[int, int] = {}
     for g in geoms:
-        if m.geom_dataid[g] < 0 or int(m.geom_type[g]) != 7:
+        mesh = int(m.geom_dataid[g])
+        if mesh < 0 or int(m.geom_type[g]) != 7:
             rows.append(-1)
             continue
-        mesh = int(m.geom_dataid[g])
-        if mesh in known:
-            rows.append(known[mesh])
-            continue
-        rows.append(len(corners))
-        known[mesh] = len(corners)
-        own = faces_of(m, g)
-        used = sorted({x for face in own for x in face})
-        at = {x: k for k, x in enumerate(used)}
-        start = int(m.mesh_vertadr[int(m.geom_dataid[g])])
-        corners.append(np.asarray(m.mesh_vert, float)[start + np.array(used)])
-        table: list[list[list[int]]] = [[] for _ in used]
-        for face in own:
-            for k, x in enumerate(face):
-                ring = [at[y] for y in (*face[k:], *face[:k])]
-                table[at[x]].append(widest(corners[-1], ring))
-        faces.append(table)
-        polygons.append(tuple(tuple(at[x] for x in face) for face in own))
-        bend.append(_more_digits(m, mesh, corners[-1], polygons[-1]))
-    n = max(map(len, corners), default=0)
-    k = max((len(x) for table in faces for x in table), default=0)
-    corners = [np.concatenate([x, np.repeat(x[:1], n - len(x), axis=0)]) for x in corners]
-    tables = [[*table, *[table[0]] * (n - len(table))] for table in faces]
-    frozen = tuple(
-        tuple(tuple(map(tuple, [*x, *[x[0]] * (k - len(x))])) for x in table) for table in tables
-    )
-    every = np.array(corners).reshape(len(corners), n, 3)
+        if mesh not in known:
+            known[mesh] = len(found)
+            own = faces_of(m, g)
+            used = sorted({x for face in own for x in face})
+            at = {x: k for k, x in enumerate(used)}
+            corners = np.asarray(m.mesh_vert, float)[int(m.mesh_vertadr[mesh]) + np.array(used)]
+            found.append(Hull(corners, [[at[x] for x in face] for face in own]))
+            bend.append(_more_digits(m, mesh, found[-1]))
+        rows.append(known[mesh])
     most = max(map(len, bend), default=0)
     bend = [np.concatenate([x, np.zeros((most - len(x), 3))]) for x in bend]
-    more = np.array(bend).reshape(len(bend), most, 3)
-    return Hulls(every, frozen, tuple(rows), tuple(polygons), more)
+    return Hulls(tables(found), tuple(rows), np.array(bend).reshape(len(bend), most, 3))
 
 
-def _more_digits(m: Any, mesh: int, corners: np.ndarray, polygons: tuple) -> np.ndarray:
+def _more_digits(m: Any, mesh: int, hull: Hull) -> np.ndarray:
     """MuJoCo's normals of the faces minus those of their first three corners, where they differ."""
     start = int(m.mesh_polyadr[mesh])
-    normal = np.asarray(m.mesh_polynormal, float)[start : start + len(polygons)]
-    a, b, c = np.moveaxis(corners[np.array([x[:3] for x in polygons])], 1, 0)
+    normal = np.asarray(m.mesh_polynormal, float)[start : start + len(hull.faces)]
+    a, b, c = np.moveaxis(hull.corners[np.array([x[:3] for x in hull.faces])], 1, 0)
     own = np.cross(b - a, c - a)
     length = np.linalg.norm(own, axis=1, keepdims=True)
     return np.where(length > 0, normal - own / np.where(length > 0, length, 1), 0)
-
-
-def widest(corners: np.ndarray, ring: list[int]) -> list[int]:
-    """Four corners of a face, the first of them given; a triangle has its first corner twice.
-
-    Source: MuJoCo 4's collider of planes and meshes. It prunes a face to a wide quadrilateral that
-    has the lowest corner: the other three move on along the ring as long as the area grows.
-    """
-    n = len(ring)
-    if n <= CORNERS:
-        return [*ring, *ring[:1] * (CORNERS - n)]
-    place = corners[np.array(ring)]
-
-    def area(b: int, c: int, d: int) -> float:
-        return float(np.linalg.norm(np.cross(place[c] - place[0], place[d] - place[b])))
-
-    at = [1, 2, 3]
-    largest = area(*at)
-
-    def advanced(k: int) -> bool:
-        nonlocal largest
-        new = [(x + 1) % n if i == k else x for i, x in enumerate(at)]
-        if area(*new) <= largest:
-            return False
-        at[k], largest = new[k], area(*new)
-        return True
-
-    while advanced(2):
-        for k in (1, 0):
-            while advanced(k):
-                pass
-    return [ring[k] for k in (0, *at)]
