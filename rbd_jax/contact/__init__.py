@@ -10,11 +10,11 @@ height function (``Contacts.terrain``); all pairs of these shapes; both cones, `
 limits, dry friction, connects, welds, joint equalities; fixed and spatial tendons with limits, dry
 friction, springs, armature and equalities; motors, servos, muscles and general actuators with
 fixed, affine or muscle gain and bias on joints, tendons, sites and slider-cranks, with activation
-dynamics; gravity compensation; the drag of a fluid by MuJoCo's inertia-box model; mocap bodies
+dynamics; gravity compensation; the drag of a fluid on boxes and ellipsoids; mocap bodies
 (:func:`with_mocap` moves them); Euler, ``implicit``, ``implicitfast``, RK4; :func:`sensors`.
 
 Not supported, and refused by name when a file is read: height fields, signed distance fields,
-flexes, plugins, fluids around ellipsoids, the activation dynamics of PID controllers and DC motors,
+flexes, plugins, the activation dynamics of PID controllers and DC motors,
 polynomial springs, the noslip solver. Over a height function, the points of a shape are those that
 are lowest over the tangent plane below its center.
 """
@@ -55,7 +55,11 @@ from .mjcf.load import load_mjcf as load_mjcf, scene_of as scene_of
 from .mocap import Mocap as Mocap
 from .mocap_poses import with_mocap as with_mocap
 from .on_ground import Surface as Surface, scene_on_ground as scene_on_ground
-from .passive import Fluid as Fluid, GravityCompensation as GravityCompensation
+from .passive import (
+    Ellipsoids as Ellipsoids,
+    Fluid as Fluid,
+    GravityCompensation as GravityCompensation,
+)
 from .report import (
     ConstraintForces as ConstraintForces,
     ContactReport as ContactReport,

@@ -297,8 +297,11 @@ def implicit(x: ControlledScene, q: Array, v: Array, a: Array) -> Array:
         J = driven.tendons.dense()
         damped = scene.tendons.damping[:, None] * J
         slope = slope + jnp.matmul(J.T, damped, precision="highest")
+    topology = model.topology
+    parents = np.array(topology.parents)
+    lone = [b for b in topology.bodies_of("free") if parents[b] < 0 and not (parents == b).any()]
     if scene.fluid is not None:
-        slope = slope - drag_slope(model, scene.fluid, q, v)
+        slope = slope - drag_slope(model, scene.fluid, q, v, None if whole else lone)
     plain = scene.fluid is None and scene.tendons is None and not whole
     if plain and all(k == "scalar" for k in scene.actuators.trntype):
         new = _with_armature(x, h * jnp.diagonal(slope), q, a)
@@ -309,9 +312,6 @@ def implicit(x: ControlledScene, q: Array, v: Array, a: Array) -> Array:
         new = jnp.linalg.solve(M + h * slope, jnp.matmul(M, a, precision="highest"))
     if whole:
         return new
-    topology = model.topology
-    parents = np.array(topology.parents)
-    lone = [b for b in topology.bodies_of("free") if parents[b] < 0 and not (parents == b).any()]
     if not lone:
         return new
     places = [slice(s := int(topology.v_starts[b]), s + 6) for b in lone]

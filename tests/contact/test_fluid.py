@@ -21,12 +21,19 @@ SWIMMER = """<mujoco><option timestep=".005" integrator="{}" {}/>
     <body name="tail" pos="0 0 -.3"><joint name="tail" type="ball"/>
       <geom type="ellipsoid" size=".05 .02 .1" pos="0 0 -.1"/></body></body></body>
 <body name="drop" pos="2 0 1"><freejoint/><geom type="box" size=".2 .1 .05"/></body>
+<body name="leaf" pos="4 0 1"><freejoint/>
+  <geom type="ellipsoid" size=".2 .1 .01" fluidshape="ellipsoid"
+    fluidcoef=".4 .3 1.2 .9 .8"/></body>
+<body name="oar" pos="6 0 1"><joint type="ball"/><geom type="capsule" size=".04 .3" pos="0 0 -.3"
+  euler="10 0 20" fluidshape="ellipsoid"/><geom type="box" size=".1 .2 .03" pos="0 0 -.6"
+  fluidshape="ellipsoid"/></body>
 </worldbody><actuator><motor joint="arm"/></actuator></mujoco>"""
 WATER = 'density="1000" viscosity=".5" wind="1 -.5 .2"'
 CASES = {
     "implicitfast": WATER,
     "Euler": 'viscosity="2"',
     "RK4": 'density="300" wind="0 2 0"',
+    "implicit": WATER,
 }
 
 

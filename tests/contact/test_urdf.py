@@ -111,7 +111,9 @@ def test_what_is_refused(walker):
     foot = Solid("toe", "sphere", (0.02,))
     cases = [
         (KeyError, "nowhere", [Solid("nowhere", "sphere", (1.0,))], {}),
-        (ValueError, "'toe' has the kind 'mesh'.*corners", [Solid("toe", "mesh", (1.0,))], {}),
+        (ValueError, "'toe' has the kind 'cone'.*corners", [Solid("toe", "cone", (1.0,))], {}),
+        (ValueError, "'toe' is a mesh without vertices", [Solid("toe", "mesh", ())], {}),
+        (ValueError, "'toe' has no convex hull", [rbd.contact.hull("toe", np.eye(3))], {}),
         (ValueError, "but a box has 3 numbers", [Solid("toe", "box", (1.0,))], {}),
         (ValueError, "none negative", [Solid("toe", "sphere", (-1.0,))], {}),
         (ValueError, "two solids are named 'toe'", [foot, foot], {}),

@@ -42,10 +42,6 @@ CASES = {
     "actuator damping: a": actuator('<motor name="a" joint="j" damping=".1"/>'),
     "actuator armature: a": actuator('<motor name="a" joint="j" armature=".1"/>'),
     "noslip solver: 3": {"option": '<option noslip_iterations="3"/>'},
-    "fluid around an ellipsoid: g": {
-        "option": '<option viscosity="3"/>',
-        "geom": 'fluidshape="ellipsoid"',
-    },
     "option flag: override": {"option": '<option><flag override="enable"/></option>'},
     "option flag: sleep": {"option": '<option><flag sleep="enable"/></option>'},
     r"hill \(hfield\) with g \(sphere\)": {

@@ -352,12 +352,32 @@ def _clipped(face1, face2, n1: Vector, n2: Vector, margin, size):
     apart = jnp.abs(det) > 1e-6
     total = ca[:, None] * so3.cross(b, n) + cb[:, None] * so3.cross(n, a)
     total = total + so3.dot(n2, p2) * so3.cross(a, b)
-    v = total / jnp.where(apart, det, 1)[:, None]
+    v = _on_sides(face2, m1, c1, lines, total / jnp.where(apart, det, 1)[:, None])
     on1 = v - jnp.sum((v - p1[None]) * n1[None], axis=1)[:, None] * n1[None]
     distance = jnp.sum((on1 - v) * n2[None], axis=1)
     place = on1 - 0.5 * distance[:, None] * n2[None]
     counts = counts & apart
     return jnp.where(counts, distance, FAR), place, jnp.broadcast_to(-n2[None], (POINTS, 3))
+
+
+def _on_sides(face, m, c, lines, otherwise) -> Float[Array, "4 3"]:
+    """The corners of the rest of a face that lie on its own sides: its corners, and crossings.
+
+    The corners of a mesh's face need not lie in one plane to the last digit.
+    """
+    polygon, count = face
+    sides = polygon.shape[0]
+    own = lines < sides
+    side = jnp.where(own[:, 1], lines[:, 1], jnp.where(own[:, 0], lines[:, 0], 0))
+    border = jnp.where(own[:, 1], lines[:, 0], lines[:, 1]) - sides
+    border = jnp.maximum(border, 0)
+    start, end = polygon[side], polygon[jnp.where(side + 1 < count, side + 1, 0)]
+    along = end - start
+    rate = so3.dot(m[border], along)
+    t = (c[border] - so3.dot(m[border], start)) / jnp.where(rate == 0, 1, rate)
+    crossing = start + t[:, None] * along
+    v = jnp.where((own[:, 0] & own[:, 1])[:, None], start, crossing)
+    return jnp.where((own[:, 0] | own[:, 1])[:, None], v, otherwise)
 
 
 def _corners_of_rest(face2, m, c, ok, p1, n1, margin, size):

@@ -4,7 +4,7 @@ import numpy as np
 
 from ...spatial import inertia
 from ...spatial.host import rotation_of_quat
-from ..passive import LIGHTEST, Fluid, GravityCompensation
+from ..passive import LIGHTEST, Ellipsoids, Fluid, GravityCompensation
 from .reader import Reader
 
 
@@ -30,6 +30,8 @@ def fluid_of(r: Reader) -> Fluid | None:
     if not (o.density > 0 or o.viscosity > 0) or (r.disabled("SPRING") and r.disabled("DAMPER")):
         return None
     found = [b for b in range(m.nbody) if r.bodies.index[b] >= 0 and m.body_mass[b] >= LIGHTEST]
+    own = [g for g in range(m.ngeom) if m.geom_fluid[g, 0] > 0 and int(m.geom_bodyid[g]) in found]
+    found = [b for b in found if all(int(m.geom_bodyid[g]) != b for g in own)]
     R = [r.bodies.R[b] @ rotation_of_quat(m.body_iquat[b]) for b in found]
     n = len(found)
     axes, parts = r.array(R, n, 3, 3), r.parts(found)
@@ -42,5 +44,32 @@ def fluid_of(r: Reader) -> Fluid | None:
             gyration[k] = own[k] - np.diagonal(R[k].T @ whole[i] @ R[k]) / mass[i]
     return Fluid(
         r.array(o.density), r.array(o.viscosity), r.array(o.wind, 3), axes,
-        r.array(gyration, n, 3), parts,
+        r.array(gyration, n, 3), parts, _ellipsoids(r, own),
     )  # fmt: skip
+
+
+def _ellipsoids(r: Reader, geoms: list[int]) -> Ellipsoids | None:
+    """The ellipsoids that stand for some geoms; None for none."""
+    if not geoms:
+        return None
+    m, n = r.m, len(geoms)
+    on = [int(m.geom_bodyid[g]) for g in geoms]
+    numbers, both = np.asarray(m.geom_fluid, float)[geoms], list(zip(on, geoms, strict=True))
+    R = [r.bodies.R[b] @ rotation_of_quat(m.geom_quat[g]) for b, g in both]
+    return Ellipsoids(
+        R=r.array(R, n, 3, 3),
+        p=r.array([r.point(b, m.geom_pos[g]) for b, g in both], n, 3),
+        axes=r.array([_semi_axes(r, g) for g in geoms], n, 3),
+        share=r.array(numbers[:, 0], n),
+        coef=r.array(numbers[:, 1:6], n, 5),
+        added=r.array(np.stack([numbers[:, 9:], numbers[:, 6:9]], axis=1), n, 2, 3),
+        bodies=tuple(int(r.bodies.index[b]) for b in on),
+    )
+
+
+def _semi_axes(r: Reader, geom: int) -> np.ndarray:
+    """The semi-axes of the ellipsoid that stands for a geom (m)."""
+    a, b, c = r.m.geom_size[geom]
+    kind = str(r.mj.mjtGeom(int(r.m.geom_type[geom])).name).removeprefix("mjGEOM_").lower()
+    like = {"sphere": (a, a, a), "capsule": (a, a, a + b), "cylinder": (a, a, b)}
+    return np.array(like.get(kind, (a, b, c)))

@@ -15,7 +15,6 @@ FEATURES = {
     "polynomial damping": "dampers are linear",
     "plastic spring": "springs stay elastic",
     "adhesion": "nothing sticks",
-    "fluid around an ellipsoid": "the fluid acts on boxes of the bodies' inertia",
     "damping that differs within a joint": "the first number counts for the joint",
     "armature that differs within a joint": "the first number counts for the joint",
     "frictionloss that differs within a joint": "the first number counts for the joint",
@@ -67,8 +66,6 @@ def unsupported(m: Any, mj: Any) -> dict[str, list[str]]:
         note("plastic spring", "tendon", where(np.asarray(m.tendon_plasticadr) >= 0))
     note("adhesion", "geom", where(rows("geom_adhesion")))
     note("adhesion", "pair", where(rows("pair_adhesion")))
-    if m.opt.density > 0 or m.opt.viscosity > 0:
-        note("fluid around an ellipsoid", "geom", where(np.asarray(m.geom_fluid)[:, 0] > 0))
     _dofs(m, note)
     _actuators(m, mj, found, note, rows)
     E = mj.mjtEq
