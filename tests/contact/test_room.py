@@ -45,6 +45,7 @@ def steps():
     return scene, q, v, compiled
 
 
+@pytest.mark.slow
 def test_room_for_the_contacts_that_act_is_room_enough(steps):
     scene, q, v, compiled = steps
     all_, few = compiled(scene)(q, v), compiled(scene.keeping(contacts=10))(q, v)

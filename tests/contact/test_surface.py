@@ -17,7 +17,7 @@ XML = """<mujoco><option cone="{}" tolerance="0" iterations="100" timestep=".005
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("cone", ["elliptic", "pyramidal"])
+@pytest.mark.parametrize("cone", [pytest.param("elliptic", marks=pytest.mark.slow), "pyramidal"])
 def test_moving_surfaces_drive_bodies_as_mujocos(cone):
     """Values against MuJoCo; the derivative with respect to the velocity against a difference."""
     m = mujoco.MjModel.from_xml_string(XML.format(cone))

@@ -30,8 +30,10 @@ def fluid_of(r: Reader) -> Fluid | None:
     if not (o.density > 0 or o.viscosity > 0) or (r.disabled("SPRING") and r.disabled("DAMPER")):
         return None
     found = [b for b in range(m.nbody) if r.bodies.index[b] >= 0 and m.body_mass[b] >= LIGHTEST]
-    own = [g for g in range(m.ngeom) if m.geom_fluid[g, 0] > 0 and int(m.geom_bodyid[g]) in found]
-    found = [b for b in found if all(int(m.geom_bodyid[g]) != b for g in own)]
+    shaped = [
+        g for g in range(m.ngeom) if m.geom_fluid[g, 0] > 0 and int(m.geom_bodyid[g]) in found
+    ]
+    found = [b for b in found if all(int(m.geom_bodyid[g]) != b for g in shaped)]
     R = [r.bodies.R[b] @ rotation_of_quat(m.body_iquat[b]) for b in found]
     n = len(found)
     axes, parts = r.array(R, n, 3, 3), r.parts(found)
@@ -44,7 +46,7 @@ def fluid_of(r: Reader) -> Fluid | None:
             gyration[k] = own[k] - np.diagonal(R[k].T @ whole[i] @ R[k]) / mass[i]
     return Fluid(
         r.array(o.density), r.array(o.viscosity), r.array(o.wind, 3), axes,
-        r.array(gyration, n, 3), parts, _ellipsoids(r, own),
+        r.array(gyration, n, 3), parts, _ellipsoids(r, shaped),
     )  # fmt: skip
 
 
