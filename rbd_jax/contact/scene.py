@@ -93,8 +93,7 @@ class Scene(eqx.Module):
         says so: its ``result`` is ``RESULTS.crowded``, and ``throw=True`` raises an error.
 
         Args:
-            contacts: the most points of each ``condim`` that may act at once, rounded up to a
-                multiple of eight; None for all.
+            contacts: the most points of each ``condim`` that may act at once; None for all.
 
         Raises:
             ValueError: for less than one point.

@@ -39,8 +39,6 @@ from ..solver.rows import (
 MOST_BLOCKS = 16
 """Points that the same degrees of freedom move share a block of the Jacobian. With more sets of
 degrees of freedom than this, one block has all points."""
-CHUNK = 8
-"""With room for some contacts, their number is a multiple of this. So many count at a time."""
 
 
 class Contacts(Constraint):
@@ -67,7 +65,6 @@ class Contacts(Constraint):
             return ()
         R, p, part = state.bodies.R, state.bodies.p, self.shapes.parts
         most = self.most if state.solving else None
-        most = None if most is None else CHUNK * -(-most // CHUNK)
         groups = detect(self.shapes, self.pairs, self.terrain, R, p, most)
         weights = state.constants.weights
         weight = weights.of(tuple((part[i], part[j]) for i, j in self.pairs.shapes))[:, 0]
@@ -229,26 +226,10 @@ class ContactJacobian(Jacobian):
         columns = [jax.jvp(law, (z,), (jnp.broadcast_to(e, z.shape),))[1] for e in unit]
         B = -jnp.stack(columns, axis=-1)  # (n, d, d)
         for x in self.blocks:
-            block = _curved(x.J, B[x.points]) if self.rows.is_static else self._acting(x.J, B)
+            BJ = jnp.sum(B[x.points][..., None] * x.J[:, None], axis=2)
+            block = jnp.matmul(x.flat.T, BJ.reshape(x.flat.shape), precision="highest")
             H = H.at[_square(x.dofs)].add(block)
         return H
-
-    def _acting(self, J: Float[Array, "n d s"], B: Float[Array, "n d d"]) -> Float[Array, "s s"]:
-        """``Jᵀ B J`` of the points that act, which come first; the others cost nothing."""
-        first, (n, d, s) = self.rows.cone.active[::CHUNK], J.shape
-
-        def add(total, part):
-            acts, J, B = part
-            return jax.lax.cond(acts, lambda: total + _curved(J, B), lambda: total), None
-
-        parts = first, J.reshape(n // CHUNK, CHUNK, d, s), B.reshape(n // CHUNK, CHUNK, d, d)
-        return jax.lax.scan(add, jnp.zeros((s, s), J.dtype), parts)[0]
-
-
-def _curved(J: Float[Array, "n d s"], B: Float[Array, "n d d"]) -> Float[Array, "s s"]:
-    """``Jᵀ B J``, summed over all points."""
-    BJ, flat = jnp.sum(B[..., None] * J[:, None], axis=2), (-1, J.shape[2])
-    return jnp.matmul(J.reshape(flat).T, BJ.reshape(flat), precision="highest")
 
 
 def _square(dofs: np.ndarray):
