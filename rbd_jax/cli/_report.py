@@ -1,11 +1,15 @@
 """The report of an identification: tables in Markdown and one PNG with plots."""
 
+import re
+from base64 import b64encode
+from html import escape
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..identify import linear_parameters
+from ..identify import linear_parameters, parameter_names
 from ..model import Model
 from ._plots import BLUE, INK, ORANGE, TEAL, new_figure
 from ._show import machine
@@ -33,6 +37,10 @@ class ReportData(NamedTuple):
     """Torques that the fitted robot predicts on held-out data."""
     physical: np.ndarray
     """Whether the inertia of each body is physically consistent, (nb,)."""
+    quantities: Any
+    """What was fitted, in units of people, with standard deviations."""
+    raw: bool
+    """Whether the closed estimate is one from positions alone, with correlated errors."""
 
 
 def _dof_names(model: Model) -> list[str]:
@@ -51,14 +59,73 @@ def _base_values(f: ReportData) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _values(f: ReportData) -> tuple[np.ndarray, np.ndarray]:
+    names = parameter_names(f.nominal, f.terms)
+    places = [names.index(n) for n in f.base.names]
     nominal, fitted = (np.asarray(linear_parameters(m, f.terms)) for m in (f.nominal, f.fit.model))
-    return nominal, fitted
+    return nominal[places], fitted[places]
 
 
-def write(f: ReportData, path: Path) -> Path:
-    """Write the report and its picture, and return the path of the picture."""
+def write(f: ReportData, path: Path) -> tuple[Path, ...]:
+    """Write the report, and return the paths of further files: the picture, beside Markdown.
+
+    A page ``*.html`` holds its picture and opens in a browser without any other file.
+    """
     picture = path.with_suffix(".png")
+    if path.suffix == ".html":
+        memory = BytesIO()
+        _draw(f, memory)
+        source = "data:image/png;base64," + b64encode(memory.getvalue()).decode()
+        path.write_text(_page(_lines(f, source)), encoding="utf-8")
+        return ()
     _draw(f, picture)
+    path.write_text("\n".join(_lines(f, picture.name)) + "\n", encoding="utf-8")
+    return (picture,)
+
+
+def _page(lines: list[str]) -> str:
+    """The few forms of Markdown that the report has, as a page of HTML."""
+    out, table = [], False
+    for line in lines:
+        if line.startswith("|"):
+            if set(line) <= set("|-"):
+                continue
+            cell = "td" if table else "th"
+            row = "".join(f"<{cell}>{_text(x.strip())}</{cell}>" for x in line.split("|")[1:-1])
+            out.append(f"{'' if table else '<table>'}<tr>{row}</tr>")
+            table = True
+            continue
+        if table:
+            out.append("</table>")
+            table = False
+        if line.startswith("#"):
+            level = len(line) - len(line.lstrip("#"))
+            out.append(f"<h{level}>{_text(line[level + 1 :])}</h{level}>")
+        elif line.startswith("!["):
+            out.append(f'<img alt="plots" src="{line[line.index("(") + 1 : -1]}">')
+        elif line.startswith("- "):
+            out.append(f"<p>• {_text(line[2:])}</p>")
+        elif line:
+            out.append(f"<p>{_text(line)}</p>")
+    end = "</table>" if table else ""
+    title = _text(lines[0].lstrip("# "))
+    return f"{_HEAD}<title>{title}</title>\n" + "\n".join(out) + end + "\n"
+
+
+def _text(line: str) -> str:
+    line = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", escape(line))
+    return re.sub(r"`(.+?)`", r"<code>\1</code>", line)
+
+
+_HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><style>
+body {font: 15px/1.5 sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em}
+img {max-width: 100%} table {border-collapse: collapse; margin: 1em 0}
+th, td {padding: .2em .8em; border-bottom: 1px solid #d9dee8; text-align: left}
+</style>
+"""
+
+
+def _lines(f: ReportData, picture: str) -> list[str]:
+    """The report in Markdown."""
     lines = [
         f"# Identification of {f.nominal.topology.name}",
         "",
@@ -70,7 +137,7 @@ def write(f: ReportData, path: Path) -> Path:
         f"- {f.base.count} base parameters by structure, {f.excited} determined by the data.",
         f"- Inertias: {'all' if f.physical.all() else '**not all**'} physically consistent.",
         "",
-        f"![plots]({picture.name})",
+        f"![plots]({picture})",
         "",
         "## Torque error on held-out data (rms; N m, N)",
         "",
@@ -79,6 +146,26 @@ def write(f: ReportData, path: Path) -> Path:
     ]
     for name, *x in zip(_dof_names(f.nominal), f.before, f.after, f.fit.sigma, strict=True):
         lines.append(f"| {name} | " + " | ".join(f"{float(y):.4g}" for y in x) + " |")
+    q = f.quantities
+    lines += ["", "## Values with 95 % intervals", "", "| value | | ± | unit |", "|---" * 4 + "|"]
+    for name, unit, x, d in zip(
+        q.names, q.units, np.asarray(q.values), np.asarray(q.deviation), strict=True
+    ):
+        lines.append(f"| {name} | {x:.4g} | {1.96 * d:.2g} | {unit} |")
+    if f.raw:
+        late, spread = float(f.closed.delay), float(f.closed.delay_deviation)
+        lines += [
+            "",
+            f"- The torques are late by {1e3 * late:.3g} ± {1.96e3 * spread:.2g} ms.",
+            f"- {f.base.count} combinations were estimated from positions and torques; at most "
+            f"{float(f.closed.noise):.1%} of a regressor's square is noise.",
+        ]
+    lines += [
+        "",
+        "Intervals hold for noise, quantization and the delay. They do not contain errors of the "
+        "model: gears that bend, friction that depends on load, wrong lengths or axes, or a wrong "
+        "torque constant.",
+    ]
     lines += ["", "## Base parameters (SI)", ""]
     nominal, fitted = _base_values(f)
     columns = [nominal, fitted]
@@ -98,11 +185,10 @@ def write(f: ReportData, path: Path) -> Path:
     ]
     for name, a, b, verdict in zip(f.base.names, *_values(f), f.base.verdicts(), strict=True):
         lines.append(f"| {name} | {a:.4g} | {b:.4g} | {verdict} |")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return picture
+    return lines
 
 
-def _draw(f: ReportData, path: Path) -> None:
+def _draw(f: ReportData, path: Path | BytesIO) -> None:
     plt, figure, (torques, bars, base) = new_figure(3)
     joint = int(np.argmax(f.before))
     measured = np.asarray(f.test.tau)[:, joint]

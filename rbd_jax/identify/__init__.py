@@ -11,6 +11,12 @@ from .data._files import (
     save_npz as save_npz,
 )
 from .data._filter import filter_and_differentiate as filter_and_differentiate
+from .data._units import implausible as implausible, resampled as resampled, uneven as uneven
+from .fits._estimates import (
+    Quantities as Quantities,
+    fit_estimate as fit_estimate,
+    quantities as quantities,
+)
 from .fits._plants import PlantFit as PlantFit, fit_plant as fit_plant
 from .fits._samples import (
     acceleration_error as acceleration_error,
@@ -32,6 +38,11 @@ from .linear._base import (
 from .linear._design import (
     information as information,
     optimal_excitation as optimal_excitation,
+)
+from .linear._records import (
+    RecordEstimate as RecordEstimate,
+    estimate_from_record as estimate_from_record,
+    selected_base as selected_base,
 )
 from .linear._regressors import (
     TERMS as TERMS,

@@ -1,5 +1,6 @@
 """Plain functions as modules, so that what holds them is a pytree of arrays."""
 
+import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -31,6 +32,33 @@ class Static(eqx.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The value of the function."""
         return self.function(*self.args, *args, **(dict(self.keywords) | kwargs))
+
+
+def check_arity(who: str, function: Any, arguments: str) -> None:
+    """Raise TypeError if a function does not take the arguments that it will be called with.
+
+    Args:
+        who: what the message begins with, as in ``"Problem: stage"``.
+        function: a function or a module. What is not callable, or does not tell its arguments, is
+            left alone.
+        arguments: their names, as in ``"model, q, v"``.
+    """
+    if isinstance(function, Static):
+        function = partial(function.function, *function.args, **dict(function.keywords))
+    if not callable(function):
+        return
+    count = len(arguments.split(","))
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        raise TypeError(
+            f"{who} is called with {count} arguments, ({arguments}), but the function takes "
+            f"{signature}; change its arguments"
+        ) from None
 
 
 def as_module(function: Any) -> Any:

@@ -477,7 +477,8 @@ def as_plant(
     """The plant of a robot or of a scene; a plant is returned as it is.
 
     Args:
-        moves: a robot, a scene or a plant.
+        moves: a robot, a scene or a plant, or what has a method ``as_plant(integrator, f_ext)``,
+            such as learned dynamics.
         integrator: of a robot, see :func:`rbd_jax.rollout`.
         f_ext: of a robot, see :func:`rbd_jax.rollout`.
         name: of the function that errors speak of.
@@ -488,6 +489,8 @@ def as_plant(
     """
     if isinstance(moves, Model):
         return Robot(moves, "implicit_damping" if integrator is None else integrator, f_ext)
+    if hasattr(moves, "as_plant"):
+        return moves.as_plant(integrator, f_ext)
     for option, value in {"integrator": integrator, "f_ext": f_ext}.items():
         if value is not None:
             kind = type(moves).__name__

@@ -3,6 +3,7 @@
 import csv
 import difflib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from ...model import Model
 from ...model.topology import NQ, NV, Topology
 from ._dataset import Dataset
+from ._names import seconds_from, translated
 
 _Q_COLUMNS, _V_COLUMNS = ("q",), ("v", "a", "tau")
 
@@ -77,7 +79,7 @@ def _order(topology: Topology, names: list[str], of_q: bool) -> np.ndarray:
     return np.concatenate([starts[n] + np.arange(sizes[kinds[n]]) for n in topology.joint_names])
 
 
-def columns(model: Model, what: str) -> list[str]:
+def column_names(model: Model, what: str) -> list[str]:
     """Names of the columns of q, v, a or tau in a CSV file: ``q:elbow``, ``v:root_joint:0`` …"""
     names, sizes = [], NQ if what in _Q_COLUMNS else NV
     for joint, kind in zip(model.joint_names, model.topology.kinds, strict=True):
@@ -94,7 +96,7 @@ def save_csv(model: Model, data: Dataset, path: str | os.PathLike) -> None:
         )
     found = {"t": data.t, "q": data.q, "v": data.v, "a": data.a, "tau": data.tau}
     present = {k: np.asarray(x) for k, x in found.items() if x is not None}
-    header = [c for k in present for c in (["t"] if k == "t" else columns(model, k))]
+    header = [c for k in present for c in (["t"] if k == "t" else column_names(model, k))]
     rows = np.concatenate([x.reshape(len(x), -1) for x in present.values()], axis=1)
     with Path(path).open("w", newline="") as file:
         writer = csv.writer(file)
@@ -102,26 +104,41 @@ def save_csv(model: Model, data: Dataset, path: str | os.PathLike) -> None:
         writer.writerows([repr(float(x)) for x in row] for row in rows)
 
 
-def load_csv(model: Model, path: str | os.PathLike) -> Dataset:
+def load_csv(
+    model: Model, path: str | os.PathLike, columns: Mapping[str, str] | None = None
+) -> Dataset:
     """Read one trajectory: columns ``t``, ``q:joint``, ``v:joint``, ``a:joint``, ``tau:joint``.
 
     The columns may be in any order. A joint of several coordinates has the columns ``q:joint:0``,
     ``q:joint:1`` and so on. A quantity is read if it has at least one column, and then it needs all
     of them. No torque is taken to be zero: a joint without a motor needs a column of zeros.
 
+    Tables of ROS's ``JointState`` are read too, as PlotJuggler, ``rostopic echo -p`` and readers of
+    bags write them: ``/joint_states/elbow/position``, ``position.0`` with ``name.0``, and so on.
+    Times then begin at zero, and columns of other joints are left out.
+
+    Args:
+        model: the robot.
+        path: the file.
+        columns: names of columns in the file and their names here, as in ``{"enc_1": "q:elbow"}``.
+            Columns that have neither a name of this library nor one of these are left out.
+
     Raises:
         ValueError: if columns are missing, unknown or named twice, or a row does not hold numbers.
     """
     with Path(path).open(newline="") as file:
         header, *rows = [row for row in csv.reader(file) if row]
-    header = [name.strip() for name in header]
+    theirs = [name.strip() for name in header]
+    header, rows = translated(path, model, theirs, rows, columns)
     try:
         table = np.array(rows, dtype=float).reshape(len(rows), len(header))
     except ValueError as error:
         raise ValueError(f"{path}: every row must hold {len(header)} numbers ({error})") from None
-    wanted = {what: columns(model, what) for what in (*_Q_COLUMNS, *_V_COLUMNS)}
+    wanted = {what: column_names(model, what) for what in (*_Q_COLUMNS, *_V_COLUMNS)}
     _check_columns(path, model, header, wanted)
     arrays = {"t": table[:, header.index("t")]} if "t" in header else {}
+    if "t" in arrays and theirs != header:
+        arrays["t"] = seconds_from(theirs, arrays["t"])
     for what, names in wanted.items():
         if any(c in header for c in names):
             arrays[what] = np.stack([table[:, header.index(c)] for c in names], axis=1)

@@ -13,7 +13,14 @@ from ...algorithms.rnea import rnea
 from ...derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ...model import Model
 from ...model.arguments import array_arguments, check_array
-from ...simulate import Integrator, Tableau, implicitly_damped, resolve_integrator, rollout
+from ...simulate import (
+    Integrator,
+    Robot,
+    Tableau,
+    implicitly_damped,
+    resolve_integrator,
+    rollout,
+)
 
 _ARGUMENTS = array_arguments(rnea) | array_arguments(aba)
 
@@ -52,6 +59,18 @@ class Dynamics(eqx.Module):
     def integrator(self, method: str | Callable = "implicit_damping") -> "Stepper":
         """A step function for the argument ``integrator`` of :func:`rbd_jax.rollout` and others."""
         return Stepper(self, method)
+
+    def as_plant(
+        self,
+        integrator: str | Callable | None = None,
+        f_ext: Float[Array, "nb 6"] | None = None,
+    ) -> Robot:
+        """The robot that moves by these dynamics, for rollouts, problems and environments.
+
+        They all call it by themselves: ``rbd_jax.rollout(dynamics, …)``.
+        """
+        method = "implicit_damping" if integrator is None else integrator
+        return Robot(self.model, self.integrator(method), f_ext)
 
     def rollout(
         self, q0, v0, controls, dt, *, integrator: str | Callable = "implicit_damping", **options

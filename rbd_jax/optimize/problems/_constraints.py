@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ...lanes import lanes
-from ...model.functions import as_module
+from ...model.functions import as_module, check_arity
 from ._problem import Problem, with_explicit_closure
 
 
@@ -40,6 +40,8 @@ class Constraint(eqx.Module):
                 f"Constraint {self.name!r}: at must be 'stage', 'states' or 'final', got "
                 f"{self.at!r}"
             )
+        arguments = "model, t, q, v, u" if self.at == "stage" else "model, q, v"
+        check_arity(f"Constraint {self.name!r} at {self.at!r}", self.function, arguments)
         if self.active is not None and self.at == "final":
             raise ValueError(f"Constraint {self.name!r}: active is of no use at the last state")
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from ...contact import Scene
 from ...lanes import lanes
 from ...model import Model
-from ...model.functions import Static, as_module
+from ...model.functions import Static, as_module, check_arity
 from ...simulate import (
     NoTangent,
     Plant,
@@ -151,6 +151,9 @@ class Problem(eqx.Module):
         if substeps < 1:
             raise ValueError(f"Problem: substeps must be at least 1, got {substeps}")
         self.plant = plant = _plant_of(plant, actuation, nu, integrator)
+        if type(plant).outputs is Plant.outputs:  # else outputs of the plant follow the controls
+            check_arity("Problem: stage", stage, "model, t, q, v, u")
+        check_arity("Problem: final", final, "model, q, v")
         dtype = plant.model.dtype
         self.stage, self.final, self.steps = as_module(stage), as_module(final), steps
         self.substeps, self.added = substeps, added
@@ -476,6 +479,9 @@ class _Begun(Plant):
 
 def _plant_of(plant: Any, actuation: Any, nu: int, integrator: Any) -> Plant:
     """The plant, from a robot and its options or from what is a plant already."""
+    if hasattr(plant, "as_plant"):  # dynamics of a robot, which are its integrator here
+        robot = plant.as_plant(integrator)
+        plant, integrator = robot.model, robot.integrator
     if not isinstance(plant, Model):
         given = {"actuation": actuation is not None, "nu": nu > 0, "integrator": integrator}
         for name in (n for n, is_given in given.items() if is_given):

@@ -1,0 +1,94 @@
+"""Learned dynamics move where a robot moves, and survive a file and another process."""
+
+import pickle
+import subprocess
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.calls import quick_jit
+
+import rbd_jax as rbd
+from rbd_jax import identify, optimize as opt
+
+DT = 0.05
+
+
+@pytest.fixture(scope="module")
+def learned():
+    """A cart with a pole, whose learned friction is not small."""
+    cart = rbd.samples.cart_pole()
+    start = identify.learned_dynamics(cart, ("friction", "torque"), jax.random.key(0))
+    grow = lambda x: 3 * x if eqx.is_inexact_array(x) else x  # noqa: E731
+    return eqx.tree_at(lambda d: d.friction, start, jax.tree.map(grow, start.friction))
+
+
+def _problem(plant):
+    up = jnp.array([0.0, jnp.pi])
+    stage = opt.StateCost(up, 0.3 * jnp.ones(2), 0.1 * jnp.ones(2), jnp.array([0.1]))
+    final = opt.StateCost(up, 20 * jnp.ones(2), 10 * jnp.ones(2))
+    push = jnp.array([[1.0], [0.0]])
+    return opt.Problem(plant, stage, final, DT, 10, push)
+
+
+def test_rollouts_and_problems_take_learned_dynamics(learned):
+    q0, v0 = jnp.array([0.1, 2.9]), jnp.array([0.5, -0.3])
+    u = jnp.sin(jnp.arange(10.0))[:, None]
+    tau = jnp.pad(u, ((0, 0), (0, 1)))
+
+    @quick_jit
+    def run(d):
+        own = d.rollout(q0, v0, tau, DT)
+        other = rbd.rollout(d, q0, v0, tau, DT)
+        solved = opt.ilqr(_problem(d), q0, v0, u, max_steps=30, throw=False)
+        again = rbd.rollout(d, q0, v0, jnp.pad(solved.u, ((0, 0), (0, 1))), DT)
+        loop = opt.mpc(opt.controller(_problem(d), max_steps=1), q0, v0, u, steps=2)
+        bodies = rbd.rollout(d.model, q0, v0, tau, DT)
+        return own.q, other.q, solved.q, again.q, loop.q, bodies.q, solved.result
+
+    own, other, solved, again, loop, bodies, result = run(learned)
+    np.testing.assert_allclose(own, other, atol=1e-12)
+    np.testing.assert_allclose(solved, again, atol=1e-9)
+    assert result == opt.RESULTS.successful and bool(jnp.isfinite(loop).all())
+    assert float(jnp.abs(own - bodies).max()) > 1e-2
+    slope = eqx.filter_jit(eqx.filter_grad(lambda d: jnp.sum(rbd.rollout(d, q0, v0, tau, DT).q)))
+    sizes = [float(jnp.abs(x).max()) for x in jax.tree.leaves(slope(learned).friction)]
+    assert max(sizes) > 0 and np.isfinite(sizes).all()
+
+
+READ = """
+import pickle, sys
+import equinox as eqx, jax, jax.numpy as jnp, numpy as np
+jax.config.update("jax_enable_x64", True)
+import rbd_jax as rbd
+from rbd_jax import identify
+folder = sys.argv[1]
+with open(folder + "/all.pickle", "rb") as file:
+    pickled = pickle.load(file)
+cart = rbd.samples.cart_pole(dtype=jnp.float64)
+like = identify.learned_dynamics(cart, ("friction", "torque"), jax.random.key(7))
+leaves = eqx.tree_deserialise_leaves(folder + "/leaves.eqx", like)
+model = eqx.tree_deserialise_leaves(folder + "/model.eqx", cart)
+x = np.load(folder + "/x.npz")
+for d in (pickled, leaves):
+    np.testing.assert_allclose(d(x["q"], x["v"], x["tau"]), x["a"], rtol=1e-12)
+np.testing.assert_array_equal(model.inertia, x["inertia"])
+print("same")
+"""
+
+
+def test_files_are_read_in_another_process(learned, tmp_path):
+    q, v, tau = jnp.array([0.1, 2.9]), jnp.array([0.5, -0.3]), jnp.array([1.0, 0.0])
+    heavy = eqx.tree_at(lambda m: m.inertia, learned.model, 1.5 * learned.model.inertia)
+    (tmp_path / "all.pickle").write_bytes(pickle.dumps(learned))
+    eqx.tree_serialise_leaves(tmp_path / "leaves.eqx", learned)
+    eqx.tree_serialise_leaves(tmp_path / "model.eqx", heavy)
+    a = eqx.filter_jit(learned)(q, v, tau)
+    np.savez(tmp_path / "x.npz", q=q, v=v, tau=tau, a=a, inertia=heavy.inertia)
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip().endswith("same"), done.stderr[-2000:]
