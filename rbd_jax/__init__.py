@@ -74,6 +74,7 @@ if _TYPE_CHECKING:
         example_robot as example_robot,
         example_robots as example_robots,
         export_urdf as export_urdf,
+        load_example_robot as load_example_robot,
         load_urdf as load_urdf,
         samples as samples,
     )
@@ -130,7 +131,9 @@ _HOMES = {
     ".derivatives.explicit.coriolis": "christoffel coriolis_matrix",
     ".derivatives.explicit.fdsva": "forward_dynamics_derivatives",
     ".derivatives.explicit.idsva": "inverse_dynamics_derivatives",
-    ".io": "build_model convert example_robot example_robots export_urdf load_urdf samples",
+    ".io":
+        "build_model convert example_robot example_robots export_urdf load_example_robot load_urdf "
+        "samples",
     ".lanes": "LanesWarning lanes",
     ".model":
         "CoordinateModel JointSpec LinkSpec Model RobotDescriptionError "

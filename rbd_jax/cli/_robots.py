@@ -17,7 +17,8 @@ SAMPLES = (
     "quadrotor_arm",
 )  # fmt: skip
 HELP = (
-    "A URDF or MJCF (.xml) file, the name of an example robot (talos, panda …), or sample:NAME[:N]."
+    "A URDF or MJCF (.xml) file, the name of an example robot (talos, panda …) or of "
+    "robot_descriptions (panda_description …), or sample:NAME[:N]."
 )
 
 
@@ -128,7 +129,9 @@ def _find(robot: str) -> Path:
         fail(f"no file {robot}")
     try:
         return example_robot(robot)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if robot.endswith("_description"):
+            fail(str(error))
         fail(f'no file {robot}, and no example robots: run pip install "rbd-jax[robots]"')
     except KeyError as error:
         fail(f"{error.args[0]}; or give a file, or sample:NAME")

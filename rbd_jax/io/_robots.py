@@ -1,9 +1,14 @@
-"""Real robots to try the library on: the URDFs of the package ``example-robot-data``."""
+"""Robots to try the library on: ``example-robot-data`` and ``robot_descriptions``."""
 
 import difflib
+import importlib
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
+
+from ..model import Model
+from ._load import load_urdf
 
 _BELOW = Path("share", "example-robot-data", "robots")
 _WHOLE = {"talos": "talos_full_v2", "hyq": "hyq_no_sensors"}
@@ -30,16 +35,20 @@ def example_robots() -> dict[str, Path]:
 
 
 def example_robot(name: str) -> Path:
-    """Path of one example robot, as in ``load_urdf(example_robot("talos"))``.
+    """Path of one example robot; :func:`load_example_robot` loads it.
 
     Args:
         name: a name of :func:`example_robots`, or the beginning of one: of several robots the one
-            with the shortest name is taken. ``"talos"`` and ``"hyq"`` are the whole robots.
+            with the shortest name is taken. ``"talos"`` and ``"hyq"`` are the whole robots. A name
+            that ends in ``_description`` is one of the package ``robot_descriptions``, which
+            downloads the robot when it is asked for the first time.
 
     Raises:
         FileNotFoundError: if the package is not installed.
         KeyError: if it has no such robot; the message holds the nearest names.
     """
+    if name.endswith("_description"):
+        return _described(name)
     robots = example_robots()
     if not robots:
         raise FileNotFoundError(
@@ -52,3 +61,28 @@ def example_robot(name: str) -> Path:
         near = difflib.get_close_matches(name, robots, n=4, cutoff=0.3) or list(robots)
         raise KeyError(f"no example robot {name!r}; nearest or first of them: {', '.join(near)}")
     return robots[found]
+
+
+def load_example_robot(name: str, **options: Any) -> Model:
+    """The model of one example robot, as in ``load_example_robot("panda")``.
+
+    Args:
+        name: see :func:`example_robot`, which returns the path of its file.
+        **options: of :func:`load_urdf`, such as ``floating_base=True``.
+    """
+    return load_urdf(example_robot(name), **options)
+
+
+def _described(name: str) -> Path:
+    """Path of a robot of the package ``robot_descriptions``: its URDF, or else its MJCF."""
+    try:
+        module = importlib.import_module(f"robot_descriptions.{name}")
+    except ModuleNotFoundError as error:
+        if error.name == "robot_descriptions":
+            raise FileNotFoundError(
+                f"no robot {name!r}: run `pip install robot_descriptions`, or take an example robot"
+            ) from None
+        if error.name == f"robot_descriptions.{name}":
+            raise KeyError(f"no robot {name!r} in the package robot_descriptions") from None
+        raise
+    return Path(getattr(module, "URDF_PATH", None) or module.MJCF_PATH)
