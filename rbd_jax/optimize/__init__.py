@@ -26,9 +26,11 @@ from .problems._legged_costs import (
     swing_path as swing_path,
 )
 from .problems._limits import (
+    clear_of as clear_of,
     friction_cone as friction_cone,
     half_space as half_space,
     joint_limits as joint_limits,
+    keep_apart as keep_apart,
     torque_limits as torque_limits,
     velocity_limits as velocity_limits,
 )

@@ -9,6 +9,7 @@ from ._dataset import Dataset, required
 
 _SLOWEST = 0.2  # A longer time step (s) is not one of a robot's record.
 _FASTEST = 60.0  # Joints of robots do not turn faster (rad/s).
+_STRONG = 20.0  # Torques exceed their limits by less than this factor.
 _BEYOND = 1.0  # A joint may leave its limits by so much (rad).
 _RATIOS = ((180 / np.pi, "degrees/s"), (np.pi / 180, "rad/s beside positions in degrees"),
            (60 / (2 * np.pi), "turns a minute"), (1e3, "units a millisecond"))  # fmt: skip
@@ -68,7 +69,7 @@ def implausible(model: Model, record: Dataset) -> tuple[str, ...]:
     if record.tau is not None:
         tau = np.abs(np.asarray(record.tau, float)).reshape(-1, model.nv).max(axis=0)
         limit = np.asarray(model.effort_limit)
-        if (over := np.flatnonzero(tau > 3 * limit)).size:
+        if (over := np.flatnonzero(tau > _STRONG * limit)).size:
             k = int(over[0])
             said.append(
                 f"torques of degree of freedom {k} reach {tau[k]:.4g}, and its limit is "

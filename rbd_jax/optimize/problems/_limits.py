@@ -1,13 +1,15 @@
-"""Ready constraints: limits of joints, speeds and torques, half-spaces, friction cones."""
+"""Ready constraints: limits, half-spaces, obstacles, distances, friction cones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from ...algorithms.kinematics import frame_placement
+from ...contact import Scene, distances
 from ...model import Model
 from ...model.functions import as_module
 from ...spatial import linear
@@ -73,6 +75,32 @@ class _HalfSpace(eqx.Module):
         R, p = frame_placement(model, q, self.frame)
         place = p + linear.matmul(R, self.point)
         return jnp.sum(self.normal * place) - self.offset
+
+
+class _Spheres(eqx.Module):
+    radii: Float[Array, " n"]
+    obstacles: Float[Array, "m 4"]
+    margin: Float[Array, ""]
+    frames: tuple[str, ...] = eqx.field(static=True)
+
+    def __call__(self, model: Model, q: Array, v: Array) -> Array:
+        places = jnp.stack([frame_placement(model, q, name)[1] for name in self.frames])
+        apart = places[:, None] - self.obstacles[None, :, :3]
+        square = jnp.sum(apart * apart, axis=-1)
+        far = square > 0  # the slope is zero where the centers are in one place
+        distance = jnp.where(far, jnp.sqrt(jnp.where(far, square, 1)), 0)
+        least = self.radii[:, None] + self.obstacles[None, :, 3] + self.margin
+        return (least - distance).reshape(-1)
+
+
+class _Apart(eqx.Module):
+    scene: Scene
+    least: Float[Array, ""]
+    pairs: tuple[tuple[str, str], ...] | None = eqx.field(static=True)
+
+    def __call__(self, model: Model, q: Array, v: Array) -> Array:
+        scene = eqx.tree_at(lambda s: s.model, self.scene, model)
+        return self.least - distances(scene, q, self.pairs).distance
 
 
 class _Cone(eqx.Module):
@@ -142,6 +170,69 @@ def half_space(
     array = lambda x: jnp.asarray(x, model.dtype)  # noqa: E731
     function = _HalfSpace(array(normal), array(offset), array(point), frame)
     return Constraint(function, name or f"half-space of {frame}", at="states")
+
+
+def clear_of(
+    model: Model,
+    spheres: Mapping[str, float],
+    obstacles: ArrayLike,
+    margin: float = 0.0,
+    name: str = "obstacles",
+) -> Constraint:
+    """Spheres around frames of the robot stay clear of spheres in the world.
+
+    ``clear_of(...).function(model, q, v)`` are the depths, which also serve in a cost:
+    ``weight * jnp.maximum(depths + soft, 0)`` are residuals that begin to push at ``soft``.
+
+    Args:
+        model: the robot.
+        spheres: radius (m) of the sphere around the origin of each frame.
+        obstacles: center and radius of each obstacle in the world, (m, 4) (m); may be traced.
+        margin: least distance of the surfaces (m).
+        name: of the constraint.
+
+    Raises:
+        ValueError: for an unknown frame, no sphere, or obstacles of another shape.
+    """
+    for frame in spheres:
+        model.topology.frame_index(frame)
+    obstacles = jnp.asarray(obstacles, model.dtype)
+    if not spheres or obstacles.ndim != 2 or obstacles.shape[1] != 4:
+        raise ValueError(
+            f"clear_of: expected one sphere or more, and obstacles (m, 4) of centers and radii, "
+            f"got {len(spheres)} spheres and obstacles of shape {obstacles.shape}"
+        )
+    radii = jnp.asarray(list(spheres.values()), model.dtype)
+    function = _Spheres(radii, obstacles, jnp.asarray(margin, model.dtype), tuple(spheres))
+    return Constraint(function, name, at="states")
+
+
+def keep_apart(
+    scene: Scene,
+    pairs: Sequence[tuple[str, str]] | None = None,
+    margin: float = 0.0,
+    name: str = "distances",
+) -> Constraint:
+    """Shapes of a scene stay ``margin`` (m) apart: links from each other and from obstacles.
+
+    The problem's plant may be the scene, or its robot ``scene.model`` alone, which then moves
+    without contact forces. Derivatives are those of :func:`rbd_jax.contact.distances`.
+
+    Args:
+        scene: the shapes. pairs: names of two shapes each; all that may touch if None.
+        margin: least distance (m). name: of the constraint.
+
+    Raises:
+        KeyError: for a name that no shape has.
+        ValueError: if there is no pair.
+    """
+    chosen = None if pairs is None else tuple((a, b) for a, b in pairs)
+    least = jnp.asarray(margin, scene.model.dtype)
+    constraint = Constraint(_Apart(scene, least, chosen), name, at="states")
+    q = jnp.zeros((scene.model.nq,), scene.model.dtype)
+    if not jax.eval_shape(lambda q: constraint.function(scene.model, q, q), q).shape[0]:
+        raise ValueError("keep_apart: no shapes of the scene may touch; give pairs of names")
+    return constraint
 
 
 def friction_cone(
