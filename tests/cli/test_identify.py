@@ -74,6 +74,7 @@ def test_external_wrenches_pass_the_filter(tmp_path):
     )  # the same filter as for torques
 
 
+@pytest.mark.slow
 def test_a_payload_is_weighed_from_a_log_of_ros(tmp_path, monkeypatch):
     """Positions and torques in a table, with another joint, give kilograms and a page of HTML."""
     monkeypatch.chdir(tmp_path)

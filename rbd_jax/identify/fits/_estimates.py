@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,9 +71,9 @@ def fit_estimate(
 
     options = Options(prior, "squares", max_steps, None, None, throw, None)
     one = jnp.ones((1,), L.dtype)
-    return minimize(
-        parameters, errors, jnp.zeros_like(right)[:, None], one, None, options, equations
-    )
+    measured = jnp.zeros_like(right)[:, None]
+    fit = minimize(parameters, errors, measured, one, None, options, equations)
+    return eqx.tree_at(lambda f: f.sigma, fit, estimate.sigma)
 
 
 class Quantities(NamedTuple):
