@@ -128,14 +128,15 @@ def greatest_ratio(D: np.ndarray, M: np.ndarray) -> tuple[float, np.ndarray]:
     This is the largest eigenvalue of ``M⁻¹ D``. It is infinite if D is positive where M vanishes,
     and NaN if M + D is not positive definite.
     """
-    from scipy.linalg import eigh  # a quarter of a second that most programs do not need
-
     size = np.sqrt(np.abs(np.diag(M)) + np.abs(np.diag(D)))
     size[size == 0] = 1
     D, M = D / size[:, None] / size, M / size[:, None] / size
     try:
-        shares, vectors = eigh(D, M + D)
+        L = np.linalg.cholesky(M + D)
+        half = np.linalg.solve(L, D)
+        shares, vectors = np.linalg.eigh(np.linalg.solve(L, half.T))
     except np.linalg.LinAlgError:
         return np.nan, np.full(len(D), np.nan)
     share = shares[-1]  # of D in M + D
-    return float(share / (1 - share)) if share < 1 else np.inf, vectors[:, -1] / size
+    x = np.linalg.solve(L.T, vectors[:, -1])
+    return float(share / (1 - share)) if share < 1 else np.inf, x / size

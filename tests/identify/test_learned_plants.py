@@ -43,7 +43,7 @@ def test_rollouts_and_problems_take_learned_dynamics(learned):
     def run(d):
         own = d.rollout(q0, v0, tau, DT)
         other = rbd.rollout(d, q0, v0, tau, DT)
-        solved = opt.ilqr(_problem(d), q0, v0, u, max_steps=30, throw=False)
+        solved = opt.ilqr(_problem(d), q0, v0, u, max_steps=200, throw=False)
         again = rbd.rollout(d, q0, v0, jnp.pad(solved.u, ((0, 0), (0, 1))), DT)
         loop = opt.mpc(opt.controller(_problem(d), max_steps=1), q0, v0, u, steps=2)
         bodies = rbd.rollout(d.model, q0, v0, tau, DT)
