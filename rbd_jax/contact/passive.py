@@ -176,6 +176,9 @@ def drag_slope(
 ) -> Float[Array, "nv nv"]:
     """The derivative of :func:`drag` with respect to v.
 
+    Of plates of a few square centimeters MuJoCo's implicit steps take another derivative: a bound
+    on the lift that acts in its force is missing in it.
+
     Args:
         model: the robot. fluid: the fluid. q: configuration. v: velocity.
         exact: the bodies whose ellipsoids have this derivative; that of others is made symmetric.
