@@ -75,7 +75,8 @@ def tables(hulls: Sequence[Hull]) -> Tables:
     """Corners, the faces at each corner, and the polygons of some hulls.
 
     Corners are ``(hulls, corners, 3)``, and faces are ``(hulls, corners, faces, 4)``: the corners
-    of :func:`widest`. Shorter lists end with copies of their first corner or face.
+    of :func:`widest`. Shorter lists end with copies of their first corner or face. A corner of no
+    face has one that is this corner alone.
     """
     faces = []
     for hull in hulls:
@@ -83,7 +84,7 @@ def tables(hulls: Sequence[Hull]) -> Tables:
         for face in hull.faces:
             for k, x in enumerate(face):
                 table[x].append(widest(hull.corners, [*face[k:], *face[:k]]))
-        faces.append(table)
+        faces.append([own or [[k] * CORNERS] for k, own in enumerate(table)])
     n = max((len(x.corners) for x in hulls), default=0)
     k = max((len(x) for table in faces for x in table), default=0)
     corners = [

@@ -18,6 +18,22 @@ def faces_of(m: Any, geom: int) -> list[list[int]]:
     return faces
 
 
+def vertices_of(m: Any, geom: int) -> list[int]:
+    """The corners of a mesh geom's convex hull, as numbers of the mesh's vertices.
+
+    MuJoCo joins triangles that are nearly in a plane to one face. A corner in the middle of such a
+    face is a corner of no face, and still touches first.
+    """
+    mesh = int(m.geom_dataid[geom])
+    at = int(m.mesh_graphadr[mesh])
+    of_faces = {x for face in faces_of(m, geom) for x in face}
+    if at < 0:
+        return sorted(of_faces)
+    count = int(m.mesh_graph[at])
+    first = at + 2 + count  # behind the two counts and the addresses of edges
+    return sorted(of_faces | {int(x) for x in m.mesh_graph[first : first + count]})
+
+
 def flaw(m: Any, geom: int) -> str:
     """The reason why a mesh geom is not supported; empty if it is supported."""
     return "" if faces_of(m, geom) else "mesh without a convex hull"
@@ -45,8 +61,7 @@ def hulls(m: Any, geoms: list[int]) -> Hulls:
             continue
         if mesh not in known:
             known[mesh] = len(found)
-            own = faces_of(m, g)
-            used = sorted({x for face in own for x in face})
+            own, used = faces_of(m, g), vertices_of(m, g)
             at = {x: k for k, x in enumerate(used)}
             corners = np.asarray(m.mesh_vert, float)[int(m.mesh_vertadr[mesh]) + np.array(used)]
             found.append(Hull(corners, [[at[x] for x in face] for face in own]))
