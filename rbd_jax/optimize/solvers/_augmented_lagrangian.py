@@ -193,13 +193,12 @@ def inner_steps(
         p, K = penalized_step(merit, model, (*point[:3], now), mu, share)
         size = violation(c, m.rows, m.penalty, rows.equality)
         negligible = jnp.abs(p.expected) <= m.tol * (1 + jnp.abs(p.merit))
+        feasible = size <= limits.feasible
         # A decrease is the square of a slope. It may be negligible where the penalty is stiff and
         # the slope is not, and multipliers from there would come back to where they were.
-        flat = usual.slope * jnp.sqrt(m.tol / limits.least_tol)
-        negligible = negligible & (steepness(problem, point[2], model.gradient, now) <= flat)
-        solved = p.definite & (mu <= NEAR) & negligible
+        flat = steepness(problem, point[2], model.gradient, now) <= usual.slope
+        solved = p.definite & (mu <= NEAR) & negligible & (flat | ~feasible)
         new = m if eager else change(m, c, solved)
-        feasible = size <= limits.feasible
         # at the greatest penalty, to the last tolerance, and no better than at the last update
         last = (m.penalty >= limits.most_penalty) & (m.tol <= limits.least_tol)
         lost = solved & last & ~feasible & (size > 0.5 * m.violation)
