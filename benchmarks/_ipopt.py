@@ -20,9 +20,9 @@ FAR = 1e19
 class Found(NamedTuple):
     """What IPOPT found from all starts."""
 
-    q: np.ndarray
-    v: np.ndarray
-    u: np.ndarray
+    q: jax.Array
+    v: jax.Array
+    u: jax.Array
     good: np.ndarray
     steps: np.ndarray
     cost: np.ndarray
@@ -118,7 +118,7 @@ class Program:
 
     def solve(self, q0, v0, u):
         """One start: q, v, u, whether IPOPT calls it solved, iterations, the cost."""
-        import ipyopt
+        import ipyopt  # pyright: ignore[reportMissingImports]
 
         T, n, m, p = self.T, self.n, self.m, self.problem
         w, size, r = n + m, self.T * (self.n + self.m) + self.n, len(self.equal)
@@ -198,7 +198,7 @@ class Program:
 
 def solve_all(trials: tasks.Trials) -> Found:
     """IPOPT from every start, one after the other."""
-    program, found = Program(trials), []
+    program, found, begin = Program(trials), [], time.process_time()
     args = [np.asarray(x) for x in (trials.q0, trials.v0, trials.u)]
     for k, start in enumerate(zip(*args, strict=True)):
         if k == 1:  # the first start compiles

@@ -1,7 +1,7 @@
 """All solvers on the public problem set, judged by a test of optimality that knows no solver."""
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -44,10 +44,10 @@ class Run(NamedTuple):
 def solver(name: str, trials: tasks.Trials, limit: int = LIMIT):
     """A function ``(q0, v0, u) -> Solution`` of one start."""
     p, c = trials.problem, trials.constraints
-    how = {"throw": False, "max_steps": limit}
+    how: dict[str, Any] = {"throw": False, "max_steps": limit}
     if name.startswith("augmented"):
         how["second_order"] = name.endswith("second order")
-        return lambda *start: opt.augmented_lagrangian(p, *start, c, **how)
+        return lambda q, v, u: opt.augmented_lagrangian(p, q, v, u, c, **how)
     return lambda *start: getattr(opt, name)(p, *start, **how)
 
 

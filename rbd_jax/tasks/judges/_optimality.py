@@ -130,7 +130,7 @@ def residual(
     with more than ``active``.
     """
     u = np.asarray(u, float)
-    e = Expansion(*(np.asarray(x) for x in found))
+    e: Any = jax.tree.map(np.asarray, found)
     equal = [np.full(n, c.equality) for c, n in _sizes(problem, constraints)]
     equal = np.concatenate([np.zeros(0, bool), *equal]) & np.ones(e.c.shape, bool)
     wrong = np.where(e.holds, np.where(equal, np.abs(e.c), e.c), 0).max(initial=0)
@@ -165,7 +165,7 @@ def residual(
     return Optimality(float(slope), float(np.abs(e.gap).max()), float(wrong))
 
 
-def _reduced(e: Expansion, on) -> np.ndarray:
+def _reduced(e: Any, on) -> np.ndarray:
     """Derivatives of the rows that are ``on`` by all controls."""
     T, n, m = e.B.shape
     G, rows = np.zeros((n, T * m)), []
