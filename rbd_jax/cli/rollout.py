@@ -17,8 +17,7 @@ from ..simulate import Plant, advice, resolve_integrator
 from . import _mujoco, _robots
 from ._show import console, machine, progress_bar
 
-# Limp robots whirl at the command line, where nothing holds them.
-DEFAULT = "implicit_coriolis"
+DEFAULT = "implicit_damping"
 
 
 class Controls(StrEnum):
@@ -41,7 +40,7 @@ def rollout(
     ] = None,
     stride: Annotated[int, typer.Option(help="Save every N-th state.", min=1)] = 10,
     integrator: Annotated[
-        str, typer.Option(help="Name of the integrator: implicit_coriolis, rk4, …")
+        str, typer.Option(help="Name of the integrator: implicit_damping, rk4, …")
     ] = DEFAULT,
     controls: Annotated[
         Controls,
