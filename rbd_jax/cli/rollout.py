@@ -17,7 +17,8 @@ from ..simulate import Plant, advice, resolve_integrator
 from . import _mujoco, _robots
 from ._show import console, machine, progress_bar
 
-DEFAULT = "implicit_damping"
+# Limp robots whirl at the command line, where nothing holds them.
+DEFAULT = "implicit_coriolis"
 
 
 class Controls(StrEnum):
@@ -40,7 +41,7 @@ def rollout(
     ] = None,
     stride: Annotated[int, typer.Option(help="Save every N-th state.", min=1)] = 10,
     integrator: Annotated[
-        str, typer.Option(help="Name of the integrator: implicit_damping, rk4, …")
+        str, typer.Option(help="Name of the integrator: implicit_coriolis, rk4, …")
     ] = DEFAULT,
     controls: Annotated[
         Controls,

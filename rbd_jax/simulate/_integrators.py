@@ -57,8 +57,8 @@ def implicit_damping(
     steps are unstable where ``dt D M⁻¹ > 2``, as in the fingers of real robots; this step is
     stable there.
 
-    In steps that cannot follow the motion, where a joint turns by more than 0.1 rad and this turn
-    changes by more than 0.01 rad, angular rates are ``s (v + a dt)`` with s < 1; see
+    In steps that cannot follow the motion, where a joint turns by more than 1 rad and this turn
+    changes by more than 0.3 rad, angular rates are ``s (v + a dt)`` with s < 1; see
     :func:`rbd_jax.simulate.euler_velocity`. So limbs that whirl stay finite. Derivatives are those
     of autodiff through the step, with the analytical rules of the accelerations.
 

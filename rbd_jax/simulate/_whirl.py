@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 from ..model import Model
 from ..model.topology import Topology
 
-FAST = 0.1
+FAST = 1.0
 """Turn of a joint in one step (rad) from which on it may be too fast for the step."""
-FOLLOWED = 0.01
+FOLLOWED = 0.3
 """Change of this turn from one step to the next (rad) that a step still follows."""
 
 
@@ -37,12 +37,13 @@ def euler_velocity(
         s = 1 / (1 + y / max(dt max_i |v_i|, FAST)),
         y = max(0, max_i min(θ_i/FAST − 1, c_i − FOLLOWED)).
 
-    So s differs from 1 only if a joint turns by more than 0.1 rad in the step and this turn changes
-    by more than 0.01 rad at once. All other steps are exactly ``v + dt a``, those of wheels and
-    rotors that turn fast and evenly too. Above 0.2 rad the greatest speed grows by ``FOLLOWED/dt``
-    in a step at most, so the motion stays finite. The factor s multiplies all angular rates,
-    because the energy is in all of them, but no translations: what flies flies on. It is a function
-    of v and a alone, and so costs no pass over the bodies and has derivatives everywhere.
+    So s differs from 1 only if a joint turns by more than 1 rad in the step and this turn changes
+    by more than 0.3 rad at once. All other steps are exactly ``v + dt a``, those of wheels and
+    rotors that turn fast and evenly too, and the long steps of trajectory optimization. Above 2 rad
+    the greatest speed grows by ``FOLLOWED/dt`` in a step at most, so the motion stays finite. The
+    factor s multiplies all angular rates, because the energy is in all of them, but no
+    translations: what flies flies on. It is a function of v and a alone, and so costs no pass over
+    the bodies and has derivatives everywhere.
 
     Source: our own. For one joint and with ``FOLLOWED = 0`` it is ``(v + dt a) / (1 + dt |a/v|)``,
     which is no greater than v. The tamed Euler scheme limits the increment of every step in a

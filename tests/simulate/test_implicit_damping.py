@@ -139,7 +139,7 @@ def test_no_limp_robot_becomes_nan(name, precision):
     m = _example(name, jnp.dtype(precision))
     path = _at_rest(m, steps=5000)
     chex.assert_tree_all_finite((path.q, path.v, path.observations))
-    assert np.abs(path.v).max(initial=0) < 1000
+    assert np.abs(path.v).max(initial=0) < 1e4
 
 
 WHIRLS = [
@@ -150,7 +150,7 @@ WHIRLS = [
 
 @pytest.mark.parametrize("name", WHIRLS)
 def test_limp_arms_that_whirl_stay_finite_with_implicit_coriolis_torques(name):
-    """Their limbs whirl, and energy does not come from nowhere."""
+    """The default of the command line: their limbs whirl, and energy does not come from nowhere."""
     m = _example(name)
     path = _at_rest(m, integrator="implicit_coriolis", steps=3000)
     assert np.isfinite(path.v).all() and np.abs(path.v).max() > 10
@@ -448,7 +448,7 @@ def test_legged_problems_take_the_same_step():
     plant = dataclasses.replace(p.plant, model=stiff, active=on)
     p = opt.Problem(plant, p.stage, p.final, 0.01, 3)
     v = random_state(stiff).v
-    whirls = v.at[6:].multiply(200.0)  # too fast for the steps, see test_whirl
+    whirls = v.at[6:].multiply(1000.0)  # too fast for the steps, see test_whirl
 
     @quick_jit
     def both(u, v):

@@ -1,5 +1,6 @@
 """Steps of semi-implicit Euler that cannot follow a motion; all others stay as they are."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,28 +16,28 @@ DT = 0.002
 
 
 def test_motions_that_a_step_follows_are_exactly_those_of_euler():
-    """Turns below 0.1 rad in a step under any torques, and fast turns that are even."""
+    """Turns below 1 rad in a step under any torques, and fast turns that are even."""
     m = samples.quadruped()
     v, a = (jax.random.uniform(jax.random.key(k), (200, m.nv), minval=-1) for k in (0, 1))
     even = jnp.where(jnp.arange(m.nv) == 8, 4000.0, 0.0)  # one joint turns by 8 rad in a step
-    slow, strong = 40 * v, 4000 * a
+    slow, strong = 400 * v, 40000 * a
 
     @jax.jit
     @jax.vmap
     def both(v, a):
         return euler_velocity(m, v, a, DT), v + DT * a
 
-    for w, b in ((slow, strong), (slow + even[None], 2000 * a)):
+    for w, b in ((slow, strong), (0.1 * slow + even[None], 70000 * a)):
         for one, other in (both(w, b), both(-w, b)):
             assert bool(jnp.all(one == other))
     flies = jnp.arange(m.nv) < 6
-    new, plain = both(jnp.where(flies[None], 0, 300) * v, 1e6 * a)
+    new, plain = both(jnp.where(flies[None], 0, 3000) * v, 1e6 * a)
     assert bool(jnp.all(new[:, 3:6] == plain[:, 3:6]))  # no translation is slowed
     assert bool(jnp.all(jnp.abs(new[:, 6:]) < jnp.abs(plain[:, 6:])))
 
 
 def test_the_greatest_speed_grows_by_a_bounded_amount():
-    """The stated equation, in NumPy; and speeds above 0.2 rad in a step gain 0.01 rad at most."""
+    """The stated equation, in NumPy; and speeds above 2 rad in a step gain 0.3 rad at most."""
     m = samples.quadruped()
     keys = jax.random.split(jax.random.key(0), 4)
     v, a = (jax.random.normal(k, (500, m.nv)) for k in keys[:2])
@@ -47,13 +48,13 @@ def test_the_greatest_speed_grows_by_a_bounded_amount():
     plain = v + DT * a
     angular = np.delete(np.arange(m.nv), [3, 4, 5])
     turn, change = DT * np.abs(plain)[:, angular], DT**2 * np.abs(a)[:, angular]
-    y = np.maximum(np.minimum(turn / 0.1 - 1, change - 0.01), 0)
+    y = np.maximum(np.minimum(turn - 1, change - 0.3), 0)
     fastest = DT * np.abs(v)[:, angular].max(axis=1)
-    s = 1 / (1 + y.max(axis=1) / np.maximum(fastest, 0.1))
+    s = 1 / (1 + y.max(axis=1) / np.maximum(fastest, 1))
     assert 0.2 < np.mean(s == 1) < 0.8
     np.testing.assert_allclose(new[:, angular], s[:, None] * plain[:, angular], rtol=1e-5)
     after = DT * np.abs(new[:, angular]).max(axis=1)
-    assert np.all(after <= np.maximum(fastest, 0.2) * (1 + 1e-5) + 0.0101)
+    assert np.all(after <= np.maximum(fastest, 2) * (1 + 1e-5) + 0.301)
 
 
 @pytest.mark.float64
@@ -61,7 +62,7 @@ def test_steps_of_whirling_limbs_have_exact_derivatives():
     """The closed form of the step and autodiff through it, against differences on the manifold."""
     m = samples.quadruped()
     s, h = random_state(m), 1e-7
-    v = s.v.at[6:].multiply(150.0)
+    v = s.v.at[6:].multiply(1500.0)
 
     def after(x):
         dq, dv, tau = jnp.split(x, 3)
@@ -91,7 +92,7 @@ def test_steps_of_whirling_limbs_have_exact_derivatives():
 
 def test_gradients_through_a_whirl_are_finite():
     m = rbd.load_urdf(rbd.io.example_robot("panda"))
-    q, v = rbd.neutral(m), jnp.linspace(-400, 400, m.nv)
+    q, v = rbd.neutral(m), jnp.linspace(-2000, 2000, m.nv)
 
     def end(v, tau):
         path = rbd.rollout(m, q, v, jnp.tile(tau, (20, 1)), DT)
@@ -102,3 +103,19 @@ def test_gradients_through_a_whirl_are_finite():
     )
     assert np.isfinite(value).all() and all(np.isfinite(x).all() for x in slopes)
     assert all(np.abs(x).max() > 0 for x in slopes)
+
+
+@pytest.mark.parametrize("name", ["double_pendulum", "cart_pole", "quadrotor_arm"])
+def test_long_steps_of_falling_robots_stay_as_they_are(name):
+    """Steps of 0.05 s, as trajectory optimization takes them: bit for bit the explicit ones."""
+    m = getattr(samples, name)()
+    m = eqx.tree_at(lambda m: m.damping, m, 0 * m.damping)
+    q = rbd.integrate(m, rbd.neutral(m), jnp.full(m.nv, 1.5))
+
+    def ends(how):
+        return rbd.rollout(m, q, jnp.ones(m.nv), jnp.zeros((40, m.nv)), 0.05, integrator=how)[1:3]
+
+    ours, plain = quick_jit(lambda: (ends("implicit_damping"), ends("semi_implicit_euler")))()
+    for a, b in zip(ours, plain, strict=True):
+        assert bool(jnp.all(a == b))
+    assert float(jnp.abs(ours[1]).max()) > 2
