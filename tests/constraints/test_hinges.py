@@ -25,6 +25,7 @@ def turned(w) -> jax.Array:
     return jnp.concatenate([jnp.zeros(3), so3.quat_exp(jnp.asarray(w, float))])
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("reference", ["local", "local_world_aligned"])
 @pytest.mark.parametrize("rows", [*HINGES, (3, 4, 5)])
 def test_errors_have_the_velocities_as_their_rates(body, rows, reference):
@@ -46,6 +47,7 @@ def test_errors_have_the_velocities_as_their_rates(body, rows, reference):
         assert jnp.abs(left).max() < 1e-10
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("rows", HINGES)
 def test_axes_that_are_apart(body, rows):
     """The error is the angle between them, also near and at half a turn."""
@@ -72,6 +74,7 @@ def test_gains_hold_a_hinge_that_has_turned(body):
     assert jnp.abs(constraints.residual(body, end.q[-1], c)).max() < 1e-8
 
 
+@pytest.mark.float64
 def test_a_four_bar_closed_by_a_hinge():
     """It falls as with a point, although its parts have turned against each other."""
     model, point = four_bar()
