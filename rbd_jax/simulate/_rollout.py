@@ -1,5 +1,6 @@
 """Rollouts: the trajectory of a plant under given controls or a policy."""
 
+import inspect
 from collections.abc import Callable
 from typing import Literal, NamedTuple, cast
 
@@ -32,6 +33,8 @@ class Trajectory(NamedTuple):
     memory: PyTree = ()
     """The memory of the plant at the kept states, without the parts that have no tangent; () for
     most plants."""
+    carry: PyTree = None
+    """What a policy with a memory of its own remembers at the end, or None."""
 
 
 class Episode(NamedTuple):
@@ -45,6 +48,7 @@ class Episode(NamedTuple):
     """False from the first state at which ``stop`` holds."""
     observations: PyTree = None
     memory: PyTree = ()
+    carry: PyTree = None
 
 
 @warns_about_rollout
@@ -64,6 +68,7 @@ def rollout(
     stop: Callable[[Array, Array, Array], Array] | None = None,
     observe: Callable[[Array, Array, Array], PyTree] | None = None,
     key: Array | None = None,
+    carry: PyTree = None,
     gradient: Literal["full", "checkpoint", "adjoint"] | Checkpoint = "full",
     throw: bool = False,
 ) -> Trajectory | Episode:
@@ -81,7 +86,8 @@ def rollout(
             robot, numbers of the actuators of a scene. Or a policy ``controls(t, q, v) -> u``,
             evaluated at the start of each step. A policy is any function, or an equinox module; the
             parameters of a module are differentiable. A :class:`rbd_jax.simulate.StatePolicy` is
-            called with the memory of the plant too.
+            called with the memory of the plant too. A policy that remembers something needs
+            ``carry``.
         dt: time step (s).
         steps: number of steps. It is required with a policy; otherwise it is the number of rows of
             ``controls``.
@@ -106,6 +112,12 @@ def rollout(
             are stacked in ``observations`` of the result.
         key: a random key. With a key, the policy is called as ``controls(t, q, v, key)``, and gets
             a different key in each step.
+        carry: what a policy with a memory of its own remembers at the start, a pytree of arrays:
+            the state of a recurrent network, an integral, a filter, a queue of delays. The policy
+            is then called as ``controls(carry, observation) -> (carry, u)``, with the key as a
+            third argument if there is one. The observation is the value of ``observe`` at the start
+            of the step, or the tuple ``(t, q, v)`` without ``observe``. Derivatives pass through
+            the carry. The result has its last value, so that another rollout can go on from there.
         gradient: what reverse mode stores. ``"full"`` stores everything. ``"checkpoint"``, or
             :class:`rbd_jax.simulate.Checkpoint` with its options, stores some states and computes
             the steps between them again. ``"adjoint"`` stores the states alone and applies the
@@ -122,8 +134,10 @@ def rollout(
     Raises:
         ValueError: for a wrong shape, an unknown integrator or gradient mode, a missing or negative
             ``steps``, a stride that does not divide ``steps``, a policy that does not return one
-            number a control, an integrator or wrenches beside a scene or a plant, or a ``stop``
-            that does not return one boolean.
+            number a control, a carry that changes its structure, shapes or dtypes, an integrator or
+            wrenches beside a scene or a plant, or a ``stop`` that does not return one boolean.
+        TypeError: for a policy that does not take the arguments with which it is called, or that
+            does not return a pair although there is a carry.
         RuntimeError: if the motion is not finite at its end and ``throw`` is set.
     """
     del throw  # the decorator raises the error
@@ -145,12 +159,32 @@ def rollout(
     def time(k):
         return k.astype(q0.dtype) * dt
 
-    def control(k, row, q, v, memory):
+    remembers = carry is not None
+    if remembers and not callable(controls):
+        raise ValueError("rollout: carry belongs to a policy, but controls are rows of numbers")
+    carry = jax.tree.map(jnp.asarray, carry) if remembers else ()
+    if remembers:
+        if storing.mode == "adjoint" and not all(
+            jnp.issubdtype(x.dtype, jnp.floating) for x in jax.tree.leaves(carry)
+        ):
+            raise ValueError(
+                "rollout: gradient='adjoint' needs a carry of floats; make its integers floats, or "
+                "take 'checkpoint'"
+            )
+    if rows is None:
+        _check_policy(controls, remembers, key is not None)
+
+    def control(k, row, q, v, memory, carry):
+        """The controls of step k and the new carry."""
         if row is not None:
-            return row
+            return row, carry
         extra = () if key is None else (jax.random.fold_in(key, k),)
-        told = (memory,) if isinstance(controls, StatePolicy) else ()
-        u = cast(Callable, controls)(time(k), q, v, *told, *extra)
+        if remembers:
+            seen = (time(k), q, v) if observe is None else observe(time(k), q, v)
+            carry, u = _remembering(cast(Callable, controls), carry, seen, extra)
+        else:
+            told = (memory,) if isinstance(controls, StatePolicy) else ()
+            u = cast(Callable, controls)(time(k), q, v, *told, *extra)
         if jnp.shape(u) != (moves.nu,):
             what = "torques" if moves.nu == moves.model.nv else "controls"
             size = "nv" if what == "torques" else "nu"
@@ -158,7 +192,7 @@ def rollout(
                 f"rollout: the policy returned {what} of shape {jnp.shape(u)}, expected ({size},)"
                 f" = ({moves.nu},)"
             )
-        return of_dtype(moves.model, u)
+        return of_dtype(moves.model, u), carry
 
     def first(t, q, v):  # the controls at the start
         row = None if rows is None else rows[0] if steps else jnp.zeros((moves.nu,), q0.dtype)
@@ -167,15 +201,15 @@ def rollout(
                 "rollout: the memory of the plant at the start depends on the first controls, and "
                 "the policy depends on the memory"
             )
-        return control(jnp.zeros((), k.dtype), row, q, v, ())
+        return control(jnp.zeros((), k.dtype), row, q, v, (), carry)[0]
 
     def advance(state, x):
-        (now, alive), (k, row) = state, x
+        (now, alive, carry), (k, row) = state, x
         if stop is not None:  # an ended sample computes at its start, where numbers are finite
             now = jax.tree.map(lambda x, x0: jnp.where(alive > 0, x, x0), now, start)
             row = None if row is None else jnp.where(alive > 0, row, 0)
         new = moves.events(time(k), now, dt)
-        u = control(k, row, *new)
+        u, carry = control(k, row, *new, carry)
 
         def substep(now, j):
             return moves.step(time(k) + j.astype(q0.dtype) * h, now, u, h), None
@@ -185,10 +219,12 @@ def rollout(
         else:
             new = last(time_scan(substep, new, jnp.arange(substeps), storing.within)[0])
         if stop is None:
-            return (new, alive), u
-        new = jax.tree.map(lambda x, x0: jnp.where(alive > 0, x, x0), new, state[0])
+            return (new, alive, carry), u
+        new, carry = jax.tree.map(
+            lambda x, x0: jnp.where(alive > 0, x, x0), (new, carry), (state[0], state[2])
+        )
         ended = jnp.where(stop(time(k + 1), new.q, new.v), 0, alive)
-        return (new, ended.astype(q0.dtype)), jnp.where(alive > 0, u, 0)
+        return (new, ended.astype(q0.dtype), carry), jnp.where(alive > 0, u, 0)
 
     def advance_to_kept(state, xs):  # from one kept state to the next
         states, u = time_scan(advance, state, xs, storing.within)
@@ -202,7 +238,7 @@ def rollout(
     saved, xs = steps // stride, (k, rows)
     if stride > 1:
         xs = jax.tree.map(lambda x: x.reshape(saved, stride, *x.shape[1:]), xs)
-    first_state = start, alive
+    first_state = start, alive, carry
     one = advance if stride == 1 else advance_to_kept
     states, u = time_scan(one, first_state, xs, storing.mode, storing.lengths(saved, stride))
     # the states at the start too
@@ -217,14 +253,53 @@ def rollout(
     elif observe is not None:  # one state at a time, and reverse mode stores no residuals
         recomputed = jax.checkpoint(observe, prevent_cse=False)
         observations = jax.lax.map(lambda x: recomputed(*x), (t, q, v))
+    end = None
+    if remembers:
+        end = jax.tree.map(lambda x0, x: x[-1] if saved else x0, carry, states[2])
     if stop is not None:
-        return Episode(t, q, v, u, alive > 0, observations, memory)
-    return Trajectory(t, q, v, u, observations, memory)
+        return Episode(t, q, v, u, alive > 0, observations, memory, end)
+    return Trajectory(t, q, v, u, observations, memory, end)
 
 
 def last(tree: PyTree) -> PyTree:
     """The last row of every array."""
     return jax.tree.map(lambda x: x[-1], tree)
+
+
+def _check_policy(policy: Callable, remembers: bool, noisy: bool) -> None:
+    """Raise TypeError if a policy does not take the arguments with which it is called."""
+    told = ", memory" if isinstance(policy, StatePolicy) else ""
+    call = ("(carry, observation" if remembers else f"(t, q, v{told}") + (", key" * noisy) + ")"
+    try:
+        signature = inspect.signature(policy)
+    except (TypeError, ValueError):  # unknown, as for functions in C
+        return
+    try:
+        signature.bind(*[None] * (call.count(",") + 1))
+    except TypeError:
+        hint = "" if remembers else "; a policy (carry, observation) -> (carry, u) needs carry=…"
+        hint += "" if noisy else "; a policy with a last argument key needs key=…"
+        raise TypeError(
+            f"rollout: the policy is called with {call}, but its arguments are {signature}{hint}"
+        ) from None
+
+
+def _remembering(policy: Callable, carry: PyTree, seen: PyTree, extra: tuple):
+    """The new carry, which has to be like the old one, and the controls."""
+    returned = policy(carry, seen, *extra)
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        what = type(returned).__name__
+        raise TypeError(f"rollout: with carry the policy has to return (carry, u), got a {what}")
+    new, u = returned
+    new = jax.tree.map(jnp.asarray, new)
+    kinds = [jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", x) for x in (carry, new)]
+    same = jax.tree.structure(carry) == jax.tree.structure(new)
+    if not same or jax.tree.leaves(kinds[0]) != jax.tree.leaves(kinds[1]):
+        raise ValueError(
+            "rollout: the policy changes the kind of its carry, which has to keep its structure, "
+            f"shapes and dtypes: it got {kinds[0]} and returned {kinds[1]}"
+        )
+    return new, u
 
 
 def _check_stop(stop: Callable, t: Array, q: Array, v: Array) -> None:
