@@ -6,6 +6,7 @@ An :class:`Environment` is a plant with a task. :func:`shac` and :func:`bptt` le
 """
 
 from ..model.outcome import RESULTS as RESULTS
+from ._brax import as_brax as as_brax
 from ._checkpoint import (
     load_checkpoint as load_checkpoint,
     load_policy as load_policy,
@@ -16,9 +17,13 @@ from ._environment import (
     Environment as Environment,
     SceneEnvironment as SceneEnvironment,
     State as State,
+    Transition as Transition,
+    Wrapper as Wrapper,
     advance as advance,
     observe as observe,
 )
+from ._gymnasium import as_gymnasium as as_gymnasium
+from ._gymnax import as_gymnax as as_gymnax
 from ._horizon import (
     Record as Record,
     rollout_return as rollout_return,

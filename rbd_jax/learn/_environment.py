@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -34,6 +34,25 @@ class State(eqx.Module):
     """The randomized parameters of this robot, see :meth:`Environment.plant_of`."""
     task: PyTree
     """The goal of this robot, for example a commanded velocity."""
+
+
+class Transition(NamedTuple):
+    """What a control step leads to."""
+
+    state: State
+    """The state after the step, or that of a new episode if this one has ended."""
+    observation: Float[Array, " n"]
+    """The observation of ``state``. Numbers that are not finite are zero."""
+    reward: Float[Array, ""]
+    """The reward of the step; zero if it is not finite."""
+    terminated: Bool[Array, ""]
+    """Whether the episode has ended by a failure, after which there are no rewards."""
+    truncated: Bool[Array, ""]
+    """Whether the episode has ended by its length alone. Its last state has a value."""
+    final_observation: Float[Array, " n"]
+    """The observation of the state that the step led to, before a new episode and before
+    :meth:`Environment.disturb`: what the value of the last state is a function of. Numbers that are
+    not finite are zero."""
 
 
 class Environment(eqx.Module):
@@ -98,6 +117,45 @@ class Environment(eqx.Module):
         memory = fresh_state(plant, q, v, self.dt).memory
         return State(q, v, controls, action, memory, zero, late, robot, task)
 
+    def reset(self, key: Key[Array, ""]) -> tuple[State, Float[Array, " n"]]:
+        """A state in which an episode begins, and its observation. Map it over keys for a batch."""
+        first, second = jax.random.split(key)
+        state = self.disturb(self.begin(first), second)
+        return state, observe(self, state)
+
+    def transition(
+        self, state: State, action: Float[Array, " na"], key: Key[Array, ""]
+    ) -> Transition:
+        """One control step of one robot, which stays where it is when its episode ends.
+
+        Args:
+            state: the state at the start of the step.
+            action: between -1 and 1.
+            key: for :meth:`disturb`, which acts after the reward was given.
+        """
+        after = advance(self, state, action)
+        reward, terminated = judge_step(self, state, action, after)
+        seen = _finite(observe(self, after))
+        truncated = (after.age >= self.episode) & ~terminated
+        reward, last = _finite(reward), seen
+        if _disturbs(self):
+            after = self.disturb(after, key)
+            seen = _finite(observe(self, after))
+        return Transition(after, seen, reward, terminated, truncated, last)
+
+    def step(self, state: State, action: Float[Array, " na"], key: Key[Array, ""]) -> Transition:
+        """One control step of one robot, and a new episode where one ends.
+
+        Arguments as :meth:`transition`. Both are differentiable, and ``jax.vmap`` maps them over a
+        batch of robots.
+        """
+        moves, begins = jax.random.split(key)
+        t = self.transition(state, action, moves)
+        fresh = self.reset(begins)
+        ended = t.terminated | t.truncated
+        new = jax.tree.map(lambda x, y: jnp.where(ended, x, y), fresh, (t.state, t.observation))
+        return t._replace(state=new[0], observation=new[1])
+
     @property
     def mirror(self) -> Mirror | None:
         """The mirror symmetry of the task between left and right; None if it has none.
@@ -135,6 +193,87 @@ class SceneEnvironment(Environment):
     def plant_of(self, robot: PyTree) -> Plant:
         """The scene of a robot, as a plant."""
         return ScenePlant(self.scene_of(robot))  # pyright: ignore[reportCallIssue]
+
+
+class Wrapper(Environment):
+    """An environment that is another one but for what a subclass changes.
+
+    Its methods are those of ``env``. A subclass overrides, for example, ``observe`` or ``reward``
+    and asks ``self.env`` for the rest. Wrappers of wrappers, learners and adapters take it as any
+    environment.
+    """
+
+    env: Environment
+    """The environment that is changed."""
+
+    @property
+    def plant(self) -> Plant:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See :attr:`Environment.plant`."""
+        return self.env.plant
+
+    @property
+    def dt(self) -> Float[Array, ""]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See :attr:`Environment.dt`."""
+        return self.env.dt
+
+    @property
+    def substeps(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See :attr:`Environment.substeps`."""
+        return self.env.substeps
+
+    @property
+    def episode(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See :attr:`Environment.episode`."""
+        return self.env.episode
+
+    @property
+    def actions(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See :attr:`Environment.actions`."""
+        return self.env.actions
+
+    def begin(self, key: Key[Array, ""]) -> State:
+        """See :meth:`Environment.begin`."""
+        return self.env.begin(key)
+
+    def observe(self, state: State) -> Float[Array, " n"]:
+        """See :meth:`Environment.observe`."""
+        return self.env.observe(state)
+
+    def controls(self, state: State, action: Float[Array, " na"]) -> Float[Array, " nu"]:
+        """See :meth:`Environment.controls`."""
+        return self.env.controls(state, action)
+
+    def reward(self, before: State, action: Float[Array, " na"], after: State) -> Float[Array, ""]:
+        """See :meth:`Environment.reward`."""
+        return self.env.reward(before, action, after)
+
+    def failed(self, state: State) -> Bool[Array, ""]:
+        """See :meth:`Environment.failed`."""
+        return self.env.failed(state)
+
+    def disturb(self, state: State, key: Key[Array, ""]) -> State:
+        """See :meth:`Environment.disturb`."""
+        return self.env.disturb(state, key)
+
+    def plant_of(self, robot: PyTree) -> Plant:
+        """See :meth:`Environment.plant_of`."""
+        return self.env.plant_of(robot)
+
+    @property
+    def mirror(self) -> Mirror | None:
+        """See :attr:`Environment.mirror`."""
+        return self.env.mirror
+
+
+def _finite(x: Array) -> Array:
+    return jnp.where(jnp.isfinite(x), x, 0)
+
+
+def _disturbs(env: Environment) -> bool:
+    """Whether an environment has random events of its own between two steps."""
+    while isinstance(env, Wrapper) and type(env).disturb is Wrapper.disturb:
+        env = env.env
+    return type(env).disturb is not Environment.disturb
 
 
 def advance(env: Environment, state: State, action: Float[Array, " na"]) -> State:
