@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from ._networks import Policy
 
 def closed_loop(
     env: Environment,
-    policy: Policy | Callable,
+    policy: Policy | Callable[..., Any],
     state: State,
     steps: int,
     plant: Plant | Scene | Model | None = None,
@@ -39,12 +40,13 @@ def closed_loop(
     moves = (env.plant_of(state.robot) if own else as_plant(plant, name="closed_loop")).prepared()
     first = fresh_state(moves, state.q, state.v, env.dt)
     first = first._replace(memory=state.memory) if own else first
+    act: Callable[..., Any] = policy
     remembers, memory = carry is not None, jax.tree.map(jnp.asarray, carry)
 
     def step(carry, k):
         state, now, memory = carry
         seen = observe(env, state)
-        memory, action = policy(memory, seen) if remembers else (memory, policy(seen))
+        memory, action = act(memory, seen) if remembers else (memory, act(seen))
         u = env.controls(state, action)
         now = hold_controls(moves, k * env.period, now, u, env.period, env.substeps)
         told = memory_of(env, state, now)

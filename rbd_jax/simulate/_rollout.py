@@ -172,7 +172,7 @@ def rollout(
                 "take 'checkpoint'"
             )
     if rows is None:
-        _check_policy(controls, remembers, key is not None)
+        _check_policy(cast(Callable, controls), remembers, key is not None)
 
     def control(k, row, q, v, memory, carry):
         """The controls of step k and the new carry."""
