@@ -40,7 +40,7 @@ def closed_loop(
     moves = (env.plant_of(state.robot) if own else as_plant(plant, name="closed_loop")).prepared()
     first = fresh_state(moves, state.q, state.v, env.dt)
     first = first._replace(memory=state.memory) if own else first
-    act: Callable[..., Any] = policy
+    act: Any = policy  # either kind of policy
     remembers, memory = carry is not None, jax.tree.map(jnp.asarray, carry)
 
     def step(carry, k):
