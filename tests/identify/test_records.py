@@ -51,7 +51,6 @@ def test_intervals_of_300_logs_contain_the_truth_in_95_percent(name, window):
 
 
 def test_friction_of_noisy_logs_is_not_too_small():
-    """The filter of both, torques and motion, takes some per cent of the friction away."""
     m = robot("two")
     parameters = unknown(m)
     base = identify.selected_base(parameters)
@@ -62,21 +61,27 @@ def test_friction_of_noisy_logs_is_not_too_small():
     assert np.abs(score.mean(axis=0)).max() < 4 / 12**0.5
     np.testing.assert_allclose(value[:, -2:].mean(axis=0), m.friction, rtol=0.01)
     assert abs(float(e.delay.mean()) - LATE) < 3e-4
+
+
+@pytest.mark.slow
+def test_filtered_torques_lose_friction():
+    """This is why the estimate takes raw torques: intervals of the other way miss the truth."""
+    m = robot("two")
     data = log(m, identify.excitation(m, jax.random.key(0)), jax.random.key(1))
     both = identify.filter_and_differentiate(m, data.t, data.q, data.tau, window=21)
     Y, tau = jax.jit(lambda d: identify.regression(m, d, TERMS))(both)
     full = identify.base_parameters(m, TERMS)
     old = jax.jit(lambda Y, tau: identify.least_squares(full, Y, tau))(Y, tau)
     wrong = np.abs(np.asarray(old.value)[-2:] - np.asarray(m.friction))
-    assert (wrong > 6 * np.asarray(old.deviation)[-2:]).any()
+    assert (wrong > 4 * np.asarray(old.deviation)[-2:]).any()
 
 
 def test_a_payload_alone_in_kilograms_and_meters():
     """Other links stay as they are, and the payload is told in the frame of the link."""
-    m = robot("arm")
+    m = robot("three")
     extra = jnp.array([1.5, 0.03, 0.0, 0.15, 0.02, 0.0, 0.021, -0.003, 0.0, 0.004])
-    heavy = eqx.tree_at(lambda m: m.inertia, m, m.inertia.at[6].add(extra))
-    parameters = identify.Parameters(m, identify.select(m, "inertia", "link7"))
+    heavy = eqx.tree_at(lambda m: m.inertia, m, m.inertia.at[2].add(extra))
+    parameters = identify.Parameters(m, identify.select(m, "inertia", "three"))
     base = identify.selected_base(parameters)
     assert base.count == 10
     motion = identify.excitation(m, jax.random.key(0))
@@ -86,7 +91,7 @@ def test_a_payload_alone_in_kilograms_and_meters():
         record = log(heavy, motion, key, T=800)
         e = identify.estimate_from_record(parameters, record, base, dt=DT, window=31)
         fit = identify.fit_estimate(parameters, base, e)
-        found = identify.quantities(parameters, fit, "link7")
+        found = identify.quantities(parameters, fit, "three")
         return found.values, found.deviation
 
     values, deviation = weigh(jax.random.key(2))

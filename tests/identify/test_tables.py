@@ -93,7 +93,7 @@ def test_uneven_times_are_resampled_on_the_manifold():
     q = jax.jit(jax.vmap(lambda t: rbd.integrate(m, rbd.neutral(m), t * rate)))(jnp.asarray(t))
     data = identify.Dataset(jnp.asarray(t), q, tau=jnp.asarray(t)[:, None] * rate[None])
     even = identify.resampled(m, data, 0.01)
-    assert identify.uneven(data) > 0.2 and identify.uneven(even) < 1e-6
+    assert identify.uneven(data) > 0.2 and identify.uneven(even) < 1e-4
     exact = jax.jit(jax.vmap(lambda t: rbd.integrate(m, rbd.neutral(m), t * rate)))(even.t)
     gap = jax.jit(jax.vmap(lambda a, b: jnp.abs(rbd.difference(m, a, b)).max()))(even.q, exact)
     assert float(gap.max()) < 1e-6
