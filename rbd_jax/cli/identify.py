@@ -146,21 +146,21 @@ def identify(
             "throw": False, "progress": _progress(out, status),
         }  # fmt: skip
         base = ident.selected_base(parameters)
-        excited, closed = base.count, None
+        excited, closed, heard = base.count, None, None
         if raw:
             cut = round((1 - held_out) * record.shape[-1])
             axis = len(record.shape) - 1
             part = jax.tree.map(lambda x: x[(slice(None),) * axis + (slice(0, cut),)], record)
             try:
                 dt = _step(record)
-                closed = jax.jit(lambda d: ident.estimate_from_record(
+                heard = closed = jax.jit(lambda d: ident.estimate_from_record(
                     parameters, d, base, dt=dt, window=window, width=width
                 ))(part)  # fmt: skip
             except ValueError as error:
                 _robots.fail(str(error))
             fit = jax.jit(lambda e: ident.fit_estimate(
                 parameters, base, e, prior=prior, max_steps=max_steps, throw=False
-            ))(closed)  # fmt: skip
+            ))(heard)  # fmt: skip
         else:
             fit = jax.jit(lambda d: ident.fit_torques(parameters, d, **options))(train)
         jax.block_until_ready(fit.z)
@@ -200,8 +200,8 @@ def identify(
         ("torque error, nominal", f"{_norm(found.before):.4g} (held out, rms)"),
         ("torque error, fitted", f"{_norm(found.after):.4g}"),
     ]
-    if raw and closed is not None:
-        late, spread = float(closed.delay), float(closed.delay_deviation)
+    if heard is not None:
+        late, spread = float(heard.delay), float(heard.delay_deviation)
         rows.append(("torques are late by", f"{1e3 * late:.3g} ± {1.96e3 * spread:.2g} ms"))
     out.print(table(f"{model.topology.name}: {', '.join(terms)}", ("", ""), rows, 2))
     q = found.quantities
@@ -209,8 +209,8 @@ def identify(
         q.names, q.units, np.asarray(q.values), np.asarray(q.deviation), strict=True
     )]  # fmt: skip
     out.print(table("values with 95 % intervals", ("", "value", "±", ""), shown[:40], 1))
-    if raw and closed is not None and float(closed.noise) > _NOISY:
-        out.print(f"[yellow]warning:[/] {float(closed.noise):.0%} of a regressor is noise: the "
+    if heard is not None and float(heard.noise) > _NOISY:
+        out.print(f"[yellow]warning:[/] {float(heard.noise):.0%} of a regressor is noise: the "
                   f"filter is short, try --window {2 * window + 1}", highlight=False)  # fmt: skip
     for path in (output, report, *written):
         out.print(f"[green]✔[/] {path}", highlight=False)
@@ -274,7 +274,7 @@ def _even(model, record, out):
         return record
     even = ident.resampled(model, record)
     out.print(f"the times are uneven, by up to {part:.2g} of a step: resampled to "
-              f"{float(even.t[1] - even.t[0]):.4g} s", highlight=False)  # fmt: skip
+              f"{_step(even):.4g} s", highlight=False)  # fmt: skip
     return even
 
 

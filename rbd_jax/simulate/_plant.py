@@ -489,8 +489,9 @@ def as_plant(
     """
     if isinstance(moves, Model):
         return Robot(moves, "implicit_damping" if integrator is None else integrator, f_ext)
-    if hasattr(moves, "as_plant"):
-        return moves.as_plant(integrator, f_ext)
+    own = getattr(moves, "as_plant", None)
+    if own is not None:
+        return own(integrator, f_ext)
     for option, value in {"integrator": integrator, "f_ext": f_ext}.items():
         if value is not None:
             kind = type(moves).__name__

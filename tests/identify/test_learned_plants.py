@@ -35,39 +35,47 @@ def _problem(plant):
     return opt.Problem(plant, stage, final, DT, 10, push)
 
 
-def test_rollouts_and_problems_take_learned_dynamics(learned):
-    q0, v0 = jnp.array([0.1, 0.4]), jnp.array([0.5, -0.3])
-    u = jnp.sin(jnp.arange(10.0))[:, None]
-    tau = jnp.pad(u, ((0, 0), (0, 1)))
+Q0, V0 = jnp.array([0.1, 0.4]), jnp.array([0.5, -0.3])
+U = jnp.sin(jnp.arange(10.0))[:, None]
+TAU = jnp.pad(U, ((0, 0), (0, 1)))
 
+
+def test_rollouts_take_learned_dynamics_and_problems_their_derivatives(learned):
     @quick_jit
     def run(d):
-        own = d.rollout(q0, v0, tau, DT)
-        other = rbd.rollout(d, q0, v0, tau, DT)
-        solved = opt.ilqr(_problem(d), q0, v0, u, max_steps=20, throw=False)
-        again = rbd.rollout(d, q0, v0, jnp.pad(solved.u, ((0, 0), (0, 1))), DT)
-        loop = opt.mpc(opt.controller(_problem(d), max_steps=1), q0, v0, u, steps=2)
-        bodies = rbd.rollout(d.model, q0, v0, tau, DT)
-        plant, h = _problem(d).plant, jnp.asarray(DT, q0.dtype)
+        plant, h = _problem(d).plant, jnp.asarray(DT, Q0.dtype)
 
         def moved(z):
-            state = plant.step(0 * h, State(q0 + z[:2], v0 + z[2:4]), z[4:], h)
+            state = plant.step(0 * h, State(Q0 + z[:2], V0 + z[2:4]), z[4:], h)
             return jnp.concatenate([state.q, state.v])
 
         exact = jax.jacfwd(moved)(jnp.zeros(5))
         force = jnp.zeros(2)
-        A, B = step_derivatives(d.model, q0, v0, force, h, integrator=plant.integrator)
+        A, B = step_derivatives(d.model, Q0, V0, force, h, integrator=plant.integrator)
+        motions = d.rollout(Q0, V0, TAU, DT), rbd.rollout(d, Q0, V0, TAU, DT)
+        bodies = rbd.rollout(d.model, Q0, V0, TAU, DT)
         slopes = exact, jnp.concatenate([A, B[:, :1]], axis=1)
-        costs = solved.history.cost[0], solved.cost
-        return own.q, other.q, solved.q, again.q, loop.q, bodies.q, slopes, costs
+        return *(path.q for path in (*motions, bodies)), slopes
 
-    own, other, solved, again, loop, bodies, slopes, costs = run(learned)
+    own, other, bodies, slopes = run(learned)
     np.testing.assert_allclose(own, other, atol=1e-6)
-    np.testing.assert_allclose(solved, again, atol=1e-5)
     np.testing.assert_allclose(*slopes, atol=1e-5)
-    assert float(costs[1]) < 0.8 * float(costs[0]) and bool(jnp.isfinite(loop).all())
     assert float(jnp.abs(own - bodies).max()) > 1e-2
-    slope = eqx.filter_jit(eqx.filter_grad(lambda d: jnp.sum(rbd.rollout(d, q0, v0, tau, DT).q)))
+
+
+@pytest.mark.slow
+def test_optimizers_take_learned_dynamics(learned):
+    @quick_jit
+    def run(d):
+        solved = opt.ilqr(_problem(d), Q0, V0, U, max_steps=20, throw=False)
+        again = rbd.rollout(d, Q0, V0, jnp.pad(solved.u, ((0, 0), (0, 1))), DT)
+        loop = opt.mpc(opt.controller(_problem(d), max_steps=1), Q0, V0, U, steps=2)
+        return solved.q, again.q, loop.q, (solved.history.cost[0], solved.cost)
+
+    solved, again, loop, costs = run(learned)
+    np.testing.assert_allclose(solved, again, atol=1e-5)
+    assert float(costs[1]) < 0.8 * float(costs[0]) and bool(jnp.isfinite(loop).all())
+    slope = eqx.filter_jit(eqx.filter_grad(lambda d: jnp.sum(rbd.rollout(d, Q0, V0, TAU, DT).q)))
     sizes = [float(jnp.abs(x).max()) for x in jax.tree.leaves(slope(learned).friction)]
     assert max(sizes) > 0 and np.isfinite(sizes).all()
 

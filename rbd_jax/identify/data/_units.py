@@ -46,7 +46,9 @@ def implausible(model: Model, record: Dataset) -> tuple[str, ...]:
             unit = "nanoseconds" if dt > 1e4 else "milliseconds"
             said.append(f"the time step is {dt:.4g} s: are the times in {unit}?")
         else:
-            rates = np.gradient(q, axis=1) / np.gradient(t, axis=1)[..., None]
+            rates = (
+                np.asarray(np.gradient(q, axis=1)) / np.asarray(np.gradient(t, axis=1))[..., None]
+            )
             fast = [(n, np.quantile(np.abs(rates[..., k]), 0.9)) for n, k, _ in turning]
             if fast and max(x for _, x in fast) > _FASTEST:
                 name, speed = max(fast, key=lambda x: x[1])

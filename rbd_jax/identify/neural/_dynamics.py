@@ -67,7 +67,8 @@ class Dynamics(eqx.Module):
     ) -> Robot:
         """The robot that moves by these dynamics, for rollouts, problems and environments.
 
-        They all call it by themselves: ``rbd_jax.rollout(dynamics, …)``.
+        Rollouts and problems call it by themselves: ``rbd_jax.rollout(dynamics, …)``. It is the
+        plant of an environment.
         """
         method = "implicit_damping" if integrator is None else integrator
         return Robot(self.model, self.integrator(method), f_ext)
