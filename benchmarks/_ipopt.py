@@ -107,7 +107,7 @@ class Program:
 
         def trajectory(z, last, ref):
             x = jnp.concatenate([z[:, :n], last[None]])
-            q, v = jax.vmap(p.integrate)(*ref, x)
+            q, v = jax.vmap(p.integrate)(ref[0], ref[1], x)
             return q, v, z[:, n:], p.cost(q, v, z[:, n:])
 
         self.trajectory = jax.jit(trajectory)
