@@ -52,7 +52,7 @@ class Feedback(StatePolicy):
 
 
 @lanes
-def _feedback(f: Feedback, t: Array, q: Array, y: Array) -> Float[Array, " nu"]:
+def _feedback(f: Feedback, t: float | Array, q: Array, y: Array) -> Float[Array, " nu"]:
     problem = f.problem
     steps = (t - problem.start) / problem.dt
     # a time that is a step but for rounding is that step
