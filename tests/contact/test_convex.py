@@ -388,3 +388,22 @@ def test_solids_of_a_robot_touch_each_other():
     np.testing.assert_array_equal(
         rbd.contact.distances(again, on.q0, found.names).distance, found.distance
     )
+
+
+def test_corners_in_the_middle_of_nearly_flat_faces_touch():
+    """MuJoCo joins triangles that are nearly in a plane, and their common corner is of no face."""
+    box = [(x, y, z) for x in (-0.1, 0.1) for y in (-0.1, 0.1) for z in (-0.05, 0.05)]
+    tip = (0.01, 0.02, 0.05001)
+    vertices = " ".join(f"{x}" for p in [*box, tip] for x in p)
+    xml = f"""<mujoco>{EXACT}<asset><mesh name="dome" vertex="{vertices}"/></asset><worldbody>
+      <body><freejoint/><geom type="mesh" mesh="dome"/></body>
+      <body pos=".01 .02 .0995"><freejoint/><geom type="sphere" size=".05"/></body>
+    </worldbody></mujoco>"""
+    m = mujoco.MjModel.from_xml_string(xml)
+    assert max(m.mesh_polyvert[: m.mesh_polyvertadr[-1] + m.mesh_polyvertnum[-1]]) < m.nmeshvert - 1
+    d = mujoco.MjData(m)
+    mujoco.mj_forward(m, d)
+    scene = rbd.load_mjcf(xml)
+    found = rbd.contact.distances(scene, scene.q0).distance
+    np.testing.assert_allclose(found, d.contact.dist, atol=200 * float(jnp.finfo(found).eps) * 0.1)
+    assert abs(d.contact.dist[0] + 0.00051) < 1e-8
