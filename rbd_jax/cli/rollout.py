@@ -178,7 +178,7 @@ def _simulate(model, batch, steps, dt, stride, integrator, controls, speed, seed
     q = jax.vmap(lambda k: rbd.random_configuration(model, k))(keys[:batch])
     v = speed * jax.vmap(lambda k: jax.random.normal(k, (model.nv,), model.dtype))(keys[batch:])
     M = jax.vmap(lambda q: jnp.diagonal(rbd.crba(model, q)))(q)
-    driven = jnp.asarray(np.array(model.topology.kinds)[model.topology.dof_bodies] != "free")
+    driven = jnp.asarray(np.array(model.space.kinds)[model.space.dof_bodies] != "free")
     # an integrator with memory would lose its memory between two pieces
     most = 1 if resolve_integrator(integrator).has_memory else 20
     pieces = next(n for n in range(min(most, steps // stride), 0, -1) if steps // stride % n == 0)

@@ -202,6 +202,20 @@ def test_rollout_saves_motions(urdf, tmp_path):
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
+def test_rollout_of_a_robot_with_mimic_joints(tmp_path):
+    """States and torques are those of the joints that do not follow others."""
+    import rbd_jax as rbd
+
+    panda = rbd.example_robot("panda")
+    m = rbd.load_urdf(panda)
+    result = run("rollout", panda, "--batch", 1, "--steps", 2, "--stride", 1, "--controls", "damp",
+                 "--output", tmp_path / "out.npz")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    saved = arrays(tmp_path / "out.npz")
+    assert saved["q"].shape == (1, 3, m.nq) and saved["tau"].shape == (1, 2, m.nv)
+    assert rbd.identify.load_npz(m, tmp_path / "out.npz").q.shape == (1, 2, m.nq)
+
+
 def test_robots_with_strong_damping(tmp_path):
     """Default motions are finite; a chosen integrator that is unstable says so, with the remedy."""
     import numpy as np

@@ -2,10 +2,12 @@
 
 from functools import partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.driven import hand
 from support.helpers import assert_close, random_states
 
 import rbd_jax as rbd
@@ -53,6 +55,22 @@ def test_csv_finds_columns_by_name(tmp_path):
     order = np.random.default_rng(1).permutation(len(rows[0]))
     path.write_text("\n".join(",".join(row[i] for i in order) for row in rows))
     assert_close(identify.load_csv(m, path), data, atol=0)
+
+
+def test_records_of_a_robot_with_driven_joints(tmp_path):
+    """Columns are those of the joints that do not follow; so are the limits of an excitation."""
+    m = hand()
+    assert m.nv < m.topology.nv
+    lower, upper = jnp.full_like(m.position_lower, -0.5), jnp.full_like(m.position_upper, 0.5)
+    m = eqx.tree_at(lambda m: (m.position_lower, m.position_upper), m, (lower, upper))
+    data = identify.excitation(m, jax.random.key(0)).sample(m, 5)
+    assert 0.1 < np.abs(np.asarray(data.q)[:, 7:]).max() < 0.5
+    for save, load, name in (
+        (identify.save_csv, identify.load_csv, "a.csv"),
+        (identify.save_npz, identify.load_npz, "a.npz"),
+    ):
+        save(m, data, tmp_path / name)
+        assert_close(load(m, tmp_path / name), data, atol=0)
 
 
 def test_csv_columns_that_are_missing_or_unknown_are_errors(tmp_path):

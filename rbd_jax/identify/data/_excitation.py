@@ -86,7 +86,7 @@ def excitation(
     Raises:
         ValueError: if the center is not within the position limits.
     """
-    topology = model.topology
+    topology = model.space
     one = np.array([k in ("revolute", "prismatic", "helical") for k in topology.kinds])
     turns = np.array([k != "prismatic" for k in topology.kinds])[topology.dof_bodies]
     dofs = topology.v_starts[:-1][one]

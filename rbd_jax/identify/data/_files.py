@@ -21,16 +21,18 @@ _Q_COLUMNS, _V_COLUMNS = ("q",), ("v", "a", "tau")
 def save_npz(model: Model, data: Dataset, path: str | os.PathLike) -> None:
     """Write the arrays by name, and the ``joint_names`` by which readers can order columns."""
     arrays: dict[str, Any] = {k: np.asarray(x) for k, x in vars(data).items() if x is not None}
-    np.savez_compressed(path, joint_names=np.array(model.joint_names), **arrays)
+    np.savez_compressed(path, joint_names=np.array(model.space.joint_names), **arrays)
 
 
 def load_npz(model: Model, path: str | os.PathLike) -> Dataset:
     """Read ``t``, ``q``, ``v``, ``a``, ``tau``, ``f_ext`` and ``controls``. Only ``q`` is required.
 
     If there is an array ``joint_names``, the columns of q, v, a and tau are put into the order of
-    the robot's joints, and those of f_ext into the order of the bodies that these joints move. One
-    row ``t`` may serve all trajectories. ``rbd-jax rollout`` writes one torque less than there are
-    states; the last state is dropped then.
+    the robot's joints, and those of f_ext into the order of the bodies that these joints move. For
+    a robot with driven joints, such as mimic joints, the names are those of the other joints and of
+    new coordinates, and f_ext is in the order of the robot's bodies. One row ``t`` may serve all
+    trajectories. ``rbd-jax rollout`` writes one torque less than there are states; the last state
+    is dropped then.
 
     Raises:
         ValueError: for arrays of other names, or if names or shapes do not fit the robot.
@@ -50,9 +52,10 @@ def load_npz(model: Model, path: str | os.PathLike) -> Dataset:
         _same_names(path, model, names)
         for k, x in arrays.items():
             if k == "f_ext":
-                arrays[k] = x[..., [names.index(n) for n in model.joint_names], :]
+                if len(names) == model.nb:  # no joints are driven: each joint has its body
+                    arrays[k] = x[..., [names.index(n) for n in model.joint_names], :]
             elif k not in ("t", "controls"):
-                arrays[k] = x[..., _order(model.topology, names, k in _Q_COLUMNS)]
+                arrays[k] = x[..., _order(model.space, names, k in _Q_COLUMNS)]
     if "tau" in arrays and arrays["tau"].shape[-2] == arrays["q"].shape[-2] - 1:
         n, tau = arrays["tau"].shape[-2], arrays.pop("tau")
         cut = {k: x[..., :n] if k == "t" else x[..., :n, :] for k, x in arrays.items()}
@@ -61,8 +64,8 @@ def load_npz(model: Model, path: str | os.PathLike) -> Dataset:
 
 
 def _same_names(path, model: Model, names: list[str]) -> None:
-    missing = [n for n in model.joint_names if n not in names]
-    if missing or len(names) != model.nb:
+    missing = [n for n in model.space.joint_names if n not in names]
+    if missing or len(names) != len(model.space.joint_names):
         raise ValueError(
             f"{path}: joint_names {names} are not the joints of robot {model.topology.name!r}; "
             f"missing: {missing}; check that it is the same robot, with the same base"
@@ -82,7 +85,7 @@ def _order(topology: Topology, names: list[str], of_q: bool) -> np.ndarray:
 def column_names(model: Model, what: str) -> list[str]:
     """Names of the columns of q, v, a or tau in a CSV file: ``q:elbow``, ``v:root_joint:0`` …"""
     names, sizes = [], NQ if what in _Q_COLUMNS else NV
-    for joint, kind in zip(model.joint_names, model.topology.kinds, strict=True):
+    for joint, kind in zip(model.space.joint_names, model.space.kinds, strict=True):
         n = sizes[kind]
         names += [f"{what}:{joint}"] if n == 1 else [f"{what}:{joint}:{k}" for k in range(n)]
     return names
