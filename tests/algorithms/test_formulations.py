@@ -102,6 +102,7 @@ def test_a_long_chain_keeps_its_digits_where_loops_are_slow():
     assert error.max() < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_hybrid_dynamics_by_entries_has_all_derivatives():
     """By every leaf of the model and by the external wrenches, with prescribed joints."""

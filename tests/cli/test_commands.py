@@ -216,6 +216,7 @@ def test_rollout_of_a_robot_with_mimic_joints(tmp_path):
     assert rbd.identify.load_npz(m, tmp_path / "out.npz").q.shape == (1, 2, m.nq)
 
 
+@pytest.mark.slow
 def test_robots_with_strong_damping(tmp_path):
     """Default motions are finite; a chosen integrator that is unstable says so, with the remedy."""
     import numpy as np

@@ -125,6 +125,7 @@ def box(m, frame):
     ))  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_redundant_rows_have_the_least_forces():
     """Four corners of a box: the motion of a weld, by the least forces."""

@@ -120,6 +120,7 @@ def test_legs_of_minitaur_move_by_lagranges_equations():
     np.testing.assert_allclose(sideways, 0, atol=1e-9)  # the least norm of what is not determined
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_minitaur_stands_on_its_feet_by_virtual_work():
     """Torques are the slope of the weight's energy; flat loops have rows that nothing moves.

@@ -107,6 +107,7 @@ def test_projection_holds_the_feet_of_a_standing_robot():
     check_projection(biped, 1000)
 
 
+@pytest.mark.slow
 def test_gains_bound_the_drift_of_a_standing_robot():
     check_gains(biped, 1000)
 

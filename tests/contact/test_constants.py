@@ -238,7 +238,7 @@ BALL = """<mujoco><option timestep=".002" integrator="{}"/><worldbody>
 </mujoco>"""
 
 
-@pytest.mark.parametrize("x64", [True, False])
+@pytest.mark.parametrize("x64", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_heavy_ball_sinks_as_deep_as_a_light_one(x64):
     """MuJoCo scales the softness by the mass, so that the depth at rest does not depend on it."""
     with jax.enable_x64(x64), jax.numpy_dtype_promotion("standard"):
@@ -261,6 +261,7 @@ def test_a_heavy_ball_sinks_as_deep_as_a_light_one(x64):
         np.testing.assert_allclose(slope, 0, atol=1e-12 if x64 else 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_a_loop_needs_them_once(loaded):
     """Steps with constants that are given are the steps; one robot for each sample too."""

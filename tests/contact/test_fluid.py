@@ -71,6 +71,7 @@ def test_drag_is_mujocos(integrator):
     np.testing.assert_allclose(v1, d.qvel, atol=1e-10 * max(1, np.abs(d.qvel).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_slope_and_gradients_of_drag():
     """The slope is the derivative in v; the one in density is right; both are finite at rest."""

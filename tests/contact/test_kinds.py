@@ -61,6 +61,7 @@ class HoldRows(JointRows):
         return {"hold": f}
 
 
+@pytest.mark.slow
 def test_a_kind_of_ones_own_is_the_equality_that_it_copies():
     free, held = rbd.load_mjcf(PENDULUM.format("")), rbd.load_mjcf(PENDULUM.format(HELD))
     params = held.constraints.joint_equalities.params

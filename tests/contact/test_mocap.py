@@ -76,6 +76,7 @@ def test_steps_and_sensors_are_mujocos(moved):
     assert touched > 1
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_a_step_is_differentiable_by_the_poses(moved):
     m, _, step = moved

@@ -115,6 +115,7 @@ SMALL = """<mujoco><worldbody><body><joint name="j" axis="0 1 0"/><geom size=".1
 <gyro name="gyro" site="s" cutoff=".5"/><accelerometer name="imu" site="s"/>{}</sensor></mujoco>"""
 
 
+@pytest.mark.slow
 def test_noise_cutoff_names_and_derivatives():
     scene = rbd.load_mjcf(SMALL.format(""))
     q, v, u = jnp.array([0.3]), jnp.array([2.0]), jnp.zeros(0)

@@ -199,6 +199,7 @@ def test_the_derivative_keeps_the_target_reached():
     assert_close(reverse, dq, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_a_posture_is_approached_as_far_as_targets_allow():
     """What is left of the way to the posture changes the target; derivatives are those of that."""

@@ -25,6 +25,7 @@ def recorded(plant, key, sigma):
     return data.windows(12), path.memory[:-1:12]
 
 
+@pytest.mark.slow
 def test_the_lag_of_a_drive_is_found_with_the_memory_at_the_start():
     truth, sigma = {"lag": 0.3, "mass": 2.0}, 1e-4
     plant = lagging(sledge(), truth["lag"])

@@ -101,6 +101,7 @@ print("same")
 """
 
 
+@pytest.mark.slow
 def test_files_are_read_in_another_process(learned, tmp_path):
     q, v, tau = jnp.array([0.1, 2.9]), jnp.array([0.5, -0.3]), jnp.array([1.0, 0.0])
     heavy = eqx.tree_at(lambda m: m.inertia, learned.model, 1.5 * learned.model.inertia)

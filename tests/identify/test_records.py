@@ -77,6 +77,7 @@ def test_filtered_torques_lose_friction():
     assert (wrong > 4 * np.asarray(old.deviation)[-2:]).any()
 
 
+@pytest.mark.slow
 def test_a_payload_alone_in_kilograms_and_meters():
     """Other links stay as they are, and the payload is told in the frame of the link."""
     m = robot("three")
@@ -102,6 +103,7 @@ def test_a_payload_alone_in_kilograms_and_meters():
     assert np.abs(score).max() < 3.5 and float(deviation[0]) < 0.05
 
 
+@pytest.mark.slow
 def test_a_gripper_with_a_mimic_joint_is_identified():
     m = rbd.load_urdf(GRIPPER)
     assert m.nv == 2

@@ -105,6 +105,7 @@ def test_wrong_text_is_found_at_once(threads):
         _compiler.load_later("define nonsense", "lanes")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="counts memory by /proc")
 def test_modules_are_freed_before_their_contexts(threads):
     """Also those in cycles, as an error's frames are, and those that nobody compiles."""

@@ -7,6 +7,7 @@ from itertools import combinations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 
 from rbd_jax.lanes import lanes
@@ -108,6 +109,7 @@ print(float(jax.jit(jax.grad(loss))(x, u)[0]), len(written), len(compiled))
 """
 
 
+@pytest.mark.slow
 def test_another_process_reads_what_one_has_written(tmp_path, monkeypatch):
     monkeypatch.setenv("RBD_JAX_CACHE_DIR", str(tmp_path / "cache"))
     found = []

@@ -92,7 +92,9 @@ def test_a_robot(library, dtype):
     np.testing.assert_allclose(torque, state[2], atol=2e3 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("float64", marks=[pytest.mark.float64, pytest.mark.slow])]
+)
 def test_a_robot_on_the_ground(library, dtype, monkeypatch):
     """The solver's loop ends in each thread when its own sample has converged."""
     model = rbd.samples.chain(2, floating_base=True, dtype=jnp.dtype(dtype))
@@ -112,6 +114,7 @@ def test_a_robot_on_the_ground(library, dtype, monkeypatch):
         np.testing.assert_allclose(x, y, rtol=0, atol=3e3 * np.finfo(dtype).eps)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_few_samples_of_a_large_program_are_left_to_xla(library, monkeypatch):
     """In the form that suits XLA, also what was derived of the program."""
@@ -164,6 +167,7 @@ def test_searches_may_take_more(library, monkeypatch):
     assert taken[search] < 0.7 * taken[fixed]
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_a_rollout_that_is_left_to_xla(library, monkeypatch):
     """Its derivative takes the states of the loop from the results."""

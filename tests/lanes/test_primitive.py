@@ -33,6 +33,7 @@ def inputs(n=20):
     return jnp.arange(1.0, 4.0), jnp.asarray(x)
 
 
+@pytest.mark.slow
 def test_batches_stay_spread():
     """Over four devices: values, derivatives, fleets, inside shard_map, explicit meshes."""
     env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}

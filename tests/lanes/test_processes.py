@@ -38,7 +38,7 @@ def check(name, loaded, args, right):
 """
 
 
-@pytest.mark.parametrize("disk", [True, False])
+@pytest.mark.parametrize("disk", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_serialized_executables(tmp_path, disk):
     """They run in another process in JAX's default mode, with or without kernels on its disk."""
     made = """
@@ -97,6 +97,7 @@ def test_an_executable_without_its_kernels(tmp_path):
     assert "serialize_executable" in text
 
 
+@pytest.mark.slow
 def test_exported_programs_in_another_process(tmp_path):
     """Values and a gradient of what ``jax.export`` wrote, for XLA alone, in JAX's default mode."""
     pytest.importorskip("flatbuffers")

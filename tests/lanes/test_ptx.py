@@ -113,6 +113,7 @@ def test_articulated_bodies_against_xla(monkeypatch):
     check(rbd.aba, model, *state, shared=(0,), tolerance=1e-12)
 
 
+@pytest.mark.slow
 def test_gradient_of_a_floating_robot_against_a_cpus_lanes():
     model = rbd.samples.chain(4, floating_base=True, dtype="float32")
     q, v, a = (numbers((n,), "float32", n, COUNT) for n in (model.nq, model.nv, model.nv))

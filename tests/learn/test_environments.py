@@ -92,6 +92,7 @@ def test_episodes_end_by_failure_or_by_length_and_begin_anew(env):
     chex.assert_tree_all_finite((t.reward, t.observation, t.final_observation, t.state.q))
 
 
+@pytest.mark.slow
 def test_wrappers_compose(env):
     wrapped = Pushed(Halved(env))  # pyright: ignore
     key, action = jax.random.key(3), jnp.zeros((1,), env.plant.model.dtype)

@@ -169,6 +169,7 @@ def same(a, b):
     return jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), a, b))
 
 
+@pytest.mark.slow
 def test_the_result_is_the_running_mean_of_the_policies(env):
     """Of the weights and of the normalizer; zero memory means the last policy."""
     learner = learner_of(env, TINY)

@@ -48,6 +48,7 @@ def test_the_image_of_a_step_is_the_step_of_the_image(env):
     np.testing.assert_allclose(*rewards, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_networks_of_the_learner_act_alike_on_both_sides(env):
     """At the start and after updates, and in NumPy. The perceptron alone does not."""

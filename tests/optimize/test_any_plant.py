@@ -220,6 +220,7 @@ def test_single_shooting_and_samples_take_any_plant():
     assert_close(found.memory[0], jnp.zeros(1))
 
 
+@pytest.mark.slow
 def test_a_receding_horizon_is_the_regulator_of_the_whole_state():
     """The memory is fed back, in the loop, between two plans and in a rollout."""
     from scipy.linalg import solve_discrete_are

@@ -37,7 +37,7 @@ def _states(problem, v0, seed=0):
     return q, v0[None] + noise(1, (n + 1, model.nv)), noise(2, (n, problem.controls))
 
 
-@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("bounded", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("legged", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_direction_is_that_of_the_general_sweep(legged, bounded):
     """With ball and free joints, gaps, a landing, bounds; alone and in a batch."""

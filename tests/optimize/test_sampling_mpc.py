@@ -25,6 +25,7 @@ def loops():
     return jax.jit(lambda: (run(search), run(newton), run(both), run(fitted, every=5)))()
 
 
+@pytest.mark.slow
 def test_samples_bring_it_there_and_newton_steps_keep_it_smooth():
     search, newton, both, fitted = loops()
     assert fitted.steps.tolist() == [8] * 4
@@ -83,7 +84,7 @@ def test_arguments_are_checked():
             opt.sampler(problem, key, **({"noise": 1.0} | options))
 
 
-@pytest.mark.parametrize("substeps", [2, 8])
+@pytest.mark.parametrize("substeps", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_push_gives_its_impulse_whatever_the_period_of_the_controls_is(substeps):
     """To a robot in the air, for which no contact counts."""
     task, impulse = tasks.stand_up(dtype=jnp.float32), jnp.array([30.0, -20.0, 0.0])

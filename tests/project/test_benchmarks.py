@@ -197,7 +197,7 @@ def test_grid_takes_the_fastest_launch(tmp_path, monkeypatch):
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("label", ["ID", "FD derivatives"])
+@pytest.mark.parametrize("label", [pytest.param("ID", marks=pytest.mark.slow), "FD derivatives"])
 def test_a_row_against_grid(label):
     """This library in GRiD's place: calls are timed, and both errors are those of float32."""
     model = rbd.samples.quadruped()
@@ -330,6 +330,7 @@ def test_a_second_run_keeps_the_rows_of_robots_that_it_does_not_reach():
     assert [(r["robot"], r["time"]) for r in table.rows] == [("a", 1), ("b", 4), ("b", 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_the_part_against_warp(tmp_path, monkeypatch, capsys):
     """Rows of both sides are joined, and a second run measures nothing."""
