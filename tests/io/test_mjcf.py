@@ -54,11 +54,6 @@ TENDON = '<tendon><fixed name="rope" stiffness="1 2"><joint joint="j" coef="1"/>
                          '<actuator><general name="arm" joint="j" gaintype="user"/></actuator>'),
             ["gain or bias of another kind", "arm (user)"],
         ),
-        (
-            WORLD.format('<option density="1.2"/>', "",
-                         LINK.format("", 'fluidshape="ellipsoid"'), ""),
-            ["fluid around an ellipsoid", "g"],
-        ),
     ],
 )  # fmt: skip
 def test_what_is_not_supported_is_refused_by_name(xml, words):

@@ -151,9 +151,11 @@ class Problem(eqx.Module):
         if substeps < 1:
             raise ValueError(f"Problem: substeps must be at least 1, got {substeps}")
         self.plant = plant = _plant_of(plant, actuation, nu, integrator)
-        if type(plant).outputs is Plant.outputs:  # else outputs of the plant follow the controls
+        # a plant that tells more adds its outputs to these arguments
+        if type(plant).outputs is Plant.outputs:
             check_arity("Problem: stage", stage, "model, t, q, v, u")
-        check_arity("Problem: final", final, "model, q, v")
+        if type(plant).final_outputs is Plant.final_outputs:
+            check_arity("Problem: final", final, "model, q, v")
         dtype = plant.model.dtype
         self.stage, self.final, self.steps = as_module(stage), as_module(final), steps
         self.substeps, self.added = substeps, added
