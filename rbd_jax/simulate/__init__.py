@@ -58,4 +58,3 @@ from ._stability import (
     warn_if_unstable as warn_if_unstable,
 )
 from ._time_scan import Checkpoint as Checkpoint
-from ._whirl import euler_velocity as euler_velocity

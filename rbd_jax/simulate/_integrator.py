@@ -63,10 +63,6 @@ class Integrator(eqx.Module):
         """The robot whose accelerations make this a step of semi-implicit Euler, or None."""
         return None
 
-    def euler_velocity(self, model: Model, v: Array, a: Array, dt: Array) -> Array:
-        """The velocity after a step of semi-implicit Euler with the accelerations a."""
-        return v + dt * a
-
     def __call__(
         self, model: Model, acceleration: Acceleration, t: Array, q: Array, v: Array, dt: Array
     ) -> QV:
@@ -82,10 +78,6 @@ class SingleStep(Integrator):
     explicit: Tableau | None = eqx.field(static=True, default=None)
     euler: Callable[[Model, Array], Model] | None = eqx.field(static=True, default=None)
     """For a step of semi-implicit Euler: the robot whose accelerations it takes."""
-    velocity: Callable[[Model, Array, Array, Array], Array] | None = eqx.field(
-        static=True, default=None
-    )
-    """For a step of semi-implicit Euler: its velocity at the end, if it is not ``v + dt a``."""
 
     @property
     def tableau(self) -> Tableau | None:
@@ -95,10 +87,6 @@ class SingleStep(Integrator):
     def euler_robot(self, model: Model, dt: Array) -> Model | None:
         """See :meth:`Integrator.euler_robot`."""
         return None if self.euler is None else self.euler(model, dt)
-
-    def euler_velocity(self, model: Model, v: Array, a: Array, dt: Array) -> Array:
-        """See :meth:`Integrator.euler_velocity`."""
-        return v + dt * a if self.velocity is None else self.velocity(model, v, a, dt)
 
     def step(self, model, acceleration, t, q, v, dt, memory):
         """See :meth:`Integrator.step`."""

@@ -18,7 +18,6 @@ from ._generalized_alpha import GeneralizedAlpha
 from ._integrator import Integrator, SingleStep
 from ._momentum import momentum_munthe_kaas, variational
 from ._munthe_kaas import EULER, RK4, TABLEAUS, Acceleration, Tableau, munthe_kaas, rk4
-from ._whirl import euler_velocity
 
 
 @checked
@@ -55,12 +54,8 @@ def implicit_damping(
     ``(M + dt D) a = τ − h − D v``, ``v⁺ = v + a dt``, ``q⁺ = q ⊕ v⁺ dt``. The method has order 1
     and costs as much as the explicit step, because ``dt D`` is added like an armature. Explicit
     steps are unstable where ``dt D M⁻¹ > 2``, as in the fingers of real robots; this step is
-    stable there.
-
-    In steps that cannot follow the motion, where a joint turns by more than 1 rad and this turn
-    changes by more than 0.3 rad, angular rates are ``s (v + a dt)`` with s < 1; see
-    :func:`rbd_jax.simulate.euler_velocity`. So limbs that whirl stay finite. Derivatives are those
-    of autodiff through the step, with the analytical rules of the accelerations.
+    stable there. Derivatives are those of autodiff through the step, with the analytical rules of
+    the accelerations.
 
     Source: the Euler step of MuJoCo (MuJoCo's documentation, "Numerical integration").
 
@@ -74,8 +69,7 @@ def implicit_damping(
             f"step do by their method implicitly_damped; got a {type(acceleration).__name__}"
         )
     damped = cast(ActuatedRobot, acceleration).implicitly_damped(dt)
-    v = euler_velocity(model, v, damped(t, q, v), dt)
-    return integrate(model, q, dt * v), v
+    return semi_implicit_euler(model, damped, t, q, v, dt)
 
 
 @checked
@@ -118,7 +112,7 @@ def implicit_coriolis(
 
 INTEGRATORS: dict[str, Integrator] = {
     "semi_implicit_euler": SingleStep(semi_implicit_euler, EULER, lambda model, dt: model),
-    "implicit_damping": SingleStep(implicit_damping, None, implicitly_damped, euler_velocity),
+    "implicit_damping": SingleStep(implicit_damping, euler=implicitly_damped),
     "implicit_coriolis": SingleStep(implicit_coriolis),
     **{name: SingleStep(partial(munthe_kaas, tableau=x), x) for name, x in TABLEAUS.items()},
     "momentum_rk4": SingleStep(momentum_munthe_kaas, RK4),

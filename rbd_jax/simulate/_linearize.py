@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..derivatives.explicit.fdsva import acceleration_with_derivatives
-from ..model import Model, integrate, rate_from_velocity, velocity_from_rate
+from ..model import Model, rate_from_velocity, velocity_from_rate
 from ..model.arguments import algorithm
 from ._actuated import ActuatedRobot
-from ._integrators import resolve_integrator
+from ._integrators import resolve_integrator, semi_implicit_euler
 from ._stability import warns_if_unstable
 
 
@@ -63,16 +63,14 @@ def step_derivatives(
     """
     t, dt = jnp.zeros((), q.dtype), jnp.asarray(dt, q.dtype)
     dq, dv, dtau = jnp.split(jnp.eye(3 * model.nv, dtype=q.dtype), 3, axis=1)
-    how = resolve_integrator(integrator)
-    robot = how.euler_robot(model, dt)
+    robot = resolve_integrator(integrator).euler_robot(model, dt)
 
     def actuated(q, v, tau):
         acceleration = ActuatedRobot(model, tau, f_ext)
-        return how(model, acceleration, t, q, v, dt)
+        return resolve_integrator(integrator)(model, acceleration, t, q, v, dt)
 
     def accelerated(q, v, a):
-        v = how.euler_velocity(model, v, a, dt)
-        return integrate(model, q, dt * v), v
+        return semi_implicit_euler(model, lambda *_: a, t, q, v, dt)
 
     if robot is None:
         advance, drive, ddrive = actuated, tau, dtau

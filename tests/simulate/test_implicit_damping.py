@@ -86,26 +86,14 @@ def test_implicit_damping_of_one_wheel_in_closed_form():
         rbd.simulate.implicit_damping(m, lambda t, q, v: v, dt, d, d, dt)
 
 
-def _example(name: str, dtype=jnp.float32):
-    """An example robot, or a skip where its description has no tree of known joints."""
-    try:
-        return rbd.load_urdf(rbd.io.example_robot(name), dtype=dtype)
-    except rbd.RobotDescriptionError:
-        pytest.skip("the description has no tree of known joints")
-
-
-def _singular(name: str) -> bool:
-    """Whether the mass matrix of an example robot is singular at its neutral configuration."""
-    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
-        m = _example(name, jnp.float64)
-        M = np.asarray(rbd.crba(m, rbd.neutral(m)))
-    scale = np.sqrt(np.maximum(np.diagonal(M), 1e-300))
-    return bool(m.nv) and np.linalg.eigvalsh(M / np.outer(scale, scale))[0] < 1e-12
+def _example(name: str):
+    """An example robot in float32."""
+    return rbd.load_urdf(rbd.io.example_robot(name), dtype=jnp.float32)
 
 
 def _at_rest(m, **options):
-    """The states of 2 seconds from rest at the neutral configuration, and energies."""
-    with jax.enable_x64(m.dtype == jnp.float64), jax.numpy_dtype_promotion("standard"):
+    """The states of 2 seconds from rest at the neutral configuration, and energies, in float32."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         q, v = rbd.neutral(m), jnp.zeros(m.nv)
         options = {"steps": 1000, "stride": 100} | options
 
@@ -128,29 +116,16 @@ def _damped_robots() -> list:
 @pytest.mark.parametrize("name", _damped_robots())
 def test_damped_robots_that_start_at_rest_settle(name):
     """By default, at 2 ms and in float32: finite, and less energy than at the start."""
-    m = _example(name)
+    try:
+        m = _example(name)
+    except rbd.RobotDescriptionError:
+        pytest.skip("the description has no tree of known joints")
     if not np.any(m.damping):
         pytest.skip("its damping is zero")
     path = _at_rest(m)
     chex.assert_tree_all_finite((path.q, path.v))
     E = np.asarray(path.observations)
     assert E[-1] <= E[0] + 1e-5 * np.abs(E).max()
-
-
-@pytest.mark.parametrize(
-    "precision", ["float32", pytest.param("float64", marks=pytest.mark.float64)]
-)
-@pytest.mark.parametrize("name", [
-    n if n == "panda" else pytest.param(n, marks=pytest.mark.slow) for n in rbd.io.example_robots()
-])  # fmt: skip
-def test_no_limp_robot_becomes_nan(name, precision):
-    """By default, at 2 ms, 10 s from rest: the arms of some robots whirl and stay finite."""
-    m = _example(name, jnp.dtype(precision))
-    if _singular(name):
-        pytest.skip("joints that move no mass: the accelerations do not exist")
-    path = _at_rest(m, steps=5000)
-    chex.assert_tree_all_finite((path.q, path.v, path.observations))
-    assert np.abs(path.v).max(initial=0) < 1e4
 
 
 WHIRLS = [
@@ -161,7 +136,7 @@ WHIRLS = [
 
 @pytest.mark.parametrize("name", WHIRLS)
 def test_limp_arms_that_whirl_stay_finite_with_implicit_coriolis_torques(name):
-    """The default of the command line: for two seconds, energy does not come from nowhere."""
+    """The default of the command line: their limbs whirl, and energy does not come from nowhere."""
     m = _example(name)
     path = _at_rest(m, integrator="implicit_coriolis")
     assert np.isfinite(path.v).all() and np.abs(path.v).max() > 10
@@ -459,10 +434,9 @@ def test_legged_problems_take_the_same_step():
     plant = dataclasses.replace(p.plant, model=stiff, active=on)
     p = opt.Problem(plant, p.stage, p.final, 0.01, 3)
     v = random_state(stiff).v
-    whirls = v.at[6:].multiply(1000.0)  # too fast for the steps, see test_whirl
 
     @quick_jit
-    def both(u, v):
+    def both(u):
         mine = p.simulate(task.q0, v, u)
         held = plant.constraints.with_active(on[0])
         tau = jnp.matmul(u, plant.actuation.T, precision="highest")
@@ -471,9 +445,8 @@ def test_legged_problems_take_the_same_step():
         step = jax.jacfwd(lambda u: p.step(0, task.q0, v, u)[1])(u[0])
         return (mine.q, mine.v, by_u[p.model.nv :]), (plain.q, plain.v, step)
 
-    for speed, digits in ((v, 1e-9), (whirls, 1e-6)):
-        for a, b in zip(*both(task.u[:3] + 1.0, speed), strict=True):
-            assert_close(a, b, rtol=1e-9, atol=digits)
+    for a, b in zip(*both(task.u[:3] + 1.0), strict=True):
+        assert_close(a, b, atol=1e-9)
 
 
 def test_tasks_choose_a_step_that_is_stable():

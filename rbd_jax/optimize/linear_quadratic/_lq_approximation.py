@@ -236,8 +236,7 @@ def _euler_curvature(problem: Problem, q, v, tau, lam):
 
     The step is ``v⁺ = v + dt a, q⁺ = q ⊕ w, w = dt v⁺``. With ``φ(δq, w) = (q ⊕ δq ⊕ w) ⊖ q⁺`` and
     J the derivative of (δq, w), the result is ``Jᵀ ∇²(λ_qᵀ φ) J + ∇²(μᵀ a)``, where
-    ``μ = dt λ_v + dt² ∂φ/∂wᵀ λ_q``. In steps that cannot follow the motion the curvature of
-    :func:`rbd_jax.simulate.euler_velocity` is left out; their (A, B) are exact.
+    ``μ = dt λ_v + dt² ∂φ/∂wᵀ λ_q``.
     """
     model, nv, dt = problem.kind.robot(problem), problem.model.nv, problem.dt
     f_ext = cast(Robot, problem.plant).f_ext

@@ -69,7 +69,7 @@ class ContactSchedule(Kind):
         """See :meth:`Kind.step`; accelerations and forces have one solution."""
         begun = self.begin(problem, t, state)
         a, forces = motion(problem, t, begun, u)
-        v = problem.plant.integrator.euler_velocity(problem.model, begun.v, a, problem.dt)
+        v = begun.v + problem.dt * a
         end = State(integrate(problem.model, begun.q, problem.dt * v), v, begun.memory)
         return (begun, end), (forces,)
 
@@ -87,13 +87,11 @@ class ContactSchedule(Kind):
         t, nv = problem.time(k), problem.model.nv
         a, forces = motion(problem, t, held(problem, t, q, v), u)
         by_z, forces_by_z = motion_slopes(problem, t, q, v, u)
-        how = problem.plant.integrator
-        to, push = jax.linearize(lambda *x: how.euler_velocity(problem.model, *x, problem.dt), v, a)
-        W = jax.vmap(push, 1, 1)(jnp.eye(nv, by_z.shape[1], nv, dtype=q.dtype), by_z)
+        W = jnp.eye(nv, by_z.shape[1], nv, dtype=q.dtype) + problem.dt * by_z
         model = None
         if _of_residuals(problem, q, v):
             model = stage_of_forces(problem, t, q, v, u, forces, forces_by_z)
-        return to, W, model
+        return v + problem.dt * a, W, model
 
     def landings(self, problem, q, v):
         """See :meth:`Kind.landings`."""
@@ -252,7 +250,7 @@ def _step(problem, q, v, a, da) -> tuple[Array, Array]:
     dq, dv = jnp.split(jnp.eye(n, da.shape[1], dtype=q.dtype), 2)
 
     def advance(q, v, a):
-        v = problem.plant.integrator.euler_velocity(model, v, a, dt)
+        v = v + dt * a
         return integrate(model, q, dt * v), v
 
     def push(dq, dv, da):
