@@ -27,7 +27,8 @@ def test_spheres_stay_clear_of_obstacles():
             for f, r in frames.items() for o in obstacles]  # fmt: skip
     np.testing.assert_allclose(rows(q), want, rtol=1e-6)
     J = jax.jit(jax.jacrev(rows))(q)
-    np.testing.assert_allclose(J, central_difference(rows, q), atol=1e-6)
+    difference = central_difference(rows, q)  # has a third of the digits of float32
+    np.testing.assert_allclose(J, difference, atol=1e-6 if J.dtype == jnp.float64 else 2e-4)
     inside = opt.clear_of(model, {"tool": 0.1}, [[*rbd.frame_placement(model, q, "tool")[1], 0.1]])
     slope = jax.jit(jax.grad(lambda q: inside.function(model, q, q)[0]))(q)
     assert bool(jnp.isfinite(slope).all())
@@ -45,7 +46,8 @@ def test_shapes_of_a_scene_stay_apart():
     rows = jax.jit(lambda q: c.function(scene.model, q, q))
     np.testing.assert_allclose(rows(q), 0.01 - there, atol=1e-9)
     J = jax.jit(jax.jacfwd(rows))(q)
-    np.testing.assert_allclose(J, central_difference(rows, q), atol=1e-6)
+    difference = central_difference(rows, q)  # has a third of the digits of float32
+    np.testing.assert_allclose(J, difference, atol=1e-6 if J.dtype == jnp.float64 else 2e-4)
     with pytest.raises(KeyError, match="no shape is named"):
         opt.keep_apart(scene, [("ball", "foot")])
 
