@@ -34,7 +34,7 @@ class Static(eqx.Module):
         return self.function(*self.args, *args, **(dict(self.keywords) | kwargs))
 
 
-def check_arity(who: str, function: Any, arguments: str) -> None:
+def check_arity(who: str, function: Any, arguments: str, hint: str = "") -> None:
     """Raise TypeError if a function does not take the arguments that it will be called with.
 
     Args:
@@ -42,6 +42,7 @@ def check_arity(who: str, function: Any, arguments: str) -> None:
         function: a function or a module. What is not callable, or does not tell its arguments, is
             left alone.
         arguments: their names, as in ``"model, q, v"``.
+        hint: what the message ends with.
     """
     if isinstance(function, Static):
         function = partial(function.function, *function.args, **dict(function.keywords))
@@ -57,7 +58,7 @@ def check_arity(who: str, function: Any, arguments: str) -> None:
     except TypeError:
         raise TypeError(
             f"{who} is called with {count} arguments, ({arguments}), but the function takes "
-            f"{signature}; change its arguments"
+            f"{signature}; change its arguments{hint}"
         ) from None
 
 

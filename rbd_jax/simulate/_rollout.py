@@ -1,6 +1,5 @@
 """Rollouts: the trajectory of a plant under given controls or a policy."""
 
-import inspect
 from collections.abc import Callable
 from typing import Literal, NamedTuple, cast
 
@@ -11,6 +10,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..contact import Scene
 from ..model import Model
 from ..model.arguments import algorithm, of_dtype
+from ..model.functions import check_arity
 from ._plant import Plant, StatePolicy, as_plant, with_tangent
 from ._stability import warns_about_rollout
 from ._time_scan import Checkpoint, time_scan
@@ -269,19 +269,10 @@ def last(tree: PyTree) -> PyTree:
 def _check_policy(policy: Callable, remembers: bool, noisy: bool) -> None:
     """Raise TypeError if a policy does not take the arguments with which it is called."""
     told = ", memory" if isinstance(policy, StatePolicy) else ""
-    call = ("(carry, observation" if remembers else f"(t, q, v{told}") + (", key" * noisy) + ")"
-    try:
-        signature = inspect.signature(policy)
-    except (TypeError, ValueError):  # unknown, as for functions in C
-        return
-    try:
-        signature.bind(*[None] * (call.count(",") + 1))
-    except TypeError:
-        hint = "" if remembers else "; a policy (carry, observation) -> (carry, u) needs carry=…"
-        hint += "" if noisy else "; a policy with a last argument key needs key=…"
-        raise TypeError(
-            f"rollout: the policy is called with {call}, but its arguments are {signature}{hint}"
-        ) from None
+    arguments = ("carry, observation" if remembers else f"t, q, v{told}") + ", key" * noisy
+    hint = "" if remembers else "; a policy (carry, observation) -> (carry, u) needs carry=…"
+    hint += "" if noisy else "; a policy with a last argument key needs key=…"
+    check_arity("rollout: the policy", policy, arguments, hint)
 
 
 def _remembering(policy: Callable, carry: PyTree, seen: PyTree, extra: tuple):

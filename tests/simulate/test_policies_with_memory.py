@@ -108,13 +108,15 @@ def test_the_policy_sees_what_is_observed_and_gets_keys(arm):
 def test_wrong_policies_are_told(arm):
     m, q, v = arm
     run = lambda policy, **more: rbd.rollout(m, q, v, policy, DT, steps=3, **more)  # noqa: E731
-    told = r"is called with \(t, q, v\), but its arguments are \(carry, seen\).*needs carry=…"
+    told = r"is called with 3 arguments, \(t, q, v\), but the function takes \(carry, seen\).*needs carry=…"
     with pytest.raises(TypeError, match=told):
         run(lambda carry, seen: (carry, 0 * v))
-    with pytest.raises(TypeError, match=r"called with \(carry, observation\), .* \(t, q, v\)"):
+    with pytest.raises(
+        TypeError, match=r"called with 2 arguments, \(carry, observation\), .* \(t, q, v\)"
+    ):
         run(lambda t, q, v: 0 * v, carry=0.0)
     with pytest.raises(
-        TypeError, match=r"\(carry, observation, key\), but its arguments are \(c, "
+        TypeError, match=r"\(carry, observation, key\), but the function takes \(c, "
     ):
         run(lambda c, x: (c, 0 * v), carry=0.0, key=jax.random.key(0))
     with pytest.raises(TypeError, match="a last argument key needs key=…"):
