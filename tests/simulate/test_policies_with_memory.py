@@ -108,7 +108,10 @@ def test_the_policy_sees_what_is_observed_and_gets_keys(arm):
 def test_wrong_policies_are_told(arm):
     m, q, v = arm
     run = lambda policy, **more: rbd.rollout(m, q, v, policy, DT, steps=3, **more)  # noqa: E731
-    told = r"is called with 3 arguments, \(t, q, v\), but the function takes \(carry, seen\).*needs carry=…"
+    told = (
+        r"is called with 3 arguments, \(t, q, v\), but the function takes \(carry, seen\)"
+        r".*needs carry=…"
+    )
     with pytest.raises(TypeError, match=told):
         run(lambda carry, seen: (carry, 0 * v))
     with pytest.raises(
