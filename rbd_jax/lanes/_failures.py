@@ -5,8 +5,6 @@ in the compiler is a fault of lanes. XLA computes such a program too, and a warn
 """
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from ._jax_internals import source_of
@@ -24,15 +22,24 @@ class LanesWarning(UserWarning):
     """A fault of lanes: XLA computes a program that lanes should have compiled."""
 
 
-@contextmanager
-def blamed(eqn: Any) -> Iterator[None]:
-    """Note on any error inside which operation is to blame, unless an inner one is."""
-    try:
-        yield
-    except Exception as e:
-        if eqn is not None and not getattr(e, "__notes__", None):
-            e.add_note(source_of(eqn))
-        raise
+class blamed:
+    """Note on any error inside which operation is to blame, unless an inner one is.
+
+    It is entered for each operation, which a generator would make a few times slower.
+    """
+
+    __slots__ = ("eqn",)
+
+    def __init__(self, eqn: Any):
+        self.eqn = eqn
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind, error, trace) -> None:
+        told = not isinstance(error, Exception) or getattr(error, "__notes__", None)
+        if self.eqn is not None and not told:
+            error.add_note(source_of(self.eqn))
 
 
 def explained(e: Exception) -> str:

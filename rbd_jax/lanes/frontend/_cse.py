@@ -12,6 +12,7 @@ from .._jax_internals import literal
 from ..ir._blocks import Value
 
 _SMALL = 4096  # bytes of a constant that is compared by its numbers
+_PLAIN = {type(None), bool, int, str}  # types of parameters that are compared as they are
 
 
 class CommonSubexpressions:
@@ -37,15 +38,20 @@ class CommonSubexpressions:
         return eqn.primitive.name, tuple(map(id, ins)), params, tuple(map(_kind, eqn.outvars))
 
     def _params(self, params: dict):
+        """The parameters of an equation, hashable; None if one of them is not."""
         found = []
-        for name in sorted(params):
-            x = self._param(params[name])
-            try:
-                hash(x)
-            except TypeError:
-                return None
-            found.append(x)
-        return tuple(found)
+        for name, x in params.items():
+            kind = type(x)
+            if kind in _PLAIN:
+                found.append((name, kind, x))
+                continue
+            found.append((name, self._param(x)))
+        found = tuple(found)
+        try:
+            hash(found)
+        except TypeError:
+            return None
+        return found
 
     def _param(self, x):
         if isinstance(x, jcore.ClosedJaxpr | jcore.Jaxpr):
@@ -95,4 +101,4 @@ def _consts(closed) -> tuple:
 
 
 def _kind(v):
-    return v.aval.shape, str(v.aval.dtype)
+    return v.aval.shape, v.aval.dtype

@@ -35,6 +35,7 @@ class _Fingerprint:
         self._expansions = Expansions()
         self._names: dict[int, tuple[Any, str]] = {}
         self._types: dict[tuple, str] = {}
+        self._equations: dict[tuple, str] = {}
 
     def jaxpr(self, closed) -> str:
         """The name of a jaxpr with its constants."""
@@ -71,6 +72,14 @@ class _Fingerprint:
             return self.jaxpr(called(params))
         if name not in RULES and hasattr(eqn.primitive, "expand"):
             return self.jaxpr(self._expansions.of(eqn, [v.aval for v in eqn.invars]))
+        if not all(map(_is_simple, params.values())):
+            return self._with_parameters(name, params)
+        key = name, *params.items(), *map(type, params.values())  # 1 is equal to True
+        if key not in self._equations:
+            self._equations[key] = self._with_parameters(name, params)
+        return self._equations[key]
+
+    def _with_parameters(self, name: str, params: dict) -> str:
         known = {k: self._parameter(k, x) for k, x in sorted(params.items())}
         if name == "scan":
             known["counts"] = repr(scan_counts(params))
@@ -103,6 +112,13 @@ class _Fingerprint:
 
 
 _PLAIN = {type(None), bool, int, float, str}
+
+
+def _is_simple(x: Any) -> bool:
+    """Whether a parameter is equal to another one only if its text is the same."""
+    if type(x) is tuple:
+        return all(type(y) is int for y in x)
+    return x is None or type(x) in (bool, int, str) or isinstance(x, np.dtype)
 
 
 def _array(x) -> str:
