@@ -53,7 +53,9 @@ def test_errors_have_the_velocities_as_their_rates(body, rows, reference):
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("rows", HINGES)
+@pytest.mark.parametrize(
+    "rows", [HINGES[0], *(pytest.param(x, marks=pytest.mark.slow) for x in HINGES[1:])]
+)
 def test_axes_that_are_apart(body, rows):
     """The error is the angle between them, also near and at half a turn."""
     c = constraints.frame(body, 0, rows=rows)
@@ -79,6 +81,7 @@ def test_gains_hold_a_hinge_that_has_turned(body):
     assert jnp.abs(constraints.residual(body, end.q[-1], c)).max() < 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_a_four_bar_closed_by_a_hinge():
     """It falls as with a point, although its parts have turned against each other."""

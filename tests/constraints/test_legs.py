@@ -99,6 +99,7 @@ def minitaur_posture(model, u):
 STANCE = jnp.concatenate([jnp.array([0, 0, 0.2, 0, 0, 0]), jnp.tile(jnp.array([1.8, -1.8]), 4)])
 
 
+@pytest.mark.slow
 def test_legs_of_minitaur_move_by_lagranges_equations():
     """A tumbling robot, loops in a plane each, so that one row of three depends on others."""
     model, loops = minitaur()

@@ -16,7 +16,13 @@ from rbd_jax.derivatives.custom_jvp.kinematics import (
 )
 
 
-@pytest.mark.parametrize("dtype", [pytest.param("float64", marks=pytest.mark.float64), "float32"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param("float64", marks=pytest.mark.float64),
+        pytest.param("float32", marks=pytest.mark.slow),
+    ],
+)
 def test_places_and_their_derivatives(dtype):
     """Value, jvp along the configuration and all leaves, vjp, and second derivatives."""
     m = robot("random_tree")

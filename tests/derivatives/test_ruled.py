@@ -198,7 +198,7 @@ FORMS = [
 @pytest.mark.float64
 @pytest.mark.parametrize(
     ("case", "form"),
-    [(coupled, "xla"), *(pytest.param(*x, marks=pytest.mark.slow) for x in FORMS)],
+    [pytest.param(*x, marks=pytest.mark.slow) for x in [(coupled, "xla"), *FORMS]],
 )
 def test_second_derivative_of_a_rollout(case, form):
     """Along a line of initial states it is a difference of values."""

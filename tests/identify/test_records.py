@@ -51,6 +51,7 @@ def test_intervals_of_300_logs_contain_the_truth_in_95_percent(name):
     assert 0.92 < inside[-2 * m.nv :].mean() < 0.98 and inside.min() > 0.88 and delay > 0.91
 
 
+@pytest.mark.slow
 def test_friction_of_noisy_logs_is_not_too_small():
     m = robot("two")
     parameters = unknown(m)

@@ -92,6 +92,7 @@ def test_a_robot(library, dtype):
     np.testing.assert_allclose(torque, state[2], atol=2e3 * np.finfo(dtype).eps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype", ["float32", pytest.param("float64", marks=[pytest.mark.float64, pytest.mark.slow])]
 )

@@ -103,6 +103,7 @@ def test_functions_and_odd_numbers(dtype):
           numbers((5,), dtype, samples=COUNT, odd=True))  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_articulated_bodies_against_xla(monkeypatch):
     monkeypatch.setenv("RBD_JAX_LANES", "0")

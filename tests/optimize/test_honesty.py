@@ -60,7 +60,16 @@ def test_ddp_balances_a_pole_and_converges_quadratically():
     np.testing.assert_allclose(again, u, atol=1e-6)
 
 
-@pytest.mark.parametrize("solver, tol", [("ilqr", None), ("ddp", None), ("multiple_shooting", 1.0)])
+@pytest.mark.parametrize(
+    "solver, tol",
+    [
+        ("ilqr", None),
+        *(
+            pytest.param(*x, marks=pytest.mark.slow)
+            for x in (("ddp", None), ("multiple_shooting", 1.0))
+        ),
+    ],
+)
 def test_success_means_that_the_conditions_of_first_order_hold(solver, tol):
     """From 8 random guesses: the gradient of the Lagrangian, of the nonlinear program itself."""
     task = tasks.cart_pole(steps=30)

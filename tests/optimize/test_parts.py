@@ -157,7 +157,9 @@ def test_box_qp_does_not_get_stuck(m):
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("T", [1, 6, 13])
+@pytest.mark.parametrize(
+    "T", [pytest.param(1, marks=pytest.mark.slow), 6, pytest.param(13, marks=pytest.mark.slow)]
+)
 def test_riccati_sweeps_solve_the_linear_quadratic_problem(T):
     """Sequential and associative, against the dense KKT system of all states and controls."""
     n, m = 4, 2

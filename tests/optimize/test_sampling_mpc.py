@@ -84,6 +84,7 @@ def test_arguments_are_checked():
             opt.sampler(problem, key, **({"noise": 1.0} | options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("substeps", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_push_gives_its_impulse_whatever_the_period_of_the_controls_is(substeps):
     """To a robot in the air, for which no contact counts."""

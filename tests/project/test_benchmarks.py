@@ -197,7 +197,9 @@ def test_grid_takes_the_fastest_launch(tmp_path, monkeypatch):
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("label", [pytest.param("ID", marks=pytest.mark.slow), "FD derivatives"])
+@pytest.mark.parametrize(
+    "label", [pytest.param(x, marks=pytest.mark.slow) for x in ("ID", "FD derivatives")]
+)
 def test_a_row_against_grid(label):
     """This library in GRiD's place: calls are timed, and both errors are those of float32."""
     model = rbd.samples.quadruped()

@@ -40,7 +40,16 @@ def check(function, *args):
             assert x.dtype != jnp.float64
 
 
-@pytest.mark.parametrize("integrator", sorted(rbd.simulate.INTEGRATORS))
+LONG = {"variational", "generalized_alpha"}
+
+
+@pytest.mark.parametrize(
+    "integrator",
+    [
+        pytest.param(x, marks=pytest.mark.slow) if x in LONG else x
+        for x in sorted(rbd.simulate.INTEGRATORS)
+    ],
+)
 def test_rollouts(integrator):
     m = rbd.samples.quadruped(dtype=F)
     q, v = rbd.neutral(m), jnp.zeros((m.nv,), F)
@@ -107,7 +116,10 @@ def test_solvers(solver):
     check(solve, task.problem, task.q0, task.v0, task.u)
 
 
-@pytest.mark.parametrize("leaf", ["damping", "gravity", "inertia"])
+LEAVES = [*(pytest.param(x, marks=pytest.mark.slow) for x in ("damping", "gravity")), "inertia"]
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
 @pytest.mark.parametrize("fit", ["fit_torques", "fit_accelerations"])
 def test_fits(fit, leaf):
     m = rbd.samples.arm(dtype=F)

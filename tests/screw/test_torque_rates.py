@@ -229,7 +229,14 @@ def test_series_elastic_feedback_makes_deviations_linear():
     assert float(jnp.abs(end - e[0]).min()) > 0.01
 
 
-@pytest.mark.parametrize("rigid", [[1], [0, 2], [0, 1, 2]])
+@pytest.mark.parametrize(
+    "rigid",
+    [
+        pytest.param([1], marks=pytest.mark.slow),
+        [0, 2],
+        pytest.param([0, 1, 2], marks=pytest.mark.slow),
+    ],
+)
 def test_series_elastic_feedback_with_rigid_joints(rigid):
     """Elastic joints keep their equation of fourth order, rigid ones obey one of second order."""
     m, stiff = samples.chain(3), np.isin(np.arange(3), rigid)

@@ -19,6 +19,7 @@ def _policy(t, q, v):
     return jnp.sin(3 * t) - 0.2 * v
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_agrees_with_rk4_and_stays_on_the_manifold():
     model = samples.random_tree(4, kinds=("spherical", "revolute"))

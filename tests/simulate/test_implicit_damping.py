@@ -176,6 +176,7 @@ def test_a_step_with_implicit_coriolis_torques_solves_its_equation(joints):
     assert_close(left, right, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_implicit_coriolis_torques_converge_and_have_derivatives():
     m = samples.quadruped()
@@ -194,8 +195,13 @@ def test_implicit_coriolis_torques_converge_and_have_derivatives():
     assert float((value(s.v + h) - value(s.v - h)) / (2 * h)) == pytest.approx(slope, rel=1e-7)
 
 
-@pytest.mark.parametrize("model", ["quadruped", "random_tree", "pendulum"], indirect=True)
-def test_the_accelerations_of_an_implicit_step_have_exact_derivatives(model, state):
+@pytest.mark.parametrize(
+    "model",
+    ["random_tree", *(pytest.param(x, marks=pytest.mark.slow) for x in ("quadruped", "pendulum"))],
+    indirect=True,
+)
+@pytest.mark.parametrize("second", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_accelerations_of_an_implicit_step_have_exact_derivatives(model, state, second):
     """Elimination along the branches and the implicit rule, against dense algebra and autodiff."""
     damping = jnp.abs(jnp.sin(1 + jnp.arange(float(model.nv))))
     model = eqx.tree_at(lambda m: m.damping, model, damping)
@@ -212,8 +218,10 @@ def test_the_accelerations_of_an_implicit_step_have_exact_derivatives(model, sta
 
     def all_of(f):
         def both(x, v):
-            curved = jax.jacfwd(jax.grad(lambda v: w @ f(x[0], x[1], v, *x[3:])))(v)
-            return f(*x), jax.grad(lambda x: w @ f(*x))(x), curved
+            found = f(*x), jax.grad(lambda x: w @ f(*x))(x)
+            if not second:
+                return found
+            return *found, jax.jacfwd(jax.grad(lambda v: w @ f(x[0], x[1], v, *x[3:])))(v)
 
         x = arrays, state.q, 3 * state.v, state.tau, dt
         return quick_jit(both)(x, x[2])
@@ -291,7 +299,7 @@ def test_robots_without_damping_take_the_explicit_step():
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("gradient", ["full", "adjoint"])
+@pytest.mark.parametrize("gradient", [pytest.param("full", marks=pytest.mark.slow), "adjoint"])
 def test_gradients_of_the_default_by_every_place_of_damping(gradient):
     m = rbd.load_urdf(ARM)
 
@@ -424,6 +432,7 @@ def test_optimizers_take_the_same_step():
         assert_close(a, b, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_legged_problems_take_the_same_step():
     """A quadruped on its feet: the steps of the problem, those of a rollout, and their slopes."""
     m = samples.quadruped()

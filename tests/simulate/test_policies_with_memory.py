@@ -42,7 +42,10 @@ def by_hand(m, q, v, gains):
     return [jnp.stack(x) for x in zip(*rows, strict=True)], carry
 
 
-@pytest.mark.parametrize("gradient", ["full", "checkpoint", "adjoint"])
+@pytest.mark.parametrize(
+    "gradient",
+    ["adjoint", *(pytest.param(x, marks=pytest.mark.slow) for x in ("full", "checkpoint"))],
+)
 def test_a_policy_with_an_integral_and_a_delay(arm, gradient):
     """States, the carry at the end, and gradients by gains and by the first carry."""
     m, q, v = arm

@@ -12,7 +12,9 @@ from rbd_jax.tasks.judges import _optimality as judge
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("name", ["double-integrator", "pendulum"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("double-integrator", marks=pytest.mark.slow), "pendulum"]
+)
 def test_the_default_choice_solves_goals_under_bounds(name):
     """The pendulum's multipliers went round in circles at a negligible decrease of the cost."""
     trials = tasks.PROBLEM_SET[name](starts=4)
