@@ -4,6 +4,10 @@ from .environments._cart_pole import (
     CartPole as CartPole,
     cart_pole_environment as cart_pole_environment,
 )
+from .environments._gymnasium import (
+    FromGymnasium as FromGymnasium,
+    from_gymnasium as from_gymnasium,
+)
 from .environments._stander import (
     STAND_UP as STAND_UP,
     Stander as Stander,
