@@ -22,11 +22,14 @@ WITHOUT_FORCES = {
     }
     | {"contact_cost_weight": 0},
 }
-QUICK = ("Hopper-v5", "Reacher-v5")
 NAMES = sorted({**RUNNERS, **BALANCERS, **REACHERS})
-names = pytest.mark.parametrize(
-    "name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in NAMES]
-)
+
+
+def names(*quick):
+    """All names; those that are not quick are slow."""
+    return pytest.mark.parametrize(
+        "name", [x if x in quick else pytest.param(x, marks=pytest.mark.slow) for x in NAMES]
+    )
 
 
 def unit(seen, at):
@@ -53,7 +56,7 @@ def theirs(name):
     return env
 
 
-@names
+@names("Hopper-v5", "Reacher-v5")
 @pytest.mark.float64
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_steps_are_those_of_gymnasium(name):
@@ -82,7 +85,7 @@ def test_steps_are_those_of_gymnasium(name):
     assert failures or name in ("HalfCheetah-v5", "Swimmer-v5", "Ant-v5", *REACHERS)
 
 
-@names
+@names("Reacher-v5")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_episodes_begin_as_there_and_steps_have_gradients(name):
     """The places and velocities of first states have the mean and the spread of the package."""
