@@ -206,10 +206,13 @@ def test_every_rule_is_tested():
 
 
 def test_long_branches_are_left_out():
-    """A branch with loops is a loop of no or one round, which ends where no sample takes it."""
+    """A branch with loops or calls of programs, such as the library's functions, is a loop of no or
+    one round, which ends where no sample takes it."""
     many = lambda x: lax.fori_loop(0, 9, lambda _, x: x * x - 1, x)  # noqa: E731
     few = lambda x: -x  # noqa: E731
+    call = lanes(lambda x: x * x + 1)
     x = jnp.linspace(0, 1, 64)
-    for ways, loops in (((many, few), 1), ((few, many), 1), ((few, few), 0), ((many, many), 2)):
+    for ways, loops in (((many, few), 1), ((few, many), 1), ((few, few), 0), ((many, many), 2),
+                        ((call, few), 1), ((call, many), 2)):  # fmt: skip
         f = jax.vmap(lanes(lambda x, ways=ways: lax.cond(x > 0.5, *ways, x)))
         assert report(f, x)[0].text.count("= call i1 @llvm.vector.reduce.or") == loops

@@ -179,9 +179,10 @@ _LEAST = 40
 
 
 def _work(jaxpr) -> float:
-    """How many operations there are; loops are many."""
-    if any(eqn.primitive.name in ("scan", "while") for eqn in jaxpr.eqns):
-        return np.inf
+    """How many operations there are; loops and calls of other programs are many."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in ("scan", "while") or hasattr(eqn.primitive, "expand"):
+            return np.inf
     return len(jaxpr.eqns) + sum(map(_work, subjaxprs(jaxpr)))
 
 
