@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
-from support.helpers import random_states
+from support.helpers import random_states, within
 from support.recorded import MuJoCo, dataset, noisy, pinocchio_torques
 
 import rbd_jax as rbd
@@ -22,9 +22,7 @@ def _robot(name: str) -> rbd.Model:
     if name not in rbd.example_robots():
         pytest.skip("no example robots")
     floating = name.startswith("hyq")  # MuJoCo refuses the inertia of its root link
-    m = rbd.load_urdf(
-        rbd.example_robot(name), floating_base=floating, dtype=jnp.float64, mimic="independent"
-    )
+    m = rbd.load_urdf(rbd.example_robot(name), floating_base=floating, mimic="independent")
     driven = jnp.asarray(np.array(m.topology.kinds)[m.topology.dof_bodies] != "free")
     where = lambda m: [m.inertia, m.armature, m.damping]  # noqa: E731
     some = 0.1 + 0.05 * jnp.cos(jnp.arange(float(m.nv)))
@@ -69,11 +67,11 @@ def test_structure_tells_what_singular_values_of_pinocchio_do(name):
     print(name, "bodies", m.nb, "base parameters", base.count)
     rows = Y.reshape(-1, 10 * m.nb)
     scale = np.abs(rows).max()
-    assert np.abs(rows @ base.nullspace).max() < 1e-10 * scale
-    assert np.linalg.svd(base.nullspace.T @ other.nullspace)[1].min() > 1 - 1e-10
+    assert np.abs(rows @ base.nullspace).max() < within(1e-10, 1e-4) * scale
+    assert np.linalg.svd(base.nullspace.T @ other.nullspace)[1].min() > 1 - within(1e-10, 1e-5)
     for b in (base, other):
         again = Y[..., b.independent].reshape(-1, b.count) @ b.B
-        np.testing.assert_allclose(again, rows, rtol=0, atol=1e-9 * scale)
+        np.testing.assert_allclose(again, rows, rtol=0, atol=within(1e-9, 1e-4) * scale)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
@@ -85,7 +83,9 @@ def test_structure_of_every_joint_kind_with_rotors(seed):
     Y, _ = REGRESS(m, dataset(s.q, s.v, s.a, s.tau), terms=identify.TERMS)
     other = identify.numerical_base_parameters(np.asarray(Y), base.names)
     assert base.count == other.count
-    assert float(jnp.abs(Y @ base.nullspace).max()) < 1e-10 * float(jnp.abs(Y).max())
+    rounded = np.asarray(Y, np.float32)
+    assert identify.numerical_base_parameters(rounded, base.names).count == base.count
+    assert np.abs(Y @ base.nullspace).max() < within(1e-10, 1e-5) * np.abs(Y).max()
 
 
 def test_verdicts_of_a_pendulum():
@@ -115,10 +115,14 @@ def test_regressor_times_parameters_is_inverse_dynamics():
     Y, tau = REGRESS(m, data, terms=identify.TERMS)
     predicted = quick_jit(identify.predicted_torques)(m, data)
     product = Y @ theta + s.tau - tau
-    np.testing.assert_allclose(product, predicted, rtol=0, atol=1e-12 * float(abs(product).max()))
+    np.testing.assert_allclose(
+        product, predicted, rtol=0, atol=within(1e-12, 1e-5) * float(abs(product).max())
+    )
     some, rest = REGRESS(m, data, terms=("damping", "inertia"))
     part = identify.linear_parameters(m, ("damping", "inertia"))
-    np.testing.assert_allclose(some @ part - rest, Y @ theta - tau, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(
+        some @ part - rest, Y @ theta - tau, rtol=0, atol=within(1e-10, 1e-2)
+    )
     back = identify.with_linear_parameters(m, theta)
     assert eqx.tree_equal(back, m)
 

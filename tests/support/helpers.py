@@ -151,6 +151,11 @@ def assert_close(actual, expected, rtol: float = 0.0, atol: float = 1e-12) -> No
     assert not any(np.isnan(x).any() for x in jax.tree.leaves(expected)), "NaN is expected"
 
 
+def within(tolerance: float, single: float) -> float:
+    """The tolerance in float64, or the one of float32 in JAX's default mode."""
+    return tolerance if jax.config.jax_enable_x64 else single  # pyright: ignore[reportAttributeAccessIssue]
+
+
 @contextmanager
 def computed_as(name: str, **changes):
     """Trace programs as they are on another backend: without lanes, unless these are named."""

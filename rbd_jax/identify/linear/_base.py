@@ -52,8 +52,13 @@ class BaseParameters(NamedTuple):
         )
 
 
+def default_tolerance(dtype: np.dtype) -> float:
+    """The relative tolerance of ranks: above the rounding errors of numbers of this type."""
+    return 1e-5 if dtype == np.float32 else 1e-9
+
+
 def numerical_base_parameters(
-    Y: np.ndarray, names: tuple[str, ...], tol: float = 1e-9
+    Y: np.ndarray, names: tuple[str, ...], tol: float | None = None
 ) -> BaseParameters:
     """Base parameters from a regressor of many samples, by singular values.
 
@@ -64,8 +69,10 @@ def numerical_base_parameters(
     Args:
         Y: regressors of the samples, (…, p).
         names: names of the p parameters.
-        tol: relative tolerance.
+        tol: relative tolerance. None stands for 1e-9, or 1e-5 for regressors in float32, whose
+            rounding errors give singular values of 1e-7 to 2e-6.
     """
+    tol = tol or default_tolerance(np.asarray(Y).dtype)
     Y = np.asarray(Y, dtype=float).reshape(-1, len(names))
     R = np.linalg.qr(Y, mode="r")
     length = np.linalg.norm(R, axis=0)

@@ -19,7 +19,12 @@ from ...spatial import linear
 from ...spatial.linear import qr_factor, solve_upper
 from ..data._dataset import Dataset, required
 from ..parameters._parameters import Parameters
-from ._base import BaseParameters, from_nullspace, numerical_base_parameters
+from ._base import (
+    BaseParameters,
+    default_tolerance,
+    from_nullspace,
+    numerical_base_parameters,
+)
 from ._regressors import (
     TERMS,
     WIDTH,
@@ -82,7 +87,7 @@ def _places(parameters: Parameters, terms: tuple[str, ...]) -> np.ndarray:
     return np.concatenate([sizes[b.leaf][np.array(b.rows)].reshape(-1) for b in parameters.blocks])
 
 
-def selected_base(parameters: Parameters, tol: float = 1e-9) -> BaseParameters:
+def selected_base(parameters: Parameters, tol: float | None = None) -> BaseParameters:
     """The combinations of the selected parameters that torques depend on.
 
     This runs on the host, once for a robot. The robot's structure gives them, see
@@ -90,7 +95,7 @@ def selected_base(parameters: Parameters, tol: float = 1e-9) -> BaseParameters:
 
     Args:
         parameters: what is unknown, made of inertias, armature, damping and friction.
-        tol: relative tolerance of the ranks.
+        tol: relative tolerance of the ranks. None stands for 1e-9, or 1e-5 for a robot in float32.
 
     Raises:
         ValueError: for other parameters.
@@ -102,7 +107,7 @@ def selected_base(parameters: Parameters, tol: float = 1e-9) -> BaseParameters:
         return numerical_base_parameters(_random_regressors(model, terms)[..., places], names, tol)
     base = base_parameters(model, terms)
     _, s, Vt = np.linalg.svd(base.B[:, places], full_matrices=True)
-    rank = int(np.sum(s > tol * s.max(initial=0)))
+    rank = int(np.sum(s > (tol or default_tolerance(model.dtype)) * s.max(initial=0)))
     return from_nullspace(tuple(base.names[k] for k in places), Vt[rank:].T)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...model import Model, joint_placements, motion_subspace, neutral
 from ...spatial.host import adjoint, hat, inverse, pose, pseudo_of_ten, ten_parameters
-from ._base import BaseParameters, from_nullspace
+from ._base import BaseParameters, default_tolerance, from_nullspace
 from ._regressors import TERMS, parameter_names
 
 
@@ -42,7 +42,7 @@ def base_parameters(
         tol: relative tolerance within which axes count as parallel and points as equal. None stands
             for 1e-9, or 1e-5 for a robot in float32.
     """
-    tol = tol or (1e-9 if model.dtype == np.float64 else 1e-5)
+    tol = tol or default_tolerance(model.dtype)
     S, poses = _host(model)
     spans = _spans(model, S, poses, tol)
     topology, nv = model.topology, model.nv
