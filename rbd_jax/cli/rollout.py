@@ -101,7 +101,8 @@ def rollout(
         out.print(f"[yellow]warning:[/] {text}", highlight=False)
     q, v, tau = state
     bad = ~np.isfinite(v).all(axis=(1, 2))
-    what = advice(model, v[int(bad.argmax())], dt, integrator) if bad.any() else ""
+    k = int(bad.argmax())
+    what = advice(model, q[k], v[k], dt, integrator) if bad.any() else ""
     _save(model, q, v, {"tau": tau}, dt * stride, output, picture, what)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from ..model import NV, LinkSpec, RobotSpec
 from ..spatial import host
 from ._build import Bodies
-from ._singular import mass_matrix, singular_joints
+from ._singular import gimbals, mass_matrix, singular_joints
 
 USUAL_STEP = 2e-3  # s, that of the command line and of most simulations of contact
 TOLERANCE = 0.01  # of the triangle inequality: printed inertias are rounded
@@ -41,6 +41,15 @@ def diagnose(spec: RobotSpec, bodies: Bodies) -> dict[str, list[str]]:
             "armature, or make them fixed)"
         )
         found[text] = singular
+    locks = [name for chain in gimbals(bodies) if not {*chain} & {*singular} for name in chain]
+    if locks:
+        text = (
+            "hinges of chains of three with massless links between them: where their axes lie in "
+            "one plane (gimbal lock) the mass matrix is singular, and motions that come near it "
+            "are wrong or not finite at any step (give the links between an inertia, or "
+            "give the joints an armature)"
+        )
+        found[text] = locks
     return found
 
 

@@ -29,8 +29,9 @@ def load_urdf(
 
     Warnings (:class:`rbd_jax.RobotDescriptionWarning`, at most one of each kind) name the links
     whose merged inertia no body can have, the joints that make the mass matrix singular in every
-    configuration, the joints whose damping makes explicit integration unstable at steps of 2 ms,
-    and whatever was not read literally. Nothing is repaired.
+    configuration, the hinges that do so where their axes lie in one plane, the joints whose
+    damping makes explicit integration unstable at steps of 2 ms, and whatever was not read
+    literally. Nothing is repaired.
 
     Args:
         source: path of a URDF, an XML string, bytes, or an open file.

@@ -71,6 +71,31 @@ def singular_joints(bodies: Bodies, seed: int = 0) -> list[str]:
     return [bodies.joint_names[i] for i in sorted(set(owner[involved].tolist()))]
 
 
+def gimbals(bodies: Bodies) -> list[list[str]]:
+    """Chains of three or more hinges with nothing but massless bodies between them.
+
+    The chain turns one body about three axes. At some angle of a middle joint the axes lie in one
+    plane (gimbal lock). There one direction of the joint velocities moves no mass.
+    """
+    n = len(bodies.parents)
+    children = [[i for i in range(n) if bodies.parents[i] == k] for k in range(n)]
+
+    def between(k: int) -> bool:
+        joint = bodies.joints[k]
+        empty = not np.any(bodies.pseudo[k]) and not joint.armature
+        return joint.kind == "revolute" and empty and len(children[k]) == 1
+
+    found = []
+    for i in range(n):
+        if between(i) and not (bodies.parents[i] >= 0 and between(bodies.parents[i])):
+            chain = [i]
+            while between(chain[-1]):
+                chain += children[chain[-1]]
+            if len(chain) > 2 and bodies.joints[chain[-1]].kind == "revolute":
+                found.append([bodies.joint_names[k] for k in chain])
+    return found
+
+
 def _columns(joint) -> np.ndarray:
     """The motion subspace of a joint in the child frame, one row a degree of freedom."""
     a = joint.axis / (np.linalg.norm(joint.axis) or 1.0)

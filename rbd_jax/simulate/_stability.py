@@ -155,15 +155,39 @@ def warns_if_unstable(function: Callable) -> Callable:
 OTHER = ", or the integrator 'implicit_coriolis'"
 
 
-def advice(model: Model, v: np.ndarray, dt: float, integrator: str | Callable) -> str:
+def _moving_no_mass(model: Model, q: np.ndarray) -> list[str]:
+    """The joints in the null space of the mass matrix, scaled to a unit diagonal, at q."""
+    with jax.ensure_compile_time_eval():
+        M = np.asarray(crba(model, jnp.asarray(q, model.dtype)), float)
+    eps = float(jnp.finfo(model.dtype).eps)
+    size = np.diag(M)
+    dead = ~(size > eps * eps * size.max(initial=0))
+    scale = np.where(dead, np.inf, np.sqrt(np.abs(size)))
+    values, vectors = np.linalg.eigh(M / scale[:, None] / scale)
+    dead |= (np.abs(vectors[:, values < 10 * eps]) > 0.1).any(axis=1)
+    bodies = model.space.dof_bodies
+    return [model.space.joint_names[i] for i in sorted({*np.asarray(bodies)[dead].tolist()})]
+
+
+def advice(
+    model: Model, q: np.ndarray, v: np.ndarray, dt: float, integrator: str | Callable
+) -> str:
     """What to try after a motion that is not finite.
 
     Args:
         model: the robot, with numbers.
+        q: configurations of the motion (T, nq).
         v: velocities of the motion (T, nv).
         dt: length of the integrator's steps (s).
         integrator: as in :func:`rbd_jax.rollout`.
     """
+    light = _moving_no_mass(model, q[0]) if np.isfinite(q[0]).all() else []
+    if light:
+        names = ", ".join(map(repr, light[:8])) + f" and {len(light) - 8} more" * (len(light) > 8)
+        return (
+            "the mass matrix is singular at its start, because some motion of these joints moves "
+            f"no mass: {names}; give what they move an inertia, or give them an armature"
+        )
     if stable_step(model, integrator) < dt:
         return "take the integrator 'implicit_coriolis'"
     finite = np.isfinite(v).all(axis=1)
@@ -223,7 +247,10 @@ def _words(plant: Plant, h: float | None, path: Any = None) -> str:
     elif path is None or h is None:
         other = OTHER
     else:
-        other, what = "", advice(plant.model, np.asarray(path.v), h, plant.integrator)
+        other, what = (
+            "",
+            advice(plant.model, np.asarray(path.q), np.asarray(path.v), h, plant.integrator),
+        )
     if path is None:
         return f"{begin}{steps}; {what}{other}"
     finite = np.isfinite(np.concatenate([path.q, path.v], axis=1)).all(axis=1)

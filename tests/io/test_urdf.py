@@ -11,7 +11,7 @@ import rbd_jax as rbd
 from rbd_jax.io import example_robot, example_robots, load_urdf, read_urdf
 from rbd_jax.io._build import collect_bodies
 from rbd_jax.io._diagnose import diagnose
-from rbd_jax.io._singular import mass_matrix, singular_joints
+from rbd_jax.io._singular import gimbals, mass_matrix, singular_joints
 from rbd_jax.model import with_mimics
 from rbd_jax.spatial.host import rotation_of_rpy
 
@@ -165,6 +165,21 @@ def test_massless_bodies_inside_the_tree_are_fine():
     bodies = collect_bodies(spec_of("human"), floating_base=False)
     assert sum(P[3, 3] == 0 for P in bodies.pseudo) >= 15
     assert not singular_joints(bodies)
+
+
+def test_chains_of_hinges_with_massless_links_lock_at_a_right_angle():
+    """The middle hinge makes the first and the last axis parallel."""
+    if not ROBOTS:
+        pytest.skip("example-robot-data is not installed")
+    bodies = collect_bodies(spec_of("human"), floating_base=False)
+    middle = [bodies.joint_names.index(chain[1]) for chain in gimbals(bodies)]
+    q = np.random.default_rng(0).uniform(-0.5, 0.5, len(bodies.joints))
+    for angle, locked in ((0.3, 0), (np.pi / 2, len(middle))):
+        q[middle] = angle
+        M, _ = mass_matrix(bodies, q)
+        scale = np.sqrt(np.diag(M))
+        assert np.sum(np.linalg.eigvalsh(M / np.outer(scale, scale)) < 1e-9) == locked
+    assert len(middle) >= 5
 
 
 def _chain(*mimics, kinds=("revolute",) * 4):

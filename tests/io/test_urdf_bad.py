@@ -242,6 +242,13 @@ ODD = {
         robot(A, '<link name="b"/>', C, joint(), joint(name="k", ends=ends("b", "c"))),
         "mass matrix singular.*: 'j', 'k'$",
     ),
+    "gimbal": (
+        robot(A, *(f'<link name="{n}"/>' for n in "mn"), C,
+              joint('<axis xyz="0 0 1"/>', ends=ends("a", "m")),
+              joint('<axis xyz="1 0 0"/>', name="k", ends=ends("m", "n")),
+              joint('<axis xyz="0 1 0"/>', name="l", ends=ends("n", "c"))),
+        "gimbal lock.*: 'j', 'k', 'l'$",
+    ),
 }  # fmt: skip
 
 
