@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
+from support.helpers import within
 
 import rbd_jax as rbd
 from rbd_jax import constraints
@@ -115,10 +116,13 @@ def test_legs_of_minitaur_move_by_lagranges_equations():
         return a, found, gap
 
     a, found, gap = quick_jit(compare)(u, du, tau)
-    np.testing.assert_allclose(jnp.stack(gap), 0, atol=1e-14)
-    np.testing.assert_allclose(found.a, a, rtol=1e-9, atol=1e-9 * float(jnp.abs(a).max()))
+    np.testing.assert_allclose(jnp.stack(gap), 0, atol=within(1e-14, 1e-6))
+    tol = within(1e-9, 1e-4)
+    np.testing.assert_allclose(found.a, a, rtol=tol, atol=tol * float(jnp.abs(a).max()))
     sideways = found.forces.reshape(4, 3) @ so3.quat_to_matrix(so3.quat_exp(u[3:6]))[:, 1]
-    np.testing.assert_allclose(sideways, 0, atol=1e-9)  # the least norm of what is not determined
+    np.testing.assert_allclose(
+        sideways, 0, atol=tol * float(jnp.abs(found.forces).max())
+    )  # the least norm of what is not determined
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.helpers import within
 
 import rbd_jax as rbd
 from rbd_jax.contact.collision.detection import detect
@@ -107,10 +108,10 @@ def test_distances_are_mujocos(everything):
     states = np.array(states)
     assert (states < 0).mean() > 0.2 and (states > 0).mean() > 0.2
     # deep in each other two directions may be alike; MuJoCo's or our bounded search may end early
-    assert np.mean(np.array(errors) < 1e-8) > 0.995
-    assert np.mean(np.array(off) < 2e-6) > 0.9
+    assert np.mean(np.array(errors) < within(1e-8, 1e-6)) > 0.995
+    assert np.mean(np.array(off) < within(2e-6, 2e-4)) > 0.9
     x, y = found[1][:, :, 0], found[1][:, :, 1]
-    np.testing.assert_allclose(y - x, found[0][..., None] * found[2], atol=1e-9)
+    np.testing.assert_allclose(y - x, found[0][..., None] * found[2], atol=within(1e-9, 1e-6))
 
 
 def test_distances_of_chosen_pairs(everything):
@@ -132,6 +133,7 @@ def _with_data(m):
     return m, mujoco.MjData(m)
 
 
+@pytest.mark.float64
 def test_derivatives_of_distances(everything):
     """Distance, points and normal by state, sizes and corners, against central differences."""
     _, scene = everything

@@ -115,6 +115,7 @@ def test_power_is_the_rate_of_energy(name):
     assert_close(back, s.tau, atol=1e-9)
 
 
+@pytest.mark.float64
 def test_energy_does_not_drift():
     """Without friction, a learned robot keeps its energy to the order of the integrator."""
     model = samples.double_pendulum()

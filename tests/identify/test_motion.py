@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
-from support.helpers import assert_close, cast, central_difference, stack
+from support.helpers import assert_close, cast, central_difference, stack, within
 from support.recorded import THREE, MuJoCo
 
 import rbd_jax as rbd
@@ -141,12 +141,12 @@ def test_chain_of_states_is_solved_as_a_whole():
     M = np.concatenate([*rows, np.pad(chain.prior, ((0, 0), (s * B, 0)))])
     A, r = M[:, :-1], M[:, -1]
     found = jax.jit(solve_chain)(chain)
-    np.testing.assert_allclose(chain_cost(chain), 0.5 * r @ r, rtol=1e-12)
+    np.testing.assert_allclose(chain_cost(chain), 0.5 * r @ r, rtol=within(1e-12, 1e-5))
     best = np.linalg.lstsq(A, -r, rcond=None)[0]
-    np.testing.assert_allclose(np.append(found.x, found.z), best, atol=1e-12)
-    np.testing.assert_allclose(found.length, np.linalg.norm(A @ best), rtol=1e-12)
+    np.testing.assert_allclose(np.append(found.x, found.z), best, atol=within(1e-12, 1e-4))
+    np.testing.assert_allclose(found.length, np.linalg.norm(A @ best), rtol=within(1e-12, 1e-5))
     spread = np.linalg.inv(A.T @ A)[s * B :, s * B :]
-    np.testing.assert_allclose(np.linalg.inv(found.R.T @ found.R), spread, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.inv(found.R.T @ found.R), spread, atol=within(1e-12, 1e-6))
     again = jax.jit(lambda c: solve_chain(compressed(c)))(chain)
     assert_close(again.z, found.z, atol=1e-12)
 

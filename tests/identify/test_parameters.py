@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
-from support.helpers import assert_close, central_difference, random_state
+from support.helpers import assert_close, central_difference, random_state, within
 
 import rbd_jax as rbd
 from rbd_jax import identify, samples
@@ -161,19 +161,19 @@ def test_entropic_distance():
     X = np.linalg.solve(P0, P1)
     expected = np.trace(X) - np.linalg.slogdet(X)[1] - 4
     d = quick_jit(identify.entropic_distance)
-    np.testing.assert_allclose(d(I0, I1), expected, rtol=1e-12)
+    np.testing.assert_allclose(d(I0, I1), expected, rtol=within(1e-12, 1e-5))
     T = rbd.spatial.se3.exp(jnp.array([0.3, -0.2, 0.5, 0.1, 0.7, -0.4]))
     moved = [rbd.spatial.inertia.to_parent(T, x) for x in (I0, I1)]
-    np.testing.assert_allclose(d(*moved), expected, rtol=1e-9)
-    assert float(d(I0, I0)) < 1e-25
+    np.testing.assert_allclose(d(*moved), expected, rtol=within(1e-9, 1e-4))
+    assert float(d(I0, I0)) < within(1e-25, 1e-10)
     U0 = physical.upper_cholesky(inertia.pseudo(I0))
     chart = identify.LogCholesky(U0[None])
     r = lambda z: physical.entropic_residuals(U0, chart.value(z[None])[0])  # noqa: E731
     shift = 0.2 * jnp.cos(jnp.arange(10.0))
     J, D = quick_jit(lambda z: (jax.jacfwd(r)(z), central_difference(r, z)))(jnp.zeros(10))
-    np.testing.assert_allclose(J, D, atol=1e-10)
+    np.testing.assert_allclose(J, D, atol=within(1e-10, 5e-3))
     J, D = quick_jit(lambda z: (jax.jacfwd(r)(z), central_difference(r, z)))(shift)
-    np.testing.assert_allclose(J, D, atol=1e-9)
+    np.testing.assert_allclose(J, D, atol=within(1e-9, 5e-3))
     assert np.linalg.cond(J) < 1e3
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.helpers import assert_close
+from support.helpers import assert_close, within
 from support.problems import sledge
 
 import rbd_jax as rbd
@@ -129,7 +129,7 @@ def test_the_last_feasible_problem_is_bang_bang_and_the_next_infeasible():
     # with half the way to go the least energy is a straight line of forces, as without bounds
     G = _response(T)[-1]
     least = G.T @ np.linalg.solve(G @ G.T, [0.5 * farthest, 0])
-    np.testing.assert_allclose(s.u[1, :, 0], least, atol=1e-5)
+    np.testing.assert_allclose(s.u[1, :, 0], least, atol=within(1e-5, 1e-2))
     lost = jax.tree.map(lambda x: x[2], s)
     text = lost.explain()
     print(text)
@@ -327,12 +327,18 @@ def test_a_constraint_may_hold_at_some_steps_alone():
         rest = opt.Constraint(lambda m, t, q, v, u: u, "rest", True, "stage", (k > 2) & (k < 6))
         zero = jnp.zeros(1)
         return opt.augmented_lagrangian(
-            problem, zero, zero, jnp.zeros((T, 1)), (way, rest), tol=1e-13, feasibility=1e-9
+            problem,
+            zero,
+            zero,
+            jnp.zeros((T, 1)),
+            (way, rest),
+            tol=within(1e-13, 1e-6),
+            feasibility=within(1e-9, 1e-5),
         )
 
     s = solve(12)
     X = _response(T)[12, 0] * moves
-    np.testing.assert_allclose(s.u[:, 0], X / (X @ X), atol=1e-6)
+    np.testing.assert_allclose(s.u[:, 0], X / (X @ X), atol=within(1e-6, 1e-4))
     s = solve(T)  # the last state, whose row is elsewhere
     X = _response(T)[T, 0] * moves
-    np.testing.assert_allclose(s.u[:, 0], X / (X @ X), atol=1e-6)
+    np.testing.assert_allclose(s.u[:, 0], X / (X @ X), atol=within(1e-6, 1e-4))

@@ -201,7 +201,7 @@ def test_costs_may_mix_states_controls_and_forces():
     m, g, H = both()
     found = m.x, m.u, m.xx, m.ux, m.uu
     for x, y in zip(found, (g[:n], g[n:], H[:n, :n], H[n:, :n], H[n:, n:]), strict=True):
-        np.testing.assert_allclose(x, problem.dt * y, rtol=1e-11, atol=1e-11)
+        assert_close(x, problem.dt * y, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.helpers import within
 from support.problems import linear_quadratic
 
 from rbd_jax import optimize as opt
@@ -32,6 +33,8 @@ def test_a_regularized_step_lowers_the_cost(mu):
 
     lengths = jnp.array([1.0, 0.5, 0.1, 1e-3])
     promise, regularized, values = run(lengths)
-    np.testing.assert_allclose(promise, regularized, rtol=1e-9)
+    np.testing.assert_allclose(promise, regularized, rtol=within(1e-9, 1e-5))
     assert float(promise) < 0
-    assert (np.asarray(values) <= np.asarray(lengths) * float(promise) * (1 - 1e-9)).all()
+    assert (
+        np.asarray(values) <= np.asarray(lengths) * float(promise) * (1 - within(1e-9, 1e-4))
+    ).all()

@@ -73,6 +73,7 @@ def reference():
     return slsqp(swing(), jnp.zeros((T, 1)))
 
 
+@pytest.mark.float64  # the reference is SciPy's, which takes float64 alone
 @pytest.mark.parametrize(
     "name",
     [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in SOLVERS],
@@ -112,6 +113,7 @@ def _assert_slsqp_agrees(task, s):
     np.testing.assert_allclose(s.u, u, atol=2e-2 * limit)
 
 
+@pytest.mark.float64
 def test_cart_pole_swings_up_within_its_bounds_as_slsqp_would(cart_pole):
     task, s = cart_pole
     assert float(jnp.abs(s.q[-1] - jnp.array([0, jnp.pi])).max()) < 0.02

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
+from support.helpers import within
 
 import rbd_jax as rbd
 from rbd_jax import optimize as opt, tasks
@@ -50,13 +51,13 @@ def test_states_are_those_of_the_solver():
 
     s, gap, alone = run(task)
     assert bool(s.result == opt.RESULTS.successful)
-    assert abs(float(alone[-1, 0]) - np.pi) > 0.5  # the example is unstable enough
+    assert float(jnp.abs(alone[100:, 0] - np.pi).max()) > 0.5  # the example is unstable enough
     np.testing.assert_allclose(s.q[100:, 0], np.pi, atol=1e-4)
     np.testing.assert_allclose(s.v[100:], 0, atol=1e-4)
-    assert float(jnp.abs(gap).max()) < 1e-6
-    assert abs(float(s.cost) - float(s.history.cost[int(s.steps) - 1])) < 1e-6
+    assert float(jnp.abs(gap).max()) < within(1e-6, 1e-5)
+    assert abs(float(s.cost) - float(s.history.cost[int(s.steps) - 1])) < within(1e-6, 1e-5)
     np.testing.assert_array_equal(s.q[0], task.q0)
-    np.testing.assert_allclose(s.t, 0.05 * np.arange(STEPS + 1), atol=1e-12)
+    np.testing.assert_allclose(s.t, 0.05 * np.arange(STEPS + 1), atol=within(1e-12, 1e-5))
 
 
 @pytest.mark.slow
@@ -106,7 +107,7 @@ def test_talos_squats_from_a_guess_that_stands_still():
     print(int(s.steps), "steps, cost", float(s.cost), "gap", float(jnp.abs(gap).max()))
     assert bool(s.result == opt.RESULTS.successful)
     chex.assert_tree_all_finite((s.q, s.v, s.u, s.K, s.cost))
-    assert float(jnp.abs(gap).max()) < 1e-6
+    assert float(jnp.abs(gap).max()) < within(1e-6, 1e-5)
     assert 0.10 < float(center[0, 2] - center[:, 2].min()) < 0.20
     limit = np.asarray(task.problem.bounds()[1])
     assert (np.abs(s.u) <= limit + 1e-9).all()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
-from support.helpers import assert_close, random_state
+from support.helpers import assert_close, random_state, within
 from support.two_links import expanded, skew
 
 import rbd_jax as rbd
@@ -66,7 +66,7 @@ def test_hybrid_accelerations(chain):
         for k, tail in tails.items():
             gaps[k] = max(gaps[k], np.abs(common + tail - dV["hybrid"][i]).max())
     assert gaps.pop("73 printed") > 0.1
-    assert max(gaps.values()) < 1e-12
+    assert max(gaps.values()) < within(1e-12, 1e-5)
 
 
 def test_hybrid_accelerations_by_each_recursion():
@@ -97,7 +97,7 @@ def test_joint_acceleration_of_remark_3(chain):
         down = Ad(R[i].T @ R[p], R[i].T @ (r[p] - r[i]))
         rest = -down @ dV[p] + ad(V[i]) @ down @ V[p]
         norm = X[i] @ X[i]
-        assert abs(X[i] @ (dV[i] + rest) / norm - s.a[i]) < 1e-12
+        assert abs(X[i] @ (dV[i] + rest) / norm - s.a[i]) < within(1e-12, 1e-5)
         wrong = max(wrong, abs(X[i] @ (V[i] + rest) / norm - s.a[i]))
     assert wrong > 0.1
 
@@ -117,7 +117,7 @@ def test_inertia_in_other_axes():
     V_j = RNG.normal(size=6)
     V_k = Ad(R_jk.T) @ V_j
     energy = lambda R: V_k @ Ad(R).T @ M @ Ad(R) @ V_k  # noqa: E731
-    assert abs(energy(R_jk) - V_j @ M @ V_j) < 1e-12
+    assert abs(energy(R_jk) - V_j @ M @ V_j) < within(1e-12, 1e-3)
     assert abs(energy(R_jk.T) - V_j @ M @ V_j) > 0.1
 
 

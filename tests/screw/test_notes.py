@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
-from support.helpers import assert_close
+from support.helpers import assert_close, within
 from support.two_links import expanded, link_inertia, skew
 
 from rbd_jax import screw
@@ -72,7 +72,7 @@ def test_velocity_terms_of_the_expansion():
     assert_close(symbols, terms, atol=1e-11)
     # M does not depend on θ1, and M22 not on θ2. So four terms are zero, and two are equal.
     zero = [terms[0, 0], *terms[1, 1:], terms[0, 1] + 2 * terms[1, 0]]
-    np.testing.assert_allclose(zero, 0, atol=1e-11)
+    np.testing.assert_allclose(zero, 0, atol=within(1e-11, 1e-5))
     assert np.abs([*terms[0, 1:], terms[1, 0]]).min() > 1e-3
 
 
@@ -98,7 +98,7 @@ def test_vanishing_terms():
     assert_close(wrench, np.r_[halves])
     assert min(np.abs(x).max() for x in halves) > 1e-2
     for x in (A1[:3] @ wrench[:3], A1[3:] @ wrench[3:], *torques):
-        assert np.abs(x).max() < 1e-12
+        assert np.abs(x).max() < within(1e-12, 1e-5)
 
 
 def test_appendix_identities():

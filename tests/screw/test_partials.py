@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
-from support.helpers import assert_close, random_state
+from support.helpers import assert_close, random_state, within
 
 import rbd_jax as rbd
 from rbd_jax import screw
@@ -62,7 +62,7 @@ def test_second_partials(tree, kind):
     assert_close(got, expected, atol=1e-11)
     twist = np.array(got - jnp.swapaxes(got, -1, -2))
     b = m.topology.dof_bodies
-    assert np.abs(twist[..., b[:, None] != b[None]]).max() < 1e-12
+    assert np.abs(twist[..., b[:, None] != b[None]]).max() < within(1e-12, 1e-5)
     assert np.abs(twist[..., b[:, None] == b[None]]).max() > 1e-2
 
 

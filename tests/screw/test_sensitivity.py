@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
-from support.helpers import assert_close, random_state, random_states
+from support.helpers import assert_close, random_state, random_states, within
 
 import rbd_jax as rbd
 from rbd_jax import samples, screw
@@ -120,9 +120,9 @@ def test_kinematic_calibration_of_an_arm():
     for _ in range(5):
         J, gap, error = (np.asarray(x) for x in measured(pi))
         errors.append(float(error))
-        pi = pi + np.linalg.lstsq(J, gap, rcond=1e-10)[0]
+        pi = pi + np.linalg.lstsq(J, gap, rcond=within(1e-10, 1e-5))[0]
     print("largest error at new configurations", errors)
-    assert errors[0] > 5e-3 and errors[-1] < 1e-12
+    assert errors[0] > 5e-3 and errors[-1] < within(1e-12, 1e-5)
     assert float(jnp.abs(pi - true).max()) > 1e-4  # The poses do not determine all of them.
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 from support.calls import quick_jit
-from support.helpers import assert_close, random_state
+from support.helpers import assert_close, random_state, within
 
 import rbd_jax as rbd
 from rbd_jax import samples, screw
@@ -273,7 +273,7 @@ def test_series_elastic_feedback_with_rigid_joints(rigid):
         n = 2 if stiff[i] else 4
         A = np.diag(np.ones(n - 1), 1)
         A[-1] = -gains[:2, i] / gains[2, i] if stiff[i] else -gains[:, i]
-        assert abs((expm(0.4 * A) @ np.asarray(e)[:n, i])[0] - end[i]) < 1e-6, i
+        assert abs((expm(0.4 * A) @ np.asarray(e)[:n, i])[0] - end[i]) < within(1e-6, 1e-3), i
     assert float(jnp.abs(end - e[0]).min()) > 0.01
 
 

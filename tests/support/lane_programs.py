@@ -33,7 +33,10 @@ def numbers(shape, dtype, seed=0, samples=1000, odd=False):
 
 
 def close(found, wanted, name="", tolerance=None):
-    """The same NaN and infinities, and numbers that agree to rounding."""
+    """The same NaN and infinities, and numbers that agree to rounding.
+
+    In JAX's default mode there are only float32 arrays; tolerances are not below their rounding.
+    """
     found, wanted = np.asarray(found), np.asarray(wanted)
     assert found.dtype == wanted.dtype and found.shape == wanted.shape, name
     if found.dtype.kind != "f":
@@ -42,6 +45,8 @@ def close(found, wanted, name="", tolerance=None):
     finite = np.abs(wanted[np.isfinite(wanted)])
     scale = min(finite.max(initial=0.0), 1e30)
     eps = tolerance or 30 * np.finfo(found.dtype).eps
+    if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        eps = max(eps, 100 * np.finfo(found.dtype).eps)
     np.testing.assert_allclose(found, wanted, rtol=eps, atol=eps * scale, err_msg=name)
 
 
