@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.helpers import within
 
 import rbd_jax as rbd
 from rbd_jax.contact import constants
@@ -129,7 +130,6 @@ def with_robot(scene, m):
     return dataclasses.replace(scene, model=rbd.contact.scene_of(m).model)
 
 
-@pytest.mark.float64
 @pytest.mark.parametrize("name", CHANGES)
 def test_weights_are_mujocos(loaded, name):
     """Those of bodies and joints, of a changed robot; before and after."""
@@ -141,13 +141,14 @@ def test_weights_are_mujocos(loaded, name):
         names = [scene.model.body_names[b] for b in scene.constraints.parts.bodies]
         body = [m.body(n).id for n in names]
         assert {"trunk", "arm", "hand", "post", "cup", "box", "puck"} == set(names)
-        np.testing.assert_allclose(found.parts, m.body_invweight0[body], rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(
+            found.parts, m.body_invweight0[body], rtol=within(1e-10, 1e-4), atol=within(1e-13, 1e-6)
+        )
         theirs = np.array([m.dof_invweight0[d] for d in range(m.nv)])
         order = np.asarray(scene.layout.v_places)
-        np.testing.assert_allclose(found.dofs[order], theirs, rtol=1e-10)
+        np.testing.assert_allclose(found.dofs[order], theirs, rtol=within(1e-10, 1e-4))
 
 
-@pytest.mark.float64
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_scene_is_the_changed_file(loaded, name):
     """Values and derivatives of a step by a number of the file, against central differences."""
@@ -160,17 +161,19 @@ def test_a_changed_scene_is_the_changed_file(loaded, name):
     after, data = stepped(m, d)
     kinds = data.efc_type[: data.nefc].tolist()
     assert len(set(kinds)) == 4 and kinds.count(3) == 4  # the limits of four joints
-    np.testing.assert_allclose(ours(loaded, *args), after, atol=1e-8)
+    np.testing.assert_allclose(ours(loaded, *args), after, atol=within(1e-8, 5e-5))
 
     other = compiled(change, amount)
     changed, _ = stepped(other, d)
     assert np.abs(changed - after).max() > 1e-5
-    np.testing.assert_allclose(ours(with_robot(loaded, other), *args), changed, atol=1e-8)
+    np.testing.assert_allclose(
+        ours(with_robot(loaded, other), *args), changed, atol=within(1e-8, 5e-5)
+    )
 
     def robot(x):
         return eqx.filter(with_robot(loaded, compiled(change, x)).model, eqx.is_inexact_array)
 
-    at, h = 0.2 * amount, 1e-4 * amount
+    at, h = 0.2 * amount, within(1e-4, 3e-2) * amount
     pairs = robot(at + h), robot(at - h)
     finite = jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0), pairs)
     tangent = jax.tree.map(lambda x, y: (x - y) / (2 * h), *finite)
@@ -184,7 +187,9 @@ def test_a_changed_scene_is_the_changed_file(loaded, name):
     hi, lo = (stepped(compiled(change, at + s * h), d)[0] for s in (1, -1))
     expected = (hi - lo) / (2 * h)
     assert np.abs(expected).max() > 1e-5
-    np.testing.assert_allclose(slope, expected, atol=2e-6 * (1 + np.abs(expected).max()))
+    np.testing.assert_allclose(
+        slope, expected, atol=within(2e-6, 1e-3) * (1 + np.abs(expected).max())
+    )
 
 
 # Bodies without joints, with and without mass of their own, at whose places shapes touch.
@@ -204,7 +209,6 @@ PARTS = f"""<mujoco><option cone="elliptic" density="30" viscosity=".5" {SOLVER}
 </worldbody></mujoco>"""
 
 
-@pytest.mark.float64
 def test_parts_of_bodies():
     """Bodies without joints have weights of their own, also when all masses grow."""
 
@@ -226,10 +230,10 @@ def test_parts_of_bodies():
         now = with_robot(scene, theirs)
         body = [theirs.body(n).id for n in names]
         found = constants(now).weights.parts
-        np.testing.assert_allclose(found, theirs.body_invweight0[body], rtol=1e-10)
+        np.testing.assert_allclose(found, theirs.body_invweight0[body], rtol=within(1e-10, 1e-4))
         after, data = stepped(theirs, d)
         assert data.ncon == 3
-        np.testing.assert_allclose(ours(now, q, v, jnp.zeros(0)), after, atol=1e-8)
+        np.testing.assert_allclose(ours(now, q, v, jnp.zeros(0)), after, atol=within(1e-8, 5e-5))
 
 
 BALL = """<mujoco><option timestep=".002" integrator="{}"/><worldbody>
@@ -262,7 +266,6 @@ def test_a_heavy_ball_sinks_as_deep_as_a_light_one(x64):
 
 
 @pytest.mark.slow
-@pytest.mark.float64
 def test_a_loop_needs_them_once(loaded):
     """Steps with constants that are given are the steps; one robot for each sample too."""
     q, v, u = loaded.q0, jnp.full(loaded.model.nv, 0.1), jnp.zeros((3, loaded.nu))
@@ -283,11 +286,10 @@ def test_a_loop_needs_them_once(loaded):
     both = [jax.jit(jax.vmap(jax.value_and_grad(lambda m, f=f: jnp.sum(f(m)))))(mass)
             for f in (rolled, stepping)]  # fmt: skip
     for x, y in zip(*both, strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(x, y, rtol=within(1e-9, 1e-4), atol=1e-12)
     assert float(jnp.abs(both[0][1]).min()) > 0
 
 
-@pytest.mark.float64
 def test_a_scene_on_the_ground_has_them_too(loaded):
     """The weights are those of a file, with the means over the three axes of a ball joint."""
     m = compiled(CHANGES["armature"][0], 1.0)
@@ -298,11 +300,11 @@ def test_a_scene_on_the_ground_has_them_too(loaded):
     found = jax.jit(constants)(dataclasses.replace(scene, model=robot)).weights
     body = [m.body(n).id for n in robot.body_names[:-3]]  # without the puck
     found_parts = found.parts[: len(body)]
-    np.testing.assert_allclose(found_parts, m.body_invweight0[body], rtol=1e-10)
+    np.testing.assert_allclose(found_parts, m.body_invweight0[body], rtol=within(1e-10, 1e-4))
     order = np.asarray(loaded.layout.v_places)
     free = [d for d in range(m.nv) if m.joint(m.dof_jntid[d]).name not in ("x", "z")]
     found_dofs = np.asarray(found.dofs)[order]
-    np.testing.assert_allclose(found_dofs[free], m.dof_invweight0[free], rtol=1e-10)
+    np.testing.assert_allclose(found_dofs[free], m.dof_invweight0[free], rtol=within(1e-10, 1e-4))
 
 
 HELD = """<mujoco><worldbody><body name="a" pos="0 0 1"><freejoint/><geom size=".1"/></body>
@@ -319,10 +321,10 @@ def test_a_pose_that_a_file_states_stays():
     moved = eqx.tree_at(lambda s: s.q0, free, free.q0.at[7].add(0.1))
     held = constants(moved).anchors
     assert held is not None
-    np.testing.assert_allclose(held.p1, [[0.1, 0.3, 0]], atol=1e-15)
+    np.testing.assert_allclose(held.p1, [[0.1, 0.3, 0]], atol=within(1e-15, 1e-7))
 
 
-@pytest.mark.float64
 def test_the_reference_configuration_is_qpos0():
     scene = rbd.load_mjcf(HELD.format(""))
-    np.testing.assert_array_equal(scene.q0, [0, 0, 1, 1, 0, 0, 0, 0, 0.3, 1, 1, 0, 0, 0])
+    expected = np.array([0, 0, 1, 1, 0, 0, 0, 0, 0.3, 1, 1, 0, 0, 0], scene.q0.dtype)
+    np.testing.assert_array_equal(scene.q0, expected)
