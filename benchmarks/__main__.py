@@ -14,7 +14,7 @@ COMMANDS = {
     "coordinates": "mimic joints that follow, against all joints independent (--cores 1)",
     "second_order": "second derivatives against autodiff of autodiff",
     "figures": "Figs. 2–7 and Table III of Singh: methods, frames, Pinocchio; chains and trees",
-    "singh": "accuracy against the complex step; a robot of the size of Atlas",
+    "singh": "Tables I and II and accuracy against the complex step; a robot of the size of Atlas",
     "scaling": "time against the length of a chain, with fitted slopes and a plot",
     "single": "one call for one state: what the settings of JAX's runtime are worth",
     "optimize": "multiple shooting against Crocoddyl on real robots; Riccati sweeps",

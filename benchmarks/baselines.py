@@ -5,6 +5,9 @@
 - ABACR: the chain rule on ABA, by forward-mode autodiff.
 - Central differences of ABA, of Table I.
 - FDCR: ``∂FD = −M⁻¹ RNEACR``, M⁻¹ apart.
+- Pinocchio ID Derivs: the algorithm of Pinocchio before IDSVA (2.6.0), of which no release can be
+  installed. It is written here after the paper's description and after Carpentier and Mansard,
+  "Analytical derivatives of rigid body dynamics algorithms", 2018.
 - IDSVA in body coordinates, for Fig. 3.
 
 All work in the tangent space: column k is along ``integrate(q, ε e_k)``.
@@ -14,14 +17,27 @@ import jax
 import jax.numpy as jnp
 
 import rbd_jax as rbd
+from rbd_jax.algorithms import world_frame
 from rbd_jax.algorithms.passive import base_acceleration
-from rbd_jax.algorithms.tree import leaf_to_root, root_to_leaf
+from rbd_jax.algorithms.tree import (
+    ancestor_matrices,
+    leaf_to_root,
+    per_dof,
+    root_to_leaf,
+    subtree_sum,
+)
 from rbd_jax.derivatives.kim.perturbation import perturbation_of
 from rbd_jax.derivatives.kim.table5 import kim_inverse_dynamics_derivative
-from rbd_jax.derivatives.linearization import coriolis_block
+from rbd_jax.derivatives.linearization import coriolis_block, linearization_point, parents
 from rbd_jax.model import joint_placements, motion_subspace
-from rbd_jax.spatial import inertia, so3
-from rbd_jax.spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
+from rbd_jax.spatial import inertia, linear, so3
+from rbd_jax.spatial.motion import (
+    ad_matrix,
+    cross_twist,
+    cross_wrench,
+    to_child,
+    wrench_to_parent,
+)
 
 
 def rneacr_kim(model, q, v, a):
@@ -77,6 +93,50 @@ def fdcr(model, q, v, tau):
     factor = jax.scipy.linalg.cho_factor(rbd.crba(model, q))
     Minv = jax.scipy.linalg.cho_solve(factor, jnp.eye(model.nv, dtype=q.dtype))
     return -jnp.matmul(Minv, dq), -jnp.matmul(Minv, dv), Minv
+
+
+def pinocchio_id(model, q, v, a):
+    """``(∂τ/∂q, ∂τ/∂v, M)`` by the algorithm of Pinocchio before IDSVA, in ground coordinates.
+
+    The rate D of each composite inertia is a full matrix of 36 numbers, and each ancestor of a body
+    takes products with the rows ``Sᵀ I`` and ``Sᵀ D`` of six numbers. IDSVA carries 12 numbers of D
+    and takes three numbers of the second row.
+    """
+    topology = model.topology
+    g = world_frame.quantities(model, q)
+    r = linearization_point(model, g, world_frame.motion(model, g, v, a, None))
+    h, cross, I6 = inertia.apply(r.I, r.v), ad_matrix(r.v), inertia.matrix(r.I)
+    n, f = so3.hat(h[:, :3]), so3.hat(h[:, 3:])
+    turned = jnp.concatenate([jnp.concatenate([n, f], -1), jnp.concatenate([f, 0 * f], -1)], -2)
+    transposed = jnp.swapaxes(cross, -1, -2)
+    D = -jnp.matmul(transposed, I6, precision="highest")
+    D = D - jnp.matmul(I6, cross, precision="highest") - turned  # v ×* I − I v× + (· ×* h)
+    sums = jnp.concatenate([r.I, D.reshape(model.nb, 36)], axis=-1)
+    sums = per_dof(topology, subtree_sum(topology.tree, sums))
+    I, D, S = sums[:, :10], sums[:, 10:].reshape(-1, 6, 6), r.S
+    v_up, a_up = (per_dof(topology, x) for x in parents(topology, r))
+    dV = cross_twist(v_up, S)
+    dA_v = cross_twist(per_dof(topology, r.v), S) + dV
+    dA_q = cross_twist(a_up, S) + cross_twist(v_up, dV)
+    times = lambda A, x: jnp.sum(A * x[:, None, :], axis=-1)  # noqa: E731
+    dF_a = inertia.apply(I, S)
+    dF_v = times(D, S) + inertia.apply(I, dA_v)
+    dF_q = times(D, dV) + inertia.apply(I, dA_q) + cross_wrench(S, per_dof(topology, r.F))
+    rows = S, dV, dA_q, dA_v, dF_a, dF_q, dF_v, times(jnp.swapaxes(D, -1, -2), S)
+
+    def motion(i, j):
+        S, dV, dA_q, dA_v, *_ = j
+        SI, SD = i[4], i[7]
+        q_ij = linear.matmul(SI, dA_q) + linear.matmul(SD, dV)
+        v_ij = linear.matmul(SI, dA_v) + linear.matmul(SD, S)
+        return (q_ij, linear.matmul(S, i[5])), (v_ij, linear.matmul(S, i[6]))
+
+    def mass(i, j):
+        return ((linear.matmul(i[4], j[0]), linear.matmul(i[4], j[0])),)
+
+    dq, dv = ancestor_matrices(topology.dofs_above, motion, rows)
+    (M,) = ancestor_matrices(topology.dof_tree.ancestor_mask, mass, rows)
+    return dq, dv + jnp.diag(model.damping), M + jnp.diag(model.armature)
 
 
 def idsva_body(model, q, v, a):

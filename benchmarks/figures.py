@@ -12,7 +12,8 @@ from . import baselines
 from ._contest import contest
 from ._plots import Bars, Lines, draw
 from ._report import Report, Table
-from ._robots import available, load
+from ._robots import available, load, over_batch, states
+from ._timing import program, race
 from .scaling import column, fit
 
 ABOUT = (
@@ -118,6 +119,61 @@ def trees(
     return table
 
 
+def calls(report: Report, lengths, batches, seconds: float) -> None:
+    """Fig. 4, small robots: what a call costs, with the robot as an argument and as a constant."""
+    table = report.table(
+        "Fig. 4: derivatives of ID of short chains by the size of the batch, float64, µs",
+        "Constant: the robot is a constant of the program, so that its arrays are not handed over "
+        "in each call.",
+    )
+    for n in lengths:
+        model = load(f"chain{n}", "float64")
+        for batch in batches:
+            s = states(model, batch)
+            f = over_batch(rbd.inverse_dynamics_derivatives, 3)
+            x = s.q, s.v, s.a
+            argument = program("argument", f, model, *x, per=batch)
+            constant = program("constant", partial(f, model), *x, per=batch)
+            rivals = [rival(s) for rival in _rivals(model, "a")]
+            race(argument, constant, *rivals, seconds=seconds)
+            cells = {p.name: p.median for p in (argument, constant, *rivals)}
+            for p in rivals:
+                cells[f"{p.name} / constant"] = p.median / constant.median
+            table.add(N=n, batch=batch, **cells)
+        report.write()
+
+
+def sparse(report: Report, lengths, batch: int, seconds: float) -> None:
+    """Fig. 4, large robots: dense results, and entries without the zeros of other branches."""
+    table = report.table(
+        f"Fig. 4: derivatives of ID with dense and with sparse results, float64, batch {batch}, µs",
+        "Sparse: `rbd.derivatives.sparse_inverse_dynamics_derivatives`. MB: of the results of one "
+        "sample.",
+    )
+    for shape, robot in SHAPES.items():
+        for n in lengths:
+            model = load(robot.format(n), "float64")
+            s = states(model, batch)
+            x = model, s.q, s.v, s.a
+            made = {
+                "dense": rbd.inverse_dynamics_derivatives,
+                "sparse": rbd.derivatives.sparse_inverse_dynamics_derivatives,
+            }
+            made = {k: program(k, over_batch(f, 3), *x, per=batch) for k, f in made.items()}
+            rivals = [rival(s) for rival in _rivals(model, "a")]
+            race(*made.values(), *rivals, seconds=seconds)
+            dense, few = (made[k].run() for k in ("dense", "sparse"))
+            rows, columns = model.topology.coupled
+            baselines.check("sparse", [x[:, rows, columns] for x in dense], few)
+            cells = {p.name: p.median for p in (*made.values(), *rivals)}
+            for p in rivals:
+                cells[f"{p.name} / sparse"] = p.median / made["sparse"].median
+            sizes = {f"MB {k}": sum(y.nbytes for y in x) / batch / 1e6
+                     for k, x in (("dense", dense), ("sparse", few))}  # fmt: skip
+            table.add(shape=shape, N=n, **cells, **sizes)
+            report.write()
+
+
 def crossover(table: Table) -> float | None:
     """The N from which AZA is faster than DMM to the end, between two rows by interpolation."""
     rows = [(r["N"], math.log(r["AZA"] / r["DMM"])) for r in table.rows if r.get("AZA")]
@@ -209,6 +265,8 @@ def main(options) -> None:
         return trees(report, shape, dtype, seconds, some, patience, full)
 
     tables = {s: measure(s, first, full=True) for s in SHAPES}
+    calls(report, lengths[:2], (2,) if options.tiny else (4, 64, 1024), seconds)
+    sparse(report, (4,) if options.tiny else (100, 500), batch, seconds)
     real = None
     if _rivals(load("chain2"), "a"):
         names = options.robots or (["ur3"] if options.tiny else ["ur3", "baxter", "hyq", "talos"])

@@ -2,7 +2,9 @@
 
 import math
 import os
+from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +25,19 @@ ABOUT = (
     "program for XLA (`RBD_JAX_LANES=0`) before the compiler, with loops times their length. "
     "Sums along the tree in the "
     "spatial and ground frames are products with the matrix of ancestors and are counted as "
-    "such, although half of the matrix is zero. In the paper's units, for a chain of n joints: "
-    "body-fixed has 3(n−1) frame transformations and 2n−1 Lie brackets; spatial has n frame "
-    "transformations, n transformations of an inertia and 2n−1 brackets; hybrid has 3n−3 "
-    "translations, n rotations, n rotations of an inertia and 3n−1 brackets. Christoffel "
-    "symbols: by the library, by the closed forms (86) and (87) of Müller, by Vlasblom's "
-    "recursion, and by forward-mode autodiff of the mass matrix. Times are medians, in µs per "
-    "evaluation."
+    "such, although half of the matrix is zero. "
+    "Calls: how often one inverse dynamics of a chain of n joints calls the operations in which "
+    "the paper counts, read from the jaxpr: each equation knows the functions that wrote it. "
+    "Paper: its formulas in §4. They are smaller by a number that does not grow with n, because "
+    "the first body hangs on the world here as any other body does on its parent. Hybrid: a "
+    "translation and the bracket with the rate of a lever are the same function, so that the "
+    "3n−3 translations and 3n−1 brackets of the paper are counted together. Vectors: rotations "
+    "and products of vectors of three numbers, of all calls and of the products with inertias, "
+    "without those of poses and inertias. The paper counts no mixed twists. Start at joint k "
+    "(Kim, §3.2): operations of the derivative along q_k alone, beyond those of the dynamics. "
+    "Christoffel symbols: by the library, by the closed forms (86) and (87) of Müller, by "
+    "Vlasblom's recursion, and by forward-mode autodiff of the mass matrix. Times are medians, in "
+    "µs per evaluation."
 )
 
 FUNCTIONS = {
@@ -88,15 +96,109 @@ def operations(jaxpr: core.Jaxpr) -> int:
 def count(function, model: rbd.Model) -> int:
     """Operations of one inverse dynamics of the model, without external wrenches.
 
-    They are those of the program for XLA, because a program for lanes is one operation to JAX.
+    They are those of the program for XLA, see :func:`traced`.
     """
     q, v = (jnp.zeros((n,), model.dtype) for n in (model.nq, model.nv))
-    os.environ["RBD_JAX_LANES"] = "0"
-    with formulation("xla"):
-        fresh = jax.make_jaxpr(lambda *x: function(*x))  # not a program that was traced before
-        found = operations(fresh(model, q, v, v).jaxpr)
-    os.environ.pop("RBD_JAX_LANES")
+    return operations(traced(function, model, q, v, v))
+
+
+TRANSFORMED, TURNED, INERTIA = "frame transformations", "rotations", "inertias"
+BRACKETS = "brackets, translations"
+ROTATIONS, PRODUCTS = "vector rotations", "vector products"
+_MARKS = {  # file, function, primitive: what a call is, and how many such equations it has
+    **{("motion.py", f, "concatenate"): (TRANSFORMED, 1)
+       for f in ("to_child", "to_parent", "wrench_to_parent", "wrench_to_child")},
+    ("motion.py", "turn", "concatenate"): (TURNED, 1),
+    ("inertia.py", "rotate", "stack"): (INERTIA, 1),
+    **{("motion.py", f, "concatenate"): (BRACKETS, 1) for f in ("cross_twist", "cross_wrench")},
+    **{("hybrid.py", f, "concatenate"): (BRACKETS, 1) for f in ("lever", "spin", "backward")},
+    ("newton_euler.py", "hybrid_wrench", "concatenate"): (BRACKETS, 2),
+    **{("so3.py", f, "add"): (ROTATIONS, 2) for f in ("rotate", "rotate_inverse")},
+    ("so3.py", "cross", "stack"): (PRODUCTS, 1),
+}  # fmt: skip
+PAPER = {  # Müller §4, for n joints in a row
+    "body_fixed": {TRANSFORMED: (3, -3), BRACKETS: (2, -1)},
+    "spatial": {TRANSFORMED: (1, 0), INERTIA: (1, 0), BRACKETS: (2, -1)},
+    "hybrid": {TURNED: (1, 0), INERTIA: (1, 0), BRACKETS: (6, -4)},
+}
+
+
+def calls(jaxpr: core.Jaxpr) -> Counter:
+    """How often a program of known trip counts calls the operations of ``_MARKS``."""
+    found: Counter = Counter()
+    for eqn in jaxpr.eqns:
+        inner = [x for x in eqn.params.values() if isinstance(x, core.Jaxpr | core.ClosedJaxpr)]
+        if inner:
+            times = eqn.params.get("length", 1)
+            parts = calls(getattr(inner[0], "jaxpr", inner[0]))
+            found.update({k: times * x for k, x in parts.items()})
+            continue
+        what, equations = _MARKS.get((*_writer(eqn), eqn.primitive.name), (None, 1))
+        if what:
+            found[what] += math.prod(eqn.outvars[0].aval.shape[:-1]) / equations
     return found
+
+
+def _writer(eqn) -> tuple[str, str]:
+    """The file and the function of the library that wrote an equation."""
+    frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else []
+    for frame in frames:
+        path = Path(frame.file_name)
+        name = frame.function_name.split(".")[-1]
+        if "rbd_jax" in path.parts[:-1] and name != "_join":
+            return path.name, name
+    return "", ""
+
+
+def traced(function, model: rbd.Model, *arguments) -> core.Jaxpr:
+    """The program for XLA, because a program for lanes is one operation to JAX."""
+    os.environ["RBD_JAX_LANES"] = "0"
+    try:
+        with formulation("xla"):
+            fresh = jax.make_jaxpr(lambda *x: function(*x))  # not a program traced before
+            return fresh(model, *arguments).jaxpr
+    finally:
+        os.environ.pop("RBD_JAX_LANES")
+
+
+def count_calls(table: Table, lengths) -> None:
+    """One row a representation and a length: calls beside the formulas of the paper."""
+    for n in lengths:
+        model = load(f"chain{n}", "float64")
+        for name in screw.REPRESENTATIONS:
+            found = calls(traced(FUNCTIONS[name], model, *3 * [jnp.zeros(n)]))
+            cells = {"n": n, "representation": name}
+            for what in (TRANSFORMED, TURNED, INERTIA, BRACKETS):
+                cells[what] = int(found[what])
+                slope = PAPER.get(name, {}).get(what)
+                cells[f"paper: {what}"] = slope and slope[0] * n + slope[1]
+            table.add(**cells, **{k: int(found[k]) for k in (ROTATIONS, PRODUCTS)})
+
+
+def start_at_joint(table: Table, n: int) -> None:
+    """One row a joint: operations of Kim's Tables 5 and 6 along its coordinate (§3.2)."""
+    from rbd_jax.derivatives import (
+        JointPerturbation,
+        kim_forward_dynamics_derivative,
+        kim_inverse_dynamics_derivative,
+        perturbation_of,
+    )
+
+    model, one = load(f"chain{n}", "float64"), jnp.ones(1)
+    tables = {"Table 5": (kim_inverse_dynamics_derivative, rbd.rnea),
+              "Table 6": (kim_forward_dynamics_derivative, rbd.aba)}  # fmt: skip
+
+    def along(function, perturbation):
+        return lambda m, q, v, u: function(m, q, v, u, perturbation(m, q))
+
+    whole = lambda m, q: perturbation_of(m, q, dq=jnp.ones(n))  # noqa: E731
+    for k in (None, *(i * (n - 1) // 3 for i in range(4))):
+        alone = lambda m, q, k=k: JointPerturbation.along(m, q, k, one)  # noqa: E731
+        cells = {}
+        for label, (function, value) in tables.items():
+            chosen = along(function, whole if k is None else alone)
+            cells[label] = count(chosen, model) - count(value, model)
+        table.add(along="all of q at once" if k is None else f"joint {k + 1} of {n}", **cells)
 
 
 def compare(table: Table, name: str, dtype: str, batch: int, seconds: float) -> None:
@@ -137,6 +239,10 @@ def main(options) -> None:
     batch = options.batch or 512
     if options.tiny:
         robots, batch = ["chain6"], 8
+    lengths, chain = ((3, 4), 4) if options.tiny else ((6, 30), 30)
+    count_calls(report.table("Calls of inverse dynamics (Müller, §4)"), lengths)
+    start_at_joint(report.table("Operations of derivatives along one joint (Kim, §3.2)"), chain)
+    report.write()
     for dtype in options.dtypes:
         table = report.table(f"Inverse dynamics, {dtype}, batch {batch}, µs")
         for name in available(robots):

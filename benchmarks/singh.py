@@ -1,4 +1,4 @@
-"""What of Singh's §V is not in ``figures``: the complex-step accuracy, and a robot like Atlas."""
+"""What of Singh is not in ``figures``: Tables I and II, the accuracy, and a robot like Atlas."""
 
 from functools import partial
 
@@ -11,7 +11,8 @@ from . import baselines
 from ._contest import contest
 from ._plots import Lines, draw
 from ._report import Report, Table
-from ._robots import load, states
+from ._robots import available, load, over_batch, states
+from ._timing import Program, program, race
 from .scaling import column
 
 ABOUT = (
@@ -22,15 +23,21 @@ ABOUT = (
     "1e-12 of the largest) are left out, and small terms dominate. Of matrices: norm of the "
     "error over the norm. Slope: log error over log N. In the paper, the errors of the terms are "
     "linear in the logarithms, and at N = 100 they are 1e-13 for ABACR and 1e-12 for FDSVA and "
-    "FDCR. The paper does not give its chains and states. Of the ways of Table I, the complex "
-    "step is the reference, ABACR is autodiff, and differences are central ones with the step that "
-    'is best for the precision. Linearized ABA is FDSVA by `method="aba"`, which makes no '
-    "derivatives of torques. "
+    "FDCR. The paper does not give its chains and states. Table I: ABACR and FDCR are autodiff of "
+    "ABA and of RNEA, and differences are central ones with the step that is best for the "
+    "precision. The complex step runs in NumPy in float64, all columns of a state at once, because "
+    "the functions of the library take no complex numbers. Its error is measured against the same "
+    'in extended precision. Linearized ABA is FDSVA by `method="aba"`, which makes no '
+    "derivatives of torques. Table II: before is the algorithm of Pinocchio 2.6.0, which the paper "
+    "compares IDSVA with. Both are compiled to lanes from functions of this project, so that the "
+    "ratio is that of the algorithms. The paper measured 1.4 for Talos and 2 for a chain of 100, "
+    "where products of matrices were a part of the gain, which lanes have in both. "
     "Atlas: a floating tree of the size of "
     "the robot of that name, with 30 hinges, nv = 36 and invented links; time per evaluation "
     "(median, µs) in a batch, and Pinocchio one state at a time on one thread in float64."
 )
 LENGTHS = (2, 5, 10, 20, 50, 100)
+TREES = ["ur3", "baxter", "hyq", "talos", "chain10", "chain50", "chain100", "tree100x2"]
 METHODS = {
     "FDSVA DMM": partial(rbd.forward_dynamics_derivatives, method="dmm"),
     "FDSVA AZA": partial(rbd.forward_dynamics_derivatives, method="aza"),
@@ -69,7 +76,7 @@ def aba_numpy(model: rbd.Model, q: np.ndarray, v: np.ndarray, tau: np.ndarray) -
     """
     if set(model.topology.kinds) != {"revolute"}:
         raise ValueError("aba_numpy: all joints must be revolute")
-    exact = lambda x: np.asarray(x, np.longdouble)  # noqa: E731
+    exact = lambda x: np.asarray(x, q.real.dtype)  # noqa: E731
     parents, n = model.topology.parents, model.nv
     axis, place_R, place_p = exact(model.axis), exact(model.placement_R), exact(model.placement_p)
     axis = axis / np.sqrt((axis**2).sum(axis=-1, keepdims=True))
@@ -114,14 +121,14 @@ def aba_numpy(model: rbd.Model, q: np.ndarray, v: np.ndarray, tau: np.ndarray) -
     return a
 
 
-def complex_step(model: rbd.Model, q, v, tau, h: float = 1e-30):
+def complex_step(model: rbd.Model, q, v, tau, h: float = 1e-30, real=np.longdouble):
     """``(∂a/∂q, ∂a/∂v)`` of :func:`aba_numpy`, one imaginary step for each column."""
-    n = model.nv
-    q, v, tau = (np.asarray(x, np.clongdouble) for x in (q, v, tau))
-    step, still = 1j * np.longdouble(h) * np.eye(n, dtype=np.longdouble), np.zeros((n, n))
+    n, wide = model.nv, np.result_type(real, np.complex64)
+    q, v, tau = (np.asarray(x, wide) for x in (q, v, tau))
+    step, still = 1j * real(h) * np.eye(n, dtype=real), np.zeros((n, n), real)
     steps = np.concatenate([step, still]), np.concatenate([still, step])
     a = aba_numpy(model, q + steps[0], v + steps[1], np.broadcast_to(tau, (2 * n, n)))
-    slope = (a.imag / np.longdouble(h)).T
+    slope = (a.imag / real(h)).T
     return slope[:, :n], slope[:, n:]
 
 
@@ -156,6 +163,52 @@ def accuracy(report: Report, lengths, samples: int) -> list[Table]:
             slopes = [float(np.polyfit(x, z, 1)[0]) for z in y]
             fits.add(method=name, entries=slopes[0], matrices=slopes[1])
     return tables
+
+
+def ways(report: Report, n: int, batch: int, seconds: float) -> None:
+    """Table I: one row a way to differentiate forward dynamics, with its time and its errors."""
+    table = report.table(
+        f"Ways to differentiate FD (Table I), chain of {n}, float64, batch {batch}"
+    )
+    model = load(f"chain{n}", "float64")
+    s, samples = states(model, batch), min(batch, 4)
+    rows = list(zip(*(np.asarray(x) for x in (s.q, s.v, s.tau)), strict=True))
+    exact = [complex_step(model, *x) for x in rows[:samples]]
+    by_step = partial(complex_step, model, real=np.float64)
+    step = Program("complex step", lambda: [by_step(*x) for x in rows[:samples]], samples)
+    made = [
+        program(name, over_batch(f, 3), model, s.q, s.v, s.tau, per=batch)
+        for name, f in (APPROXIMATE | METHODS).items()
+    ]
+    race(step, *made, seconds=seconds)
+    for p in (step, *made):
+        found = p.run()
+        if p is not step:
+            found = list(zip(*(np.asarray(x)[:samples] for x in found[:2]), strict=True))
+        errors = [
+            relative_errors(x, y)
+            for mine, truth in zip(found, exact, strict=True)
+            for x, y in zip(mine, truth, strict=True)
+        ]
+        entries, matrices = np.mean(errors, axis=0)
+        cells = {"way": p.name, "language": "NumPy" if p is step else "JAX", "µs": p.median}
+        cells |= {"of FDSVA DMM": p.median / made[len(APPROXIMATE)].median}
+        table.add(**cells, error_of_matrices=float(matrices), error_of_entries=float(entries))
+    report.write()
+
+
+def before_idsva(report: Report, names, dtypes, batch: int, seconds: float) -> None:
+    """Table II: IDSVA against the algorithm of Pinocchio before it, both of them ours."""
+    table = report.table(f"IDSVA and the algorithm before it (Table II), batch {batch}, µs")
+    for dtype in dtypes:
+        for name in ["atlas_sized", *available(names)]:
+            model = atlas(dtype) if name == "atlas_sized" else load(name, dtype)
+            methods = {"IDSVA": rbd.inverse_dynamics_derivatives, "before": baselines.pinocchio_id}
+            (new, old), difference = contest(model, batch, seconds, methods, "a")
+            cells = {"robot": name, "nv": model.nv, "dtype": dtype, "IDSVA": new.median}
+            cells |= {"before": old.median, "before / IDSVA": old.median / new.median}
+            table.add(**cells, difference=difference)
+            report.write()
 
 
 def atlas(dtype="float64") -> rbd.Model:
@@ -225,6 +278,9 @@ def main(options) -> None:
     batch = options.batch or (4 if options.tiny else 128)
     dtypes = options.dtypes[:1] if options.tiny else options.dtypes
     humanoid(report, dtypes, batch, options.seconds)
+    ways(report, 4 if options.tiny else 20, batch, options.seconds)
+    names = options.robots or (["ur3"] if options.tiny else TREES)
+    before_idsva(report, names, dtypes, batch, options.seconds)
     x, y = "degrees of freedom N", "relative error"
     panels = [
         Lines(

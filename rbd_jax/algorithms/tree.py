@@ -295,6 +295,18 @@ def _matrices_by_mask(above: np.ndarray, entries: Callable, x: Any) -> tuple[Arr
     )
 
 
+def ancestor_entries(above: np.ndarray, entries: Callable, x: Any) -> tuple[Array, ...]:
+    """The entries of :func:`ancestor_matrices` that may differ from zero, without the zeros.
+
+    First come the ``A_ij`` where ``above`` holds, row by row, then the ``A_ji`` where it does not
+    hold the other way round.
+    """
+    i, j = np.nonzero(above)
+    two = np.flatnonzero(~above[j, i])
+    rows = jax.vmap(entries)(*(jax.tree.map(lambda y, k=k: y[k], x) for k in (i, j)))
+    return tuple(jnp.concatenate([low, high[two]]) for low, high in rows)
+
+
 def ancestor_rows(tree: Tree, entry: Callable, x: Any) -> Float[Array, " pairs"]:
     """``entry(x_i, x_j)`` of every node i and every ancestor j of it, in the order of the pairs."""
     i, j = tree.pairs

@@ -5,7 +5,11 @@ from .custom_jvp.forward_dynamics import (
     mass_matrix_solve as mass_matrix_solve,
 )
 from .explicit.fdsva import ForwardDynamicsDerivatives as ForwardDynamicsDerivatives
-from .explicit.idsva import InverseDynamicsDerivatives as InverseDynamicsDerivatives
+from .explicit.idsva import (
+    InverseDynamicsDerivatives as InverseDynamicsDerivatives,
+    TorqueDerivativeEntries as TorqueDerivativeEntries,
+    sparse_inverse_dynamics_derivatives as sparse_inverse_dynamics_derivatives,
+)
 from .explicit.second_order import (
     Hessian as Hessian,
     SecondDerivatives as SecondDerivatives,
@@ -16,6 +20,7 @@ from .explicit.second_order import (
     mass_matrix_derivative as mass_matrix_derivative,
 )
 from .kim.perturbation import (
+    JointPerturbation as JointPerturbation,
     Perturbation as Perturbation,
     ValueAndDerivative as ValueAndDerivative,
     perturbation_of as perturbation_of,

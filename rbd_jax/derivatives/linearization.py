@@ -35,7 +35,14 @@ from jaxtyping import Array, Float
 
 from ..algorithms import world_frame
 from ..algorithms.passive import base_acceleration
-from ..algorithms.tree import ancestor_matrices, ancestor_sum, per_dof, subtree_sum, sum_dofs
+from ..algorithms.tree import (
+    ancestor_entries,
+    ancestor_matrices,
+    ancestor_sum,
+    per_dof,
+    subtree_sum,
+    sum_dofs,
+)
 from ..model import Model, Topology
 from ..spatial import inertia, linear, so3
 from ..spatial.motion import cross_twist, cross_wrench
@@ -183,6 +190,24 @@ def joint_matrices(
     topology: Topology, r: LinearizationPoint
 ) -> tuple[Float[Array, "nv nv"], Float[Array, "nv nv"], Float[Array, "nv nv"]]:
     """``(∂τ/∂q, ∂τ/∂v, M)`` without armature and damping. Source: Singh, Algorithm 1."""
+    rows = _rows(topology, r)
+    dq, dv = ancestor_matrices(topology.dofs_above, _motion_entries, rows)
+    (M,) = ancestor_matrices(topology.dof_tree.ancestor_mask, _mass_entries, rows)
+    return dq, dv, M
+
+
+def joint_entries(
+    topology: Topology, r: LinearizationPoint
+) -> tuple[Float[Array, " entries"], Float[Array, " entries"], Float[Array, " entries"]]:
+    """The same at the places of ``topology.coupled``; all others are zero."""
+    rows = _rows(topology, r)
+    dq, dv = ancestor_entries(topology.dofs_above, _motion_entries, rows)
+    (M,) = ancestor_entries(topology.dofs_above, _mass_entries, rows)
+    return dq, dv, M
+
+
+def _rows(topology: Topology, r: LinearizationPoint) -> _Row:
+    """Singh, Algorithm 1, lines 5–8 and 13–16."""
     pick, S = lambda x: per_dof(topology, x), r.S
     v_up, a_up = parents(topology, r)
     dPsi = cross_twist(pick(v_up), S)
@@ -192,17 +217,16 @@ def joint_matrices(
     t1 = inertia.apply(C.I, S)
     t2 = C.two_B(S[:, :3]) + inertia.apply(C.I, dS)
     t3 = C.two_B(dPsi[:, :3]) + inertia.apply(C.I, ddPsi) + cross_wrench(S, pick(r.F))
-    rows = _Row(S, dS, dPsi, ddPsi, t1, t2, t3, C.two_B_transposed(S))
+    return _Row(S, dS, dPsi, ddPsi, t1, t2, t3, C.two_B_transposed(S))
 
-    def motion(i: _Row, j: _Row):  # lines 17–20, where j moves the body of i or one above it
-        dq_ij = linear.matmul(i.t4, j.dPsi[:3]) + linear.matmul(i.t1, j.ddPsi)
-        dv_ij = linear.matmul(i.t4, j.S[:3]) + linear.matmul(i.t1, j.dS)
-        return (dq_ij, linear.matmul(j.S, i.t3)), (dv_ij, linear.matmul(j.S, i.t2))
 
-    def mass(i: _Row, j: _Row):
-        M_ij = linear.matmul(i.t1, j.S)
-        return ((M_ij, M_ij),)
+def _motion_entries(i: _Row, j: _Row) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Entries of ∂τ/∂q and ∂τ/∂v where j moves the body of i or one above it; lines 17–20."""
+    dq_ij = linear.matmul(i.t4, j.dPsi[:3]) + linear.matmul(i.t1, j.ddPsi)
+    dv_ij = linear.matmul(i.t4, j.S[:3]) + linear.matmul(i.t1, j.dS)
+    return (dq_ij, linear.matmul(j.S, i.t3)), (dv_ij, linear.matmul(j.S, i.t2))
 
-    dq, dv = ancestor_matrices(topology.dofs_above, motion, rows)
-    (M,) = ancestor_matrices(topology.dof_tree.ancestor_mask, mass, rows)
-    return dq, dv, M
+
+def _mass_entries(i: _Row, j: _Row) -> tuple[tuple[Array, Array]]:
+    M_ij = linear.matmul(i.t1, j.S)
+    return ((M_ij, M_ij),)

@@ -85,6 +85,11 @@ class Tree:
         """The nodes sorted by depth."""
         return Levels(self)
 
+    def part(self, nodes: np.ndarray) -> "Tree":
+        """These nodes alone, in this order. A node whose parent is left out hangs on the world."""
+        place = {int(node): k for k, node in enumerate(nodes)}
+        return Tree(tuple(place.get(self.parents[node], -1) for node in place))
+
 
 class Slots:
     """Few places for the values of many nodes: a place is free again after the last child.
@@ -236,6 +241,18 @@ class Topology:
         return self.tree.ancestor_mask[np.ix_(b, b)]
 
     @cached_property
+    def coupled(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of all pairs of degrees of freedom on one branch.
+
+        Only such entries of the mass matrix and of the derivatives of torques may differ from zero.
+        First come the pairs whose column moves the body of the row or one above it, then the
+        transposed ones of two bodies.
+        """
+        i, j = np.nonzero(self.dofs_above)
+        two = ~self.dofs_above[j, i]
+        return np.concatenate([i, j[two]]), np.concatenate([j, i[two]])
+
+    @cached_property
     def dof_tree(self) -> Tree:
         """The tree of degrees of freedom; the degrees of freedom of a joint follow one another."""
         parents = []
@@ -294,6 +311,10 @@ class Topology:
     def body_index(self, body: str | int) -> int:
         """Number of a body given by its name or number. KeyError, IndexError if it is unknown."""
         return self._index("body", body, self.body_names)
+
+    def joint_index(self, joint: str | int) -> int:
+        """Number of a joint given by its name or number. KeyError, IndexError if it is unknown."""
+        return self._index("joint", joint, self.joint_names)
 
     def _index(self, what: str, item: str | int, names: tuple[str, ...]) -> int:
         if isinstance(item, str):

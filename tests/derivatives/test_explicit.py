@@ -1,5 +1,6 @@
 """IDSVA and all forms of FDSVA against autodiff of the raw algorithms."""
 
+import dataclasses
 from typing import get_args
 
 import jax
@@ -47,6 +48,29 @@ def test_explicit_derivatives_are_those_of_autodiff(name):
     for found, expected in zip(*run(m, s), strict=True):
         for x, y in zip(found, expected, strict=True):
             assert_close(x, y, atol=1e-10 * (1 + float(jnp.abs(y).max())))
+
+
+@pytest.mark.parametrize("name", ["few joints", *SLOW])
+def test_sparse_derivatives_are_the_dense_ones_without_zeros(name):
+    """Every place is there once, and what has no place is zero; joint springs included."""
+    m = ROBOTS[name]()
+    s = random_state(m, 2)
+    stiffness, rest = 3.0 + jnp.arange(m.nv, dtype=m.dtype), rbd.neutral(m)
+    m = dataclasses.replace(m, stiffness=stiffness, rest=rest)
+    rows, columns = m.topology.coupled
+    assert len(set(zip(rows.tolist(), columns.tolist(), strict=True))) == len(rows)
+
+    @quick_jit
+    def both(m, s):
+        x = m, s.q, s.v, s.a, s.f_ext
+        sparse = rbd.derivatives.sparse_inverse_dynamics_derivatives(*x)
+        zeros = jnp.zeros((m.nv, m.nv))
+        return [zeros.at[rows, columns].set(y) for y in sparse], rbd.inverse_dynamics_derivatives(
+            *x
+        )
+
+    for x, y in zip(*both(m, s), strict=True):
+        assert_close(x, y, atol=1e-12 * (1 + float(jnp.abs(y).max())))
 
 
 def test_the_cheaper_product_with_the_inverse_is_taken():

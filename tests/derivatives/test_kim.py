@@ -12,7 +12,11 @@ from support.inputs import STATE, assert_relative, directions, inputs, with_leav
 
 import rbd_jax as rbd
 from rbd_jax.algorithms.tree import per_dof
-from rbd_jax.derivatives.kim.perturbation import Perturbation, perturbation_of
+from rbd_jax.derivatives.kim.perturbation import (
+    JointPerturbation,
+    Perturbation,
+    perturbation_of,
+)
 from rbd_jax.derivatives.kim.table5 import kim_inverse_dynamics_derivative
 from rbd_jax.derivatives.kim.tables6_7 import (
     kim_forward_dynamics_derivative,
@@ -129,6 +133,115 @@ def test_columns_of_idsva_and_fdsva(name):
     for y, z in zip(jax.tree.leaves(by_kim), jax.tree.leaves(explicit), strict=True):
         scale = jnp.max(jnp.abs(z))
         assert_close(y / scale, z / scale, atol=1e-11)
+
+
+# --- one joint alone, §3.2 -----------------------------------------------------------------------
+
+
+def rows_of_joint(m, joint, d):
+    """Which rows of a direction belong to a joint and its body; the coordinates by their rates."""
+    body, dof = jnp.arange(m.nb) == joint, m.topology.dof_bodies == joint
+    masks = {m.nb: body, m.nv: jnp.asarray(dof)}
+    zeros = {"q": jnp.zeros((m.nq,)).at[m.q_slice(m.topology.joint_names[joint])].set(1)}
+    keep = {
+        n: zeros[n] if n in zeros else masks[len(y)].reshape(-1, *[1] * (y.ndim - 1))
+        for n, y in d.items()
+        if n != "gravity"
+    }
+    return {n: y * keep[n] if n in keep else 0 * y for n, y in d.items()}
+
+
+@partial(quick_jit, static_argnums=4)
+def by_tables_of_joint(model, prescribed, x, ds, joint):
+    q, v, a, tau, f = (x[n] for n in STATE)
+    starts = model.topology.v_starts
+    bodies, dofs = slice(joint, joint + 1), slice(int(starts[joint]), int(starts[joint + 1]))
+    of_bodies = ("dh", "dI", "df_ext")
+
+    def one(d):
+        m, dmodel = jax.jvp(partial(with_leaves, model), (x,), (d,))
+        p = perturbation_of(m, q, dmodel, d["q"], **{f"d{n}": d[n] for n in STATE[1:]})
+        rows = {n: y for n, y in p._asdict().items() if y is not None and n != "dgravity"}
+        rows = {n: y[bodies if n in of_bodies else dofs] for n, y in rows.items()}
+        p = JointPerturbation(joint, Perturbation(**rows))
+        t5 = kim_inverse_dynamics_derivative(m, q, v, a, p, f)
+        t6 = kim_forward_dynamics_derivative(m, q, v, tau, p, f)
+        t7 = kim_hybrid_dynamics_derivative(m, q, v, a, tau, prescribed, p, f)
+        return (t5[0], t6[0], t7[0]), (t5[1], t6[1], t7[1])
+
+    return jax.vmap(one)(ds)
+
+
+@pytest.mark.parametrize(
+    "joint", [1, *(pytest.param(j, marks=pytest.mark.slow) for j in (0, 2, 6))]
+)
+def test_one_joint_alone(joint):
+    """Everything of one joint and its body changes; against autodiff of the raw algorithms."""
+    m, prescribed, x = case("random_tree")
+    ds = jax.vmap(partial(rows_of_joint, m, joint))(directions(x))
+    found = by_tables_of_joint(m, prescribed, x, ds, joint)
+    assert_relative(found, by_autodiff(raw, m, prescribed, x, ds), 1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["random_tree", "quadruped", "only_free"])
+def test_columns_of_idsva_and_fdsva_joint_by_joint(name):
+    """Kim (62): along the coordinates, the velocity, the acceleration and the torque of a joint."""
+    m, _, x = case(name)
+    q, v, a, tau, f = (x[n] for n in STATE)
+    starts = m.topology.v_starts
+
+    @quick_jit
+    def columns(m, q, v, a, tau, f):
+        found = []
+        for joint, name in enumerate(m.topology.joint_names):
+
+            def along(e, joint=joint, name=name):
+                five, six = [], []
+                for rate in ({"u": e}, {"dv": e}, {"da": e, "dtau": e}):
+                    p = JointPerturbation.along(m, q, (joint, name)[joint % 2], **rate)
+                    five.append(kim_inverse_dynamics_derivative(m, q, v, a, p, f)[1])
+                    six.append(kim_forward_dynamics_derivative(m, q, v, tau, p, f)[1])
+                return five, six
+
+            found.append(jax.vmap(along, out_axes=1)(jnp.eye(starts[joint + 1] - starts[joint])))
+        explicit = (
+            rbd.inverse_dynamics_derivatives(m, q, v, a, f),
+            rbd.forward_dynamics_derivatives(m, q, v, tau, f),
+        )
+        return jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *found), explicit
+
+    by_kim, explicit = columns(m, q, v, a, tau, f)
+    for y, z in zip(jax.tree.leaves(by_kim), jax.tree.leaves(explicit), strict=True):
+        scale = jnp.max(jnp.abs(z))
+        assert_close(y / scale, z / scale, atol=1e-11)
+
+
+def test_wrong_perturbations_of_one_joint_are_named():
+    m, driven = (
+        model("arm"),
+        rbd.with_coordinates(rbd.samples.chain(2), lambda u: 2 * u, ["joint1"], ["joint0"]),
+    )
+    z, one = jnp.zeros(m.nv), jnp.ones(1)
+    along = partial(JointPerturbation.along, m, z)
+    with pytest.raises(KeyError, match="has no joint 'elbow9'"):
+        along("elbow9", one)
+    with pytest.raises(IndexError, match="has no joint number 99"):
+        along(99, one)
+    name = m.topology.joint_names[1]
+    with pytest.raises(
+        ValueError, match=rf"u has shape \(2,\), expected \(1,\) for joint '{name}'"
+    ):
+        along(1, jnp.ones(2))
+    whole = JointPerturbation(1, Perturbation(dh=jnp.zeros((m.nb, 6))))
+    with pytest.raises(ValueError, match=r"dh has shape .*, expected \(1, 6\)"):
+        kim_inverse_dynamics_derivative(m, z, z, z, whole)
+    gravity = JointPerturbation(1, Perturbation(dgravity=jnp.ones(3)))
+    with pytest.raises(ValueError, match="dgravity is of no single joint"):
+        kim_forward_dynamics_derivative(m, z, z, z, gravity)
+    y = jnp.zeros(1)
+    with pytest.raises(ValueError, match="has driven joints"):
+        kim_inverse_dynamics_derivative(driven, y, y, y, JointPerturbation(0, Perturbation()))
 
 
 # --- quantities (64) that no joint kind of the library has ----------------------------------------

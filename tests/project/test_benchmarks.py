@@ -56,6 +56,15 @@ def _state(model, seed=0):
 
 
 @pytest.mark.float64
+def test_the_algorithm_before_idsva(tree):
+    for model in (tree, rbd.samples.tree(4, 2, floating_base=True)):
+        state = _state(model)
+        expected = jit(rbd.inverse_dynamics_derivatives)(model, *state)
+        for x, y in zip(jit(baselines.pinocchio_id)(model, *state), expected, strict=True):
+            assert jnp.abs(x - y).max() <= 1e-12 * jnp.abs(y).max()
+
+
+@pytest.mark.float64
 def test_idsva_in_body_coordinates(tree):
     state = _state(tree)
     expected = jit(rbd.inverse_dynamics_derivatives)(tree, *state)
@@ -393,6 +402,30 @@ def test_a_run_of_which_no_row_is_left_is_not_mentioned(tmp_path):
 def test_single_calls_in_a_process_set_up_for_them():
     found = single._elsewhere("arm", "float32", 0.01, "without lanes")
     assert {"ID", "FD", "step"} <= found.keys() and min(found.values()) > 0
+
+
+@pytest.mark.float64
+def test_calls_of_the_four_representations_are_those_of_the_paper():
+    """Müller §4: as many more for each joint more; the first body hangs on the world."""
+    table = Table("Calls")
+    representations.count_calls(table, (3, 4))
+    three, four = ([r for r in table.rows if r["n"] == n] for n in (3, 4))
+    for x, y in zip(three, four, strict=True):
+        for what, (slope, _) in representations.PAPER.get(x["representation"], {}).items():
+            assert y[what] - x[what] == slope
+            assert 0 <= y[what] - y[f"paper: {what}"] <= 4
+        assert x["vector rotations"] > 0 and x["vector products"] > 0
+
+
+@pytest.mark.float64
+def test_derivatives_along_one_joint_start_at_that_joint():
+    """Kim §3.2: the nearer the joint to the tip, the fewer operations, in equal steps."""
+    table = Table("Operations")
+    representations.start_at_joint(table, 4)
+    for all_of_q, *joints in ([row[k] for row in table.rows] for k in ("Table 5", "Table 6")):
+        steps = -np.diff(joints)
+        assert (steps[:-1] > 50).all() and abs(steps[0] - steps[1]) < 30
+        assert joints[0] <= all_of_q and joints[-1] < 0.6 * all_of_q
 
 
 @pytest.mark.float64

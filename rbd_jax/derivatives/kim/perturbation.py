@@ -1,16 +1,17 @@
 """Kim's recursive derivatives of the dynamics along a scalar p: the inputs (64) and Tables 5–7."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ...algorithms.passive import spring_torque
 from ...algorithms.tree import sum_dofs
-from ...model import CoordinateModel, Model, motion_subspace, velocity_from_rate
+from ...model import CoordinateModel, Model, integrate, motion_subspace, velocity_from_rate
 from ...model.arguments import algorithm
 from ...model.coordinates import CoordinateMap
 from ..perturbation import nonzero_tangents, placement_twists, subspace_rates
@@ -21,7 +22,8 @@ class Perturbation(NamedTuple):
 
     Source: Kim (61), (64) and the rates of the coordinates; all in the frame of body i. What is
     None is left out of the recursions. These are the savings of Kim, §3.2: along a velocity, an
-    acceleration or a torque no inertia changes, articulated inertias included.
+    acceleration or a torque no inertia changes, articulated inertias included. Where only one joint
+    changes, :class:`JointPerturbation` also leaves out the bodies that do not feel it.
     """
 
     dh: Float[Array, "nb 6"] | None = None
@@ -53,6 +55,63 @@ class Perturbation(NamedTuple):
     """``∂q/∂p`` of the independent coordinates of a robot with driven joints; None for others."""
     dlaws: Any = None
     """Change of the laws of driven joints. With ``dcoordinates`` it decides ∂S and ∂Ṡ of S(q)."""
+
+
+class JointPerturbation(eqx.Module):
+    """How the quantities of one joint and its body change with a scalar p; nothing else changes.
+
+    Then the recursions start at that joint: twists change below it alone, wrenches and articulated
+    inertias on its way to the root. For a joint near the tip of a chain the derivative of inverse
+    dynamics costs the few bodies below it and one wrench for each body above it, instead of the
+    whole chain. Which joint it is belongs to the structure, so that each joint is a program of its
+    own. Source: Kim (63) and §3.2.
+    """
+
+    joint: int | str = eqx.field(static=True)
+    """The number of the joint or its name."""
+    rows: Perturbation
+    """The rows of this joint alone: ``dh``, ``dI`` and ``df_ext`` have one row, the others a row or
+    a number for each of its degrees of freedom. What belongs to no joint has to be None:
+    ``dgravity``, ``dcoordinates`` and ``dlaws``."""
+
+    @classmethod
+    def along(
+        cls,
+        model: Model,
+        q: Float[Array, " nq"],
+        joint: int | str,
+        u: Float[Array, " w"] | None = None,
+        *,
+        dv: Float[Array, " w"] | None = None,
+        da: Float[Array, " w"] | None = None,
+        dtau: Float[Array, " w"] | None = None,
+    ) -> "JointPerturbation":
+        """The quantities (64) along tangents of one joint, which has w degrees of freedom.
+
+        Source: Kim (62).
+
+        Args:
+            model: the robot. q: configuration.
+            joint: the number of the joint or its name.
+            u: tangent of its coordinates, as for :func:`rbd_jax.integrate`.
+            dv: rate of its velocity. da: of its acceleration. dtau: of its torque.
+
+        Raises:
+            KeyError: for an unknown name. IndexError: for an unknown number.
+            ValueError: for a wrong shape, or a robot with driven joints.
+        """
+        joint = model.topology.joint_index(joint)
+        dofs = slice(*(int(x) for x in model.topology.v_starts[joint : joint + 2]))
+        dh = spring = None
+        if u is not None:
+            fitting(model, cls(joint, Perturbation(dv=u)), dv="u")
+            dh = jnp.sum(motion_subspace(model)[dofs] * u[:, None], axis=0, keepdims=True)
+            if model.stiffness is not None:
+                whole = jnp.zeros((model.nv,), model.dtype).at[dofs].set(u)
+                moved = lambda d: spring_torque(model, integrate(model, q, d))  # noqa: E731
+                spring = jax.jvp(moved, (jnp.zeros_like(whole),), (whole,))[1][dofs]
+        d = cls(joint, Perturbation(dh=dh, dv=dv, da=da, dtau=dtau, dspring=spring))
+        return fitting(model, d)
 
 
 class ValueAndDerivative(NamedTuple):
@@ -153,22 +212,43 @@ def _spring_rate(
     return jax.jvp(torque, primals, (*rates, jnp.zeros_like(q) if dq is None else dq))[1]
 
 
-def fitting(model: Model, d: Perturbation) -> Perturbation:
-    """The perturbation itself. Raises ValueError for a shape that does not fit the robot."""
-    nb, n, nv = model.topology.nb, model.topology.nv, model.nv
+P = TypeVar("P", Perturbation, JointPerturbation)
+
+
+def fitting(model: Model, d: P, **names: str) -> P:
+    """The perturbation itself. Raises ValueError for a shape that does not fit the robot.
+
+    ``names`` says what a tangent is called in a message, as ``dv="u"``.
+    """
+    nb, n, nv, rows = model.topology.nb, model.topology.nv, model.nv, d
+    of = f"robot {model.topology.name!r}"
+    if isinstance(d, JointPerturbation):
+        rows = d.rows
+        if isinstance(model, CoordinateModel):
+            raise ValueError(
+                f"perturbation: {of} has driven joints, so that a coordinate may move several "
+                "joints; take perturbation_of"
+            )
+        joint = model.topology.joint_index(d.joint)
+        of = f"joint {model.topology.joint_names[joint]!r} of {of}"
+        nb, n = 1, int(np.diff(model.topology.v_starts)[joint])
+        nv = n
+        for name in ("dgravity", "dcoordinates", "dlaws"):
+            if jax.tree.leaves(getattr(rows, name)):
+                raise ValueError(f"perturbation: {name} is of no single joint; leave it None")
     shapes = dict(
         dh=(nb, 6), dS=(n, 6), dSdot=(n, 6), dI=(nb, 10), df_ext=(nb, 6), dv=(nv,), da=(nv,),
         dtau=(nv,), dgravity=(3,), darmature=(n,), ddamping=(n,), dspring=(n,),
         dcoordinates=(model.nq,),
     )  # fmt: skip
     for name, shape in shapes.items():
-        x = getattr(d, name)
+        x = getattr(rows, name)
         if x is not None and jnp.shape(x) != shape:
             raise ValueError(
-                f"perturbation: {name} has shape {jnp.shape(x)}, expected {shape} for robot "
-                f"{model.topology.name!r}; leave it None where nothing changes"
+                f"perturbation: {names.get(name, name)} has shape {jnp.shape(x)}, expected {shape} "
+                f"for {of}; leave it None where nothing changes"
             )
-    driven = d.dcoordinates is not None or jax.tree.leaves(d.dlaws)
+    driven = rows.dcoordinates is not None or jax.tree.leaves(rows.dlaws)
     if driven and not isinstance(model, CoordinateModel):
         raise ValueError(
             f"perturbation: dcoordinates and dlaws are of robots with driven joints, and "

@@ -1,6 +1,7 @@
 """Derivatives of recursive forward and hybrid dynamics along a scalar. Source: Kim, Tables 6, 7."""
 
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +20,11 @@ from ...model import CoordinateModel, Model, joint_placements, motion_subspace
 from ...model.arguments import algorithm
 from ...spatial import articulated, inertia, so3
 from ...spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_parent
+from ...spatial.se3 import Pose
 from ..symbolic_zeros import add, unless_none
 from .driven_joints import driven_table7
-from .perturbation import Perturbation, ValueAndDerivative, fitting
+from .parts import Surroundings, rows_and_parts
+from .perturbation import JointPerturbation, Perturbation, ValueAndDerivative
 
 
 @algorithm(driven_joints=True)
@@ -30,7 +33,7 @@ def kim_forward_dynamics_derivative(
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
     tau: Float[Array, " nv"],
-    perturbation: Perturbation,
+    perturbation: Perturbation | JointPerturbation,
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> ValueAndDerivative:
     """``(q̈, ∂q̈/∂p)``: forward dynamics and its derivative along any scalar p, in body frames.
@@ -68,16 +71,17 @@ def kim_hybrid_dynamics_derivative(
     a: Float[Array, " nv"],
     tau: Float[Array, " nv"],
     prescribed: Bool[Array, " nj"],
-    perturbation: Perturbation,
+    perturbation: Perturbation | JointPerturbation,
     f_ext: Float[Array, "nb 6"] | None = None,
 ) -> ValueAndDerivative:
     """``((q̈, τ), (∂q̈/∂p, ∂τ/∂p))``: hybrid dynamics and its derivative along any scalar p.
 
-    Source: Kim, Tables 4 and 7 in one pass, with rotor inertia and viscous damping added.
-    Joints of several degrees of freedom are eliminated one column of S at a time, as in
+    Source: Kim, Tables 4 and 7, with rotor inertia and viscous damping added. Joints of several
+    degrees of freedom are eliminated one column of S at a time, as in
     :mod:`rbd_jax.algorithms.aba`, so that Ψ is a scalar. Terms of quantities that do not change are
-    left out, as in §3.2: along q̇, q̈ and τ the recursion of ∂Î, ∂Ψ and ∂Π vanishes. Further
-    derivatives are those of autodiff.
+    left out, as in §3.2: along q̇, q̈ and τ the recursion of ∂Î, ∂Ψ and ∂Π vanishes, and along the
+    coordinates of one joint (:class:`~rbd_jax.derivatives.JointPerturbation`) it starts at that
+    joint. Further derivatives are those of autodiff.
 
     The text of Table 7 at hand has misprints. The first term of ∂η is ``ad_{∂V} S q̇``. For a
     prescribed joint ``∂β = ∂B̂ + ∂Î (η + S q̈) + Î (∂η + ∂S q̈ + S ∂q̈)``; the text starts this line
@@ -107,127 +111,248 @@ def kim_hybrid_dynamics_derivative(
     return ValueAndDerivative(*_table7(model, q, v, a, tau, prescribed, perturbation, f_ext))
 
 
-def _table7(model, q, v, a, tau, prescribed, perturbation, f_ext):
-    """The three recursions on the tree of degrees of freedom.
+class Velocities(NamedTuple):
+    """What the first recursion of Table 4 finds for each body."""
 
-    Letters as in :mod:`rbd_jax.algorithms.aba`, and: ``dX`` is ∂X/∂p, A is V̇, w is the acceleration
-    that β assumes, ``X_up`` is X of the parent seen from the child.
+    T: Pose
+    Sv: Float[Array, "nb 6"]
+    V: Float[Array, "nb 6"]
+    IV: Float[Array, "nb 6"]
+
+
+class Articulation(NamedTuple):
+    """What Table 4 finds for each degree of freedom; letters as in :mod:`rbd_jax.algorithms.aba`.
+
+    ``r`` is ``u − Uᵀ η``, ``w`` is the acceleration that β assumes, and ``A_up`` is V̇ of the
+    parent, seen from the node.
     """
-    d, topology = fitting(model, perturbation), model.topology
-    S, flags = motion_subspace(model), prescribed.astype(model.dtype)
-    T, dh, eta, deta, I, dI, B, dB = _rows(topology, *_velocities(model, S, q, v, d, f_ext))
-    tau_in = jnp.where(prescribed, 0, minus_springs(model, q, tau) - model.damping * v)
-    minus = lambda x, y: -x * y  # noqa: E731
-    friction = add(unless_none(minus, d.ddamping, v), unless_none(minus, model.damping, d.dv))
-    friction = add(friction, unless_none(jnp.negative, d.dspring))
-    dtau_in = unless_none(lambda x: jnp.where(prescribed, 0, x), add(d.dtau, friction))
-    inputs = a, d.da, tau_in, dtau_in, model.armature, d.darmature, flags
 
-    zero6, zero = jnp.zeros((6,), S.dtype), articulated.from_inertia(jnp.zeros((10,), S.dtype))
-    rows = T, dh, S, d.dS, eta, deta, I, dI, B, dB, *inputs
-    inertia_changes = any(x is not None for x in (dh, d.dS, dI, d.darmature))
-    world = zero, zero if inertia_changes else None, zero6, zero6
-    factors = leaf_to_root(topology.dof_tree, _backward, rows, world)
+    T: Pose
+    S: Any
+    eta: Any
+    armature: Any
+    prescribed: Any
+    Ia: Any
+    U: Any
+    psi: Any
+    Pi: Any
+    Ba: Any
+    u: Any
+    r: Any
+    w: Any
+    beta: Any
+    A_up: Any
+    qdd: Any
+    torque: Any
 
-    falling = unless_none(lambda g: jnp.concatenate([jnp.zeros_like(g), -g]), d.dgravity)
-    dA_world = zero6 if falling is None else falling
+
+def table4(
+    model: Model,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    prescribed: Bool[Array, " nv"],
+    f_ext: Float[Array, "nb 6"] | None,
+) -> tuple[Velocities, Articulation]:
+    """The motion that Table 7 is about, on the tree of degrees of freedom. Source: Kim, Table 4."""
+    topology, I, S = model.topology, model.inertia, motion_subspace(model)
+    T, Sv = joint_placements(model, q), sum_dofs(topology, S * v[:, None])
+
+    def velocity(V_up, x):
+        T, Sv = x
+        return to_child(T, V_up) + Sv
+
+    V = root_to_leaf(topology.tree, velocity, (T, Sv), jnp.zeros((6,), S.dtype))
+    IV = inertia.apply(I, V)
+    B = cross_wrench(V, IV)
+    bodies = Velocities(T, Sv, V, IV)
+
+    first, last = partial(at_first_dof, topology), partial(at_last_dof, topology)
+    T = first(T[0], jnp.eye(3, dtype=S.dtype)[None]), first(T[1])
+    eta, I, B = first(cross_twist(V, Sv)), last(I), last(B if f_ext is None else B - f_ext)
+    tau = jnp.where(prescribed, 0, minus_springs(model, q, tau) - model.damping * v)
+    flags = prescribed.astype(S.dtype)
+
+    def backward(x, below):
+        T, S, eta, I, B, tau, a, armature, prescribed = x
+        Ia = jax.tree.map(jnp.add, articulated.from_inertia(I), below[0])
+        Ba = B + below[1]
+        U, psi, Pi = articulated.eliminate(Ia, S, armature, prescribed)
+        u = tau - _dot(S, Ba)
+        r = u - _dot(U, eta)
+        w = jnp.where(prescribed > 0, a, psi * r)
+        beta = Ba + articulated.apply(Ia, eta) + U * w
+        up = articulated.to_parent(T, Pi), wrench_to_parent(T, beta)
+        return up, (Ia, U, psi, Pi, Ba, u, r, w, beta)
+
+    leaf = articulated.from_inertia(jnp.zeros((10,), S.dtype)), jnp.zeros((6,), S.dtype)
+    rows = T, S, eta, I, B, tau, a, model.armature, flags
+    found = leaf_to_root(topology.dof_tree, backward, rows, leaf)
+
+    def forward(A, x):
+        T, S, eta, U, psi, u, tau, a, armature, prescribed = x
+        A_up = to_child(T, A[0])
+        pull = _dot(U, A_up + eta)
+        qdd = jnp.where(prescribed > 0, a, psi * (u - pull))
+        torque = pull + (tau - u) + (_dot(S, U) + armature) * qdd  # Sᵀ(Î V̇ + B̂)
+        return A_up + eta + S * qdd, A_up, qdd, torque
+
     number = jnp.zeros((), S.dtype)
-    world = base_acceleration(model), dA_world, *[number] * 4
-    rows = T, dh, S, d.dS, eta, deta, *factors, *inputs
-    values = root_to_leaf(topology.dof_tree, _forward, rows, world)
-    _, _, qdd, dqdd, torque, dtorque = values
-    out = jnp.where(prescribed, plus_springs(model, q, torque) + model.damping * v, tau)
-    dout = add(dtorque, unless_none(jnp.negative, friction))
-    return (qdd, out), (dqdd, jnp.where(prescribed, dout, 0 if d.dtau is None else d.dtau))
+    world = base_acceleration(model), jnp.zeros((6,), S.dtype), number, number
+    rows = T, S, eta, *found[1:3], found[5], tau, a, model.armature, flags
+    _, *accelerations = root_to_leaf(topology.dof_tree, forward, rows, world)
+    return bodies, Articulation(T, S, eta, model.armature, flags, *found, *accelerations)
 
 
-def _velocities(model, S, q, v, d, f_ext):
-    """First recursion, over bodies: ``T, ∂h, η, ∂η, I, ∂I`` and each body's part of B̂ and ∂B̂."""
-    topology, I, T = model.topology, model.inertia, joint_placements(model, q)
-    twist = lambda S, x: sum_dofs(topology, S * x[:, None])  # noqa: E731
-    Sv, dSdot_v = twist(S, v), unless_none(twist, d.dSdot, v)
+class _Rates(NamedTuple):
+    """How the quantities of a node change, as far as they are its own; None is zero."""
+
+    dh: Any = None
+    dS: Any = None
+    deta: Any = None
+    dI: Any = None
+    dB: Any = None
+    da: Any = None
+    dtau: Any = None
+    darmature: Any = None
+
+
+class _Factors(NamedTuple):
+    """What the second recursion of Table 7 leaves for the third one; None is zero."""
+
+    dU: Any = None
+    dpsi: Any = None
+    du: Any = None
+
+
+def _table7(model, q, v, a, tau, prescribed, perturbation, f_ext):
+    """Table 7 after Table 4, on the tree of degrees of freedom, part by part.
+
+    ``own`` are the nodes whose quantities (64) change: all of them, or those of one joint. Twists
+    change in ``own`` and ``below``, articulated inertias in ``own`` and ``above``, bias wrenches in
+    all three, and accelerations everywhere. ``dX`` is ∂X/∂p.
+    """
+    d, around = rows_and_parts(model, perturbation)
+    bodies, m = table4(model, q, v, a, tau, prescribed, f_ext)
+    dofs, own = around.dofs, around.dofs.own
+    minus = lambda x, y: -x * y  # noqa: E731
+    friction = unless_none(minus, own.rows(model.damping), d.dv)
+    friction = add(unless_none(minus, d.ddamping, own.rows(v)), friction)
+    friction = add(friction, unless_none(jnp.negative, d.dspring))
+    free = ~own.rows(prescribed)
+    dtau = unless_none(lambda x: jnp.where(free, x, 0), add(d.dtau, friction))
+    rates = _bias_rates(model, around, bodies, own.rows(m.S), own.rows(v), d)
+    rates["own"] = rates["own"]._replace(dS=d.dS, da=d.da, dtau=dtau, darmature=d.darmature)
+
+    zero6, zero = jnp.zeros((6,), m.S.dtype), articulated.from_inertia(jnp.zeros((10,), m.S.dtype))
+    changing = (rates["own"].dh, d.dS, d.dI, d.darmature)
+    dPi = zero if any(x is not None for x in changing) else None
+    pushed = unless_none(lambda _: zero6, add(rates["below"].deta, rates["below"].dB))
+    zeros = {"below": (None, pushed), "own": (dPi, zero6), "above": (dPi, zero6)}
+    needed = m._replace(armature=None, u=None, A_up=None, qdd=None, torque=None)
+    rows = {k: (getattr(dofs, k).rows(needed), x) for k, x in rates.items()}
+    factors = dofs.up(_backward, rows, zeros)
+
+    factors["outside"] = dofs.widened(factors.get("above", _Factors()))
+    rates["outside"] = _Rates()
+    needed = m._replace(Ia=None, Pi=None, Ba=None, r=None, w=None, beta=None, torque=None)
+    rows = {
+        k: (getattr(dofs, k).rows(needed), rates[k], factors.get(k, _Factors()))
+        for k in ("outside", "own", "below")
+    }
+    falling = unless_none(lambda g: jnp.concatenate([jnp.zeros_like(g), -g]), d.dgravity)
+    number = jnp.zeros((), m.S.dtype)
+    world = zero6 if falling is None else falling, number, number
+    found = dofs.down(_forward, rows, world)
+
+    dqdd = dofs.put(m.qdd, {k: x[1] for k, x in found.items()})
+    torque = {k: x[2] for k, x in found.items()}
+    torque["own"] = add(torque["own"], unless_none(jnp.negative, friction))
+    out = jnp.where(prescribed, plus_springs(model, q, m.torque) + model.damping * v, tau)
+    dout = jnp.where(prescribed, dofs.put(tau, torque), dofs.put(tau, {"own": d.dtau}))
+    return (m.qdd, out), (dqdd, dout)
+
+
+def _bias_rates(
+    model: Model,
+    around: Surroundings,
+    bodies: Velocities,
+    S: Float[Array, "w 6"],
+    v: Float[Array, " w"],
+    d: Perturbation,
+) -> dict[str, _Rates]:
+    """First recursion, over bodies: ∂h, ∂η, ∂I and each body's part of ∂B̂, at its nodes."""
+    parts, twist = around.bodies, around.twists
+    own = parts.own.rows(bodies)
     dSv = add(unless_none(twist, d.dS, v), unless_none(twist, S, d.dv))
+    dV = add(unless_none(cross_twist, own.V - own.Sv, d.dh), dSv)
 
     def forward(parent, x):
-        T, dh, Sv, dSv = x
-        V_up, dV = to_child(T, parent[0]), unless_none(to_child, T, parent[1])
-        return V_up + Sv, add(dV, unless_none(cross_twist, V_up, dh), dSv)
+        T, dV = x
+        return (add(unless_none(to_child, T, parent[0]), dV),)
 
-    zero = jnp.zeros((6,), S.dtype)
-    moving = unless_none(lambda _: zero, add(d.dh, dSv))
-    V, dV = root_to_leaf(topology.tree, forward, (T, d.dh, Sv, dSv), (zero, moving))
-    eta, IV = cross_twist(V, Sv), inertia.apply(I, V)
-    deta = add(unless_none(cross_twist, dV, Sv), unless_none(cross_twist, V, dSv), dSdot_v)
-    B = cross_wrench(V, IV)
-    dIV = add(unless_none(inertia.apply, d.dI, V), unless_none(inertia.apply, I, dV))
-    dB = add(
-        unless_none(cross_wrench, dV, IV),
-        unless_none(cross_wrench, V, dIV),
-        unless_none(jnp.negative, d.df_ext),
-    )
-    if f_ext is not None:
-        B = B - f_ext
-    return T, d.dh, eta, deta, I, d.dI, B, dB
+    rows = {"own": (own.T, dV), "below": (parts.below.rows(bodies.T), None)}
+    world = (unless_none(lambda _: jnp.zeros((6,), S.dtype), dV),)
+    moved = parts.down(forward, rows, world)
 
+    def rates(part, dSv=None, dSdot_v=None, dh=None, dI=None, df_ext=None):
+        x, I = getattr(parts, part).rows((bodies, model.inertia))
+        (dV,) = moved.get(part, (None,))
+        deta = add(unless_none(cross_twist, dV, x.Sv), unless_none(cross_twist, x.V, dSv), dSdot_v)
+        dIV = add(unless_none(inertia.apply, dI, x.V), unless_none(inertia.apply, I, dV))
+        dB = add(unless_none(cross_wrench, dV, x.IV), unless_none(cross_wrench, x.V, dIV))
+        dB = add(dB, unless_none(jnp.negative, df_ext))
+        first, last = partial(around.at_first_dof, part), partial(around.at_last_dof, part)
+        dh, deta = unless_none(first, dh), unless_none(first, deta)
+        return _Rates(dh=dh, deta=deta, dI=unless_none(last, dI), dB=unless_none(last, dB))
 
-def _rows(topology, T, dh, eta, deta, I, dI, B, dB):
-    """From bodies to degrees of freedom: T, h, η belong to a joint's first, I, B to its last."""
-    eye = jnp.eye(3, dtype=T[0].dtype)[None]
-    T = at_first_dof(topology, T[0], eye), at_first_dof(topology, T[1])
-    first = [unless_none(partial(at_first_dof, topology), x) for x in (dh, eta, deta)]
-    return T, *first, *(unless_none(partial(at_last_dof, topology), x) for x in (I, dI, B, dB))
+    changes = dSv, unless_none(twist, d.dSdot, v), d.dh, d.dI, d.df_ext
+    return {"below": rates("below"), "own": rates("own", *changes), "above": _Rates()}
 
 
-def _backward(x, children):
-    """Second recursion: Î, B̂, Ψ, Π, β and their derivatives."""
-    T, dh, S, dS, eta, deta, I, dI, B, dB, a, da, tau, dtau, armature, darmature, prescribed = x
-    plus = lambda *x: jax.tree.map(jnp.add, *x)  # noqa: E731
-    Ia = plus(articulated.from_inertia(I), children[0])
-    dIa = children[1] if dI is None else plus(articulated.from_inertia(dI), children[1])
-    Ba, dBa = B + children[2], add(dB, children[3])
-    U, psi, Pi = articulated.eliminate(Ia, S, armature, prescribed)
-    dU = add(unless_none(articulated.apply, dIa, S), unless_none(articulated.apply, Ia, dS))
-    dD = add(unless_none(_dot, dS, U), unless_none(_dot, S, dU), darmature)
-    dpsi = unless_none(lambda dD: -psi * dD * psi, dD)
-    u, du = tau - _dot(S, Ba), add(dtau, unless_none(_minus, dS, Ba), _minus(S, dBa))
+def _backward(x, below):
+    """Second recursion: ∂Î, ∂B̂, ∂Ψ, ∂Π, ∂β."""
+    m, d = x
+    dIa, dBa = below[0], add(d.dB, below[1])
+    if d.dI is not None:
+        dIa = jax.tree.map(jnp.add, articulated.from_inertia(d.dI), dIa)
+    dU = add(unless_none(articulated.apply, dIa, m.S), unless_none(articulated.apply, m.Ia, d.dS))
+    dD = add(unless_none(_dot, d.dS, m.U), unless_none(_dot, m.S, dU), d.darmature)
+    dpsi = unless_none(lambda dD: -m.psi * dD * m.psi, dD)
+    du = add(d.dtau, unless_none(_minus, d.dS, m.Ba), unless_none(_minus, m.S, dBa))
 
-    dPi = None if dIa is None else _subtract(articulated.subtract(dIa, dpsi, U), psi, U, dU)
-    r, dr = u - _dot(U, eta), add(du, unless_none(_minus, dU, eta), unless_none(_minus, U, deta))
-    w = jnp.where(prescribed > 0, a, psi * r)
-    dw = add(unless_none(lambda x: x * r, dpsi), psi * dr)
-    dw = jnp.where(prescribed > 0, 0 if da is None else da, dw)
-    beta = Ba + articulated.apply(Ia, eta) + U * w
-    dbeta = add(
-        dBa, unless_none(articulated.apply, dIa, eta), unless_none(articulated.apply, Ia, deta)
-    )
-    dbeta = add(dbeta, unless_none(lambda x: x * w, dU), U * dw)
+    dPi = None
+    if dIa is not None:
+        dPi = _subtract(articulated.subtract(dIa, dpsi, m.U), m.psi, m.U, dU)
+    dr = add(du, unless_none(_minus, dU, m.eta), unless_none(_minus, m.U, d.deta))
+    dw = add(unless_none(lambda x: x * m.r, dpsi), m.psi * dr)
+    dw = jnp.where(m.prescribed > 0, 0 if d.da is None else d.da, dw)
+    dbeta = add(dBa, unless_none(articulated.apply, dIa, m.eta))
+    dbeta = add(dbeta, unless_none(articulated.apply, m.Ia, d.deta))
+    dbeta = add(dbeta, unless_none(lambda x: x * m.w, dU), m.U * dw)
 
-    carried = add(dbeta, unless_none(cross_wrench, dh, beta))  # (60)
-    wrenches = wrench_to_parent(T, beta), wrench_to_parent(T, carried)
-    dPi = dPi if dh is None else _turn(dPi, Pi, dh)
-    inertias = articulated.to_parent(T, Pi), unless_none(articulated.to_parent, T, dPi)
-    return (*inertias, *wrenches), (U, dU, psi, dpsi, u, du)
+    carried = add(dbeta, unless_none(cross_wrench, d.dh, m.beta))  # (60)
+    dPi = dPi if d.dh is None else _turn(dPi, m.Pi, d.dh)
+    up = unless_none(articulated.to_parent, m.T, dPi), wrench_to_parent(m.T, carried)
+    return up, _Factors(dU, dpsi, du)
 
 
 def _forward(parent, x):
-    """Third recursion: q̈, V̇, τ and their derivatives."""
-    T, dh, S, dS, eta, deta, U, dU, psi, dpsi, u, du, *rest = x
-    a, da, tau, dtau, armature, darmature, prescribed = rest
-    A_up, dA = to_child(T, parent[0]), to_child(T, parent[1])
-    A = A_up + eta
-    dA = add(dA, unless_none(cross_twist, A_up, dh), deta)
-    pull, dpull = _dot(U, A), add(unless_none(_dot, dU, A), _dot(U, dA))
-    qdd = jnp.where(prescribed > 0, a, psi * (u - pull))
-    dqdd = add(unless_none(lambda x: x * (u - pull), dpsi), psi * (du - dpull))
-    dqdd = jnp.where(prescribed > 0, 0 if da is None else da, dqdd)
-    D, dD = (
-        _dot(S, U) + armature,
-        add(unless_none(_dot, dS, U), unless_none(_dot, S, dU), darmature),
-    )
-    torque = pull + (tau - u) + D * qdd  # Sᵀ(Î V̇ + B̂)
-    dtorque = add(dpull, dtau, -du, unless_none(lambda x: x * qdd, dD), D * dqdd)
-    dA = add(dA, unless_none(lambda x: x * qdd, dS), S * dqdd)
-    return A + S * qdd, dA, qdd, dqdd, torque, dtorque
+    """Third recursion: ∂V̇, ∂q̈, ∂τ."""
+    m, d, factors = x
+    dU, dpsi, du = factors
+    dA = add(to_child(m.T, parent[0]), unless_none(cross_twist, m.A_up, d.dh), d.deta)
+    here = m.A_up + m.eta
+    dpull = add(unless_none(_dot, dU, here), _dot(m.U, dA))
+    dqdd = add(unless_none(lambda x: x * (m.u - _dot(m.U, here)), dpsi), m.psi * add(-dpull, du))
+    dqdd = jnp.where(m.prescribed > 0, 0 if d.da is None else d.da, dqdd)
+    D = _dot(m.S, m.U) + m.armature
+    dD = add(unless_none(_dot, d.dS, m.U), unless_none(_dot, m.S, dU), d.darmature)
+    dtorque = add(dpull, d.dtau, unless_none(jnp.negative, du), D * dqdd)
+    dtorque = add(dtorque, unless_none(lambda x: x * m.qdd, dD))
+    dA = add(dA, unless_none(lambda x: x * m.qdd, d.dS), m.S * dqdd)
+    return dA, dqdd, dtorque
 
 
 def _dot(x, y):
