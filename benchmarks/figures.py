@@ -4,6 +4,7 @@ import math
 import time
 from functools import partial
 
+import jax
 import numpy as np
 
 import rbd_jax as rbd
@@ -119,12 +120,19 @@ def trees(
     return table
 
 
+def _nothing(model, q, v, a):
+    """Three results of the size of matrices, and a number of each leaf of the model."""
+    some = sum(x.reshape(-1)[0] for x in jax.tree.leaves(model))
+    return [x[:, :, None] + y[:, None, :] + some for x, y in ((q, v), (v, a), (a, q))]
+
+
 def calls(report: Report, lengths, batches, seconds: float) -> None:
     """Fig. 4, small robots: what a call costs, with the robot as an argument and as a constant."""
     table = report.table(
         "Fig. 4: derivatives of ID of short chains by the size of the batch, float64, µs",
         "Constant: the robot is a constant of the program, so that its arrays are not handed over "
-        "in each call.",
+        "in each call. Nothing: a program that takes the same arguments, writes as many numbers and "
+        "computes next to nothing, so that what it takes is what JAX takes for a call.",
     )
     for n in lengths:
         model = load(f"chain{n}", "float64")
@@ -134,9 +142,12 @@ def calls(report: Report, lengths, batches, seconds: float) -> None:
             x = s.q, s.v, s.a
             argument = program("argument", f, model, *x, per=batch)
             constant = program("constant", partial(f, model), *x, per=batch)
+            nothing = program("nothing", _nothing, model, *x, per=batch)
+            less = program("nothing, constant", partial(_nothing, None), *x, per=batch)
             rivals = [rival(s) for rival in _rivals(model, "a")]
-            race(argument, constant, *rivals, seconds=seconds)
-            cells = {p.name: p.median for p in (argument, constant, *rivals)}
+            ours = argument, constant, nothing, less
+            race(*ours, *rivals, seconds=seconds)
+            cells = {p.name: p.median for p in (*ours, *rivals)}
             for p in rivals:
                 cells[f"{p.name} / constant"] = p.median / constant.median
             table.add(N=n, batch=batch, **cells)

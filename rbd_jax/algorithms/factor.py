@@ -7,6 +7,7 @@ freedom. Where many threads share the work of one robot, ``M = Lᵀ L`` is facto
 (:class:`Entries`).
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from ..model import Topology
 from ..spatial import inertia
 from ..spatial.motion import shift, to_child, turn, wrench_to_parent
 from ..spatial.se3 import Pose
+from . import formulations
 from .tree import (
     ancestor_rows,
     ancestor_sum,
@@ -25,6 +27,7 @@ from .tree import (
     per_dof,
     root_to_leaf,
     solve_along_branches,
+    some_columns_at_once,
     subtree_sum,
     sum_dofs,
 )
@@ -111,9 +114,12 @@ def solve_columns(
     p: Float[Array, "nb 3"],
     B: Float[Array, "nv m"],
 ) -> Float[Array, "nv m"]:
-    """``M⁻¹ B`` for many columns, by the factorization ``M = Lᵀ Ψ⁻¹ L`` along the branches.
+    """``M⁻¹ B`` for many columns.
 
-    Source: Singh, §IV-E, the ABA-zero algorithm for many columns; Featherstone §6.5.
+    A column takes two passes over the bodies, or two over the pairs of a degree of freedom and an
+    ancestor, by the factorization ``M = Lᵀ Ψ⁻¹ L``. A body costs as much as about fifty pairs, so
+    that the first is for long chains. Source: Singh, §IV-E, the ABA-zero algorithm (34) for many
+    columns; Featherstone §6.5.
 
     Args:
         topology: the robot's.
@@ -122,8 +128,41 @@ def solve_columns(
         p: origins of the bodies (m), in the same axes.
         B: columns of generalized forces.
     """
-    L = couplings(topology, factor, R, p)
-    return solve_along_branches(topology.dof_tree, L, factor.psi, B)
+
+    def along_branches(B):
+        L = couplings(topology, factor, R, p)
+        return solve_along_branches(topology.dof_tree, L, factor.psi, B)
+
+    def by_bodies(B):
+        return some_columns_at_once(partial(_solve_by_bodies, topology, factor), B)
+
+    tree = topology.dof_tree
+    chosen = formulations.for_column(tree, branches=along_branches, bodies=by_bodies)
+    return chosen(B)
+
+
+def _solve_by_bodies(
+    topology: Topology, factor: Factor, B: Float[Array, "nv m"]
+) -> Float[Array, "nv m"]:
+    """:func:`solve` for a few columns, which share what a step reads of its body."""
+
+    def up(x, F):
+        T, S, U, psi, b = x
+        u = b - jnp.sum(S[None] * F, axis=-1)
+        return wrench_to_parent(T, F + U[None] * (psi * u)[:, None]), u
+
+    T = factor.T[0][:, None], factor.T[1][:, None]
+    rows = T, factor.S, factor.U, factor.psi
+    zero = jnp.zeros((B.shape[1], 6), B.dtype)
+    u = leaf_to_root(topology.dof_tree, up, (*rows, B), zero)
+
+    def down(above, x):
+        T, S, U, psi, u = x
+        A = to_child(T, above[0])
+        a = psi * (u - jnp.sum(U[None] * A, axis=-1))
+        return A + S[None] * a[:, None], a
+
+    return root_to_leaf(topology.dof_tree, down, (*rows, u), (zero, zero[:, 0]))[1]
 
 
 def couplings(

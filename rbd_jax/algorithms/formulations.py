@@ -50,12 +50,16 @@ class Formulation(NamedTuple):
     digits (``singh``)."""
     written: int
     """The largest matrix that is factorized entry by entry: much code, but no loops."""
+    ancestors: int = 10**6
+    """If degrees of freedom have more ancestors than this on average, a column is solved for by
+    passes over the bodies, otherwise by passes over the ancestors. A chain of 100 has 50, and then
+    both take the same time in float64, and the first two thirds of it in float32."""
 
 
 FORMULATIONS = {
     # compiled to lanes, recursions are the least work and the most accurate form
     "lanes": Formulation(
-        "bodies", "bodies", "bodies", 0, "ancestors", 0, 0, "bodies", 16, (0.17, 0.3), 50, 16
+        "bodies", "bodies", "bodies", 0, "ancestors", 0, 0, "bodies", 16, (0.17, 0.3), 50, 16, 45
     ),
     # compiled to lanes for a team of threads: few steps, with much to divide in each of them
     "teams": Formulation(
@@ -142,6 +146,12 @@ def for_columns(tree: Tree, single: bool, *, inverse: Form, solves: Form) -> For
     row, n = current(), tree.n
     few = 2 * len(tree.pairs[0]) <= row.share[single] * n * (n - 1)
     return solves if few or tree.depths.max(initial=-1) + 1 > row.length else inverse
+
+
+def for_column(tree: Tree, *, branches: Form, bodies: Form) -> Form:
+    """The form of a solution for one column of many: over pairs with ancestors, or over bodies."""
+    few = len(tree.pairs[0]) <= current().ancestors * tree.n
+    return branches if few else bodies
 
 
 def columns_at_once(columns: int) -> int:

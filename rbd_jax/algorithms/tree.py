@@ -409,6 +409,11 @@ def solve_along_branches(
         B = jax.lax.scan(up, B, (L, *map(jnp.asarray, tree.pairs)), reverse=True)[0]
         return down_along_branches(tree, L, psi[:, None] * B)
 
+    return some_columns_at_once(solve, B)
+
+
+def some_columns_at_once(solve: Callable, B: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """``solve(B)``, a function of each column, for as many columns at once as fit in the cache."""
     n, m = B.shape
     width = formulations.columns_at_once(m)
     if width == m:

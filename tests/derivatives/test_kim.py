@@ -5,6 +5,7 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from support.calls import quick_jit
 from support.helpers import assert_close, cast, jit, model
@@ -139,16 +140,14 @@ def test_columns_of_idsva_and_fdsva(name):
 
 
 def rows_of_joint(m, joint, d):
-    """Which rows of a direction belong to a joint and its body; the coordinates by their rates."""
-    body, dof = jnp.arange(m.nb) == joint, m.topology.dof_bodies == joint
-    masks = {m.nb: body, m.nv: jnp.asarray(dof)}
-    zeros = {"q": jnp.zeros((m.nq,)).at[m.q_slice(m.topology.joint_names[joint])].set(1)}
-    keep = {
-        n: zeros[n] if n in zeros else masks[len(y)].reshape(-1, *[1] * (y.ndim - 1))
-        for n, y in d.items()
-        if n != "gravity"
-    }
-    return {n: y * keep[n] if n in keep else 0 * y for n, y in d.items()}
+    """The same direction, of which only what belongs to a joint and its body is left."""
+    name, sizes = m.topology.joint_names[joint], {"q": m.nq, "dof": m.nv, "body": m.nb}
+    own = {k: np.zeros(n, bool) for k, n in sizes.items()}
+    own["q"][m.q_slice(name)] = own["dof"][m.v_slice(name)] = own["body"][joint] = True
+    of_dofs = ("v", "a", "tau", "armature", "damping")
+    kind = {n: "q" if n == "q" else "dof" if n in of_dofs else "body" for n in d}
+    keep = {n: own[k].reshape(-1, *[1] * (d[n].ndim - 1)) for n, k in kind.items()}
+    return {n: jnp.where(False if n == "gravity" else keep[n], y, 0) for n, y in d.items()}
 
 
 @partial(quick_jit, static_argnums=4)
