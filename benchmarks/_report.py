@@ -73,8 +73,9 @@ class Report:
         self.name, self.about = name, about
         self.folder = Path(options.results) if options.results else RESULTS
         self.environment = environment()
-        keep = ("seconds", "batch", "dtypes", "robots", "cores", "tiny")
-        self.settings = {k: getattr(options, k) for k in keep if getattr(options, k) is not None}
+        keep = ("seconds", "batch", "dtypes", "robots", "cores", "clock", "tiny")
+        known = {k: getattr(options, k, None) for k in keep}
+        self.settings = {k: x for k, x in known.items() if x is not None}
         self.tables: list[Table] = []
         self.plots: list[str] = []
         old = self.folder / f"{name}.json"

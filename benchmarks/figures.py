@@ -131,8 +131,8 @@ def calls(report: Report, lengths, batches, seconds: float) -> None:
     table = report.table(
         "Fig. 4: derivatives of ID of short chains by the size of the batch, float64, µs",
         "Constant: the robot is a constant of the program, so that its arrays are not handed over "
-        "in each call. Nothing: a program that takes the same arguments, writes as many numbers and "
-        "computes next to nothing, so that what it takes is what JAX takes for a call.",
+        "in each call. Nothing: a program with the same arguments and as many results that hardly "
+        "computes, so that its time is what JAX takes for a call.",
     )
     for n in lengths:
         model = load(f"chain{n}", "float64")

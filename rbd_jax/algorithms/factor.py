@@ -134,7 +134,7 @@ def solve_columns(
         return solve_along_branches(topology.dof_tree, L, factor.psi, B)
 
     def by_bodies(B):
-        return some_columns_at_once(partial(_solve_by_bodies, topology, factor), B)
+        return some_columns_at_once(partial(_solve_by_bodies, topology, factor), B, 4)
 
     tree = topology.dof_tree
     chosen = formulations.for_column(tree, branches=along_branches, bodies=by_bodies)

@@ -39,7 +39,8 @@ class Formulation(NamedTuple):
     solves: Literal["bodies", "entries"]
     """How other robots are solved for: by articulated bodies, or by the entries of M = Lᵀ L."""
     columns: int
-    """The most columns of a matrix that are solved for at once: few stay in cache and registers."""
+    """The most columns of a matrix that are solved for at once: few stay in cache and registers.
+    Where a step carries several numbers for a column, it is so many times fewer."""
     share: tuple[float, float]
     """Of derivatives of forward dynamics, in float64 and float32: if the pairs of a degree of
     freedom and an ancestor are at most this share of all pairs, columns are solved for. If they are
@@ -154,9 +155,12 @@ def for_column(tree: Tree, *, branches: Form, bodies: Form) -> Form:
     return branches if few else bodies
 
 
-def columns_at_once(columns: int) -> int:
-    """How many columns of a matrix are solved for at once: the greatest divisor that is allowed."""
-    most = min(columns, current().columns)
+def columns_at_once(columns: int, numbers: int = 1) -> int:
+    """How many columns of a matrix are solved for at once: the greatest divisor that is allowed.
+
+    ``numbers`` says how many numbers a step carries for each column.
+    """
+    most = max(1, min(columns, current().columns // numbers))
     return max(k for k in range(1, most + 1) if columns % k == 0)
 
 

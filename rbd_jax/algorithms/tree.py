@@ -412,10 +412,15 @@ def solve_along_branches(
     return some_columns_at_once(solve, B)
 
 
-def some_columns_at_once(solve: Callable, B: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """``solve(B)``, a function of each column, for as many columns at once as fit in the cache."""
+def some_columns_at_once(
+    solve: Callable, B: Float[Array, "n m"], numbers: int = 1
+) -> Float[Array, "n m"]:
+    """``solve(B)``, a function of each column, for as many columns at once as stay in the cache.
+
+    ``numbers`` says how many numbers a step carries for each column.
+    """
     n, m = B.shape
-    width = formulations.columns_at_once(m)
+    width = formulations.columns_at_once(m, numbers)
     if width == m:
         return solve(B)
     parts = jnp.swapaxes(B.reshape(n, m // width, width), 0, 1)
