@@ -3,7 +3,7 @@
 The articulated-body algorithm (:mod:`rbd_jax.algorithms.aba`) leaves the factor behind. For one
 vector, ``solve`` is Singh's ABA-zero algorithm (34): the rest of Kim's Table 4 at rest, O(n) and
 linear in its input. For many vectors, ``solve_columns`` visits the ancestors of each degree of
-freedom. Where many threads share the work of one robot, ``M = Lᵀ L`` is factorized instead
+freedom, or the bodies if the ancestors are many. Where many threads share the work of one robot, ``M = Lᵀ L`` is factorized instead
 (:class:`Entries`).
 """
 
@@ -117,7 +117,7 @@ def solve_columns(
     """``M⁻¹ B`` for many columns.
 
     A column takes two passes over the bodies, or two over the pairs of a degree of freedom and an
-    ancestor, by the factorization ``M = Lᵀ Ψ⁻¹ L``. A body costs as much as about fifty pairs, so
+    ancestor, by the factorization ``M = Lᵀ Ψ⁻¹ L``. A body costs as much as about twenty pairs, so
     that the first is for long chains. Source: Singh, §IV-E, the ABA-zero algorithm (34) for many
     columns; Featherstone §6.5.
 

@@ -10,6 +10,8 @@ from support.calls import quick_jit
 from support.helpers import assert_close, random_state
 
 import rbd_jax as rbd
+from rbd_jax.algorithms.aba import articulated_dynamics
+from rbd_jax.algorithms.factor import solve_columns
 from rbd_jax.algorithms.formulations import FORMULATIONS, for_columns, formulation
 from rbd_jax.derivatives.explicit.fdsva import Method
 
@@ -65,12 +67,28 @@ def test_sparse_derivatives_are_the_dense_ones_without_zeros(name):
         x = m, s.q, s.v, s.a, s.f_ext
         sparse = rbd.derivatives.sparse_inverse_dynamics_derivatives(*x)
         zeros = jnp.zeros((m.nv, m.nv))
-        return [zeros.at[rows, columns].set(y) for y in sparse], rbd.inverse_dynamics_derivatives(
-            *x
-        )
+        dense = rbd.inverse_dynamics_derivatives(*x)
+        return [zeros.at[rows, columns].set(y) for y in sparse], dense
 
     for x, y in zip(*both(m, s), strict=True):
         assert_close(x, y, atol=1e-12 * (1 + float(jnp.abs(y).max())))
+
+
+@pytest.mark.parametrize("ancestors", [0, 10**6])
+def test_columns_are_solved_for_over_bodies_or_over_ancestors(ancestors):
+    """Long chains take the first form; both are the inverse of the mass matrix."""
+    m = rbd.samples.random_tree(0)
+    s = random_state(m, 2)
+
+    def inverse(m, s):
+        x = m, s.q, s.v, s.a, s.tau, None, None
+        factor = articulated_dynamics(*x)[2]
+        R, p = rbd.forward_kinematics(m, s.q)
+        return solve_columns(m.topology, factor, R, p, jnp.eye(m.nv)), rbd.crba(m, s.q)
+
+    with formulation("lanes", ancestors=ancestors):
+        found, M = quick_jit(lambda m, s: inverse(m, s))(m, s)
+    assert_close(M @ found, jnp.eye(m.nv), atol=1e-10)
 
 
 def test_the_cheaper_product_with_the_inverse_is_taken():
