@@ -3,8 +3,8 @@
 The articulated-body algorithm (:mod:`rbd_jax.algorithms.aba`) leaves the factor behind. For one
 vector, ``solve`` is Singh's ABA-zero algorithm (34): the rest of Kim's Table 4 at rest, O(n) and
 linear in its input. For many vectors, ``solve_columns`` visits the ancestors of each degree of
-freedom, or the bodies if the ancestors are many. Where many threads share the work of one robot, ``M = Lᵀ L`` is factorized instead
-(:class:`Entries`).
+freedom, or the bodies if the ancestors are many. Where many threads share the work of one robot,
+``M = Lᵀ L`` is factorized instead (:class:`Entries`).
 """
 
 from functools import partial
