@@ -54,8 +54,8 @@ class Parts(NamedTuple):
         inside, above = tree.ancestor_mask[:, own[0]].copy(), tree.ancestor_mask[own[0]].copy()
         below = inside.copy()
         above[own] = below[own] = False
-        masks = n[np.isin(n, own)], n[below], n[above], n[~inside]
-        return cls(*(Part(nodes, tree.part(nodes)) for nodes in masks))
+        groups = n[own], n[below], n[above], n[~inside]
+        return cls(*(Part(nodes, tree.part(nodes)) for nodes in groups))
 
     def down(self, step: Callable, x: dict[str, Any], world: tuple) -> dict[str, Any]:
         """Values of the parts that have rows: ``value_i = step(value_parent, x_i)``.
@@ -64,8 +64,8 @@ class Parts(NamedTuple):
         is nothing to compute, and the values are ``world``.
         """
         values = {}
-        for part, last in (("outside", self.above.nodes[-1:]), ("own", self.own.nodes[-1:]),
-                           ("below", ())):  # fmt: skip
+        ends = self.above.nodes[-1:], self.own.nodes[-1:], self.below.nodes[:0]
+        for part, last in zip(("outside", "own", "below"), ends, strict=True):
             nodes, tree = getattr(self, part)
             if part not in x or len(nodes) == 0:
                 continue
@@ -164,7 +164,7 @@ def rows_and_parts(
 
     Raises ValueError for a shape that does not fit the robot.
     """
-    fitting(model, d)
     if isinstance(d, JointPerturbation):
-        return d.rows, Surroundings(model.topology, model.topology.joint_index(d.joint))
-    return d, Surroundings(model.topology, None)
+        joint = model.topology.joint_index(d.joint)
+        return fitting(model, d).rows, Surroundings(model.topology, joint)
+    return fitting(model, d), Surroundings(model.topology, None)

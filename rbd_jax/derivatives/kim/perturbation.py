@@ -212,6 +212,16 @@ def _spring_rate(
     return jax.jvp(torque, primals, (*rates, jnp.zeros_like(q) if dq is None else dq))[1]
 
 
+def of_all_joints(model: Model, d: Perturbation | JointPerturbation) -> Perturbation:
+    """The perturbation of a robot with driven joints; ValueError for one of a single joint."""
+    if isinstance(d, JointPerturbation):
+        raise ValueError(
+            f"perturbation: robot {model.topology.name!r} has driven joints, so that a coordinate "
+            "may move several joints; take perturbation_of"
+        )
+    return d
+
+
 P = TypeVar("P", Perturbation, JointPerturbation)
 
 
@@ -220,15 +230,12 @@ def fitting(model: Model, d: P, **names: str) -> P:
 
     ``names`` says what a tangent is called in a message, as ``dv="u"``.
     """
-    nb, n, nv, rows = model.topology.nb, model.topology.nv, model.nv, d
+    nb, n, nv = model.topology.nb, model.topology.nv, model.nv
     of = f"robot {model.topology.name!r}"
+    rows: Perturbation = d.rows if isinstance(d, JointPerturbation) else d
     if isinstance(d, JointPerturbation):
-        rows = d.rows
         if isinstance(model, CoordinateModel):
-            raise ValueError(
-                f"perturbation: {of} has driven joints, so that a coordinate may move several "
-                "joints; take perturbation_of"
-            )
+            of_all_joints(model, d)
         joint = model.topology.joint_index(d.joint)
         of = f"joint {model.topology.joint_names[joint]!r} of {of}"
         nb, n = 1, int(np.diff(model.topology.v_starts)[joint])

@@ -14,7 +14,12 @@ from ...spatial.motion import cross_twist, cross_wrench, to_child, wrench_to_par
 from ...spatial.se3 import Pose
 from ..symbolic_zeros import add, unless_none
 from .parts import rows_and_parts
-from .perturbation import JointPerturbation, Perturbation, ValueAndDerivative
+from .perturbation import (
+    JointPerturbation,
+    Perturbation,
+    ValueAndDerivative,
+    of_all_joints,
+)
 
 
 @algorithm(driven_joints=True)
@@ -56,7 +61,7 @@ def kim_inverse_dynamics_derivative(
     if isinstance(model, CoordinateModel):
         from .driven_joints import driven_table5
 
-        return driven_table5(model, q, v, a, perturbation, f_ext)
+        return driven_table5(model, q, v, a, of_all_joints(model, perturbation), f_ext)
     return table5(model, q, v, a, perturbation, f_ext)
 
 

@@ -24,7 +24,12 @@ from ...spatial.se3 import Pose
 from ..symbolic_zeros import add, unless_none
 from .driven_joints import driven_table7
 from .parts import Surroundings, rows_and_parts
-from .perturbation import JointPerturbation, Perturbation, ValueAndDerivative
+from .perturbation import (
+    JointPerturbation,
+    Perturbation,
+    ValueAndDerivative,
+    of_all_joints,
+)
 
 
 @algorithm(driven_joints=True)
@@ -56,7 +61,8 @@ def kim_forward_dynamics_derivative(
     """
     if isinstance(model, CoordinateModel):
         still = jnp.zeros_like(v)
-        out = driven_table7(model, q, v, still, tau, None, perturbation, f_ext)
+        d = of_all_joints(model, perturbation)
+        out = driven_table7(model, q, v, still, tau, None, d, f_ext)
         return ValueAndDerivative(out[0][0], out[1][0])
     none = jnp.zeros(model.nv, bool)
     (a, _), (da, _) = _table7(model, q, v, jnp.zeros_like(v), tau, none, perturbation, f_ext)
@@ -106,7 +112,8 @@ def kim_hybrid_dynamics_derivative(
     """
     prescribed = prescribed_dofs(model, prescribed)
     if isinstance(model, CoordinateModel):
-        out = driven_table7(model, q, v, a, tau, prescribed, perturbation, f_ext)
+        d = of_all_joints(model, perturbation)
+        out = driven_table7(model, q, v, a, tau, prescribed, d, f_ext)
         return ValueAndDerivative(*out)
     return ValueAndDerivative(*_table7(model, q, v, a, tau, prescribed, perturbation, f_ext))
 
