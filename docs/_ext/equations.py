@@ -273,9 +273,10 @@ SINGH = (
             "zeros between branches are left out (3.4 to 5.3 times). They are behind for N = 2 and "
             "5 in a batch of 4, where Pinocchio takes 8 and 15 µs for the batch and a program of "
             "JAX with the same arrays that computes nothing takes 45 and 26 µs. They are behind "
-            "for trees of 500 with dense results, 6 MB a sample in new memory (8 times), and for "
-            "serial chains of 500, whose results have no zeros (1.6 times). Asking for large pages "
-            "or for populated pages below 4 MB changed nothing (`benchmarks/README.md`)"
+            "for trees of 500 with dense results of 6 MB a sample, of which 3 % are not zero "
+            "(8 times), and for serial chains of 500, whose results have no zeros (1.6 times). "
+            "Page faults are half of the time of these trees and none of a chain of 100; without "
+            "them the trees are still 4.6 times behind (`benchmarks/README.md`)"
         ),
         others="`python -m benchmarks figures`",
     ),
