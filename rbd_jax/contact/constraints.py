@@ -10,6 +10,7 @@ from .kinds.joint_friction import JointFriction
 from .kinds.joint_limits import JointLimits
 from .kinds.tendon_rows import TendonEqualities, TendonFriction, TendonInertia, TendonLimits
 from .kinds.welds import Welds
+from .solver.noslip import NoSlip
 from .solver.rows import Constraint, Rows, State
 from .tendons import Tendons
 from .weights import Parts
@@ -35,6 +36,8 @@ class Constraints(eqx.Module):
     tendon_equalities: TendonEqualities | None = None
     free_friction: FreeFriction | None = None
     """Dry friction of the translation of free joints; None if there is none."""
+    noslip: NoSlip | None = None
+    """The pass that takes the softness out of friction; None without it."""
 
     @property
     def kinds(self) -> tuple[Constraint, ...]:

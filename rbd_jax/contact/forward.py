@@ -116,8 +116,10 @@ def constrained_acceleration(
     )
     x = controlled("constrained_acceleration", scene, controls, tau, constants, act)
     start = jax.lax.stop_gradient(warmstart)
-    a, _, ended = implicit_solve_custom_jvp(_solve, _differentiate, (x, q, v), (start, max_steps))
-    found = Solution(a, *ended)
+    a, minimum, ended = implicit_solve_custom_jvp(
+        _solve, _differentiate, (x, q, v), (start, max_steps)
+    )
+    found = Solution(a, *ended, minimum)
     return throw_unless_successful(found, found.result) if throw else found
 
 
@@ -125,15 +127,14 @@ def constrained_acceleration(
 def _solve(args: tuple[ControlledScene, Array, Array], rest):
     (x, q, v), (warmstart, max_steps) = args, rest
     start = jnp.zeros_like(v) if warmstart is None else warmstart
-    a, *ended = minimize(Problem(x.inputs(q, v)), start, max_steps)
-    return a, a, tuple(ended)
+    found = minimize(Problem(x.inputs(q, v)), start, max_steps)
+    return found.a, found.minimum, (found.result, found.steps)
 
 
 @lanes
 def _differentiate(args: tuple[ControlledScene, Array, Array], a: Array):
     x, q, v = args
-    a = differentiable(x.inputs(q, v), a)
-    return a, a
+    return differentiable(x.inputs(q, v), a)
 
 
 def checked_arguments(

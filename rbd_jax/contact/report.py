@@ -106,10 +106,21 @@ def constraint_forces(
         constants: those of the scene, see :func:`constants`; computed if None.
 
     Raises:
-        ValueError: for a wrong shape. TypeError: if the first argument is not a scene.
+        ValueError: for a wrong shape, or a scene with a noslip pass: its forces are those of
+            ``scene_step(…, forces=True)``. TypeError: if the first argument is not a scene.
     """
-    model = scene.model
+    if scene.constraints.noslip is not None:
+        raise ValueError(
+            "constraint_forces: the scene has a noslip pass, so that its forces do not follow from "
+            "accelerations alone; take them of scene_step(…, forces=True).forces"
+        )
     constants = constants_of(scene) if constants is None else constants
+    return forces_at(scene, q, v, a, constants)
+
+
+def forces_at(scene: Scene, q: Array, v: Array, a: Array, constants: Constants) -> ConstraintForces:
+    """The forces at accelerations that minimize the cost, which are those before a noslip pass."""
+    model = scene.model
     zero = jnp.zeros_like(v)
     inputs = SolverInputs(model, scene.constraints, constants, q, v, zero, scene.dt)
     found = row_forces(inputs, a)

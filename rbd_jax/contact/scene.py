@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..algorithms.crba import crba
 from ..derivatives.custom_jvp.kinematics import world_quantities_custom_jvp
 from ..io import Layout
 from ..lanes import lanes
@@ -147,7 +148,13 @@ def constants(scene: Scene) -> Constants:
         anchors = c.welds.anchors(R, with_world(g.p + root, jnp.zeros_like(root[0])))
     tendons = tendon_constants(c.tendons, model, scene.q0)
     damping, acc0 = _of_actuators(scene)
-    return Constants(found, anchors, damping, tendons, acc0)
+    mean = None
+    if c.noslip is not None and c.noslip.inertia is None:
+        M = crba(model, scene.q0)
+        if heavy:
+            M = M + c.tendons.mass(c.tendons.at(model, scene.q0))
+        mean = jnp.mean(jnp.diagonal(M))
+    return Constants(found, anchors, damping, tendons, acc0, mean)
 
 
 def actuator_gravcomp(scene: Scene, q: Float[Array, " nq"]) -> Float[Array, " nv"] | None:

@@ -19,7 +19,7 @@ from ..model import Model
 from ..spatial import inertia, so3
 from .actuators import TENDON, Driven
 from .forward import checked_arguments, constrained_acceleration, controlled
-from .report import ConstraintForces, constraint_forces
+from .report import ConstraintForces, forces_at
 from .scene import Scene
 from .sensor_specs import Sensor, Sensors
 from .solver.problem import SolverInputs
@@ -82,9 +82,13 @@ def sensors(
         k for k, name in enumerate(scene.sensors.names) if names is None or name in names
     )
     kinds = {scene.sensors.sensors[k].kind for k in chosen}
-    if a is None and kinds & FORCES:
-        a = constrained_acceleration(scene, q, v, controls, tau, act=x.act, constants=x.constants).a
-    readings = _readings(x, q, v, a, jnp.asarray(t, scene.model.dtype), chosen)
+    minimum = a
+    if kinds & FORCES and (a is None or scene.constraints.noslip is not None):
+        found = constrained_acceleration(
+            scene, q, v, controls, tau, act=x.act, constants=x.constants
+        )
+        a, minimum = found.a if a is None else a, found.minimum
+    readings = _readings(x, q, v, (a, minimum), jnp.asarray(t, scene.model.dtype), chosen)
     if key is not None:
         for n, k in enumerate(chosen):
             drawn = jax.random.normal(jax.random.fold_in(key, k), readings[n].shape, q.dtype)
@@ -99,8 +103,12 @@ FORCES = {
 """The kinds of sensors that need accelerations or the forces of constraints."""
 
 
+_Accelerations = tuple[Array | None, Array | None]
+"""The accelerations, and those before a noslip pass; None if no sensor needs them."""
+
+
 @lanes
-def _readings(x: Any, q: Array, v: Array, a: Array | None, t: Array, chosen: tuple[int, ...]):
+def _readings(x: Any, q: Array, v: Array, a: _Accelerations, t: Array, chosen: tuple[int, ...]):
     found: Sensors = x.scene.sensors
     world = _World(x, q, v, a, t)
     readings = []
@@ -116,8 +124,9 @@ def _readings(x: Any, q: Array, v: Array, a: Array | None, t: Array, chosen: tup
 class _World:
     """What sensors read, computed when the first sensor asks for it."""
 
-    def __init__(self, x: Any, q: Array, v: Array, a: Array | None, t: Array):
-        self.x, self.q, self.v, self.a, self.t = x, q, v, a, t
+    def __init__(self, x: Any, q: Array, v: Array, a: _Accelerations, t: Array):
+        self.x, self.q, self.v, self.t = x, q, v, t
+        self.a, self.minimum = a
         self.scene, self.model = x.scene, x.scene.model
         self.sensors: Sensors = x.scene.sensors
         self._known: dict[str, Any] = {}
@@ -145,9 +154,9 @@ class _World:
 
     @property
     def forces(self) -> ConstraintForces:
-        assert self.a is not None
-        return self._once("forces", lambda: constraint_forces(
-            self.scene, self.q, self.v, self.a, self.x.constants))  # fmt: skip
+        assert self.minimum is not None
+        return self._once("forces", lambda: forces_at(
+            self.scene, self.q, self.v, self.minimum, self.x.constants))  # fmt: skip
 
     @property
     def actuator_force(self) -> Float[Array, " nu"]:

@@ -31,7 +31,7 @@ from ..spatial.motion import cross_wrench
 from .actuators import Driven
 from .forward import ControlledScene, checked_arguments, controlled
 from .passive import drag_slope
-from .report import ConstraintForces, constraint_forces
+from .report import ConstraintForces, forces_at
 from .scene import Scene
 from .solver.newton import Solution, minimize
 from .solver.problem import Problem, differentiable
@@ -131,7 +131,7 @@ def _advance(args: _Arguments, rest):
         return minimize(Problem(x.inputs(q, v)), start, max_steps)
 
     moved, found = _moved(args, start, None, accelerate)
-    return moved, found.a, (found.result, found.steps)
+    return moved, found.minimum, (found.result, found.steps)
 
 
 @lanes
@@ -139,11 +139,11 @@ def _differentiate(args: _Arguments, solved: Float[Array, "stages nv"]):
     """The same step and accelerations, from solved accelerations with implicit derivatives."""
 
     def accelerate(x: ControlledScene, q: Array, v: Array, solved: Array) -> Solution:
-        a = differentiable(x.inputs(q, v), solved)
-        return Solution(a, RESULTS.successful, jnp.zeros((), jnp.int32))
+        a, minimum = differentiable(x.inputs(q, v), solved)
+        return Solution(a, RESULTS.successful, jnp.zeros((), jnp.int32), minimum)
 
     moved, found = _moved(args, solved[0], solved, accelerate)
-    return moved, found.a
+    return moved, found.minimum
 
 
 def _moved(
@@ -153,9 +153,8 @@ def _moved(
     integrator, the first result that is no success, and the solver's steps of all stages."""
     x, q, v, forces = args
     q1, v1, act, found = _integrated(x, q, v, start, solved, accelerate)
-    first = found.a[0]
-    named = constraint_forces(x.scene, q, v, first, x.constants) if forces else None
-    return _Moved(q1, v1, first, named, act), found
+    named = forces_at(x.scene, q, v, found.minimum[0], x.constants) if forces else None
+    return _Moved(q1, v1, found.a[0], named, act), found
 
 
 def _integrated(
@@ -167,7 +166,11 @@ def _integrated(
         return _runge_kutta(x, q, v, start, solved, accelerate)
     found = accelerate(x, q, v, start)
     act = None if x.act is None else _activated(x, x.activation_rate())
-    return *_euler(x, q, v, found.a), act, found._replace(a=found.a[None])
+    return (
+        *_euler(x, q, v, found.a),
+        act,
+        found._replace(a=found.a[None], minimum=found.minimum[None]),
+    )
 
 
 def _activated(x: ControlledScene, rate: Float[Array, " na"]) -> Float[Array, " na"]:
@@ -227,20 +230,26 @@ def _runge_kutta(
         )
         total = jax.tree.map(lambda s, r: s + weight * r, total, new)
         result = RESULTS.where(result == RESULTS.successful, found.result, result)
-        return (new, total, found.a, result, steps + found.steps), found.a
+        rows = found.a, found.minimum
+        return (new, total, found.minimum, result, steps + found.steps), rows
 
     zero = _Stage(
         jnp.zeros_like(v), jnp.zeros_like(v), None if act is None else jnp.zeros_like(act)
     )
     none = jax.tree.map(jnp.asarray, RESULTS.successful), jnp.zeros((), jnp.int32)
     c, weights = (jnp.array(row, q.dtype) for row in ((0, 0.5, 0.5, 1), (1, 2, 2, 1)))
-    (_, total, _, result, steps), a = jax.lax.scan(
+    (_, total, _, result, steps), (a, minimum) = jax.lax.scan(
         stage, (zero, zero, start, *none), (c, weights, solved), length=4
     )
     mean = jax.tree.map(lambda s: s / 6, total)
     q1 = _configuration_after(model, q, h * mean.speed)
     act = None if act is None else _activated(x, mean.drive)
-    return q1, _turned(model, q1, u0 + h * mean.rate, True), act, Solution(a, result, steps)
+    return (
+        q1,
+        _turned(model, q1, u0 + h * mean.rate, True),
+        act,
+        Solution(a, result, steps, minimum),
+    )
 
 
 def _turned(model: Model, q: Array, v: Array, back: bool) -> Float[Array, " nv"]:

@@ -93,6 +93,8 @@ class Constants(NamedTuple):
     acc0: Float[Array, " nu"] | None = None
     """Size of the accelerations by a unit force of each actuator; None without muscles whose
     strength follows from it."""
+    mean_inertia: Float[Array, ""] | None = None
+    """The mean of the diagonal of the mass matrix; None if the scene needs none."""
 
 
 def with_world(x: Array, row: Array) -> Array:

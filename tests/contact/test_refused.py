@@ -110,12 +110,12 @@ def test_numbers_of_a_scene_and_of_a_learner():
 
 def test_features_that_may_be_left_out_are_named_in_full():
     """A part of a name is none, and neither is a name that no feature has."""
-    option = '<option noslip_iterations="3"/>'
-    for wrong in ("typo-noslip solver", "noslip", ("noslip solver", "solver"), ["t"]):
+    option = '<option><flag sleep="enable"/></option>'
+    for wrong in ("typo-option flag", "option", ("option flag", "flag"), ["t"]):
         with pytest.raises(ValueError, match="is no feature; expected 'all' or some of 'flex'"):
             scene(HINGE, option, drop=wrong)
-    for right in ("noslip solver", ("noslip solver", "flex"), {"noslip solver"}, "all"):
-        with pytest.warns(rbd.RobotDescriptionWarning, match="left out: noslip solver: 3"):
+    for right in ("option flag", ("option flag", "flex"), {"option flag"}, "all"):
+        with pytest.warns(rbd.RobotDescriptionWarning, match="left out: option flag: sleep"):
             scene(HINGE, option, drop=right)
-    with pytest.raises(rbd.RobotDescriptionError, match=r"drop=\('noslip solver',\)"):
+    with pytest.raises(rbd.RobotDescriptionError, match=r"drop=\('option flag',\)"):
         scene(HINGE, option, drop="flex")

@@ -41,7 +41,6 @@ CASES = {
     "actuator delay: a": actuator('<motor name="a" joint="j" delay=".1" nsample="2"/>'),
     "actuator damping: a": actuator('<motor name="a" joint="j" damping=".1"/>'),
     "actuator armature: a": actuator('<motor name="a" joint="j" armature=".1"/>'),
-    "noslip solver: 3": {"option": '<option noslip_iterations="3"/>'},
     "option flag: override": {"option": '<option><flag override="enable"/></option>'},
     "option flag: sleep": {"option": '<option><flag sleep="enable"/></option>'},
     r"hill \(hfield\) with g \(sphere\)": {

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ...spatial import so3
@@ -71,7 +72,13 @@ def _box(R, p, size, n):
     middle = ~least & ~most
     both_up = x + y + z - 2 * jnp.maximum(jnp.maximum(x, y), z) <= 0
     flips = jnp.stack([least & False, least, middle, jnp.where(both_up, least | middle, most)])
-    signs = down[None] * jnp.where(flips, -1.0, 1.0).astype(p.dtype)
+    up = jnp.where(flips, down[None] < 0, down[None] > 0)
+    bit = np.array([1, 2, 4], dtype=np.int32)
+    corner = jnp.sum(jnp.where(up, bit, 0), axis=1, dtype=jnp.int32)
+    place = jnp.sum(corner[None] < corner[:, None], axis=1, dtype=jnp.int32)
+    here = place[None] == np.arange(4, dtype=np.int32)[:, None]  # in MuJoCo's order
+    corner = jnp.sum(jnp.where(here, corner[None], 0), axis=1, dtype=jnp.int32)
+    signs = jnp.where((corner[:, None] & bit) > 0, 1.0, -1.0).astype(p.dtype)
     corners = p[None] + jnp.sum(R[None] * (signs * size[None])[:, None, :], axis=-1)
     return corners, jnp.zeros((4,), p.dtype), jnp.zeros((4, 3), p.dtype)
 

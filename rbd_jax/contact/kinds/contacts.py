@@ -4,6 +4,7 @@ Source: MuJoCo's documentation, "Computation", constraint model, contact.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -27,6 +28,7 @@ from ..solver.force_laws import (
 from ..solver.rows import (
     Bodies,
     Constraint,
+    Friction,
     Jacobian,
     Loads,
     Rows,
@@ -179,6 +181,33 @@ class ContactRows(Rows):
         """The degrees of freedom that move either body."""
         return coupled_dofs(topology, self.group.every)
 
+    def acting(self) -> tuple[np.ndarray | Array, Bool[Array, " n"]]:
+        """Both bodies of each contact, and whether it acts."""
+        return self.group.bodies, self.cone.active
+
+    def friction(self, jacobian: Any, z: Array, f: Array, topology: Topology) -> Friction | None:
+        """The tangents of each contact: one block if the cone is elliptic, else one block each.
+
+        The edges of a pyramid keep the sum of the forces of two opposite edges.
+        """
+        size = self.group.dim - 1
+        if not size:
+            return None
+        J, own, scale = jacobian.dense(topology.nv)[:, 1:], self.group, self.cone.friction
+        if self.elliptic:
+            return Friction(
+                J, self.a_ref[:, 1:], f[:, 1:], scale, f[:, 0], own.bodies, pair=own.pair
+            )
+        each = lambda x: x.reshape(-1, 1, *x.shape[2:])  # noqa: E731
+        bodies, pair = own.bodies.repeat(size, axis=0), own.pair.repeat(size)
+        limit = sum(force_laws.edges(z, self.cone)).reshape(-1)
+        blocks = map(each, (J, self.a_ref[:, 1:], f[:, 1:], scale))
+        return Friction(*blocks, limit, bodies, pair=pair)
+
+    def with_friction(self, f: Float[Array, "n d"], new: Float[Array, "m k"]) -> Array:
+        """The forces f with new forces along the tangents."""
+        return jnp.concatenate([f[:, :1], new.reshape(len(f), -1)], axis=1)
+
     def crowded(self) -> Bool[Array, ""]:
         """Whether points that act had to be left out."""
         return self.group.crowded
@@ -211,6 +240,13 @@ class ContactJacobian(Jacobian):
             return parts[0]
         order = np.argsort(np.concatenate([x.points for x in self.blocks]))
         return jnp.concatenate(parts)[order]
+
+    def dense(self, nv: int) -> Float[Array, "n d nv"]:
+        """All columns of the Jacobian."""
+        J = jnp.zeros((*self.rows.a_ref.shape, nv), self.rows.a_ref.dtype)
+        for x in self.blocks:
+            J = J.at[np.ix_(x.points, np.arange(self.rows.group.dim), x.dofs)].set(x.J)
+        return J
 
     def pull(self, f: Float[Array, "n d"], tau: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``tau + Jᵀ f``."""

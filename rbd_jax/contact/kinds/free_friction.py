@@ -9,12 +9,14 @@ from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from ...model import Topology
 from ...spatial import so3
 from ..solver import force_laws
 from ..solver.force_laws import SolverParams, impedance, regularization, stiffness_and_damping
-from ..solver.rows import Constraint, JointRows, State, slope
+from ..solver.rows import Constraint, DryRows, State, slope
 
 
 class FreeFriction(Constraint):
@@ -40,7 +42,7 @@ class FreeFriction(Constraint):
         return [FreeFrictionRows(-b * speed, D, pick(state.model.friction), R, self.dofs)]
 
 
-class FreeFrictionRows(JointRows):
+class FreeFrictionRows(DryRows):
     """``z = R a − a_ref`` of the translation of free joints."""
 
     a_ref: Float[Array, " n"]
@@ -74,6 +76,11 @@ class FreeFrictionRows(JointRows):
         for k, d in enumerate(self.dofs):
             H = H.at[d : d + 3, d : d + 3].add(blocks[k])
         return H
+
+    def places(self, topology: Topology) -> tuple[np.ndarray, np.ndarray]:
+        """The translation comes before the rotation."""
+        dofs = np.array([d + k for d in self.dofs for k in range(3)], dtype=np.int32)
+        return dofs, np.repeat(2 * np.array(self.dofs, dtype=np.int32) - 7, 3)
 
     def report(self, f: Float[Array, " n"], joints: list[str]) -> dict[str, dict[str, Array]]:
         """The forces by the names of the joints, after the torques of the rotation."""

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from ...model import Topology
 from ..solver import force_laws
 from ..solver.force_laws import SolverParams, impedance, regularization, stiffness_and_damping
-from ..solver.rows import Constraint, JointRows, State, indices, slope
+from ..solver.rows import Constraint, DryRows, State, indices, slope
 
 
 class JointFriction(Constraint):
@@ -32,7 +34,7 @@ class JointFriction(Constraint):
         return [JointFrictionRows(-b * speed, 1 / R, state.model.friction[dof], self.dofs)]
 
 
-class JointFrictionRows(JointRows):
+class JointFrictionRows(DryRows):
     """``z = a − a_ref`` of degrees of freedom with dry friction."""
 
     a_ref: Float[Array, " n"]
@@ -56,6 +58,10 @@ class JointFrictionRows(JointRows):
     def diagonal(self, z: Float[Array, " n"], total: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """Adds ``−Jᵀ (∂f/∂z) J``."""
         return total.at[indices(self.dofs)].add(-slope(self.force, z))
+
+    def places(self, topology: Topology) -> tuple[np.ndarray, np.ndarray]:
+        """The degrees of freedom follow each other."""
+        return indices(self.dofs), 2 * indices(self.dofs)
 
     def report(self, f: Float[Array, " n"], joints: list[str]) -> dict[str, dict[str, Array]]:
         """The forces by the names of the joints, one for each degree of freedom of a joint."""

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from ...model import Topology
 from ..solver import force_laws
 from ..solver.force_laws import SolverParams, impedance, regularization, stiffness_and_damping
-from ..solver.rows import Constraint, JointRows, State, classical_offset, indices, slope
+from ..solver.rows import Constraint, DryRows, JointRows, State, classical_offset, indices, slope
 from ..tendons import Tendons
 
 
@@ -67,12 +67,14 @@ class EqualityRows(TendonRows):
 class InertiaRows(EqualityRows):
     """Rows of inertia, which are no constraint."""
 
+    inertial = True
+
     def report(self, f: Float[Array, " n"], joints: list[str]) -> dict[str, Any]:
         """Nothing: inertia is no force of a constraint."""
         return {}
 
 
-class FrictionRows(TendonRows):
+class FrictionRows(DryRows, TendonRows):
     """Rows of dry friction."""
 
     loss: Float[Array, " n"]
@@ -81,6 +83,11 @@ class FrictionRows(TendonRows):
     def force(self, z: Float[Array, " n"]) -> Float[Array, " n"]:
         """The force against the motion, at most ``loss``."""
         return force_laws.friction_loss(z, self.D, self.loss)
+
+    def places(self, topology: Topology) -> tuple[np.ndarray, np.ndarray]:
+        """Tendons come after all joints."""
+        dofs = np.array([(*x, *self.dofs)[0] for x in self.sets], dtype=np.int32)
+        return dofs, 2 * topology.nv + np.arange(len(dofs), dtype=np.int32)
 
     def report(self, f: Float[Array, " n"], joints: list[str]) -> dict[str, Any]:
         """The forces by the names of the tendons."""

@@ -19,10 +19,11 @@ from ..constraints import Constraints
 from ..scene import Keyframe, Scene
 from .geom_pairs import GeomPair, geom_pairs
 from .read_actuators import activations_of, actuators_of, first_of, kept_actuators
-from .read_contacts import contacts_of
+from .read_contacts import contacts_of, met_pairs
 from .read_equalities import equalities_of
 from .read_joints import free_friction_of, joints_of
 from .read_mocap import mocap_of
+from .read_noslip import noslip_of
 from .read_passive import fluid_of, gravcomp_of
 from .read_sensors import left_out, sensors_of
 from .read_tendons import tendons_of
@@ -162,7 +163,11 @@ def _scene(r: Reader) -> Scene:
         model=r.model,
         actuators=actuators_of(r),
         constraints=Constraints(
-            *acting, r.parts(r.named), **tendons_of(r), free_friction=free_friction_of(r)
+            *acting,
+            r.parts(r.named),
+            **tendons_of(r),
+            free_friction=free_friction_of(r),
+            noslip=noslip_of(r, met_pairs(r)),
         ),
         q0=layout.q_from(r.array(m.qpos0, m.nq)),
         keyframes=_keyframes(r, layout),

@@ -13,17 +13,18 @@ from .reader import Reader
 
 def touching_geoms(r: Reader) -> list[int]:
     """The geoms of MuJoCo that may touch, which become the shapes of the scene."""
-    return sorted({g for x in _met(r) for g in x.geoms})
+    return sorted({g for x in met_pairs(r) for g in x.geoms})
 
 
-def _met(r: Reader):
+def met_pairs(r: Reader):
+    """The pairs that may touch; none if contacts are switched off."""
     off = r.disabled("CONSTRAINT") or r.disabled("CONTACT")
     return [] if off else r.geom_pairs
 
 
 def contacts_of(r: Reader) -> Contacts:
     """Shapes, the pairs that may touch, and their parameters."""
-    m, met, used = r.m, _met(r), touching_geoms(r)
+    m, met, used = r.m, met_pairs(r), touching_geoms(r)
     at = {g: k for k, g in enumerate(used)}
     R, p = [], []
     for g in used:

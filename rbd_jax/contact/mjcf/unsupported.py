@@ -26,7 +26,6 @@ FEATURES = {
     "actuator damping": "joints are damped less",
     "actuator dampingpoly": "joints are damped less",
     "equality of another kind": "the equalities do not hold",
-    "noslip solver": "contacts slip slowly",
     "option flag": "the options are at their defaults",
     SHAPES: "the shapes pass through each other",
 }
@@ -119,8 +118,6 @@ def _actuators(m: Any, mj: Any, found: dict[str, list[str]], note: Callable, row
 
 def _options(m: Any, mj: Any, found: dict[str, list[str]]) -> None:
     o = m.opt
-    if o.noslip_iterations:
-        found["noslip solver"] = [f"{o.noslip_iterations} iterations"]
     for flag in ("OVERRIDE", "SLEEP", "DIAGEXACT", "IPC", "SPECULATIVE"):
         bit = getattr(mj.mjtEnableBit, f"mjENBL_{flag}", None)
         if bit is not None and o.enableflags & int(bit):

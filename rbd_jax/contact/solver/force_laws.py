@@ -131,12 +131,15 @@ def contact(z: Float[Array, "n d"], cone: Cone, elliptic: bool) -> Float[Array, 
 
 def _pyramidal(z: Float[Array, "n d"], cone: Cone) -> Float[Array, "n d"]:
     """The pyramidal cone: each of the edges ``z_n ± f z_t`` pushes back where it is negative."""
-    slip = cone.friction * z[:, 1:]
-    D = cone.D[:, None]
-    plus = jnp.maximum(-D * (z[:, :1] + slip), 0)
-    minus = jnp.maximum(-D * (z[:, :1] - slip), 0)
+    plus, minus = edges(z, cone)
     normal = jnp.sum(plus + minus, axis=-1, keepdims=True)
     return jnp.concatenate([normal, cone.friction * (plus - minus)], axis=-1)
+
+
+def edges(z: Float[Array, "n d"], cone: Cone) -> tuple[Float[Array, "n k"], Float[Array, "n k"]]:
+    """The forces of both edges of a pyramidal cone in each direction, zero where it is far (N)."""
+    slip, D = cone.friction * z[:, 1:], jnp.where(cone.active, cone.D, 0)[:, None]
+    return jnp.maximum(-D * (z[:, :1] + slip), 0), jnp.maximum(-D * (z[:, :1] - slip), 0)
 
 
 def _elliptic(z: Float[Array, "n d"], cone: Cone) -> Float[Array, "n d"]:

@@ -28,6 +28,8 @@ class Solution(NamedTuple):
     result: RESULTS
     steps: Int[Array, ""]
     """Newton steps of the solver."""
+    minimum: Float[Array, " nv"]
+    """The accelerations that minimize the cost: ``a`` before the noslip pass, if there is one."""
 
 
 def dot(x: Array, y: Array) -> Float[Array, ""]:
@@ -82,7 +84,7 @@ def line_search(
 
 
 def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int) -> Solution:
-    """The accelerations that minimize the cost, to rounding.
+    """The accelerations that minimize the cost, to rounding, and those after the noslip pass.
 
     The iteration ends when the gradient g vanishes up to rounding, which happens after a step in
     which no constraint switches. It also ends one step after the decrement ``gᵀ H⁻¹ g`` has fallen
@@ -130,4 +132,4 @@ def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int) -
     result = RESULTS.where(done, RESULTS.successful, RESULTS.max_steps_reached)
     result = RESULTS.where(problem.crowded, RESULTS.crowded, result)
     result = RESULTS.where(jnp.isfinite(a).all(), result, RESULTS.nonfinite)
-    return Solution(a, result, n)
+    return Solution(problem.without_slip(a)[0], result, n, a)

@@ -27,6 +27,7 @@ from ...model import Model, Topology
 from ..constraints import Constraints
 from ..tendons import TendonState
 from ..weights import Constants
+from .noslip import Soft, without_slip
 from .rows import Bodies, Loads, Rows, State, Subspaces, classical_offset, state_of
 
 
@@ -57,8 +58,9 @@ class SolverInputs(NamedTuple):
 class Problem:
     """The dense problem of one state. Residuals z and forces f have one entry for each ``rows``."""
 
-    def __init__(self, inputs: SolverInputs):
-        state = inputs.state(solving=True)
+    def __init__(self, inputs: SolverInputs, solving: bool = True):
+        self.inputs = inputs
+        state = inputs.state(solving)
         model, topology, g = inputs.model, inputs.model.topology, state.poses
         self.M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
         self.b = inputs.tau - _bias(state)
@@ -78,6 +80,29 @@ class Problem:
     def residuals(self, a: Float[Array, " nv"]) -> list[PyTree]:
         """``z = J a − a_ref``."""
         return jax.tree.map(jnp.subtract, self.map(a), self.a_ref)
+
+    def inertia(self) -> Float[Array, "nv nv"]:
+        """The mass matrix, with the armature of tendons."""
+        M = self.M
+        for rows, J in zip(self.rows, self.jacobians, strict=True):
+            M = J.curvature(rows.a_ref, M) if rows.inertial else M
+        return M
+
+    def without_slip(self, a: Float[Array, " nv"]) -> tuple[Float[Array, " nv"], list[PyTree]]:
+        """Accelerations and forces after the noslip pass, if the scene has one.
+
+        Args:
+            a: the accelerations that minimize the cost.
+        """
+        z, noslip = self.residuals(a), self.inputs.constraints.noslip
+        f = self.forces(z)
+        if noslip is None:
+            return a, f
+        mean, topology = self.inputs.constants.mean_inertia, self.inputs.model.topology
+        mean = noslip.inertia if mean is None else mean
+        return without_slip(
+            noslip, Soft(topology, self.inertia(), mean, self.rows, self.jacobians, z, f, a)
+        )
 
     def forces(self, z: list[PyTree]) -> list[PyTree]:
         """The forces f of all rows."""
@@ -136,15 +161,20 @@ def row_forces(inputs: SolverInputs, a: Float[Array, " nv"], solving: bool = Fal
     """The forces of all rows at the accelerations a, body by body in O(n).
 
     The loads on the joints include ``inputs.tau``. ``solving`` as in :class:`State`.
+
+    Without ``solving``, the forces are those after the noslip pass of the scene, if it has one; a
+    are the accelerations before it.
     """
     state = inputs.state(solving)
     rows, bodies = inputs.constraints.rows(state), state.moving(a)
     loads = Loads(jnp.zeros((len(bodies.p), 6), inputs.q.dtype), inputs.tau)
-    forces = []
-    for x in rows:
-        f = x.force(jax.tree.map(jnp.subtract, x.motion(bodies, a), x.a_ref))
+    if solving or inputs.constraints.noslip is None:
+        z = [jax.tree.map(jnp.subtract, x.motion(bodies, a), x.a_ref) for x in rows]
+        forces = [x.force(y) for x, y in zip(rows, z, strict=True)]
+    else:
+        forces = Problem(inputs, solving).without_slip(a)[1]
+    for x, f in zip(rows, forces, strict=True):
         loads = x.load(f, bodies, loads)
-        forces.append(f)
     return RowForces(rows, forces, bodies, loads)
 
 
@@ -165,9 +195,14 @@ def _solver(inputs: SolverInputs, a: Float[Array, " nv"]) -> Callable[[Array], A
 _STATIONARY = Stationary(residual, _solver)
 
 
-def differentiable(inputs: SolverInputs, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
+def differentiable(
+    inputs: SolverInputs, a: Float[Array, " nv"]
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Solved accelerations ``a`` with their implicit derivatives with respect to the inputs.
+
+    The first result is after the noslip pass, the second one before it.
 
     Source: MuJoCo's documentation, "Computation": ``H δa = δτ − δ(ID − Jᵀ f)`` at the solution.
     """
-    return minimizer_custom_jvp(_STATIONARY, inputs, a)
+    a = minimizer_custom_jvp(_STATIONARY, inputs, a)
+    return (a if inputs.constraints.noslip is None else Problem(inputs).without_slip(a)[0]), a

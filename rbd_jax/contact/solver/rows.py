@@ -11,7 +11,7 @@ For a free joint it is the classical acceleration of the origin, in the axes of 
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -161,6 +161,22 @@ class Subspaces(NamedTuple):
         return J if alike else jnp.where(moves[:, None, :], J, 0)
 
 
+class Friction(NamedTuple):
+    """Blocks of k rows whose forces f friction bounds: ``|f / scale| ≤ limit`` in each block."""
+
+    J: Float[Array, "n k nv"]
+    a_ref: Float[Array, "n k"]
+    f: Float[Array, "n k"]
+    scale: Float[Array, "n k"]
+    limit: Float[Array, " n"]
+    bodies: np.ndarray | Int[Array, "n 2"]
+    """The bodies that each block touches; the world is −1, or the last if they are no constants."""
+    place: np.ndarray | None = None
+    """For dry friction, where each block is in MuJoCo's order of all of them."""
+    pair: np.ndarray | Int[Array, " n"] | None = None
+    """For contacts, the number of the pair of shapes of each block."""
+
+
 class Jacobian(eqx.Module):
     """The dense Jacobian J of some rows; z and f are what the rows define."""
 
@@ -211,6 +227,27 @@ class Rows(eqx.Module):
         """Whether rows that act had to be left out."""
         return jnp.zeros((), bool)
 
+    inertial: ClassVar[bool] = False
+    """Whether the rows are no constraint but inertia of the robot."""
+
+    def acting(self) -> tuple[np.ndarray | Array, Bool[Array, " n"]] | None:
+        """For contacts, both bodies of each and whether it acts; None for other rows."""
+        return None
+
+    def friction(self, jacobian: Any, z: PyTree, f: PyTree, topology: Topology) -> Friction | None:
+        """What friction bounds; None for other rows.
+
+        Args:
+            jacobian: the dense Jacobian of the rows.
+            z: the residuals. f: the forces.
+            topology: the robot.
+        """
+        return None
+
+    def with_friction(self, f: PyTree, new: Float[Array, "n k"]) -> PyTree:
+        """The forces f with new forces of friction, in the order of :meth:`friction`."""
+        return f
+
     def coupled(self, topology: Topology) -> list[np.ndarray]:
         """Sets of degrees of freedom of different branches that one row couples in the Hessian."""
         return []
@@ -238,6 +275,27 @@ class JointRows(Rows, Jacobian):
     def jacobian(self, subspaces: Subspaces) -> Jacobian:
         """The rows themselves."""
         return self
+
+
+class DryRows(JointRows):
+    """Rows of dry friction. Subclasses have the field ``loss``, the greatest forces."""
+
+    @abstractmethod
+    def places(self, topology: Topology) -> tuple[np.ndarray, np.ndarray]:
+        """One degree of freedom of each row, and the place of the row in MuJoCo's order."""
+
+    def friction(self, jacobian: Any, z: PyTree, f: PyTree, topology: Topology) -> Friction:
+        """Each row is a block."""
+        dofs, place = self.places(topology)
+        unit = jnp.eye(topology.nv, dtype=f.dtype)
+        J = jax.vmap(self.map, out_axes=1)(unit)[:, None]
+        a_ref, loss = self.a_ref[:, None], getattr(self, "loss")  # noqa: B009
+        bodies = np.stack([topology.dof_bodies[dofs], np.full(len(dofs), -1)], axis=1)
+        return Friction(J, a_ref, f[:, None], jnp.ones_like(a_ref), loss, bodies, place)
+
+    def with_friction(self, f: Float[Array, " n"], new: Float[Array, "n 1"]) -> Float[Array, " n"]:
+        """The new forces."""
+        return new[:, 0]
 
 
 def slope(force: Callable[[PyTree], PyTree], z: PyTree) -> PyTree:
