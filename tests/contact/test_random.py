@@ -27,7 +27,8 @@ HAND = f"""<mujoco><option cone="elliptic"/><compiler autolimits="true"/>
 <default><joint damping=".01" armature=".001"/></default><worldbody>
 <geom name="palm" type="cylinder" size=".05 .015"/>
 {FINGER.format(0.05, 0, 0)}{FINGER.format(-0.03, 0.04, 120)}{FINGER.format(-0.03, -0.04, 240)}
-<body name="stone" pos="0 0 .06"><freejoint/><geom name="stone" type="mesh" mesh="stone" density="500"/></body>
+<body name="stone" pos="0 0 .06"><freejoint/>
+  <geom name="stone" type="mesh" mesh="stone" density="500"/></body>
 </worldbody></mujoco>"""
 """A hand of three fingers with a mesh in it; the free joint is the last."""
 
