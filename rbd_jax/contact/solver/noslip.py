@@ -7,7 +7,9 @@ forces, limits and equalities keep their forces.
 
 Source: MuJoCo's documentation, "Computation", solvers, noslip; thresholds and the order of rows are
 those of MuJoCo's ``mj_solNoSlip``. Departures: the first sweep never ends the pass, and trees
-that are coupled by equalities or tendons count as one island even while these are switched off.
+that are coupled by equalities or tendons count as one island even while these are switched off. The
+sweeps do not end at the minimum, so that their result depends on the order of contacts. It is
+MuJoCo's, except among the points of one pair where a face is clipped or a mesh lies on a plane.
 """
 
 from typing import Any, NamedTuple
