@@ -119,7 +119,8 @@ def constrained_acceleration(
     a, minimum, ended = implicit_solve_custom_jvp(
         _solve, _differentiate, (x, q, v), (start, max_steps)
     )
-    found = Solution(a, *ended, minimum)
+    result, steps = ended
+    found = Solution(a, result, steps, minimum)
     return throw_unless_successful(found, found.result) if throw else found
 
 

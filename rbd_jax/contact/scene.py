@@ -151,7 +151,7 @@ def constants(scene: Scene) -> Constants:
     mean = None
     if c.noslip is not None and c.noslip.inertia is None:
         M = crba(model, scene.q0)
-        if heavy:
+        if heavy and c.tendons is not None:
             M = M + c.tendons.mass(c.tendons.at(model, scene.q0))
         mean = jnp.mean(jnp.diagonal(M))
     return Constants(found, anchors, damping, tendons, acc0, mean)

@@ -154,9 +154,10 @@ class _World:
 
     @property
     def forces(self) -> ConstraintForces:
-        assert self.minimum is not None
+        minimum = self.minimum
+        assert minimum is not None
         return self._once("forces", lambda: forces_at(
-            self.scene, self.q, self.v, self.minimum, self.x.constants))  # fmt: skip
+            self.scene, self.q, self.v, minimum, self.x.constants))  # fmt: skip
 
     @property
     def actuator_force(self) -> Float[Array, " nu"]:

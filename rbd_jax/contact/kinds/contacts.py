@@ -200,9 +200,9 @@ class ContactRows(Rows):
             )
         each = lambda x: x.reshape(-1, 1, *x.shape[2:])  # noqa: E731
         bodies, pair = own.bodies.repeat(size, axis=0), own.pair.repeat(size)
-        limit = sum(force_laws.edges(z, self.cone)).reshape(-1)
-        blocks = map(each, (J, self.a_ref[:, 1:], f[:, 1:], scale))
-        return Friction(*blocks, limit, bodies, pair=pair)
+        plus, minus = force_laws.edges(z, self.cone)
+        J, a_ref, f, scale = map(each, (J, self.a_ref[:, 1:], f[:, 1:], scale))
+        return Friction(J, a_ref, f, scale, (plus + minus).reshape(-1), bodies, pair=pair)
 
     def with_friction(self, f: Float[Array, "n d"], new: Float[Array, "m k"]) -> Array:
         """The forces f with new forces along the tangents."""

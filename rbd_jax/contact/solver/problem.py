@@ -100,6 +100,7 @@ class Problem:
             return a, f
         mean, topology = self.inputs.constants.mean_inertia, self.inputs.model.topology
         mean = noslip.inertia if mean is None else mean
+        assert mean is not None
         return without_slip(
             noslip, Soft(topology, self.inertia(), mean, self.rows, self.jacobians, z, f, a)
         )
