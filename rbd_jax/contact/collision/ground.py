@@ -74,11 +74,11 @@ def _box(R, p, size, n):
     flips = jnp.stack([least & False, least, middle, jnp.where(both_up, least | middle, most)])
     up = jnp.where(flips, down[None] < 0, down[None] > 0)
     bit = np.array([1, 2, 4], dtype=np.int32)
-    corner = jnp.sum(jnp.where(up, bit, 0), axis=1, dtype=jnp.int32)
+    corner = jnp.sum(jnp.where(up, bit[None], 0), axis=1, dtype=jnp.int32)
     place = jnp.sum(corner[None] < corner[:, None], axis=1, dtype=jnp.int32)
     here = place[None] == np.arange(4, dtype=np.int32)[:, None]  # in MuJoCo's order
     corner = jnp.sum(jnp.where(here, corner[None], 0), axis=1, dtype=jnp.int32)
-    signs = jnp.where((corner[:, None] & bit) > 0, 1.0, -1.0).astype(p.dtype)
+    signs = jnp.where((corner[:, None] & bit[None]) > 0, 1.0, -1.0).astype(p.dtype)
     corners = p[None] + jnp.sum(R[None] * (signs * size[None])[:, None, :], axis=-1)
     return corners, jnp.zeros((4,), p.dtype), jnp.zeros((4, 3), p.dtype)
 

@@ -106,7 +106,7 @@ def without_slip(noslip: NoSlip, soft: Soft) -> tuple[Float[Array, " nv"], list[
         gained, new = jnp.zeros_like(least), []
         for x, own in zip(blocks, f, strict=True):
             (a, _), (moved, gain) = jax.lax.scan(_visit, (a, done), (x, own))
-            here = x.island[:, None] == numbers
+            here = x.island[:, None] == numbers[None]
             gained = gained + jnp.sum(jnp.where(here, gain[:, None], 0), axis=0)
             new.append(moved)
         return (a, new, done | (~first & (gained < least))), None
