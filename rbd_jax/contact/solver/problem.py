@@ -89,15 +89,16 @@ class Problem:
         return M
 
     def without_slip(self, a: Float[Array, " nv"]) -> tuple[Float[Array, " nv"], list[PyTree]]:
-        """Accelerations and forces after the noslip pass, if the scene has one.
+        """Accelerations and forces after the noslip pass; a and no forces if there is no pass.
 
         Args:
             a: the accelerations that minimize the cost.
         """
-        z, noslip = self.residuals(a), self.inputs.constraints.noslip
-        f = self.forces(z)
+        noslip = self.inputs.constraints.noslip
         if noslip is None:
-            return a, f
+            return a, []
+        z = self.residuals(a)
+        f = self.forces(z)
         mean, topology = self.inputs.constants.mean_inertia, self.inputs.model.topology
         mean = noslip.inertia if mean is None else mean
         assert mean is not None
