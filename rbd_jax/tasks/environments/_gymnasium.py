@@ -7,7 +7,7 @@ those of its version. What the environments do stands in two tables, :data:`RUNN
 
 import importlib.util
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Key
 from ...algorithms.energy import center_of_mass
 from ...algorithms.kinematics import frame_placement
 from ...contact import Scene, load_mjcf
+from ...io import Layout
 from ...learn import SceneEnvironment, State
 from ...spatial import so3
 
@@ -142,7 +143,7 @@ class FromGymnasium(SceneEnvironment):
     def begin(self, key: Key[Array, ""]) -> State:
         """Near the reference configuration, with velocities as small."""
         place, speed = jax.random.split(key)
-        q, layout = self.scene.q0, self.scene.layout
+        q, layout = self.scene.q0, self.layout
         theirs = layout.q_to(q)
         uniform = jax.random.uniform(place, theirs.shape, q.dtype, -1, 1)
         q = self._placed(theirs + self.noise * uniform, key)
@@ -151,10 +152,16 @@ class FromGymnasium(SceneEnvironment):
         v = layout.v_from(q, self._speeds(draw(speed, shape, q.dtype)))
         return self.state(q, v, jnp.zeros((self.scene.nu,), q.dtype))
 
+    @property
+    def layout(self) -> Layout:
+        """The map to MuJoCo's order and frames, which every scene of a file has."""
+        assert self.scene.layout is not None
+        return self.scene.layout
+
     def _placed(self, theirs: Array, key: Array) -> Array:
         """The configuration of MuJoCo's coordinates, with unit quaternions."""
-        q = self.scene.layout.q_from(theirs)
-        for at, _ in self.scene.layout.quats:
+        q = self.layout.q_from(theirs)
+        for at, _ in self.layout.quats:
             q = q.at[at : at + 4].set(so3.quat_normalize(q[at : at + 4]))
         return q
 
@@ -164,7 +171,7 @@ class FromGymnasium(SceneEnvironment):
 
     def coordinates(self, state: State) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
         """Positions and velocities in MuJoCo's order and frames."""
-        layout = self.scene.layout
+        layout = self.layout
         return layout.q_to(state.q), layout.v_to(state.q, state.v)
 
     def controls(self, state: State, action: Float[Array, " na"]) -> Float[Array, " nu"]:
@@ -201,7 +208,7 @@ class Running(FromGymnasium):
     def _place(self, state: State) -> Array:
         if self.mass_center:
             return center_of_mass(self.scene.model, state.q)[0]
-        return self.scene.layout.q_to(state.q)[0]
+        return self.layout.q_to(state.q)[0]
 
     def failed(self, state: State) -> Bool[Array, ""]:
         """Whether a coordinate has left its bounds."""
@@ -249,7 +256,7 @@ class Reaching(FromGymnasium):
 
     def _placed(self, theirs: Array, key: Array) -> Array:
         if self.pushes:  # the arm begins where the file says; the target stays in the middle
-            start = self.scene.layout.q_to(self.scene.q0)
+            start = self.layout.q_to(self.scene.q0)
             return super()._placed(
                 start.at[-4:].set(
                     jnp.append(_beside(key, theirs.dtype), jnp.zeros(2, theirs.dtype))
@@ -353,14 +360,14 @@ def from_gymnasium(name: str, dtype=None) -> FromGymnasium:
     spec = known[name]
     scene = load_mjcf(_asset(spec.file), dtype=dtype)
     number = lambda x: jnp.asarray(x, scene.model.dtype)  # noqa: E731
-    shared = dict(scene=scene, substeps=spec.substeps, actions=scene.nu)
+    shared: dict[str, Any] = {"scene": scene, "substeps": spec.substeps, "actions": scene.nu}
     if isinstance(spec, Reacher):
         return Reaching(
             **shared, noise=number(0.1), normal=False, episode=spec.episode, near=number(spec.near),
             effort=number(spec.effort), arm=spec.arm, hand=spec.hand, object=spec.object,
             target=spec.target,
         )  # fmt: skip
-    shared |= dict(noise=number(spec.noise), normal=spec.normal, episode=1000)
+    shared |= {"noise": number(spec.noise), "normal": spec.normal, "episode": 1000}
     if isinstance(spec, Balancer):
         return Balancing(**shared)
     lower, upper = _healthy(spec, scene)
@@ -373,7 +380,7 @@ def from_gymnasium(name: str, dtype=None) -> FromGymnasium:
 
 def _healthy(spec: Runner, scene: Scene) -> tuple[np.ndarray, np.ndarray]:
     """The bounds of all positions and velocities."""
-    n = scene.layout.nq_theirs + scene.layout.nv
+    n = scene.q0.shape[0] + scene.model.nv
     lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
     if spec.others is not None:
         lower[2:], upper[2:] = spec.others
