@@ -291,7 +291,7 @@ SINGH = (
         "where AZA overtakes DMM",
         tests="project/benchmarks",
         state=(
-            "full: AZA overtakes DMM at N = 268 on serial chains and at N = BF2 and BF5 with "
+            "full: AZA overtakes DMM at N = 268 on serial chains and at N = 88 and 35 with "
             "branching 2 and 5 (float64, batch 4); the paper has 50 on its machine. AZA is O(n²) "
             "from 20 ancestors of a joint on, because its columns then go over the bodies, 130 "
             "operations for each body. Below, they go over the ancestors, 4 operations for each"
