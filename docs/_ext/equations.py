@@ -267,16 +267,18 @@ SINGH = (
         "against Pinocchio, chains and trees",
         tests="project/benchmarks derivatives/explicit",
         state=(
-            "partial: the paper is ahead of Pinocchio for every N. Here the derivatives of inverse "
-            "dynamics are ahead for real robots (2 to 8 times), for N = 2 and 5 in batches of 64 "
-            "and 1024 (4 to 18 times), and for N = 100 and 500 with branching 2 and 5 if the "
-            "zeros between branches are left out (3.4 to 5.3 times). They are behind for N = 2 and "
-            "5 in a batch of 4, where Pinocchio takes 8 and 15 µs for the batch and a program of "
-            "JAX with the same arrays that computes nothing takes 45 and 26 µs. They are behind "
-            "for trees of 500 with dense results of 6 MB a sample, of which 3 % are not zero "
-            "(8 times), and for serial chains of 500, whose results have no zeros (1.6 times). "
-            "Page faults are half of the time of these trees and none of a chain of 100; without "
-            "them the trees are still 4.6 times behind (`benchmarks/README.md`)"
+            "partial: the paper is ahead of Pinocchio for every N. Here derivatives of forward "
+            "dynamics are ahead from N = 20 on, 500 included (1.3 to 5 times). Those of inverse "
+            "dynamics are ahead for real robots (2 to 8 times), for N = 20 and 50, for N = 2 and 5 "
+            "in batches of 64 and 1024 (5 to 19 times), and for N = 100 and 500 with branching 2 "
+            "and 5 if the zeros between branches are left out (2.9 to 5.2 times). They are behind "
+            "for N = 2 and 5 in a batch of 4, where Pinocchio takes 8 and 21 µs for the batch and "
+            "a program of JAX with the same arrays that computes nothing takes 29 and 43 µs. They "
+            "are behind for dense results from N = 100 on (1.1 to 2.3 times up to 200; 8 times for "
+            "trees of 500, whose 6 MB a sample are zero but for 3 %), and for serial chains of "
+            "500, whose results have no zeros (1.7 times). Page faults are half of the time of "
+            "these trees and none of a chain of 100; without them the trees are still 4.6 times "
+            "behind (`benchmarks/README.md`)"
         ),
         others="`python -m benchmarks figures`",
     ),
