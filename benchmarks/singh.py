@@ -203,7 +203,8 @@ def before_idsva(report: Report, names, dtypes, batch: int, seconds: float) -> N
     for dtype in dtypes:
         for name in ["atlas_sized", *available(names)]:
             model = atlas(dtype) if name == "atlas_sized" else load(name, dtype)
-            methods = {"IDSVA": rbd.inverse_dynamics_derivatives, "before": baselines.pinocchio_id}
+            before = rbd.lanes(baselines.pinocchio_id, strict=True)
+            methods = {"IDSVA": rbd.inverse_dynamics_derivatives, "before": before}
             (new, old), difference = contest(model, batch, seconds, methods, "a")
             cells = {"robot": name, "nv": model.nv, "dtype": dtype, "IDSVA": new.median}
             cells |= {"before": old.median, "before / IDSVA": old.median / new.median}

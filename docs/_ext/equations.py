@@ -305,8 +305,8 @@ SINGH = (
         "accuracy",
         tests="derivatives/long_chains",
         state=(
-            "full, in norm: for a chain of 100, relative errors of matrices are 6e-14 by "
-            '`method="aba"`, 1e-13 by ABACR, 6e-12 by AZA and 1e-10 by DMM; the paper states '
+            "full, in norm: for a chain of 100, relative errors of matrices are 4e-14 by "
+            '`method="aba"`, 5e-14 by ABACR, 2e-12 by AZA and 3e-12 by DMM; the paper states '
             "1e-13 and 1e-12. Entry by entry, entries that are small by cancellation have "
             "errors up to 1e-4 by ABACR too, because rounding q alone changes them by that "
             "much"
