@@ -252,8 +252,8 @@ SINGH = (
             "full: Pinocchio 2.6.0 cannot be installed, so the algorithm before IDSVA is written "
             "here and checked, and compiled as IDSVA is. It takes 1.35 times as long for Talos "
             "(float64; 1.48 in float32; the paper has 1.4 with gcc and 1.2 with clang), 1.3 to 2.2 "
-            "times for other robots, and 1.05 times for a chain of 100, where the paper has 2: there the gain is "
-            "that of products of matrices, which lanes make in neither"
+            "times for other robots, and 1.05 times for a chain of 100, where the paper has 2: "
+            "there the gain is that of products of matrices, which lanes make in neither"
         ),
         others="`benchmarks/baselines.py`",
     ),
