@@ -11,18 +11,15 @@ import rbd_jax as rbd
 mujoco = pytest.importorskip("mujoco")
 
 SLOPE = """<mujoco><option cone="{cone}" noslip_iterations="4" timestep="0.004" tolerance="0"
-  iterations="100" ls_tolerance="1e-10" ls_iterations="200"/>
-<worldbody><geom type="plane" size="5 5 1" euler="14 3 0"/>
-<body pos="0 0 .15"><freejoint/><geom type="box" size=".1 .1 .05" mass="1" friction=".4"/>
-  <body pos="0 0 .05"><joint axis="0 1 0" frictionloss=".15"/>
-    <geom type="capsule" fromto="0 0 0 .1 0 .2" size=".02" mass=".3" contype="0" conaffinity="0"/>
-    <site name="s" pos="0 0 .2"/></body></body>
-<body pos=".5 0 .15"><joint type="free" frictionloss=".05"/><geom size=".1" condim="4"/></body>
-<body pos=".65 .1 .22"><freejoint/><geom size=".1" condim="6" mass="2"/></body>
-<body pos="0 .6 .35" euler="80 5 0"><freejoint/>
-  <geom type="capsule" size=".05 .1" friction=".3"/></body></worldbody>
+  iterations="100" ls_tolerance="1e-10" ls_iterations="200" integrator="implicitfast"/>
+<worldbody><geom type="plane" size="5 5 1" euler="4 3 0"/>
+<body pos="0 0 .14"><freejoint/><geom type="box" size=".1 .1 .05" mass="1"/></body>
+<body pos=".03 .02 .3"><freejoint/><geom type="box" size=".08 .08 .05" mass=".5" condim="4"/>
+  <body pos=".05 0 .1"><joint axis="0 1 0" frictionloss=".1"/>
+    <geom type="capsule" fromto="0 0 0 0 0 .2" size=".02" mass=".1"/><site name="s"/></body></body>
+<body pos=".6 0 .16"><freejoint/><geom size=".1" mass="1" condim="4"/></body></worldbody>
 <sensor><accelerometer site="s"/></sensor></mujoco>"""
-"""Three islands on a slope: a box that carries a pole, two balls that roll, and a capsule."""
+"""A box and a ball on a slope, and a box in the air with a pole that has dry friction."""
 CONES = ["elliptic", pytest.param("pyramidal", marks=pytest.mark.slow)]
 
 
@@ -46,17 +43,16 @@ def test_steps_forces_and_sensors_are_mujocos(cone):
     m, d, scene = started(cone)
     layout, fixed = scene.layout, rbd.contact.constants(scene)
     np.testing.assert_allclose(fixed.mean_inertia, m.stat.meaninertia, rtol=1e-12)
-    few = scene.keeping(contacts=8)
 
     @jax.jit
     def step(q, v):
-        r = rbd.contact.scene_step(few, q, v, jnp.zeros(0), constants=fixed, forces=True)
+        r = rbd.contact.scene_step(scene, q, v, jnp.zeros(0), constants=fixed, forces=True)
         read = rbd.contact.sensors(scene, q, v, jnp.zeros(0), a=r.a, constants=fixed)
         total = layout.tau_to(q, r.forces.total)
         return layout.q_to(r.q), layout.v_to(r.q, r.v), total, read["sensor#0"], r.result
 
     touched, islands = 0, set()
-    for _ in range(60):
+    for _ in range(41):
         q, v, total, read, result = step(*states(scene, d))
         mujoco.mj_step(m, d)
         assert result == rbd.contact.RESULTS.successful
@@ -64,7 +60,7 @@ def test_steps_forces_and_sensors_are_mujocos(cone):
             np.testing.assert_allclose(ours, theirs, atol=1e-8 * max(1, np.abs(theirs).max()))
         np.testing.assert_allclose(total, d.qfrc_constraint, atol=1e-6)
         touched, islands = max(touched, d.ncon), islands | {d.nisland}
-    assert touched >= 7 and len(islands) > 1
+    assert touched >= 5 and len(islands) > 1
     before, _ = states(scene, d), setattr(m.opt, "noslip_iterations", 0)
     mujoco.mj_step(m, d)
     with_pass = step(*before)[1]
@@ -76,7 +72,7 @@ def test_steps_forces_and_sensors_are_mujocos(cone):
 def test_derivatives_through_the_pass(cone):
     """By states, friction and masses against central differences, forward and reverse."""
     m, d, scene = started(cone)
-    for _ in range(45):
+    for _ in range(34):
         mujoco.mj_step(m, d)
     q, v = states(scene, d)
     where = lambda s: (s.contacts.pairs.friction, s.model.inertia, s.model.friction)  # noqa: E731

@@ -28,8 +28,8 @@ SINGULAR, WORSE, CLOSE, TINY = 1e-10, 1e-10, 1e-10, 1e-15
 """Determinants and pivots that count as zero; the least growth of the cost that is undone; where
 the search for a point on the cone ends; forces that count as zero."""
 ROUNDS = 19
-"""The most steps of the search for a point on the cone. It may end before it has converged where
-the friction coefficients of a contact differ by orders of magnitude, in MuJoCo too."""
+"""The most steps of the search for a point on the cone. They are too few where the friction
+coefficients of a contact differ by orders of magnitude, in MuJoCo too."""
 
 
 class NoSlip(eqx.Module):
@@ -147,8 +147,7 @@ def _box(A: Float[Array, "1 1"], z, f, x: _Blocks) -> Float[Array, "1"]:
 def _ellipsoid(A: Float[Array, "k k"], z, f, x: _Blocks) -> Float[Array, " k"]:
     """The best forces within the ellipse ``|f / scale| ≤ limit``.
 
-    The multiplier of the bound is found by Newton's method. It has the derivative of the equation
-    that it solves, also where the search ended before: there the forces hardly depend on it.
+    The multiplier of the bound is found by Newton's method. Derivatives go through its steps.
     """
     k, mu = len(f), x.scale
     b = mu * (z - jnp.sum(A * f[None], axis=1))
@@ -169,23 +168,18 @@ def _ellipsoid(A: Float[Array, "k k"], z, f, x: _Blocks) -> Float[Array, " k"]:
         over = jnp.sum(v * v) - r * r
         return v, over, regular
 
-    fixed = jax.lax.stop_gradient((scaled, b, r))
-
-    def search(state):
-        extra, _, n = state
-        v, over, regular = at(*fixed, extra)
-        slope = -2 * jnp.sum(v * solved(fixed[0], v, extra)[0])
+    def search(state, _):
+        extra, ended = state
+        v, over, regular = at(scaled, b, r, extra)
+        slope = -2 * jnp.sum(v * solved(scaled, v, extra)[0])
         step = -over / jnp.where(slope == 0, -1, slope)
-        ended = (over < CLOSE) | ~(step >= CLOSE) | ~regular
-        return jnp.where(ended, extra, extra + step), ended, n + 1
+        ended = ended | (over < CLOSE) | ~(step >= CLOSE) | ~regular
+        return (jnp.where(ended, extra, extra + step), ended), None
 
-    start = jnp.zeros_like(r), jnp.zeros((), bool), jnp.zeros((), jnp.int32)
-    extra, *_ = jax.lax.while_loop(lambda s: ~s[1] & (s[2] < ROUNDS), search, start)
+    start = jnp.zeros_like(r), jnp.zeros((), bool)
+    (extra, _), _ = jax.lax.scan(search, start, None, length=ROUNDS)
     outside = extra > 0
-    v, over, regular = at(scaled, b, r, extra)
-    slope = jax.lax.stop_gradient(-2 * jnp.sum(v * solved(scaled, v, extra)[0]))
-    tangent = (over - jax.lax.stop_gradient(over)) / jnp.where(slope == 0, 1, slope)
-    v = at(scaled, b, r, jnp.where(outside, extra - tangent, 0))[0]
+    v, _, regular = at(scaled, b, r, extra)
     size2 = jnp.sum(v * v)
     scale = jnp.where(outside, r / jnp.sqrt(jnp.where(outside, size2, 1)), 1)
     return jnp.where(some & regular, mu * scale * v, 0)
