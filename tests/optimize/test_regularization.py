@@ -8,6 +8,8 @@ from support.helpers import within
 from support.problems import linear_quadratic
 
 from rbd_jax import optimize as opt
+from rbd_jax.optimize import lqr_rollout
+from rbd_jax.optimize.linear_quadratic._riccati import bounded_gains, change
 
 
 @pytest.mark.parametrize("mu", [1e-3, 1e3])
@@ -38,3 +40,42 @@ def test_a_regularized_step_lowers_the_cost(mu):
     assert (
         np.asarray(values) <= np.asarray(lengths) * float(promise) * (1 - within(1e-9, 1e-4))
     ).all()
+
+
+@pytest.mark.float64
+def test_a_step_within_bounds_lowers_the_cost():
+    """K x may push a control that k does not move out of its bounds.
+
+    Clipped there, the motion of plain gains can raise the cost at each length that is tried.
+    """
+    T, n, m = 12, 3, 2
+    f, l, end = linear_quadratic(T, n, m)
+    f = f._replace(d=jnp.zeros_like(f.d), A=2.5 * f.A)
+    zero, lengths = jnp.zeros(()), jnp.array([1.0, 0.1, 1e-3])
+
+    def along(l, box, gains, t):
+        x, u = lqr_rollout(f, gains._replace(k=t * gains.k), box)
+        return sum(change(l, end, x, u))
+
+    @jax.jit
+    @jax.vmap
+    def run(slopes, at_low, at_high):
+        box = jnp.where(at_low, 0.0, -10.0), jnp.where(at_high, 0.0, 10.0)
+        here = l._replace(u=slopes)
+        plain = opt.riccati_backward(f, here, end, zero, box)
+        gains = bounded_gains(f, here, end, zero, box)
+        values = [jax.vmap(lambda t, g=g: along(here, box, g, t))(lengths) for g in (plain, gains)]
+        return gains.slope + gains.bend, *values
+
+    rng = np.random.default_rng(0)
+    slopes = rng.normal(size=(64, T, m))
+    which = rng.uniform(size=(64, T, m))
+    at_low, at_high = which < 0.25, which > 0.75
+    promise, plain, values = (np.asarray(x) for x in run(slopes, at_low, at_high))
+    falls = promise < 0  # a solver rejects the others and regularizes more
+    print((plain >= 0).mean(axis=0), falls.mean())
+    assert (plain[:, 0] >= 0).mean() > 0.3 and (plain[:, 1] >= 0).any()
+    assert falls.mean() > 0.9
+    np.testing.assert_allclose(values[:, 0], promise, rtol=1e-9, atol=1e-12)
+    promise, values = promise[falls], values[falls]
+    assert (values <= np.asarray(lengths) * promise[:, None] + 1e-12).all()

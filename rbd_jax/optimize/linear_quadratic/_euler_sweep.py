@@ -262,8 +262,9 @@ def _sweep(problem: Problem, models, q, v, after, u, landings: ResetMaps | None,
         return (left, lam, definite & here), (k, K, V, f, l.x, l.u, by_u)
 
     def forward(state, row):
-        (x, slope), (number, (k, K, V, f, lx, lu, _)) = state, row
+        (x, slope), (number, (k, K, V, f, lx, lu, _), limits) = state, row
         u = k + times(K, x)
+        u = u if limits is None else jnp.clip(u, *limits)
         x = jumped(number, lambda J: jnp.concatenate([x[:nv], times(J, x)]), x)
         w = times(f.W, jnp.concatenate([x, u]))
         slope = slope + jnp.sum(lx * x) + jnp.sum(lu * u)
@@ -279,7 +280,7 @@ def _sweep(problem: Problem, models, q, v, after, u, landings: ResetMaps | None,
     start = first, end.x, jnp.ones((), bool)
     (*_, definite), found = jax.lax.scan(backward, start, (rows, box, models), reverse=True)
     start = jnp.zeros((2 * nv,), q.dtype), jnp.zeros((), q.dtype)
-    (last, slope), (x, du, multipliers) = jax.lax.scan(forward, start, (rows[0], found))
+    (last, slope), (x, du, multipliers) = jax.lax.scan(forward, start, (rows[0], found, box))
     dx = jnp.concatenate([start[0][None], x])
     slope = slope + jnp.sum(end.x * last)
     return Direction(dx, du, found[1], multipliers, slope, found[-1], definite)

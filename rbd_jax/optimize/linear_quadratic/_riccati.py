@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ...lanes import lanes
+from ...spatial import linear
 from ..problems._local_models import Dynamics, Quadratic, times
 from ._box_qp import box_qp, restricted_cholesky, solve_free
 
@@ -123,3 +124,73 @@ def lqr_rollout(
     zero = jnp.zeros_like(f.d[0])
     _, (x, u) = jax.lax.scan(step, zero, (tuple(f), gains.k, gains.K, box))
     return jnp.concatenate([zero[None], x]), u
+
+
+ROUNDS = 4
+"""Greatest number of sweeps for one direction within bounds."""
+
+
+class _Round(NamedTuple):
+    best: Gains
+    low: Bool[Array, "T m"]
+    high: Bool[Array, "T m"]
+    """Controls that the motion has met at a bound so far."""
+    again: Bool[Array, ""]
+    count: Array
+
+
+def bounded_gains(
+    f: Dynamics,
+    l: Quadratic,
+    end: Quadratic,
+    mu: Float[Array, ""],
+    box: tuple[Float[Array, "T m"], Float[Array, "T m"]] | None,
+) -> Gains:
+    """Gains whose motion keeps within the box, with the change of the cost of that motion.
+
+    :func:`riccati_backward` bounds k alone. A control at its bound that k moves inwards, or not at
+    all, may be pushed outwards by K x, however short the step is. If it is clipped then, the motion
+    differs from the model in first order, and its cost may rise at every length. Here the motion of
+    the linear system is clipped, and k is shifted so that ``k + K x`` is within the box along it.
+    If that costs more than half of the promised decrease, the controls that were clipped are held
+    at their bounds in another sweep. The best of at most four motions counts.
+
+    Arguments are those of :func:`riccati_backward`; d has to be zero.
+    """
+    if box is None:
+        return riccati_backward(f, l, end, mu)
+    low, high = box
+
+    def sweep(at_low, at_high):
+        limits = jnp.where(at_high, high, low), jnp.where(at_low, low, high)
+        gains = riccati_backward(f, l, end, mu, limits)
+        x, u = lqr_rollout(f, gains, box)
+        free = gains.k + linear.einsum("tmn,tn->tm", gains.K, x[:-1])
+        k = gains.k + (u - free)
+        along, bend = change(l, end, x, u)
+        new = gains._replace(k=k, slope=along, bend=bend + 0.5 * mu * jnp.sum(u * u))
+        lost = new.slope + new.bend > 0.5 * (gains.slope + gains.bend)
+        below, above = at_low | (free < low), at_high | (free > high)
+        more = jnp.any(below != at_low) | jnp.any(above != at_high)
+        return new, below, above, gains.definite & lost & more
+
+    def body(s: _Round) -> _Round:
+        new, *rest = sweep(s.low, s.high)
+        better = new.definite & (new.slope + new.bend < s.best.slope + s.best.bend)
+        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, s.best)
+        return _Round(best, *rest, s.count + 1)
+
+    nowhere = jnp.zeros(l.u.shape, bool)
+    first = _Round(*sweep(nowhere, nowhere), jnp.ones((), jnp.int32))
+    return jax.lax.while_loop(lambda s: s.again & (s.count < ROUNDS), body, first).best
+
+
+def change(
+    l: Quadratic, end: Quadratic, x: Float[Array, "N n"], u: Float[Array, "T m"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The change of the quadratic costs along a motion, of first and of second order."""
+    many = lambda A, y: jnp.sum(A * y[:, None, :], axis=-1)  # noqa: E731
+    slope = jnp.sum(l.x * x[:-1]) + jnp.sum(l.u * u) + jnp.sum(end.x * x[-1])
+    bend = jnp.sum(x[:-1] * many(l.xx, x[:-1])) + jnp.sum(u * many(l.uu, u))
+    cross = jnp.sum(u * many(l.ux, x[:-1]))
+    return slope, 0.5 * (bend + jnp.sum(x[-1] * times(end.xx, x[-1]))) + cross

@@ -12,7 +12,7 @@ from ...lanes import lanes
 from ...model.outcome import RESULTS
 from ...spatial import linear
 from ..linear_quadratic._lq_approximation import costates, curvature, gauss_newton, quadratic
-from ..linear_quadratic._riccati import Gains, lqr_rollout, riccati_backward
+from ..linear_quadratic._riccati import Gains, bounded_gains, change, lqr_rollout
 from ..problems._constraints import Constraint, Rows, Stack, stack, zeros
 from ..problems._local_models import Dynamics, Quadratic, times
 from ..problems._problem import Problem, with_explicit_closures
@@ -174,7 +174,7 @@ def inner_steps(
     If ``eager``, each step begins with an update of the multipliers, whatever the last one left.
     """
 
-    def change(m: Multipliers, c: Rows, ready) -> Multipliers:
+    def renew(m: Multipliers, c: Rows, ready) -> Multipliers:
         last = limits.least_tol, limits.most_penalty, limits.feasible
         return advance(m, c, rows.equality, ready, *last)
 
@@ -183,7 +183,7 @@ def inner_steps(
     def expand(point, carried):
         (q, v, u, _), (_, m) = point, carried
         c = rows.values(problem, q, v, u)
-        m = change(m, c, jnp.ones((), bool)) if eager else m
+        m = renew(m, c, jnp.ones((), bool)) if eager else m
         now = with_terms(problem, Penalties(rows, m.rows, m.penalty)).cost(q, v, u)
         return penalized_model(problem, rows, m, c, q, v, u, second_order), m, c, now
 
@@ -198,7 +198,7 @@ def inner_steps(
         # the slope is not, and multipliers from there would come back to where they were.
         flat = steepness(problem, point[2], model.gradient, now) <= usual.slope
         solved = p.definite & (mu <= NEAR) & negligible & (flat | ~feasible)
-        new = m if eager else change(m, c, solved)
+        new = m if eager else renew(m, c, solved)
         # at the greatest penalty, to the last tolerance, and no better than at the last update
         last = (m.penalty >= limits.most_penalty) & (m.tol <= limits.least_tol)
         lost = solved & last & ~feasible & (size > 0.5 * m.violation)
@@ -335,10 +335,10 @@ def penalized_step(
         box = low[None] - u, high[None] - u
 
     def sweep(active: Rows) -> tuple[Gains, Array, Rows]:
-        gains = riccati_backward(f, *penalty.add(l, end, active), mu, box)
+        gains = bounded_gains(f, *penalty.add(l, end, active), mu, box)
         x, du = lqr_rollout(f, gains, box)
-        change = _value(l, end, x, du) + penalty.value(x, du) - penalty.value(0 * x, 0 * du)
-        return gains, change, penalty.active(penalty.at(x, du))
+        value = sum(change(l, end, x, du)) + penalty.value(x, du) - penalty.value(0 * x, 0 * du)
+        return gains, value, penalty.active(penalty.at(x, du))
 
     def go_on(s: _Round) -> Array:
         return ~s.settled & (s.count < ROUNDS)
@@ -372,14 +372,6 @@ def _search(problem: Problem, q, v, u, merit, gains: Gains, expected, definite):
         return tuple(point), new
 
     return line_search(attempt, merit, lambda x: x * (2 - x) * expected, definite)
-
-
-def _value(l: Quadratic, end: Quadratic, x: Array, u: Array) -> Float[Array, ""]:
-    """The costs of the linear–quadratic problem."""
-    slope = jnp.sum(l.x * x[:-1]) + jnp.sum(l.u * u) + jnp.sum(end.x * x[-1])
-    bend = jnp.sum(x[:-1] * (_many(l.xx, x[:-1]))) + jnp.sum(u * _many(l.uu, u))
-    cross = jnp.sum(u * _many(l.ux, x[:-1]))
-    return slope + 0.5 * (bend + jnp.sum(x[-1] * times(end.xx, x[-1]))) + cross
 
 
 def _exact(problem, rows: Stack, m: Multipliers, c: Rows, point, model):

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from ...lanes import lanes
 from ...spatial import linear
 from ..linear_quadratic._lq_approximation import costates, curvature, gauss_newton, quadratic
-from ..linear_quadratic._riccati import Gains, riccati_backward
+from ..linear_quadratic._riccati import Gains, bounded_gains
 from ..problems._local_models import Dynamics, Quadratic, times
 from ..problems._problem import Problem, with_explicit_closures
 from ._solution import Found, Solution, checked_arguments, solution_of
@@ -188,7 +188,7 @@ def _attempt(problem: Problem, model: Model, point, mu, share):
     if problem.bounded:
         low, high = problem.bounds()
         box = low[None] - u, high[None] - u
-    gains = riccati_backward(model.f, l, end, mu * model.size, box)
+    gains = bounded_gains(model.f, l, end, mu * model.size, box)
 
     expected = -(gains.slope + gains.bend)
     definite = gains.definite & jnp.isfinite(expected)

@@ -150,7 +150,7 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
             dx, du = parallel_forward(f, gains)
         else:
             gains = riccati_backward(f, l, end, mu, box)
-            dx, du = lqr_rollout(f, gains)
+            dx, du = lqr_rollout(f, gains, box)
         K, definite = gains.K, gains.definite
         multipliers = gains.Vx + jnp.sum(gains.Vxx * dx[1:, None, :], axis=-1)
         slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
