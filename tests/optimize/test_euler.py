@@ -20,7 +20,7 @@ def _general(problem, q, v, u, mu, box):
     size = jnp.mean(jnp.abs(jnp.diagonal(l.uu, axis1=1, axis2=2)), axis=1)
     more = mu * jnp.where(size > 0, size, 1)[:, None, None] * jnp.eye(u.shape[1])[None]
     g = riccati_backward(f, l._replace(uu=l.uu + more), end, jnp.zeros(()), box)
-    dx, du = lqr_rollout(f, g)
+    dx, du = lqr_rollout(f, g, box)
     multipliers = g.Vx + jnp.sum(g.Vxx * dx[1:, None, :], axis=-1)
     slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
     by_u = gradient(f, l, costates(f, l, end, g.K))

@@ -12,7 +12,7 @@ from ...lanes import lanes
 from ...model.outcome import RESULTS
 from ...spatial import linear
 from ..linear_quadratic._lq_approximation import costates, curvature, gauss_newton, quadratic
-from ..linear_quadratic._riccati import Gains, bounded_gains, change, lqr_rollout
+from ..linear_quadratic._riccati import Gains, change, lqr_rollout, riccati_backward
 from ..problems._constraints import Constraint, Rows, Stack, stack, zeros
 from ..problems._local_models import Dynamics, Quadratic, times
 from ..problems._problem import Problem, with_explicit_closures
@@ -335,7 +335,7 @@ def penalized_step(
         box = low[None] - u, high[None] - u
 
     def sweep(active: Rows) -> tuple[Gains, Array, Rows]:
-        gains = bounded_gains(f, *penalty.add(l, end, active), mu, box)
+        gains = riccati_backward(f, *penalty.add(l, end, active), mu, box)
         x, du = lqr_rollout(f, gains, box)
         value = sum(change(l, end, x, du)) + penalty.value(x, du) - penalty.value(0 * x, 0 * du)
         return gains, value, penalty.active(penalty.at(x, du))
