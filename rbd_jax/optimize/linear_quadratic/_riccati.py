@@ -175,13 +175,14 @@ def bounded_gains(
         return new, below, above, gains.definite & lost & more
 
     def body(s: _Round) -> _Round:
-        new, *rest = sweep(s.low, s.high)
+        new, at_low, at_high, again = sweep(s.low, s.high)
         better = new.definite & (new.slope + new.bend < s.best.slope + s.best.bend)
         best = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, s.best)
-        return _Round(best, *rest, s.count + 1)
+        return _Round(best, at_low, at_high, again, s.count + 1)
 
     nowhere = jnp.zeros(l.u.shape, bool)
-    first = _Round(*sweep(nowhere, nowhere), jnp.ones((), jnp.int32))
+    gains, at_low, at_high, again = sweep(nowhere, nowhere)
+    first = _Round(gains, at_low, at_high, again, jnp.ones((), jnp.int32))
     return jax.lax.while_loop(lambda s: s.again & (s.count < ROUNDS), body, first).best
 
 

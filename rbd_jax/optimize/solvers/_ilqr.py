@@ -32,8 +32,9 @@ def ilqr(
 ) -> Solution:
     """Iterative LQR: DDP without the second derivatives of the dynamics (Gauss–Newton).
 
-    Source: Tassa, Erez, Todorov (2012); control limits: Tassa, Mansard, Todorov (2014). Departure:
-    states are points of the manifold, and the errors of a state are in its tangent space.
+    Source: Tassa, Erez, Todorov (2012); control limits: Tassa, Mansard, Todorov (2014). Departures:
+    states are points of the manifold, and the errors of a state are in its tangent space. Controls
+    that the feedback would push out of their bounds are clipped in the model of a step too.
 
     Args:
         problem: what to minimize.
