@@ -73,7 +73,6 @@ def test_a_step_within_bounds_lowers_the_cost():
     at_low, at_high = which < 0.25, which > 0.75
     promise, plain, values = (np.asarray(x) for x in run(slopes, at_low, at_high))
     falls = promise < 0  # a solver rejects the others and regularizes more
-    print((plain >= 0).mean(axis=0), falls.mean())
     assert (plain[:, 0] >= 0).mean() > 0.3 and (plain[:, 1] >= 0).any()
     assert falls.mean() > 0.9
     np.testing.assert_allclose(values[:, 0], promise, rtol=1e-9, atol=1e-12)
