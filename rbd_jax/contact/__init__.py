@@ -15,7 +15,7 @@ dynamics; gravity compensation; the drag of a fluid on boxes and ellipsoids; moc
 
 Not supported, and refused by name when a file is read: height fields, signed distance fields,
 flexes, plugins, the activation dynamics of PID controllers and DC motors,
-polynomial springs, the noslip solver. Over a height function, the points of a shape are those that
+polynomial springs. Over a height function, the points of a shape are those that
 are lowest over the tangent plane below its center.
 """
 

@@ -20,12 +20,25 @@ SLOPE = """<mujoco><option cone="{cone}" noslip_iterations="4" timestep="0.004" 
 <body pos=".6 0 .16"><freejoint/><geom size=".1" mass="1" condim="4"/></body></worldbody>
 <sensor><accelerometer site="s"/></sensor></mujoco>"""
 """A box and a ball on a slope, and a box in the air with a pole that has dry friction."""
+ISLANDS = """<mujoco><option cone="{cone}" noslip_iterations="4" timestep="0.004" tolerance="0"
+  iterations="100" ls_tolerance="1e-10" ls_iterations="200"/>
+<worldbody><geom type="plane" size="5 5 1" euler="14 3 0"/>
+<body pos="0 0 .15"><freejoint/><geom type="box" size=".1 .1 .05" mass="1" friction=".4"/>
+  <body pos="0 0 .05"><joint axis="0 1 0" frictionloss=".15"/>
+    <geom type="capsule" fromto="0 0 0 .1 0 .2" size=".02" mass=".3" contype="0" conaffinity="0"/>
+    <site name="s" pos="0 0 .2"/></body></body>
+<body pos=".5 0 .15"><joint type="free" frictionloss=".05"/><geom size=".1" condim="4"/></body>
+<body pos=".65 .1 .22"><freejoint/><geom size=".1" condim="6" mass="2"/></body>
+<body pos="0 .6 .35" euler="80 5 0"><freejoint/>
+  <geom type="capsule" size=".05 .1" friction=".3"/></body></worldbody>
+<sensor><accelerometer site="s"/></sensor></mujoco>"""
+"""Three islands on a slope: a box that carries a pole, two balls that roll, and a capsule."""
 CONES = ["elliptic", pytest.param("pyramidal", marks=pytest.mark.slow)]
 
 
-def started(cone: str):
+def started(cone: str, file: str = SLOPE):
     """MuJoCo's model in a random motion, and our scene."""
-    m = mujoco.MjModel.from_xml_string(SLOPE.format(cone=cone))
+    m = mujoco.MjModel.from_xml_string(file.format(cone=cone))
     d = mujoco.MjData(m)
     d.qvel[:] = 0.1 * np.random.default_rng(0).normal(size=m.nv)
     return m, d, rbd.contact.scene_of(m)
@@ -38,6 +51,30 @@ def states(scene, d):
 
 @pytest.mark.float64
 @pytest.mark.parametrize("cone", CONES)
+def test_sweeps_of_islands_end_as_mujocos(cone):
+    """Each ends by the inertia of its own island; also with room for the contacts that touch."""
+    m, d, scene = started(cone, ISLANDS)
+    layout, few = scene.layout, scene.keeping(contacts=8)
+    fixed = rbd.contact.constants(scene)
+
+    @jax.jit
+    def step(q, v):
+        r = rbd.contact.scene_step(few, q, v, jnp.zeros(0), constants=fixed)
+        return layout.v_to(r.q, r.v), r.result
+
+    touched = 0
+    for _ in range(60):
+        v, result = step(*states(scene, d))
+        mujoco.mj_step(m, d)
+        assert result == rbd.contact.RESULTS.successful
+        np.testing.assert_allclose(v, d.qvel, atol=1e-8 * max(1, np.abs(d.qvel).max()))
+        touched = max(touched, d.ncon)
+    assert touched >= 6
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+@pytest.mark.parametrize("cone", ["elliptic", "pyramidal"])
 def test_steps_forces_and_sensors_are_mujocos(cone):
     """From each of MuJoCo's states to 1e-8; the pass itself moves the velocities by far more."""
     m, d, scene = started(cone)

@@ -36,7 +36,8 @@ class NoSlip(eqx.Module):
     """The options of the pass."""
 
     tolerance: Float[Array, ""]
-    """The pass ends when a sweep lowers the cost by less than this times ``inertia · nv``."""
+    """The pass ends when a sweep lowers the cost by less than this times an inertia: that of all
+    degrees of freedom of an island, or ``inertia · nv`` without islands."""
     inertia: Float[Array, ""] | None
     """The mean inertia that the file states; None for that of the robot at ``scene.q0``."""
     iterations: int = eqx.field(static=True)
@@ -98,8 +99,13 @@ def without_slip(noslip: NoSlip, soft: Soft) -> tuple[Float[Array, " nv"], list[
         own = [found[k] for k in some]
         blocks.append(_blocks(own, order, inverse, trees, island))
         start.append(_wide([x.f for x in own])[order])
-    least = noslip.tolerance * soft.mean * max(1, nv)
     numbers = np.arange(len(island), dtype=np.int32)
+    if noslip.islands:
+        own = island[trees[soft.topology.dof_bodies]][:, None] == numbers[None]
+        size = jnp.sum(jnp.where(own, jnp.diag(soft.inertia)[:, None], 0), axis=0)
+    else:
+        size = jnp.full((len(island),), max(1, nv)) * soft.mean
+    least = noslip.tolerance * size
 
     def sweep(carry, first):
         a, f, done = carry
