@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...lanes import lanes
+from ...spatial import linear
 from ..linear_quadratic._associative import parallel_backward, parallel_forward
 from ..linear_quadratic._euler_sweep import direction
 from ..linear_quadratic._lq_approximation import costates, gauss_newton
@@ -176,6 +177,9 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
     closes = jnp.max(gaps) <= tolerances(u.dtype).violation
     # both parts of the expected decrease are negligible, not only their sum
     small = jnp.maximum(closed(gaps), jnp.abs(slope)) <= tol * (1 + jnp.abs(merit))
-    ready = closes & small & stationary(problem, u, g, cost)
+    # the multipliers are those under the feedback, whose states feel the slopes of the controls too
+    pulled = jnp.max(jnp.abs(linear.einsum("tmn,tm->tn", K, g)), initial=0)
+    balanced = pulled <= tolerances(u.dtype).slope * (1 + jnp.abs(cost))
+    ready = closes & small & balanced & stationary(problem, u, g, cost)
     proposal = Proposal(new, merit, new_merit, expected, length, definite, ready)
     return proposal, (K, penalty)
