@@ -42,10 +42,7 @@ class CommonSubexpressions:
         found = []
         for name, x in params.items():
             kind = type(x)
-            if kind in _PLAIN:
-                found.append((name, kind, x))
-                continue
-            found.append((name, self._param(x)))
+            found.append((name, (kind, x) if kind in _PLAIN else self._param(x)))
         found = tuple(found)
         try:
             hash(found)

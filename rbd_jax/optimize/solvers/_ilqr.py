@@ -189,8 +189,8 @@ def _attempt(problem: Problem, model: Model, point, mu, share):
     if problem.bounded:
         low, high = problem.bounds()
         box = low[None] - u, high[None] - u
-    # With Gauss–Newton models, the gains that clip the motion too lead to worse minima: that of a
-    # turn of HyQ in free fall, after three times as many steps.
+    # Bounded gains are for exact models. With Gauss–Newton models they led a turn of HyQ in free
+    # fall to a worse minimum, in three times as many steps.
     sweep = riccati_backward if model.more is None else bounded_gains
     gains = sweep(model.f, l, end, mu * model.size, box)
 

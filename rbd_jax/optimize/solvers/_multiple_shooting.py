@@ -177,7 +177,8 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
     closes = jnp.max(gaps) <= tolerances(u.dtype).violation
     # both parts of the expected decrease are negligible, not only their sum
     small = jnp.maximum(closed(gaps), jnp.abs(slope)) <= tol * (1 + jnp.abs(merit))
-    # the multipliers are those under the feedback, whose states feel the slopes of the controls too
+    # With the multipliers of the motion under feedback, the slope of the Lagrangian by the states
+    # is Kᵀ g. It has to vanish too.
     pulled = jnp.max(jnp.abs(linear.einsum("tmn,tm->tn", K, g)), initial=0)
     balanced = pulled <= tolerances(u.dtype).slope * (1 + jnp.abs(cost))
     ready = closes & small & balanced & stationary(problem, u, g, cost)

@@ -1,8 +1,8 @@
 """The MuJoCo environments of gymnasium: the robots, observations, rewards and failures of there.
 
 The file of each robot comes from the package ``gymnasium`` that is installed, so the models are
-those of its version. What the environments do stands in two tables, :data:`RUNNERS` and
-:data:`REACHERS`, and in :class:`Balancing`.
+those of its version. What they do stands in three tables, :data:`RUNNERS`, :data:`BALANCERS` and
+:data:`REACHERS`, each with a class.
 """
 
 import importlib.util
