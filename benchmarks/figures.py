@@ -32,6 +32,7 @@ ABOUT = (
 LENGTHS = (2, 5, 10, 20, 50, 100, 200, 500)
 SHAPES = {"serial": "chain{}", "bf 2": "tree{}x2", "bf 5": "tree{}x5"}
 LONGEST_S = 2.0
+III = "50 (gcc), 80 (clang); with AVX 450, 350"
 IDSVA = {"IDSVA": rbd.inverse_dynamics_derivatives}
 FDSVA = {
     "DMM": partial(rbd.forward_dynamics_derivatives, method="dmm"),
@@ -185,6 +186,38 @@ def sparse(report: Report, lengths, batch: int, seconds: float) -> None:
             report.write()
 
 
+def batches(report: Report, lengths, batch: int, seconds: float, patience: _Patience) -> Table:
+    """Figs. 4 and 6 in a large batch: the library's derivatives of ID and FD, and Pinocchio's."""
+    table = report.table(
+        f"Figs. 4 and 6 in a large batch: float64, batch {batch}, µs",
+        "FDSVA: `rbd.forward_dynamics_derivatives`, which chooses between DMM and AZA itself. "
+        "Pinocchio takes fewer states, one at a time, because its time for one does not depend on "
+        "their number.",
+    )
+    table.kept = []
+    measured = [(row["shape"], row["N"]) for row in table.rows]
+    for shape, robot in SHAPES.items():
+        for n in lengths:
+            if (shape, n) in measured or patience.is_over(f"{shape}, N = {n}"):
+                continue
+            model, cells = load(robot.format(n), "float64"), {}
+            s = states(model, batch)
+            few = jax.tree.map(lambda x, n=n: x[: 256 if n < 100 else 16], s)
+            for last, name, f in (
+                ("a", "IDSVA", rbd.inverse_dynamics_derivatives),
+                ("tau", "FDSVA", rbd.forward_dynamics_derivatives),
+            ):
+                x = s.q, s.v, getattr(s, last)
+                ours = program(name, over_batch(f, 3), model, *x, per=batch)
+                theirs = [rival(few) for rival in _rivals(model, last)]
+                race(ours, *theirs, seconds=seconds)
+                cells |= {p.name: p.median for p in (ours, *theirs)}
+                cells |= {f"{p.name} / {name}": p.median / ours.median for p in theirs}
+            table.add(shape=shape, N=n, **cells)
+            report.write()
+    return table
+
+
 def crossover(table: Table) -> float | None:
     """The N from which AZA is faster than DMM to the end, between two rows by interpolation."""
     rows = [(r["N"], math.log(r["AZA"] / r["DMM"])) for r in table.rows if r.get("AZA")]
@@ -195,6 +228,61 @@ def crossover(table: Table) -> float | None:
         return float(rows[0][0])
     (n0, y0), (n1, y1) = rows[slower[-1]], rows[slower[-1] + 1]
     return n0 * (n1 / n0) ** (y0 / (y0 - y1))
+
+
+def _ahead(rows: list[dict], fast: str, *slow: str) -> str:
+    """Where ``fast`` is faster than every one of ``slow``, in words."""
+    behind = [
+        str(row["N"])
+        for row in rows
+        if row.get(fast) and row[fast] >= min(row.get(k) or math.inf for k in slow)
+    ]
+    return f"all but {', '.join(behind)}" if behind else "all"
+
+
+def beside(report: Report, tables: dict[str, Table], large: Table) -> None:
+    """What the paper states in numbers, and the same from the tables of this file."""
+    table = report.table(
+        "The paper's numbers and ours",
+        "The paper compares with Pinocchio 2.6.0, before IDSVA was in it; Pinocchio here has it. "
+        "Table II in `singh` compares with the algorithm of 2.6.0.",
+    )
+    table.kept, table.rows = [], []
+    serial = tables["serial"]
+    last = {row["N"]: row for row in serial.rows}
+    if 100 in last:
+        speedup = last[100]["RNEACR Kim"] / last[100]["IDSVA"]
+        table.add(figure="2", what="RNEACR / IDSVA, serial, N = 100", paper="15", ours=speedup)
+    fdcr = _ahead(serial.rows, "DMM", "FDCR", "ABACR")
+    table.add(figure="2", what="N with FDSVA ahead of FDCR and ABACR", paper="all", ours=fdcr)
+    frames = [r["IDSVA body"] / r["IDSVA"] for r in serial.rows if r.get("IDSVA body")]
+    span = f"{min(frames):.2g} to {max(frames):.2g}"
+    what = "body / ground frames, all N"
+    table.add(figure="3", what=what, paper="1.3 to 1.9", ours=span)
+    for shape, some in tables.items():
+        big = [row for row in large.rows if row["shape"] == shape]
+        for figure, ours, mine, theirs in (
+            ("4", "IDSVA", "IDSVA", "pin ID"),
+            ("6", "DMM", "FDSVA", "pin FD"),
+        ):
+            for batch, rows, f in ((_batch(some), some.rows, ours), (_batch(large), big, mine)):
+                what = f"N with {mine} ahead of Pinocchio, {shape}, batch {batch}"
+                table.add(figure=figure, what=what, paper="all", ours=_ahead(rows, f, theirs))
+    for shape, some in tables.items():
+        rows = [r for r in some.rows if r.get("AZA")][-3:]
+        n, gain = (np.log([f(r) for r in rows]) for f in (lambda r: r["N"], _gain))
+        slope = float(np.polyfit(n, gain, 1)[0]) if len(rows) == 3 else None
+        what = f"slope of log(DMM / AZA) over log N, {shape}, last three N"
+        table.add(figure="7", what=what, paper="1", ours=slope)
+    report.write()
+
+
+def _gain(row: dict) -> float:
+    return row["DMM"] / row["AZA"]
+
+
+def _batch(table: Table) -> str:
+    return table.title.split("batch ")[1].split(",")[0]
 
 
 def robots(report: Report, names: list[str], dtype: str, batch: int, seconds: float) -> Table:
@@ -278,6 +366,8 @@ def main(options) -> None:
     tables = {s: measure(s, first, full=True) for s in SHAPES}
     calls(report, lengths[:2], (2,) if options.tiny else (4, 64, 1024), seconds)
     sparse(report, (4,) if options.tiny else (100, 500), batch, seconds)
+    many = 2 * batch if options.tiny else 1024
+    large = batches(report, lengths, many, seconds, _Patience(many, end))
     real = None
     if _rivals(load("chain2"), "a"):
         names = options.robots or (["ur3"] if options.tiny else ["ur3", "baxter", "hyq", "talos"])
@@ -293,9 +383,12 @@ def main(options) -> None:
         f"Table III: N from which AZA is faster than DMM, batch {batch}",
         "–: DMM is faster up to the largest N. The paper varies compilers, this table dtypes.",
     )
+    crossings.kept, crossings.rows = [], []
     for (shape, dtype), table in every.items():
         if table.rows:
             largest = table.rows[-1]["N"]
-            crossings.add(shape=shape, dtype=dtype, largest_N=largest, crossover_N=crossover(table))
+            found = crossover(table)
+            crossings.add(shape=shape, dtype=dtype, largest_N=largest, crossover_N=found, paper=III)
+    beside(report, tables, large)
     _plot(report, tables, real)
     report.write()

@@ -45,6 +45,8 @@ METHODS = {
     "FDCR": baselines.fdcr,
     "ABACR": baselines.abacr,
 }
+TABLE_II = {"talos": "1.4 (gcc), 1.2 (clang)", "chain100": "2 (gcc)"}
+TERMS = {100: "1e-13 (ABACR), 1e-12 (FDSVA, FDCR)"}
 APPROXIMATE = {"differences": baselines.differences}
 
 
@@ -154,7 +156,8 @@ def accuracy(report: Report, lengths, samples: int) -> list[Table]:
             ]
             cells[name] = np.mean(errors, axis=(0, 1))
         for k, table in enumerate(tables):
-            table.add(N=n, **{name: float(x[k]) for name, x in cells.items()})
+            paper = {"paper": TERMS.get(n)} if k == 0 else {}
+            table.add(N=n, **{name: float(x[k]) for name, x in cells.items()}, **paper)
         report.write()
     if len(lengths) > 2:
         fits, x = report.table("Slopes of the errors"), np.log(lengths)
@@ -208,6 +211,7 @@ def before_idsva(report: Report, names, dtypes, batch: int, seconds: float) -> N
             (new, old), difference = contest(model, batch, seconds, methods, "a")
             cells = {"robot": name, "nv": model.nv, "dtype": dtype, "IDSVA": new.median}
             cells |= {"before": old.median, "before / IDSVA": old.median / new.median}
+            cells |= {"paper": TABLE_II.get(name)}
             table.add(**cells, difference=difference)
             report.write()
 
