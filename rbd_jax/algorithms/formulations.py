@@ -45,10 +45,11 @@ class Formulation(NamedTuple):
     """Of derivatives of forward dynamics, in float64 and float32: if the pairs of a degree of
     freedom and an ancestor are at most this share of all pairs, columns are solved for. If they are
     more, M⁻¹ is multiplied by them. Where AZA and DMM cross in ``figures``: with branching 2 and 5
-    at N = 54 and 31 in float64, 25 and 10 in float32."""
-    length: int
-    """The same: trees with more degrees of freedom in a row are solved for, because M⁻¹ loses
-    digits (``singh``)."""
+    at N = 88 and 35 in float64, 22 and 10 in float32."""
+    length: tuple[int, int]
+    """The same: trees with more degrees of freedom in a row are solved for. Where AZA and DMM cross
+    in ``figures`` on serial chains: at N = 268 in float64, 107 in float32. On a chain of 100 errors
+    of DMM are 1.3 to 2 times those of AZA."""
     written: int
     """The largest matrix that is factorized entry by entry: much code, but no loops."""
     ancestors: int = 10**6
@@ -61,19 +62,64 @@ class Formulation(NamedTuple):
 FORMULATIONS = {
     # compiled to lanes, recursions are the least work and the most accurate form
     "lanes": Formulation(
-        "bodies", "bodies", "bodies", 0, "ancestors", 0, 0, "bodies", 16, (0.17, 0.3), 50, 16, 20
+        recursions="bodies",
+        products="bodies",
+        sums="bodies",
+        mask=0,
+        pairs="ancestors",
+        inverse=0,
+        depth=0,
+        solves="bodies",
+        columns=16,
+        share=(0.12, 0.3),
+        length=(268, 107),
+        written=16,
+        ancestors=20,
     ),
     # compiled to lanes for a team of threads: few steps, with much to divide in each of them
     "teams": Formulation(
-        "levels", "doubling", "doubling", 0, "ancestors", 0, 0, "entries", 1024, (1, 1), 0, 16
+        recursions="levels",
+        products="doubling",
+        sums="doubling",
+        mask=0,
+        pairs="ancestors",
+        inverse=0,
+        depth=0,
+        solves="entries",
+        columns=1024,
+        share=(1, 1),
+        length=(0, 0),
+        written=16,
     ),
     # XLA on a CPU: a short loop is cheap, many small operations in it are not
     "xla": Formulation(
-        "bodies", "bodies", "mask", 128, "mask", 24, 12, "bodies", 1024, (1, 1), 0, 0
+        recursions="bodies",
+        products="bodies",
+        sums="mask",
+        mask=128,
+        pairs="mask",
+        inverse=24,
+        depth=12,
+        solves="bodies",
+        columns=1024,
+        share=(1, 1),
+        length=(0, 0),
+        written=0,
     ),
     # XLA on an accelerator: one step of a loop is about ten kernels (``kernels``, ``gpu``)
     "accelerator": Formulation(
-        "levels", "doubling", "mask", 128, "mask", 64, 24, "bodies", 1024, (1, 1), 0, 0
+        recursions="levels",
+        products="doubling",
+        sums="mask",
+        mask=128,
+        pairs="mask",
+        inverse=64,
+        depth=24,
+        solves="bodies",
+        columns=1024,
+        share=(1, 1),
+        length=(0, 0),
+        written=0,
     ),
 }
 
@@ -147,7 +193,7 @@ def for_columns(tree: Tree, single: bool, *, inverse: Form, solves: Form) -> For
     """
     row, n = current(), tree.n
     few = 2 * len(tree.pairs[0]) <= row.share[single] * n * (n - 1)
-    return solves if few or tree.depths.max(initial=-1) + 1 > row.length else inverse
+    return solves if few or tree.depths.max(initial=-1) + 1 > row.length[single] else inverse
 
 
 def for_column(tree: Tree, *, branches: Form, bodies: Form) -> Form:

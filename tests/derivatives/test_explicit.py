@@ -97,11 +97,18 @@ def test_the_cheaper_product_with_the_inverse_is_taken():
     with formulation("lanes"):
         for name, m in {
             "chain of 5": rbd.samples.chain(5),
-            "chain of 100": rbd.samples.chain(100),
+            "chain of 120": rbd.samples.chain(120),
             "star": rbd.samples.tree(40, 39),
         }.items():
-            chosen[name] = for_columns(m.topology.dof_tree, False, inverse="dmm", solves="aza")
-    assert chosen == {"chain of 5": "dmm", "chain of 100": "aza", "star": "aza"}
+            chosen[name] = [
+                for_columns(m.topology.dof_tree, single, inverse="dmm", solves="aza")
+                for single in (False, True)
+            ]
+    assert chosen == {
+        "chain of 5": ["dmm", "dmm"],
+        "chain of 120": ["dmm", "aza"],
+        "star": ["aza", "aza"],
+    }
     for name, row in FORMULATIONS.items():
         assert (row.share == (1, 1)) == (name != "lanes")
 

@@ -49,8 +49,8 @@ def forward_dynamics_derivatives(
         f_ext: external wrench (n, f) on each body, in its frame (N m, N).
         method: how the columns are found. ``"aza"`` solves for every column with the factor that
             forward dynamics leaves behind. ``"dmm"`` makes the inverse matrix and multiplies by
-            it, which loses digits on long chains. ``"auto"`` takes the faster of these two, which
-            the number of pairs of a joint and an ancestor decides, and ``"aza"`` for long chains.
+            it. ``"auto"`` takes the faster of these two, which the number of pairs of a joint and
+            an ancestor and the length of the longest chain decide.
             ``"aba"`` linearizes the articulated bodies and makes no derivatives of torques
             (:mod:`rbd_jax.derivatives.explicit.articulated`): it takes longer, and on chains of
             100 links its errors are 40 to 100 times smaller than those of ``"aza"``. It takes
