@@ -47,9 +47,10 @@ class Formulation(NamedTuple):
     more, M⁻¹ is multiplied by them. Where AZA and DMM cross in ``figures``: with branching 2 and 5
     at N = 88 and 35 in float64, 22 and 10 in float32."""
     length: tuple[int, int]
-    """The same: trees with more degrees of freedom in a row are solved for. Where AZA and DMM cross
-    in ``figures`` on serial chains: at N = 268 in float64, 107 in float32. On a chain of 100 errors
-    of DMM are 1.3 to 2 times those of AZA."""
+    """The same: trees with more degrees of freedom in a row are solved for. AZA and DMM cross on
+    serial chains at N = 268 in float64 and 107 in float32 with 2 MiB of second-level cache a core,
+    and between 100 and 200 in float64 with 512 KiB. On a chain of 100 errors of DMM are 1.3 to 2
+    times those of AZA."""
     written: int
     """The largest matrix that is factorized entry by entry: much code, but no loops."""
     ancestors: int = 10**6
@@ -72,7 +73,7 @@ FORMULATIONS = {
         solves="bodies",
         columns=16,
         share=(0.12, 0.3),
-        length=(268, 107),
+        length=(150, 107),
         written=16,
         ancestors=20,
     ),

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 from jaxtyping import Array, Float, PyTree
@@ -12,6 +12,15 @@ from ..model.functions import as_module
 from ._munthe_kaas import Acceleration, Tableau
 
 QV = tuple[Float[Array, " nq"], Float[Array, " nv"]]
+
+
+class Euler(NamedTuple):
+    """A step of semi-implicit Euler, ``v⁺ = end(v + dt a), q⁺ = q ⊕ dt v⁺``, in its two parts."""
+
+    robot: Callable[[Model, Array], Model]
+    """``(model, dt)``: the robot whose accelerations a the step takes."""
+    end: Callable[[Model, Array, Array], Array]
+    """``(model, v, dt)``: the velocity at the end, if the robot has no constraints."""
 
 
 class Integrator(eqx.Module):
@@ -59,9 +68,14 @@ class Integrator(eqx.Module):
         """The tableau by which an explicit integrator follows ``v̇ = −λ v``; None for all others."""
         return None
 
+    @property
+    def euler(self) -> Euler | None:
+        """The parts of the step if it is one of semi-implicit Euler, or None."""
+        return None
+
     def euler_robot(self, model: Model, dt: Array) -> Model | None:
         """The robot whose accelerations make this a step of semi-implicit Euler, or None."""
-        return None
+        return None if self.euler is None else self.euler.robot(model, dt)
 
     def __call__(
         self, model: Model, acceleration: Acceleration, t: Array, q: Array, v: Array, dt: Array
@@ -76,17 +90,17 @@ class SingleStep(Integrator):
 
     function: Any = eqx.field(converter=as_module)
     explicit: Tableau | None = eqx.field(static=True, default=None)
-    euler: Callable[[Model, Array], Model] | None = eqx.field(static=True, default=None)
-    """For a step of semi-implicit Euler: the robot whose accelerations it takes."""
+    parts: Euler | None = eqx.field(static=True, default=None)
 
     @property
     def tableau(self) -> Tableau | None:
         """See :attr:`Integrator.tableau`."""
         return self.explicit
 
-    def euler_robot(self, model: Model, dt: Array) -> Model | None:
-        """See :meth:`Integrator.euler_robot`."""
-        return None if self.euler is None else self.euler(model, dt)
+    @property
+    def euler(self) -> Euler | None:
+        """See :attr:`Integrator.euler`."""
+        return self.parts
 
     def step(self, model, acceleration, t, q, v, dt, memory):
         """See :meth:`Integrator.step`."""

@@ -15,7 +15,8 @@ from ..model import Model, integrate
 from ..model.arguments import checked, takes_coordinates
 from ._actuated import ActuatedRobot, implicitly_damped
 from ._generalized_alpha import GeneralizedAlpha
-from ._integrator import Integrator, SingleStep
+from ._half_turn import below_half_a_turn
+from ._integrator import Euler, Integrator, SingleStep
 from ._momentum import momentum_munthe_kaas, variational
 from ._munthe_kaas import EULER, RK4, TABLEAUS, Acceleration, Tableau, munthe_kaas, rk4
 
@@ -69,7 +70,10 @@ def implicit_damping(
             f"step do by their method implicitly_damped; got a {type(acceleration).__name__}"
         )
     damped = cast(ActuatedRobot, acceleration).implicitly_damped(dt)
-    return semi_implicit_euler(model, damped, t, q, v, dt)
+    v = v + dt * damped(t, q, v)
+    if getattr(acceleration, "constraints", None) is None:
+        v = below_half_a_turn(model, v, dt)
+    return integrate(model, q, dt * v), v
 
 
 @checked
@@ -111,8 +115,12 @@ def implicit_coriolis(
 
 
 INTEGRATORS: dict[str, Integrator] = {
-    "semi_implicit_euler": SingleStep(semi_implicit_euler, EULER, lambda model, dt: model),
-    "implicit_damping": SingleStep(implicit_damping, euler=implicitly_damped),
+    "semi_implicit_euler": SingleStep(
+        semi_implicit_euler, EULER, Euler(lambda model, dt: model, lambda model, v, dt: v)
+    ),
+    "implicit_damping": SingleStep(
+        implicit_damping, parts=Euler(implicitly_damped, below_half_a_turn)
+    ),
     "implicit_coriolis": SingleStep(implicit_coriolis),
     **{name: SingleStep(partial(munthe_kaas, tableau=x), x) for name, x in TABLEAUS.items()},
     "momentum_rk4": SingleStep(momentum_munthe_kaas, RK4),

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..derivatives.explicit.fdsva import acceleration_with_derivatives
-from ..model import Model, rate_from_velocity, velocity_from_rate
+from ..model import Model, integrate, rate_from_velocity, velocity_from_rate
 from ..model.arguments import algorithm
 from ._actuated import ActuatedRobot
-from ._integrators import resolve_integrator, semi_implicit_euler
+from ._integrators import resolve_integrator
 from ._stability import warns_if_unstable
 
 
@@ -63,20 +63,23 @@ def step_derivatives(
     """
     t, dt = jnp.zeros((), q.dtype), jnp.asarray(dt, q.dtype)
     dq, dv, dtau = jnp.split(jnp.eye(3 * model.nv, dtype=q.dtype), 3, axis=1)
-    robot = resolve_integrator(integrator).euler_robot(model, dt)
+    method = resolve_integrator(integrator)
+    euler = method.euler
 
     def actuated(q, v, tau):
-        acceleration = ActuatedRobot(model, tau, f_ext)
-        return resolve_integrator(integrator)(model, acceleration, t, q, v, dt)
+        return method(model, ActuatedRobot(model, tau, f_ext), t, q, v, dt)
 
-    def accelerated(q, v, a):
-        return semi_implicit_euler(model, lambda *_: a, t, q, v, dt)
-
-    if robot is None:
+    if euler is None:
         advance, drive, ddrive = actuated, tau, dtau
     else:  # tangents of a are the columns of its Jacobian: no product with a basis
+
+        def advance(q, v, a):
+            v = euler.end(model, v + dt * a, dt)
+            return integrate(model, q, dt * v), v
+
+        robot = euler.robot(model, dt)
         drive, blocks = acceleration_with_derivatives(robot, q, v, tau, f_ext)
-        advance, ddrive = accelerated, jnp.concatenate(blocks, axis=1).T
+        ddrive = jnp.concatenate(blocks, axis=1).T
 
     def push(dq, dv, ddrive):
         rates = rate_from_velocity(model, q, dq), dv, ddrive

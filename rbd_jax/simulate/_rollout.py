@@ -124,9 +124,11 @@ def rollout(
             transpose of each step on the way back; it has no forward mode. All three give the same
             gradients with respect to all inputs. One sample alone on a CPU may take up to some
             64 MiB in each mode, where that makes it faster.
-        throw: raise an error if the motion is not finite at its end, which also works under ``jit``
-            and ``vmap``, where one such sample raises it. Otherwise a warning says so where the
-            rollout is not traced.
+        throw: raise an error if the motion is not finite at its end, or if at a kept state a limb
+            turns by more than a quarter of a revolution in a step, which
+            :func:`rbd_jax.simulate.implicit_damping` slows down. This also works under ``jit`` and
+            ``vmap``, where one such sample raises it. Otherwise a warning says so where the rollout
+            is not traced.
 
     Returns:
         The trajectory, with the initial state as its first state.
@@ -138,7 +140,8 @@ def rollout(
             wrenches beside a scene or a plant, or a ``stop`` that does not return one boolean.
         TypeError: for a policy that does not take the arguments with which it is called, or that
             does not return a pair although there is a carry.
-        RuntimeError: if the motion is not finite at its end and ``throw`` is set.
+        RuntimeError: with ``throw``, if the motion is not finite at its end, or too fast for its
+            steps.
     """
     del throw  # the decorator raises the error
     moves = as_plant(plant, integrator, f_ext)

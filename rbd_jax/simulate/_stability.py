@@ -25,6 +25,7 @@ from ..model import Model, neutral
 from ..model.arguments import checked, takes_coordinates
 from ..spatial.host import greatest_ratio
 from ._actuated import implicitly_damped
+from ._half_turn import QUARTER, below_half_a_turn, limb_weights
 from ._integrators import resolve_integrator
 from ._munthe_kaas import Tableau
 from ._plant import Plant, Robot, as_plant
@@ -220,8 +221,17 @@ def warns_about_rollout(rollout: Callable) -> Callable:
         if isinstance(plant, Robot) and h is not None:
             name = plant.integrator if x["integrator"] is None else x["integrator"]
             told = warn_if_unstable("rollout", plant.model, x["q0"], h, name, 2)
+        unresolved = _unresolved(plant, h)
         if isinstance(path.v, Tracer):
-            return eqx.error_if(path, ~_ends_well(path), _words(plant, h)) if throw else path
+            if throw:
+                path = eqx.error_if(path, ~_ends_well(path), _words(plant, h))
+            if throw and unresolved is not None:
+                path = eqx.error_if(path, jnp.any(unresolved(path.v)), _too_fast(plant, h))
+            return path
+        if unresolved is not None and bool(jnp.any(unresolved(path.v))):
+            if throw:
+                raise RuntimeError(_too_fast(plant, h, path))
+            warnings.warn(_too_fast(plant, h, path), stacklevel=2)
         if not bool(_ends_well(path)):
             if throw:
                 raise RuntimeError(_words(plant, h, path))
@@ -231,6 +241,34 @@ def warns_about_rollout(rollout: Callable) -> Callable:
         return path
 
     return wrapper
+
+
+def _unresolved(plant: Plant, h: float | None) -> Callable[[Array], Array] | None:
+    """Of velocities (T, nv): which turn a limb so far in a step that they were scaled down.
+
+    None for integrators that scale no velocities, and if the length of a step is not known.
+    """
+    if h is None or type(plant) is not Robot or plant.integrator.euler is None:
+        return None
+    if plant.integrator.euler.end is not below_half_a_turn:
+        return None
+    return lambda v: limb_weights(plant.model)[None] * jnp.abs(v) * h > QUARTER
+
+
+def _too_fast(plant: Plant, h: float, path: Any = None) -> str:
+    """What to say of a motion that turns a limb too far in a step."""
+    space, which, when = plant.model.space, "a limb", ""
+    if path is not None:
+        turns = np.asarray(limb_weights(plant.model)) * np.abs(np.asarray(path.v)) * h
+        first = int((turns > QUARTER).any(axis=1).argmax())
+        joint = space.joint_names[space.dof_bodies[int(turns[first].argmax())]]
+        which, when = f"joint {joint!r}", f" at t = {float(path.t[first]):.3g} s"
+    return (
+        f"rollout: {which} of robot {plant.model.topology.name!r} turns by more than a quarter of "
+        f"a revolution in a step of {h:.3g} s{when}, which no step follows; the integrator slows "
+        "it down, so that the motion is not that of the robot from there on; try a shorter time "
+        "step, joint damping, or the integrator 'implicit_coriolis'"
+    )
 
 
 def _ends_well(path: Any) -> Array:

@@ -234,26 +234,29 @@ def _autodiff_curvature(problem: Problem, k, q, v, u, lam):
 def _euler_curvature(problem: Problem, q, v, tau, lam):
     """λᵀ times the second derivatives of a step of semi-implicit Euler, in (δq, δv, δτ).
 
-    The step is ``v⁺ = v + dt a, q⁺ = q ⊕ w, w = dt v⁺``. With ``φ(δq, w) = (q ⊕ δq ⊕ w) ⊖ q⁺`` and
-    J the derivative of (δq, w), the result is ``Jᵀ ∇²(λ_qᵀ φ) J + ∇²(μᵀ a)``, where
-    ``μ = dt λ_v + dt² ∂φ/∂wᵀ λ_q``.
+    The step is ``y = v + dt a, v⁺ = end(y), q⁺ = q ⊕ dt v⁺``. With ``φ(δq, δy) = λ_qᵀ ((q ⊕ δq ⊕
+    dt v⁺(y + δy)) ⊖ q⁺) + λ_vᵀ v⁺(y + δy)`` and J the derivative of (δq, y), the result is
+    ``Jᵀ ∇²φ J + ∇²(μᵀ a)``, where ``μ = dt ∂φ/∂δy``.
     """
+    plant = cast(Robot, problem.plant)
     model, nv, dt = problem.kind.robot(problem), problem.model.nv, problem.dt
-    f_ext = cast(Robot, problem.plant).f_ext
-    w = dt * (v + dt * forward_dynamics(model, q, v, tau, f_ext))
-    to = integrate(model, q, w)
+    f_ext, euler = plant.f_ext, plant.integrator.euler
+    assert euler is not None
+    y = v + dt * forward_dynamics(model, q, v, tau, f_ext)
+    to = integrate(model, q, dt * euler.end(model, y, dt))
 
     def phi(z):
-        at = integrate(model, integrate(model, q, z[:nv]), w + z[nv:])
-        return jnp.sum(lam[:nv] * difference(model, to, at))
+        end = euler.end(model, y + z[nv:], dt)
+        at = integrate(model, integrate(model, q, z[:nv]), dt * end)
+        return jnp.sum(lam[:nv] * difference(model, to, at)) + jnp.sum(lam[nv:] * end)
 
     slope, zero = jax.grad(phi), jnp.zeros((2 * nv,), q.dtype)
-    H_phi, g_w = jax.jacfwd(slope)(zero), slope(zero)[nv:]
+    H_phi, by_y = jax.jacfwd(slope)(zero), slope(zero)[nv:]
     aq, av, Minv = forward_dynamics_derivatives(model, q, v, tau, f_ext)
     one = jnp.eye(nv, dtype=q.dtype)
-    J = jnp.concatenate([dt * dt * aq, dt * (one + dt * av), dt * dt * Minv], axis=1)
+    J = jnp.concatenate([dt * aq, one + dt * av, dt * Minv], axis=1)
     J = jnp.concatenate([jnp.eye(nv, 3 * nv, dtype=q.dtype), J])
-    h = forward_dynamics_hessian(model, q, v, tau, dt * lam[nv:] + dt * dt * g_w, f_ext)
+    h = forward_dynamics_hessian(model, q, v, tau, dt * by_y, f_ext)
     none = jnp.zeros_like(one)
     rows = [[h.qq, h.qv, h.uq.T], [h.qv.T, h.vv, none], [h.uq, none, none]]
     return times(J.T, H_phi, J) + jnp.concatenate([jnp.concatenate(r, axis=1) for r in rows])
