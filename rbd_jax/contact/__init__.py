@@ -27,6 +27,7 @@ from .actuators import (
     motors as motors,
     pd_actuators as pd_actuators,
 )
+from .clearance import Clearance as Clearance, clear_of as clear_of, keep_apart as keep_apart
 from .collision.detection import Pairs as Pairs
 from .collision.shapes import Shapes as Shapes
 from .collision.solids import (

@@ -1,6 +1,6 @@
 """Signed distances of the shapes of a scene, with derivatives."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -11,14 +11,20 @@ from jaxtyping import Array, Float
 
 from ..derivatives.custom_jvp.kinematics import world_quantities_custom_jvp
 from ..lanes import lanes
+from ..model import Model
 from ..model.arguments import ArrayArgument, check_array
+from ..model.functions import as_module
 from .collision.detection import simple_pairs
 from .collision.many import Pair, convex_pairs
+from .collision.shapes import Shapes
 from .collision.support import CONVEX, ROUND
 from .scene import Scene
 from .weights import with_world
 
 ORDER = ("plane", *CONVEX)
+CLOSED = [(a, b) for a in ROUND for b in ROUND] + [("sphere", "box")]
+"""Pairs of kinds whose contact points have closed forms that are distances also where they
+overlap."""
 
 
 class Distances(NamedTuple):
@@ -32,10 +38,26 @@ class Distances(NamedTuple):
     names: tuple[tuple[str, str], ...]
 
 
-class _Chosen(eqx.Module):
-    """Pairs of shapes by their numbers."""
+class PlacedShapes(eqx.Module):
+    """Shapes on bodies, and the pairs of them whose distances are wanted."""
 
+    shapes: Shapes
+    terrain: Callable[[Array], Array] | None = eqx.field(converter=as_module)
+    """A height function ``(x, y) -> z`` (m) that replaces the planes, or None."""
     pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    """The numbers of two shapes each."""
+
+    @property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """The names of both shapes of each pair."""
+        named = self.shapes.names
+        return tuple((named[i], named[j]) for i, j in self.pairs)
+
+    @property
+    def bodies(self) -> tuple[tuple[int, int], ...]:
+        """The bodies of both shapes of each pair; the world is −1."""
+        bodies = self.shapes.bodies
+        return tuple((bodies[i], bodies[j]) for i, j in self.pairs)
 
 
 def distances(
@@ -59,17 +81,19 @@ def distances(
         ValueError: for two planes, for a shape and itself, or for a q of another size.
     """
     q = check_array("distances", scene.model, "q", q, ArrayArgument(("nq",), "float", False, False))
-    shapes = scene.contacts.shapes
-    chosen = scene.contacts.pairs.shapes if pairs is None else _numbers(shapes, pairs)
-    named = tuple((shapes.names[i], shapes.names[j]) for i, j in chosen)
-    if not chosen:
-        none = jnp.zeros((0,), scene.model.dtype)
-        return Distances(none, none.reshape(0, 2, 3), none.reshape(0, 3), ())
-    d, points, normal = _distances(scene, q, _Chosen(tuple(chosen)))
-    return Distances(d, points, normal, named)
+    placed = shapes_of(scene, pairs)
+    return Distances(*distances_of(scene.model, q, placed), placed.names)
 
 
-def _numbers(shapes, pairs: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
+def shapes_of(scene: Scene, pairs: Sequence[tuple[str, str]] | None = None) -> PlacedShapes:
+    """The shapes of a scene and pairs of them by names; those that may touch if None."""
+    contacts = scene.contacts
+    chosen = contacts.pairs.shapes if pairs is None else numbers(contacts.shapes, pairs)
+    return PlacedShapes(contacts.shapes, contacts.terrain, tuple(chosen))
+
+
+def numbers(shapes, pairs: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
+    """Pairs of shapes by their numbers. KeyError, ValueError as in :func:`distances`."""
     at = {name: k for k, name in enumerate(shapes.names)}
     for name in (x for pair in pairs for x in pair):
         if name not in at:
@@ -87,15 +111,24 @@ def _numbers(shapes, pairs: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
 
 
 @lanes
-def _distances(scene: Scene, q: Float[Array, " nq"], chosen: _Chosen):
-    contacts = scene.contacts
-    shapes = contacts.shapes
-    poses, root = world_quantities_custom_jvp(scene.model, q)
-    zero = jnp.zeros((3,), root.dtype)
-    R_bodies = with_world(poses.R, jnp.eye(3, dtype=root.dtype))
-    R, p = shapes.placed(R_bodies, with_world(poses.p + root, zero))
+def distances_of(model: Model, q: Float[Array, " nq"], placed: PlacedShapes):
+    """Distances, nearest points and normals of all pairs, of a robot with independent joints."""
+    poses, root = world_quantities_custom_jvp(model, q)
+    return between(placed, poses.R, poses.p + root)
+
+
+def between(
+    placed: PlacedShapes, R: Float[Array, "nb 3 3"], p: Float[Array, "nb 3"]
+) -> tuple[Float[Array, " n"], Float[Array, "n 2 3"], Float[Array, "n 3"]]:
+    """Distances, nearest points and normals of all pairs, for poses of the bodies in the world."""
+    shapes, kind = placed.shapes, p.dtype
+    if not placed.pairs:
+        none = jnp.zeros((0,), kind)
+        return none, none.reshape(0, 2, 3), none.reshape(0, 3)
+    world = jnp.eye(3, dtype=kind), jnp.zeros((3,), kind)
+    R, p = shapes.placed(with_world(R, world[0]), with_world(p, world[1]))
     groups: dict[tuple[str, str], list[tuple[int, bool]]] = {}
-    for k, (i, j) in enumerate(chosen.pairs):
+    for k, (i, j) in enumerate(placed.pairs):
         kinds = shapes.kinds[i], shapes.kinds[j]
         swap = ORDER.index(kinds[0]) > ORDER.index(kinds[1])
         kinds = (kinds[1], kinds[0]) if swap else kinds
@@ -104,25 +137,25 @@ def _distances(scene: Scene, q: Float[Array, " nq"], chosen: _Chosen):
     convex: list[tuple[int, bool]] = []
 
     def add(d, x, n, members) -> None:
-        sign = np.array([-1.0 if swap else 1.0 for _, swap in members]).astype(root.dtype)[:, None]
+        sign = np.array([-1.0 if swap else 1.0 for _, swap in members]).astype(kind)[:, None]
         n = sign * n
         half = 0.5 * d[:, None] * n
         found.append((d, jnp.stack([x - half, x + half], axis=1), n))
         order.extend(k for k, _ in members)
 
     for kinds, members in groups.items():
-        if kinds[0] != "plane" and not all(k in ROUND for k in kinds):
+        if kinds[0] != "plane" and kinds not in CLOSED:
             convex.extend(members)
             continue
-        both = [chosen.pairs[k][::-1] if swap else chosen.pairs[k] for k, swap in members]
+        both = [placed.pairs[k][::-1] if swap else placed.pairs[k] for k, swap in members]
         i, j = np.array(both, dtype=np.int32).T
-        t = simple_pairs(shapes, contacts.terrain, kinds, i, j, R, p)
+        t = simple_pairs(shapes, placed.terrain, kinds, i, j, R, p)
         row = np.arange(t.distance.shape[1], dtype=np.int32)[None]
         least = jnp.argmin(t.distance, axis=1).astype(jnp.int32)[:, None] == row
         d = jnp.sum(jnp.where(least, t.distance, 0), axis=1)
         x, n = (jnp.sum(jnp.where(least[..., None], y, 0), axis=1) for y in t[1:3])
         add(d, x, n, members)
-    ends = [chosen.pairs[k][::-1] if swap else chosen.pairs[k] for k, swap in convex]
+    ends = [placed.pairs[k][::-1] if swap else placed.pairs[k] for k, swap in convex]
     met = [Pair((shapes.kinds[i], shapes.kinds[j]), i, j) for i, j in ends]
     for own, t in convex_pairs(shapes, met, R, p, None, False).values():
         add(t.distance[:, 0], t.point[:, 0], t.normal[:, 0], [convex[k] for k in own])

@@ -5,17 +5,15 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ..model import Affine, CoordinateModel, Model, neutral
 from .actuators import Actuators, motors
 from .collision.detection import Pairs
-from .collision.hulls import Hull, convex_hull, tables
 from .collision.many import CONVEX_PAIRS
 from .collision.primitives import PAIRS
 from .collision.shapes import Shapes
-from .collision.solids import SIZES, Solid
+from .collision.solids import Solid, shapes_at
 from .constraints import Constraints
 from .kinds.ball_limits import BallLimits
 from .kinds.contacts import Contacts
@@ -98,12 +96,13 @@ def scene_on_ground(
     followers = _followers(model) if mimics else []
     if isinstance(model, CoordinateModel):
         model = _limited(model.robot, followers)
-    _check(solids, surface, integrator)
+    _check(surface, integrator)
     if isinstance(dt, int | float) and not dt > 0:
         raise ValueError(f"scene_on_ground: dt must be positive, got {dt}")
     kind = model.dtype
     q0 = neutral(model) if reference is None else reference
-    shapes = _shapes(model, solids)
+    ground = Solid("world", "plane", (), name="ground")
+    shapes = shapes_at("scene_on_ground", model, solids, [ground])
     pairs = [(0, k) for k in range(1, len(shapes.names))] + _touching_pairs(shapes, touching)
     order = sorted(pairs, key=lambda ij: (shapes.kinds[ij[0]], shapes.kinds[ij[1]]))
     n = len(order)
@@ -142,75 +141,19 @@ def scene_on_ground(
     )
 
 
-def _check(solids: Sequence[Solid], surface: Surface, integrator: str) -> None:
+def _check(surface: Surface, integrator: str) -> None:
     several = isinstance(surface.friction, tuple | list) or getattr(surface.friction, "ndim", 0)
     if not several or not 1 <= len(surface.friction) <= 3:
         raise ValueError(
             f"scene_on_ground: the friction of a Surface is one to three numbers (sliding, "
             f"spinning, rolling), got {surface.friction}"
         )
-    names = [x.name or x.frame for x in solids]
-    if len(set(names)) < len(names):
-        twice = next(n for n in names if names.count(n) > 1)
-        raise ValueError(f"scene_on_ground: two solids are named {twice!r}; give them a name each")
-    for name, x in zip(names, solids, strict=True):
-        if x.kind not in SIZES:
-            raise ValueError(
-                f"scene_on_ground: solid {name!r} has the kind {x.kind!r}, expected one of "
-                f"{', '.join(SIZES)}; a convex body is given by its corners()"
-            )
-        if len(x.size) != SIZES[x.kind] or not all(s >= 0 for s in x.size):
-            raise ValueError(
-                f"scene_on_ground: solid {name!r} has the size {x.size}, but a {x.kind} has "
-                f"{SIZES[x.kind]} numbers, none negative (m)"
-            )
     if surface.condim not in (1, 3, 4, 6):
         raise ValueError(f"scene_on_ground: condim is {surface.condim}, expected 1, 3, 4 or 6")
     if integrator not in ("implicitfast", "euler", "rk4"):
         raise ValueError(
             f"scene_on_ground: integrator {integrator!r}, expected 'implicitfast', 'euler' or 'rk4'"
         )
-
-
-def _shapes(model: Model, solids: Sequence[Solid]) -> Shapes:
-    """The shapes of the scene: the ground first, then the solids."""
-    topology, kind = model.topology, model.dtype
-    at = [topology.frame_index(x.frame) for x in solids]
-    frame_R, frame_p = np.asarray(model.frame_R, float), np.asarray(model.frame_p, float)
-    R = [np.eye(3), *(frame_R[i] @ x.R for i, x in zip(at, solids, strict=True))]
-    p = [np.zeros(3), *(frame_p[i] + frame_R[i] @ x.p for i, x in zip(at, solids, strict=True))]
-    size = [np.zeros(3), *(np.array((*x.size, 0.0, 0.0, 0.0)[:3]) for x in solids)]
-    meshes = [k for k, x in enumerate(solids, 1) if x.kind == "mesh"]
-    hulls = tables([_hull(solids[k - 1]) for k in meshes])
-    rows = {k: row for row, k in enumerate(meshes)}
-    return Shapes(
-        R=jnp.array(np.array(R), kind),
-        p=jnp.array(np.array(p), kind),
-        size=jnp.array(np.array(size), kind),
-        corners=jnp.array(hulls.corners, kind),
-        kinds=("plane", *(x.kind for x in solids)),
-        bodies=(-1, *(topology.frame_bodies[i] for i in at)),
-        parts=(-1, *(topology.frame_bodies[i] for i in at)),
-        names=("ground", *(x.name or x.frame for x in solids)),
-        faces=hulls.faces,
-        hulls=tuple(rows.get(k, -1) for k in range(len(solids) + 1)),
-        polygons=hulls.polygons,
-    )
-
-
-def _hull(x: Solid) -> Hull:
-    """The convex hull of a solid that is a mesh."""
-    if x.vertices is None:
-        raise ValueError(
-            f"scene_on_ground: solid {x.name or x.frame!r} is a mesh without vertices; make "
-            f"it with hull()"
-        )
-    try:
-        return convex_hull(x.vertices)
-    except ValueError as error:
-        raise ValueError(
-            f"scene_on_ground: solid {x.name or x.frame!r} has no convex hull: {error}"
-        ) from error
 
 
 def _touching_pairs(shapes: Shapes, touching: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:

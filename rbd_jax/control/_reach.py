@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..constraints import Constraints, check as check_constraints
+from ..contact import Clearance
 from ..derivatives.custom_jvp.implicit_solve import (
     Root,
     implicit_solve_custom_jvp,
@@ -35,12 +36,16 @@ class Reached(eqx.Module):
     """Angle from each target (rad); zero for a target without an orientation or direction."""
     loop_error: Float[Array, "*b"]
     """The largest error of a row of the constraints (m, rad)."""
+    distance: Float[Array, "*b c"]
+    """The distance of each pair of shapes that is to stay apart (m), negative if they overlap."""
+    missing: Float[Array, "*b c"]
+    """What is missing of each of these distances to its margin (m); zero where it is kept."""
     at_limit: Bool[Array, "*b nv"]
     """Which degrees of freedom are at a position limit."""
     result: RESULTS
-    """``successful`` if all errors are within their tolerances; ``stalled`` if no start leads to
-    the targets, which are then probably out of reach; otherwise ``max_steps_reached`` or
-    ``nonfinite``."""
+    """``successful`` if all errors are within their tolerances and no distance is too small;
+    ``stalled`` if no start leads to the targets, which are then probably out of reach; otherwise
+    ``max_steps_reached`` or ``nonfinite``."""
     settled: Bool[Array, "*b"]
     """Whether no configuration nearby that reaches the targets is closer to the preferred posture.
     Without a posture this is whether they are reached."""
@@ -52,6 +57,8 @@ class Reached(eqx.Module):
     """Kind and frame of each target."""
     joints: tuple[str, ...] = eqx.field(static=True)
     """The joint of each degree of freedom."""
+    pairs: tuple[tuple[str, str], ...] = eqx.field(static=True)
+    """The names of both shapes of each pair that is to stay apart."""
 
     def explain(self) -> str:
         """What was reached and what was not, in words.
@@ -66,6 +73,10 @@ class Reached(eqx.Module):
             lines.append(f"{name}: {1e3 * float(p):.4g} mm and {np.rad2deg(float(a)):.4g}° away")
         if float(self.loop_error):
             lines.append(f"constraints: {float(self.loop_error):.2g} m, rad away")
+        for (a, b), d, short in zip(self.pairs, self.distance, self.missing, strict=True):
+            if float(short):
+                apart = f"{1e3 * float(d):.4g} mm apart, {1e3 * float(short):.4g} mm too near"
+                lines.append(f"{a} and {b}: {apart}")
         held = [j for j, held in zip(self.joints, np.asarray(self.at_limit), strict=True) if held]
         if held:
             lines.append("at a position limit: " + ", ".join(held))
@@ -84,6 +95,7 @@ def inverse_kinematics(
     *,
     posture: Float[Array, " nq"] | None = None,
     constraints: Constraints | None = None,
+    clear: Clearance | Sequence[Clearance] = (),
     joints: Sequence[str] | None = None,
     position_tolerance: float | Float[Array, ""] = 1e-5,
     angle_tolerance: float | Float[Array, ""] = 1e-5,
@@ -109,6 +121,9 @@ def inverse_kinematics(
             for, near the first solution that is found. If None, the first solution is the result.
         constraints: closed loops and other constraints that hold too, from
             :mod:`rbd_jax.constraints`.
+        clear: shapes that stay apart: links from obstacles and from each other, from
+            :func:`rbd_jax.contact.clear_of` or :func:`rbd_jax.contact.keep_apart`. A result that is
+            successful keeps every margin. Does not go together with a posture.
         joints: names of the joints that may move; all if None.
         position_tolerance: distance that counts as reached (m).
         angle_tolerance: angle that counts as reached (rad).
@@ -123,30 +138,36 @@ def inverse_kinematics(
         targets, the posture and the constraints, by the implicit function theorem. With a posture
         this is the exact derivative of the configuration that is nearest to it. Without one, the
         derivative is the least change of q that keeps the targets reached, ``−J⁺ ∂r``. A joint at
-        a limit stays there. If a target is not reached, its error stays as it is. ``q0`` has no
-        derivative.
+        a limit stays there, and so does a distance at its margin. If a target is not reached, its
+        error stays as it is. ``q0`` has no derivative.
 
     Raises:
         KeyError: for an unknown frame or joint. TypeError: for a target of another kind.
-        ValueError: if there is no target, if no joint can move it, or for a wrong shape.
+        ValueError: if there is no target, if no joint can move it, for a wrong shape, for shapes of
+            another robot, or for a posture together with shapes that stay apart.
         RuntimeError: if the targets are not reached and ``throw`` is set.
     """
     targets = (targets,) if isinstance(targets, Target) else tuple(targets)
+    clear = (clear,) if isinstance(clear, Clearance) else tuple(clear)
     _check(model, targets, constraints, starts, max_steps)
+    _check_clear(model, clear, posture)
     targets = tuple(_of_dtype(model, t) for t in targets)
-    moving = _moving(model, targets, constraints, joints)
-    aim = Aim(model, targets, constraints, moving)
+    moving = _moving(model, targets, constraints, clear, joints)
     fixed = jax.lax.stop_gradient
     if q0 is None:
         q0 = middle(model) if posture is None else posture
     near, turned = (jnp.asarray(x, model.dtype) for x in (position_tolerance, angle_tolerance))
     settings = Settings(near, turned, starts, max_steps)
+    # a start ends when the rows are within the tolerance, and then the margin itself is kept
+    wider = tuple(eqx.tree_at(lambda c: c.margin, c, c.margin + near) for c in clear)
+    aim = Aim(model, targets, constraints, moving, wider)
     args, rest = (aim, posture), (fixed(q0), settings)
     q, _, notes = implicit_solve_custom_jvp(_search, _known, args, rest)
     names = tuple(f"{t.kind} of {t.frame}" for t in targets)
     space = model.space
     of_dofs = tuple(space.joint_names[int(b)] for b in space.dof_bodies)
-    found = Reached(q, *notes, targets=names, joints=of_dofs)
+    pairs = tuple(pair for c in clear for pair in c.names)
+    found = Reached(q, *notes, targets=names, joints=of_dofs, pairs=pairs)
     return throw_unless_successful(found, found.result) if throw else found
 
 
@@ -186,13 +207,28 @@ def _check(model, targets, constraints, starts, max_steps) -> None:
             raise ValueError(f"{name}: {option} must be at least {least}, got {value}")
 
 
+def _check_clear(model: Model, clear: tuple[Clearance, ...], posture) -> None:
+    for x in clear:
+        if not isinstance(x, Clearance):
+            raise TypeError(
+                f"inverse_kinematics: clear must be made by contact.clear_of or "
+                f"contact.keep_apart, got {type(x).__name__}"
+            )
+        x.check(model)
+    if clear and posture is not None:
+        raise ValueError(
+            "inverse_kinematics: posture and clear do not go together; give the posture as q0, at "
+            "which the search begins"
+        )
+
+
 def _of_dtype(model: Model, target: Target) -> Target:
     return jax.tree.map(lambda x: jnp.asarray(x, model.dtype), target)
 
 
-def _moving(model, targets, constraints, joints) -> tuple[int, ...]:
-    """The degrees of freedom that may move and that move a target."""
-    moving = columns(model, targets, constraints)
+def _moving(model, targets, constraints, clear, joints) -> tuple[int, ...]:
+    """The degrees of freedom that may move and that move a target or a shape."""
+    moving = columns(model, targets, constraints, clear)
     if joints is not None:
         slices = [model.v_slice(j) for j in joints]
         named = {k for s in slices for k in range(s.start, s.stop)}
@@ -225,7 +261,8 @@ def _ended(aim: Aim, found: Found, posture: Array | None, o: Settings):
     finite = jnp.isfinite(jnp.sum(q) + jnp.sum(r.error))
     result = RESULTS.where(finite, result, RESULTS.nonfinite)
     solved = q, found.multipliers, fixed
-    sizes = r.position, r.angle, r.loop
+    missing = jnp.maximum(r.missing - o.position_tolerance, 0)  # to the margin itself
+    sizes = r.position, r.angle, r.loop, r.distance, missing
     return q, solved, (*sizes, at_limit, result, found.settled, found.steps, found.start)
 
 

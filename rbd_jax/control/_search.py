@@ -268,7 +268,7 @@ def within(r: Rows, o: Settings) -> Bool[Array, ""]:
     """Whether all errors are within their tolerances."""
     loop = jnp.minimum(o.position_tolerance, o.angle_tolerance)
     near = jnp.all(r.position <= o.position_tolerance) & jnp.all(r.angle <= o.angle_tolerance)
-    return near & (r.loop <= loop)
+    return near & (r.loop <= loop) & jnp.all(r.missing <= o.position_tolerance)
 
 
 def _damped_step(J: Float[Array, "n m"], damping: Array) -> Callable:

@@ -5,10 +5,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from ...io.visuals import read_collisions
+from ...model import Model
+from ...spatial import so3
+from .hulls import Hull, convex_hull, tables
+from .shapes import Shapes
 
 SIZES = {"sphere": 1, "capsule": 2, "box": 3, "cylinder": 2, "ellipsoid": 3, "mesh": 0}
 """How many numbers the size of a shape has, see :mod:`rbd_jax.contact.collision.ground`."""
@@ -19,9 +24,9 @@ class Solid(NamedTuple):
 
     frame: str
     kind: str
-    size: tuple[float, ...]
-    R: np.ndarray = np.eye(3)
-    p: np.ndarray = np.zeros(3)
+    size: tuple[float | Array, ...]
+    R: np.ndarray | Array = np.eye(3)
+    p: np.ndarray | Array = np.zeros(3)
     name: str = ""
     """The name of the shape; if it is empty, the frame's name."""
     vertices: Float[np.ndarray, "n 3"] | None = None
@@ -86,3 +91,81 @@ def _vertices(path: Path, scale: tuple[float, ...]) -> np.ndarray:
         ) from error
     mesh: Any = trimesh.load(path, force="mesh")
     return np.asarray(mesh.vertices, float) * np.array(scale)
+
+
+def shapes_at(
+    who: str, model: Model, solids: Sequence[Solid], fixed: Sequence[Solid] = ()
+) -> Shapes:
+    """Solids as shapes: first those that stand in the world, which may be planes, then the others.
+
+    Args:
+        who: the name of the function for its messages.
+        model: the robot. solids: shapes at its frames. Poses and sizes may be traced.
+        fixed: shapes in the world, whose frame does not matter.
+
+    Raises:
+        ValueError: for two solids of one name, an unknown kind, or a size of another length.
+        KeyError: for an unknown frame.
+    """
+    every = [*fixed, *solids]
+    names = tuple(x.name or x.frame for x in every)
+    if len(set(names)) < len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise ValueError(f"{who}: two solids are named {twice!r}; give them a name each")
+    for k, (name, x) in enumerate(zip(names, every, strict=True)):
+        kinds = SIZES | ({"plane": 0} if k < len(fixed) else {})
+        if x.kind not in kinds:
+            raise ValueError(
+                f"{who}: solid {name!r} has the kind {x.kind!r}, expected one of "
+                f"{', '.join(kinds)}; a convex body is given by its corners()"
+            )
+        wrong = any(isinstance(s, int | float | np.number) and not s >= 0 for s in x.size)
+        if len(x.size) != kinds[x.kind] or wrong:
+            raise ValueError(
+                f"{who}: solid {name!r} has the size {x.size}, but a {x.kind} has "
+                f"{kinds[x.kind]} numbers, none negative (m)"
+            )
+    topology = model.topology
+    R, p, bodies = [], [], []
+    for k, x in enumerate(every):
+        own_R, own_p = jnp.asarray(x.R, model.dtype), jnp.asarray(x.p, model.dtype)
+        body = -1
+        if k >= len(fixed):
+            at = topology.frame_index(x.frame)
+            body, of_frame = topology.frame_bodies[at], model.frame_R[at]
+            own_p = so3.rotate(of_frame, own_p) + model.frame_p[at]
+            own_R = so3.matmul(of_frame, own_R)
+        R.append(own_R)
+        p.append(own_p)
+        bodies.append(body)
+    size = [jnp.stack([jnp.asarray(s, model.dtype) for s in (*x.size, 0, 0, 0)[:3]]) for x in every]
+    meshes = [k for k, x in enumerate(every) if x.kind == "mesh"]
+    hulls = tables([_hull(who, every[k]) for k in meshes])
+    rows = {k: row for row, k in enumerate(meshes)}
+    return Shapes(
+        R=jnp.stack(R),
+        p=jnp.stack(p),
+        size=jnp.stack(size),
+        corners=jnp.array(hulls.corners, model.dtype),
+        kinds=tuple(x.kind for x in every),
+        bodies=tuple(bodies),
+        parts=tuple(bodies),
+        names=names,
+        faces=hulls.faces,
+        hulls=tuple(rows.get(k, -1) for k in range(len(every))),
+        polygons=hulls.polygons,
+    )
+
+
+def _hull(who: str, x: Solid) -> Hull:
+    """The convex hull of a solid that is a mesh."""
+    if x.vertices is None:
+        raise ValueError(
+            f"{who}: solid {x.name or x.frame!r} is a mesh without vertices; make it with hull()"
+        )
+    try:
+        return convex_hull(x.vertices)
+    except ValueError as error:
+        raise ValueError(
+            f"{who}: solid {x.name or x.frame!r} has no convex hull: {error}"
+        ) from error

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from ... import contact
 from ...algorithms.kinematics import frame_placement
-from ...contact import Scene, distances
+from ...contact import Clearance, Scene, Solid
 from ...model import Model
 from ...model.functions import as_module
 from ...spatial import linear
@@ -77,30 +77,11 @@ class _HalfSpace(eqx.Module):
         return jnp.sum(self.normal * place) - self.offset
 
 
-class _Spheres(eqx.Module):
-    radii: Float[Array, " n"]
-    obstacles: Float[Array, "m 4"]
-    margin: Float[Array, ""]
-    frames: tuple[str, ...] = eqx.field(static=True)
-
-    def __call__(self, model: Model, q: Array, v: Array) -> Array:
-        places = jnp.stack([frame_placement(model, q, name)[1] for name in self.frames])
-        apart = places[:, None] - self.obstacles[None, :, :3]
-        square = jnp.sum(apart * apart, axis=-1)
-        far = square > 0  # the slope is zero where the centers are in one place
-        distance = jnp.where(far, jnp.sqrt(jnp.where(far, square, 1)), 0)
-        least = self.radii[:, None] + self.obstacles[None, :, 3] + self.margin
-        return (least - distance).reshape(-1)
-
-
 class _Apart(eqx.Module):
-    scene: Scene
-    least: Float[Array, ""]
-    pairs: tuple[tuple[str, str], ...] | None = eqx.field(static=True)
+    clearance: Clearance
 
     def __call__(self, model: Model, q: Array, v: Array) -> Array:
-        scene = eqx.tree_at(lambda s: s.model, self.scene, model)
-        return self.least - distances(scene, q, self.pairs).distance
+        return self.clearance.margin - self.clearance.distances(model, q).distance
 
 
 class _Cone(eqx.Module):
@@ -174,65 +155,34 @@ def half_space(
 
 def clear_of(
     model: Model,
-    spheres: Mapping[str, float],
-    obstacles: ArrayLike,
-    margin: float = 0.0,
+    spheres: Mapping[str, float] | Sequence[Solid],
+    obstacles: ArrayLike | Sequence[Solid] = (),
+    margin: float | Array = 0.0,
     name: str = "obstacles",
+    *,
+    apart: Sequence[tuple[str, str]] = (),
 ) -> Constraint:
-    """Spheres around frames of the robot stay clear of spheres in the world.
+    """Shapes of the robot stay clear of obstacles, see :func:`rbd_jax.contact.clear_of`.
 
     ``clear_of(...).function(model, q, v)`` are the depths, which also serve in a cost:
     ``weight * jnp.maximum(depths + soft, 0)`` are residuals that begin to push at ``soft``.
-
-    Args:
-        model: the robot.
-        spheres: radius (m) of the sphere around the origin of each frame.
-        obstacles: center and radius of each obstacle in the world, (m, 4) (m); may be traced.
-        margin: least distance of the surfaces (m).
-        name: of the constraint.
-
-    Raises:
-        ValueError: for an unknown frame, no sphere, or obstacles of another shape.
     """
-    for frame in spheres:
-        model.topology.frame_index(frame)
-    obstacles = jnp.asarray(obstacles, model.dtype)
-    if not spheres or obstacles.ndim != 2 or obstacles.shape[1] != 4:
-        raise ValueError(
-            f"clear_of: expected one sphere or more, and obstacles (m, 4) of centers and radii, "
-            f"got {len(spheres)} spheres and obstacles of shape {obstacles.shape}"
-        )
-    radii = jnp.asarray(list(spheres.values()), model.dtype)
-    function = _Spheres(radii, obstacles, jnp.asarray(margin, model.dtype), tuple(spheres))
-    return Constraint(function, name, at="states")
+    clearance = contact.clear_of(model, spheres, obstacles, margin, apart=apart)
+    return Constraint(_Apart(clearance), name, at="states")
 
 
 def keep_apart(
     scene: Scene,
     pairs: Sequence[tuple[str, str]] | None = None,
-    margin: float = 0.0,
+    margin: float | Array = 0.0,
     name: str = "distances",
 ) -> Constraint:
-    """Shapes of a scene stay ``margin`` (m) apart: links from each other and from obstacles.
+    """Shapes of a scene stay apart, see :func:`rbd_jax.contact.keep_apart`.
 
     The problem's plant may be the scene, or its robot ``scene.model`` alone, which then moves
-    without contact forces. Derivatives are those of :func:`rbd_jax.contact.distances`.
-
-    Args:
-        scene: the shapes. pairs: names of two shapes each; all that may touch if None.
-        margin: least distance (m). name: of the constraint.
-
-    Raises:
-        KeyError: for a name that no shape has.
-        ValueError: if there is no pair.
+    without contact forces.
     """
-    chosen = None if pairs is None else tuple((a, b) for a, b in pairs)
-    least = jnp.asarray(margin, scene.model.dtype)
-    constraint = Constraint(_Apart(scene, least, chosen), name, at="states")
-    q = jnp.zeros((scene.model.nq,), scene.model.dtype)
-    if not jax.eval_shape(lambda q: constraint.function(scene.model, q, q), q).shape[0]:
-        raise ValueError("keep_apart: no shapes of the scene may touch; give pairs of names")
-    return constraint
+    return Constraint(_Apart(contact.keep_apart(scene, pairs, margin)), name, at="states")
 
 
 def friction_cone(
