@@ -85,8 +85,13 @@ def solution(problem, s, title: str, path: Path) -> None:
     plt.close(figure)
 
 
-def reached(model: Model, q: np.ndarray, places: np.ndarray, path: Path) -> None:
-    """Draw the first configuration and the last one from two sides, with crosses at places."""
+def reached(model: Model, q: np.ndarray, places: np.ndarray, balls: np.ndarray, path: Path) -> None:
+    """Draw the first configuration and the last one from two sides, with crosses at places.
+
+    Args:
+        model: the robot. q: both configurations. path: of the picture.
+        places: the targets (n, 3). balls: centers and radii of obstacles (m, 4). All in m.
+    """
     plt, figure, axes = new_figure(2)
     ends = place(model, sticks(model), q)
     for ax, azimuth, title in zip(
@@ -97,8 +102,12 @@ def reached(model: Model, q: np.ndarray, places: np.ndarray, path: Path) -> None
             for segment in robot:
                 ax.plot(*segment.T, color=color, alpha=alpha, lw=3, solid_capstyle="round")
         ax.plot(*project(places, azimuth)[0].T, "x", color=INK, ms=10, mew=2)
+        for center, radius in zip(project(balls[:, :3], azimuth)[0], balls[:, 3], strict=True):
+            ax.add_patch(plt.Circle(tuple(center), radius, color=TEAL, alpha=0.35, lw=0))
         ax.set_aspect("equal", adjustable="datalim")
         ax.set(xticks=[], yticks=[], title=title)
-    figure.suptitle("start in orange, result in blue, targets as crosses", color=INK)
+    green = ", obstacles in green" if len(balls) else ""
+    words = f"start in orange, result in blue, targets as crosses{green}"
+    figure.suptitle(words, color=INK)
     figure.savefig(path, dpi=120)
     plt.close(figure)

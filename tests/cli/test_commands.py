@@ -1,5 +1,6 @@
 """The command line: what it prints, what it exits with, what it says when something is wrong."""
 
+import re
 import subprocess
 import sys
 
@@ -66,6 +67,14 @@ def test_reach(tmp_path):
     assert result.exit_code == 0, result.output
     assert "reached: " in result.output and "joint7" in result.output
     assert arrays(saved)["q"].shape == (2, 7) and picture.stat().st_size > 10_000
+    aim = "reach", "sample:arm", "--frame", "tool", "--target", "0.4 0 0.4"
+    around = run(*aim, "--obstacle", "0.25 0 0.4 0.05", "--picture", picture)
+    assert around.exit_code == 0, around.output
+    assert float(re.search(r"nearest to an obstacle: .*, (\S+) mm", around.output)[1]) >= 0
+    inside = run(*aim, "--obstacle", "0.4 0 0.4 0.1", "--starts", 1)
+    assert inside.exit_code == 1 and "mm too near" in inside.output
+    wrong = run(*aim, "--obstacle", "0.4 0 0.4")
+    assert wrong.exit_code == 2 and "X Y Z RADIUS" in wrong.output
     far = run("reach", "sample:arm", "--frame", "tool", "--target", "3 0 0", "--starts", 1)
     assert far.exit_code == 1, far.output
     assert "not reached: 2 starts" in far.output
