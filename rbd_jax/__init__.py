@@ -96,7 +96,7 @@ if _TYPE_CHECKING:
         with_coordinates as with_coordinates,
     )
     from .simulate import rollout as rollout, step as step
-    from .view import view as view
+    from .view import film as film, render as render, view as view
 
 _ROOMS = (
     "algorithms",
@@ -140,7 +140,7 @@ _HOMES = {
         "RobotDescriptionWarning RobotSpec difference integrate neutral "
         "random_configuration rate_from_velocity velocity_from_rate with_coordinates",
     ".simulate": "rollout step",
-    ".view": "view",
+    ".view": "film render view",
 }  # fmt: skip
 """Where the names of the top level come from; a test compares them with the imports above."""
 

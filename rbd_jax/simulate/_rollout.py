@@ -1,5 +1,6 @@
 """Rollouts: the trajectory of a plant under given controls or a policy."""
 
+import os
 from collections.abc import Callable
 from typing import Literal, NamedTuple, cast
 
@@ -12,6 +13,7 @@ from ..model import Model
 from ..model.arguments import algorithm, of_dtype
 from ..model.functions import check_arity
 from ._plant import Plant, StatePolicy, as_plant, with_tangent
+from ._plot import plot_motion
 from ._stability import warns_about_rollout
 from ._time_scan import Checkpoint, time_scan
 
@@ -36,6 +38,21 @@ class Trajectory(NamedTuple):
     carry: PyTree = None
     """What a policy with a memory of its own remembers at the end, or None."""
 
+    def plot(self, model: Model | None = None, path: str | os.PathLike | None = None):
+        """Plot positions, velocities and controls over time. Needs matplotlib.
+
+        Args:
+            model: the robot, for the names of its joints in the legend.
+            path: where to save the picture too; None for nowhere.
+
+        Returns:
+            The figure of matplotlib; in a notebook it shows itself.
+
+        Raises:
+            ValueError: for a batch of motions, or the motion of another robot.
+        """
+        return plot_motion(self, model, path)
+
 
 class Episode(NamedTuple):
     """A trajectory that may end early. Then the state is constant and controls are zero."""
@@ -49,6 +66,8 @@ class Episode(NamedTuple):
     observations: PyTree = None
     memory: PyTree = ()
     carry: PyTree = None
+
+    plot = Trajectory.plot
 
 
 @warns_about_rollout

@@ -1,4 +1,7 @@
-"""The viewer: robots and their motions in a browser. Needs the extra ``view`` (viser, trimesh)."""
+"""Robots and their motions in a browser, as pictures and as films.
+
+Needs the extra ``view``: viser for the browser, trimesh, and Pillow for films.
+"""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..io.visuals import Visual, read_visuals
 from ..model import Model
+from .film import film as film, render as render
 
 if TYPE_CHECKING:
     from .viewer import Viewer

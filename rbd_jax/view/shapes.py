@@ -7,12 +7,15 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..contact import Shapes
 from ..io.visuals import Visual
 from ..model import Model, RobotDescriptionWarning
 from ..spatial import inertia
 from .skeleton import sticks
 
 GRAY, BLUE, INK = (178, 184, 196), (52, 98, 200), (70, 80, 100)
+STONE = (196, 200, 208)
+TREES = ((96, 134, 206), (236, 138, 72), (74, 166, 140), (168, 120, 196))
 _REMEDY = 'view needs trimesh and viser; run: pip install "rbd-jax[view]"'
 
 
@@ -65,6 +68,38 @@ def parts_of_visuals(model: Model, visuals: Iterable[Visual]) -> list[Part]:
         text = f"{len(unread)} mesh files cannot be read, the first is {first} ({reason})"
         warnings.warn(text, RobotDescriptionWarning, stacklevel=2)
     return [Part(b, *_join(some), (r, g, c), a) for (b, r, g, c, a), some in pieces.items()]
+
+
+def parts_of_shapes(model: Model, shapes: Shapes) -> list[Part]:
+    """The contact shapes of a scene as triangles in the frames of the bodies; planes are left out.
+
+    What stands in the world is gray, and each tree of bodies has a color of its own.
+    """
+    trimesh, parts, topology = _trimesh(), [], model.topology
+    R, p, sizes = (np.asarray(x, float) for x in (shapes.R, shapes.p, shapes.size))
+    roots = [b for b in range(model.nb) if topology.parents[b] < 0]
+    for k, (kind, body) in enumerate(zip(shapes.kinds, shapes.bodies, strict=True)):
+        if kind == "plane":
+            continue
+        size = sizes[k]
+        if kind == "box":
+            mesh = trimesh.creation.box(extents=2 * size)
+        elif kind == "capsule":
+            mesh = trimesh.creation.capsule(height=2 * size[1], radius=size[0])
+        elif kind == "cylinder":
+            mesh = trimesh.creation.cylinder(size[0], 2 * size[1], sections=32)
+        elif kind == "mesh":
+            corners = np.asarray(shapes.corners[shapes.hulls[k]], float)
+            mesh = trimesh.convex.convex_hull(corners)
+        else:  # a sphere or an ellipsoid
+            mesh = trimesh.creation.icosphere(subdivisions=3)
+            mesh.vertices *= size if kind == "ellipsoid" else size[0]
+        root = body
+        while root >= 0 and topology.parents[root] >= 0:
+            root = topology.parents[root]
+        color = STONE if root < 0 else TREES[roots.index(root) % len(TREES)]
+        parts.append(Part(body, mesh.vertices @ R[k].T + p[k], np.asarray(mesh.faces), color))
+    return parts
 
 
 def skeleton(model: Model) -> list[Part]:
