@@ -4,19 +4,18 @@ Source: MuJoCo's documentation, chapter "Computation". ``rbd.load_mjcf`` makes a
 :func:`scene_step` advances it, as does ``rbd.rollout(..., scene=scene)``;
 :func:`constraint_forces` names the contacts and the forces.
 
-Supported: spheres, capsules, boxes, cylinders, ellipsoids and convex meshes against planes or one
-height function (``Contacts.terrain``); all pairs of these shapes; both cones, ``condim`` 1, 3, 4,
-6, ``solref``, ``solimp``, masks, exclusions, pairs;
-limits, dry friction, connects, welds, joint equalities; fixed and spatial tendons with limits, dry
-friction, springs, armature and equalities; motors, servos, muscles and general actuators with
-fixed, affine or muscle gain and bias on joints, tendons, sites and slider-cranks, with activation
-dynamics; gravity compensation; the drag of a fluid on boxes and ellipsoids; mocap bodies
-(:func:`with_mocap` moves them); Euler, ``implicit``, ``implicitfast``, RK4; :func:`sensors`.
+Supported: spheres, capsules, boxes, cylinders, ellipsoids and convex meshes against planes, height
+fields or one height function (``Contacts.terrain``); all pairs of these shapes; both cones,
+``condim`` 1, 3, 4, 6, ``solref``, ``solimp``, masks, exclusions, pairs; limits, dry friction,
+connects, welds, joint equalities; fixed and spatial tendons with limits, dry friction, springs,
+armature and equalities; motors, servos, muscles and general actuators with fixed, affine or muscle
+gain and bias on joints, tendons, sites and slider-cranks, with activation dynamics; gravity
+compensation; the drag of a fluid on boxes and ellipsoids; mocap bodies (:func:`with_mocap` moves
+them); Euler, ``implicit``, ``implicitfast``, RK4; :func:`sensors`.
 
-Not supported, and refused by name when a file is read: height fields, signed distance fields,
-flexes, plugins, the activation dynamics of PID controllers and DC motors,
-polynomial springs. Over a height function, the points of a shape are those that
-are lowest over the tangent plane below its center.
+Not supported, and refused by name when a file is read: signed distance fields, flexes, plugins, the
+activation dynamics of PID controllers and DC motors, polynomial springs. Over a height function,
+the points of a shape are those that are lowest over the tangent plane below its center.
 """
 
 from ..model.outcome import RESULTS as RESULTS
@@ -29,7 +28,7 @@ from .actuators import (
 )
 from .clearance import Clearance as Clearance, clear_of as clear_of, keep_apart as keep_apart
 from .collision.detection import Pairs as Pairs
-from .collision.shapes import Shapes as Shapes
+from .collision.shapes import HeightField as HeightField, Shapes as Shapes
 from .collision.solids import (
     Solid as Solid,
     corners as corners,

@@ -73,12 +73,14 @@ def distances(
         scene: a scene with shapes.
         q: configuration.
         pairs: the names of two shapes each, which need not be a pair that may touch. All pairs
-            that may touch if None. Shapes are those of ``scene.contacts.shapes``; geoms that touch
-            nothing are not among them.
+            that may touch if None, but for those with height fields, which have no distance here.
+            Shapes are those of ``scene.contacts.shapes``; geoms that touch nothing are not among
+            them.
 
     Raises:
         KeyError: for a name that no shape has.
-        ValueError: for two planes, for a shape and itself, or for a q of another size.
+        ValueError: for two planes, for a shape and itself, for a height field, or for a q of
+            another size.
     """
     q = check_array("distances", scene.model, "q", q, ArrayArgument(("nq",), "float", False, False))
     placed = shapes_of(scene, pairs)
@@ -88,7 +90,9 @@ def distances(
 def shapes_of(scene: Scene, pairs: Sequence[tuple[str, str]] | None = None) -> PlacedShapes:
     """The shapes of a scene and pairs of them by names; those that may touch if None."""
     contacts = scene.contacts
-    chosen = contacts.pairs.shapes if pairs is None else numbers(contacts.shapes, pairs)
+    kinds = contacts.shapes.kinds
+    every = [x for x in contacts.pairs.shapes if kinds[x[0]] != "hfield"]
+    chosen = every if pairs is None else numbers(contacts.shapes, pairs)
     return PlacedShapes(contacts.shapes, contacts.terrain, tuple(chosen))
 
 
@@ -102,6 +106,11 @@ def numbers(shapes, pairs: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
             )
     found = [(at[a], at[b]) for a, b in pairs]
     for i, j in found:
+        if "hfield" in (shapes.kinds[i], shapes.kinds[j]):
+            raise ValueError(
+                f"distances: {shapes.names[i]!r} or {shapes.names[j]!r} is a height field, which "
+                f"has contacts with other shapes, but no distance"
+            )
         if i == j or {shapes.kinds[i], shapes.kinds[j]} == {"plane"}:
             raise ValueError(
                 f"distances: {shapes.names[i]!r} and {shapes.names[j]!r} are one shape or two "

@@ -356,18 +356,20 @@ def test_one_point_without_multiccd():
         assert (r.distance < 0).sum() == d.ncon == count
 
 
+RING = """<extension><plugin plugin="mujoco.sdf.torus"><instance name="ring">
+<config key="radius1" value=".4"/><config key="radius2" value=".1"/></instance></plugin></extension>
+<asset><mesh name="ring"><plugin instance="ring"/></mesh></asset>"""
+
+
 def test_pairs_that_are_not_supported_are_counted():
-    field = '<asset><hfield name="h" nrow="3" ncol="3" size="1 1 1 1"/></asset>'
     balls = "".join(
         f'<body pos="{k} 0 9"><freejoint/><geom name="b{k}" size=".1"/></body>' for k in range(3)
     )
-    hill = '<geom name="hill" type="hfield" hfield="h"/>'
-    xml = f"<mujoco>{field}<worldbody>{hill}{balls}</worldbody></mujoco>"
-    with pytest.raises(
-        rbd.RobotDescriptionError, match="3 pairs of hfield and sphere, such as hill"
-    ):
+    ring = '<geom name="ring" type="sdf" mesh="ring"><plugin instance="ring"/></geom>'
+    xml = f"<mujoco>{RING}<worldbody>{ring}{balls}</worldbody></mujoco>"
+    with pytest.raises(rbd.RobotDescriptionError, match="3 pairs of sphere and sdf, such as b0"):
         rbd.load_mjcf(xml)
-    with pytest.warns(rbd.RobotDescriptionWarning, match="3 pairs of hfield and sphere"):
+    with pytest.warns(rbd.RobotDescriptionWarning, match="3 pairs of sphere and sdf"):
         assert len(rbd.load_mjcf(xml, drop="all").contacts.pairs.shapes) == 3
 
 

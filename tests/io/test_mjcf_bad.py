@@ -18,7 +18,9 @@ PARTS = ("option", "joint", "geom", "free", "world", "more")
 ROPE = '<tendon><fixed name="rope" {}><joint joint="j" coef="1"/></fixed></tendon>'
 CLOTH = """<flexcomp name="cloth" type="grid" count="3 3 1" spacing=".1 .1 .1" radius=".01" dim="2"
 mass="1" pos="0 0 2"/>"""
-HILL = '<asset><hfield name="hill" nrow="3" ncol="3" size="1 1 1 1"/></asset>'
+RING = """<extension><plugin plugin="mujoco.sdf.torus"><instance name="ring">
+<config key="radius1" value=".4"/><config key="radius2" value=".1"/></instance></plugin></extension>
+<asset><mesh name="ring"><plugin instance="ring"/></mesh></asset>"""
 
 
 def actuator(text):
@@ -43,9 +45,9 @@ CASES = {
     "actuator armature: a": actuator('<motor name="a" joint="j" armature=".1"/>'),
     "option flag: override": {"option": '<option><flag override="enable"/></option>'},
     "option flag: sleep": {"option": '<option><flag sleep="enable"/></option>'},
-    r"hill \(hfield\) with g \(sphere\)": {
-        "more": HILL,
-        "world": '<geom name="hill" type="hfield" hfield="hill"/>',
+    r"such as g \(sphere\) with ring \(sdf\)": {
+        "more": RING,
+        "world": '<geom name="ring" type="sdf" mesh="ring"><plugin instance="ring"/></geom>',
     },
 }
 

@@ -13,7 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .ground import FAR, ContactPoints, Ground, contact_frame, on_ground, tangent_plane
+from .ground import (
+    FAR,
+    ContactPoints,
+    Ground,
+    contact_frame,
+    first_of,
+    on_ground,
+    tangent_plane,
+)
+from .height_fields import FieldPair, field_points
 from .many import CONVEX_PAIRS, Pair, convex_pairs, is_near
 from .primitives import PAIRS
 from .shapes import Shapes
@@ -44,6 +53,9 @@ class Pairs(eqx.Module):
     condim: tuple[int, ...] = eqx.field(static=True)
     several: bool = eqx.field(static=True, default=True)
     """Whether flat faces touch in several points, MuJoCo's flag ``multiccd``. Boxes always do."""
+    cells: tuple[tuple[int, int], ...] = eqx.field(static=True, default=())
+    """How many rows and columns of a height field's cells the other shape of each pair may lie
+    over, for the pairs with a height field in their order."""
 
 
 class ContactGroup(NamedTuple):
@@ -94,8 +106,10 @@ def detect(
     met = [Pair(kinds_of[k], *pairs.shapes[k]) for k in convex]
     margin = pairs.margin[convex]
     searched = convex_pairs(shapes, met, R_shape, p_shape, margin, pairs.several)
+    fields = _on_fields(shapes, pairs, R_shape, p_shape)
 
     def touch(kinds, members) -> ContactPoints:
+        """The points of pairs of two kinds, in one row for each pair."""
         i, j = np.array([pairs.shapes[m] for m in members], dtype=np.int32).T
         if kinds in searched:
             own, points = searched[kinds]
@@ -106,8 +120,14 @@ def detect(
 
     groups = []
     for dim, kinds in _grouped(shapes, pairs):
-        touches, owners = [], []
+        touches, owners, crowded = [], [], jnp.zeros((), bool)
         for names, members in kinds.items():
+            if names[0] == "hfield":
+                for m in members:
+                    touches.append(fields[m][0])
+                    owners.append(np.repeat(m, fields[m][0].distance.shape[0]))
+                    crowded = crowded | fields[m][1]
+                continue
             t = touch(names, members)
             owners.append(np.repeat(members, t.distance.shape[1]))
             touches.append(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), t))
@@ -117,9 +137,9 @@ def detect(
         ij = np.array([pairs.shapes[m] for m in owner], dtype=np.int32)
         own, every = owner, body[ij]
         both: np.ndarray | Array = every
-        crowded = jnp.zeros((), bool)
         if most is not None and most < len(owner):
-            t, place, crowded = _acting(t, pairs.margin[owner], most)
+            t, place, more = first_of(t, t.distance < pairs.margin[owner], most)
+            crowded = crowded | more
             world = len(p) - 1
             own, both = (jnp.asarray(x)[place] for x in (owner, np.where(every < 0, world, every)))
         frame = contact_frame(t.normal, t.tangent)
@@ -127,18 +147,14 @@ def detect(
     return groups
 
 
-def _acting(
-    t: ContactPoints, margin: Float[Array, " n"], most: int
-) -> tuple[ContactPoints, Int[Array, " most"], Bool[Array, ""]]:
-    """The points that act, their places in the list, and whether there are more than ``most``."""
-    acts = t.distance < margin
-    rank = jnp.where(acts, jnp.cumsum(acts, dtype=jnp.int32) - 1, most)
-    count = jnp.sum(acts, dtype=jnp.int32)
-    every = jnp.arange(len(margin), dtype=jnp.int32)
-    place = jnp.zeros((most,), jnp.int32).at[rank].set(every, mode="drop")
-    kept = jax.tree.map(lambda x: x[place], t)
-    real = jnp.arange(most, dtype=jnp.int32) < count
-    return kept._replace(distance=jnp.where(real, kept.distance, FAR)), place, count > most
+def _on_fields(shapes: Shapes, pairs: Pairs, R, p) -> dict[int, tuple[ContactPoints, Array]]:
+    """The points of pairs with height fields by their numbers, and whether there may be more."""
+    own = [k for k, (i, _) in enumerate(pairs.shapes) if shapes.kinds[i] == "hfield"]
+    if not own:
+        return {}
+    met = [FieldPair(*pairs.shapes[k], x) for k, x in zip(own, pairs.cells, strict=True)]
+    found = field_points(shapes, met, R, p, pairs.margin[np.array(own, dtype=np.int32)])
+    return dict(zip(own, found, strict=True))
 
 
 def simple_pairs(

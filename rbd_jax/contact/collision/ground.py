@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from ...spatial import so3
 
@@ -28,6 +28,23 @@ class ContactPoints(NamedTuple):
     normal: Float[Array, "k 3"]
     tangent: Float[Array, "k 3"]
     """A hint for the first tangent; zero for none."""
+
+
+FAR = 1e3
+"""The distance of entries of the list that are no contact points (m)."""
+
+
+def first_of(
+    t: ContactPoints, acts: Bool[Array, " n"], most: int
+) -> tuple[ContactPoints, Int[Array, " most"], Bool[Array, ""]]:
+    """The first points that act, their places in the list, and whether there are more."""
+    rank = jnp.where(acts, jnp.cumsum(acts, dtype=jnp.int32) - 1, most)
+    count = jnp.sum(acts, dtype=jnp.int32)
+    every = jnp.arange(acts.shape[0], dtype=jnp.int32)
+    place = jnp.zeros((most,), jnp.int32).at[rank].set(every, mode="drop")
+    kept = jax.tree.map(lambda x: x[place], t)
+    real = jnp.arange(most, dtype=jnp.int32) < count
+    return kept._replace(distance=jnp.where(real, kept.distance, FAR)), place, count > most
 
 
 class Ground(NamedTuple):
@@ -100,10 +117,6 @@ def _ellipsoid(R, p, size, n):
     m = so3.rotate_inverse(R, n) * size
     point = p - so3.rotate(R, size * unit(m, m))
     return point[None], jnp.zeros((1,), p.dtype), jnp.zeros((1, 3), p.dtype)
-
-
-FAR = 1e3
-"""The distance of entries of the list that are no contact points (m)."""
 
 
 def _mesh(R, p, hull, n):

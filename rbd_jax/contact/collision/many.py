@@ -102,26 +102,26 @@ def _side(shapes: Shapes, pairs: list[Pair], side: int, R, p, mesh: bool) -> Bod
 
 def _searched(a: Body, b: Body, reach: Float[Array, " n"]) -> tuple[Feature, Nearest]:
     """What touches, and where, of pairs that are near each other; others are far apart."""
+    return jax.lax.scan(lambda _, pair: (_, search(*pair)), None, (a, b, reach))[1]
 
-    def search(_, pair):
-        a, b, reach = pair
-        near = is_near(*jax.lax.stop_gradient((a, b, reach)))
 
-        def found():
-            x = couple(a, b)
-            feature = find(x, reach)
-            close = nearest(x, feature, a.p)
-            return feature, close._replace(distance=jnp.where(feature.apart, FAR, close.distance))
+def search(a: Body, b: Body, reach: Float[Array, ""]) -> tuple[Feature, Nearest]:
+    """What touches, and where, of two shapes; they are far apart if they are not near."""
+    near = is_near(*jax.lax.stop_gradient((a, b, reach)))
 
-        def nothing():
-            up = jnp.array([0.0, 0.0, 1.0], reach.dtype)
-            zero = jnp.zeros((), jnp.int32)
-            feature = Feature(up, jnp.zeros((3, 2), jnp.int32), zero + 1, zero, zero < 1)
-            return feature, Nearest(jnp.full((), FAR, up.dtype), 0 * up, 0 * up, up)
+    def found():
+        x = couple(a, b)
+        feature = find(x, reach)
+        close = nearest(x, feature, a.p)
+        return feature, close._replace(distance=jnp.where(feature.apart, FAR, close.distance))
 
-        return _, jax.lax.cond(near, found, nothing)
+    def nothing():
+        up = jnp.array([0.0, 0.0, 1.0], reach.dtype)
+        zero = jnp.zeros((), jnp.int32)
+        feature = Feature(up, jnp.zeros((3, 2), jnp.int32), zero + 1, zero, zero < 1)
+        return feature, Nearest(jnp.full((), FAR, up.dtype), 0 * up, 0 * up, up)
 
-    return jax.lax.scan(search, None, (a, b, reach))[1]
+    return jax.lax.cond(near, found, nothing)
 
 
 def is_near(a: Body, b: Body, reach: Float[Array, ""]) -> Bool[Array, ""]:

@@ -7,6 +7,17 @@ from jaxtyping import Array, Float
 from ...spatial import so3
 
 
+class HeightField(eqx.Module):
+    """Heights over a grid, as MuJoCo's ``hfield``."""
+
+    heights: Float[Array, "rows columns"]
+    """The height at each point of the grid (m). Rows follow each other along y, columns along x."""
+    half: Float[Array, "2"]
+    """Half of its lengths along x and y (m)."""
+    base: Float[Array, ""]
+    """How far it reaches below zero height (m)."""
+
+
 class Shapes(eqx.Module):
     """Shapes fixed to bodies; body −1 is the world."""
 
@@ -36,6 +47,9 @@ class Shapes(eqx.Module):
     """How the surface of each shape moves although the shape does not, such as a belt: velocity
     (m/s) and angular velocity about the origin of the shape (rad/s), in its frame. None if all
     surfaces stand still on their shapes."""
+
+    fields: tuple[HeightField, ...] = ()
+    """The heights of each shape of the kind ``hfield``, in the order of the shapes."""
 
     def placed(
         self, R: Float[Array, "frames 3 3"], p: Float[Array, "frames 3"]

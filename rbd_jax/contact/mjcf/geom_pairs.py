@@ -12,6 +12,7 @@ from ...io.mjcf import name_of
 from ..collision.ground import POINTS
 from ..collision.many import CONVEX_PAIRS
 from ..collision.primitives import PAIRS
+from ..collision.support import CONVEX
 from .hulls import flaw
 
 
@@ -35,11 +36,15 @@ def geom_pairs(m: Any, mj: Any) -> tuple[list[GeomPair], list[str]]:
     """
     kind = [str(mj.mjtGeom(t).name).removeprefix("mjGEOM_").lower() for t in m.geom_type]
     kind = [flaw(m, g) or k if k == "mesh" else k for g, k in enumerate(kind)]
+    fixed = {("plane", "plane"), ("plane", "hfield"), ("hfield", "hfield")}
     found: list[GeomPair] = []
     unsupported: dict[tuple[str, str], list[GeomPair]] = {}
     for meeting in (*_listed(m), *_filtered(m, mj)):
         kinds = kind[meeting.geoms[0]], kind[meeting.geoms[1]]
+        if kinds in fixed:  # MuJoCo has no contacts of these
+            continue
         ground = kinds[0] == "plane" and kinds[1] in POINTS
+        ground = ground or (kinds[0] == "hfield" and kinds[1] in CONVEX)
         if ground or kinds in PAIRS or kinds in CONVEX_PAIRS:
             found.append(meeting)
         else:

@@ -34,7 +34,7 @@ Drop = Collection[str] | str
 _KINDS = dict(enumerate(CONVEX, start=2))
 """The convex kinds by MuJoCo's numbers."""
 _REMEDY = (
-    " (all shapes may meet but height fields, signed distance fields and meshes without a hull; an "
+    " (all shapes may meet but signed distance fields and meshes without a hull; an "
     "<exclude> or contype and conaffinity keep shapes apart)"
 )
 

@@ -1,11 +1,14 @@
 """Shapes and pairs of a compiled MuJoCo model."""
 
+import jax
 import numpy as np
 
 from ...io.mjcf import name_of
 from ...spatial.host import rotation_of_quat
 from ..collision.detection import Pairs
-from ..collision.shapes import Shapes
+from ..collision.height_fields import cells_of
+from ..collision.shapes import HeightField, Shapes
+from ..collision.support import bodies
 from ..kinds.contacts import Contacts
 from .hulls import hulls
 from .reader import Reader
@@ -49,6 +52,7 @@ def contacts_of(r: Reader) -> Contacts:
         polygons=hull.tables.polygons,
         bend=r.array(hull.bend, *hull.bend.shape),
         surface=r.array(moving[used], n, 6) if moving.any() else None,
+        fields=tuple(_field(r, g) for g, kind in zip(used, kinds, strict=True) if kind == "hfield"),
     )
     pairs = Pairs(
         friction=r.array([x.friction for x in met], k, 5),
@@ -59,6 +63,11 @@ def contacts_of(r: Reader) -> Contacts:
         shapes=tuple((at[x.geoms[0]], at[x.geoms[1]]) for x in met),
         condim=tuple(x.condim for x in met),
         several=not r.disabled("MULTICCD"),
+        cells=tuple(
+            cells_of(_field(r, x.geoms[0]), _width(shapes, at[x.geoms[1]]) + 2 * x.margin)
+            for x in met
+            if kinds[at[x.geoms[0]]] == "hfield"
+        ),
     )
     elliptic = int(m.opt.cone) == int(r.mj.mjtCone.mjCONE_ELLIPTIC)
     least = 0.0 if r.disabled("REFSAFE") else 2.0
@@ -67,3 +76,22 @@ def contacts_of(r: Reader) -> Contacts:
 
 def _kind(r: Reader, g: int) -> str:
     return str(r.mj.mjtGeom(r.m.geom_type[g]).name).removeprefix("mjGEOM_").lower()
+
+
+def _field(r: Reader, g: int) -> HeightField:
+    """The heights of a geom of the kind ``hfield``."""
+    k = int(r.m.geom_dataid[g])
+    rows, columns = int(r.m.hfield_nrow[k]), int(r.m.hfield_ncol[k])
+    half_x, half_y, top, base = r.m.hfield_size[k]
+    start = int(r.m.hfield_adr[k])
+    data = np.asarray(r.m.hfield_data, float)[start : start + rows * columns]
+    heights = r.array(data * top, rows, columns)
+    return HeightField(heights, r.array([half_x, half_y], 2), r.array(base))
+
+
+def _width(shapes: Shapes, k: int) -> float:
+    """The diameter of a sphere around a shape, at its origin (m)."""
+    at, kind = slice(k, k + 1), shapes.kinds[k]
+    corners = shapes.corners[shapes.hulls[k]][None] if kind == "mesh" else None
+    body = bodies([kind], shapes.R[at], shapes.p[at], shapes.size[at], corners)
+    return 2 * float(jax.tree.map(lambda x: x[0], body).bound)
