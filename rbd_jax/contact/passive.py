@@ -105,9 +105,9 @@ class Ellipsoids(eqx.Module):
         face = (jnp.roll(s, -1, axis=1) * jnp.roll(s, -2, axis=1)) ** 2
         square, normal = total(face * face * v * v), face * v
         seen = total(normal * v)
-        area = jnp.pi * root(square / jnp.maximum(LIGHTEST, seen))
+        area = jnp.pi * root(_over(square, seen))
         speed = root(total(v * v))
-        cosine = seen / jnp.maximum(LIGHTEST, speed * square)
+        cosine = _over(seen, speed * square)
         lift = so3.cross(kutta * density * cosine * area * so3.cross(normal, v), v)
         lift = lift + magnus * density * volume * so3.cross(w, v)
         width = 2 / 3 * total(s)
@@ -122,6 +122,11 @@ class Ellipsoids(eqx.Module):
         torque = so3.cross(pushed, v) + so3.cross(turned, w) - turning * w
         force = so3.cross(pushed, w) + lift - drag * v
         return self.share[:, None] * jnp.concatenate([torque, force], axis=1)
+
+
+def _over(x: Float[Array, "n 1"], y: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
+    """``x / y``, and zero where y is zero."""
+    return jnp.where(y > 0, x / jnp.where(y > 0, y, 1), 0)
 
 
 class Fluid(eqx.Module):
@@ -175,9 +180,6 @@ def drag_slope(
     exact: Collection[int] | None = None,
 ) -> Float[Array, "nv nv"]:
     """The derivative of :func:`drag` with respect to v.
-
-    Of plates of a few square centimeters MuJoCo's implicit steps take another derivative: a bound
-    on the lift that acts in its force is missing in it.
 
     Args:
         model: the robot. fluid: the fluid. q: configuration. v: velocity.

@@ -71,6 +71,38 @@ def test_drag_is_mujocos(integrator):
     np.testing.assert_allclose(v1, d.qvel, atol=1e-10 * max(1, np.abs(d.qvel).max()))
 
 
+LEAF = """<mujoco><option density="1.225" viscosity="1.8e-5" wind="0 0 1" integrator="{}"/>
+<default><geom type="box" size=".025 .01 .0001" mass="1e-4" fluidshape="ellipsoid"/></default>
+<worldbody><body><freejoint/><geom pos=".025 0 0" euler="20 0 0"/>
+  <geom pos="-.025 0 0" euler="-19 0 0"/></body></worldbody></mujoco>"""
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("integrator", ["implicit", "implicitfast"])
+def test_thin_plates_tumble_as_mujocos(integrator):
+    """The products of their semi-axes are tiny, and no bound on divisors may act."""
+    m = mujoco.MjModel.from_xml_string(LEAF.format(integrator))
+    d, scene, rng = mujoco.MjData(m), rbd.contact.scene_of(m), np.random.default_rng(0)
+    layout = scene.layout
+
+    @jax.jit
+    def ours(qpos, qvel):
+        q = layout.q_from(qpos)
+        r = rbd.contact.scene_step(scene, q, layout.v_from(q, qvel), jnp.zeros(0))
+        return layout.q_to(r.q), layout.v_to(r.q, r.v)
+
+    for k in range(20):
+        d.qpos[3:] = rng.normal(size=4)
+        d.qpos[3:] /= np.linalg.norm(d.qpos[3:])
+        d.qvel[:] = 10.0 ** (k % 4 - 2) * rng.normal(size=6)
+        q1, v1 = ours(jnp.array(d.qpos), jnp.array(d.qvel))
+        before = d.qvel.copy()
+        mujoco.mj_step(m, d)
+        np.testing.assert_allclose(q1, d.qpos, atol=1e-12)
+        np.testing.assert_allclose(v1, d.qvel, atol=1e-11 * max(1, np.abs(d.qvel).max()))
+        assert np.abs(d.qvel - before).max() > 1e-3
+
+
 @pytest.mark.slow
 @pytest.mark.float64
 def test_slope_and_gradients_of_drag():
