@@ -196,13 +196,15 @@ class Program:
         return q, v, u, status == 0, iterations[0], float(cost)
 
 
-def solve_all(trials: tasks.Trials) -> Found:
-    """IPOPT from every start, one after the other."""
+def solve_all(trials: tasks.Trials, patience: float = np.inf) -> Found:
+    """IPOPT from every start, one after the other; none begins after ``patience`` seconds."""
     program, found, begin = Program(trials), [], time.process_time()
-    args = [np.asarray(x) for x in (trials.q0, trials.v0, trials.u)]
+    args, last = [np.asarray(x) for x in (trials.q0, trials.v0, trials.u)], time.monotonic()
     for k, start in enumerate(zip(*args, strict=True)):
         if k == 1:  # the first start compiles
             begin = time.process_time()
+        if found and time.monotonic() > last + patience:
+            break
         found.append(program.solve(*start))
     ms = 1e3 * (time.process_time() - begin) / (len(found) - 1) if len(found) > 1 else np.nan
     q, v, u, good, steps, cost = (

@@ -9,7 +9,8 @@ import numpy as np
 from rbd_jax import optimize as opt, tasks
 from rbd_jax.tasks.judges._optimality import Optimality, expansion, residual
 
-from . import _ipopt
+from . import _boxfddp, _ipopt
+from ._ipopt import Found
 from ._report import Report
 
 ABOUT = (
@@ -18,16 +19,26 @@ ABOUT = (
     " Lagrangian relative to one plus the cost, the gaps, and the violations of the constraints. "
     "`claimed` is the share that the solver calls successful, and `false` counts the claims that "
     "are not solved. The default choice of the guide is `ddp`, and under constraints "
-    "`augmented_lagrangian`. All starts are one batch. Times are processor times for one start "
-    "without compilation. Iterations are the median over the starts. IPOPT gets the same steps, "
+    "`augmented_lagrangian`. All starts are one batch of at most 600 steps. Times are processor "
+    "times for one start without compilation. Iterations are the median over the starts. "
+    "`back` is the greatest number of steps that lead back to a solution from controls that are "
+    "disturbed by normal noise of 1e-4, with the multipliers of the solution, for the solvers with "
+    "exact second derivatives. "
+    "IPOPT gets the same steps, "
     "costs and constraints with exact derivatives by JAX, and states as unknowns. Its tolerance "
     "is 1e-9. It keeps controls off their bounds by its barrier parameter over their multiplier, "
     "so that small multipliers leave it outside of 1e-6. `above_ipopt` counts the starts whose "
     "cost is more than 1e-4 (relative to one plus the cost) above IPOPT's from the same start, "
-    "`below_ipopt` those that are below by more than that: several minima are common."
+    "`below_ipopt` those that are below by more than that: several minima are common. "
+    "BoxFDDP is Crocoddyl's, from the first 5 starts of problems without constraints, with the "
+    "steps, costs and Gauss-Newton models of this library as its action models in Python, so that "
+    "its iterations count and its time does not. IPOPT and BoxFDDP begin no new start after "
+    "`--patience` seconds; the column `starts` has the number of those that they tried."
 )
 LIMIT, TOL = 600, 1e-6
 SOLVERS = "ddp", "ilqr", "multiple_shooting"
+CONSTRAINED = "augmented_lagrangian, second order", "augmented_lagrangian"
+EXACT = "ddp", "augmented_lagrangian, second order"
 
 
 class Run(NamedTuple):
@@ -39,15 +50,22 @@ class Run(NamedTuple):
     steps: np.ndarray
     ms: float
     """Processor time of one start."""
+    back: int | None = None
+    """Greatest number of steps back to a solution from a disturbance of 1e-4."""
+
+    @property
+    def solved(self) -> np.ndarray:
+        """Which starts the judge calls solved."""
+        return np.array([x.within(TOL) for x in self.judged])
 
 
 def solver(name: str, trials: tasks.Trials, limit: int = LIMIT):
-    """A function ``(q0, v0, u) -> Solution`` of one start."""
+    """A function ``(q0, v0, u, **first multipliers) -> Solution`` of one start."""
     p, c = trials.problem, trials.constraints
     how: dict[str, Any] = {"throw": False, "max_steps": limit}
     if name.startswith("augmented"):
         how["second_order"] = name.endswith("second order")
-        return lambda q, v, u: opt.augmented_lagrangian(p, q, v, u, c, **how)
+        return lambda q, v, u, **first: opt.augmented_lagrangian(p, q, v, u, c, **how, **first)
     return lambda *start: getattr(opt, name)(p, *start, **how)
 
 
@@ -64,16 +82,27 @@ def solve(name: str, trials: tasks.Trials, limit: int = LIMIT) -> Run:
     """All starts in one batch, judged."""
     one = solver(name, trials, limit)
 
-    def run(q0, v0, u):
-        s = one(q0, v0, u)
-        return s.q, s.v, s.u, s.cost, s.steps, s.result == opt.RESULTS.successful
+    def run(q0, v0, u, first):
+        s = one(q0, v0, u, **first)
+        kept = {"multipliers": s.multipliers, "penalty": s.penalty} if trials.constraints else {}
+        return s.q, s.v, s.u, s.cost, s.steps, s.result == opt.RESULTS.successful, kept
 
-    args = trials.q0, trials.v0, trials.u
-    compiled = jax.jit(jax.vmap(run)).lower(*args).compile()
-    start = time.process_time()
-    q, v, u, cost, steps, good = jax.block_until_ready(compiled(*args))
-    ms = 1e3 * (time.process_time() - start) / len(u)
-    return Run(judge(trials, q, v, u), np.asarray(good), np.asarray(cost), np.asarray(steps), ms)
+    args = (trials.q0, trials.v0, trials.u, {})
+    batch = jax.jit(jax.vmap(run))
+    compiled = batch.lower(*args).compile()
+    begin = time.process_time()
+    q, v, u, cost, steps, good, kept = jax.block_until_ready(compiled(*args))
+    ms = 1e3 * (time.process_time() - begin) / len(u)
+    out = Run(judge(trials, q, v, u), np.asarray(good), np.asarray(cost), np.asarray(steps), ms)
+    if name not in EXACT or not out.solved.any():
+        return out
+    # starts that are not solved repeat the first one that is
+    which = np.where(out.solved, np.arange(len(u)), np.argmax(out.solved))
+    q0, v0, u, kept = jax.tree.map(lambda x: x[which], (trials.q0, trials.v0, u, kept))
+    noise = 1e-4 * np.random.default_rng(1).normal(size=u.shape)
+    q, v, u, _, steps, good, _ = batch(q0, v0, trials.problem.clip(u + noise), kept)
+    again = np.asarray(good) & [x.within(TOL) for x in judge(trials, q, v, u)]
+    return out._replace(back=int(np.where(again, steps, limit).max()))
 
 
 def main(options) -> None:
@@ -83,33 +112,46 @@ def main(options) -> None:
     table.subject = "problem", "solver"
     starts, limit = (2, 30) if options.tiny else (options.batch or 20, LIMIT)
     names = options.robots or (["double-integrator"] if options.tiny else list(tasks.PROBLEM_SET))
-    if not _ipopt.available():
-        print("  IPOPT skipped: it needs the package ipyopt")
+    for peer, package in ((_ipopt, "ipyopt"), (_boxfddp, "crocoddyl")):
+        if not peer.available():
+            print(f"  a peer skipped: it needs the package {package}")
+    last = time.monotonic() + (options.limit or np.inf)
     for name in names:
+        there = [r["solver"] for r in table.kept if r["problem"] == name]
+        if there and not options.again or time.monotonic() > last:
+            continue
         trials = tasks.PROBLEM_SET[name](starts=starts)
-        which = SOLVERS
-        if trials.constraints:
-            which = "augmented_lagrangian, second order", "augmented_lagrangian"
-        theirs = _ipopt.solve_all(trials) if _ipopt.available() else None
-        if theirs is not None:
-            q, v, u, good, steps, cost, ms = theirs
-            found = Run(judge(trials, q, v, u), good, cost, steps, ms)
-            _add(table, name, "IPOPT", found, None)
-        for s in which:
-            _add(table, name, s, solve(s, trials, limit), theirs and (theirs.cost, theirs.good))
+        theirs = None
+        if _ipopt.available():
+            theirs = _found(trials, _ipopt.solve_all(trials, options.patience))
+            _add(table, name, "IPOPT", theirs, None)
+        for s in CONSTRAINED if trials.constraints else SOLVERS:
+            _add(table, name, s, solve(s, trials, limit), theirs)
             report.write()
+        if _boxfddp.available() and not trials.constraints:
+            few = trials._replace(q0=trials.q0[:5], v0=trials.v0[:5], u=trials.u[:5])
+            found = _found(few, _boxfddp.solve_all(few, limit, options.patience))
+            _add(table, name, "BoxFDDP", found, theirs)
+        report.write()
         jax.clear_caches()
 
 
-def _add(table, name: str, solver: str, run: Run, theirs) -> None:
-    solved = np.array([x.within(TOL) for x in run.judged])
-    row = {"problem": name, "solver": solver, "solved": float(solved.mean()),
+def _found(trials: tasks.Trials, found: Found) -> Run:
+    q, v, u, good, steps, cost, ms = found
+    return Run(judge(trials, q, v, u), good, cost, steps, ms)
+
+
+def _add(table, name: str, solver: str, run: Run, theirs: Run | None) -> None:
+    solved = run.solved
+    row = {"problem": name, "solver": solver, "starts": len(solved), "solved": float(solved.mean()),
            "claimed": float(run.claimed.mean()), "false": int((run.claimed & ~solved).sum()),
-           "iterations": float(np.median(run.steps)), "ms_a_start": run.ms,
+           "iterations": float(np.median(run.steps)), "back": run.back,
+           "ms_a_start": run.ms if np.isfinite(run.ms) else None,
            "worst_cost": float(np.max(run.cost, initial=-np.inf))}  # fmt: skip
     if theirs is not None:
-        cost, good = theirs
-        off, both = (run.cost - cost) / (1 + np.abs(cost)), solved & good
+        n = min(len(theirs.cost), len(run.cost))
+        cost, good = theirs.cost[:n], theirs.claimed[:n]
+        off, both = (run.cost[:n] - cost) / (1 + np.abs(cost)), solved[:n] & good
         row["above_ipopt"] = int((both & (off > 1e-4)).sum())
         row["below_ipopt"] = int((both & (off < -1e-4)).sum())
     table.add(**row)

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...algorithms.kinematics import forward_kinematics
+from ...algorithms.kinematics import forward_kinematics, frame_placement
 from ...algorithms.torques import gravity_torque
 from ...io import build_model, example_robot, load_urdf, samples
 from ...model import JointSpec, LinkSpec, Model, RobotSpec, difference, integrate, neutral
 from ...optimize import Constraint, Problem, StateCost
+from ...spatial import se3
 from ._smooth import cart_pole, double_pendulum, quadrotor, reach, reorient
 from ._task import Task
 
@@ -261,6 +262,34 @@ def hector(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
     return _trials(problem, start, 0.25 * 1.477 * 9.81, (), (0.2, 0.2, 0.1), starts, seed)
 
 
+def kinova_reach(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
+    """Bring the hand of a Kinova arm to a pose in 1 s, within its torque limits.
+
+    Source: Crocoddyl's example ``arm_manipulation_fwddyn``. The robot is that of the package
+    ``example-robot-data``. Departures: the torques have bounds, the limits of the robot's file, and
+    the first guess of the torques holds the arm.
+    """
+    model = load_urdf(example_robot("kinova"), dtype=dtype)
+    up, target = np.array([1.5707, 2.618, -1.5707, 3.1415, 2.618, 0.0]), np.array([0.6, 0.2, 0.5])
+    w = np.full(6, np.sqrt(0.1))
+    rest = StateCost(*(jnp.asarray(x, model.dtype) for x in (up, w, w, w)))
+
+    def miss(model, q):
+        R, p = frame_placement(model, q, "j2s6s200_end_effector")
+        return se3.log((R, p - jnp.asarray(target, q.dtype)))
+
+    def stage(model, t, q, v, u):
+        return jnp.concatenate([rest(model, t, q, v, u), miss(model, q)])
+
+    def final(model, q, v):
+        return np.sqrt(1e3) * miss(model, q)
+
+    limit = model.effort_limit
+    problem = Problem(model, stage, final, 0.01, 100, None, -limit, limit)
+    held = gravity_torque(model, jnp.asarray(up, model.dtype))
+    return _trials(problem, up, held, (), (0.2, 0.2, 0.1), starts, seed)
+
+
 def _of(task: Callable[..., Task], spread: tuple[float, float, float]) -> Callable[..., Trials]:
     def trials(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
         problem, q0, _, u = task(dtype=dtype)
@@ -279,6 +308,7 @@ PROBLEM_SET: dict[str, Callable[..., Trials]] = {
     "arm-obstacles": arm_obstacles,
     "pendubot": pendubot,
     "hector": hector,
+    "kinova-reach": kinova_reach,
     "cart-pole": _of(cart_pole, (0.2, 0.2, 2.0)),
     "double-pendulum": _of(double_pendulum, (0.2, 0.2, 1.0)),
     "reach": _of(reach, (0.2, 0.2, 0.1)),
@@ -287,6 +317,6 @@ PROBLEM_SET: dict[str, Callable[..., Trials]] = {
 }
 """Problems by their names: functions ``(starts=20, seed=0, dtype=None) -> Trials``.
 
-Those of ALTRO's paper that rigid bodies cover, two examples of Crocoddyl, and those of
+Those of ALTRO's paper that rigid bodies cover, three examples of Crocoddyl, and those of
 :data:`TASKS`.
 """
