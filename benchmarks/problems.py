@@ -100,9 +100,10 @@ def solve(name: str, trials: tasks.Trials, limit: int = LIMIT) -> Run:
     which = np.where(out.solved, np.arange(len(u)), np.argmax(out.solved))
     q0, v0, u, kept = jax.tree.map(lambda x: x[which], (trials.q0, trials.v0, u, kept))
     noise = 1e-4 * np.random.default_rng(1).normal(size=u.shape)
-    q, v, u, _, steps, good, _ = batch(q0, v0, trials.problem.clip(u + noise), kept)
-    again = np.asarray(good) & [x.within(TOL) for x in judge(trials, q, v, u)]
-    return out._replace(back=int(np.where(again, steps, limit).max()))
+    again = batch if kept else compiled
+    q, v, u, _, steps, good, _ = again(q0, v0, trials.problem.clip(u + noise), kept)
+    found = np.asarray(good) & [x.within(TOL) for x in judge(trials, q, v, u)]
+    return out._replace(back=int(np.where(found, steps, limit).max()))
 
 
 def main(options) -> None:

@@ -7,15 +7,18 @@ noise that is the same on every machine. ``python -m benchmarks problems`` solve
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ...algorithms.crba import mass_matrix
 from ...algorithms.kinematics import forward_kinematics, frame_placement
 from ...algorithms.torques import gravity_torque
 from ...io import build_model, example_robot, load_urdf, samples
 from ...model import JointSpec, LinkSpec, Model, RobotSpec, difference, integrate, neutral
 from ...optimize import Constraint, Problem, StateCost
+from ...simulate import rollout
 from ...spatial import se3
 from ._smooth import cart_pole, double_pendulum, quadrotor, reach, reorient
 from ._task import Task
@@ -266,8 +269,8 @@ def kinova_reach(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
     """Bring the hand of a Kinova arm to a pose in 1 s, within its torque limits.
 
     Source: Crocoddyl's example ``arm_manipulation_fwddyn``. The robot is that of the package
-    ``example-robot-data``. Departures: the torques have bounds, the limits of the robot's file, and
-    the first guess of the torques holds the arm.
+    ``example-robot-data``. Departures: the torques have bounds, the limits of the robot's file. The
+    first guess is not zero torque: the limp arm whirls. It comes from a controller that holds it.
     """
     model = load_urdf(example_robot("kinova"), dtype=dtype)
     up, target = np.array([1.5707, 2.618, -1.5707, 3.1415, 2.618, 0.0]), np.array([0.6, 0.2, 0.5])
@@ -286,8 +289,17 @@ def kinova_reach(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
 
     limit = model.effort_limit
     problem = Problem(model, stage, final, 0.01, 100, None, -limit, limit)
-    held = gravity_torque(model, jnp.asarray(up, model.dtype))
-    return _trials(problem, up, held, (), (0.2, 0.2, 0.1), starts, seed)
+    trials = _trials(problem, up, 0.0, (), (0.2, 0.2, 0.0), starts, seed)
+
+    def hold(t, q, v):
+        return gravity_torque(model, q) - 5.0 * mass_matrix(model, q) @ v
+
+    def torques(q, v):
+        path = rollout(model, q, v, hold, problem.dt, steps=problem.steps)
+        return jax.vmap(lambda q, v: hold(0.0, q, v))(path.q[:-1], path.v[:-1])
+
+    guess = jax.jit(jax.vmap(torques))(trials.q0, trials.v0)
+    return trials._replace(u=problem.clip(guess))
 
 
 def _of(task: Callable[..., Task], spread: tuple[float, float, float]) -> Callable[..., Trials]:
