@@ -78,7 +78,8 @@ def scene_on_ground(
         surface: the parameters of all contacts, which become leaves of the scene.
         actuators: if None, motors at all joints of one degree of freedom but mimic joints.
         dt: time step (s).
-        touching: names of two solids that may touch each other.
+        touching: names of two solids that may touch each other. Solids at frames of the fixed base
+            stand still, and may be touched by others.
         terrain: a height function ``(x, y) -> z`` (m), a pytree if it has parameters.
         elliptic: elliptic friction cones, else pyramidal.
         impratio: impedance of friction over impedance of the normal direction.
@@ -91,7 +92,8 @@ def scene_on_ground(
     Raises:
         TypeError: if joints of the robot are driven by laws that are not affine.
         ValueError: for an unknown kind of shape or integrator, a size of wrong length, two solids
-            of one name, or a solid that shall touch itself. KeyError: for an unknown frame or name.
+            of one name, or a solid that shall touch itself, or two that stand still.
+        KeyError: for an unknown frame or name.
     """
     followers = _followers(model) if mimics else []
     if isinstance(model, CoordinateModel):
@@ -103,7 +105,8 @@ def scene_on_ground(
     q0 = neutral(model) if reference is None else reference
     ground = Solid("world", "plane", (), name="ground")
     shapes = shapes_at("scene_on_ground", model, solids, [ground])
-    pairs = [(0, k) for k in range(1, len(shapes.names))] + _touching_pairs(shapes, touching)
+    moved = [k for k, body in enumerate(shapes.bodies) if body >= 0]
+    pairs = [(0, k) for k in moved] + _touching_pairs(shapes, touching)
     order = sorted(pairs, key=lambda ij: (shapes.kinds[ij[0]], shapes.kinds[ij[1]]))
     n = len(order)
     slide, spin, roll = (*surface.friction, 0.0, 0.0)[:3]
@@ -165,6 +168,8 @@ def _touching_pairs(shapes: Shapes, touching: Sequence[tuple[str, str]]) -> list
         i, j = (shapes.names.index(name) for name in pair)
         if i == j:
             raise ValueError(f"scene_on_ground: {pair[0]!r} cannot touch itself")
+        if shapes.bodies[i] == shapes.bodies[j] == -1:
+            raise ValueError(f"scene_on_ground: {pair[0]!r} and {pair[1]!r} both stand still")
         kinds = shapes.kinds[i], shapes.kinds[j]
         if kinds not in PAIRS and kinds not in CONVEX_PAIRS:
             i, j = j, i

@@ -158,6 +158,28 @@ def panda(mujoco):
     return urdf, spec.compile()
 
 
+def test_solids_of_the_fixed_base_stand_still_and_are_touched():
+    """A pendulum that is pushed against a block comes to rest there; the block does not move."""
+    model = rbd.samples.pendulum()
+    base, bob = model.frame_names[0], model.frame_names[-1]
+    rod = rbd.contact.Solid(bob, "sphere", (0.1,), p=np.array([0.0, 0.0, -1.0]), name="ball")
+    at = np.array([-0.3, 0.0, -1.0])
+    block = rbd.contact.Solid(base, "box", (0.1, 0.1, 0.1), p=at, name="block")
+    model = eqx.tree_at(lambda m: m.damping, model, model.damping + 0.5)
+    scene = rbd.contact.scene_on_ground(model, [rod, block], touching=[("ball", "block")])
+    assert scene.contacts.pairs.shapes == ((0, 1), (1, 2))  # nothing of the block and the ground
+    far = np.array([0.0, 0.0, 5.0])
+    scene = eqx.tree_at(
+        lambda s: s.constraints.contacts.shapes.p, scene, replace_fn=lambda p: p.at[0].add(-far)
+    )
+    push = jnp.full((1500, 1), 3.0)
+    path = jax.jit(lambda u: rbd.rollout(scene, jnp.zeros(1), jnp.zeros(1), u, scene.dt))(push)
+    gap = rbd.contact.distances(scene, path.q[-1], [("ball", "block")]).distance[0]
+    assert abs(float(path.v[-1, 0])) < 1e-3 and abs(float(gap)) < 2e-3
+    with pytest.raises(ValueError, match="'block' and 'ground' both stand still"):
+        rbd.contact.scene_on_ground(model, [rod, block], touching=[("block", "ground")])
+
+
 @pytest.mark.float64
 @pytest.mark.parametrize("mimic", ["constrain", "independent"])
 def test_a_mimic_gripper_touches_as_in_mujoco(mimic):
