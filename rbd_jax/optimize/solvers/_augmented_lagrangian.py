@@ -114,6 +114,9 @@ def augmented_lagrangian(
         usual.most_penalty if max_penalty is None else max_penalty,
     )
     equal = rows.equality
+    # Guesses of multipliers are good near the last tolerance. An update at a point that minimizes
+    # the augmented Lagrangian worse than they do would spoil them.
+    first_tol = max(1e-3, o.tol) if multipliers is None else o.tol
     if multipliers is None:
         multipliers = zeros(rows, u.dtype)
     multipliers = Rows(
@@ -128,7 +131,8 @@ def augmented_lagrangian(
         penalty = jnp.asarray(penalty, u.dtype)
 
     inputs = without_derivatives((problem, rows, q0, v0, u, multipliers, penalty))
-    out = _solve(*inputs, o=o, limits=limits, second_order=second_order)
+    how = {"o": o, "limits": limits, "first_tol": first_tol, "second_order": second_order}
+    out = _solve(*inputs, **how)
     (q, v, u, _), (K, m), result, count, history = without_derivatives(out)
     good = result == RESULTS.successful
     at_low, at_high = without_derivatives(held_controls(problem, u))
@@ -147,7 +151,9 @@ def augmented_lagrangian(
     return finished(solution, throw)
 
 
-def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, *, o, limits, second_order):
+def _solve(
+    problem, rows: Stack, q0, v0, u, multipliers, penalty, *, o, limits, first_tol, second_order
+):
     """The last point, the gains with the multipliers, how it ended, steps, history."""
     u = problem.clip(u)
     q, v = problem.stacked(problem.simulate(q0, v0, u))
@@ -157,7 +163,7 @@ def _solve(problem, rows: Stack, q0, v0, u, multipliers, penalty, *, o, limits, 
         guess = 10 * jnp.maximum(1, jnp.abs(cost)) / jnp.maximum(1, 0.5 * size)
         penalty = jnp.clip(guess, 1e-2, jnp.minimum(1e4, limits.most_penalty))
     far = jnp.full((), jnp.inf, u.dtype)
-    first = Multipliers(multipliers, penalty, jnp.asarray(max(1e-3, o.tol), u.dtype), far)
+    first = Multipliers(multipliers, penalty, jnp.asarray(first_tol, u.dtype), far)
     gains = jnp.zeros((*u.shape, problem.nx), u.dtype)
     expand, attempt = inner_steps(problem, rows, limits, second_order)
     start = (q, v, u, cost), (gains, first)
