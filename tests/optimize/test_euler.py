@@ -23,8 +23,8 @@ def _general(problem, q, v, u, mu, box):
     dx, du = lqr_rollout(f, g, box)
     multipliers = g.Vx + jnp.sum(g.Vxx * dx[1:, None, :], axis=-1)
     slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
-    by_u = gradient(f, l, costates(f, l, end, g.K))
-    return Direction(dx, du, g.K, multipliers, slope, by_u, g.definite)
+    by_u, reduced = (gradient(f, l, costates(f, l, end, K)) for K in (g.K, None))
+    return Direction(dx, du, g.K, multipliers, slope, by_u, reduced, g.definite)
 
 
 def _states(problem, v0, seed=0):

@@ -60,6 +60,9 @@ class Direction(NamedTuple):
     """First-order change of the costs along (dx, du)."""
     gradient: Float[Array, "T m"]
     """Gradient of the Lagrangian by the controls, with the costates under the feedback K."""
+    reduced: Float[Array, "T m"]
+    """The same with the costates of the controls alone: the gradient of the cost by the controls if
+    there are no gaps."""
     definite: Bool[Array, ""]
 
 
@@ -134,12 +137,15 @@ def _before(V: Value, turned: _Turned, dt, f: EulerStep, l: Quadratic):
 
 
 def _costate(lam: Array, turned: _Turned, dt, f: EulerStep, l: Quadratic, K) -> tuple:
-    """The slope of the Lagrangian by the controls, and the costate under ``u + K x`` before."""
+    """The slope of the Lagrangian by the controls, and the costate before, under ``u + K x``.
+
+    Without feedback if K is None.
+    """
     nv = f.d_q.size
     E, T = (tuple(D.T for D in X) for X in (f.E, f.T))
     g = jnp.concatenate([l.x, l.u]) + times(f.W.T, lam[nv:] + turned(T, dt, lam[:nv]))
     before = jnp.concatenate([g[:nv] + turned(E, 1, lam[:nv]), g[nv : 2 * nv]])
-    return g[2 * nv :], before + times(K.T, g[2 * nv :])
+    return g[2 * nv :], before if K is None else before + times(K.T, g[2 * nv :])
 
 
 def _minimized(Q: Value, g, ux, uu, box):
@@ -249,7 +255,7 @@ def _sweep(problem: Problem, models, q, v, after, u, landings: ResetMaps | None,
         return jax.lax.cond(landings.lands[k], lambda: function(J), lambda: otherwise)
 
     def backward(state, row):
-        (V, lam, definite), (row, box, model) = state, row
+        (V, lam, alone, definite), (row, box, model) = state, row
         f, l = _stage(problem, *row) if model is None else model
         Q, g, ux, uu = _before(V, turned, dt, f, l)
         size = jnp.mean(jnp.abs(jnp.diagonal(l.uu)))
@@ -257,9 +263,12 @@ def _sweep(problem: Problem, models, q, v, after, u, landings: ResetMaps | None,
         uu = uu + mu * scale * jnp.eye(len(uu), dtype=uu.dtype)
         left, k, K, here = _minimized(Q, g, ux, uu, box)
         by_u, lam = _costate(lam, turned, dt, f, l, K)
-        lam = jumped(row[0], lambda J: _costate_through(J, lam), lam)
+        reduced, alone = _costate(alone, turned, dt, f, l, None)
+        lam, alone = jumped(
+            row[0], lambda J: (_costate_through(J, lam), _costate_through(J, alone)), (lam, alone)
+        )
         left, K = jumped(row[0], lambda J: _through(J, left, K), (left, K))
-        return (left, lam, definite & here), (k, K, V, f, l.x, l.u, by_u)
+        return (left, lam, alone, definite & here), (k, K, V, f, l.x, l.u, (by_u, reduced))
 
     def forward(state, row):
         (x, slope), (number, (k, K, V, f, lx, lu, _), limits) = state, row
@@ -277,10 +286,10 @@ def _sweep(problem: Problem, models, q, v, after, u, landings: ResetMaps | None,
 
     X = end.xx
     first = Value(end.x[:nv], end.x[nv:], X[:nv, :nv], X[nv:, :nv], X[nv:, nv:])
-    start = first, end.x, jnp.ones((), bool)
+    start = first, end.x, end.x, jnp.ones((), bool)
     (*_, definite), found = jax.lax.scan(backward, start, (rows, box, models), reverse=True)
     start = jnp.zeros((2 * nv,), q.dtype), jnp.zeros((), q.dtype)
     (last, slope), (x, du, multipliers) = jax.lax.scan(forward, start, (rows[0], found, box))
     dx = jnp.concatenate([start[0][None], x])
     slope = slope + jnp.sum(end.x * last)
-    return Direction(dx, du, found[1], multipliers, slope, found[-1], definite)
+    return Direction(dx, du, found[1], multipliers, slope, *found[-1], definite)

@@ -5,7 +5,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ...lanes import lanes
 from ...spatial import linear
@@ -57,8 +57,9 @@ def multiple_shooting(
         tol: the solver succeeds when the gaps are closed and a full step promises to change the
             merit, which adds the penalty of the gaps to the cost, by less than ``tol (1 + merit)``,
             in the gaps and in the cost alike, and the projected gradient of the Lagrangian by the
-            controls is as small as in :func:`ilqr`. Its costates are those under the feedback K,
-            which keep their digits for unstable robots too. None as in :func:`ilqr`.
+            controls is as small as in :func:`ilqr`: with the costates under the feedback K, which
+            keep their digits for unstable robots too, and with those of the controls alone, where
+            they are more than rounding. None as in :func:`ilqr`.
         regularization: as in :func:`ilqr`.
         throw: as in :func:`ilqr`. progress: as in :func:`ilqr`.
 
@@ -142,7 +143,7 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
         low, high = problem.bounds()
         box = low[None] - u, high[None] - u
     if problem.kind.robot(problem) is not None and riccati == "sequential":
-        dx, du, K, multipliers, slope, g, definite = direction(problem, q, v, u, mu, box)
+        dx, du, K, multipliers, slope, *g, definite = direction(problem, q, v, u, mu, box)
     else:
         f, l, end = gauss_newton(problem, q, v, u)
         mu = mu * curvature_scale(l)
@@ -155,7 +156,7 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
         K, definite = gains.K, gains.definite
         multipliers = gains.Vx + jnp.sum(gains.Vxx * dx[1:, None, :], axis=-1)
         slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
-        g = gradient(f, l, costates(f, l, end, K))
+        g = [gradient(f, l, costates(f, l, end, how)) for how in (K, None)]
     size = jnp.abs(multipliers)
     penalty = jnp.maximum(1.1 * size, 0.5 * (penalty + size))
     # the penalties have changed, so the merits of both points are computed with the new ones
@@ -177,10 +178,31 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
     closes = jnp.max(gaps) <= tolerances(u.dtype).violation
     # both parts of the expected decrease are negligible, not only their sum
     small = jnp.maximum(closed(gaps), jnp.abs(slope)) <= tol * (1 + jnp.abs(merit))
-    # With the multipliers of the motion under feedback, the slope of the Lagrangian by the states
-    # is Kᵀ g. It has to vanish too.
-    pulled = jnp.max(jnp.abs(linear.einsum("tmn,tm->tn", K, g)), initial=0)
-    balanced = pulled <= tolerances(u.dtype).slope * (1 + jnp.abs(cost))
-    ready = closes & small & balanced & stationary(problem, u, g, cost)
+    ready = closes & small & balanced(problem, u, K, *g, cost)
     proposal = Proposal(new, merit, new_merit, expected, length, definite, ready)
     return proposal, (K, penalty)
+
+
+NOISE = 1e4
+"""Rounding of the slopes by the states, in units of the precision."""
+
+
+def balanced(problem: Problem, u, K, g, reduced, cost: Array) -> Bool[Array, ""]:
+    """Whether the slopes of the Lagrangian vanish, by controls and states.
+
+    With the costates of the motion under feedback, the slope by the states is ``Kᵀ g``. The
+    gradient ``reduced`` by the controls alone is larger where the motion without feedback is
+    unstable, and has to vanish too, unless it is nothing but rounding.
+
+    Args:
+        problem: what is minimized. u: the controls. K: the feedback.
+        g: slope by the controls with the costates under feedback.
+        reduced: with those without feedback. cost: of the trajectory.
+    """
+    most = lambda x: jnp.max(jnp.abs(x), initial=0)  # noqa: E731
+    least, pulled = tolerances(u.dtype).slope, most(linear.einsum("tmn,tm->tn", K, g))
+    noise = NOISE * jnp.finfo(u.dtype).eps
+    # how much of the slopes by the states comes back through the motion
+    lost = most(reduced - g) * noise > least * pulled
+    still = stationary(problem, u, g, cost) & (pulled <= least * (1 + jnp.abs(cost)))
+    return still & (lost | stationary(problem, u, reduced, cost))
