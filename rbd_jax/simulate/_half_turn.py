@@ -50,7 +50,7 @@ def limb_weights(model: Model) -> Float[Array, " nv"]:
     dofs, bodies = (np.array(x) for x in zip(*wheels, strict=True))
     I10, axis = model.inertia[bodies], model.axis[bodies]
     J, K, m = inertia.rotational(I10), so3.hat(axis), inertia.mass(I10)
-    change = ((K @ J - J @ K) ** 2).sum(axis=(1, 2))
+    change = ((so3.matmul(K, J) - so3.matmul(J, K)) ** 2).sum(axis=(1, 2))
     shift = (jnp.cross(axis, I10[:, 1:4]) ** 2).sum(axis=1)
     size, moment = (J**2).sum(axis=(1, 2)), m * jnp.trace(J, axis1=1, axis2=2)
     asymmetry = _ratio(change, size) + _ratio(shift, moment)
