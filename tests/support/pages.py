@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -22,15 +23,22 @@ def blocks(page: Path, language: str) -> list[str]:
 def run(page: Path) -> str:
     """What the Python of a page prints, run from top to bottom as a reader would run it.
 
-    In a process of its own: with JAX's default settings.
+    In a process of its own, with JAX's default settings, in an empty folder.
     """
     cache = {
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
     }
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | cache | {"PYTHONPATH": path}
     code = "\n".join(blocks(page, "python"))
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | cache
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=folder,
+        )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
