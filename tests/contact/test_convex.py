@@ -229,6 +229,61 @@ def test_pairs_touch_where_mujocos_do(margin):
         assert np.mean(same) >= (0.5 if ties else 0.9), (kinds, same)
 
 
+@pytest.mark.slow
+@pytest.mark.float64
+def test_points_of_an_edge_on_a_face_stand_in_mujocos_order():
+    """The noslip pass goes through the contacts in their order. One end may be two contacts.
+
+    Where borders cut both ends, rounding decides in MuJoCo: places count that keep their order if
+    they are moved by 1e-12.
+    """
+    kinds = ["cylinder", "capsule", "box", "box", "mesh"]
+    m = world(kinds)
+    scene, d, random = rbd.contact.scene_of(m), mujoco.MjData(m), np.random.default_rng(5)
+    shapes, pairs = scene.contacts.shapes, scene.contacts.pairs
+    faces = [k for k, (i, j) in enumerate(pairs.shapes) if shapes.kinds[j] in ("box", "mesh")
+             and (shapes.kinds[i], shapes.kinds[j]) in CONVEX_PAIRS]  # fmt: skip
+    R, p, theirs, own = [], [], [], []
+    for k in faces * 40:
+        a, b = (m.geom(shapes.names[i]).id for i in pairs.shapes[k])
+        for g in range(m.nbody - 1):
+            d.qpos[7 * g : 7 * g + 7] = [10 * g, 50, 0, 1, 0, 0, 0]
+        lying = [1, 1, 0, 0] if random.random() < 0.5 else [1, 0, 1, 0]
+        tilt = 0.01 * random.normal(size=4) + lying
+        d.qpos[7 * a : 7 * a + 7] = [0, 0, 0, *tilt / np.linalg.norm(tilt)]
+        d.qpos[7 * b : 7 * b + 7] = [*(0.15 * random.normal(size=2)), 0, 1, 0, 0, 0]
+        low, high = 0.0, 1.5
+        for _ in range(40):
+            d.qpos[7 * b + 2] = 0.5 * (low + high)
+            mujoco.mj_kinematics(m, d)
+            apart = mujoco.mj_geomDistance(m, d, a, b, 10.0, None) > -0.003
+            low, high = (low, d.qpos[7 * b + 2]) if apart else (d.qpos[7 * b + 2], high)
+        start, orders = d.qpos.copy(), []
+        for size in (0, 1e-12, 1e-12, 1e-12):
+            d.qpos[:] = start
+            mujoco.mj_integratePos(m, d.qpos, size * random.normal(size=m.nv), 1.0)
+            mujoco.mj_forward(m, d)
+            orders.append(np.array([[c.dist, *c.pos] for c in d.contact]).reshape(-1, 4))
+        if any(x.shape != (2, 4) or np.abs(x - orders[0]).max() > 1e-6 for x in orders):
+            continue  # one point, a face, or a tie
+        theirs.append(orders[0])
+        R.append(np.concatenate([d.xmat[1:].reshape(-1, 3, 3), np.eye(3)[None]]))
+        p.append(np.concatenate([d.xpos[1:], np.zeros((1, 3))]))
+        own.append(k)
+    found = jax.jit(jax.vmap(lambda R, p: detect(shapes, pairs, None, R, p)[0][:2]))
+    distance, point = found(jnp.array(R), jnp.array(p))
+    owner = detect(shapes, pairs, None, jnp.array(R[0]), jnp.array(p[0]))[0].pair
+    right = {}
+    for k, (row, expected) in enumerate(zip(own, theirs, strict=True)):
+        mine = (owner == row) & np.asarray(distance[k] < 0)
+        ours = np.concatenate([distance[k][:, None], point[k]], axis=1)[mine]
+        kinds = tuple(shapes.kinds[i] for i in pairs.shapes[row])
+        same = len(ours) == 2 and np.abs(ours - expected).max() < 1e-4
+        right.setdefault(kinds, []).append(same)
+    total = np.concatenate(list(right.values()))
+    assert len(total) > 60 and np.mean(total) > 0.95, right
+
+
 FALLING = EXACT.replace(
     "<option", '<option timestep=".002" ls_tolerance="1e-10" ls_iterations="200"'
 )

@@ -311,11 +311,7 @@ def _borders(polygon, count, n: Vector):
 
 
 def _edge_points(start, end, face, n: Vector, margin, swollen):
-    """The two ends of an edge over a face: distances and places; far away if they do not count.
-
-    Where the edge crosses a border and only that point lies deep enough, it is two contacts for
-    MuJoCo, whose clipped edge has two sides.
-    """
+    """The two ends of an edge over a face: distances and places; far away if they do not count."""
     m, c, ok = _borders(face[0], face[1], n)
     along = end - start
     rate = jnp.sum(m * along[None], axis=1)
@@ -328,11 +324,46 @@ def _edge_points(start, end, face, n: Vector, margin, swollen):
     t = jnp.stack([enter, leave])
     v = start[None] + t[:, None] * along[None]
     d = jnp.sum((v - face[0][0][None]) * n[None], axis=1)
-    counts = ~apart & (d <= margin - swollen)
-    twice = counts & ~counts[::-1] & jnp.stack([enter > 0, leave < 1])
-    counts = jnp.concatenate([counts, twice])
+    low = ~apart & (d <= margin - swollen)
+    ends, counts = _order_of_ends(*jax.lax.stop_gradient((rate, room, ok, t)), low)
     place = v - 0.5 * (d - swollen)[:, None] * n[None]
-    return jnp.where(counts, jnp.tile(d + swollen, 2), FAR), jnp.tile(place, (2, 1))
+    distance = jnp.where(counts, (d + swollen)[ends], FAR)
+    return jnp.pad(distance, (0, 2), constant_values=FAR), jnp.tile(place[ends], (2, 1))
+
+
+def _order_of_ends(rate, room, ok, t: Float[Array, "2"], low: Bool[Array, "2"]):
+    """Which two ends of a clipped edge are contacts, in MuJoCo's order, and whether they count.
+
+    For MuJoCo the edge is a polygon with two sides. Each border turns the order of its corners, and
+    one that cuts it leaves two corners at one place. So one end is two contacts if the other one
+    lies too high.
+    """
+    at = jnp.arange(POINTS, dtype=jnp.int32)
+
+    def clip(k, state):
+        x, count = state
+        ahead = jnp.where(at + 1 < count, at + 1, 0)
+        inside = room[k] + rate[k] * x > -1e-15
+        real = at < count
+        crosses, stays = real & (inside != inside[ahead]), real & inside[ahead]
+        per = crosses.astype(jnp.int32) + stays.astype(jnp.int32)
+        place = jnp.cumsum(per, dtype=jnp.int32) - per
+        cut = -room[k] / jnp.where(rate[k] == 0, 1, rate[k])
+        y = jnp.zeros_like(x).at[jnp.where(crosses, place, POINTS)].set(cut, mode="drop")
+        behind = jnp.where(stays, place + crosses.astype(jnp.int32), POINTS)
+        y = y.at[behind].set(x[ahead], mode="drop")
+        clipped = y, jnp.minimum(jnp.sum(per, dtype=jnp.int32), POINTS)
+        return jax.tree.map(lambda a, b: jnp.where(ok[k], a, b), clipped, state)
+
+    x = jnp.where(at == 1, jnp.ones((), t.dtype), 0)
+    x, count = jax.lax.fori_loop(0, rate.shape[0], clip, (x, jnp.asarray(2, jnp.int32)))
+    end = (jnp.abs(x - t[1]) < jnp.abs(x - t[0])).astype(jnp.int32)
+    kept = (at < count) & low[end]
+    place = jnp.where(kept, jnp.cumsum(kept, dtype=jnp.int32) - 1, POINTS)
+    ends = jnp.zeros((POINTS,), jnp.int32).at[place].set(end, mode="drop")
+    number = jnp.sum(kept, dtype=jnp.int32)
+    second = jnp.where(number > 2, 1 - ends[0], ends[1])  # the two that are farthest apart
+    return jnp.stack([ends[0], second]), jnp.arange(2, dtype=jnp.int32) < number
 
 
 def _clipped(face1, face2, n1: Vector, n2: Vector, margin, size):
