@@ -97,3 +97,50 @@ def test_what_cannot_be_moved_says_so(moved):
     )
     with pytest.raises(ValueError, match="no mocap bodies"):
         rbd.contact.with_mocap(plain, jnp.zeros((0, 3)), jnp.zeros((0, 4)))
+
+
+EQUALITIES = """<mujoco><option tolerance="0" iterations="100" ls_tolerance="1e-10"
+  ls_iterations="200"/><default><geom contype="0" conaffinity="0" size=".1" mass="1"/></default>
+<worldbody><body name="hand" mocap="true" pos="0 0 1" quat="1 .2 .1 .3">
+  <site name="grip" pos=".1 .1 .1" quat="1 .1 0 0"/></body>
+<body name="a" pos=".1 0 1"><freejoint/><geom/><site name="handle" pos="0 .1 0"/>
+  <body pos="0 0 .2"><joint name="hinge" axis="1 1 0" ref=".3"/><geom pos=".1 0 0"/>
+    <body pos="0 0 .2"><joint name="slide" type="slide" axis="0 1 1" ref=".1"/><geom/></body></body>
+</body>
+<body name="b" pos=".5 0 1"><freejoint/><geom/></body>
+<body name="c" pos=".7 0 1"><freejoint/><geom/></body>
+<body pos=".9 0 1"><joint name="alone" axis="0 0 1"/><geom pos=".1 0 0"/></body></worldbody>
+<equality><weld body1="hand" body2="a" anchor=".1 .2 .3" torquescale=".7"/>
+  <weld body1="hand" body2="b" relpose=".3 .1 .2 1 .1 .2 .3" anchor=".05 0 .1" solref=".05 .8"/>
+  <connect body1="hand" body2="c" anchor=".1 0 .1"/><weld site1="grip" site2="handle"/>
+  <joint joint1="hinge" joint2="slide" polycoef=".1 .5 .2 -.1 .3"/>
+  <joint joint1="alone" polycoef=".4 0 0 0 0"/>
+  <joint joint1="slide" joint2="alone" active="false"/></equality></mujoco>"""
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+def test_equalities_of_every_kind_with_a_moved_hand():
+    """Welds with anchors, poses and sites, a connect, and polynomials between joints."""
+    m, scene = mujoco.MjModel.from_xml_string(EQUALITIES), rbd.load_mjcf(EQUALITIES)
+    d, random, layout = mujoco.MjData(m), np.random.default_rng(0), scene.layout
+    fixed = rbd.contact.constants(scene)
+
+    @jax.jit
+    def ours(qpos, qvel, p, quat):
+        q, there = layout.q_from(qpos), rbd.contact.with_mocap(scene, p, quat)
+        v = layout.v_from(q, qvel)
+        r = rbd.contact.scene_step(there, q, v, jnp.zeros(0), constants=fixed)
+        return layout.q_to(r.q), layout.v_to(r.q, r.v)
+
+    for _ in range(5):
+        mujoco.mj_resetData(m, d)
+        mujoco.mj_integratePos(m, d.qpos, 0.1 * random.normal(size=m.nv), 1.0)
+        d.qvel[:] = 0.3 * random.normal(size=m.nv)
+        d.mocap_pos[:] += 0.1 * random.normal(size=(1, 3))
+        d.mocap_quat[:] += 0.2 * random.normal(size=(1, 4))
+        d.mocap_quat[:] /= np.linalg.norm(d.mocap_quat)
+        q, v = ours(*(jnp.array(x) for x in (d.qpos, d.qvel, d.mocap_pos, d.mocap_quat)))
+        mujoco.mj_step(m, d)
+        np.testing.assert_allclose(q, d.qpos, atol=1e-12)
+        np.testing.assert_allclose(v, d.qvel, atol=1e-11)
