@@ -18,7 +18,7 @@ COMMANDS = {
     "scaling": "time against the length of a chain, with fitted slopes and a plot",
     "single": "one call for one state: what the settings of JAX's runtime are worth",
     "optimize": "multiple shooting against Crocoddyl on real robots; Riccati sweeps",
-    "problems": "solvers on a public problem set: share solved, judged independently; IPOPT",
+    "problems": "solvers on a public problem set: share solved, judged; IPOPT, BoxFDDP",
     "legged": "trot, walk, jump of HyQ, squat of Talos: against Crocoddyl; played back; MPC",
     "standing": "quadrupeds stand up, take pushes, get onto a box: samples, policies (--cores 1)",
     "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",
@@ -74,13 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="gpu, mjcf with --keep: measure rows again that are there",
+        help="gpu, mjcf, problems with --keep: measure again what is there",
     )
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")
     parser.add_argument(
         "--limit",
         type=float,
-        help="peers, figures and mjcf start nothing after so many seconds (default 450, 900, ∞)",
+        help="start nothing after so many seconds: peers (default 450), figures (900), mjcf, problems",
     )
     parser.add_argument(
         "--margin",
@@ -116,7 +116,8 @@ def _parser() -> argparse.ArgumentParser:
         "--patience",
         type=float,
         default=180,
-        help="a peer that has not answered after so many seconds is left out (default 180)",
+        help="a peer that has not answered after so many seconds is left out; in problems, its other "
+        "starts are (default 180)",
     )
     parser.add_argument("--model", help="train: mjlab's go1.xml, for --robots go1")
     parser.add_argument("--packages", nargs="+", help="mjcf: folders of unpacked packages")
