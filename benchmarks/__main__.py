@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--limit",
         type=float,
-        help="start nothing after so many seconds: peers (default 450), figures (900), mjcf, problems",
+        help="start nothing after so many seconds: peers (450), figures (900), mjcf, problems",
     )
     parser.add_argument(
         "--margin",
@@ -116,8 +116,8 @@ def _parser() -> argparse.ArgumentParser:
         "--patience",
         type=float,
         default=180,
-        help="a peer that has not answered after so many seconds is left out; in problems, its other "
-        "starts are (default 180)",
+        help="a peer that has not answered after so many seconds (default 180) is left out; "
+        "in problems, its other starts are",
     )
     parser.add_argument("--model", help="train: mjlab's go1.xml, for --robots go1")
     parser.add_argument("--packages", nargs="+", help="mjcf: folders of unpacked packages")
