@@ -66,20 +66,20 @@ def step_derivatives(
     method = resolve_integrator(integrator)
     euler = method.euler
 
-    def actuated(q, v, tau):
-        return method(model, ActuatedRobot(model, tau, f_ext), t, q, v, dt)
+    def actuated(q, v, drive):
+        return method(model, ActuatedRobot(model, drive, f_ext), t, q, v, dt)
+
+    def accelerated(q, v, drive):
+        assert euler is not None
+        v = euler.end(model, v + dt * drive, dt)
+        return integrate(model, q, dt * v), v
 
     if euler is None:
         advance, drive, ddrive = actuated, tau, dtau
-    else:  # tangents of a are the columns of its Jacobian: no product with a basis
-
-        def advance(q, v, a):
-            v = euler.end(model, v + dt * a, dt)
-            return integrate(model, q, dt * v), v
-
+    else:  # tangents of accelerations are the columns of their Jacobian: no product with a basis
         robot = euler.robot(model, dt)
         drive, blocks = acceleration_with_derivatives(robot, q, v, tau, f_ext)
-        ddrive = jnp.concatenate(blocks, axis=1).T
+        advance, ddrive = accelerated, jnp.concatenate(blocks, axis=1).T
 
     def push(dq, dv, ddrive):
         rates = rate_from_velocity(model, q, dq), dv, ddrive

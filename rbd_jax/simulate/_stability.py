@@ -255,8 +255,9 @@ def _unresolved(plant: Plant, h: float | None) -> Callable[[Array], Array] | Non
     return lambda v: limb_weights(plant.model)[None] * jnp.abs(v) * h > QUARTER
 
 
-def _too_fast(plant: Plant, h: float, path: Any = None) -> str:
+def _too_fast(plant: Plant, h: float | None, path: Any = None) -> str:
     """What to say of a motion that turns a limb too far in a step."""
+    assert h is not None
     space, which, when = plant.model.space, "a limb", ""
     if path is not None:
         turns = np.asarray(limb_weights(plant.model)) * np.abs(np.asarray(path.v)) * h

@@ -178,7 +178,7 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
     closes = jnp.max(gaps) <= tolerances(u.dtype).violation
     # both parts of the expected decrease are negligible, not only their sum
     small = jnp.maximum(closed(gaps), jnp.abs(slope)) <= tol * (1 + jnp.abs(merit))
-    ready = closes & small & balanced(problem, u, K, *g, cost)
+    ready = closes & small & balanced(problem, u, K, g[0], g[1], cost)
     proposal = Proposal(new, merit, new_merit, expected, length, definite, ready)
     return proposal, (K, penalty)
 
