@@ -214,6 +214,7 @@ def batches(report: Report, lengths, batch: int, seconds: float, patience: _Pati
                 cells |= {p.name: p.median for p in (ours, *theirs)}
                 cells |= {f"{p.name} / {name}": p.median / ours.median for p in theirs}
             table.add(shape=shape, N=n, **cells)
+            table.rows.sort(key=lambda row: (list(SHAPES).index(row["shape"]), row["N"]))
             report.write()
     return table
 
