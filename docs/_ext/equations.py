@@ -268,18 +268,19 @@ SINGH = (
         "against Pinocchio, chains and trees",
         tests="project/benchmarks derivatives/explicit",
         state=(
-            "partial: the paper is ahead of Pinocchio for every N. Here derivatives of forward "
-            "dynamics are ahead from N = 20 on, 500 included (1.3 to 5 times). Those of inverse "
-            "dynamics are ahead for real robots (2 to 8 times), for N = 20 and 50, for N = 2 and 5 "
-            "in batches of 64 and 1024 (5 to 19 times), and for N = 100 and 500 with branching 2 "
-            "and 5 if the zeros between branches are left out (2.9 to 5.2 times). They are behind "
-            "for N = 2 and 5 in a batch of 4, where Pinocchio takes 8 and 21 µs for the batch and "
-            "a program of JAX with the same arrays that computes nothing takes 29 and 43 µs. They "
-            "are behind for dense results from N = 100 on (1.1 to 2.3 times up to 200; 8 times for "
-            "trees of 500, whose 6 MB a sample are zero but for 3 %), and for serial chains of "
-            "500, whose results have no zeros (1.7 times). Page faults are half of the time of "
-            "these trees and none of a chain of 100; without them the trees are still 4.6 times "
-            "behind (`benchmarks/README.md`)"
+            "partial: the paper is ahead of Pinocchio for every N. Here, in a batch of 1024, "
+            "derivatives of forward dynamics are ahead for every N from 2 to 500 and every "
+            "branching (1.3 to 7.5 times), and those of inverse dynamics from N = 2 to 100 (1.03 "
+            "to 11 times), but not for N = 200 (0.6) and 500 (0.1 to 0.4). In a batch of 4, "
+            "derivatives of forward dynamics are ahead from N = 20 on (1.3 to 3.9 times), and "
+            "those of inverse dynamics for N = 20 and 50 (1.1 to 1.5 times; 0.6 to 0.9 for 100). "
+            "Both are behind for N up to 10 (0.2 to 1.0), where a call itself costs more than "
+            "Pinocchio's arithmetic: Pinocchio takes 19 and 23 µs for four chains of 2 and 5, and "
+            "a program of JAX with the same arrays that computes nothing takes 98 and 88 µs. From "
+            "N = 200 on dense results cost the time, 6 MB a sample for N = 500: without the zeros "
+            "between branches (`derivatives.sparse_inverse_dynamics_derivatives`) trees of 500 "
+            "are ahead of Pinocchio 4.9 and 6.0 times. Serial chains have no zeros (0.7). Page "
+            "faults are half of the time of these trees (`benchmarks/README.md`)"
         ),
         others="`python -m benchmarks figures`",
     ),
@@ -295,7 +296,8 @@ SINGH = (
         tests="project/benchmarks",
         state=(
             "full: AZA overtakes DMM at N = 268 on serial chains and at N = 88 and 35 with "
-            "branching 2 and 5 (float64, batch 4); the paper has 50 on its machine. AZA is O(n²) "
+            "branching 2 and 5 (float64, batch 4), in float32 at N = 107, 22 and 10; the paper "
+            "has 50 to 450, by compiler. AZA is O(n²) "
             "from 20 ancestors of a joint on, because its columns then go over the bodies, 130 "
             "operations for each body. Below, they go over the ancestors, 4 operations for each"
         ),
