@@ -51,13 +51,13 @@ def solved(name):
 
 def check_soles(task, forces):
     """Friction and pressure of standing soles: penalties, which give way by little."""
-    on = forces[np.asarray(task.problem.active)]
+    on = forces[np.asarray(task.problem.plant.active)]
     fz = on[:, 5]
     assert fz.min() > 0
     assert (np.abs(on[:, 3:5]) / fz[:, None]).max() < 0.7 * 1.01
     edges = np.abs(on[:, 1::-1]) / fz[:, None]
     assert (edges.max(axis=0) < np.array([0.10, 0.06]) * 1.02).all()
-    assert not forces[~np.asarray(task.problem.active)].any()
+    assert not forces[~np.asarray(task.problem.plant.active)].any()
 
 
 @pytest.mark.slow
