@@ -27,34 +27,51 @@ SYMMETRY = 0.1
 """Relative change of a wheel's inertia in a turn from which on it counts as a limb."""
 
 
-def limb_weights(model: Model) -> Float[Array, " nv"]:
-    """How much a turn along each degree of freedom counts: 0 for translations and wheels, 1 for
-    limbs, between 0 and 1 for wheels that are out of balance.
+def squared_turns(
+    model: Model, v: Float[Array, " nv"], dt: float | Float[Array, ""]
+) -> Float[Array, " nj"]:
+    """The square of the angle by which each independent joint turns in ``dt`` seconds (rad²).
+
+    It is zero for joints that do not turn and for wheels, and less than the true one for wheels
+    that are a little out of balance.
+    """
+    space = model.space
+    turns = jnp.zeros((space.nb,), v.dtype)
+    hinges, balls = space.bodies_of("revolute", "helical"), space.bodies_of("spherical", "free")
+    square = (dt * v) ** 2
+    if len(hinges):
+        turns = turns.at[hinges].set(square[space.v_starts[hinges]] * _limbs(model, hinges))
+    if len(balls):  # the angular velocity comes first
+        three = space.v_starts[balls][:, None] + np.arange(3)
+        turns = turns.at[balls].set(jnp.sum(square[three], axis=1))
+    return turns
+
+
+def _limbs(model: Model, hinges: np.ndarray) -> Float[Array, " n"]:
+    """How much the squared turn of each hinge counts: 1 for limbs, 0 for wheels in balance.
+
+    Between them it is the squared relative change of the inertia over that of :data:`SYMMETRY`.
     """
     space, topology = model.space, model.topology
-    turns = np.zeros(space.nv)
-    for kind in ("revolute", "spherical", "free"):
-        for body in space.bodies_of(kind):
-            start = int(space.v_starts[body])
-            turns[start : start + (1 if kind == "revolute" else 3)] = 1.0
-    leaf = topology.tree.slots.leaf
-    wheels = [  # degrees of freedom and bodies that may be wheels
-        (int(space.v_starts[b]), topology.joint_names.index(space.joint_names[b]))
-        for b in space.bodies_of("revolute")
-        if space.joint_names[b] in topology.joint_names
-        and leaf[topology.joint_names.index(space.joint_names[b])]
+    names, leaf = topology.joint_names, topology.tree.slots.leaf
+    wheels = [  # the row of a hinge and its body, if it may be a wheel
+        (row, names.index(space.joint_names[h]))
+        for row, h in enumerate(hinges)
+        if space.kinds[h] == "revolute"
+        and space.joint_names[h] in names
+        and leaf[names.index(space.joint_names[h])]
     ]
-    weights = jnp.asarray(turns, model.dtype)
+    weights = jnp.ones((len(hinges),), model.dtype)
     if not wheels:
         return weights
-    dofs, bodies = (np.array(x) for x in zip(*wheels, strict=True))
+    rows, bodies = (np.array(x) for x in zip(*wheels, strict=True))
     I10, axis = model.inertia[bodies], model.axis[bodies]
     J, K, m = inertia.rotational(I10), so3.hat(axis), inertia.mass(I10)
     change = ((so3.matmul(K, J) - so3.matmul(J, K)) ** 2).sum(axis=(1, 2))
     shift = (jnp.cross(axis, I10[:, 1:4]) ** 2).sum(axis=1)
     size, moment = (J**2).sum(axis=(1, 2)), m * jnp.trace(J, axis1=1, axis2=2)
     asymmetry = _ratio(change, size) + _ratio(shift, moment)
-    return weights.at[dofs].set(jnp.minimum(asymmetry / SYMMETRY**2, 1.0))
+    return weights.at[rows].set(jnp.minimum(asymmetry / SYMMETRY**2, 1.0))
 
 
 def _ratio(x: Array, y: Array) -> Array:
@@ -67,9 +84,14 @@ def below_half_a_turn(
 ) -> Float[Array, " nv"]:
     """The velocity, scaled so that no limb turns by half a revolution or more in ``dt`` seconds.
 
-    With w the largest turn of a limb, ``dt |v_i|``, and w₀ = π/2, the factor is ``r (2 − r)`` with
-    ``r = min(1, w₀ / w)``. The largest turn is then ``w₀ (2 − r)``.
+    With w the largest turn of an independent joint and w₀ = π/2, the factor is ``r (2 − r)`` with
+    ``r = min(1, w₀ / w)``. The largest turn is then ``w₀ (2 − r)``. Source: own derivation.
+
+    Args:
+        model: the robot.
+        v: velocity (rad/s, m/s; body-fixed for a free joint).
+        dt: length of the step (s).
     """
-    turn = dt * jnp.max(limb_weights(model) * jnp.abs(v), initial=0.0)
-    r = QUARTER / jnp.maximum(turn, QUARTER)
+    most = jnp.max(squared_turns(model, v, dt), initial=0.0)
+    r = QUARTER / jnp.sqrt(jnp.maximum(most, QUARTER**2))
     return v * (r * (2 - r))

@@ -25,7 +25,7 @@ from ..model import Model, neutral
 from ..model.arguments import checked, takes_coordinates
 from ..spatial.host import greatest_ratio
 from ._actuated import implicitly_damped
-from ._half_turn import QUARTER, below_half_a_turn, limb_weights
+from ._half_turn import QUARTER, below_half_a_turn, squared_turns
 from ._integrators import resolve_integrator
 from ._munthe_kaas import Tableau
 from ._plant import Plant, Robot, as_plant
@@ -228,10 +228,11 @@ def warns_about_rollout(rollout: Callable) -> Callable:
             if throw and unresolved is not None:
                 path = eqx.error_if(path, jnp.any(unresolved(path.v)), _too_fast(plant, h))
             return path
-        if unresolved is not None and bool(jnp.any(unresolved(path.v))):
+        fast = None if unresolved is None else np.asarray(unresolved(path.v))
+        if fast is not None and fast.any():
             if throw:
-                raise RuntimeError(_too_fast(plant, h, path))
-            warnings.warn(_too_fast(plant, h, path), stacklevel=2)
+                raise RuntimeError(_too_fast(plant, h, path.t, fast))
+            warnings.warn(_too_fast(plant, h, path.t, fast), stacklevel=2)
         if not bool(_ends_well(path)):
             if throw:
                 raise RuntimeError(_words(plant, h, path))
@@ -244,7 +245,7 @@ def warns_about_rollout(rollout: Callable) -> Callable:
 
 
 def _unresolved(plant: Plant, h: float | None) -> Callable[[Array], Array] | None:
-    """Of velocities (T, nv): which turn a limb so far in a step that they were scaled down.
+    """Which joints turn so far in a step that velocities were scaled down: from (T, nv) to (T, nj).
 
     None for integrators that scale no velocities, and if the length of a step is not known.
     """
@@ -252,18 +253,16 @@ def _unresolved(plant: Plant, h: float | None) -> Callable[[Array], Array] | Non
         return None
     if plant.integrator.euler.end is not below_half_a_turn:
         return None
-    return lambda v: limb_weights(plant.model)[None] * jnp.abs(v) * h > QUARTER
+    return jax.vmap(lambda v: squared_turns(plant.model, v, h) > QUARTER**2)
 
 
-def _too_fast(plant: Plant, h: float | None, path: Any = None) -> str:
-    """What to say of a motion that turns a limb too far in a step."""
-    assert h is not None
-    space, which, when = plant.model.space, "a limb", ""
-    if path is not None:
-        turns = np.asarray(limb_weights(plant.model)) * np.abs(np.asarray(path.v)) * h
-        first = int((turns > QUARTER).any(axis=1).argmax())
-        joint = space.joint_names[space.dof_bodies[int(turns[first].argmax())]]
-        which, when = f"joint {joint!r}", f" at t = {float(path.t[first]):.3g} s"
+def _too_fast(plant: Plant, h: float | None, t: Any = None, fast: Any = None) -> str:
+    """What to say of a motion in which joints turn too far in a step: ``fast`` (T, nj) at t."""
+    which, when = "a limb", ""
+    if fast is not None:
+        first = int(fast.any(axis=1).argmax())
+        which = f"joint {plant.model.space.joint_names[int(fast[first].argmax())]!r}"
+        when = f" at t = {float(t[first]):.3g} s"
     return (
         f"rollout: {which} of robot {plant.model.topology.name!r} turns by more than a quarter of "
         f"a revolution in a step of {h:.3g} s{when}, which no step follows; the integrator slows "

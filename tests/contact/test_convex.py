@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import geoms
 from support.helpers import within
 
 import rbd_jax as rbd
@@ -19,19 +20,9 @@ mujoco = pytest.importorskip("mujoco")
 rng = np.random.default_rng(3)
 ROCK = rng.normal(size=(20, 3))
 ROCK = 0.15 * ROCK / np.linalg.norm(ROCK, axis=1)[:, None]
-ANGLES = 2 * np.pi * np.arange(9) / 9
-RING = np.stack([0.15 * np.cos(ANGLES), 0.12 * np.sin(ANGLES), 0 * ANGLES], axis=1)
-DRUM = np.concatenate([RING + [0, 0, -0.05], 0.7 * RING + [0.01, 0, 0.1]])
+DRUM = geoms.drum(9)
 MESHES = {"rock": ROCK, "drum": DRUM}
-GEOMS = {
-    "sphere": 'type="sphere" size=".1"',
-    "capsule": 'type="capsule" size=".06 .2"',
-    "ellipsoid": 'type="ellipsoid" size=".2 .15 .1"',
-    "cylinder": 'type="cylinder" size=".15 .2"',
-    "box": 'type="box" size=".2 .15 .1"',
-    "mesh": 'type="mesh" mesh="drum"',
-    "rock": 'type="mesh" mesh="rock"',
-}
+GEOMS = geoms.GEOMS | {"rock": 'type="mesh" mesh="rock"'}
 EXACT = (
     '<option ccd_tolerance="1e-12" ccd_iterations="200" cone="elliptic" tolerance="0" '
     'iterations="100"/>'

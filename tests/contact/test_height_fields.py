@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.geoms import GEOMS, drum
 
 import rbd_jax as rbd
 
@@ -15,23 +16,13 @@ ROWS, COLUMNS = 9, 12
 HEIGHTS = np.random.default_rng(0).random((ROWS, COLUMNS))
 EXACT = """<option ccd_tolerance="1e-12" ccd_iterations="200" cone="elliptic" tolerance="0"
 iterations="100" ls_tolerance="1e-10" ls_iterations="200"/>"""
-ANGLES = 2 * np.pi * np.arange(7) / 7
-RING = np.stack([0.15 * np.cos(ANGLES), 0.12 * np.sin(ANGLES), 0 * ANGLES], axis=1)
-DRUM = np.concatenate([RING + [0, 0, -0.05], 0.7 * RING + [0.01, 0, 0.1]])
-SHAPES = {
-    "sphere": 'type="sphere" size=".1"',
-    "capsule": 'type="capsule" size=".06 .2"',
-    "ellipsoid": 'type="ellipsoid" size=".2 .15 .1"',
-    "cylinder": 'type="cylinder" size=".15 .2"',
-    "box": 'type="box" size=".2 .15 .1"',
-    "mesh": 'type="mesh" mesh="drum"',
-}
+DRUM = drum(7)
 CURVED = ("ellipsoid", "cylinder")
 """Shapes on which places agree to the root of a tolerance or of rounding only."""
 POSE = 'pos=".1 .2 .3" euler="10 20 30"'
 
 
-def hills(shapes=SHAPES, margin=1e-9, heights=HEIGHTS, size="1.1 .8 .3 .2", more="", pose=POSE):
+def hills(shapes=GEOMS, margin=1e-9, heights=HEIGHTS, size="1.1 .8 .3 .2", more="", pose=POSE):
     """Free bodies that touch nothing but a height field.
 
     MuJoCo 4 takes all corners of a prism for one if a box or a mesh meets it without a margin, and
@@ -83,8 +74,8 @@ def test_shapes_touch_hills_where_mujocos_do(margin):
     distance, point, frame = ours(jnp.array(qpos))
     zero = jnp.zeros((scene.model.nv,))
     names = rbd.contact.constraint_forces(scene, scene.q0, zero, zero).contacts.names
-    off = {kind: [] for kind in SHAPES}
-    for kind in SHAPES:
+    off = {kind: [] for kind in GEOMS}
+    for kind in GEOMS:
         own = np.array([kind in pair for pair in names])
         for k, expected in enumerate(theirs):
             rows = np.array([x[1:] for x in expected if x[0] == kind]).reshape(-1, 10)
@@ -131,7 +122,7 @@ def test_steps_on_hills_are_mujocos(tmp_path):
     scale = np.maximum(1, np.abs(end).max(axis=1, keepdims=True))
     error = np.abs(found - end) / scale
     q, v = error[:, : m.nq].reshape(30, -1, 7), error[:, m.nq :].reshape(30, -1, 6)
-    for k, kind in enumerate(SHAPES):
+    for k, kind in enumerate(GEOMS):
         worst = np.maximum(q[:, k].max(axis=1), v[:, k].max(axis=1))
         assert np.median(worst) < (1e-6 if kind in CURVED else 1e-8), (kind, worst)
         assert worst.max() < (1e-3 if kind in CURVED else 1e-5), (kind, worst)
@@ -218,7 +209,7 @@ def test_a_large_shape_has_fifty_points():
 
 def test_a_shape_that_has_grown_is_not_ignored_in_silence():
     """It lies over more cells than there is room for, and the result of a step says so."""
-    scene = rbd.load_mjcf(hills({"ball": SHAPES["sphere"]}, pose=""))
+    scene = rbd.load_mjcf(hills({"ball": GEOMS["sphere"]}, pose=""))
     q, v = scene.q0.at[:3].set(jnp.array([0.0, 0.0, 0.3])), jnp.zeros(6)
     q = scene.layout.q_from(jnp.array([0.03, 0.02, 0.3, 1, 0, 0, 0]))
     assert (
@@ -230,7 +221,7 @@ def test_a_shape_that_has_grown_is_not_ignored_in_silence():
 
 
 def test_height_fields_have_no_distance():
-    ball = {"ball": SHAPES["sphere"]}
+    ball = {"ball": GEOMS["sphere"]}
     plane = '<geom name="floor" type="plane" size="1 1 1"/>'
     scene = rbd.load_mjcf(hills(ball).replace("<worldbody>", f"<worldbody>{plane}"))
     assert len(scene.contacts.pairs.shapes) == 2  # the plane and the field never touch

@@ -11,7 +11,7 @@ from support.helpers import assert_close, random_state
 
 import rbd_jax as rbd
 from rbd_jax import samples
-from rbd_jax.simulate._half_turn import below_half_a_turn, limb_weights
+from rbd_jax.simulate._half_turn import below_half_a_turn, squared_turns
 
 DT = 0.01
 ROTOR = """<robot name="rotor"><link name="base"/>
@@ -23,6 +23,11 @@ ROTOR = """<robot name="rotor"><link name="base"/>
 
 def _rotor(x=0.0, iyy=0.002):
     return rbd.load_urdf(ROTOR.format(x=x, iyy=iyy))
+
+
+def _weight(m):
+    """How much a turn of the rotor counts."""
+    return squared_turns(m, jnp.ones(1), 1.0)
 
 
 def _turn(v):
@@ -55,22 +60,24 @@ def test_all_velocities_have_one_factor_and_translations_do_not_count():
     assert_close(ratio, ratio[0] * jnp.ones_like(ratio), atol=1e-6)
     assert float(ratio[0]) < 0.5
     assert float(DT * jnp.abs(jnp.delete(scaled, jnp.array([3, 4, 5]))).max()) < np.pi
+    spin = jnp.zeros(m.nv).at[:3].set(1e4)  # the turn of a free joint is that of its vector
+    assert float(DT * jnp.linalg.norm(below_half_a_turn(m, spin, jnp.asarray(DT)))) < np.pi
     fall = jnp.zeros(m.nv).at[5].set(-1e4)
     assert_close(below_half_a_turn(m, fall, jnp.asarray(DT)), fall, atol=0)
 
 
 def test_a_wheel_spins_as_fast_as_it_likes():
     m = _rotor()
-    assert_close(limb_weights(m), jnp.zeros(1), atol=1e-5)
+    assert_close(_weight(m), jnp.zeros(1), atol=1e-5)
     v = jnp.array([2000.0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         path = rbd.rollout(m, jnp.zeros(1), v, jnp.zeros((10, 1)), DT)
     assert_close(path.v, jnp.full((11, 1), 2000.0), atol=1e-2)
     # out of balance, or with another inertia across: a limb
-    assert float(limb_weights(_rotor(x=0.05))[0]) == 1.0
-    assert float(limb_weights(_rotor(iyy=0.004))[0]) == 1.0
-    assert 0 < float(limb_weights(_rotor(x=0.001))[0]) < 1
+    assert float(_weight(_rotor(x=0.05))[0]) == 1.0
+    assert float(_weight(_rotor(iyy=0.004))[0]) == 1.0
+    assert 0 < float(_weight(_rotor(x=0.001))[0]) < 1
     for out_of_balance in (_rotor(x=0.05), _rotor(iyy=0.004)):
         with pytest.warns(UserWarning, match="joint 'spin' .* quarter of a revolution"):
             path = rbd.rollout(out_of_balance, jnp.zeros(1), v, jnp.zeros((10, 1)), DT)
@@ -80,10 +87,10 @@ def test_a_wheel_spins_as_fast_as_it_likes():
 def test_the_weights_follow_the_leaves_of_the_model():
     m = _rotor()
     moved = lambda c: eqx.tree_at(lambda m: m.inertia, m, m.inertia.at[0, 1].set(0.4 * c))  # noqa: E731
-    weights = jax.jit(jax.vmap(lambda c: limb_weights(moved(c))))(jnp.array([0.0, 0.001, 0.05]))
+    weights = jax.jit(jax.vmap(lambda c: _weight(moved(c))))(jnp.array([0.0, 0.001, 0.05]))
     assert_close(weights[0], jnp.zeros(1), atol=1e-5)
     assert 0 < float(weights[1, 0]) < 1 and float(weights[2, 0]) == 1
-    slope = jax.jit(jax.grad(lambda c: limb_weights(moved(c))[0]))(jnp.asarray(0.0))
+    slope = jax.jit(jax.grad(lambda c: _weight(moved(c))[0]))(jnp.asarray(0.0))
     assert float(slope) == pytest.approx(0, abs=1e-6)
 
 

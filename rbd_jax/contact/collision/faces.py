@@ -30,6 +30,8 @@ TILT = 0.0889
 COS_TILT, SIN_TILT = math.cos(TILT), math.sin(TILT)
 POINTS = 4
 """The most points of one pair."""
+BORDER = 1e-15
+"""How far outside of a border a corner is still inside for MuJoCo (m)."""
 SIDES = 16
 """The corners of the polygon that stands for an end of a cylinder."""
 TURNS = 2 * np.pi * np.arange(SIDES) / SIDES
@@ -343,7 +345,7 @@ def _order_of_ends(rate, room, ok, t: Float[Array, "2"], low: Bool[Array, "2"]):
     def clip(k, state):
         x, count = state
         ahead = jnp.where(at + 1 < count, at + 1, 0)
-        inside = room[k] + rate[k] * x > -1e-15
+        inside = room[k] + rate[k] * x > -BORDER
         real = at < count
         crosses, stays = real & (inside != inside[ahead]), real & inside[ahead]
         per = crosses.astype(jnp.int32) + stays.astype(jnp.int32)

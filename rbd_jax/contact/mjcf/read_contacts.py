@@ -1,6 +1,5 @@
 """Shapes and pairs of a compiled MuJoCo model."""
 
-import jax
 import numpy as np
 
 from ...io.mjcf import name_of
@@ -94,4 +93,4 @@ def _width(shapes: Shapes, k: int) -> float:
     at, kind = slice(k, k + 1), shapes.kinds[k]
     corners = shapes.corners[shapes.hulls[k]][None] if kind == "mesh" else None
     body = bodies([kind], shapes.R[at], shapes.p[at], shapes.size[at], corners)
-    return 2 * float(jax.tree.map(lambda x: x[0], body).bound)
+    return 2 * float(type(body)(*(x[0] for x in body)).bound)
