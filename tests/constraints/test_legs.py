@@ -225,6 +225,7 @@ def leg_posture(model, u):
 BENT = jnp.array([0.4, -1.6, 0.02, -0.03, 0.7])
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_a_leg_like_cassies_moves_by_lagranges_equations():
     model, loop = leg()

@@ -242,7 +242,8 @@ BALL = """<mujoco><option timestep=".002" integrator="{}"/><worldbody>
 </mujoco>"""
 
 
-@pytest.mark.parametrize("x64", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("x64", [True, False])
 def test_a_heavy_ball_sinks_as_deep_as_a_light_one(x64):
     """MuJoCo scales the softness by the mass, so that the depth at rest does not depend on it."""
     with jax.enable_x64(x64), jax.numpy_dtype_promotion("standard"):

@@ -80,10 +80,9 @@ def test_distances_are_mujocos(everything):
     d, states = mujoco.MjData(m), []
     q = jnp.array([random_poses(m, d, k, 0.1 + 0.1 * (k % 3)) for k in range(24)])
     found = jax.jit(jax.vmap(lambda q: rbd.contact.distances(scene, scene.layout.q_from(q))[:3]))(q)
-    kinds = [
-        tuple(n.split(":")[1] for n in x) for x in rbd.contact.distances(scene, scene.q0).names
-    ]
-    ids = [[m.geom(n).id for n in x] for x in rbd.contact.distances(scene, scene.q0).names]
+    names = jax.eval_shape(rbd.contact.distances, scene, scene.q0).names
+    kinds = [tuple(n.split(":")[1] for n in x) for x in names]
+    ids = [[m.geom(n).id for n in x] for x in names]
     errors, off = [], []
     for k in range(len(q)):
         d.qpos[:] = q[k]
@@ -124,6 +123,7 @@ def _with_data(m):
     return m, mujoco.MjData(m)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_derivatives_of_distances(everything):
     """Distance, points and normal by state, sizes and corners, against central differences."""
@@ -440,6 +440,7 @@ def test_solids_of_a_robot_touch_each_other():
     )
 
 
+@pytest.mark.slow
 def test_corners_in_the_middle_of_nearly_flat_faces_touch():
     """MuJoCo joins triangles that are nearly in a plane, and their common corner is of no face."""
     box = [(x, y, z) for x in (-0.1, 0.1) for y in (-0.1, 0.1) for z in (-0.05, 0.05)]

@@ -99,6 +99,7 @@ def test_a_target_inside_an_obstacle_is_explained():
     assert "obstacle 1" not in words
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_derivatives_keep_a_distance_that_is_at_its_margin():
     """q moves as little as the target and the distances at their margins allow."""

@@ -49,7 +49,8 @@ def test_thousands_of_fits_at_once_from_bad_starts():
     assert bool((jnp.abs(inside - 0.95) < 0.02).all()), inside
 
 
-@pytest.mark.parametrize("loss", ["huber", pytest.param("cauchy", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["huber", "cauchy"])
 def test_intervals_of_robust_losses(loss):
     """With a tenth of outliers, 95 % intervals contain the true damping and friction in 95 %."""
     clean, data = recorded(60)

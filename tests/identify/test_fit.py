@@ -33,6 +33,7 @@ def _base_error(model, base):
     return base.B @ np.asarray(identify.linear_parameters(model)) - truth
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_torques_identify_everything_that_can_be():
     """From a bad start, base parameters are as accurate as the closed form, and physical."""

@@ -112,6 +112,7 @@ def test_wrappers_compose(env):
     assert np.isfinite(learn.shac(wrapped, key, settings).history.reward).all()
 
 
+@pytest.mark.slow
 def test_steps_have_gradients(env):
     state, _ = env.reset(jax.random.key(0))
     one = lambda a: env.step(state, a, jax.random.key(1)).reward  # noqa: E731

@@ -186,6 +186,7 @@ def test_the_result_is_the_running_mean_of_the_policies(env):
     assert same(learner.mean, learner.policy)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_the_best_of_the_judged_policies_is_kept(env, tmp_path):
     """The later one of two equal ones, never one without a number, also after an interruption.

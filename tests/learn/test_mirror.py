@@ -30,6 +30,7 @@ def mirrored(env, q, v):
     return jnp.concatenate([place, turn, env.mirror.action(q[7:])]), image(v)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_the_image_of_a_step_is_the_step_of_the_image(env):
     """With contact and random actions; observations and rewards too."""

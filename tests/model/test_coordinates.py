@@ -117,6 +117,7 @@ def _lagrange(m, q, v, a):
     return rate - slope + damping, rbd.rnea(m, q, v, a), h, rbd.bias_torque(m, q, v), T
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_a_motion_subspace_that_depends_on_q_obeys_lagrange():
     """Kim's Ṡ: energies know nothing of it, and give the same torques."""

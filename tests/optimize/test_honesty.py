@@ -37,6 +37,7 @@ def projected_gradient(problem, q0, v0, u):
     return jnp.max(jnp.abs(u - problem.clip(u - g))) / (1 + jnp.abs(cost))
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_ddp_balances_a_pole_and_converges_quadratically():
     """With exact second derivatives wherever they have a minimum; it was more than 200 steps."""

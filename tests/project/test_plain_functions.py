@@ -57,6 +57,7 @@ def test_a_problem_of_plain_functions():
         assert starts.dtype == jnp.float32 and jnp.isfinite(starts).all()
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_costs_that_close_over_traced_numbers_have_their_gradients():
     def cost_of(weight):

@@ -103,7 +103,8 @@ def test_twist_rates_are_the_derivatives_of_twists_to_any_order(kind, n):
     close(*run(m, s, rates))
 
 
-@pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [2, 4])
 def test_rates_of_forward_dynamics_invert_those_of_inverse_dynamics(n):
     """§6.3: ``(a, j, s) ↔ (τ, τ̇, τ̈)``; the jerk against the derivative of ABA along the motion."""
     m = robot(n)

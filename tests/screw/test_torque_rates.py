@@ -229,12 +229,13 @@ def test_series_elastic_feedback_makes_deviations_linear():
     assert float(jnp.abs(end - e[0]).min()) > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rigid",
     [
-        pytest.param([1], marks=pytest.mark.slow),
+        [1],
         [0, 2],
-        pytest.param([0, 1, 2], marks=pytest.mark.slow),
+        [0, 1, 2],
     ],
 )
 def test_series_elastic_feedback_with_rigid_joints(rigid):

@@ -208,12 +208,9 @@ def test_implicit_coriolis_torques_converge_and_have_derivatives():
     assert float((value(s.v + h) - value(s.v - h)) / (2 * h)) == pytest.approx(slope, rel=1e-7)
 
 
-@pytest.mark.parametrize(
-    "model",
-    ["random_tree", *(pytest.param(x, marks=pytest.mark.slow) for x in ("quadruped", "pendulum"))],
-    indirect=True,
-)
-@pytest.mark.parametrize("second", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["random_tree", "quadruped", "pendulum"], indirect=True)
+@pytest.mark.parametrize("second", [False, True])
 def test_the_accelerations_of_an_implicit_step_have_exact_derivatives(model, state, second):
     """Elimination along the branches and the implicit rule, against dense algebra and autodiff."""
     damping = jnp.abs(jnp.sin(1 + jnp.arange(float(model.nv))))
@@ -425,6 +422,7 @@ def test_loading_says_which_joints_need_short_explicit_steps():
         rbd.load_urdf(ARM.replace('damping="3"', 'damping="1e-4"'))
 
 
+@pytest.mark.slow
 def test_optimizers_take_the_same_step():
     """Slopes and curvature of a problem in closed form, against autodiff of the rollout's step."""
     m = rbd.load_urdf(ARM)

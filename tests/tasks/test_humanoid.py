@@ -37,7 +37,7 @@ def solved(name):
 
     @jax.jit
     def run(task):
-        s = opt.multiple_shooting(*task, max_steps=300, **tasks.standing_guess(task))
+        s = opt.multiple_shooting(*task, max_steps=600, **tasks.standing_guess(task))
         forces = jax.vmap(task.problem.outputs)(s.t[:-1], s.q[:-1], s.v[:-1], s.u)[0]
         frames = (*tasks.SOLES, tasks.HAND)
         poses = [jax.vmap(lambda q, f=f: rbd.frame_placement(model, q, f))(s.q) for f in frames]
