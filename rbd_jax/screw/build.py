@@ -40,9 +40,7 @@ def _matrices(name: str, C: Any, n: int, size: int = 4) -> np.ndarray:
                 f"{name}: matrix {int(np.argmax(far))} is not a rigid motion; it must have a "
                 "rotation matrix with determinant +1, a position, and the last row 0 0 0 1"
             )
-        for _ in range(
-            2
-        ):  # Make R orthogonal to float64 precision, so that screws keep their pitch.
+        for _ in range(2):  # make R orthogonal to rounding, so that screws keep their pitch
             R = 1.5 * R - 0.5 * R @ np.swapaxes(R, 1, 2) @ R
         C = C.copy()
         C[:, :3, :3] = R

@@ -11,6 +11,16 @@ from rbd_jax import optimize as opt, tasks
 from rbd_jax.tasks.judges import _optimality as judge
 
 
+@pytest.mark.parametrize("name", sorted(tasks.PROBLEM_SET))
+def test_every_problem_has_finite_starts(name):
+    """In each precision; the costs and the gaps of the first guess are numbers."""
+    trials = tasks.PROBLEM_SET[name](starts=2)
+    dtype = jnp.result_type(float)
+    for x in (trials.q0, trials.v0, trials.u):
+        assert x.shape[0] == 2 and x.dtype == dtype and jnp.isfinite(x).all()
+    assert trials.u.shape[1:] == (trials.problem.steps, trials.problem.controls)
+
+
 @pytest.mark.float64
 @pytest.mark.parametrize(
     "name", [pytest.param("double-integrator", marks=pytest.mark.slow), "pendulum"]

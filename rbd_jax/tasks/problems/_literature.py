@@ -163,7 +163,7 @@ def quadrotor_obstacles(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
     """
     arms = 0.175 * np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])
     model, B = _flyer("quadrotor", 0.5, [2.3e-3, 2.3e-3, 4e-3], arms, 0.0245, dtype)
-    start = np.asarray(neutral(model), float)
+    start = np.array(neutral(model), float)
     goal = start.copy()
     start[2] = goal[2] = 10.0
     goal[1] = 60.0
@@ -249,7 +249,7 @@ def hector(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
     arms = 0.1525 * np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])
     inertia = [0.01152, 0.01152, 0.0218]
     model, B = _flyer("hector", 1.477, inertia, arms, 1e-6 / 6.6e-5, dtype)
-    start = np.asarray(neutral(model), float)
+    start = np.array(neutral(model), float)
     goal = start.copy()
     goal[[0, 2]] = 1.0
     array = lambda x: jnp.asarray(x, model.dtype)  # noqa: E731
