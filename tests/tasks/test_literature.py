@@ -13,12 +13,16 @@ from rbd_jax.tasks.judges import _optimality as judge
 
 @pytest.mark.parametrize("name", sorted(tasks.PROBLEM_SET))
 def test_every_problem_has_finite_starts(name):
-    """In each precision; the costs and the gaps of the first guess are numbers."""
+    """In each precision; the constraints are numbers there too."""
     trials = tasks.PROBLEM_SET[name](starts=2)
     dtype = jnp.result_type(float)
     for x in (trials.q0, trials.v0, trials.u):
         assert x.shape[0] == 2 and x.dtype == dtype and jnp.isfinite(x).all()
     assert trials.u.shape[1:] == (trials.problem.steps, trials.problem.controls)
+    q, v, u = trials.q0[0], trials.v0[0], trials.u[0, 0]
+    for c in trials.constraints:
+        at = (jnp.zeros(()), q, v, u) if c.at == "stage" else (q, v)
+        assert jnp.isfinite(c.function(trials.problem.model, *at)).all()
 
 
 @pytest.mark.float64

@@ -150,7 +150,8 @@ def _outside(points: Array, shape, own) -> Float[Array, " r"]:
     the points.
     """
     center, r = np.asarray(shape[:-1], float), shape[-1] + np.asarray(own, float)
-    d = points[..., : center.size] - jnp.asarray(center, points.dtype)
+    near = points[..., : center.size]
+    d = near - jnp.broadcast_to(jnp.asarray(center, points.dtype), near.shape)
     r = jnp.asarray(r, points.dtype)
     return jnp.reshape((r * r - jnp.sum(d * d, axis=-1)) / (2 * r), (-1,))
 
