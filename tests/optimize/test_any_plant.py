@@ -74,7 +74,7 @@ def test_steps_of_any_plant_are_linearized(name):
         H = expansion.curvature(problem, q, y, u, lam)[1]
         moved = problem.integrate(q[2], y[2], way)  # a gap in front of the third state
         q, y = q.at[2].set(moved[0]), y.at[2].set(moved[1])
-        f = expansion.linear(problem, q, y, u)
+        f = expansion.linear_dynamics(problem, q, y, u)
 
         def end(z, to):
             return problem.difference(*to, *problem.step(1, *problem.moved(q[1], y[1], u[1], z)))
@@ -111,7 +111,7 @@ def test_the_rules_of_a_robot_agree_with_autodiff_through_its_step():
         for how in ({}, {"kind": Kind()}):
             p = problem_of(robot, start=0.3, **how)
             q, v = p.stacked(p.simulate(s.q, s.v, u))
-            f = expansion.linear(p, q, v, u)
+            f = expansion.linear_dynamics(p, q, v, u)
             found.append((q, f, expansion.curvature(p, q, v, u, jnp.cos(1.0 + f.d))))
         return found
 

@@ -42,7 +42,7 @@ def test_expansion_of_the_dynamics_to_second_order(integrator):
     @quick_jit
     def run(q0, v0, u):
         path = problem.simulate(q0, v0, u)
-        f = expansion.linear(problem, path.q, path.v, u)
+        f = expansion.linear_dynamics(problem, path.q, path.v, u)
         H = expansion.curvature(problem, path.q, path.v, u, lam)
         k, zero = jnp.asarray(1), jnp.zeros(2 * nv + 3)
         row = k, path.q[1], path.v[1], u[1], path.q[2]
@@ -50,7 +50,7 @@ def test_expansion_of_the_dynamics_to_second_order(integrator):
         K = jax.jacfwd(jax.jacrev(lambda z: jnp.sum(lam[1] * chart(z, *row))))(zero)
         # now with a gap in front of the third state
         q, v = path.q.at[2].set(other.q), path.v.at[2].set(other.v)
-        g = expansion.linear(problem, q, v, u)
+        g = expansion.linear_dynamics(problem, q, v, u)
         row = k, q[1], v[1], u[1], q[2]
         return (
             f,

@@ -25,7 +25,7 @@ from ..problems._problem import Problem, cost_value
 from ..problems._residuals import dense, gauss_newton_blocks
 
 
-def linear(problem: Problem, q: Array, v: Array, u: Array, gaps: bool = True) -> Dynamics:
+def linear_dynamics(problem: Problem, q: Array, v: Array, u: Array, gaps: bool = True) -> Dynamics:
     """The dynamics about states (T+1, …) and controls (T, …).
 
     Without ``gaps``, the states must be the rollout of the controls, and d is zero.
@@ -49,7 +49,7 @@ def _linear(problem: Problem, slopes: tuple[Array, Array], q, v, u, gaps: bool) 
 def gauss_newton(
     problem: Problem, q: Array, v: Array, u: Array, gaps: bool = True
 ) -> tuple[Dynamics, Quadratic, Quadratic]:
-    """:func:`linear` and :func:`quadratic`, which share what they can."""
+    """:func:`linear_dynamics` and :func:`quadratic`, which share what they can."""
     slopes, own = problem.kind.expansions(problem, q[:-1], v[:-1], u)
     assert slopes is not None
     f = _linear(problem, slopes, q, v, u, gaps)

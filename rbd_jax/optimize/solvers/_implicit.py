@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ...derivatives.custom_jvp.mechanism import custom_jvp
 from ...lanes import lanes
-from ..linear_quadratic._lq_approximation import costates, curvature, linear, quadratic
+from ..linear_quadratic._lq_approximation import costates, curvature, linear_dynamics, quadratic
 from ..linear_quadratic._riccati import lqr_rollout, riccati_backward
 from ..problems._problem import Problem
 from ._tolerances import tolerances
@@ -180,7 +180,7 @@ def _newton(here: tuple, free, y):
     It is ``w = δu − K x`` of the linear-quadratic problem with the cost ``−yᵀ w``.
     """
     problem, u, (q, v, K) = here
-    f = linear(problem, q, v, u, gaps=False)
+    f = linear_dynamics(problem, q, v, u, gaps=False)
     l, end = quadratic(problem, q, v, u, exact=True)
     n = end.x.size
     more = curvature(problem, q, v, u, costates(f, l, end, K))

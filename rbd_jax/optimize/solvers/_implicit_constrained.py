@@ -7,7 +7,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from ...derivatives.custom_jvp.mechanism import custom_jvp
-from ..linear_quadratic._lq_approximation import costates, curvature, linear, quadratic
+from ...spatial import linear
+from ..linear_quadratic._lq_approximation import costates, curvature, linear_dynamics, quadratic
 from ..linear_quadratic._riccati import lqr_rollout, riccati_backward
 from ..problems._constraints import Rows, Stack
 from ..problems._local_models import times
@@ -105,7 +106,7 @@ def _kkt(here: tuple, active: Rows, free: Array, y: tuple[Array, Rows]):
     tangent space of the constraints.
     """
     problem, rows, u, lam, (q, v, K) = here
-    f = linear(problem, q, v, u, gaps=False)
+    f = linear_dynamics(problem, q, v, u, gaps=False)
     n = f.d.shape[-1]
     l, end, C = _lagrangian_expansion(problem, rows, q, v, u, active, lam)
     l = add_curvature(l, curvature(problem, q, v, u, costates(f, l, end, K)))
