@@ -42,7 +42,7 @@ def optimize(
     steps: Annotated[
         int | None, typer.Option(help="Number of time steps of the horizon.", min=2)
     ] = None,
-    max_steps: Annotated[int, typer.Option(help="Limit of steps of the solver.", min=1)] = 300,
+    max_steps: Annotated[int, typer.Option(help="Limit of steps of the solver.", min=1)] = 1000,
     tol: Annotated[
         float | None, typer.Option(help="Tolerance of the solver, relative to the cost.")
     ] = None,
