@@ -221,14 +221,13 @@ def test_the_command_line_trains_resumes_and_judges(env, tmp_path, monkeypatch):
     from rbd_jax.cli import train
     from rbd_jax.cli._app import application
 
+    app = application("train")
     monkeypatch.setattr(train, "STARTS", 2)
     file = tmp_path / "stander.npz"
     options = ["--updates", "3", "--robots", "4", "--horizon", "3", "--output", str(file)]
     told = []
     for again in ([], ["--resume"]):
-        result = typer.CliRunner().invoke(
-            application("train"), ["train", "stander", *options, *again]
-        )
+        result = typer.CliRunner().invoke(app, ["train", "stander", *options, *again])
         assert result.exit_code == 0, result.output
         for text in ("3 in ", "stands up from the ground", "60 N s", " of 2", "best policy"):
             assert text in result.output
