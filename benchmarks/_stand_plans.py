@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import rbd_jax as rbd
 from rbd_jax import optimize as opt, tasks
 
 from ._box_jump import gap
