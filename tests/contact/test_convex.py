@@ -80,7 +80,7 @@ def test_distances_are_mujocos(everything):
     d, states = mujoco.MjData(m), []
     q = jnp.array([random_poses(m, d, k, 0.1 + 0.1 * (k % 3)) for k in range(24)])
     found = jax.jit(jax.vmap(lambda q: rbd.contact.distances(scene, scene.layout.q_from(q))[:3]))(q)
-    names = jax.eval_shape(rbd.contact.distances, scene, scene.q0).names
+    names = eqx.filter_eval_shape(rbd.contact.distances, scene, scene.q0).names
     kinds = [tuple(n.split(":")[1] for n in x) for x in names]
     ids = [[m.geom(n).id for n in x] for x in names]
     errors, off = [], []

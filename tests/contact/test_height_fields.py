@@ -73,7 +73,7 @@ def test_shapes_touch_hills_where_mujocos_do(margin):
 
     distance, point, frame = ours(jnp.array(qpos))
     zero = jnp.zeros((scene.model.nv,))
-    forces = jax.eval_shape(rbd.contact.constraint_forces, scene, scene.q0, zero, zero)
+    forces = eqx.filter_eval_shape(rbd.contact.constraint_forces, scene, scene.q0, zero, zero)
     names = forces.contacts.names
     off = {kind: [] for kind in GEOMS}
     for kind in GEOMS:
