@@ -106,7 +106,6 @@ def ruled_hybrid(m, s, flags):
     return rbd.hybrid_dynamics(m, s.q, s.v, s.a, s.tau, flags, s.f_ext)
 
 
-@pytest.mark.slow
 @names
 def test_table_7_and_the_rule_against_autodiff(name):
     against_autodiff(ROBOTS[name](), [hybrid_table], [raw_hybrid, ruled_hybrid])

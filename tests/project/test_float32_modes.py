@@ -116,6 +116,20 @@ def test_solvers(solver):
     check(solve, task.problem, task.q0, task.v0, task.u)
 
 
+def test_derivatives_of_constrained_solutions():
+    """Their rule is traced, by a limit of the velocity."""
+    task = cart_pole(dtype=F)
+
+    def rate(task, limit):
+        def controls(limit):
+            speed = optimize.Constraint(lambda m, q, v: v[:1] - limit, "speed", at="states")
+            return optimize.augmented_lagrangian(*task, [speed], max_steps=3, throw=False).u
+
+        return jax.jvp(controls, (limit,), (jnp.ones_like(limit),))[1]
+
+    check(rate, task, jnp.asarray(1.0, F))
+
+
 LEAVES = [*(pytest.param(x, marks=pytest.mark.slow) for x in ("damping", "gravity")), "inertia"]
 
 

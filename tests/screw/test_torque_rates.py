@@ -230,14 +230,7 @@ def test_series_elastic_feedback_makes_deviations_linear():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "rigid",
-    [
-        [1],
-        [0, 2],
-        [0, 1, 2],
-    ],
-)
+@pytest.mark.parametrize("rigid", [[1], [0, 2], [0, 1, 2]])
 def test_series_elastic_feedback_with_rigid_joints(rigid):
     """Elastic joints keep their equation of fourth order, rigid ones obey one of second order."""
     m, stiff = samples.chain(3), np.isin(np.arange(3), rigid)

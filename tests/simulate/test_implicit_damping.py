@@ -208,9 +208,12 @@ def test_implicit_coriolis_torques_converge_and_have_derivatives():
     assert float((value(s.v + h) - value(s.v - h)) / (2 * h)) == pytest.approx(slope, rel=1e-7)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["random_tree", "quadruped", "pendulum"], indirect=True)
-@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize(
+    "model",
+    ["random_tree", *(pytest.param(x, marks=pytest.mark.slow) for x in ("quadruped", "pendulum"))],
+    indirect=True,
+)
+@pytest.mark.parametrize("second", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_accelerations_of_an_implicit_step_have_exact_derivatives(model, state, second):
     """Elimination along the branches and the implicit rule, against dense algebra and autodiff."""
     damping = jnp.abs(jnp.sin(1 + jnp.arange(float(model.nv))))

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ...lanes import lanes
+from ...model import Model
 from ...model.functions import as_module, check_arity
 from ._problem import Problem, with_explicit_closure
 
@@ -93,7 +94,7 @@ class Stack(eqx.Module):
         v = problem.velocity(v)
         for c, n in self._chosen(False):
             value = c.function(model, t, q, v, u) if c.at == "stage" else c.function(model, q, v)
-            rows.append(jnp.where(self._holds(c, k), jnp.reshape(value, (n,)), 0))
+            rows.append(jnp.where(self._holds(c, k), _rows(model, value, n), 0))
         return jnp.concatenate(rows)
 
     def final(self, problem: Any, q: Array, v: Array) -> Array:
@@ -101,7 +102,7 @@ class Stack(eqx.Module):
         rows, last = [jnp.zeros((0,), problem.model.dtype)], jnp.asarray(self.steps)
         v = problem.velocity(v)
         for c, n in self._chosen(True):
-            value = jnp.reshape(c.function(problem.model, q, v), (n,))
+            value = _rows(problem.model, c.function(problem.model, q, v), n)
             rows.append(jnp.where(self._holds(c, last), value, 0))
         return jnp.concatenate(rows)
 
@@ -136,6 +137,11 @@ class Stack(eqx.Module):
 
         end = jax.jacfwd(last)(jnp.zeros((problem.nx,), q.dtype))
         return Rows(jax.vmap(one)(jnp.arange(self.steps), q[:-1], v[:-1], u), end)
+
+
+def _rows(model: Model, value, n: int) -> Float[Array, " n"]:
+    """What a constraint returns, as rows in the robot's precision."""
+    return jnp.reshape(jnp.asarray(value, model.dtype), (n,))
 
 
 @lanes
