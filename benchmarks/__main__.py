@@ -25,7 +25,7 @@ COMMANDS = {
     "contact_memory": "memory of the gradient of a rollout on the ground, in each gradient mode",
     "reach": "inverse kinematics of arms: share of targets, time; PyRoki (--cores 1)",
     "mjcf": "MJCF files of packages (--packages DIR): which load, how far they are from MuJoCo",
-    "train": "quadrupeds that learn to walk, three seeds; judged in MuJoCo (--cores 1)",
+    "train": "robots that learn to walk, three seeds; judged in MuJoCo (--cores 1)",
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
     "formulations": "formulations, frames, factorizations: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a peer that has not answered after so many seconds (default 180) is left out; "
         "in problems, its other starts are",
     )
-    parser.add_argument("--model", help="train: mjlab's go1.xml, for --robots go1")
+    parser.add_argument("--model", help="train: mjlab's file, for --robots go1 or g1")
     parser.add_argument("--packages", nargs="+", help="mjcf: folders of unpacked packages")
     parser.add_argument("--results", help="folder to write to (default benchmarks/results)")
     return parser

@@ -22,7 +22,9 @@ ABOUT = (
     "one of eight directions. The error is the root mean square of the velocity's error in the "
     "plane, averaged over a cycle of the gait. A seed's first column of time has no compiling in "
     "it; the processor time is that of all threads. Run it with `--cores 1` or `2`. Go1 is "
-    "Unitree's, from the file `go1.xml` of mjlab: `--robots go1 --keep --model PATH`."
+    "Unitree's, from the file `go1.xml` of mjlab: `--robots go1 --keep --model PATH`. So is the "
+    "humanoid G1 of 33 kg with 29 servos (`--robots g1 --keep --model PATH`), with the settings "
+    "`tasks.G1_WALK`; at most four of reward."
 )
 PPO = (
     "The same task, simulation, reward and cores with the PPO of Brax 0.14.2 (`_ppo.py`; "
@@ -34,14 +36,17 @@ PPO = (
 )
 GOOD = 2.3
 """A reward with which the robot walks."""
-SPEEDS = (0.3, 0.5, 0.7, 1.0)
-PUSHES = (100, 150, 200)
+GOOD_G1 = 3.0
+"""The same for G1, whose reward is at most four."""
+SPEEDS = (0.3, 0.5, 0.7, 0.8, 1.0)
+PUSHES = (100, 150, 200, 300)
 
 
 def main(options) -> None:
     """Three seeds, and what their policies do in MuJoCo."""
     report = Report("train", options, ABOUT)
     robots = options.robots or ["quadruped"]
+    curves = {"g1": report.table("Reward while learning, G1")}
     curve = report.table("Reward while learning")
     walks = report.table("Walks in MuJoCo")
     pushed = report.table("Pushes in MuJoCo", "Walking at 0.6 m/s; pushed for 0.1 s, of 8 pushes.")
@@ -50,22 +55,30 @@ def main(options) -> None:
         ppo(others, python, "quadruped", 0, 20 if options.tiny else 420)
         report.write()
     for robot in (r for r in robots if r != "ppo"):
-        given = {"path": options.model} if robot == "go1" and options.model else {}
+        given = {"path": options.model} if robot != "quadruped" and options.model else {}
         env, mjcf = (
             getattr(tasks, robot)(jnp.float32, **given),
             getattr(tasks, f"{robot}_mjcf")(**given),
         )
         for seed in range(1 if options.tiny else 3):
-            learned = train(curve, env, robot, seed, 2 if options.tiny else 300)
-            judge(walks, pushed, env, learned.policy, robot, seed, mjcf, options.tiny)
+            learned = train(curves.get(robot, curve), env, robot, seed, options.tiny)
+            judge(walks, pushed, env, learned.policy, f"{robot}, seed {seed}", mjcf, options.tiny)
+            if robot == "g1":
+                whole, name = tasks.g1_mjcf(whole_soles=True, **given), "g1, whole soles"
+                judge(
+                    walks, pushed, env, learned.policy, f"{name}, seed {seed}", whole, options.tiny
+                )
             report.write()
 
 
-def train(table: Table, env, robot: str, seed: int, updates: int) -> learn.TrainResult:
+def train(table: Table, env, robot: str, seed: int, tiny: bool) -> learn.TrainResult:
     """Learn with one seed; a row with the reward after parts of the updates."""
-    settings, key = learn.Settings(updates=updates), jax.random.key(seed)
-    if updates < 10:
-        settings = settings._replace(robots=8, horizon=4)
+    settings, good = learn.Settings(updates=300), GOOD
+    if robot == "g1":
+        settings, good = tasks.G1_WALK, GOOD_G1
+    if tiny:
+        settings = settings._replace(updates=2, robots=8, horizon=4)
+    updates, key = settings.updates, jax.random.key(seed)
     began = time.perf_counter()
     first = learn.start(env, settings, key)
     jax.block_until_ready(learn.update(env, settings, first)[1].reward)
@@ -74,12 +87,12 @@ def train(table: Table, env, robot: str, seed: int, updates: int) -> learn.Train
     processor = time.process_time() - processor
     reward, seconds = learned.history.reward, learned.seconds
     smooth = np.convolve(reward, np.ones(10) / 10, "valid") if updates >= 10 else reward
-    reached = np.flatnonzero(smooth >= GOOD)
+    reached = np.flatnonzero(smooth >= good)
     marks = [0, *(round(f * (updates - 1)) for f in (0.1, 0.25, 0.5, 1.0))]
     table.add(robot=f"{robot}, seed {seed}", updates=updates, compile_s=compiling,
               seconds=float(seconds[-1]), processor_s=processor,
               **{f"update {k + 1}": float(reward[k]) for k in marks},
-              **{f"seconds to {GOOD}": float(seconds[reached[0]]) if len(reached) else None},
+              **{f"seconds to {good}": float(seconds[reached[0]]) if len(reached) else None},
               steps_simulated=updates * settings.robots * settings.horizon * env.substeps,
           )  # fmt: skip
     return learned
@@ -110,9 +123,8 @@ def add_curve(table: Table, robot: str, seed: int, rows: list) -> None:
               best=max(r[2] for r in rows), episode_steps=rows[-1][3])  # fmt: skip
 
 
-def judge(walks: Table, pushed: Table, env, policy, robot: str, seed: int, mjcf, tiny) -> None:
+def judge(walks: Table, pushed: Table, env, policy, name: str, mjcf, tiny) -> None:
     """Walks at several speeds, and with pushes."""
-    name = f"{robot}, seed {seed}"
     for speed in SPEEDS[:1] if tiny else SPEEDS:
         seconds = 2.0 if tiny else 10.0
         walk = tasks.walk_in_mujoco(env, policy, mjcf, (speed, 0.0, 0.0), seconds)

@@ -17,6 +17,8 @@ from ._show import console, live_line, machine, table
 
 STARTS = 64
 """States from which a stander stands up, and directions from which it is pushed."""
+SPEEDS = (0.3, 0.5, 0.8)
+"""Commanded velocities of a walker in MuJoCo (m/s); the film shows the last one."""
 
 
 class Task(StrEnum):
@@ -25,6 +27,7 @@ class Task(StrEnum):
     cart_pole = "cart-pole"
     quadruped = "quadruped"
     go1 = "go1"
+    g1 = "g1"
     stander = "stander"
 
 
@@ -32,13 +35,15 @@ def train(
     task: Annotated[
         str,
         typer.Argument(
-            help="cart-pole, quadruped, go1 or stander; go1 needs the package mjlab, or --model. "
-            + _robots.OWN.format("an environment")
+            help="cart-pole, quadruped, go1, g1 (a humanoid) or stander; go1 and g1 need the "
+            "package mjlab, or --model. " + _robots.OWN.format("an environment")
         ),
     ],
     updates: Annotated[
         int | None,
-        typer.Option(help="Updates of the policy; by default 1500 for stander, else 400.", min=1),
+        typer.Option(
+            help="Updates of the policy; by default 1500 for stander, 600 for g1, else 400.", min=1
+        ),
     ] = None,
     robots: Annotated[
         int | None,
@@ -58,7 +63,7 @@ def train(
     ] = False,
     model: Annotated[
         Path | None,
-        typer.Option(help="For go1: mjlab's go1.xml; by default that of the installed mjlab."),
+        typer.Option(help="For go1 and g1: mjlab's file; by default that of the installed mjlab."),
     ] = None,
     film: Annotated[
         Path | None, typer.Option(help="Film of the robot in MuJoCo, an HTML page.")
@@ -78,7 +83,7 @@ def train(
     if own is None and task not in list(Task):
         _robots.fail(f"no task {task!r}; the tasks are: {', '.join(Task)}")
     name = task.replace("-", "_") if own is None else task.rpartition(":")[2]
-    if model is not None and task != Task.go1:
+    if model is not None and task not in (Task.go1, Task.g1):
         _robots.fail(f"task {task!r} has its own robot; leave --model out")
     given = {} if model is None else {"path": model}
     path = output or Path(f"{name}.npz")
@@ -89,7 +94,8 @@ def train(
         env = own or getattr(tasks, make)(jnp.float32, **given)
     except (ImportError, RobotDescriptionError) as error:
         _robots.fail(str(error))
-    usual = tasks.STAND_UP if task == Task.stander else learn.Settings(updates=400)
+    special = {Task.stander: tasks.STAND_UP, Task.g1: tasks.G1_WALK}
+    usual = special.get(task, learn.Settings(updates=400))
     updates, robots = updates or usual.updates, robots or usual.robots
     settings = usual._replace(robots=robots, horizon=horizon, updates=updates)
     judging = {}
@@ -128,13 +134,13 @@ def train(
 def _walks(tasks, env, policy, mjcf: str) -> tuple[np.ndarray, np.ndarray]:
     """Print a table of walks in MuJoCo, and return times and configurations of one of them."""
     rows = []
-    for speed in (0.3, 1.0, 0.6):
+    for speed in SPEEDS:
         walk = tasks.walk_in_mujoco(env, policy, mjcf, (speed, 0.0, 0.0))
         mean = walk.velocity[len(walk.t) // 10 :, 0].mean()
         told = "fell" if walk.fell else f"{walk.error():.3f}"
         rows.append((f"{speed:.1f}", f"{mean:.3f}", f"{walk.t[-1]:.1f}", told))
     titles = ("command (m/s)", "mean speed (m/s)", "time (s)", "rms error (m/s)")
-    console().print(table("Walks in MuJoCo", titles, sorted(rows)))
+    console().print(table("Walks in MuJoCo", titles, rows))
     return walk.t, np.asarray(jax.vmap(env.scene.layout.q_from)(jnp.asarray(walk.qpos)))
 
 

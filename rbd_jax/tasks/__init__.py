@@ -48,7 +48,8 @@ from .problems._smooth import (
     rotors as rotors,
 )
 from .problems._task import Task as Task
-from .robots._quadrupeds import go1_mjcf as go1_mjcf, quadruped_mjcf as quadruped_mjcf
+from .robots._mjlab import g1_mjcf as g1_mjcf, go1_mjcf as go1_mjcf
+from .robots._quadruped import quadruped_mjcf as quadruped_mjcf
 
 if _TYPE_CHECKING:
     from ._learning import *  # noqa: F403

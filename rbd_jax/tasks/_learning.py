@@ -15,11 +15,13 @@ from .environments._stander import (
     stander as stander,
 )
 from .environments._walker import (
+    G1_WALK as G1_WALK,
     Walker as Walker,
     WalkerRobot as WalkerRobot,
     WalkerTask as WalkerTask,
     WalkerVariation as WalkerVariation,
     WalkerWeights as WalkerWeights,
+    g1 as g1,
     go1 as go1,
     quadruped as quadruped,
     walker as walker,

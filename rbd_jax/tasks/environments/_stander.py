@@ -15,14 +15,12 @@ from ...learn import (
     SceneEnvironment,
     Settings,
     State,
-    joint_reflection,
 )
-from ...model import Model
 from ...simulate import ScenePlant
 from ...spatial import so3
 from ..problems._scene import lying, near_stance, stand_up
 from ..problems._task import Task
-from ._walker import soft
+from ._walker import mirrored_joints, soft
 
 Number = Float[Array, ""]
 
@@ -211,7 +209,7 @@ def stander(
     keys = jax.random.split(jax.random.key(seed), fallen)
     q, v = jax.jit(jax.vmap(lying, (None, 0)))(task, keys)
 
-    joints = _mirrored_joints(model, task.q0[7:]) if mirrored else None
+    joints = mirrored_joints(model, task.q0[7:], "stander") if mirrored else None
 
     def array(x):
         return jnp.asarray(np.asarray(x, float), model.dtype)
@@ -228,14 +226,3 @@ def stander(
         push_probability=array(push_probability),
         joints=joints,
     )
-
-
-def _mirrored_joints(model: Model, stance: Float[Array, " nu"]) -> Reflection:
-    """The joints behind a free trunk in the mirror, where the posture has to be the same."""
-    order, sign = joint_reflection(model)
-    joints = Reflection(tuple(k - 6 for k in order[6:]), sign[6:])
-    if float(jnp.max(jnp.abs(joints(stance) - stance))) > 1e-3:
-        raise ValueError(
-            "stander: the standing posture is not the same on both sides; use mirrored=False"
-        )
-    return joints

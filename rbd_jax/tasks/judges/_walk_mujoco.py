@@ -75,7 +75,7 @@ def walk_in_mujoco(
     stance, reach = np.asarray(walker.stance, float), np.asarray(walker.reach, float)
     dt = walker.substeps * m.opt.timestep
     trunk = int(m.jnt_bodyid[0])
-    low, rows, action = 0.55 * float(walker.height), [], np.zeros(len(stance))
+    low, rows, action = float(walker.fall_height), [], np.zeros(len(stance))
     fell = False
     for k in range(round(seconds / dt)):
         R = np.zeros(9)
