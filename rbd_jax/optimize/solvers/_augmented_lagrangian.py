@@ -25,6 +25,7 @@ from ._lagrangian import (
     Weighted,
     advance,
     excess,
+    final_stage,
     update,
     violation,
     with_terms,
@@ -203,10 +204,10 @@ def inner_steps(
         # A decrease is the square of a slope. It may be negligible where the penalty is stiff and
         # the slope is not, and multipliers from there would come back to where they were.
         flat = steepness(problem, point[2], model.gradient, now) <= usual.slope
-        solved = p.definite & (mu <= NEAR) & negligible & (flat | ~feasible)
+        last = final_stage(m.penalty, m.tol, limits.least_tol, limits.most_penalty)
+        solved = p.definite & (mu <= NEAR) & negligible & (flat | ~(feasible | last))
         new = m if eager else renew(m, c, solved)
-        # at the greatest penalty, to the last tolerance, and no better than at the last update
-        last = (m.penalty >= limits.most_penalty) & (m.tol <= limits.least_tol)
+        # a minimum of the last stage that is no better than the one before
         lost = solved & last & ~feasible & (size > 0.5 * m.violation)
         p = p._replace(stationary=p.stationary & feasible, infeasible=lost, stays=True)
         return p, (K, new)

@@ -119,10 +119,19 @@ def advance(
     """
     size = violation(c, m.rows, m.penalty, equality)
     slow = (size > 0.25 * m.violation) & (size > feasible)
+    penalty = jnp.where(slow, jnp.minimum(10 * m.penalty, most), m.penalty)
+    tol = jnp.maximum(0.1 * m.tol, least)
+    # What was found to a looser tolerance or with a smaller penalty is nothing to compare with.
+    first = final_stage(penalty, tol, least, most) & ~final_stage(m.penalty, m.tol, least, most)
     new = Multipliers(
         update(c, m.rows, m.penalty, equality, 100 * most),
-        jnp.where(slow, jnp.minimum(10 * m.penalty, most), m.penalty),
-        jnp.maximum(0.1 * m.tol, least),
-        size,
+        penalty,
+        tol,
+        jnp.where(first, jnp.inf, size),
     )
     return jax.tree.map(lambda a, b: jnp.where(ready, a, b), new, m)
+
+
+def final_stage(penalty: Array, tol: Array, least: float, most: float | Array) -> Bool[Array, ""]:
+    """Whether the penalty is at its greatest and the tolerance at its least."""
+    return (penalty >= most) & (tol <= least)
