@@ -1,8 +1,8 @@
-"""PPO of Brax on a walking task of ``rbd_jax.learn``, in a process of its own.
+"""PPO of Brax on a task of this library, in a process of its own.
 
-The simulation, reward, robots and commands are those of the task. Only the learner is Brax's, with
-the settings of MuJoCo Playground for Go1 but for the sizes of batches and networks, which suit two
-cores. Reads a JSON of options from the standard input and writes the curve as JSON.
+The simulation, reward and robots are those of the task, through :func:`rbd_jax.learn.as_brax`. Only
+the learner is Brax's. Reads a JSON of options from the standard input and writes the curve as JSON:
+control steps, seconds of training, reward, length of the episodes.
 """
 
 import functools
@@ -13,11 +13,9 @@ import time
 
 import jax
 import jax.numpy as jnp
-from brax.envs import Env, State  # pyright: ignore
 from brax.training.agents.ppo import networks, train as ppo  # pyright: ignore
 
 from rbd_jax import learn, tasks
-from rbd_jax.learn._environment import judge_step
 
 # Brax 0.14 calls a function that JAX 0.10 no longer has. Here is one device.
 jax.device_put_replicated = lambda tree, devices: jax.tree.map(  # pyright: ignore
@@ -25,64 +23,25 @@ jax.device_put_replicated = lambda tree, devices: jax.tree.map(  # pyright: igno
 )
 
 
-class Task(Env):
-    """A task of ``rbd_jax.learn`` as an environment of Brax."""
-
-    def __init__(self, env: learn.Environment):
-        self.env = env
-        state = jax.eval_shape(env.begin, jax.random.key(0))
-        self.size = jax.eval_shape(learn.observe, env, state).shape[0]
-
-    def reset(self, rng: jax.Array) -> State:
-        """An episode begins."""
-        begin, rest = jax.random.split(rng)
-        state = self.env.begin(begin)
-        seen, zero = learn.observe(self.env, state), jnp.zeros(())
-        return State(state, seen, zero, zero, {}, {"pushes": rest})
-
-    def step(self, state: State, action: jax.Array) -> State:
-        """One control step, and the random events before the next one."""
-        now, (push, rest) = state.pipeline_state, jax.random.split(state.info["pushes"])
-        after = learn.advance(self.env, now, action)
-        reward, failed = judge_step(self.env, now, action, after)
-        after = self.env.disturb(after, push)
-        return state.replace(
-            pipeline_state=after,
-            obs=learn.observe(self.env, after),
-            reward=jnp.where(jnp.isfinite(reward), reward, 0),
-            done=failed.astype(float),
-            info=state.info | {"pushes": rest},
-        )
-
-    @property
-    def observation_size(self) -> int:
-        """Numbers that the policy sees."""
-        return self.size
-
-    @property
-    def action_size(self) -> int:
-        """Numbers that the policy chooses."""
-        return self.env.actions
-
-    @property
-    def backend(self) -> str:
-        """Brax asks for a name."""
-        return "rbd_jax"
-
-
 class Enough(Exception):
     """The time is over."""
 
 
 def main() -> None:
-    """Learn until the time is over."""
+    """Learn until the time is over or the reward is good."""
     options = json.load(sys.stdin)
-    env = getattr(tasks, options["robot"])(jnp.float32)
+    name, hidden = options["robot"], tuple(options["hidden"])
+    of_gymnasium = name.endswith("-v5")
+    env = (
+        tasks.from_gymnasium(name, jnp.float32)
+        if of_gymnasium
+        else getattr(tasks, name)(jnp.float32)
+    )
     rows, began = [], time.perf_counter()
 
     def progress(step: int, metrics) -> None:
         length = float(metrics["eval/avg_episode_length"])
-        reward = float(metrics["eval/episode_reward"]) / length
+        reward = float(metrics["eval/episode_reward"]) / (1 if of_gymnasium else length)
         trained = float(metrics.get("training/walltime", 0.0))
         rows.append((int(step), trained, reward, length))
         print(*rows[-1], file=sys.stderr, flush=True)
@@ -90,18 +49,15 @@ def main() -> None:
             raise Enough
 
     network = functools.partial(
-        networks.make_ppo_networks, policy_hidden_layer_sizes=(128, 64),
-        value_hidden_layer_sizes=(128, 64),
-    )  # fmt: skip
+        networks.make_ppo_networks,
+        policy_hidden_layer_sizes=hidden,
+        value_hidden_layer_sizes=hidden,
+    )
     try:
         ppo.train(
-            environment=Task(env), num_timesteps=options["steps"], num_evals=options["evals"],
-            episode_length=env.episode, num_envs=options["robots"], unroll_length=20,
-            batch_size=options["robots"] // 4, num_minibatches=16, num_updates_per_batch=4,
-            learning_rate=options["rate"], entropy_cost=1e-2, discounting=0.97, gae_lambda=0.95,
-            clipping_epsilon=0.2, reward_scaling=options["scale"], normalize_observations=True,
-            max_grad_norm=1.0, network_factory=network, progress_fn=progress,
-            num_eval_envs=64, seed=options["seed"],
+            environment=learn.as_brax(env), episode_length=env.episode, normalize_observations=True,
+            network_factory=network, progress_fn=progress, num_eval_envs=64, seed=options["seed"],
+            deterministic_eval=of_gymnasium, **options["settings"],
         )  # fmt: skip
     except Enough:
         pass

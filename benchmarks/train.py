@@ -6,6 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,10 +35,45 @@ PPO = (
     "settings were tried. Reward: of a control step, the mean over 64 episodes of the random "
     "policy. Seconds are those of training, with compiling but without these episodes."
 )
+GYMNASIUM = (
+    "Robots of gymnasium (`tasks.from_gymnasium`) by `learn.shac` and by Brax's PPO, in the same "
+    "simulation, on the same cores, until an episode has the return of the third column: seconds "
+    "with compiling, without the episodes that measure the return. The last column is the best "
+    "policy of `shac` in gymnasium itself, with MuJoCo. `--robots Ant-v5 --keep --peer-python "
+    "ppo=PYTHON`."
+)
+PATIENCE = 180
+"""Seconds that PPO has for one seed (s)."""
 GOOD = 2.3
 """A reward with which the robot walks."""
 GOOD_G1 = 3.0
 """The same for G1, whose reward is at most four."""
+RUNNERS = {
+    "HalfCheetah-v5": learn.Settings(
+        horizon=16, updates=400, hidden=(256, 128), average=0.95, std=0.5, state_clip=30.0
+    ),
+    "Ant-v5": learn.Settings(
+        robots=128, horizon=8, updates=500, hidden=(256, 128), average=0.95, std=0.5,
+        state_clip=100.0,
+    ),
+}  # fmt: skip
+"""Settings of :func:`rbd_jax.learn.shac` for robots of gymnasium."""
+RETURNS = {"HalfCheetah-v5": 1500.0, "Ant-v5": 2000.0}
+"""Returns of an episode of 1000 control steps whose times are compared."""
+PPO_SETTINGS = {
+    "quadruped": {"num_timesteps": 20_000_000, "num_evals": 40, "num_envs": 512, "batch_size": 128,
+        "unroll_length": 20, "num_minibatches": 16, "num_updates_per_batch": 4,
+        "learning_rate": 1e-3, "entropy_cost": 1e-2, "discounting": 0.97, "reward_scaling": 0.1,
+        "gae_lambda": 0.95, "clipping_epsilon": 0.2, "max_grad_norm": 1.0},
+    "HalfCheetah-v5": {"num_timesteps": 50_000_000, "num_evals": 150, "num_envs": 2048,
+        "batch_size": 512, "unroll_length": 20, "num_minibatches": 32, "num_updates_per_batch": 8,
+        "learning_rate": 3e-4, "entropy_cost": 1e-3, "discounting": 0.95, "reward_scaling": 1.0},
+    "Ant-v5": {"num_timesteps": 50_000_000, "num_evals": 150, "num_envs": 4096,
+        "batch_size": 2048, "unroll_length": 5, "num_minibatches": 32, "num_updates_per_batch": 4,
+        "learning_rate": 3e-4, "entropy_cost": 1e-2, "discounting": 0.97, "reward_scaling": 10.0},
+}  # fmt: skip
+"""Settings of Brax's PPO: those of MuJoCo Playground for Go1 with sizes that suit two cores, and
+those of Brax's own notebook for the robots of gymnasium."""
 SPEEDS = (0.3, 0.5, 0.7, 0.8, 1.0)
 PUSHES = (100, 150, 200, 300)
 
@@ -51,10 +87,21 @@ def main(options) -> None:
     walks = report.table("Walks in MuJoCo")
     pushed = report.table("Pushes in MuJoCo", "Walking at 0.6 m/s; pushed for 0.1 s, of 8 pushes.")
     others = report.table("Reward with PPO", PPO)
-    if python := dict(x.split("=", 1) for x in options.peer_python or []).get("ppo"):
-        ppo(others, python, "quadruped", 0, 20 if options.tiny else 420)
+    returns = report.table("Returns of gymnasium's robots", GYMNASIUM)
+    python = dict(x.split("=", 1) for x in options.peer_python or []).get("ppo")
+    if python and "ppo" in robots:
+        add_curve(others, "quadruped", 0, ppo(python, "quadruped", 0, 20 if options.tiny else 420))
         report.write()
-    for robot in (r for r in robots if r != "ppo"):
+    for robot in (r for r in robots if r in RUNNERS):
+        for seed in range(1 if options.tiny else 3):
+            row = {"robot": f"{robot}, seed {seed}", "return": RETURNS[robot]}
+            returns.add(**row, learner="shac", **shac_returns(robot, seed, options.tiny))
+            report.write()
+            if python:
+                found = ppo(python, robot, seed, 20 if options.tiny else PATIENCE)
+                returns.add(**row, learner="PPO of Brax", **ppo_returns(robot, found))
+                report.write()
+    for robot in (r for r in robots if r != "ppo" and r not in RUNNERS):
         given = {"path": options.model} if robot != "quadruped" and options.model else {}
         env, mjcf = (
             getattr(tasks, robot)(jnp.float32, **given),
@@ -98,10 +145,11 @@ def train(table: Table, env, robot: str, seed: int, tiny: bool) -> learn.TrainRe
     return learned
 
 
-def ppo(table: Table, python: str, robot: str, seed: int, seconds: float) -> None:
-    """Rows with the reward after parts of the time."""
-    spec = {"robot": robot, "seed": seed, "seconds": seconds, "good": GOOD, "robots": 512,
-            "steps": 20_000_000, "evals": 40, "rate": 1e-3, "scale": 0.1}  # fmt: skip
+def ppo(python: str, robot: str, seed: int, seconds: float) -> list:
+    """Control steps, seconds, reward and length of episodes while Brax's PPO learns."""
+    good, hidden = RETURNS.get(robot, GOOD), (256, 128) if robot in RETURNS else (128, 64)
+    spec = {"robot": robot, "seed": seed, "seconds": seconds, "good": good, "hidden": hidden,
+            "settings": PPO_SETTINGS[robot]}  # fmt: skip
     root = Path(__file__).parent
     where = os.environ | {"PYTHONPATH": str(root.parent), "JAX_PLATFORMS": "cpu"}
     command = [python, root / "_ppo.py"]
@@ -110,7 +158,77 @@ def ppo(table: Table, python: str, robot: str, seed: int, seconds: float) -> Non
     )
     if done.returncode:
         raise RuntimeError(f"the process of PPO failed:\n{done.stderr}")
-    add_curve(table, robot, seed, json.loads(done.stdout.splitlines()[-1]))
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def ppo_returns(robot: str, rows: list) -> dict:
+    """The columns of PPO: when the return was reached, and the best one."""
+    reached = [seconds for _, seconds, reward, _ in rows if reward > RETURNS[robot]]
+    return {"seconds to it": reached[0] if reached else None, "seconds": rows[-1][1],
+            "control_steps": rows[-1][0], "best": max(r[2] for r in rows)}  # fmt: skip
+
+
+def shac_returns(robot: str, seed: int, tiny: bool) -> dict:
+    """The columns of SHAC. Returns are means of 32 episodes without noise, here; the last one is
+    that of three episodes in gymnasium, simulated by MuJoCo itself."""
+    env, settings = tasks.from_gymnasium(robot, jnp.float32), RUNNERS[robot]
+    if tiny:
+        settings = settings._replace(robots=8, horizon=2, updates=2)
+    clock, found = {"judging": 0.0}, []
+    began = time.perf_counter()
+
+    def judge(policy) -> float:
+        start = time.perf_counter()
+        found.append(
+            (start - began - clock["judging"], mean_return(env, policy, 5 if tiny else 1000))
+        )
+        clock["judging"] += time.perf_counter() - start
+        return found[-1][1]
+
+    learned = learn.shac(env, jax.random.key(seed), settings, judge=judge, every=25)
+    total = time.perf_counter() - began - clock["judging"]
+    reached = [seconds for seconds, x in found if x > RETURNS[robot]]
+    return {"seconds to it": reached[0] if reached else None, "seconds": total,
+            "control_steps": settings.updates * settings.robots * settings.horizon,
+            "best": max(x for _, x in found),
+            "best policy in MuJoCo": in_gymnasium(robot, learned.policy, tiny)}  # fmt: skip
+
+
+def mean_return(env, policy, steps: int) -> float:
+    """The mean return of 32 episodes of a policy without noise."""
+    keys = jax.random.split(jax.random.key(1), 32)
+    return float(_mean_return(env, policy, keys, steps))
+
+
+@eqx.filter_jit
+def _mean_return(env, policy, keys, steps: int):
+    state = jax.vmap(env.begin)(keys)
+
+    def control_step(carry, _):
+        state, alive, total = carry
+        action = jax.vmap(lambda s: policy(learn.observe(env, s)))(state)
+        t = jax.vmap(env.transition)(state, action, keys)
+        return (t.state, alive & ~t.terminated, total + jnp.where(alive, t.reward, 0)), None
+
+    start = state, jnp.ones(len(keys), bool), jnp.zeros(len(keys), state.q.dtype)
+    (_, _, total), _ = jax.lax.scan(control_step, start, None, length=steps)
+    return total.mean()
+
+
+def in_gymnasium(robot: str, policy, tiny: bool) -> float:
+    """The mean return of three episodes in gymnasium itself."""
+    import gymnasium
+
+    forces = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0}
+    env = gymnasium.make(robot, **(forces if robot.startswith("Ant") else {}))
+    act, total = learn.in_numpy(policy), 0.0
+    for seed in range(3):
+        seen, over, count = env.reset(seed=seed)[0], False, 0
+        while not over and count < (5 if tiny else 1000):
+            action = act(seen).astype(np.float32) * env.action_space.high
+            seen, reward, failed, cut, _ = env.step(action)
+            total, over, count = total + float(reward), failed or cut, count + 1
+    return total / 3
 
 
 def add_curve(table: Table, robot: str, seed: int, rows: list) -> None:

@@ -1,6 +1,7 @@
 """Differentiable rollouts of a batch of robots under a policy, and their returns."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -36,6 +37,42 @@ def select(which: Bool[Array, " N"], a: State, b: State) -> State:
     return jax.tree.map(one, a, b)
 
 
+@jax.custom_vjp
+def clip_gradient(state: State, limit: Float[Array, ""]) -> State:
+    """The state itself; its gradient is made at most ``limit`` long, robot by robot.
+
+    Stiff contact makes the gradient of a few robots longer by orders of magnitude. In a mean over
+    the batch they would drown all others. A gradient that is not finite counts as zero.
+
+    Source: Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks"
+    (2013), clipping of the norm, here of each robot and at each control step.
+    """
+    del limit
+    return state
+
+
+def _clip_forward(state, limit):
+    return state, limit
+
+
+def _clip_backward(limit, slope):
+    moving = [x for x in jax.tree.leaves(slope) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    size = jnp.sqrt(sum(jnp.sum(x.reshape(len(x), -1) ** 2, axis=1) for x in moving))
+    finite = jnp.isfinite(size)
+    scale = jnp.minimum(1, limit / jnp.where(finite & (size > 0), size, limit))
+
+    def shorter(x):
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            return x
+        per_robot = (-1, *[1] * (x.ndim - 1))
+        return jnp.where(finite.reshape(per_robot), scale.reshape(per_robot) * x, 0)
+
+    return jax.tree.map(shorter, slope), jnp.zeros_like(limit)
+
+
+clip_gradient.defvjp(_clip_forward, _clip_backward)
+
+
 def rollout_return(
     env: Environment,
     policy: Policy,
@@ -44,6 +81,7 @@ def rollout_return(
     key: Key[Array, ""],
     steps: int,
     discount: float,
+    state_clip: float = math.inf,
 ) -> tuple[Float[Array, ""], State, Record]:
     """The mean discounted return per control step of a batch over a horizon.
 
@@ -59,6 +97,8 @@ def rollout_return(
         key: random key of noise, disturbances and new episodes.
         steps: number of control steps of the horizon.
         discount: discount factor of a control step.
+        state_clip: greatest norm of the gradient of a robot's return by its state; at each control
+            step, longer ones are shortened. Infinity leaves the gradient exact.
 
     Returns:
         The mean return, the states at the end, and the record of all steps.
@@ -72,6 +112,8 @@ def rollout_return(
         state, weight, total = carry
         key, last = x
         noise_key, push_key, begin_key = jax.random.split(key, 3)
+        if state_clip < math.inf:  # the total is a mean over robots and steps
+            state = clip_gradient(state, jnp.asarray(state_clip / (size * steps), state.q.dtype))
         state = jax.vmap(env.disturb)(state, jax.random.split(push_key, size))
         observation = look(state)
         noise = jax.random.normal(noise_key, (size, env.actions), observation.dtype)

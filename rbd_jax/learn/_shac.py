@@ -3,6 +3,7 @@
 Source: Xu et al., "Accelerated Policy Learning with Parallel Differentiable Simulation" (2022).
 """
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -39,6 +40,10 @@ class Settings(NamedTuple):
     minibatches: int = 4
     clip: float = 1.0
     """Greatest norm of the gradient; longer gradients are clipped."""
+    state_clip: float = math.inf
+    """Greatest norm of the gradient of a robot's return by its state, at each control step; longer
+    ones are shortened. Robots with stiff contact need it, for example 30, because a few gradients
+    that explode would drown all others."""
     lag: float = 0.5
     """The part of the old target value function that is kept in each update."""
     average: float = 0.0
@@ -176,8 +181,9 @@ def _update(env: Environment, settings: Settings, learner: Learner) -> tuple[Lea
     def loss(parts):
         new = eqx.tree_at(lambda p: (p.network, p.log_std), policy, parts)
         found = rollout_return(
-            env, new, future, states, noise_key, settings.horizon, settings.discount
-        )
+            env, new, future, states, noise_key, settings.horizon, settings.discount,
+            settings.state_clip,
+        )  # fmt: skip
         return -found[0], found[1:]
 
     parts = policy.network, policy.log_std

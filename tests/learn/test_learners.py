@@ -9,6 +9,8 @@ import pytest
 pytest.importorskip("optax")
 pytest.importorskip("mujoco")
 
+from support.helpers import assert_close  # noqa: E402
+
 from rbd_jax import learn, tasks  # noqa: E402
 
 SMALL = learn.Settings(
@@ -210,3 +212,40 @@ def test_the_best_of_the_judged_policies_is_kept(env, tmp_path):
     assert len(seen) == 6 and same(again.policy, whole.policy)
     plain = learn.shac(env, jax.random.key(1), settings)
     assert same(plain.policy, seen[5])
+
+
+def test_gradients_of_single_robots_are_shortened():
+    """To the limit, robot by robot; one that is not finite counts as zero, and others stay."""
+    from rbd_jax.learn._horizon import clip_gradient
+
+    states = {"q": jnp.zeros((4, 2)), "age": jnp.arange(4), "delay": jnp.zeros(4)}
+    same, pull = jax.vjp(lambda s: clip_gradient(s, jnp.asarray(10.0)), states)
+    assert all(np.array_equal(same[k], states[k]) for k in states)
+    none = np.zeros(4, jax.dtypes.float0)
+    slope = {
+        "q": jnp.array([[3.0, 0.0], [30.0, 0.0], [jnp.nan, 1.0], [0.0, 0.0]]),
+        "age": none,
+        "delay": jnp.array([4.0, 40.0, 1.0, 0.0]),
+    }
+    (found,) = pull(slope)
+    np.testing.assert_allclose(found["q"], [[3, 0], [6, 0], [0, 0], [0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(found["delay"], [4, 8, 0, 0], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_limit_that_is_not_reached_changes_no_gradient(env):
+    learner = learner_of(env, SMALL._replace(robots=4))
+
+    def slope(limit):
+        def loss(network):
+            new = eqx.tree_at(lambda p: p.network, learner.policy, network)
+            end = lambda x: learner.value(x)[0]  # noqa: E731
+            key = jax.random.key(3)
+            return learn.rollout_return(env, new, end, learner.states, key, 4, 0.97, limit)[0]
+
+        return jax.jit(jax.grad(loss))(learner.policy.network)
+
+    long, exact, short = slope(1e9), slope(np.inf), slope(1e-3)
+    assert_close(long, exact, 1e-9)
+    size = lambda tree: np.sqrt(sum(np.sum(np.square(x)) for x in jax.tree.leaves(tree)))  # noqa: E731
+    assert size(short) < 0.9 * size(exact)

@@ -336,6 +336,7 @@ def walker(
         "push_speed": push_speed,
         "push_probability": 0.005,
     }
+    leaves: dict[str, Any] = {k: array(x) for k, x in numbers.items()}
     return Walker(
         scene=scene,
         weights=jax.tree.map(array, weights or WalkerWeights()),
@@ -345,7 +346,7 @@ def walker(
         foot_place=jnp.stack([pose[1] for _, pose in places]),
         foot_bodies=tuple(int(b) for b, _ in places),
         joints=mirrored_joints(model, stand.q[7:], "walker") if mirrored else None,
-        **{k: array(x) for k, x in numbers.items()},
+        **leaves,
     )
 
 
