@@ -94,7 +94,7 @@ def train(
         env = own or getattr(tasks, make)(jnp.float32, **given)
     except (ImportError, RobotDescriptionError) as error:
         _robots.fail(str(error))
-    special = {Task.stander: tasks.STAND_UP, Task.g1: tasks.G1_WALK}
+    special: dict[str, learn.Settings] = {"stander": tasks.STAND_UP, "g1": tasks.G1_WALK}
     usual = special.get(task, learn.Settings(updates=400))
     updates, robots = updates or usual.updates, robots or usual.robots
     settings = usual._replace(robots=robots, horizon=horizon, updates=updates)

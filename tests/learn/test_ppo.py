@@ -104,3 +104,17 @@ def test_it_learns_to_balance_a_pole(env, adapter):
     states = jax.vmap(lambda k: env.reset(k)[0])(jax.random.split(jax.random.key(7), 10))
     last = jax.jit(jax.vmap(lambda s: learn.closed_loop(env, act, s, 100)[0][-1]))(states)
     assert float(jnp.abs(last[:, 1]).max()) < 0.2
+
+
+@pytest.fixture(scope="module")
+def hopper():
+    """A leg that falls within a third of a second; it gets one for each step that it stands."""
+    return tasks.from_gymnasium("Hopper-v5", jnp.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adapter", [by_gymnasium, by_gymnax, by_brax])
+def test_it_learns_to_hop(hopper, adapter):
+    rewards, learner = train(*adapter(hopper), (11, hopper.actions), updates=60, horizon=HORIZON)
+    print([round(x, 2) for x in rewards])
+    assert np.mean(rewards[-5:]) > 1.5 * np.mean(rewards[:2])

@@ -129,7 +129,12 @@ def test_the_task_looks_the_same_in_a_mirror(env):
     assert_close(seen, expected, 1e-12)
 
 
-def test_a_wrong_file_is_told(tmp_path):
+def test_a_wrong_file_is_told(file, tmp_path):
+    swapped = tmp_path / "swapped.xml"
+    swapped.write_text(file.read_text().replace("left", "other").replace("right", "left")
+                       .replace("other", "right"))  # fmt: skip
+    with pytest.raises(rbd.RobotDescriptionError, match="its joints are .*right_hip_pitch_joint"):
+        tasks.g1_mjcf(swapped)
     with pytest.raises(rbd.RobotDescriptionError, match="g1: there is no file"):
         tasks.g1_mjcf(tmp_path / "none.xml")
     other = tmp_path / "quadruped.xml"

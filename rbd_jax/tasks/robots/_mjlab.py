@@ -109,7 +109,12 @@ def on_flat_ground(
         added.forcelimited, added.forcerange = True, [-servo.limit, servo.limit]
     stance = [servo.stance for servo in servos]
     spec.add_key(name="stand", qpos=[0.0, 0.0, height, 1.0, 0.0, 0.0, 0.0, *stance], ctrl=stance)
-    spec.compile()
+    compiled = spec.compile()
+    order = [compiled.joint(k).name for k in range(compiled.njnt)]
+    if order[1:] != [servo.joint for servo in servos]:
+        raise RobotDescriptionError(
+            f"{robot}: {str(file)!r} is not mjlab's {title}: its joints are {order}"
+        )
     return spec.to_xml()
 
 
