@@ -39,7 +39,8 @@ PPO = (
 GYMNASIUM = (
     "Robots of gymnasium (`tasks.from_gymnasium`) by `learn.shac` and by Brax's PPO, in the same "
     "simulation, on the same cores, until an episode has the return of the third column: seconds "
-    "with compiling, without the episodes that measure the return. The last column is the best "
+    "with compiling, which `shac` does for the first seed alone and PPO for each, without the "
+    "episodes that measure the return. The last column is the best "
     "policy of `shac` in gymnasium itself, with MuJoCo. With the settings that Brax's notebook "
     "has for these robots on a GPU (2048 robots, batches of 512 stretches), PPO had a return of "
     "-20 after 235 s on one core; with small batches it learns. Run it with `--robots "
