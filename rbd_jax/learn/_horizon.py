@@ -41,8 +41,8 @@ def select(which: Bool[Array, " N"], a: State, b: State) -> State:
 def clip_gradient(state: State, limit: Float[Array, ""]) -> State:
     """The state itself; its gradient is made at most ``limit`` long, robot by robot.
 
-    Stiff contact makes the gradient of a few robots longer by orders of magnitude. In a mean over
-    the batch they would drown all others. A gradient that is not finite counts as zero.
+    Stiff contact can make the gradient of a robot longer by orders of magnitude. In a mean over the
+    batch it would drown all others. A gradient that is not finite counts as zero.
 
     Source: Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks"
     (2013), clipping of the norm, here of each robot and at each control step.

@@ -42,8 +42,8 @@ class Settings(NamedTuple):
     """Greatest norm of the gradient; longer gradients are clipped."""
     state_clip: float = math.inf
     """Greatest norm of the gradient of a robot's return by its state, at each control step; longer
-    ones are shortened. Robots with stiff contact need it, for example 30, because a few gradients
-    that explode would drown all others."""
+    ones are shortened. Robots with stiff contact need it, for example 30: in the mean over the
+    batch, a gradient that explodes would drown all others."""
     lag: float = 0.5
     """The part of the old target value function that is kept in each update."""
     average: float = 0.0

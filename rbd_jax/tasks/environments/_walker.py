@@ -351,7 +351,10 @@ def walker(
 
 
 def mirrored_joints(model: Model, stance: Float[Array, " nu"], who: str) -> Reflection:
-    """The joints behind a free trunk in the mirror, where the posture has to be the same."""
+    """The joints behind a free trunk in the mirror, where the posture (rad) has to be the same.
+
+    ``who`` names the function in the error.
+    """
     order, sign = joint_reflection(model)
     joints = Reflection(tuple(k - 6 for k in order[6:]), sign[6:])
     if float(jnp.max(jnp.abs(joints(stance) - stance))) > 1e-3:
