@@ -1,6 +1,5 @@
 """Rollouts of a policy in any plant, not only in the simulation in which it was trained."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from jaxtyping import Array, Float, PyTree
 from ..contact import Scene
 from ..model import Model
 from ..simulate import Plant, as_plant, fresh_state, hold_controls
-from ._environment import Environment, State, memory_of, observe
+from ._environment import Environment, State, memory_of, observe, stepped
 from ._networks import Policy
 
 
@@ -49,9 +48,8 @@ def closed_loop(
         memory, action = act(memory, seen) if remembers else (memory, act(seen))
         u = env.controls(state, action)
         now = hold_controls(moves, k * env.period, now, u, env.period, env.substeps)
-        told = memory_of(env, state, now)
-        new = {"q": now.q, "v": now.v, "memory": told, "controls": u, "action": action}
-        state = dataclasses.replace(state, **new, age=state.age + 1)
+        told = now._replace(memory=memory_of(env, state, now))
+        state = stepped(env, state, action, u, told)
         return (state, now, memory), (now.q, now.v)
 
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):

@@ -33,7 +33,8 @@ class State(eqx.Module):
     robot: PyTree
     """The randomized parameters of this robot, see :meth:`Environment.plant_of`."""
     task: PyTree
-    """The goal of this robot, for example a commanded velocity."""
+    """The goal of this robot, for example a commanded velocity, and what the task has noted, see
+    :meth:`Environment.remember`."""
 
 
 class Transition(NamedTuple):
@@ -97,6 +98,15 @@ class Environment(eqx.Module):
     def failed(self, state: State) -> Bool[Array, ""]:
         """Whether the episode terminates."""
         return jnp.zeros((), bool)
+
+    def remember(self, before: State, action: Float[Array, " na"], after: State) -> PyTree:
+        """The new ``state.task`` after a control step, of a task that counts or measures something.
+
+        It sees the same states as :meth:`reward`, and is called before it: ``before.task`` is what
+        was known before the step, ``after.task`` is what this method returns. Structure, shapes and
+        dtypes stay the same.
+        """
+        return after.task
 
     def disturb(self, state: State, key: Key[Array, ""]) -> State:
         """Random events between two control steps, such as pushes and new commands."""
@@ -251,6 +261,10 @@ class Wrapper(Environment):
         """See :meth:`Environment.failed`."""
         return self.env.failed(state)
 
+    def remember(self, before: State, action: Float[Array, " na"], after: State) -> PyTree:
+        """See :meth:`Environment.remember`."""
+        return self.env.remember(before, action, after)
+
     def disturb(self, state: State, key: Key[Array, ""]) -> State:
         """See :meth:`Environment.disturb`."""
         return self.env.disturb(state, key)
@@ -288,9 +302,16 @@ def advance(env: Environment, state: State, action: Float[Array, " na"]) -> Stat
 
     k = jnp.arange(env.substeps, dtype=state.q.dtype)
     now, _ = jax.lax.scan(substep, plant.events(begin, now, env.period), k)
-    return dataclasses.replace(
-        state, **now._asdict(), controls=new, action=action, age=state.age + 1
-    )
+    return stepped(env, state, action, new, now)
+
+
+def stepped(
+    env: Environment, state: State, action: Array, controls: Array, now: PlantState
+) -> State:
+    """The state after a control step that brought the plant to ``now``."""
+    new = {**now._asdict(), "controls": controls, "action": action}
+    after = dataclasses.replace(state, **new, age=state.age + 1)
+    return dataclasses.replace(after, task=env.remember(state, action, after))
 
 
 def memory_of(env: Environment, state: State, now: PlantState) -> PyTree:

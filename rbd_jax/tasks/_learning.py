@@ -8,6 +8,11 @@ from .environments._gymnasium import (
     FromGymnasium as FromGymnasium,
     from_gymnasium as from_gymnasium,
 )
+from .environments._playground import (
+    FromPlayground as FromPlayground,
+    JoystickTask as JoystickTask,
+    from_playground as from_playground,
+)
 from .environments._stander import (
     STAND_UP as STAND_UP,
     Stander as Stander,

@@ -108,3 +108,13 @@ def test_a_posture_that_differs_from_side_to_side_has_no_mirror():
     with pytest.raises(ValueError, match="posture is not the same on both sides; use mirrored=F"):
         tasks.stander(task=task, fallen=4)
     assert tasks.stander(task=task, fallen=4, mirrored=False).mirror is None
+
+
+def test_a_gait_whose_sides_are_not_half_a_turn_apart_has_no_mirror():
+    """Trot and pace have one; a bound, whose front feet move together, has none."""
+    for phases in ((0.0, 0.5, 0.5, 0.0), (0.0, 0.5, 0.0, 0.5), (0.25, 0.75, 1.25, -0.25)):
+        assert tasks.quadruped(phases=phases, mirrored=True).mirror is not None
+    for phases in ((0.0, 0.0, 0.5, 0.5), (0.0, 0.4, 0.5, 0.0)):
+        with pytest.raises(ValueError, match="half a turn ahead .* use mirrored=False"):
+            tasks.quadruped(phases=phases, mirrored=True)
+        assert tasks.quadruped(phases=phases).mirror is None

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from ...algorithms.kinematics import forward_kinematics, frame_in_body
+from ...algorithms.kinematics import forward_kinematics, frame_in_body, frame_placement
 from ...contact import Scene, load_mjcf
 from ...learn import Mirror, Reflection, SceneEnvironment, Settings, State, joint_reflection
 from ...model import Model
@@ -300,8 +300,8 @@ def walker(
             each other in build and posture, and a gait whose sides are half a turn apart.
 
     Raises:
-        ValueError: if the scene is not such a robot, or not its own mirror image although
-            ``mirrored`` is true.
+        ValueError: if the scene is not such a robot, or if it is not its own mirror image, or its
+            gait not that of its image half a turn later, although ``mirrored`` is true.
     """
     model, dtype, n = scene.model, scene.model.dtype, scene.nu
     if model.nq != n + 7 or model.nv != n + 6 or not scene.keyframes:
@@ -318,6 +318,11 @@ def walker(
             )
     stand = next(iter(scene.keyframes.values()))
     places = [frame_in_body(model, f) for f in feet]
+
+    joints = None
+    if mirrored:
+        joints = mirrored_joints(model, stand.q[7:], "walker")
+        _check_mirrored_gait([frame_placement(model, stand.q, f)[1] for f in feet], phases)
 
     def array(x):
         return jnp.asarray(np.asarray(x, float), dtype)
@@ -345,7 +350,7 @@ def walker(
         start=stand.q,
         foot_place=jnp.stack([pose[1] for _, pose in places]),
         foot_bodies=tuple(int(b) for b, _ in places),
-        joints=mirrored_joints(model, stand.q[7:], "walker") if mirrored else None,
+        joints=joints,
         **leaves,
     )
 
@@ -362,6 +367,24 @@ def mirrored_joints(model: Model, stance: Float[Array, " nu"], who: str) -> Refl
             f"{who}: the standing posture is not the same on both sides; use mirrored=False"
         )
     return joints
+
+
+def _check_mirrored_gait(places: Sequence[Array], phases: Sequence[float]) -> None:
+    """Refuse feet without a mirror image, and phases that are not half a turn from their image's.
+
+    The policy sees the clock half a turn later in the mirror, so that each foot has to do then what
+    its image did before.
+    """
+    p = np.asarray(places, float)
+    apart = np.linalg.norm(p[:, None] * [1, -1, 1] - p, axis=-1)
+    image = np.argmin(apart, axis=1)
+    ahead = np.asarray(phases, float)
+    off = np.mod(ahead - ahead[image] + 0.5, 1.0)
+    if apart.min(axis=1).max() > 0.02 or np.minimum(off, 1 - off).max() > 1e-3:
+        raise ValueError(
+            f"walker: with mirrored=True each foot is half a turn ahead of the one on the other "
+            f"side, got the phases {tuple(map(float, phases))}; use mirrored=False"
+        )
 
 
 def quadruped(dtype=None, **options) -> Walker:
