@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support import driven
+from support import arm_recordings
 from support.helpers import assert_close, random_states
 
 import rbd_jax as rbd
@@ -17,9 +17,9 @@ from rbd_jax import identify as idf, samples
 @cache
 def recording(joints):
     """The model, training data with measurement noise, and held-out data without noise."""
-    model, friction = driven.arm(joints)
-    _, train = driven.record(model, friction, 0, 12 if joints == 2 else 24, 200)
-    clean, _ = driven.record(model, friction, 1, 4, 200)
+    model, friction = arm_recordings.arm(joints)
+    _, train = arm_recordings.record(model, friction, 0, 12 if joints == 2 else 24, 200)
+    clean, _ = arm_recordings.record(model, friction, 1, 4, 200)
     return model, train, clean
 
 
@@ -33,7 +33,7 @@ def acceleration_error(dynamics, data):
 def rollout_error(dynamics, data):
     """Root mean square error of q in simulated windows of 0.25 s (rad)."""
     one = jnp.ones(dynamics.model.nv)
-    loss = idf.RolloutLoss(driven.DT, one, one, integrator="rk4")
+    loss = idf.RolloutLoss(arm_recordings.DT, one, one, integrator="rk4")
     windows = eqx.tree_at(lambda d: d.t, data, None).windows(50)
     q, _ = jax.vmap(lambda w: loss.errors(dynamics, w))(windows)
     return jnp.sqrt(jnp.mean(q[:, -1] ** 2))
@@ -90,7 +90,7 @@ def test_training_through_rollouts(part):
     model, train, held_out = recording(2)
     s = idf.scaling_of(model, train)
     sizes = (jnp.std(x, axis=(0, 1)) for x in (train.q, train.v))
-    loss = idf.RolloutLoss(driven.DT, *sizes)
+    loss = idf.RolloutLoss(arm_recordings.DT, *sizes)
     windows, others = (
         eqx.tree_at(lambda d: (d.t, d.a), x, (None, None)).windows(n)
         for x, n in ((train, 8), (held_out, 50))

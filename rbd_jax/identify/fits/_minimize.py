@@ -10,7 +10,13 @@ from jaxtyping import Array, Float
 from ...model import Model
 from ...model.outcome import throw_unless_successful
 from .._progress import Progress
-from ..linear._convex import convex_fit, is_convex, learned_values, linear_residuals
+from ..linear._convex import (
+    convex_fit,
+    is_convex,
+    learned_values,
+    linear_residuals,
+    resolution,
+)
 from ..parameters._parameters import Parameters, prior_residuals, prior_weight
 from ._losses import check_loss, loss_efficiency, loss_root, loss_weight
 from ._solve import Fit, covariance_of, levenberg_marquardt, result_of, stationary, tolerance
@@ -128,9 +134,10 @@ def minimize(
     weighted = problem(factors(left, s))
     r, J = residuals(z, weighted), jax.jacfwd(residuals)(z, weighted)
     model = parameters.model(z)
+    lost = resolution(parameters, weighted, learned_values(parameters, model)) if convex else 0.0
     roots = loss_root(loss, left / s[None]), prior_residuals(parameters, z, model, weight)
     cost = 0.5 * jnp.sum(jnp.concatenate([x.reshape(-1) for x in roots]) ** 2)
-    result = result_of(stationary(J, r), cost, steps, max_steps)
+    result = result_of(stationary(J, r, lost), cost, steps, max_steps)
     if loss != "squares":  # The weights of single errors do not measure their information.
         freedom = max(left.size - z0.size, 1) / left.size
         efficiency = freedom * loss_efficiency(loss, left.reshape(-1, s.size) / s[None])

@@ -126,17 +126,20 @@ def column_lengths(jacobian: Float[Array, "n k"]) -> Float[Array, " k"]:
     return jnp.where(length > 0, length, 1)
 
 
-def stationary(jacobian: Float[Array, "n k"], r: Float[Array, " n"]) -> Bool[Array, ""]:
+def stationary(
+    jacobian: Float[Array, "n k"], r: Float[Array, " n"], resolution: float | Array = 0.0
+) -> Bool[Array, ""]:
     """Whether every coordinate is within a thousandth of its standard deviation of its best value.
 
     The test takes one coordinate at a time: ``|J_kᵀ r| ≤ 10⁻³ |J_k|``. Where rounding allows less,
     the bound is what rounding allows. With exact data in float32 it is 10⁻², a few times √ε,
-    because fits assume a noise of at least √ε.
+    because fits assume a noise of at least √ε. ``resolution`` is what rounding changes in r, where
+    that is known.
     """
     slope = jnp.abs(linear.matmul(r, jacobian / column_lengths(jacobian)[None]))
     eps = jnp.finfo(r.dtype).eps
     rounding = jnp.maximum(30 * eps**0.5, 100 * eps * jnp.sqrt(jnp.sum(r * r)))
-    return jnp.all(slope <= jnp.maximum(1e-3, rounding))
+    return jnp.all(slope <= jnp.maximum(1e-3, jnp.maximum(rounding, resolution)))
 
 
 def whitening(jacobian: Float[Array, "n k"], floor: float) -> Float[Array, "k k"]:

@@ -69,6 +69,15 @@ def linear_residuals(
     return linear.matmul(R, change)
 
 
+def resolution(
+    parameters: Parameters, R: Float[Array, "m c"], x: Float[Array, " p"]
+) -> Float[Array, ""]:
+    """By how much rounding ``x − x₀`` changes :func:`linear_residuals`: no step can be shorter."""
+    size = jnp.abs(x) + jnp.abs(learned_values(parameters, parameters.nominal))
+    change = linear.matmul(jnp.abs(R[:, :-1]), size)
+    return 2 * jnp.finfo(R.dtype).eps * jnp.sqrt(jnp.sum(change * change))
+
+
 def convex_fit(
     parameters: Parameters,
     z0: Float[Array, " k"],
@@ -93,7 +102,8 @@ def convex_fit(
         R: coefficients of the residuals in ``(x − x₀, −1)``, see :func:`learned_values`.
         weight: weight of the prior; positive.
         max_steps: limit of the steps.
-        tol: the last step is shorter than this, in standard deviations.
+        tol: the last step is shorter than this, in standard deviations, or than what rounding the
+            values changes.
         barrier: greatest weight of the barrier at the start; the sum of squares at the start is
             used if it is smaller. A small value suits a start close to the minimum.
         progress: called with the step and the cost.
@@ -116,7 +126,8 @@ def convex_fit(
         cones = [
             _cone_of(*y, w, weight) for y in zip(parameters.blocks, x, nominal, Z, strict=True)
         ]
-        r = linear_residuals(parameters, R, jnp.concatenate([y.reshape(-1) for y in x]))
+        values = jnp.concatenate([y.reshape(-1) for y in x])
+        r = linear_residuals(parameters, R, values)
         report(progress, k, 0.5 * jnp.sum(r * r))
         d, length = _newton_step(_local(R, cones), r, cones)
         steps = [_cone_steps(c, y, z, w) for c, y, z in zip(cones, d, Z, strict=True)]
@@ -124,7 +135,7 @@ def convex_fit(
         x = [y + a * linear.einsum("npk,nk->np", c.T, e).reshape(y.shape)
              for y, c, e in zip(x, cones, d, strict=True)]  # fmt: skip
         Z = [_rescaled_dual(z + a * dZ, a * D) for z, (D, dZ) in zip(Z, steps, strict=True)]
-        done = (w <= weight) & (length < tol)
+        done = (w <= weight) & (length < jnp.maximum(tol, resolution(parameters, R, values)))
         traces = sum(jnp.trace(z, axis1=-2, axis2=-1).sum() for z in Z)
         mean = traces / max(sum(z.shape[0] * z.shape[1] for z in Z), 1)
         fall = jnp.maximum(_FALL, 1 - a)  # Short steps show that the border has come too near.
