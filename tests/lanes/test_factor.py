@@ -51,6 +51,8 @@ def test_solutions(pattern, n):
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
     plain = jax.jit(jax.vmap(lambda A, b: solved(A, b, columns)))(jnp.array(A), jnp.array(b))
     np.testing.assert_allclose(plain, expected, rtol=1e-12, atol=1e-14)
+    many = jax.jit(lambda A, b: solved(A, b, columns))(jnp.array(A[0]), jnp.array(b.T))
+    np.testing.assert_allclose(many, np.linalg.solve(A[0], b.T), rtol=1e-12, atol=1e-14)
 
 
 def test_a_tree_has_no_other_entries_and_a_bridge_has():

@@ -83,7 +83,7 @@ def _plain_solve(L, b, *, columns: Columns):
     n, L = len(columns), _dense(L, columns)
 
     def change(l, x):
-        return l.reshape(-1, *[1] * (b.ndim - 1)) * x
+        return l.reshape(-1, *[1] * (b.ndim - 1)) * x[None]
 
     for k in reversed(range(n)):
         y = b[k] * L[k, k]
