@@ -14,7 +14,7 @@ from rbd_jax.optimize.linear_quadratic._lq_approximation import costates, gauss_
 from rbd_jax.optimize.solvers._ilqr import gradient
 
 
-def _general(problem, q, v, u, mu, box):
+def _general(problem, q, v, u, mu, box, limits):
     """The same through ``x⁺ = A x + B u + d``, with a regularization of its own in each step."""
     f, l, end = gauss_newton(problem, q, v, u)
     size = jnp.mean(jnp.abs(jnp.diagonal(l.uu, axis1=1, axis2=2)), axis=1)
@@ -52,7 +52,7 @@ def test_direction_is_that_of_the_general_sweep(legged, bounded):
 
     def run(solve, q, v, u):
         box = (-0.1 - u, 0.1 - u) if bounded else None
-        return solve(problem, q, v, u, jnp.asarray(1e2), box)
+        return solve(problem, q, v, u, jnp.asarray(1e2), box, box)
 
     wanted = jax.jit(lambda *x: run(_general, *x))(*one)
     alone = jax.jit(lambda *x: run(direction, *x))(*one)

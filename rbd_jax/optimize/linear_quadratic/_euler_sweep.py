@@ -196,7 +196,13 @@ def _costate_through(J, lam):
 
 
 def direction(
-    problem: Problem, q: Array, v: Array, u: Array, mu: Array, box: tuple[Array, Array] | None
+    problem: Problem,
+    q: Array,
+    v: Array,
+    u: Array,
+    mu: Array,
+    box: tuple[Array, Array] | None,
+    limits: tuple[Array, Array] | None,
 ) -> Direction:
     """Solve the quadratic program about states (T+1, …) and controls (T, …).
 
@@ -212,6 +218,8 @@ def direction(
         u: the controls.
         mu: regularization in units of the mean curvature of each step's cost in the controls.
         box: bounds of the changes of u, or None.
+        limits: bounds at which the changes are cut off in the motion of the model, or None. They
+            are wider than the box where feedback may push controls out of it.
     """
     after, landings = problem.kind.landings(problem, q[:-1], v[:-1])
     arrays, static = eqx.partition(problem, eqx.is_array)
@@ -225,7 +233,7 @@ def direction(
         return _sweep(eqx.combine(arrays, static), None, *args)
 
     solve = for_batches(at_once, cpu=in_turn, other=at_once)
-    return solve(arrays, q, v, after, u, landings, mu, box)
+    return solve(arrays, q, v, after, u, landings, mu, box, limits)
 
 
 def _rows(problem: Problem, q, v, after, u, *_):
@@ -241,7 +249,7 @@ def _stage(problem: Problem, k, q, v, u, q_next, v_next) -> tuple[EulerStep, Qua
 
 
 @lanes
-def _sweep(problem: Problem, models, q, v, after, u, landings: ResetMaps | None, mu, box):
+def _sweep(problem: Problem, models, q, v, after, u, landings: ResetMaps | None, mu, box, limits):
     """The sweep back and forth through the models of the steps, made on the way if None."""
     nv, turned, dt = problem.model.nv, _Turned(_turning(problem)), problem.dt
     end = quadratic_end(problem, q[-1], v[-1], False)
@@ -271,9 +279,9 @@ def _sweep(problem: Problem, models, q, v, after, u, landings: ResetMaps | None,
         return (left, lam, alone, definite & here), (k, K, V, f, l.x, l.u, (by_u, reduced))
 
     def forward(state, row):
-        (x, slope), (number, (k, K, V, f, lx, lu, _), limits) = state, row
+        (x, slope), (number, (k, K, V, f, lx, lu, _), cut) = state, row
         u = k + times(K, x)
-        u = u if limits is None else jnp.clip(u, *limits)
+        u = u if cut is None else jnp.clip(u, *cut)
         x = jumped(number, lambda J: jnp.concatenate([x[:nv], times(J, x)]), x)
         w = times(f.W, jnp.concatenate([x, u]))
         slope = slope + jnp.sum(lx * x) + jnp.sum(lu * u)
@@ -289,7 +297,7 @@ def _sweep(problem: Problem, models, q, v, after, u, landings: ResetMaps | None,
     start = first, end.x, end.x, jnp.ones((), bool)
     (*_, definite), found = jax.lax.scan(backward, start, (rows, box, models), reverse=True)
     start = jnp.zeros((2 * nv,), q.dtype), jnp.zeros((), q.dtype)
-    (last, slope), (x, du, multipliers) = jax.lax.scan(forward, start, (rows[0], found, box))
+    (last, slope), (x, du, multipliers) = jax.lax.scan(forward, start, (rows[0], found, limits))
     dx = jnp.concatenate([start[0][None], x])
     slope = slope + jnp.sum(end.x * last)
     return Direction(dx, du, found[1], multipliers, slope, *found[-1], definite)

@@ -1,7 +1,7 @@
 """Multiple shooting: the states are unknowns too, and the solver closes the gaps between them."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from ..linear_quadratic._riccati import lqr_rollout, riccati_backward
 from ..problems._problem import Problem, with_explicit_closures
 from ._ilqr import curvature_scale, gradient, stationary
 from ._solution import Found, Solution, checked_argument, checked_arguments, solution_of
-from ._sqp_loop import Proposal, line_search, options, sqp_loop
+from ._sqp_loop import TINY, Proposal, line_search, options, sqp_loop
 from ._tolerances import tolerances
 
 
@@ -104,10 +104,14 @@ def multiple_shooting(
         merit, gaps = _merit(problem, q, v, u)
         penalty = jnp.ones_like(gaps)
         gains = jnp.zeros((*u.shape, problem.nx), u.dtype)
-        start = (q, v, u, merit, gaps), (gains, penalty)
+        start = (
+            (q, v, u, merit, gaps),
+            (gains, penalty, Cut(jnp.ones((), bool), jnp.zeros((), bool))),
+        )
 
         def attempt(_, point, carried, mu, share):
-            return _attempt(problem, point, carried[1], mu, riccati, o.tol)
+            _, penalty, cut = carried
+            return _attempt(problem, point, penalty, cut, mu, riccati, o.tol)
 
         # the model of an Euler step is made within the sweep
         s = sqp_loop(lambda *_: (), attempt, *start, merit + jnp.sum(gaps), o)
@@ -136,14 +140,35 @@ def _cost_and_gap(problem: Problem, k, q, v, u, q_next, v_next) -> tuple[Array, 
     return cost, jnp.abs(problem.difference(q_next, v_next, q1, v1))
 
 
-def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
+FAR = 1e3
+"""A regularization that steps need only if the feedback pushes controls out of their bounds."""
+
+
+class Cut(NamedTuple):
+    """Whether the motion of the model is cut off at the bounds of the controls.
+
+    The step is cut off there in any case. A model whose motion is not is easier to follow, and
+    needs fewer steps and fewer trials of their lengths. But far from a solution, or where feedback
+    pushes controls out of their bounds, it promises what no step can keep.
+    """
+
+    now: Bool[Array, ""]
+    """In the next step: at the beginning, and after a short step."""
+    always: Bool[Array, ""]
+    """From now on, because a model that was not cut off has led to large regularizations."""
+
+
+def _attempt(problem: Problem, point, penalty, cut: Cut, mu, riccati: str, tol: float):
     q, v, u, cost, gaps = point
-    box = None
+    box = limits = None
+    always = cut.always | (mu > FAR)
+    strict = cut.now | always
     if problem.bounded:
         low, high = problem.bounds()
         box = low[None] - u, high[None] - u
+        limits = jnp.where(strict, box[0], -jnp.inf), jnp.where(strict, box[1], jnp.inf)
     if problem.kind.robot(problem) is not None and riccati == "sequential":
-        dx, du, K, multipliers, slope, *g, definite = direction(problem, q, v, u, mu, box)
+        dx, du, K, multipliers, slope, *g, definite = direction(problem, q, v, u, mu, box, limits)
     else:
         f, l, end = gauss_newton(problem, q, v, u)
         mu = mu * curvature_scale(l)
@@ -152,7 +177,7 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
             dx, du = parallel_forward(f, gains)
         else:
             gains = riccati_backward(f, l, end, mu, box)
-            dx, du = lqr_rollout(f, gains, box)
+            dx, du = lqr_rollout(f, gains, limits)
         K, definite = gains.K, gains.definite
         multipliers = gains.Vx + jnp.sum(gains.Vxx * dx[1:, None, :], axis=-1)
         slope = jnp.sum(l.x * dx[:-1]) + jnp.sum(l.u * du) + jnp.sum(end.x * dx[-1])
@@ -180,7 +205,7 @@ def _attempt(problem: Problem, point, penalty, mu, riccati: str, tol: float):
     small = jnp.maximum(closed(gaps), jnp.abs(slope)) <= tol * (1 + jnp.abs(merit))
     ready = closes & small & balanced(problem, u, K, g[0], g[1], cost)
     proposal = Proposal(new, merit, new_merit, expected, length, definite, ready)
-    return proposal, (K, penalty)
+    return proposal, (K, penalty, Cut(length < TINY, always))
 
 
 NOISE = 1e4
