@@ -7,8 +7,8 @@ import pytest
 from support.helpers import within
 from support.problems import linear_quadratic
 
-from rbd_jax import optimize as opt
-from rbd_jax.optimize import lqr_rollout
+from rbd_jax import optimize as opt, tasks
+from rbd_jax.optimize import RESULTS, lqr_rollout
 from rbd_jax.optimize.linear_quadratic._riccati import bounded_gains, change
 
 
@@ -78,3 +78,16 @@ def test_a_step_within_bounds_lowers_the_cost():
     np.testing.assert_allclose(values[:, 0], promise, rtol=1e-9, atol=1e-12)
     promise, values = promise[falls], values[falls]
     assert (values <= np.asarray(lengths) * promise[:, None] + 1e-12).all()
+
+
+def test_multiple_shooting_within_bounds_cuts_its_model_off_where_it_has_to():
+    """Two starts of a quadrotor never end if the model goes on beyond the bounds of the thrusts."""
+    trials = tasks.PROBLEM_SET["hector"](dtype=jnp.float64)
+    problem, which = trials.problem, np.array([2, 15])
+
+    def solve(q, v, u):
+        return opt.multiple_shooting(problem, q, v, u, throw=False, max_steps=300)
+
+    starts = (x[which] for x in (trials.q0, trials.v0, trials.u))
+    found = jax.jit(jax.vmap(solve))(*starts)
+    assert bool(jnp.all(found.result == RESULTS.successful)), found.steps

@@ -112,7 +112,6 @@ def ours_at(env, state):
         "command": info["command"],
         "wait": jnp.asarray(100.0),
         "air": info["feet_air_time"],
-        "touching": info["last_contact"].astype(float),
         "peak": info["swing_peak"],
         "phase": info.get("phase", mine.task.phase),
     }

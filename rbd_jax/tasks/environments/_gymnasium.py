@@ -5,7 +5,6 @@ those of its version. What they do stands in three tables, :data:`RUNNERS`, :dat
 :data:`REACHERS`, each with a class.
 """
 
-import importlib.util
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from ...contact import Scene, load_mjcf
 from ...io import Layout
 from ...learn import SceneEnvironment, State
 from ...spatial import so3
+from ..robots._packages import package_folder
 
 
 class Runner(NamedTuple):
@@ -294,7 +294,7 @@ class Reaching(FromGymnasium):
         """Minus the distances and the cost of the controls."""
         hand, thing, target = self._places(after)
         u = after.controls
-        away = _distance(thing, target) + self.near * _distance(thing, hand)
+        away = distance(thing, target) + self.near * distance(thing, hand)
         return -away - self.effort * jnp.sum(u * u)
 
 
@@ -319,9 +319,9 @@ def _beside(key: Array, dtype) -> Float[Array, "2"]:
     return jnp.stack([x[k], y[k]])
 
 
-def _distance(x: Array, y: Array) -> Float[Array, ""]:
-    """The distance of two points, with a derivative of zero where they are the same."""
-    square = jnp.sum((x - y) ** 2)
+def distance(x: Float[Array, "*b n"], y: Float[Array, "*b n"]) -> Float[Array, "*b"]:
+    """The distance of points, with a derivative of zero where they are the same."""
+    square = jnp.sum((x - y) ** 2, axis=-1)
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 
 
@@ -391,13 +391,12 @@ def _healthy(spec: Runner, scene: Scene) -> tuple[np.ndarray, np.ndarray]:
 
 def _asset(file: str) -> Path:
     """A file of the package gymnasium, which need not be imported for it."""
-    found = importlib.util.find_spec("gymnasium")
-    if found is None or found.origin is None:
-        raise ImportError(
-            "from_gymnasium needs the package gymnasium, whose robots it loads; install it with: "
-            "pip install 'rbd-jax[gymnasium,mjcf]'"
-        )
-    path = Path(found.origin).parent / "envs" / "mujoco" / "assets" / file
+    folder = package_folder(
+        "gymnasium",
+        "from_gymnasium needs the package gymnasium, whose robots it loads; install it with: "
+        "pip install 'rbd-jax[gymnasium,mjcf]'",
+    )
+    path = folder / "envs" / "mujoco" / "assets" / file
     if not path.exists():
         raise ImportError(
             f"from_gymnasium: the package gymnasium in {path.parents[3]} has no {file}; "

@@ -4,7 +4,7 @@ The file of each robot comes from the package ``playground`` that is installed, 
 those of its version. :data:`JOYSTICKS` has the numbers of each task, and a class its rewards.
 """
 
-import importlib.util
+import abc
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ from ...algorithms.kinematics import frame_placement
 from ...contact import Scene, load_mjcf, sensors
 from ...learn import SceneEnvironment, State
 from ...model import RobotDescriptionError
+from ..robots._packages import package_folder
+from ._gymnasium import distance
 
 Number = Float[Array, ""]
 
@@ -31,6 +33,7 @@ class Joystick(NamedTuple):
     keyframe: str
     """The posture around which actions move the joints."""
     substeps: int
+    """Simulation steps in a control step."""
     imu: str
     """The site at which velocity, turning rate and gravity are observed."""
     feet: tuple[str, ...]
@@ -90,6 +93,12 @@ JOYSTICKS = {
 """Source: ``go1/joystick.py`` and ``g1/joystick.py`` of Playground's locomotion."""
 
 
+_MISSING = (
+    "from_playground needs the package playground, whose robots it loads: "
+    "pip install --no-deps playground, or give the path of its scene"
+)
+
+
 class JoystickTask(eqx.Module):
     """The command of one robot, and what the task notes from step to step."""
 
@@ -101,12 +110,10 @@ class JoystickTask(eqx.Module):
     """The action before the last one, which is what the policy sees."""
     air: Float[Array, "*b k"]
     """How long each foot has not touched the floor (s)."""
-    touching: Float[Array, "*b k"]
-    """One for each foot that touched the floor at the end of the last step."""
     peak: Float[Array, "*b k"]
     """The greatest height of each foot since it touched the floor (m)."""
     phase: Float[Array, "*b k"]
-    """The clock of each foot at the last step (rad)."""
+    """The clock of each foot at the last step (rad). Clocks and pushes are G1's."""
     pace: Float[Array, "*b"]
     """By how much the clocks advance in a step (rad)."""
     push_every: Float[Array, "*b"]
@@ -119,8 +126,7 @@ class JoystickTask(eqx.Module):
 
 def _length(x: Array) -> Array:
     """Norms along the last axis, with a derivative of zero where they are zero."""
-    square = jnp.sum(x * x, axis=-1)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    return distance(x, jnp.zeros_like(x))
 
 
 class FromPlayground(SceneEnvironment):
@@ -182,7 +188,6 @@ class FromPlayground(SceneEnvironment):
             wait=wait,
             earlier=jnp.zeros((self.actions,), dtype),
             air=zero,
-            touching=zero,
             peak=zero,
             phase=jnp.pi * jnp.arange(k, dtype=dtype),
             pace=2 * jnp.pi * self.period * pace,
@@ -196,9 +201,9 @@ class FromPlayground(SceneEnvironment):
         """Random factors of the joints' angles in which episodes begin."""
         return 1.0
 
+    @abc.abstractmethod
     def first_command(self, key: Key[Array, ""]) -> tuple[Float[Array, "3"], Number]:
         """The command of a new episode, and after how many control steps there is another one."""
-        raise NotImplementedError
 
     @property
     def _layout(self):
@@ -230,7 +235,6 @@ class FromPlayground(SceneEnvironment):
             wait=old.wait - 1,
             earlier=before.action,
             air=(1 - touch) * (old.air + self.period),
-            touching=touch,
             peak=(1 - touch) * jnp.maximum(old.peak, read["foot_height"]),
             phase=jnp.where(before.age > 0, _turned(old.phase + old.pace), old.phase),
             pace=old.pace,
@@ -252,9 +256,9 @@ class FromPlayground(SceneEnvironment):
         seen = seen + self.noise * task.noise
         return seen[:9], seen[9:]
 
+    @abc.abstractmethod
     def terms(self, before: State, action: Array, after: State) -> dict[str, Number]:
         """The terms of the reward by their names, not yet scaled."""
-        raise NotImplementedError
 
     def reward(self, before: State, action: Array, after: State) -> Number:
         """The scaled sum of the terms, for the time of a control step."""
@@ -277,13 +281,14 @@ class FromPlayground(SceneEnvironment):
             "dof_pos_limits": jnp.sum(past),
         }
 
+    @abc.abstractmethod
     def _soft_limits(self) -> tuple[Array, Array]:
-        raise NotImplementedError
+        """The angles between which the joints cost nothing (rad)."""
 
     def _landing(self, before: State, after: State) -> tuple[Array, Array, Array]:
         """Which feet have landed, how long they were in the air (s), and how high (m)."""
         old, read = before.task, after.task.readings
-        landed = (old.air > 0) & ((read["touch"] > 0) | (old.touching > 0))
+        landed = (old.air > 0) & (read["touch"] > 0)
         high = jnp.maximum(old.peak, read["foot_height"])
         return landed.astype(high.dtype), old.air + self.period, high
 
@@ -512,7 +517,10 @@ def from_playground(
             f"from_playground: the name must be one of {sorted(JOYSTICKS)}, got {name!r}"
         )
     spec = JOYSTICKS[name]
-    file = _installed(spec.file) if path is None else Path(path)
+    if path is None:
+        file = package_folder("mujoco_playground", _MISSING) / "_src" / "locomotion" / spec.file
+    else:
+        file = Path(path)
     if not file.is_file():
         raise RobotDescriptionError(f"from_playground: there is no file {str(file)!r}")
     scene = load_mjcf(file, dtype, drop_meshes=True)  # meshes are to be seen only
@@ -555,14 +563,3 @@ def from_playground(
     joints = [x.removesuffix("_joint") for x in scene.actuators.names]
     hips, knees = (tuple(joints.index(x) for x in group) for group in (_HIPS, _KNEES))
     return G1Joystick(**shared, hips=hips, knees=knees)
-
-
-def _installed(file: str) -> Path:
-    """A file of the package Playground, which need not be imported for it."""
-    found = importlib.util.find_spec("mujoco_playground")
-    if found is None or found.origin is None:
-        raise ImportError(
-            "from_playground needs the package playground, whose robots it loads: "
-            "pip install --no-deps playground, or give the path of its scene"
-        )
-    return Path(found.origin).parent / "_src" / "locomotion" / file

@@ -1,7 +1,6 @@
 """Robots of the package mjlab that learn to walk: Unitree's Go1 and G1, on flat ground."""
 
 import importlib
-import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...model import RobotDescriptionError
+from ._packages import package_folder
 
 GO1_LEGS = ("FR", "FL", "RR", "RL")
 _SOFT: dict[str, Any] = {
@@ -43,14 +43,12 @@ def mjlab_file(robot: str) -> Path:
     Raises:
         ImportError: without mjlab.
     """
-    found = importlib.util.find_spec("mjlab")  # found, not imported: it would import torch
-    if found is None or found.origin is None:
-        raise ImportError(
-            f"{robot.capitalize()} comes with mjlab: pip install --no-deps mjlab, or give the path "
-            f"of its {robot}.xml"
-        )
-    folder = Path(found.origin).parent / "asset_zoo" / "robots" / f"unitree_{robot}" / "xmls"
-    return folder / f"{robot}.xml"
+    folder = package_folder(
+        "mjlab",
+        f"{robot.capitalize()} comes with mjlab: pip install --no-deps mjlab, or give the path "
+        f"of its {robot}.xml",
+    )
+    return folder / "asset_zoo" / "robots" / f"unitree_{robot}" / "xmls" / f"{robot}.xml"
 
 
 def on_flat_ground(
