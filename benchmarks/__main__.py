@@ -20,7 +20,7 @@ COMMANDS = {
     "optimize": "multiple shooting against Crocoddyl on real robots; Riccati sweeps",
     "problems": "solvers on a public problem set: share solved, judged; IPOPT, BoxFDDP",
     "legged": "trot, walk, jump of HyQ, squat of Talos: against Crocoddyl; played back; MPC",
-    "standing": "quadrupeds stand up, take pushes, get onto a box: samples, policies (--cores 1)",
+    "standing": "quadrupeds stand up, take pushes, get onto a box; objects (--cores 1)",
     "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",
     "contact_memory": "memory of the gradient of a rollout on the ground, in each gradient mode",
     "reach": "inverse kinematics of arms: share of targets, time; PyRoki (--cores 1)",
@@ -68,8 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--parts",
-        help="standing: policies,controllers,plans,box; legged: names of tasks,playback,mpc "
-        "gpu: ways,sizes,ground,warp,rivals,grid (default all); with --keep the other tables stay",
+        help="standing: policies,controllers,plans,box,objects; legged: names of tasks,playback,"
+        "mpc; gpu: ways,sizes,ground,warp,rivals,grid (default all); with --keep the others stay",
     )
     parser.add_argument(
         "--again",

@@ -11,7 +11,7 @@ import numpy as np
 import rbd_jax as rbd
 from rbd_jax import optimize as opt, tasks
 
-from . import _box_jump, _stand_plans
+from . import _box_jump, _objects, _stand_plans
 from ._report import Report
 from ._robots import available, load
 
@@ -43,7 +43,7 @@ METHODS = {"servos alone": 0, "receding horizon": 64}
 SEARCH = {"noise": 0.6, "knots": 6, "elites": 8, "max_steps": 4}
 SECONDS, LATER = 2.4, 0.8
 """When it is decided who is successful, and for how long controllers go on after that (s)."""
-PARTS = "policies", "controllers", "plans", "box"
+PARTS = "policies", "controllers", "plans", "box", "objects"
 
 
 def closed_loop(task: tasks.Task, samples: int):
@@ -188,6 +188,10 @@ def main(options) -> None:
     policies = report.table("The same with policies that learned", POLICIES)
     plans = report.table("Plans of standing up", _stand_plans.ABOUT)
     boxes = report.table("A quadruped gets onto a box of 12 cm", _box_jump.ABOUT)
+    moved = report.table(
+        "Objects that are pushed over a table and turned in a hand", _objects.ABOUT
+    )
+    moved.subject = "task", "method"
     batch, parts = options.batch or (4 if options.tiny else 64), options.parts or PARTS
     impulses = (40.0,) if options.tiny else (30.0, 40.0, 50.0, 60.0)
     for robot in options.robots or ["quadruped"]:
@@ -212,3 +216,5 @@ def main(options) -> None:
             report.write()
         if "box" in parts:
             _box_jump.box_jump(boxes, load(robot, "float32"), options.tiny, report.write)
+    if "objects" in parts:
+        _objects.objects(moved, batch, options.tiny, report.write)

@@ -28,6 +28,12 @@ from .problems._legged import (
     walk as walk,
 )
 from .problems._literature import PROBLEM_SET as PROBLEM_SET, Trials as Trials
+from .problems._objects import (
+    OBJECTS as OBJECTS,
+    ObjectTask as ObjectTask,
+    push_block as push_block,
+    turn_in_hand as turn_in_hand,
+)
 from .problems._scene import (
     Ledge as Ledge,
     jump_onto as jump_onto,

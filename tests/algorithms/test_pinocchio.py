@@ -105,6 +105,10 @@ def _theirs(ours, theirs, x):
     y.frames = [data.oMf[i].homogeneous.copy() for i in ids]
     at = ids[deepest_frame(ours)]
     for name, r in REFERENCES.items():
+        if not theirs.nv:  # Pinocchio 4 ends the process here
+            setattr(y, f"J_{name}", np.zeros((6, 0)))
+            setattr(y, f"dJ_{name}", np.zeros((6, 0)))
+            continue
         setattr(y, f"J_{name}", pin.getFrameJacobian(theirs, data, at, r).copy())
         dJ = pin.getFrameJacobianTimeVariation(theirs, data, at, r)
         setattr(y, f"dJ_{name}", np.array(dJ))
@@ -250,9 +254,12 @@ def test_jacobian_time_derivative(case, reference):
 @robots
 def test_energy_and_momentum(case):
     ours, rows, theirs, _, _ = results(case)
-    check(case, "kinetic", "momentum")
-    if ours.nb:  # Pinocchio's center of mass of nothing is zero, ours is NaN
-        check(case, "com", "potential")
+    check(case, "kinetic")
+    if ours.nb:
+        check(case, "momentum", "com", "potential")
+        return
+    for x in rows:  # of nothing; Pinocchio's moment is NaN and its center of mass zero
+        assert not x["momentum"].any() and np.isnan(x["com"]).all()
 
 
 def test_at_least_25_robots_fixed_and_floating():
