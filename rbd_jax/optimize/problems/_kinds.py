@@ -85,12 +85,14 @@ class Kind:
 
 @lanes
 def _step_slopes(problem, k, q, y, u):
-    to = problem.step(k, q, y, u)
+    zero = jnp.zeros((problem.nx + u.size,), q.dtype)
 
-    def end(z):
-        return problem.difference(*to, *problem.step(k, *problem.moved(q, y, u, z)))
+    def along(dz):  # one step and its motion, so that the step is computed once for all directions
+        step = lambda z: problem.step(k, *problem.moved(q, y, u, z))  # noqa: E731
+        end, moves = jax.jvp(step, (zero,), (dz,))
+        return jax.jvp(lambda *x: problem.difference(*end, *x), end, moves)[1]
 
-    return jax.jacfwd(end)(jnp.zeros((problem.nx + u.size,), q.dtype))
+    return jax.vmap(along, out_axes=1)(jnp.eye(zero.size, dtype=q.dtype))
 
 
 @dataclasses.dataclass(frozen=True)

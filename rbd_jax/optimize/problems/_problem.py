@@ -348,17 +348,17 @@ class Problem(eqx.Module):
         """The state at the end of a step that begins at time t, without its events."""
         plant = self.plant.prepared()
         h = self.dt if self.substeps == 1 else self.dt / self.substeps
-        state = plant.step(t, state, u, h)
+        if self.substeps == 1:
+            return plant.step(t, state, u, h)
 
         def once(state, j):
+            state = plant.step(t + j * h, state, u, h)
             hidden = lambda x: isinstance(x, NoTangent)  # noqa: E731
             stop = lambda x: jax.lax.stop_gradient(x) if hidden(x) else x  # noqa: E731
-            state = state._replace(memory=jax.tree.map(stop, state.memory, is_leaf=hidden))
-            return plant.step(t + j * h, state, u, h), None
+            memory = jax.tree.map(stop, state.memory, is_leaf=hidden)
+            return state._replace(memory=memory), None
 
-        if self.substeps == 1:
-            return state
-        return jax.lax.scan(once, state, jnp.arange(1, self.substeps).astype(h.dtype))[0]
+        return jax.lax.scan(once, state, jnp.arange(self.substeps).astype(h.dtype))[0]
 
     def step(self, k: int | Int[Array, ""], q: Array, y: Array, u: Array) -> tuple[Array, Array]:
         """The state after step k."""

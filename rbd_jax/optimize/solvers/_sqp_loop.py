@@ -229,24 +229,23 @@ def line_search(
         The point, its merit and its length.
     """
 
-    def evaluate(length):
-        point, value = attempt(length)
-        return point, jnp.where(jnp.isfinite(value), value, jnp.inf), length
-
     def unfinished(state):
         k, length, (_, value, _) = state
         # near a minimum the decrease is lost in rounding, and the full step is the best one
         noise = 10 * jnp.finfo(merit.dtype).eps * (1 + jnp.abs(merit))
         enough = merit - value >= ENOUGH * predicted(length) - noise
-        return definite & (k < LENGTHS) & ~enough
+        return (k == 0) | definite & (k < LENGTHS) & ~enough
 
-    def shorten(state):
+    def shorten(state):  # the first length too: what an attempt is made of stands here once
         k, length, best = state
-        new = evaluate(0.5 * length)
-        improved = new[1] < best[1]
-        best = jax.tree.map(lambda a, b: jnp.where(improved, a, b), new, best)
-        return k + 1, 0.5 * length, best
+        length = jnp.where(k == 0, length, 0.5 * length)
+        point, value = attempt(length)
+        value = jnp.where(jnp.isfinite(value), value, jnp.inf)
+        improved = (k == 0) | (value < best[1])
+        new = point, value, length
+        return k + 1, length, jax.tree.map(lambda a, b: jnp.where(improved, a, b), new, best)
 
     one = jnp.ones_like(merit)
-    start = jnp.ones((), jnp.int32), one, evaluate(one)
+    nowhere = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt, one)[0])
+    start = jnp.zeros((), jnp.int32), one, (nowhere, jnp.full_like(merit, jnp.inf), one)
     return jax.lax.while_loop(unfinished, shorten, start)[2]
