@@ -172,6 +172,26 @@ def test_a_horizon_that_moves_has_the_derivatives_of_its_landings():
     assert_close(jax.tree.map(lambda x: x[1:], whole), late, atol=1e-9)
 
 
+def test_the_objective_is_the_sum_of_the_costs_of_steps_some_of_which_land():
+    """The objective computes landings before its steps, and a step computes its own."""
+    problem, q0, v0, u = short()
+    v = v0[None] + 0.1 * jax.random.normal(jax.random.key(0), (problem.steps + 1, v0.size))
+    q = jnp.tile(q0, (problem.steps + 1, 1))
+
+    @quick_jit
+    def both(q, v, u):
+        each = jax.vmap(problem.stage_cost)(jnp.arange(problem.steps), q[:-1], v[:-1], u)
+        return problem.cost(q, v, u), each, problem.final_cost(q[-1], v[-1])
+
+    whole, each, last = both(q, v, u)
+    assert_close(whole, jnp.sum(each) + last)
+    (at,) = problem.kind.steps
+    flying, after = problem.kind.past_landings(problem, q[:-1], v[:-1])
+    assert not flying.kind.steps
+    changed = np.flatnonzero(np.abs(after - v[:-1]).max(axis=1))
+    assert changed.tolist() == [at]
+
+
 def test_costs_may_mix_states_controls_and_forces():
     """The model of such a stage cost is that of its whole Jacobian."""
     problem, q0, *_ = short()

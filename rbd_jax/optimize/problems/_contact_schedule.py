@@ -103,6 +103,13 @@ class ContactSchedule(Kind):
         which = jnp.argmax(steps[:, None] == at[None], axis=1)
         return after, ResetMaps(lands, which, jumps[:, nv:])
 
+    def past_landings(self, problem, q, y):
+        """See :meth:`Kind.past_landings`. Added constraints see states before their landings."""
+        if problem.added is not None or not (self.steps or self.slots):
+            return problem, y
+        _, after = self._after_landings(problem, q, y)
+        return problem.rebuilt(ContactSchedule()), after
+
     def _expanded(self, problem, q: Array, v: Array, u: Array, one: Callable) -> tuple[Any, Any]:
         """``(A, B)`` and cost models of all steps, or None, from those after their landings."""
         after, jumps = self._landings(problem, q, v)
@@ -131,15 +138,22 @@ class ContactSchedule(Kind):
         found = lands(jnp.arange(problem.steps))
         return jnp.nonzero(found, size=self.slots, fill_value=0)[0]
 
-    def _landings(self, problem, q: Array, v: Array) -> tuple[Array, Array | None]:
-        """Velocities after the landings, and ``∂(q, v)/∂(q, v)`` of those steps that have one."""
+    def _after_landings(self, problem, q: Array, v: Array) -> tuple[Any, Array]:
+        """The steps that land with their times, and the velocities after the landings."""
         at = self._landing_steps(problem)
         if not len(at):
-            return v, None
+            return (at, None), v
         t = jax.vmap(problem.time)(jnp.arange(problem.steps))[at]
-        one = lambda t, q, v: (landed(problem, t, q, v), landing_derivatives(problem, t, q, v))  # noqa: E731
-        after, jumps = jax.vmap(one)(t, q[at], v[at])
-        return v.at[at].set(after), jumps
+        after = jax.vmap(lambda *x: landed(problem, *x))(t, q[at], v[at])
+        return (at, t), v.at[at].set(after)
+
+    def _landings(self, problem, q: Array, v: Array) -> tuple[Array, Array | None]:
+        """Velocities after the landings, and ``∂(q, v)/∂(q, v)`` of those steps that have one."""
+        (at, t), after = self._after_landings(problem, q, v)
+        if t is None:
+            return v, None
+        jumps = jax.vmap(lambda *x: landing_derivatives(problem, *x))(t, q[at], v[at])
+        return after, jumps
 
 
 def scheduled(problem: Any) -> ContactSchedule | None:

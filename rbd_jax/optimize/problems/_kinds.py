@@ -82,6 +82,13 @@ class Kind:
         """Velocities after the landings, and how they change, if there are any."""
         return v, None
 
+    def past_landings(self, problem: Any, q: Array, y: Array) -> tuple[Any, Array]:
+        """A problem without landings and the states after them (T, …), with the same steps, costs.
+
+        Landings are few. So the kernel of a step, which all steps share, need not contain one.
+        """
+        return problem, y
+
 
 @lanes
 def _step_slopes(problem, k, q, y, u):

@@ -261,9 +261,14 @@ class Problem(eqx.Module):
         kind = self.kind.starting(self)
         if known is self.memory and kind == self.kind:
             return eqx.tree_at(lambda p: p.start, self, t)
+        return self.rebuilt(kind, t, known)
+
+    def rebuilt(self, kind: Kind, start: Array | None = None, memory: PyTree = None) -> "Problem":
+        """The same problem of another kind, and with another start and memory if they are given."""
         costs = self.stage, self.final, self.dt, self.steps, None, self.lower, self.upper
-        rest = {"memory": known, "substeps": self.substeps, "added": self.added}
-        return Problem(self.plant, *costs, start=t, kind=kind, **rest)
+        rest = {"substeps": self.substeps, "added": self.added, "kind": kind}
+        rest["memory"] = self.memory if memory is None else memory
+        return Problem(self.plant, *costs, start=self.start if start is None else start, **rest)
 
     # States as pairs (q, y)
 
@@ -447,8 +452,9 @@ class Problem(eqx.Module):
 
     def cost(self, q: Float[Array, "N nq"], y: Float[Array, "N ny"], u: Float[Array, "T nu"]):
         """The objective at a trajectory."""
-        one = lambda *row: _stage_cost(self, *row)  # noqa: E731
-        stages = jax.vmap(one)(jnp.arange(self.steps), q[:-1], y[:-1], u)
+        problem, begun = self.kind.past_landings(self, q[:-1], y[:-1])
+        one = lambda *row: _stage_cost(problem, *row)  # noqa: E731
+        stages = jax.vmap(one)(jnp.arange(self.steps), q[:-1], begun, u)
         return jnp.sum(stages) + self.final_cost(q[-1], y[-1])
 
 

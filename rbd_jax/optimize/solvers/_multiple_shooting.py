@@ -124,13 +124,14 @@ def multiple_shooting(
 def _merit(problem: Problem, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
     """The objective, and the absolute gaps (T, n)."""
 
-    prepared = problem.prepared()
+    flying, begun = problem.kind.past_landings(problem, q[:-1], v[:-1])
+    prepared = flying.prepared()
 
     def one(*row):
         return _cost_and_gap(prepared, *row)
 
     k = jnp.arange(problem.steps)
-    costs, gaps = jax.vmap(one)(k, q[:-1], v[:-1], u, q[1:], v[1:])
+    costs, gaps = jax.vmap(one)(k, q[:-1], begun, u, q[1:], v[1:])
     return jnp.sum(costs) + problem.final_cost(q[-1], v[-1]), gaps
 
 
