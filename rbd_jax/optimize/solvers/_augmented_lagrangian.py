@@ -16,7 +16,7 @@ from ..linear_quadratic._riccati import Gains, change, lqr_rollout, riccati_back
 from ..problems._constraints import Constraint, Rows, Stack, stack, zeros
 from ..problems._local_models import Dynamics, Quadratic, times
 from ..problems._problem import Problem, with_explicit_closures
-from ._ilqr import add_curvature, curvature_scale, gradient, mixed, roll, stationary, steepness
+from ._ilqr import add_curvature, balanced, curvature_scale, gradient, mixed, roll
 from ._implicit import States, held_controls, reached, without_derivatives
 from ._implicit_constrained import constrained_stationary
 from ._lagrangian import (
@@ -185,8 +185,6 @@ def inner_steps(
         last = limits.least_tol, limits.most_penalty, limits.feasible
         return advance(m, c, rows.equality, ready, *last)
 
-    usual = tolerances(problem.model.dtype)
-
     def expand(point, carried):
         (q, v, u, _), (_, m) = point, carried
         c = rows.values(problem, q, v, u)
@@ -203,9 +201,8 @@ def inner_steps(
         feasible = size <= limits.feasible
         # A decrease is the square of a slope. It may be negligible where the penalty is stiff and
         # the slope is not, and multipliers from there would come back to where they were.
-        flat = steepness(problem, point[2], model.gradient, now) <= usual.slope
         last = final_stage(m.penalty, m.tol, limits.least_tol, limits.most_penalty)
-        solved = p.definite & (mu <= NEAR) & negligible & (flat | ~(feasible | last))
+        solved = p.definite & (mu <= NEAR) & negligible & (p.stationary | ~(feasible | last))
         new = m if eager else renew(m, c, solved)
         # a minimum of the last stage that is no better than the one before
         lost = solved & last & ~feasible & (size > 0.5 * m.violation)
@@ -365,9 +362,12 @@ def penalized_step(
 
     definite = s.gains.definite & jnp.isfinite(s.value)
     new, new_merit, length = _search(problem, q, v, u, merit, s.gains, -s.value, definite)
-    ready = stationary(problem, u, model.gradient, merit)
+    K, here = s.gains.K, penalty.add(model.l, model.end, first)
+    ready = balanced(
+        problem, u, K, gradient(f, here[0], costates(f, *here, K)), model.gradient, merit
+    )
     proposal = Proposal((*new, new_merit), merit, new_merit, -s.value, length, definite, ready)
-    return proposal, s.gains.K
+    return proposal, K
 
 
 @lanes

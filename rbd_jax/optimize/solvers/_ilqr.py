@@ -140,8 +140,8 @@ class Model(NamedTuple):
     """The exact second derivatives minus the Gauss–Newton model; None for Gauss–Newton."""
     size: Float[Array, ""]
     """The unit of μ."""
-    stationary: Bool[Array, ""]
-    """Whether the conditions of first order hold."""
+    gradient: Float[Array, "T m"]
+    """Gradient of the objective by the controls."""
 
 
 def _expand(problem: Problem, point, second_order: bool) -> Model:
@@ -152,8 +152,7 @@ def _expand(problem: Problem, point, second_order: bool) -> Model:
         l_exact, end_exact = quadratic(problem, q, v, u, exact=True)
         l_exact = add_curvature(l_exact, curvature(problem, q, v, u, lam))
         more = jax.tree.map(jnp.subtract, (l_exact, end_exact), (l, end))
-    ready = stationary(problem, u, gradient(f, l, lam), cost)
-    return Model(f, l, end, more, curvature_scale(l), ready)
+    return Model(f, l, end, more, curvature_scale(l), gradient(f, l, lam))
 
 
 def gradient(f: Dynamics, l: Quadratic, lam: Float[Array, "T n"]) -> Float[Array, "T m"]:
@@ -172,6 +171,31 @@ def steepness(problem: Problem, u, g: Float[Array, "T m"], cost: Array) -> Float
 def stationary(problem: Problem, u, g: Float[Array, "T m"], cost: Array) -> Bool[Array, ""]:
     """Whether the steepness is at most the tolerance for slopes."""
     return steepness(problem, u, g, cost) <= tolerances(u.dtype).slope
+
+
+NOISE = 1e4
+"""Rounding of the slopes by the states, in units of the precision."""
+
+
+def balanced(problem: Problem, u, K, g, reduced, cost: Array) -> Bool[Array, ""]:
+    """Whether the slopes of the Lagrangian vanish, by controls and states, for some costates.
+
+    With the costates of the controls alone, the slope by the states is zero. Where the motion
+    without feedback is unstable, these costates are nothing but rounding, and those under the
+    feedback K are taken: with them, the slope by the states is ``−Kᵀ g``.
+
+    Args:
+        problem: what is minimized. u: the controls. K: the feedback.
+        g: slope by the controls with the costates under feedback.
+        reduced: with those without feedback. cost: of the trajectory.
+    """
+    most = lambda x: jnp.max(jnp.abs(x), initial=0)  # noqa: E731
+    least, pulled = tolerances(u.dtype).slope, most(linear.einsum("tmn,tm->tn", K, g))
+    noise = NOISE * jnp.finfo(u.dtype).eps
+    # how much of the slopes by the states comes back through the motion
+    lost = most(reduced - g) * noise > least * pulled
+    still = stationary(problem, u, g, cost) & (pulled <= least * (1 + jnp.abs(cost)))
+    return stationary(problem, u, reduced, cost) | (lost & still)
 
 
 def mixed(costs: tuple, more: tuple, share: Float[Array, ""]) -> tuple:
@@ -197,9 +221,9 @@ def _attempt(problem: Problem, model: Model, point, mu, share):
     expected = -(gains.slope + gains.bend)
     definite = gains.definite & jnp.isfinite(expected)
     new, new_cost, length = _search(problem, q, v, u, cost, gains, definite)
-    proposal = Proposal(
-        (*new, new_cost), cost, new_cost, expected, length, definite, model.stationary
-    )
+    slope = gradient(model.f, model.l, costates(model.f, model.l, model.end, gains.K))
+    ready = balanced(problem, u, gains.K, slope, model.gradient, cost)
+    proposal = Proposal((*new, new_cost), cost, new_cost, expected, length, definite, ready)
     return proposal, gains.K
 
 

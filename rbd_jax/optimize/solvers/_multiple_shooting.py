@@ -8,13 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ...lanes import lanes
-from ...spatial import linear
 from ..linear_quadratic._associative import parallel_backward, parallel_forward
 from ..linear_quadratic._euler_sweep import direction
 from ..linear_quadratic._lq_approximation import costates, gauss_newton
 from ..linear_quadratic._riccati import lqr_rollout, riccati_backward
 from ..problems._problem import Problem, with_explicit_closures
-from ._ilqr import curvature_scale, gradient, stationary
+from ._ilqr import balanced, curvature_scale, gradient
 from ._solution import Found, Solution, checked_argument, checked_arguments, solution_of
 from ._sqp_loop import TINY, Proposal, line_search, options, sqp_loop
 from ._tolerances import tolerances
@@ -207,28 +206,3 @@ def _attempt(problem: Problem, point, penalty, cut: Cut, mu, riccati: str, tol: 
     ready = closes & small & balanced(problem, u, K, g[0], g[1], cost)
     proposal = Proposal(new, merit, new_merit, expected, length, definite, ready)
     return proposal, (K, penalty, Cut(length < TINY, always))
-
-
-NOISE = 1e4
-"""Rounding of the slopes by the states, in units of the precision."""
-
-
-def balanced(problem: Problem, u, K, g, reduced, cost: Array) -> Bool[Array, ""]:
-    """Whether the slopes of the Lagrangian vanish, by controls and states.
-
-    With the costates of the motion under feedback, the slope by the states is ``Kᵀ g``. The
-    gradient ``reduced`` by the controls alone is larger where the motion without feedback is
-    unstable, and has to vanish too, unless it is nothing but rounding.
-
-    Args:
-        problem: what is minimized. u: the controls. K: the feedback.
-        g: slope by the controls with the costates under feedback.
-        reduced: with those without feedback. cost: of the trajectory.
-    """
-    most = lambda x: jnp.max(jnp.abs(x), initial=0)  # noqa: E731
-    least, pulled = tolerances(u.dtype).slope, most(linear.einsum("tmn,tm->tn", K, g))
-    noise = NOISE * jnp.finfo(u.dtype).eps
-    # how much of the slopes by the states comes back through the motion
-    lost = most(reduced - g) * noise > least * pulled
-    still = stationary(problem, u, g, cost) & (pulled <= least * (1 + jnp.abs(cost)))
-    return still & (lost | stationary(problem, u, reduced, cost))

@@ -15,8 +15,8 @@ class Optimality(NamedTuple):
     """How far a trajectory is from the conditions of first order."""
 
     slope: float
-    """Greatest entry of the gradient of the Lagrangian by the controls, projected onto their
-    bounds, over one plus the size of the cost."""
+    """Greatest entry of the gradient of the Lagrangian by controls and states, by the controls
+    projected onto their bounds, over one plus the size of the cost."""
     gap: float
     """Greatest entry of the gaps between the steps and the states."""
     violation: float
@@ -125,9 +125,12 @@ def residual(
 ) -> Optimality:
     """The residual of one expansion, on the host.
 
-    The states are eliminated by the linear steps. The multipliers of the constraints are those of
-    the least residual; one of an inequality is not negative, and zero where the inequality holds
-    with more than ``active``.
+    The states are eliminated by the linear steps, once with the controls alone, and once under a
+    feedback ``δu = K δx + w``, which keeps digits where the motion is unstable. Then the slope of
+    the Lagrangian by the states is ``−Kᵀ`` times that by the controls, which counts too. Either is
+    a proof of the conditions, so the lesser one is taken. Controls at their bounds have no
+    feedback. The multipliers of the constraints are those of the least residual; one of an
+    inequality is not negative, and zero where the inequality holds with more than ``active``.
     """
     u = np.asarray(u, float)
     e: Any = jax.tree.map(np.asarray, found)
@@ -137,32 +140,58 @@ def residual(
     scale = 1 + abs(float(e.cost))
     if not all(np.isfinite(x).all() for x in e):
         return Optimality(np.nan, np.nan, np.nan)
-    g, lam = np.empty_like(u), e.by_x[-1]
-    for k in reversed(range(len(u))):
-        g[k] = e.by_u[k] + e.B[k].T @ lam
-        lam = e.by_x[k] + e.A[k].T @ lam
-    on = e.holds & (equal | (e.c > -active))
-    J = _reduced(e, on).T
     low, high = np.full(u.shape, -np.inf), np.full(u.shape, np.inf)
     if problem.bounded:
         low, high = (np.broadcast_to(np.asarray(x, float), u.shape) for x in problem.bounds())
     near = 1e-7 * (1 + np.abs(u))
-    at_low, at_high = (u <= low + near).ravel(), (u >= high - near).ravel()
+    at_low, at_high = u <= low + near, u >= high - near
+    on = e.holds & (equal | (e.c > -active))
     least = np.where(equal[on], -np.inf, 0.0)
-    r = g.ravel()
-    counted = ~(at_low | at_high)
-    for _ in range(20 if J.shape[1] else 0):
-        # a control at a bound counts only where its slope has the wrong sign
-        lam = _least_squares(J[counted], -g.ravel()[counted], least)
-        r = g.ravel() + J @ lam
-        now = ~(at_low | at_high) | at_low & (r < 0) | at_high & (r > 0)
-        if (now == counted).all():
-            break
-        counted = now
-    r = r.reshape(u.shape)
-    by_u = u - np.clip(u - r, low, high)
-    slope = np.abs(by_u).max(initial=0) / scale
-    return Optimality(float(slope), float(np.abs(e.gap).max()), float(wrong))
+    free = ~(at_low | at_high)
+
+    def slope(K) -> float:
+        """The greatest slope of the Lagrangian, with the costates under the feedback K."""
+        under, g = _under_feedback(e, K), np.empty_like(u)
+        lam = under.by_x[-1]
+        for k in reversed(range(len(u))):
+            g[k] = under.by_u[k] + under.B[k].T @ lam
+            lam = under.by_x[k] + under.A[k].T @ lam
+        J, g, counted = _reduced(under, on).T, g.ravel(), free.ravel()
+        r = g
+        for _ in range(20 if J.shape[1] else 0):
+            # a control at a bound counts only where its slope has the wrong sign
+            r = g + J @ _least_squares(J[counted], -g[counted], least)
+            now = free.ravel() | at_low.ravel() & (r < 0) | at_high.ravel() & (r > 0)
+            if (now == counted).all():
+                break
+            counted = now
+        r = r.reshape(u.shape)
+        by_u, by_x = u - np.clip(u - r, low, high), np.einsum("tmn,tm->tn", K, r)
+        return max(np.abs(x).max(initial=0) for x in (by_u, by_x))
+
+    gains = np.zeros((*u.shape, e.A.shape[-1])), _feedback(e, free)
+    least_slope = min(map(slope, gains)) / scale
+    return Optimality(float(least_slope), float(np.abs(e.gap).max()), float(wrong))
+
+
+def _feedback(e: Any, free) -> np.ndarray:
+    """Gains of the linear-quadratic regulator with unit weights, for the ``free`` controls."""
+    T, n, m = e.B.shape
+    K, P = np.zeros((T, m, n)), np.eye(n)
+    for k in reversed(range(T)):
+        A, B = e.A[k], e.B[k][:, free[k]]
+        K[k][free[k]] = -np.linalg.solve(np.eye(B.shape[1]) + B.T @ P @ B, B.T @ P @ A)
+        P = np.eye(n) + A.T @ P @ (A + e.B[k] @ K[k])
+        P = 0.5 * (P + P.T)
+    return K
+
+
+def _under_feedback(e: Any, K: np.ndarray) -> Any:
+    """The expansion by ``δu = K δx + w`` instead of δu."""
+    by_x, C = e.by_x.copy(), e.C.copy()
+    by_x[:-1] += np.einsum("tmn,tm->tn", K, e.by_u)
+    C[:-1] += e.D @ K
+    return e._replace(A=e.A + e.B @ K, by_x=by_x, C=C)
 
 
 def _reduced(e: Any, on) -> np.ndarray:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from ...algorithms.crba import mass_matrix
 from ...algorithms.kinematics import forward_kinematics, frame_placement
 from ...algorithms.torques import gravity_torque
+from ...derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ...io import build_model, example_robot, load_urdf, samples
 from ...model import JointSpec, LinkSpec, Model, RobotSpec, difference, integrate, neutral
 from ...optimize import Constraint, Problem, StateCost
@@ -193,7 +194,10 @@ def arm_obstacles(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
     """Turn an arm of seven joints by 5 s of motion between three balls and three columns.
 
     Source: as :func:`double_integrator`, its problem ``kuka_obstacles``. Departures: the arm is
-    :func:`rbd_jax.samples.arm`, a little shorter, and the steps are half as long.
+    :func:`rbd_jax.samples.arm`, a little shorter, and the steps are half as long. The first guess
+    is not the torque that holds the arm at its start: from there, solvers end where links are deep
+    in an obstacle and no small motion brings them out. It comes from a controller that follows a
+    path through a posture in the gap between the obstacles.
     """
     model = samples.arm(dtype=dtype)
     start, goal = np.zeros(7), np.zeros(7)
@@ -215,8 +219,43 @@ def arm_obstacles(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
 
     constraints = Constraint(obstacles, "obstacles", at="states"), _at_rest(goal)
     problem = Problem(model, stage, final, 0.0625, 80)
-    held = gravity_torque(model, jnp.asarray(start, model.dtype))
-    return _trials(problem, start, held, constraints, (0.05, 0.05, 0.02), starts, seed)
+    between = np.array([-0.235, 0.549, 1.385, 1.358, 0.0, -0.988, -0.13])
+    half = 0.5 * problem.dt * problem.steps
+
+    def reference(q0, t):
+        first, second = (_smooth_step(t / half - k) for k in (0, 1))
+        middle = jnp.asarray(between, q0.dtype)
+        return q0 + first * (middle - q0) + second * (target - middle)
+
+    def follow(q0, t, q, v):
+        at = lambda t: reference(q0, t)  # noqa: E731
+        rate = lambda t: jax.jvp(at, (t,), (jnp.ones_like(t),))[1]  # noqa: E731
+        acceleration = jax.jvp(rate, (t,), (jnp.ones_like(t),))[1]
+        a = acceleration + 36 * (at(t) - q) + 12 * (rate(t) - v)
+        return inverse_dynamics(model, q, v, a)
+
+    trials = _trials(problem, start, 0.0, constraints, (0.05, 0.05, 0.0), starts, seed)
+    return _along(trials, follow)
+
+
+def _smooth_step(s: Array) -> Array:
+    """From 0 to 1 with rates and accelerations of zero at both ends, for s from 0 to 1."""
+    s = jnp.clip(s, 0, 1)
+    return s**3 * (10 - 15 * s + 6 * s * s)
+
+
+def _along(trials: Trials, torque: Callable[..., Array]) -> Trials:
+    """The trials with first guesses that a controller ``torque(q0, t, q, v)`` gives."""
+    problem, model = trials.problem, trials.problem.model
+    t = problem.dt * jnp.arange(problem.steps)
+
+    def torques(q0, v0):
+        policy = lambda t, q, v: torque(q0, t, q, v)  # noqa: E731
+        path = rollout(model, q0, v0, policy, problem.dt, steps=problem.steps)
+        return jax.vmap(policy)(t, path.q[:-1], path.v[:-1])
+
+    guess = jax.jit(jax.vmap(torques))(trials.q0, trials.v0)
+    return trials._replace(u=problem.clip(guess))
 
 
 def pendubot(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
@@ -292,15 +331,10 @@ def kinova_reach(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
     problem = Problem(model, stage, final, 0.01, 100, None, -limit, limit)
     trials = _trials(problem, up, 0.0, (), (0.2, 0.2, 0.0), starts, seed)
 
-    def hold(t, q, v):
+    def hold(_, t, q, v):
         return gravity_torque(model, q) - 5.0 * mass_matrix(model, q) @ v
 
-    def torques(q, v):
-        path = rollout(model, q, v, hold, problem.dt, steps=problem.steps)
-        return jax.vmap(lambda q, v: hold(0.0, q, v))(path.q[:-1], path.v[:-1])
-
-    guess = jax.jit(jax.vmap(torques))(trials.q0, trials.v0)
-    return trials._replace(u=problem.clip(guess))
+    return _along(trials, hold)
 
 
 def _of(task: Callable[..., Task], spread: tuple[float, float, float]) -> Callable[..., Trials]:
