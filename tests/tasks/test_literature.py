@@ -1,5 +1,7 @@
 """The public problem set: solvers on a few of its problems, and the judge on known cases."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ from support.calls import quick_jit
 
 from benchmarks import problems
 from rbd_jax import optimize as opt, tasks
+from rbd_jax.optimize.solvers._ilqr import balanced
 from rbd_jax.tasks.judges import _optimality as judge
 
 
@@ -76,6 +79,50 @@ def test_the_judge_knows_minima_bounds_and_multipliers():
     assert judge.residual(problem, (), u, alone).slope > 1e-3  # without the goal's multipliers
     nothing = judge.Optimality(np.nan, 0.0, 0.0)
     assert not nothing.within(1.0)
+
+
+@pytest.mark.float64
+def test_the_judge_knows_minima_whose_motion_is_unstable():
+    """``x⁺ = 2x + u`` for 60 steps: the costates without feedback are rounding times 2⁶⁰."""
+    T, A, B = 60, 2.0, 1.0
+    P, K = 1.0, np.zeros(T)
+    for k in reversed(range(T)):
+        K[k] = -B * P * A / (1 + B * P * B)
+        P = 1 + A * P * (A + B * K[k])
+
+    def found(error):
+        x, u = np.ones(T + 1), np.zeros(T)
+        for k in range(T):
+            u[k] = K[k] * x[k] + error * np.cos(k)
+            x[k + 1] = A * x[k] + B * u[k]
+        one, none = np.ones((T, 1, 1)), np.zeros((T + 1, 0))
+        cost = 0.5 * (np.sum(x * x) + np.sum(u * u))
+        return u[:, None], judge.Expansion(
+            cost, x[:, None], u[:, None], np.zeros((T, 1)), A * one, B * one, none,
+            np.zeros((T + 1, 0, 1)), np.zeros((T, 0, 1)), none.astype(bool),
+        )  # fmt: skip
+
+    problem = tasks.PROBLEM_SET["double-integrator"](starts=1).problem
+    problem = SimpleNamespace(bounded=False, model=problem.model, controls=1)
+    assert judge.residual(problem, (), *found(0.0)).slope < 1e-14
+    for error in (1e-6, 1e-3):  # the motion under feedback is this far from the best one
+        slope = judge.residual(problem, (), *found(error)).slope
+        assert 0.1 * error < slope < 10 * error
+
+
+@pytest.mark.float64
+def test_solvers_take_costates_under_feedback_only_where_others_are_rounding():
+    problem = SimpleNamespace(clip=lambda u: u)
+    u, K = jnp.zeros((3, 1)), jnp.ones((3, 1, 2))
+
+    def still(g, reduced, pull=1.0):
+        g, reduced = (jnp.full((3, 1), x) for x in (g, reduced))
+        return bool(balanced(problem, u, pull * K, g, reduced, jnp.ones(())))
+
+    assert still(1e-8, 1e-8) and still(1e-3, 1e-8)  # single shooting needs no more
+    assert still(1e-10, 1e-3)  # 10⁷ times what the slope by the states is: rounding
+    assert not still(1e-8, 1e-3)  # 10⁵ times: a slope
+    assert not still(1e-3, 1e4) and not still(1e-10, 1e4, pull=1e6)
 
 
 @pytest.mark.slow

@@ -247,7 +247,7 @@ def _smooth_step(s: Array) -> Array:
 def _along(trials: Trials, torque: Callable[..., Array]) -> Trials:
     """The trials with first guesses that a controller ``torque(q0, t, q, v)`` gives."""
     problem, model = trials.problem, trials.problem.model
-    t = problem.dt * jnp.arange(problem.steps)
+    t = problem.dt * jnp.arange(problem.steps, dtype=model.dtype)
 
     def torques(q0, v0):
         policy = lambda t, q, v: torque(q0, t, q, v)  # noqa: E731
