@@ -267,7 +267,7 @@ def test_problems_take_numbers_of_any_kind():
     )
 
 
-TAKEN = [n for n, f in INTEGRATORS.items() if not hasattr(f, "advance")]
+TAKEN = [n for n, f in INTEGRATORS.items() if not f.has_memory]
 
 
 def _single(*state):
