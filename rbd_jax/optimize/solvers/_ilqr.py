@@ -42,9 +42,11 @@ def ilqr(
         max_steps: limit of steps. A step is one expansion with its line search.
         tol: the solver succeeds when the model expects a full step to change the cost by less than
             ``tol (1 + |cost|)``, and each entry of the gradient by the controls, projected onto
-            their bounds, is at most 1e-6 (1e-3 in float32) times ``1 + |cost|``. That step is
-            then taken, if the gradient is as small after it. None means 1e-9 in float64 and 1e-5 in
-            float32.
+            their bounds, is at most 1e-6 (1e-3 in float32) times ``1 + |cost|``. Where the motion
+            without feedback is so unstable that this gradient is nothing but rounding, the slopes
+            of the Lagrangian by controls and states count, with the costates under the feedback K.
+            That step is then taken, if the gradient is as small after it. None means 1e-9 in
+            float64 and 1e-5 in float32.
         regularization: first Levenberg–Marquardt parameter, relative to the scale of Quu.
         throw: raise a RuntimeError if the solver does not converge. Otherwise ``result`` of the
             solution says how it ended, and the derivatives of an unsuccessful solution are NaN.

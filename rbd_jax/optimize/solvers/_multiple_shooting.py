@@ -55,10 +55,8 @@ def multiple_shooting(
         max_steps: limit of steps.
         tol: the solver succeeds when the gaps are closed and a full step promises to change the
             merit, which adds the penalty of the gaps to the cost, by less than ``tol (1 + merit)``,
-            in the gaps and in the cost alike, and the projected gradient of the Lagrangian by the
-            controls is as small as in :func:`ilqr`: with the costates under the feedback K, which
-            keep their digits for unstable robots too, and with those of the controls alone, where
-            they are more than rounding. None as in :func:`ilqr`.
+            in the gaps and in the cost alike, and the slopes of the Lagrangian are as small as in
+            :func:`ilqr`. None as in :func:`ilqr`.
         regularization: as in :func:`ilqr`.
         throw: as in :func:`ilqr`. progress: as in :func:`ilqr`.
 
