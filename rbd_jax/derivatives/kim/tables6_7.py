@@ -275,7 +275,7 @@ def _table7(model, q, v, a, tau, prescribed, perturbation, f_ext):
 
     dqdd = dofs.put(m.qdd, {k: x[1] for k, x in found.items()})
     torque = {k: x[2] for k, x in found.items()}
-    torque["own"] = add(torque["own"], unless_none(jnp.negative, friction))
+    torque["own"] = add(torque.get("own"), unless_none(jnp.negative, friction))
     out = jnp.where(prescribed, plus_springs(model, q, m.torque) + model.damping * v, tau)
     dout = jnp.where(prescribed, dofs.put(tau, torque), dofs.put(tau, {"own": d.dtau}))
     return (m.qdd, out), (dqdd, dout)
