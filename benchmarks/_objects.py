@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import rbd_jax as rbd
 from rbd_jax import optimize as opt, tasks
 
 ABOUT = (
@@ -45,15 +46,10 @@ def held(task: tasks.ObjectTask) -> int:
 
 def arrived(task: tasks.ObjectTask, q, v, u) -> jax.Array:
     """Whether the object is at its goal after the controls, and after the hold."""
-    p, more = task.problem, held(task)
-
-    def step(state, u):
-        state = p.step(jnp.zeros((), jnp.int32), *state, u)
-        return state, state[0]
-
-    controls = jnp.concatenate([u, jnp.tile(u[-1], (more, 1))])
-    path = jax.lax.scan(step, (q, v), controls)[1]
-    return task.arrives(path[len(u) - 1]) & task.arrives(path[-1])
+    p = task.problem
+    controls = jnp.concatenate([u, jnp.tile(u[-1], (held(task), 1))])
+    path = rbd.rollout(p.plant, q, v, controls, p.dt, substeps=p.substeps).q
+    return task.arrives(path[len(u)]) & task.arrives(path[-1])
 
 
 def arrived_in_mujoco(task: tasks.ObjectTask, q, u) -> bool:

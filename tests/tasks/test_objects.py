@@ -22,6 +22,7 @@ def test_an_object_arrives_near_its_goal_only(name):
     t = task(name)
     model, (far, angle) = t.problem.model, t.near
     assert t.arrives(t.goal)
+    assert not jax.grad(lambda q: sum(t.miss(q)))(t.goal).any()  # zero, and no NaN
     rows = model.v_slice("object")
     for k, size, limit in ((2, angle, angle), (3, far, far), (4, far, far)):
         for share, inside in ((0.9, True), (1.1, False)):

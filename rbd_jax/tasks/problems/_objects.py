@@ -62,8 +62,6 @@ class ObjectTask(eqx.Module):
     """
 
     problem: Problem
-    goal: Float[Array, " nq"]
-    """The configuration with the object where it is to be."""
     q0: Float[Array, "S nq"]
     v0: Float[Array, "S nv"]
     u: Float[Array, "S T nu"]
@@ -78,6 +76,11 @@ class ObjectTask(eqx.Module):
     """Steps of a search."""
 
     @property
+    def goal(self) -> Float[Array, " nq"]:
+        """The configuration with the object where it is to be, which the final cost asks for."""
+        return self.problem.final.q  # pyright: ignore[reportFunctionMemberAccess]
+
+    @property
     def search(self) -> dict:
         """Arguments of :func:`rbd_jax.optimize.cem` that suit the task."""
         sizes = {"samples": 128, "elites": 16, "knots": 8, "keep": 0.5}
@@ -87,12 +90,18 @@ class ObjectTask(eqx.Module):
         """How far the object is from its goal: the distance (m) and the angle (rad)."""
         model = self.problem.model
         d = difference(model, self.goal, q)[model.v_slice(OBJECT)]
-        return jnp.linalg.norm(d[3:]), jnp.linalg.norm(d[:3])
+        return _length(d[3:]), _length(d[:3])
 
     def arrives(self, q: Float[Array, " nq"]) -> Bool[Array, ""]:
         """Whether the object is at its goal, within ``near``."""
         distance, angle = self.miss(q)
         return (distance <= self.near[0]) & (angle <= self.near[1])
+
+
+def _length(x: Array) -> Float[Array, ""]:
+    """The length of a vector, whose derivative is zero at zero instead of NaN."""
+    square = jnp.sum(x * x)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 
 
 def push_block(starts: int = 64, seed: int = 0, dtype=None) -> ObjectTask:
@@ -181,7 +190,7 @@ def _task(mjcf, dtype, goal, first, joints, weights, substeps, noise, **rest) ->
     u = array(np.repeat(np.asarray(joints, float)[:, None], STAGES, axis=1))
     noise = jnp.broadcast_to(array(noise), u.shape[2:])
     still = jnp.zeros((len(q0), model.nv), model.dtype)
-    return ObjectTask(problem, target, array(q0), still, u, noise, mjcf, **rest)
+    return ObjectTask(problem, array(q0), still, u, noise, mjcf, **rest)
 
 
 OBJECTS: dict[str, Callable[..., ObjectTask]] = {"push": push_block, "turn": turn_in_hand}
