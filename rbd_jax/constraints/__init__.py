@@ -14,7 +14,9 @@ from ._build import (
 )
 from ._derivatives import (
     ConstrainedDerivatives as ConstrainedDerivatives,
+    ImpactDerivatives as ImpactDerivatives,
     constrained_dynamics_derivatives as constrained_dynamics_derivatives,
+    impact_derivatives as impact_derivatives,
 )
 from ._dynamics import (
     ConstrainedMotion as ConstrainedMotion,

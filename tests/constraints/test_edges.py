@@ -90,9 +90,8 @@ def test_loops(kind, reference):
     check(m, q, v, tau, c)
 
 
-@pytest.mark.slow
-def test_springs_and_nonlinear_driven_joints_under_a_loop():
-    """The equations of all joints hold, springs included, and derivatives are differences."""
+def driven_under_a_loop():
+    """A robot of which two joints follow laws that are not linear, with two ends tied."""
     m, _, _, _ = robot()
     one, two = ends(m)
     names = [j for j, k in zip(m.joint_names, m.topology.kinds, strict=True) if k != "free"]
@@ -101,7 +100,13 @@ def test_springs_and_nonlinear_driven_joints_under_a_loop():
     keys = jax.random.split(jax.random.key(4), 3)
     q = rbd.random_configuration(driven, keys[0])
     v, tau = (jax.random.normal(k, (driven.nv,)) for k in keys[1:])
-    c = constraints.point(driven, one, two, at=[1.0, 0.2, 0.1], **GAINS)
+    return driven, q, v, tau, constraints.point(driven, one, two, at=[1.0, 0.2, 0.1], **GAINS)
+
+
+@pytest.mark.slow
+def test_springs_and_nonlinear_driven_joints_under_a_loop():
+    """The equations of all joints hold, springs included, and derivatives are differences."""
+    driven, q, v, tau, c = driven_under_a_loop()
     value = check(driven, q, v, tau, c)
     a, forces = value[: driven.nv], value[driven.nv :]
 
@@ -152,6 +157,37 @@ def test_derivatives_of_redundant_rows():
     check(m, q, quick_jit(rbd.constraints.project)(m, q, v, c).v, tau, c)
 
 
+@quick_jit
+def struck(m, q, v, c):
+    """Explicit blocks of an impact, and central differences."""
+
+    def f(d):
+        dq, dv = jnp.split(d, 2)
+        return jnp.concatenate(rbd.impact(m, rbd.integrate(m, q, dq), v + dv, c))
+
+    d = constraints.impact_derivatives(m, q, v, c)
+    blocks = jnp.block([[d.dv_dq, d.dv_dv], [d.dimpulses_dq, d.dimpulses_dv]])
+    return blocks, central_difference(f, jnp.zeros(2 * m.nv), 2e-4)
+
+
+def redundant():
+    m, q, v, tau = robot()
+    return m, q, v, tau, quick_jit(constraints.anchored)(m, q, box(m, ends(m)[0]))
+
+
+@pytest.mark.float64
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [redundant, driven_under_a_loop])
+def test_derivatives_of_impacts(case):
+    """Rows that depend on each other and bounce, and driven joints: matrices are differences."""
+    m, q, v, _, c = case()
+    c = dataclasses.replace(c, restitution=jnp.full_like(c.restitution, 0.4))
+    explicit, expected = struck(m, q, v, c)
+    scale = np.abs(expected).max()
+    assert scale > 1
+    np.testing.assert_allclose(explicit, expected, atol=1e-6 * scale)
+
+
 @pytest.mark.slow
 def test_contradictory_rows_give_least_squares():
     m, q, v, tau = robot()
@@ -188,15 +224,18 @@ def without(m, q, v, tau, c):
     """Derivatives under constraints that hold nothing, and of the free motion."""
     d = rbd.constrained_dynamics_derivatives(m, q, v, tau, c)
     gradient = jax.grad(lambda q: rbd.impact(m, q, v, c).v.sum())(q)
-    return d.da_dtau, rbd.mass_matrix_inverse(m, q), gradient
+    struck = constraints.impact_derivatives(m, q, v, c)
+    return d.da_dtau, rbd.mass_matrix_inverse(m, q), gradient, struck
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["none", "idle"])
 def test_derivatives_with_nothing_held(name):
     """They are those of the free motion, and not NaN."""
-    da_dtau, free, gradient = without(*holding_nothing(name))
+    da_dtau, free, gradient, struck = without(*holding_nothing(name))
     np.testing.assert_allclose(da_dtau, free, atol=1e-10)
+    np.testing.assert_allclose(struck.dv_dv, np.eye(len(free)), atol=1e-10)
+    assert not any(x.any() for x in (struck.dv_dq, struck.dimpulses_dq, struck.dimpulses_dv))
     assert np.isfinite(gradient).all()
 
 

@@ -82,6 +82,33 @@ def struck(function, x):
     return tuple(function(m, x["q"], x["v"], c))
 
 
+@quick_jit
+def blocks_of_an_impact(x):
+    """The explicit blocks, and autodiff of the rule and of the dense system."""
+    m, c = with_numbers(x)
+
+    def along(function):
+        def f(d):
+            dq, dv = jnp.split(d, 2)
+            return jnp.concatenate(function(m, rbd.integrate(m, x["q"], dq), x["v"] + dv, c))
+
+        return jax.jacfwd(f)(jnp.zeros(2 * m.nv))
+
+    d = constraints.impact_derivatives(m, x["q"], x["v"], c)
+    explicit = jnp.block([[d.dv_dq, d.dv_dv], [d.dimpulses_dq, d.dimpulses_dv]])
+    return explicit, along(rbd.impact), along(raw_impact)
+
+
+@pytest.mark.float64
+def test_derivatives_of_impacts_as_matrices():
+    """Points, frames and couplings that bounce; springs and gravity do not count."""
+    explicit, by_rule, dense = blocks_of_an_impact(all_inputs())
+    scale = np.abs(dense).max()
+    assert scale > 1 and (np.abs(dense).max(axis=0) > 1e-3).sum() > dense.shape[1] // 2
+    np.testing.assert_allclose(explicit, dense, atol=1e-10 * scale)
+    np.testing.assert_allclose(explicit, by_rule, atol=1e-10 * scale)
+
+
 RULES = {
     "dynamics": (partial(dynamics, rbd.constrained_dynamics), partial(dynamics, raw)),
     "impact": (partial(struck, rbd.impact), partial(struck, raw_impact)),

@@ -19,7 +19,11 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from ...constraints import constrained_dynamics, constrained_dynamics_derivatives
+from ...constraints import (
+    constrained_dynamics,
+    constrained_dynamics_derivatives,
+    impact_derivatives,
+)
 from ...lanes import lanes
 from ...model import Model, integrate, rate_from_velocity, velocity_from_rate
 from ...simulate import ConstrainedRobot, State
@@ -206,14 +210,13 @@ def motion(problem, t: Array, state: State, u: Array) -> _Motion:
 
 @lanes
 def landing_derivatives(problem, t, q, v) -> Float[Array, "n n"]:
-    """``∂(q, v)/∂(q, v)`` of a landing, in the tangent space."""
-    nv = problem.model.nv
-
-    def at(z):
-        return landed(problem, t, integrate(problem.model, q, z[:nv]), v + z[nv:])
-
+    """``∂(q, v)/∂(q, v)`` of a landing, in the tangent space; the identity if nothing lands."""
+    plant, nv = problem.plant, problem.model.nv
+    struck = plant.held(held(problem, t, q, v))
+    d = impact_derivatives(problem.model, q, v, struck)
     eye = jnp.eye(2 * nv, dtype=q.dtype)
-    return eye.at[nv:].set(jax.jacfwd(at)(jnp.zeros((2 * nv,), q.dtype)))
+    jump = eye.at[nv:].set(jnp.concatenate([d.dv_dq, d.dv_dv], axis=1))
+    return jnp.where(plant.lands(t, problem.dt), jump, eye)
 
 
 def motion_slopes(problem, t, q, v, u):
