@@ -13,6 +13,7 @@ from support.lane_smooth_programs import SMOOTH
 from rbd_jax.lanes import lanes
 from rbd_jax.lanes._report import report
 from rbd_jax.lanes.frontend._read_program import RULES
+from rbd_jax.lanes.llvm import _compiler
 
 pytest.importorskip("llvmlite")
 
@@ -61,6 +62,29 @@ def test_shared_operand(name):
     x, y = (numbers((9, 4), "float32", seed) for seed in (1, 2))
     agree(PROGRAMS[name], x[0], y, axes=(None, 0), sizes=(9,), tolerance=3e-5)
     agree(PROGRAMS[name], x, y[0], axes=(0, None), sizes=(9,), tolerance=3e-5)
+
+
+LONG = ("scans", "whiles", "factors")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in LONG else pytest.mark.slow) for n in PROGRAMS]
+)
+def test_passes_of_long_kernels(name, monkeypatch, tmp_path):
+    """LLVM's few passes for long kernels leave the results as they are."""
+    passed = []
+
+    class Named(str):
+        def __format__(self, how):
+            return passed.append(str(self)) or super().__format__(how)
+
+    monkeypatch.setenv("RBD_JAX_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("RBD_JAX_LANES_OPT", "2")
+    monkeypatch.setattr(_compiler, "LONG_TEXT", -1)
+    monkeypatch.setattr(_compiler, "FEW_PASSES", tuple(map(Named, _compiler.FEW_PASSES)))
+    x, y = (numbers((7, 4), "float32", seed) for seed in (1, 2))  # texts that nobody has loaded
+    agree(PROGRAMS[name], x, y, sizes=(9,), tolerance=3e-5)
+    assert passed
 
 
 # --- how functions are called ---------------------------------------------------------

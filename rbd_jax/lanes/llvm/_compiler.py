@@ -33,7 +33,18 @@ BITS = 256
 LONG_VECTORS = {"znver5": 512}
 """CPUs, by LLVM's names, on which longer vectors were measured to be faster."""
 
-_FORMAT = b"rbd_jax lanes 2"  # changes when cached files of before are not to be used any more
+LONG_TEXT = 10_000
+"""Kernels of vectors with more lines than this go through :data:`FEW_PASSES` alone.
+
+LLVM's usual passes, which take two and a half times as long, made no such kernel faster by more
+than the noise of a few percent; some became slower. Shorter kernels have loops that the usual
+passes improve, and a kernel of one sample becomes vectors there.
+"""
+
+FEW_PASSES = ("instruction_combine", "new_gvn", "dead_store_elimination", "simplify_cfg")
+"""LLVM's passes for long kernels, in their order, as llvmlite names them."""
+
+_FORMAT = b"rbd_jax lanes 3"  # changes when cached files of before are not to be used any more
 _names = itertools.count()
 _DECLARED = re.compile(r"^declare [^@]*@([\w.]+)\(", re.MULTILINE)
 
@@ -264,10 +275,16 @@ def _passed(module: Any, text: str, target: Any, opt: int) -> Any:
     llvm = bindings()
     options = llvm.create_pipeline_tuning_options(speed_level=opt)
     options.loop_vectorization = False
+    of_vectors = " x double>" in text or " x float>" in text
     # a kernel of one sample has no vectors yet: rows of a product become some
-    options.slp_vectorization = " x double>" not in text and " x float>" not in text
+    options.slp_vectorization = not of_vectors
     builder = llvm.create_pass_builder(target, options)
-    passes = builder.getModulePassManager()
+    if of_vectors and opt > 1 and text.count("\n") > LONG_TEXT:
+        passes = llvm.create_new_module_pass_manager()
+        for name in FEW_PASSES:
+            getattr(passes, f"add_{name}_pass")()
+    else:
+        passes = builder.getModulePassManager()
     _unlocked().LLVMPY_RunNewModulePassManager(passes, module, builder)
     _free(passes)
     return module
