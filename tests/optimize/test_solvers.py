@@ -223,6 +223,25 @@ def test_derivative_of_the_solution_with_respect_to_the_problem():
     assert float(jnp.abs(reverse).min()) > 1e-3
 
 
+def test_each_problem_of_a_batch_ends_by_itself():
+    """Multiple shooting of a small robot is one kernel, with the steps of each problem alone."""
+    task = swing(limit=4.0, steps=10)
+    q0 = jnp.asarray([[0.0], [1.9], [-1.0]], task.q0.dtype)
+
+    def solve(q0):
+        s = opt.multiple_shooting(task.problem, q0, task.v0, task.u, throw=False)
+        return s.u, s.cost, s.steps, s.result == opt.RESULTS.successful
+
+    alone, batch = jax.jit(solve), jax.jit(jax.vmap(solve)).lower(q0)
+    wanted = jax.tree.map(lambda *x: jnp.stack(x), *map(alone, q0))
+    assert "stablehlo.while" in alone.lower(q0[0]).as_text()
+    assert "stablehlo.while" not in batch.as_text()
+    assert bool(wanted[-1].all()) and len(set(wanted[2].tolist())) > 1
+    found = batch.compile()(q0)
+    assert found[2].tolist() == wanted[2].tolist()
+    assert_close(found, wanted, atol=1e-9)
+
+
 @pytest.mark.slow
 def test_derivative_of_the_solution_in_forward_mode_and_through_closures():
     """Costs that close over what is differentiated, on a robot with a ball joint."""

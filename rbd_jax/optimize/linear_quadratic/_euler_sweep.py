@@ -203,6 +203,7 @@ def direction(
     mu: Array,
     box: tuple[Array, Array] | None,
     limits: tuple[Array, Array] | None,
+    in_turn: bool = False,
 ) -> Direction:
     """Solve the quadratic program about states (T+1, …) and controls (T, …).
 
@@ -220,6 +221,7 @@ def direction(
         box: bounds of the changes of u, or None.
         limits: bounds at which the changes are cut off in the motion of the model, or None. They
             are wider than the box where feedback may push controls out of it.
+        in_turn: whether one problem, too, expands a step when the sweep comes to it.
     """
     after, landings = problem.kind.landings(problem, q[:-1], v[:-1])
     arrays, static = eqx.partition(problem, eqx.is_array)
@@ -229,10 +231,10 @@ def direction(
         models = jax.vmap(lambda *row: _stage(problem, *row))(*_rows(problem, *args))
         return _sweep(problem, models, *args)
 
-    def in_turn(arrays, *args):
+    def one_by_one(arrays, *args):
         return _sweep(eqx.combine(arrays, static), None, *args)
 
-    solve = for_batches(at_once, cpu=in_turn, other=at_once)
+    solve = one_by_one if in_turn else for_batches(at_once, cpu=one_by_one, other=at_once)
     return solve(arrays, q, v, after, u, landings, mu, box, limits)
 
 

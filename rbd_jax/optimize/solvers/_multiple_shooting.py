@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ...algorithms.formulations import for_solves_in_batches
 from ...lanes import lanes
 from ..linear_quadratic._associative import parallel_backward, parallel_forward
 from ..linear_quadratic._euler_sweep import direction
@@ -15,7 +17,7 @@ from ..linear_quadratic._riccati import lqr_rollout, riccati_backward
 from ..problems._problem import Problem, with_explicit_closures
 from ._ilqr import balanced, curvature_scale, gradient
 from ._solution import Found, Solution, checked_argument, checked_arguments, solution_of
-from ._sqp_loop import TINY, Proposal, line_search, options, sqp_loop
+from ._sqp_loop import TINY, Options, Proposal, line_search, options, sqp_loop
 from ._tolerances import tolerances
 
 
@@ -90,45 +92,69 @@ def multiple_shooting(
         memory = jnp.broadcast_to(v0[problem.model.nv :], (len(v), v0.size - problem.model.nv))
         v = jnp.concatenate([v, memory], axis=1)
     o = options(u.dtype, max_steps, tol, regularization, progress)
-    guess = q, v
+    guess = None if q is None else (q, v)
 
     def solve(problem, q0, v0, u) -> Found:
-        u, (q, v) = problem.clip(u), guess
-        if q is None or v is None:
-            q, v = problem.stacked(problem.simulate(q0, v0, u))
-        q, v = (jnp.concatenate([x0[None], x[1:]]) for x0, x in ((q0, q), (v0, v)))
-        q, v = jax.lax.stop_gradient((q, v))
-        merit, gaps = _merit(problem, q, v, u)
-        penalty = jnp.ones_like(gaps)
-        gains = jnp.zeros((*u.shape, problem.nx), u.dtype)
-        start = (
-            (q, v, u, merit, gaps),
-            (gains, penalty, Cut(jnp.ones((), bool), jnp.zeros((), bool))),
-        )
+        arrays, static = eqx.partition(problem, eqx.is_array)
 
-        def attempt(_, point, carried, mu, share):
-            _, penalty, cut = carried
-            return _attempt(problem, point, penalty, cut, mu, riccati, o.tol)
+        def form(in_turn: bool) -> Callable:
+            def one(arrays, guess, q0, v0, u):
+                problem = eqx.combine(arrays, static)
+                return _solve(problem, guess, q0, v0, u, riccati, o, in_turn)
 
-        # the model of an Euler step is made within the sweep
-        s = sqp_loop(lambda *_: (), attempt, *start, merit + jnp.sum(gaps), o)
-        q, v, u, *_ = s.point
-        return Found(u, s.carried[0], s.result, s.steps, s.history, (q, v))
+            return one
+
+        each = form(False)
+        if _by_euler(problem, riccati) and progress is None:
+            each = for_solves_in_batches(problem.model.nv, each, whole=lanes(form(True)))
+        return each(arrays, guess, q0, v0, u)
 
     return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)
 
 
-def _merit(problem: Problem, q: Array, v: Array, u: Array) -> tuple[Array, Array]:
+def _by_euler(problem: Problem, riccati: str) -> bool:
+    """Whether the sweep is that of semi-implicit Euler."""
+    return problem.kind.robot(problem) is not None and riccati == "sequential"
+
+
+def _solve(
+    problem: Problem, guess, q0: Array, v0: Array, u: Array, riccati: str, o: Options, in_turn: bool
+) -> Found:
+    """Solve one problem. All steps of the horizon are computed at once, or ``in_turn``."""
+    u = problem.clip(u)
+    q, v = problem.stacked(problem.simulate(q0, v0, u)) if guess is None else guess
+    q, v = (jnp.concatenate([x0[None], x[1:]]) for x0, x in ((q0, q), (v0, v)))
+    q, v = jax.lax.stop_gradient((q, v))
+    merit, gaps = _merit(problem, q, v, u, in_turn)
+    penalty = jnp.ones_like(gaps)
+    gains = jnp.zeros((*u.shape, problem.nx), u.dtype)
+    start = (
+        (q, v, u, merit, gaps),
+        (gains, penalty, Cut(jnp.ones((), bool), jnp.zeros((), bool))),
+    )
+
+    def attempt(_, point, carried, mu, share):
+        _, penalty, cut = carried
+        return _attempt(problem, point, penalty, cut, mu, riccati, o.tol, in_turn)
+
+    # the model of an Euler step is made within the sweep
+    s = sqp_loop(lambda *_: (), attempt, *start, merit + jnp.sum(gaps), o)
+    q, v, u, *_ = s.point
+    return Found(u, s.carried[0], s.result, s.steps, s.history, (q, v))
+
+
+def _merit(problem: Problem, q: Array, v: Array, u: Array, in_turn: bool) -> tuple[Array, Array]:
     """The objective, and the absolute gaps (T, n)."""
 
     flying, begun = problem.kind.past_landings(problem, q[:-1], v[:-1])
     prepared = flying.prepared()
 
-    def one(*row):
+    def one(row):
         return _cost_and_gap(prepared, *row)
 
+    each = jax.lax.map if in_turn else lambda f, rows: jax.vmap(f)(rows)
     k = jnp.arange(problem.steps)
-    costs, gaps = jax.vmap(one)(k, q[:-1], begun, u, q[1:], v[1:])
+    costs, gaps = each(one, (k, q[:-1], begun, u, q[1:], v[1:]))
     return jnp.sum(costs) + problem.final_cost(q[-1], v[-1]), gaps
 
 
@@ -156,7 +182,9 @@ class Cut(NamedTuple):
     """From now on, because a model that was not cut off has led to large regularizations."""
 
 
-def _attempt(problem: Problem, point, penalty, cut: Cut, mu, riccati: str, tol: float):
+def _attempt(
+    problem: Problem, point, penalty, cut: Cut, mu, riccati: str, tol: float, in_turn: bool
+):
     q, v, u, cost, gaps = point
     box = limits = None
     always = cut.always | (mu > FAR)
@@ -165,8 +193,10 @@ def _attempt(problem: Problem, point, penalty, cut: Cut, mu, riccati: str, tol: 
         low, high = problem.bounds()
         box = low[None] - u, high[None] - u
         limits = jnp.where(strict, box[0], -jnp.inf), jnp.where(strict, box[1], jnp.inf)
-    if problem.kind.robot(problem) is not None and riccati == "sequential":
-        dx, du, K, multipliers, slope, *g, definite = direction(problem, q, v, u, mu, box, limits)
+    if _by_euler(problem, riccati):
+        dx, du, K, multipliers, slope, *g, definite = direction(
+            problem, q, v, u, mu, box, limits, in_turn
+        )
     else:
         f, l, end = gauss_newton(problem, q, v, u)
         mu = mu * curvature_scale(l)
@@ -189,7 +219,7 @@ def _attempt(problem: Problem, point, penalty, cut: Cut, mu, riccati: str, tol: 
     def attempt(length):
         q1, v1 = jax.vmap(problem.integrate)(q, v, length * dx)
         u1 = problem.clip(u + length * du)
-        new_cost, new_gaps = _merit(problem, q1, v1, u1)
+        new_cost, new_gaps = _merit(problem, q1, v1, u1, in_turn)
         return (q1, v1, u1, new_cost, new_gaps), new_cost + closed(new_gaps)
 
     def predicted(length):  # the gaps shrink in proportion, and half the slope is lost by curvature
