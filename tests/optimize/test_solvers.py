@@ -223,13 +223,14 @@ def test_derivative_of_the_solution_with_respect_to_the_problem():
     assert float(jnp.abs(reverse).min()) > 1e-3
 
 
-def test_each_problem_of_a_batch_ends_by_itself():
-    """Multiple shooting of a small robot is one kernel, with the steps of each problem alone."""
+@pytest.mark.parametrize("solver", [opt.multiple_shooting, opt.ilqr])
+def test_each_problem_of_a_batch_ends_by_itself(solver):
+    """A batch for a small robot is one kernel, with the steps of each problem alone."""
     task = swing(limit=4.0, steps=10)
     q0 = jnp.asarray([[0.0], [1.9], [-1.0]], task.q0.dtype)
 
     def solve(q0):
-        s = opt.multiple_shooting(task.problem, q0, task.v0, task.u, throw=False)
+        s = solver(task.problem, q0, task.v0, task.u, throw=False)
         return s.u, s.cost, s.steps, s.result == opt.RESULTS.successful
 
     alone, batch = jax.jit(solve), jax.jit(jax.vmap(solve)).lower(q0)

@@ -13,6 +13,7 @@ from ..linear_quadratic._lq_approximation import costates, curvature, gauss_newt
 from ..linear_quadratic._riccati import Gains, bounded_gains, riccati_backward
 from ..problems._local_models import Dynamics, Quadratic, times
 from ..problems._problem import Problem, with_explicit_closures
+from ._batches import ending_alone
 from ._solution import Found, Solution, checked_arguments, solution_of
 from ._sqp_loop import Options, Proposal, line_search, options, sqp_loop
 from ._tolerances import tolerances
@@ -99,7 +100,7 @@ def ddp(
 def _solve(name, problem, q0, v0, u, o: Options, second_order: bool, throw: bool) -> Solution:
     q0, v0, u = checked_arguments(name, problem, q0, v0, u)
 
-    def solve(problem, q0, v0, u) -> Found:
+    def one(problem, q0, v0, u) -> Found:
         u = problem.clip(u)
         q, v = problem.stacked(problem.simulate(q0, v0, u))
         cost = problem.cost(q, v, u)
@@ -115,6 +116,10 @@ def _solve(name, problem, q0, v0, u, o: Options, second_order: bool, throw: bool
         s = sqp_loop(expand, attempt, point, gains, cost, o, second_order)
         q, v, u, _ = s.point
         return Found(u, s.carried, s.result, s.steps, s.history, (q, v))
+
+    def solve(*args) -> Found:
+        # a kernel of exact second derivatives compiles for minutes
+        return one(*args) if second_order or o.progress is not None else ending_alone(one, *args)
 
     return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)
 

@@ -3,18 +3,17 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ...algorithms.formulations import for_solves_in_batches
 from ...lanes import lanes
 from ..linear_quadratic._associative import parallel_backward, parallel_forward
 from ..linear_quadratic._euler_sweep import direction
 from ..linear_quadratic._lq_approximation import costates, gauss_newton
 from ..linear_quadratic._riccati import lqr_rollout, riccati_backward
 from ..problems._problem import Problem, with_explicit_closures
+from ._batches import ending_alone
 from ._ilqr import balanced, curvature_scale, gradient
 from ._solution import Found, Solution, checked_argument, checked_arguments, solution_of
 from ._sqp_loop import TINY, Options, Proposal, line_search, options, sqp_loop
@@ -95,30 +94,26 @@ def multiple_shooting(
     guess = None if q is None else (q, v)
 
     def solve(problem, q0, v0, u) -> Found:
-        arrays, static = eqx.partition(problem, eqx.is_array)
+        def form(in_turn: bool) -> Callable[..., Found]:
+            return lambda problem, *x: _solve(problem, *x, riccati=riccati, o=o, in_turn=in_turn)
 
-        def form(in_turn: bool) -> Callable:
-            def one(arrays, guess, q0, v0, u):
-                problem = eqx.combine(arrays, static)
-                return _solve(problem, guess, q0, v0, u, riccati, o, in_turn)
-
-            return one
-
-        each = form(False)
-        if _by_euler(problem, riccati) and progress is None:
-            each = for_solves_in_batches(problem.model.nv, each, whole=lanes(form(True)))
-        return each(arrays, guess, q0, v0, u)
+        if riccati == "associative" or progress is not None:
+            return form(False)(problem, guess, q0, v0, u)
+        return ending_alone(form(False), problem, guess, q0, v0, u, whole=form(True))
 
     return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)
 
 
-def _by_euler(problem: Problem, riccati: str) -> bool:
-    """Whether the sweep is that of semi-implicit Euler."""
-    return problem.kind.robot(problem) is not None and riccati == "sequential"
-
-
 def _solve(
-    problem: Problem, guess, q0: Array, v0: Array, u: Array, riccati: str, o: Options, in_turn: bool
+    problem: Problem,
+    guess: tuple[Array, Array] | None,
+    q0: Array,
+    v0: Array,
+    u: Array,
+    *,
+    riccati: str,
+    o: Options,
+    in_turn: bool,
 ) -> Found:
     """Solve one problem. All steps of the horizon are computed at once, or ``in_turn``."""
     u = problem.clip(u)
@@ -193,7 +188,7 @@ def _attempt(
         low, high = problem.bounds()
         box = low[None] - u, high[None] - u
         limits = jnp.where(strict, box[0], -jnp.inf), jnp.where(strict, box[1], jnp.inf)
-    if _by_euler(problem, riccati):
+    if problem.kind.robot(problem) is not None and riccati == "sequential":
         dx, du, K, multipliers, slope, *g, definite = direction(
             problem, q, v, u, mu, box, limits, in_turn
         )
