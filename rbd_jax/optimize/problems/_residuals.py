@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from ...spatial import linear
 
-Block = Float[Array, "i j"] | None
+Block = Float[Array, "_ _"] | None
 """A block of a matrix; None is zero."""
 
 
@@ -29,8 +29,8 @@ _WHOLE = 31
 
 
 def gauss_newton_blocks(
-    residuals: Callable[..., Float[Array, " r"]], at: Iterable[Float[Array, " i"]]
-) -> tuple[list[Float[Array, " i"]], list[list[Block]]]:
+    residuals: Callable[..., Float[Array, " r"]], at: Iterable[Float[Array, " _"]]
+) -> tuple[list[Float[Array, " _"]], list[list[Block]]]:
     """Gradient and Gauss–Newton Hessian of ``½ rᵀ r``, for arguments that are vectors.
 
     Returns:
