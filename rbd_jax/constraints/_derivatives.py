@@ -99,7 +99,11 @@ def with_motion(model: Model, q, v, tau, constraints: Constraints, f_ext):
 
 
 class ImpactDerivatives(NamedTuple):
-    """Derivatives of velocities v⁺ and impulses Λ after an impact, in the tangent space."""
+    """Derivatives of velocities v⁺ and impulses Λ after an impact, in the tangent space.
+
+    Velocities are in rad/s and m/s, impulses in N m s and N s, tangents of q in rad and m. Those of
+    a free joint are in its body's frame.
+    """
 
     dv_dq: Float[Array, "nv nv"]
     dv_dv: Float[Array, "nv nv"]
@@ -180,7 +184,7 @@ class _Response(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The rows ``J v`` of a robot in a place."""
+    """The rows ``J v`` of a robot at a configuration."""
 
     robot: Model
     x: CoordinateMap | None
