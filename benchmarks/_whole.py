@@ -28,14 +28,12 @@ def _rollout(robot: str, dtype: str, packages: str):
     del packages
     model = load(robot, dtype)
     q, v, *_ = (x[0] for x in states(model, 1))
-    return _gradient(model, STEPS), (q, v, jnp.zeros((STEPS, model.nv), dtype))
+    return _gradient(model, 1e-3), (q, v, jnp.zeros((STEPS, model.nv), dtype))
 
 
-def _gradient(plant: Any, steps: int) -> Callable:
+def _gradient(plant: Any, dt: Any) -> Callable:
     def loss(q, v, us):
-        path = (
-            rbd.rollout(plant, q, v, us, 1e-3) if steps == STEPS else rbd.rollout(plant, q, v, us)
-        )
+        path = rbd.rollout(plant, q, v, us, dt)
         return jnp.sum(path.q[-1] ** 2) + jnp.sum(path.v**2)
 
     return jax.grad(loss, (0, 1, 2))
@@ -62,7 +60,8 @@ def _steps(robot: str, dtype: str, packages: str):
     """The gradient of 20 steps on the ground."""
     ground = _ground(robot, dtype, packages)
     q, v, u, _ = (x[0] for x in ground.arguments(dtype))
-    return _gradient(ground.scene(dtype), 20), (q, v, jnp.broadcast_to(u, (20, *u.shape)))
+    scene = ground.scene(dtype)
+    return _gradient(scene, scene.dt), (q, v, jnp.broadcast_to(u, (20, *u.shape)))
 
 
 def _reach(robot: str, *_):

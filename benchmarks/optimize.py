@@ -57,7 +57,7 @@ def task_of(name: str, robot: str, steps: int):
     plant = dataclasses.replace(task.problem.plant, integrator="semi_implicit_euler")
     problem = dataclasses.replace(task.problem, plant=plant)
     task = task._replace(problem=problem)
-    move = 0.7 * jnp.sin(1.0 + 2.0 * jnp.arange(model.nv))
+    move = 0.7 * jnp.sin(1.0 + 2.0 * jnp.arange(model.nv, dtype=model.dtype))
     ones, goal = jnp.ones(model.nv), rbd.integrate(model, task.q0, move)
     final = opt.StateCost(goal, 30 * ones, 10 * ones)
     return task._replace(problem=eqx.tree_at(lambda p: p.final, task.problem, final))

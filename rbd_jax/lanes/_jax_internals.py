@@ -12,6 +12,7 @@ from jax._src.array import ArrayImpl as ArrayImpl
 from jax._src.dispatch import prim_requires_devices_during_lowering
 from jax._src.interpreters.partial_eval import dce_jaxpr
 from jax._src.util import register_cache
+from jax.extend import core as jcore
 
 
 def needs_devices(primitive: Any) -> None:
@@ -109,6 +110,27 @@ def jaxpr_and_consts(closed):
     """Jaxpr and constants of what is a ``ClosedJaxpr`` in one version, a ``Jaxpr`` in another."""
     inner = getattr(closed, "jaxpr", closed)
     return inner, getattr(closed, "consts", ())
+
+
+def closed_jaxpr(like: Any, eqns: list, invars: list, outvars: list, consts: dict) -> Any:
+    """A jaxpr of given equations, in the class that this version of JAX has.
+
+    Args:
+        like: the jaxpr that the equations come from.
+        eqns: the equations, in an order in which they can be carried out.
+        invars: its operands.
+        outvars: its results, variables or literals.
+        consts: variable -> value, for what the equations read from elsewhere.
+    """
+    debug_info = getattr(like, "jaxpr", like).debug_info.with_unknown_names()
+    effects = set().union(*(e.effects for e in eqns))
+    inner = jcore.Jaxpr(list(consts), invars, outvars, eqns, effects, debug_info)
+    return jcore.ClosedJaxpr(inner, list(consts.values()))
+
+
+def new_variable(aval: Any) -> Any:
+    """A variable for a jaxpr. Its type is not weak, since nothing is promoted any more."""
+    return jcore.Var(aval.strip_weak_type())
 
 
 def scan_counts(params: dict) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from benchmarks import (
     _ptxas,
     _warp,
     _ways,
+    _whole,
     baselines,
     figures,
     gpu,
@@ -287,6 +288,18 @@ def test_a_row_of_gpu_on_a_cpu(monkeypatch):
     monkeypatch.setitem(_ways.WRONG, "float32", 1e-12)
     (row,) = _ways.prepared(task)(0.01, speed)
     assert row["note"] == "WRONG: XLA, lanes, default"
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+@pytest.mark.parametrize("job", list(_whole.JOBS))
+def test_whole_programs_are_traced(job):
+    """What the last table of ``compile`` times can still be called."""
+    pytest.importorskip("mujoco")
+    if not rbd.io.example_robots():
+        pytest.skip("example-robot-data is not installed")
+    function, args = _whole.JOBS[job](_whole.EXAMPLES[job][0], "float64", "")
+    assert jax.jit(function).trace(*args).jaxpr.eqns
 
 
 def test_where_aza_overtakes():

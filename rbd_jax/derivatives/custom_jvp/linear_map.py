@@ -16,10 +16,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
+from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
 
+from ...lanes import trace_once
 from ...model import Topology
 
 
@@ -73,8 +74,15 @@ class LinearMap:
         *leaves, x = operands
         return self._many(topology, jax.tree.unflatten(treedef, leaves), x, transposed)
 
-    def _impl(self, *operands, topology, treedef, transposed, lead):
-        return _mapped(partial(self._apply, topology, treedef, transposed), lead)(*operands)
+    def _impl(self, *operands, **params):
+        operands = tuple(map(jnp.asarray, operands))
+        closed, _ = trace_once(self._traced, (operands, params))
+        return jaxpr_as_fun(closed)(*operands)[0]
+
+    def _traced(self, operands: tuple, params: dict) -> Array:
+        topology, treedef, transposed = (params[k] for k in ("topology", "treedef", "transposed"))
+        apply = partial(self._apply, topology, treedef, transposed)
+        return _mapped(apply, params["lead"])(*operands)
 
     def _abstract(self, *operands, topology, treedef, transposed, lead):
         x = operands[-1]

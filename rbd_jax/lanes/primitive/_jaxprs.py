@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core as jcore
 
-from .._jax_internals import jaxpr_and_consts, literal
+from .._jax_internals import closed_jaxpr, jaxpr_and_consts, literal, new_variable
 from ._primitive import Program, bind, lanes_p
 
 _CALLS = ("jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call",
@@ -36,30 +36,73 @@ def _called(eqn):
 
 def _flat(closed):
     """The same jaxpr with calls inlined."""
-    jaxpr, consts = jaxpr_and_consts(closed)
-
-    def function(*args):
-        return _run(jaxpr.eqns, dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args),
-                                         strict=True)), jaxpr.outvars, _inlined)  # fmt: skip
-
-    return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype)
-                                      for v in jaxpr.invars))  # fmt: skip
+    return _with_inlined(closed, _everything, deep=True)
 
 
-def _inlined(eqn, ins) -> list:
+def _everything(eqn):
+    """What a call calls, or what a primitive of this library stands for, or None."""
     called = _called(eqn)
-    if called is not None:
-        jaxpr, consts = jaxpr_and_consts(called)
-        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *ins), strict=True))
-        return _run(jaxpr.eqns, env, jaxpr.outvars, _inlined)
-    if hasattr(eqn.primitive, "expand") and eqn.primitive is not lanes_p:
-        closed = eqn.params.get("closed") or jax.make_jaxpr(
-            lambda *xs: eqn.primitive.expand(*xs, **eqn.params)
-        )(*ins)
-        jaxpr, consts = jaxpr_and_consts(closed)
-        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *ins), strict=True))
-        return _run(jaxpr.eqns, env, jaxpr.outvars, _inlined)
-    return _bound(eqn, ins)
+    if called is None and hasattr(eqn.primitive, "expand") and eqn.primitive is not lanes_p:
+        return eqn.params.get("closed") or _expanded(eqn)
+    return called
+
+
+def _with_inlined(closed, instead: Callable, deep: bool = False):
+    """A jaxpr in which others stand instead of some equations; JAX traces nothing again.
+
+    Args:
+        closed: the jaxpr.
+        instead: gives the jaxpr for an equation, or None where the equation stays.
+        deep: ask for the equations of those jaxprs too.
+    """
+    jaxpr, consts = jaxpr_and_consts(closed)
+    eqns: list = []
+    values: dict = {}
+    operands = [new_variable(v.aval) for v in jaxpr.invars]
+    outs = _copied(jaxpr, consts, operands, instead, deep, eqns, values)
+    return closed_jaxpr(closed, eqns, operands, outs, values)
+
+
+def _copied(
+    jaxpr, consts, operands: list, instead: Callable, deep: bool, eqns: list, values: dict
+) -> list:
+    """Append the equations of a jaxpr of these operands, and of what it calls; give its results.
+
+    Constants become variables, whose values stand in ``values`` afterwards.
+    """
+    env = dict(zip(jaxpr.invars, operands, strict=True))
+    for v, x in zip(jaxpr.constvars, consts, strict=True):
+        env[v] = new_variable(v.aval)
+        values[env[v]] = x
+    for eqn in jaxpr.eqns:
+        ins = [v if isinstance(v, jcore.Literal) else env[v] for v in eqn.invars]
+        inlined = instead(eqn)
+        if inlined is not None:
+            again = instead if deep else _nothing
+            outs = _copied(*jaxpr_and_consts(inlined), ins, again, deep, eqns, values)
+        else:
+            outs = [new_variable(v.aval) for v in eqn.outvars]
+            eqns.append(eqn.replace(invars=ins, outvars=outs))
+        env.update(zip(eqn.outvars, outs, strict=True))
+    return [v if isinstance(v, jcore.Literal) else env[v] for v in jaxpr.outvars]
+
+
+def _nothing(eqn) -> None:
+    """Nothing stands instead of an equation."""
+
+
+def _expanded(eqn):
+    """What a primitive of this library stands for."""
+    avals = (jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars)
+    return jax.make_jaxpr(lambda *xs: eqn.primitive.expand(*xs, **eqn.params))(*avals)
+
+
+def _part(closed, eqns: list, invars: list, outvars: list, values: dict):
+    """Chosen equations of a jaxpr as one of their own; those of ``values`` are its constants."""
+    used = {*_free(eqns, outvars)}.difference(invars)
+    return closed_jaxpr(
+        closed, eqns, invars, outvars, {v: x for v, x in values.items() if v in used}
+    )
 
 
 def _bound(eqn, ins) -> list:
@@ -71,12 +114,12 @@ def _value(env: dict, atom):
     return literal(atom) if isinstance(atom, jcore.Literal) else env[atom]
 
 
-def _run(eqns, env: dict, outvars, each: Callable = _bound) -> list:
+def _run(eqns, env: dict, outvars) -> list:
     """Carry out equations; the values of outer variables stand in ``env``."""
     env = dict(env)
     for eqn in eqns:
         ins = [_value(env, v) for v in eqn.invars]
-        env.update(zip(eqn.outvars, each(eqn, ins), strict=True))
+        env.update(zip(eqn.outvars, _bound(eqn, ins), strict=True))
     return [_value(env, v) for v in outvars]
 
 
@@ -130,12 +173,7 @@ def _grouped(closed, name: str) -> Callable:
         outs = [v for v in dict.fromkeys((*outside, *(v for v in jaxpr.outvars
                 if not isinstance(v, jcore.Literal)))) if v in made]  # fmt: skip
         free = [v for v in _free(mine) if v not in fixed]
-
-        def function(*args, mine=mine, free=free, outs=outs):
-            return _run(mine, fixed | dict(zip(free, args, strict=True)), outs)
-
-        avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in free]
-        program = Program(jax.make_jaxpr(function)(*avals), f"{name}.part", False)
+        program = Program(_part(closed, mine, free, outs, fixed), f"{name}.part", False)
         program.may_fission = False  # what is left is not split again
         steps.append((program, [], free, outs))
 

@@ -22,21 +22,22 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jcore
 
-from .._jax_internals import jaxpr_and_consts, scan_counts
+from .._jax_internals import jaxpr_and_consts, literal, scan_counts
 from .._progress import phase
 from ._jaxprs import (
-    _bound,
     _bytes,
     _flat,
     _free,
     _grouped,
     _inner,
+    _part,
     _run,
     _value,
+    _with_inlined,
     _with_views,
 )
 from ._min_cut_remat import rematerialized
-from ._primitive import LARGEST, Program, lanes_p
+from ._primitive import LARGEST, Program, bind, lanes_p
 
 SHORTEST = 16
 """A loop is split if it has so many rounds or more."""
@@ -57,10 +58,9 @@ def fission(program: Program) -> Callable | None:
 def _fission(program: Program) -> Callable | None:
     if not any(_is_candidate(e) for e in _inner(program.closed)):
         return None
-    flat = _flat(program.closed)
     split = _Fission(program.name)
     with phase("trace"):
-        found = jax.make_jaxpr(lambda *xs: split.run(flat, xs))(*flat.in_avals)
+        found = split.run(_flat(program.closed))
     return _grouped(found, program.name) if split.count else None
 
 
@@ -95,20 +95,18 @@ class _Fission:
     def __init__(self, name: str):
         self.name, self.count = name, 0
 
-    def run(self, closed, args) -> list:
-        """The outputs of a jaxpr, whose long loops are split."""
-        jaxpr, consts = jaxpr_and_consts(closed)
-        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
-        return _run(jaxpr.eqns, env, jaxpr.outvars, self._loop)
+    def run(self, closed):
+        """A jaxpr whose long loops are split."""
+        return _with_inlined(closed, self._loop)
 
-    def _loop(self, eqn, ins) -> list:
+    def _loop(self, eqn):
         if not _is_candidate(eqn):
-            return _bound(eqn, ins)
-        out = self._scan(eqn, ins, [False] * len(ins), [False] * len(eqn.outvars))
-        self.count += out is not None
-        return _bound(eqn, ins) if out is None else out
+            return None
+        found = self._scan(eqn, [False] * len(eqn.invars), [False] * len(eqn.outvars))
+        self.count += found is not None
+        return found
 
-    def _scan(self, eqn, ins, waits: list[bool], needed: list[bool]) -> list | None:
+    def _scan(self, eqn, waits: list[bool], needed: list[bool]):
         """A loop in three parts, or None. ``waits``: inputs that depend on the carry of the loop
         around this one; ``needed``: outputs that it needs."""
         p = eqn.params
@@ -120,16 +118,10 @@ class _Fission:
         found = _sorted(jaxpr, nc, nk, waits, needed)
         if not found.worth:
             return None
-        consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
         carried = jaxpr.invars[nc : nc + nk]
-        fixed = dict(zip((*jaxpr.constvars, *jaxpr.invars[:nc]), (*tables, *consts), strict=True))
-        each = dict(zip(jaxpr.invars[nc + nk :], rows, strict=True))
         kept = [k for k in range(nk) if k not in found.sums]
-
         first = set(map(id, found.once))
         once = [e for e in eqns if id(e) in first]
-        made = [v for e in once for v in e.outvars]
-        fixed |= dict(zip(made, _run(once, fixed, made), strict=True))
 
         ys = jaxpr.outvars[nk:]
         results = [v for v in (*ys, *_terms(found.sums)) if not isinstance(v, jcore.Literal)]
@@ -137,51 +129,63 @@ class _Fission:
         core = _with_views(found.core, new, eqns)
         again = rematerialized(found.after, results, [*found.ahead, *found.core])
         after = [e for e in eqns if id(e) in again]
-        of_core = {v for e in core for v in e.outvars} | {carried[k] for k in kept}
         by_core = {v for e in found.core for v in e.outvars} | {carried[k] for k in kept}
         wanted = [v for v in _free(after, results) if v in by_core]
-        late = _free(after, results)
-        taken = [*(v for v in _free(core, [*new, *wanted]) if v not in of_core), *late]
+        of_core = _free(core, [*new, *wanted])
+        taken = [*of_core, *_free(after, results)]
         early = {v for e in found.ahead for v in e.outvars}
         handed = [v for v in dict.fromkeys(taken) if v in early]
         if n * _bytes([*handed, *wanted]) > MOST_BYTES:
             return None
-        each |= self._batched(_with_views(found.ahead, handed, eqns), handed, fixed, each, n)
-        outer = _free(core, [*new, *wanted])
-        lines = {v: each[v] for v in outer if v in each}
+        ahead = _with_views(found.ahead, handed, eqns)
 
-        def step(carry, row):
-            env = fixed | dict(zip((carried[k] for k in kept), carry, strict=True)) | row
-            out = _run(core, env, [*new, *wanted])
-            return out[: len(new)], out[len(new) :]
+        def carried_out(*args):
+            ins = [literal(v) if isinstance(v, jcore.Literal) else x
+                   for v, x in zip(eqn.invars, args, strict=True)]  # fmt: skip
+            consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
+            fixed = dict(zip(jaxpr.constvars, tables, strict=True))
+            fixed |= zip(jaxpr.invars[:nc], consts, strict=True)
+            made = [v for e in once for v in e.outvars]
+            fixed |= zip(made, _run(once, fixed, made), strict=True)
+            each = dict(zip(jaxpr.invars[nc + nk :], rows, strict=True))
+            each |= self._batched(body, ahead, handed, fixed, each, n)
+            free, known = self._operands(of_core, fixed)
+            program = Program(_part(body, core, free, [*new, *wanted], known), self.name, False)
+            names = [v for v in free if v in each]
 
-        names = list(lines)
-        last, stacked = [], []
-        if kept:
-            last, stacked = jax.lax.scan(
-                lambda c, xs: step(c, dict(zip(names, xs, strict=True))),
-                [start[k] for k in kept], [lines[v] for v in names], length=n,
-                reverse=p["reverse"],
-            )  # fmt: skip
-        each |= dict(zip(wanted, stacked, strict=True))
-        each |= self._batched(after, [v for v in results if v not in each and v not in fixed],
-                              fixed, each, n)  # fmt: skip
+            def step(carry, row):
+                env = fixed | dict(zip((carried[k] for k in kept), carry, strict=True))
+                env |= zip(names, row, strict=True)
+                out = bind(program, [jnp.asarray(env[v]) for v in free])
+                return out[: len(new)], out[len(new) :]
 
-        def all_rounds(v):
-            if not isinstance(v, jcore.Literal) and v in each:
-                return each[v]
-            x = _value(fixed, v)
-            return jnp.broadcast_to(x, (n, *jnp.shape(x)))
+            last, stacked = [], []
+            if kept:
+                last, stacked = jax.lax.scan(
+                    step, [start[k] for k in kept], [each[v] for v in names], length=n,
+                    reverse=p["reverse"],
+                )  # fmt: skip
+            each |= zip(wanted, stacked, strict=True)
+            rest = [v for v in results if v not in each and v not in fixed]
+            each |= self._batched(body, after, rest, fixed, each, n)
 
-        out = dict(zip(kept, last, strict=True))
-        for k, terms in found.sums.items():
-            out[k] = start[k]
-            for v in terms:
-                if isinstance(v, tuple):
-                    out[k] = _added_at(out[k], *map(all_rounds, v))
-                else:
-                    out[k] = out[k] + jnp.sum(all_rounds(v), 0)
-        return [*(out[k] for k in range(nk)), *map(all_rounds, ys)]
+            def all_rounds(v):
+                if not isinstance(v, jcore.Literal) and v in each:
+                    return each[v]
+                x = _value(fixed, v)
+                return jnp.broadcast_to(x, (n, *jnp.shape(x)))
+
+            out = dict(zip(kept, last, strict=True))
+            for k, terms in found.sums.items():
+                out[k] = start[k]
+                for v in terms:
+                    if isinstance(v, tuple):
+                        out[k] = _added_at(out[k], *map(all_rounds, v))
+                    else:
+                        out[k] = out[k] + jnp.sum(all_rounds(v), 0)
+            return [*(out[k] for k in range(nk)), *map(all_rounds, ys)]
+
+        return jax.make_jaxpr(carried_out)(*(v.aval for v in eqn.invars))
 
     def _inside(self, body, nc: int, nk: int, waits: list[bool], needed: list[bool]):
         """The body of a loop, with the loops in it split that are in the way."""
@@ -196,36 +200,30 @@ class _Fission:
         wanted |= {v for k, v in enumerate(jaxpr.outvars) if not isinstance(v, jcore.Literal)
                    and k not in found.sums and (k < nk or needed[k])}  # fmt: skip
 
-        def each(eqn, ins):
-            if id(eqn) in core and eqn.primitive.name == "scan" and _nested(eqn):
-                dependent = [not isinstance(v, jcore.Literal) and v in depends for v in eqn.invars]
-                out = self._scan(eqn, ins, dependent, [v in wanted for v in eqn.outvars])
-                if out is not None:
-                    return out
-            return _bound(eqn, ins)
+        def split(eqn):
+            if id(eqn) not in core or eqn.primitive.name != "scan" or not _nested(eqn):
+                return None
+            dependent = [not isinstance(v, jcore.Literal) and v in depends for v in eqn.invars]
+            return self._scan(eqn, dependent, [v in wanted for v in eqn.outvars])
 
-        def function(*args):
-            env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*tables, *args), strict=True))
-            return _run(jaxpr.eqns, env, jaxpr.outvars, each)
+        return _with_inlined(body, split)
 
-        return jax.make_jaxpr(function)(*body.in_avals)
-
-    def _batched(self, eqns: list, outvars: list, fixed: dict, rows: dict, n: int) -> dict:
+    def _batched(self, body, eqns: list, outvars: list, fixed: dict, rows: dict, n: int) -> dict:
         """The values of variables in all rounds, computed in lanes."""
         if not outvars:
             return {}
-        known = {v: x for v, x in fixed.items() if _is_table(x)}
-        free = [v for v in _free(eqns, outvars) if v not in known]
+        free, known = self._operands(_free(eqns, outvars), fixed)
         ins = [rows[v] if v in rows else fixed[v] for v in free]
-
-        def function(*args):
-            return _run(eqns, known | dict(zip(free, args, strict=True)), outvars)
-
-        avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in free]
-        single = _grouped(jax.make_jaxpr(function)(*avals), self.name)
+        single = _grouped(_part(body, eqns, free, outvars, known), self.name)
         axes = [0 if v in rows else None for v in free]
         out = jax.vmap(single, in_axes=axes, axis_size=n)(*ins)
         return dict(zip(outvars, out, strict=True))
+
+    @staticmethod
+    def _operands(variables: list, fixed: dict) -> tuple[list, dict]:
+        """Which variables are operands of a program, and the values of those that are tables."""
+        known = {v: fixed[v] for v in variables if v in fixed and _is_table(fixed[v])}
+        return [v for v in variables if v not in known], known
 
 
 def _is_table(x) -> bool:
