@@ -108,6 +108,18 @@ class Plant(eqx.Module):
         """
         return ()
 
+    def zero_outputs(self, q: Array, v: Array, dt: Array) -> tuple[Array, ...]:
+        """Zeros of the shapes that :meth:`outputs` has.
+
+        A plant whose outputs take long to trace, and that knows their shapes, says them here.
+        """
+        t, u = jnp.zeros((), q.dtype), jnp.zeros((self.nu,), q.dtype)
+
+        def outputs(q, v):
+            return self.outputs(t, fresh_state(self, q, v, dt), u, dt)
+
+        return jax.tree.map(jnp.zeros_like, jax.eval_shape(outputs, q, v))
+
     def final_outputs(self, state: State) -> tuple[Array, ...]:
         """What the final cost is told beside q and v, such as the memory.
 
@@ -388,6 +400,10 @@ class ConstrainedRobot(Robot):
         robot = self.integrator.euler_robot(self.model, dt) or self.model
         tau = self.torques(t, q, v, u)
         return (constrained_dynamics(robot, q, v, tau, self.held(state), self.f_ext).forces,)
+
+    def zero_outputs(self, q: Array, v: Array, dt: Array) -> tuple[Array]:
+        """See :meth:`Plant.zero_outputs`."""
+        return (jnp.zeros((self.constraints.size,), q.dtype),)
 
     def step(self, t: Array, state: State, u: Array, dt: Array) -> State:
         """See :meth:`Plant.step`."""

@@ -411,11 +411,7 @@ class Problem(eqx.Module):
     def stage_arguments(self, q: Array, v: Array) -> tuple:
         """Arguments of the stage cost at a state, with zeros for time, controls and outputs."""
         t, u = jnp.zeros((), q.dtype), jnp.zeros((self.controls,), q.dtype)
-
-        def outputs(q, v):
-            return self.plant.outputs(t, fresh_state(self.plant, q, v, self.dt), u, self.dt)
-
-        return self.model, t, q, v, u, *_zeros(outputs, q, v)
+        return self.model, t, q, v, u, *self.plant.zero_outputs(q, v, self.dt)
 
     def final_arguments(self, q: Array, v: Array) -> tuple:
         """Arguments of the final cost at a state, with zeros for what the plant tells."""
@@ -423,7 +419,7 @@ class Problem(eqx.Module):
         def outputs(q, v):
             return self.plant.final_outputs(fresh_state(self.plant, q, v, self.dt))
 
-        return self.model, q, v, *_zeros(outputs, q, v)
+        return self.model, q, v, *jax.tree.map(jnp.zeros_like, jax.eval_shape(outputs, q, v))
 
     def stage_cost(self, k: int | Int[Array, ""], q: Array, y: Array, u: Array) -> Float[Array, ""]:
         """Cost of step k."""
@@ -533,11 +529,6 @@ def total(terms: Terms) -> Float[Array, ""]:
 def cost_value(value: Array) -> Float[Array, ""]:
     """The value of a cost that returned a number, or residuals: half their sum of squares."""
     return value if jnp.ndim(value) == 0 else 0.5 * jnp.sum(value * value)
-
-
-def _zeros(function: Callable, *args: Array) -> Any:
-    """Zeros of the shapes of what a function returns."""
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, *args))
 
 
 def with_explicit_closure(function: Callable, *args: Any) -> Callable:
