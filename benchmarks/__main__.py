@@ -19,7 +19,7 @@ COMMANDS = {
     "single": "one call for one state: what the settings of JAX's runtime are worth",
     "optimize": "multiple shooting against Crocoddyl on real robots; Riccati sweeps",
     "problems": "solvers on a public problem set: share solved, judged; IPOPT, BoxFDDP",
-    "legged": "trot, walk, jump of HyQ, squat of Talos: against Crocoddyl; played back; MPC",
+    "legged": "gaits of HyQ, tasks of Talos: against Crocoddyl; played back; MPC; G1 walks",
     "standing": "quadrupeds stand up, take pushes, get onto a box; objects (--cores 1)",
     "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",
     "contact_memory": "memory of the gradient of a rollout on the ground, in each gradient mode",
@@ -69,7 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parts",
         help="standing: policies,controllers,plans,box,objects; legged: names of tasks,playback,"
-        "mpc; gpu: ways,sizes,ground,warp,rivals,grid (default all); with --keep the others stay",
+        "mpc,humanoid; gpu: ways,sizes,ground,warp,rivals,grid (default all); with --keep the "
+        "others stay",
     )
     parser.add_argument(
         "--again",
@@ -119,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a peer that has not answered after so many seconds (default 180) is left out; "
         "in problems, its other starts are",
     )
-    parser.add_argument("--model", help="train: mjlab's file, for --robots go1 or g1")
+    parser.add_argument("--model", help="train, legged: mjlab's file, for --robots go1 or g1")
     parser.add_argument("--packages", nargs="+", help="mjcf: folders of unpacked packages")
     parser.add_argument("--results", help="folder to write to (default benchmarks/results)")
     return parser

@@ -1,5 +1,7 @@
 """Legged motion with a given schedule of contacts: multiple shooting against Crocoddyl."""
 
+import importlib.util
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -27,11 +29,18 @@ RECEDING = (
     "of the solver starts from the shifted plan. The closed loop is one compiled scan. The first "
     "plan is that of multiple shooting, and its time is not counted."
 )
+HUMANOID = (
+    "`rbd_jax.tasks.g1_walk`: eight swings of 0.3 m in 4.8 s, with torques at 29 joints. One step "
+    "of the solver in each step of 20 ms, with a horizon of 30 steps. In the contact simulator the "
+    "closed loop is one compiled scan; in MuJoCo each plan is a call from Python. Away is the "
+    "distance of the trunk from its goal at the end. The pushes are 0.1 s long, on the trunk, in "
+    "eight directions, in the middle of the second swing; the feet go on where they were to go."
+)
 TASKS = {
     "trot": "hyq", "walk": "hyq", "pace": "hyq", "jump": "hyq",
     "squat": "talos", "step": "talos", "balance": "talos",
 }  # fmt: skip
-PARTS = *TASKS, "playback", "mpc"
+PARTS = *TASKS, "playback", "mpc", "humanoid"
 """The name of a task stands for its row against Crocoddyl."""
 LONG = {"step": 2, "balance": 2}
 """Tasks that take long to solve, and the size of their batch."""
@@ -107,16 +116,14 @@ def receding(table: Table, robot: str, options) -> None:
     """The trot in a receding horizon of 50 steps, one solver step for each state."""
     task = task_of("trot", robot)
     p, horizon = task.problem, 10 if options.tiny else 50
-    problem = opt.Problem(p.plant, p.stage, p.final, p.dt, horizon, lower=p.lower, upper=p.upper)
-    u = task.u[np.minimum(np.arange(horizon), len(task.u) - 1)]
+    problem, _, _, u = short = rbd.tasks.receding(task, horizon)
     control, steps = opt.controller(problem, max_steps=1), 4 if options.tiny else 45
 
     @jax.jit
     def first_plan(q0, v0):  # a simulation of torques alone would fall within the horizon
-        still = rbd.tasks.standing_guess(task._replace(problem=problem))
+        still = rbd.tasks.standing_guess(short)
         s = opt.multiple_shooting(problem, q0, v0, u, **still, throw=False)
-        rows = control.plan(q0, v0, u).multipliers
-        return opt.Plan(s.q, s.v, s.u, s.K, rows), s.result == opt.RESULTS.successful
+        return control.warmstart(s), s.result == opt.RESULTS.successful
 
     plan, good = first_plan(task.q0, task.v0)
     if not good:
@@ -136,12 +143,53 @@ def receding(table: Table, robot: str, options) -> None:
               forward_m=float(q[0] - task.q0[0]), compile_s=loop.compile_s)  # fmt: skip
 
 
+def humanoid(table: Table, pushed: Table, options) -> None:
+    """G1 walks under model predictive control, undisturbed and pushed."""
+    jax.config.update("jax_enable_x64", True)
+    mjcf = rbd.tasks.g1_mjcf(options.model, motors=True)
+    scene = rbd.load_mjcf(mjcf)
+    task = rbd.tasks.g1_walk(scene, strides=2 if options.tiny else 8)
+    short = rbd.tasks.receding(task, 10 if options.tiny else 30)
+    control, steps = opt.controller(short.problem, max_steps=1), task.problem.steps
+    still = rbd.tasks.standing_guess(short)
+    s = jax.jit(lambda task: opt.multiple_shooting(*task, **still))(short)
+    plan, goal = control.warmstart(s), np.asarray(task.problem.final.q[:2])
+    held = round(float(task.problem.dt / scene.dt))
+
+    def run(q0, v0, plan):
+        loop = opt.mpc(control, q0, v0, plan, steps, plant=scene, substeps=held)
+        return loop.q, jnp.all(loop.result == opt.RESULTS.successful)
+
+    def row(place, hertz, q, **more):
+        upright = 1 - 2 * (q[:, 4] ** 2 + q[:, 5] ** 2)
+        table.add(place=place, nv=scene.model.nv, horizon=short.problem.steps, hertz=hertz,
+                  forward_m=float(q[-1, 0] - q[0, 0]), lowest_m=float(q[:, 2].min()),
+                  away_m=float(np.linalg.norm(q[-1, :2] - goal)),
+                  tilt_deg=float(np.degrees(np.arccos(upright.min()))), **more)  # fmt: skip
+
+    loop = program("mpc", run, task.q0, task.v0, plan, per=steps)
+    q, good = loop.run()
+    race(loop, seconds=options.seconds)
+    row("contact simulator", 1e6 / loop.median, np.asarray(q), all_plans_better=bool(good),
+        compile_s=loop.compile_s)  # fmt: skip
+    walk = rbd.tasks.mpc_in_mujoco(control, plan, scene, mjcf, steps)
+    row("MuJoCo", walk.hertz, walk.qpos)
+    for impulse in (2, 4, 6, 8):
+        angles = 2 * np.pi * np.arange(2 if options.tiny else 8) / 8
+        ways = 10 * impulse * np.stack([np.cos(angles), np.sin(angles)], 1)
+        tries = [rbd.tasks.mpc_in_mujoco(control, plan, scene, mjcf, steps, push=x, push_at=1.1)
+                 for x in ways]  # fmt: skip
+        pushed.add(impulse_N_s=impulse, directions=len(ways), stood=sum(not w.fell for w in tries))
+
+
 def main(options) -> None:
     """Each task, solved by both; played back; and a receding horizon."""
     report, parts = Report("legged", options, ABOUT), options.parts or PARTS
     table = report.table("Multiple shooting against Crocoddyl")
     played = report.table("Played back in the contact simulator", _playback.ABOUT)
     moving = report.table("Model predictive control", RECEDING)
+    walks = report.table("A humanoid walks under model predictive control", HUMANOID)
+    pushed = report.table("The same, pushed, in MuJoCo")
     batch = options.batch or (2 if options.tiny else 64)
     chosen = [x for x in TASKS.items() if options.robots is None or x[1] in options.robots]
     for name, robot in chosen[: 1 if options.tiny else None]:
@@ -154,4 +202,8 @@ def main(options) -> None:
         jax.clear_caches()
     if "mpc" in parts and (options.robots is None or "hyq" in options.robots):
         receding(moving, "hyq", options)
+        report.write()
+    there = options.model or importlib.util.find_spec("mjlab") is not None
+    if "humanoid" in parts and there and (options.robots is None or "g1" in options.robots):
+        humanoid(walks, pushed, options)
         report.write()

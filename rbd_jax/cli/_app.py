@@ -4,7 +4,9 @@ from importlib import import_module
 
 import typer
 
-COMMANDS = ("demo", "info", "check", "rollout", "reach", "optimize", "identify", "train", "view")
+COMMANDS = (
+    "demo", "info", "check", "rollout", "reach", "optimize", "mpc", "identify", "train", "view",
+)  # fmt: skip
 
 
 def application(*commands: str) -> typer.Typer:

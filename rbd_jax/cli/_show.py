@@ -1,8 +1,10 @@
 """The console, the tables and the progress displays of the commands."""
 
+import importlib.util
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -12,6 +14,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from .. import __version__
+from ..model import Model
+from ._robots import fail
 
 
 class Check(NamedTuple):
@@ -84,3 +88,17 @@ def live_line(out: Console, text: str) -> Iterator[Callable[[str], None]]:
     """A spinner with one line of text; yields the function that changes the text."""
     with out.status(text) as status:
         yield lambda line: status.update(line)
+
+
+def film_of(model: Model, t: np.ndarray, q: np.ndarray, film: Path | None) -> None:
+    """Write a film of one robot, an HTML page, if it is wanted."""
+    if film is None:
+        return
+    if importlib.util.find_spec("viser") is None:
+        fail('a film needs the viewer; run: pip install "rbd-jax[view]"')
+    from .. import view
+
+    viewer = view(model, {"t": t, "q": q})
+    viewer.as_html(film)
+    viewer.stop()
+    console().print(f"[green]✔[/] {film}", highlight=False)

@@ -27,7 +27,7 @@ def optimize(
         str,
         typer.Argument(
             help="cart-pole, double-pendulum, reach, reorient or quadrotor; "
-            "on legs: walk, trot, pace, jump, squat, step or balance. "
+            "on legs: walk, trot, pace, jump, squat, step, balance or biped-walk. "
             + _robots.OWN.format("a rbd_jax.tasks.Task")
         ),
     ],

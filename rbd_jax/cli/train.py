@@ -13,7 +13,7 @@ import typer
 
 from ..model import RobotDescriptionError
 from . import _robots
-from ._show import console, live_line, machine, table
+from ._show import console, film_of, live_line, machine, table
 
 STARTS = 64
 """States from which a stander stands up, and directions from which it is pushed."""
@@ -125,9 +125,9 @@ def train(
     if isinstance(env, tasks.Walker):
         mjcf = getattr(tasks, f"{name}_mjcf")(**given)
         motion = _walks(tasks, env, learned.policy, mjcf)
-        _film(env.scene.model, *motion, film)
+        film_of(env.scene.model, *motion, film)
     elif isinstance(env, tasks.Stander):
-        _film(env.scene.model, *_stands(tasks, env, learned.policy), film)
+        film_of(env.scene.model, *_stands(tasks, env, learned.policy), film)
     out.print(machine(), style="dim", highlight=False)
 
 
@@ -166,17 +166,3 @@ def _stands(tasks, env, policy) -> tuple[np.ndarray, np.ndarray]:
         rows.append((f"stands 2 s after {impulse} N s at the trunk", stood(pushed)))
     console().print(table("Standing in MuJoCo", ("", "successful"), rows))
     return risen[0].t, risen[0].q
-
-
-def _film(model, t: np.ndarray, q: np.ndarray, film: Path | None) -> None:
-    """Write a film of one robot, if it is wanted."""
-    if film is None:
-        return
-    if importlib.util.find_spec("viser") is None:
-        _robots.fail('a film needs the viewer; run: pip install "rbd-jax[view]"')
-    from .. import view
-
-    viewer = view(model, {"t": t, "q": q})
-    viewer.as_html(film)
-    viewer.stop()
-    console().print(f"[green]✔[/] {film}", highlight=False)

@@ -38,6 +38,7 @@ from .problems._problem import Problem as Problem
 from .problems._scene_problem import in_scene as in_scene
 from .receding_horizon._feedback import Feedback as Feedback, feedback as feedback
 from .receding_horizon._mpc import (
+    AbstractMPC as AbstractMPC,
     ClosedLoop as ClosedLoop,
     Controller as Controller,
     Plan as Plan,

@@ -8,12 +8,16 @@ their judges need the extra ``learn``.
 import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
+from .judges._mpc_mujoco import Controlled as Controlled, mpc_in_mujoco as mpc_in_mujoco
 from .judges._optimality import Optimality as Optimality, optimality as optimality
 from .problems._catalog import HUMANOID as HUMANOID, LEGGED as LEGGED, TASKS as TASKS
 from .problems._humanoid import (
     HAND as HAND,
     SOLES as SOLES,
+    SoleWeights as SoleWeights,
     balance as balance,
+    biped_walk as biped_walk,
+    g1_walk as g1_walk,
     squat as squat,
     step_forward as step_forward,
 )
@@ -22,6 +26,7 @@ from .problems._legged import (
     STANCES as STANCES,
     jump as jump,
     pace as pace,
+    receding as receding,
     stand as stand,
     standing_guess as standing_guess,
     trot as trot,

@@ -144,9 +144,9 @@ class _Fission:
                    for v, x in zip(eqn.invars, args, strict=True)]  # fmt: skip
             consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
             fixed = dict(zip(jaxpr.constvars, tables, strict=True))
-            fixed |= zip(jaxpr.invars[:nc], consts, strict=True)
+            fixed |= dict(zip(jaxpr.invars[:nc], consts, strict=True))
             made = [v for e in once for v in e.outvars]
-            fixed |= zip(made, _run(once, fixed, made), strict=True)
+            fixed |= dict(zip(made, _run(once, fixed, made), strict=True))
             each = dict(zip(jaxpr.invars[nc + nk :], rows, strict=True))
             each |= self._batched(body, ahead, handed, fixed, each, n)
             free, known = self._operands(of_core, fixed)
@@ -155,7 +155,7 @@ class _Fission:
 
             def step(carry, row):
                 env = fixed | dict(zip((carried[k] for k in kept), carry, strict=True))
-                env |= zip(names, row, strict=True)
+                env |= dict(zip(names, row, strict=True))
                 out = bind(program, [jnp.asarray(env[v]) for v in free])
                 return out[: len(new)], out[len(new) :]
 
@@ -165,7 +165,7 @@ class _Fission:
                     step, [start[k] for k in kept], [each[v] for v in names], length=n,
                     reverse=p["reverse"],
                 )  # fmt: skip
-            each |= zip(wanted, stacked, strict=True)
+            each |= dict(zip(wanted, stacked, strict=True))
             rest = [v for v in results if v not in each and v not in fixed]
             each |= self._batched(body, after, rest, fixed, each, n)
 

@@ -19,7 +19,7 @@ from ..problems._local_models import times
 from ..problems._problem import Problem, with_explicit_closures
 from ..solvers._augmented_lagrangian import Limits, inner_steps
 from ..solvers._lagrangian import Multipliers, Penalties, excess, with_terms
-from ..solvers._solution import checked_argument, checked_arguments
+from ..solvers._solution import Solution, checked_argument, checked_arguments
 from ..solvers._sqp_loop import Options, sqp_loop
 
 
@@ -135,6 +135,11 @@ class Controller(AbstractMPC):
     def plan(self, q: Float[Array, " nq"], v: Float[Array, " nv"], u: Float[Array, "T nu"]) -> Plan:
         """A first plan: a simulation of the controls u."""
         return simulated_plan("Controller.plan", self.problem, self.rows, q, v, u)
+
+    def warmstart(self, solution: Solution) -> Plan:
+        """A first plan: the solution of the problem over the first horizon, from any solver."""
+        s = solution
+        return Plan(s.q, s.v, s.u, s.K, zeros(self.rows, s.u.dtype), s.memory)
 
     def step(
         self,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ._humanoid import balance, squat, step_forward
+from ._humanoid import balance, biped_walk, squat, step_forward
 from ._legged import jump, pace, trot, walk
 from ._smooth import cart_pole, double_pendulum, quadrotor, reach, reorient
 from ._task import Task
@@ -20,6 +20,7 @@ HUMANOID: dict[str, Callable[..., Task]] = {
     "squat": squat,
     "step": step_forward,
     "balance": balance,
+    "biped-walk": biped_walk,
 }
 """The tasks of :data:`LEGGED` that need a humanoid."""
 

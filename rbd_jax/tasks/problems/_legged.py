@@ -45,6 +45,8 @@ class Phase(NamedTuple):
     steps: int
     swing: tuple[str, ...] = ()
     """Feet in the air."""
+    part: float = 1.0
+    """The part of a stride that they go."""
 
 
 def stand(model: Model, feet: Sequence[str], stance: dict[str, float]) -> Float[Array, " nq"]:
@@ -97,9 +99,10 @@ def swings(
         rows = slice(k, k + phase.steps)
         targets[rows] = now
         for i in (feet.index(f) for f in phase.swing):
-            path = swing_path(jnp.asarray(now[i]), jnp.asarray(stride), height, phase.steps)
+            far = phase.part * np.asarray(stride)
+            path = swing_path(jnp.asarray(now[i]), jnp.asarray(far), height, phase.steps)
             targets[rows, i], weights[rows, i] = path, 1.0
-            now[i] = now[i] + stride
+            now[i] = now[i] + far
             weights[k + phase.steps, i] = 3.0
         k += phase.steps
         targets[k:] = now
@@ -178,6 +181,16 @@ def standing_guess(task: Task) -> dict[str, Array]:
     """First guesses of the states for :func:`multiple_shooting`: it stands still."""
     rows = (task.problem.steps + 1, 1)
     return {"q": jnp.tile(task.q0, rows), "v": jnp.tile(task.v0, rows)}
+
+
+def receding(task: Task, steps: int) -> Task:
+    """A task over its first steps alone, as :func:`rbd_jax.optimize.controller` plans it.
+
+    Costs and contacts go by the time, so they go on where the horizon has moved to.
+    """
+    p = task.problem
+    problem = Problem(p.plant, p.stage, p.final, p.dt, steps, lower=p.lower, upper=p.upper)
+    return task._replace(problem=problem, u=task.u[np.minimum(np.arange(steps), len(task.u) - 1)])
 
 
 def quadruped(model: Model | None, q0, dtype) -> tuple[Model, Array]:

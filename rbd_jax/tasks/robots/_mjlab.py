@@ -57,6 +57,7 @@ def on_flat_ground(
     servos: Sequence[Servo],
     soles: Sequence[str],
     height: float,
+    motors: bool = False,
 ) -> str:
     """The MJCF of a robot of mjlab with servos, on flat ground that only its feet touch.
 
@@ -66,6 +67,7 @@ def on_flat_ground(
         servos: one for each joint, in the order of the joints.
         soles: names of the shapes that touch the ground.
         height: of the trunk in the keyframe ``stand`` (m).
+        motors: whether controls are the torques of the joints instead of the servos' angles.
 
     Raises:
         ImportError: without mujoco, or without mjlab if there is no path.
@@ -103,10 +105,15 @@ def on_flat_ground(
         joint.armature = servo.armature
         added = spec.add_actuator(name=servo.joint.removesuffix("_joint"), target=joint.name)
         added.trntype = mj.mjtTrn.mjTRN_JOINT
-        added.set_to_position(kp=servo.stiffness)
-        added.forcelimited, added.forcerange = True, [-servo.limit, servo.limit]
+        if motors:
+            added.set_to_motor()
+            added.ctrllimited, added.ctrlrange = True, [-servo.limit, servo.limit]
+        else:
+            added.set_to_position(kp=servo.stiffness)
+            added.forcelimited, added.forcerange = True, [-servo.limit, servo.limit]
     stance = [servo.stance for servo in servos]
-    spec.add_key(name="stand", qpos=[0.0, 0.0, height, 1.0, 0.0, 0.0, 0.0, *stance], ctrl=stance)
+    held = [0.0] * len(servos) if motors else stance
+    spec.add_key(name="stand", qpos=[0.0, 0.0, height, 1.0, 0.0, 0.0, 0.0, *stance], ctrl=held)
     compiled = spec.compile()
     order = [compiled.joint(k).name for k in range(compiled.njnt)]
     if order[1:] != [servo.joint for servo in servos]:
@@ -181,7 +188,9 @@ def _g1_servo(joint: str, motor: str, stance: float) -> Servo:
     return Servo(f"{joint}_joint", stiffness, damping, armature, limit, stance)
 
 
-def g1_mjcf(path: str | os.PathLike | None = None, *, whole_soles: bool = False) -> str:
+def g1_mjcf(
+    path: str | os.PathLike | None = None, *, whole_soles: bool = False, motors: bool = False
+) -> str:
     """The MJCF of Unitree's humanoid G1 as the package ``mjlab`` ships it, on flat ground.
 
     Motors, gains and the posture with bent knees are those of mjlab. What is changed: meshes are
@@ -193,6 +202,8 @@ def g1_mjcf(path: str | os.PathLike | None = None, *, whole_soles: bool = False)
             None.
         whole_soles: whether all seven capsules of a foot touch the ground, or the two long ones at
             the sides alone.
+        motors: whether the controls are torques (N m) instead of the angles of servos. The damping
+            of the servos stays in the joints.
 
     Raises:
         ImportError: without mujoco, or without mjlab if there is no path.
@@ -208,4 +219,4 @@ def g1_mjcf(path: str | os.PathLike | None = None, *, whole_soles: bool = False)
               *limb("left", _ARM), *limb("right", _ARM)]  # fmt: skip
     capsules = range(1, 8) if whole_soles else (2, 6)
     soles = [f"{side}_foot{k}_collision" for side in ("left", "right") for k in capsules]
-    return on_flat_ground("g1", path, servos, soles, 0.76)
+    return on_flat_ground("g1", path, servos, soles, 0.76, motors)
