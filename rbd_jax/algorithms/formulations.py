@@ -41,11 +41,14 @@ class Formulation(NamedTuple):
     columns: int
     """The most columns of a matrix that are solved for at once: few stay in cache and registers.
     Where a step carries several numbers for a column, it is so many times fewer."""
-    share: tuple[float, float]
-    """Of derivatives of forward dynamics, in float64 and float32: if the pairs of a degree of
-    freedom and an ancestor are at most this share of all pairs, columns are solved for. If they are
-    more, M⁻¹ is multiplied by them. Where AZA and DMM cross in ``figures``: with branching 2 and 5
-    at N = 88 and 35 in float64, 22 and 10 in float32."""
+    apart: int
+    """Of derivatives of forward dynamics: if a degree of freedom has so many others on average that
+    are neither before nor behind it, columns are solved for (AZA). If it has fewer, M⁻¹ is
+    multiplied by them (DMM). With 512 KiB of second-level cache a core, DMM takes of the time of
+    AZA, in float64 and float32: HyQ (6 others) 0.80 and 0.82, a tree of 15 with branching 2 (9)
+    0.89 and 0.82, G1 (17) 1.14 and 1.21, a tree of 30 (23) 0.96 and 0.96, Talos (28) 1.46 and 1.38,
+    trees of 40 with branching 5 (35) and of 50 with branching 2 (41) 1.3 to 1.8. With 2 MiB, in
+    ``figures``, both are equal at 77 and 15 others with branching 2."""
     length: tuple[int, int]
     """The same: trees with more degrees of freedom in a row are solved for. AZA and DMM cross on
     serial chains at N = 268 in float64 and 107 in float32 with 2 MiB of second-level cache a core,
@@ -78,7 +81,7 @@ FORMULATIONS = {
         depth=0,
         solves="bodies",
         columns=16,
-        share=(0.12, 0.3),
+        apart=16,
         length=(150, 107),
         written=16,
         whole=12,
@@ -95,7 +98,7 @@ FORMULATIONS = {
         depth=0,
         solves="entries",
         columns=1024,
-        share=(1, 1),
+        apart=0,
         length=(0, 0),
         written=16,
     ),
@@ -110,7 +113,7 @@ FORMULATIONS = {
         depth=12,
         solves="bodies",
         columns=1024,
-        share=(1, 1),
+        apart=0,
         length=(0, 0),
         written=0,
     ),
@@ -125,7 +128,7 @@ FORMULATIONS = {
         depth=24,
         solves="bodies",
         columns=1024,
-        share=(1, 1),
+        apart=0,
         length=(0, 0),
         written=0,
     ),
@@ -200,8 +203,8 @@ def for_columns(tree: Tree, single: bool, *, inverse: Form, solves: Form) -> For
         solves: the form that solves.
     """
     row, n = current(), tree.n
-    few = 2 * len(tree.pairs[0]) <= row.share[single] * n * (n - 1)
-    return solves if few or tree.depths.max(initial=-1) + 1 > row.length[single] else inverse
+    many = n * (n - 1) - 2 * len(tree.pairs[0]) >= row.apart * n
+    return solves if many or tree.depths.max(initial=-1) + 1 > row.length[single] else inverse
 
 
 def for_column(tree: Tree, *, branches: Form, bodies: Form) -> Form:
