@@ -14,7 +14,7 @@ A loop inside the loop is split in the same way, with regard to the outer carry.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -89,6 +89,29 @@ class _Parts(NamedTuple):
         return any(e.primitive.name in loops for e in (*self.ahead, *self.after))
 
 
+class _Cut(NamedTuple):
+    """The three parts of a loop, as equations of its body, and the variables between them."""
+
+    body: Any
+    once: list
+    ahead: list
+    handed: list
+    """What *ahead* hands on."""
+    core: list
+    of_core: list
+    """What *core* reads."""
+    kept: list[int]
+    """The numbers of the carries that stay, of which ``carried`` are the variables at the start of
+    a round and ``new`` those at its end."""
+    carried: list
+    new: list
+    wanted: list
+    """What *core* hands on."""
+    after: list
+    results: list
+    sums: dict
+
+
 class _Fission:
     """Follows a jaxpr and splits its loops."""
 
@@ -109,83 +132,92 @@ class _Fission:
     def _scan(self, eqn, waits: list[bool], needed: list[bool]):
         """A loop in three parts, or None. ``waits``: inputs that depend on the carry of the loop
         around this one; ``needed``: outputs that it needs."""
-        p = eqn.params
-        nc, nk = scan_counts(p)
-        body, n = _flat(p["jaxpr"]), p["length"]
-        body = self._inside(body, nc, nk, waits, needed)
-        jaxpr, tables = jaxpr_and_consts(body)
+        cut = self._cut(eqn, waits, needed)
+        if cut is None:
+            return None
+        avals = [v.aval for v in eqn.invars]
+        return jax.make_jaxpr(lambda *args: self._carried_out(eqn, cut, args))(*avals)
+
+    def _cut(self, eqn, waits: list[bool], needed: list[bool]) -> "_Cut | None":
+        """What each of the three parts computes, and what it hands on, or None."""
+        nc, nk = scan_counts(eqn.params)
+        body = self._inside(_flat(eqn.params["jaxpr"]), nc, nk, waits, needed)
+        jaxpr = jaxpr_and_consts(body)[0]
         eqns = list(jaxpr.eqns)
         found = _sorted(jaxpr, nc, nk, waits, needed)
         if not found.worth:
             return None
-        carried = jaxpr.invars[nc : nc + nk]
         kept = [k for k in range(nk) if k not in found.sums]
+        carried = [jaxpr.invars[nc + k] for k in kept]
+        new = [jaxpr.outvars[k] for k in kept]
         first = set(map(id, found.once))
         once = [e for e in eqns if id(e) in first]
-
         ys = jaxpr.outvars[nk:]
         results = [v for v in (*ys, *_terms(found.sums)) if not isinstance(v, jcore.Literal)]
-        new = [jaxpr.outvars[k] for k in kept]
         core = _with_views(found.core, new, eqns)
         again = rematerialized(found.after, results, [*found.ahead, *found.core])
         after = [e for e in eqns if id(e) in again]
-        by_core = {v for e in found.core for v in e.outvars} | {carried[k] for k in kept}
+        by_core = {v for e in found.core for v in e.outvars}.union(carried)
         wanted = [v for v in _free(after, results) if v in by_core]
         of_core = _free(core, [*new, *wanted])
-        taken = [*of_core, *_free(after, results)]
         early = {v for e in found.ahead for v in e.outvars}
-        handed = [v for v in dict.fromkeys(taken) if v in early]
-        if n * _bytes([*handed, *wanted]) > MOST_BYTES:
+        handed = [v for v in dict.fromkeys((*of_core, *_free(after, results))) if v in early]
+        if eqn.params["length"] * _bytes([*handed, *wanted]) > MOST_BYTES:
             return None
         ahead = _with_views(found.ahead, handed, eqns)
+        return _Cut(body, once, ahead, handed, core, of_core, kept, carried, new, wanted, after,
+                    results, found.sums)  # fmt: skip
 
-        def carried_out(*args):
-            ins = [literal(v) if isinstance(v, jcore.Literal) else x
-                   for v, x in zip(eqn.invars, args, strict=True)]  # fmt: skip
-            consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
-            fixed = dict(zip(jaxpr.constvars, tables, strict=True))
-            fixed |= dict(zip(jaxpr.invars[:nc], consts, strict=True))
-            made = [v for e in once for v in e.outvars]
-            fixed |= dict(zip(made, _run(once, fixed, made), strict=True))
-            each = dict(zip(jaxpr.invars[nc + nk :], rows, strict=True))
-            each |= self._batched(body, ahead, handed, fixed, each, n)
-            free, known = self._operands(of_core, fixed)
-            program = Program(_part(body, core, free, [*new, *wanted], known), self.name, False)
-            names = [v for v in free if v in each]
+    def _carried_out(self, eqn, cut: "_Cut", args) -> list:
+        """The outputs of a loop that has been cut."""
+        (nc, nk), n = scan_counts(eqn.params), eqn.params["length"]
+        jaxpr, tables = jaxpr_and_consts(cut.body)
+        ins = [literal(v) if isinstance(v, jcore.Literal) else x
+               for v, x in zip(eqn.invars, args, strict=True)]  # fmt: skip
+        consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
+        fixed = dict(zip(jaxpr.constvars, tables, strict=True))
+        fixed |= dict(zip(jaxpr.invars[:nc], consts, strict=True))
+        made = [v for e in cut.once for v in e.outvars]
+        fixed |= dict(zip(made, _run(cut.once, fixed, made), strict=True))
+        each = dict(zip(jaxpr.invars[nc + nk :], rows, strict=True))
+        each |= self._batched(cut.body, cut.ahead, cut.handed, fixed, each, n)
 
-            def step(carry, row):
-                env = fixed | dict(zip((carried[k] for k in kept), carry, strict=True))
-                env |= dict(zip(names, row, strict=True))
-                out = bind(program, [jnp.asarray(env[v]) for v in free])
-                return out[: len(new)], out[len(new) :]
+        free, known = self._operands(cut.of_core, fixed)
+        core = _part(cut.body, cut.core, free, [*cut.new, *cut.wanted], known)
+        program = Program(core, self.name, False)
+        names = [v for v in free if v in each]
 
-            last, stacked = [], []
-            if kept:
-                last, stacked = jax.lax.scan(
-                    step, [start[k] for k in kept], [each[v] for v in names], length=n,
-                    reverse=p["reverse"],
-                )  # fmt: skip
-            each |= dict(zip(wanted, stacked, strict=True))
-            rest = [v for v in results if v not in each and v not in fixed]
-            each |= self._batched(body, after, rest, fixed, each, n)
+        def step(carry, row):
+            env = fixed | dict(zip(cut.carried, carry, strict=True))
+            env |= dict(zip(names, row, strict=True))
+            out = bind(program, [jnp.asarray(env[v]) for v in free])
+            return out[: len(cut.new)], out[len(cut.new) :]
 
-            def all_rounds(v):
-                if not isinstance(v, jcore.Literal) and v in each:
-                    return each[v]
-                x = _value(fixed, v)
-                return jnp.broadcast_to(x, (n, *jnp.shape(x)))
+        last, stacked = [], []
+        if cut.kept:
+            last, stacked = jax.lax.scan(
+                step, [start[k] for k in cut.kept], [each[v] for v in names], length=n,
+                reverse=eqn.params["reverse"],
+            )  # fmt: skip
+        each |= dict(zip(cut.wanted, stacked, strict=True))
+        rest = [v for v in cut.results if v not in each and v not in fixed]
+        each |= self._batched(cut.body, cut.after, rest, fixed, each, n)
 
-            out = dict(zip(kept, last, strict=True))
-            for k, terms in found.sums.items():
-                out[k] = start[k]
-                for v in terms:
-                    if isinstance(v, tuple):
-                        out[k] = _added_at(out[k], *map(all_rounds, v))
-                    else:
-                        out[k] = out[k] + jnp.sum(all_rounds(v), 0)
-            return [*(out[k] for k in range(nk)), *map(all_rounds, ys)]
+        def all_rounds(v):
+            if not isinstance(v, jcore.Literal) and v in each:
+                return each[v]
+            x = _value(fixed, v)
+            return jnp.broadcast_to(x, (n, *jnp.shape(x)))
 
-        return jax.make_jaxpr(carried_out)(*(v.aval for v in eqn.invars))
+        out = dict(zip(cut.kept, last, strict=True))
+        for k, terms in cut.sums.items():
+            out[k] = start[k]
+            for v in terms:
+                if isinstance(v, tuple):
+                    out[k] = _added_at(out[k], *map(all_rounds, v))
+                else:
+                    out[k] = out[k] + jnp.sum(all_rounds(v), 0)
+        return [*(out[k] for k in range(nk)), *map(all_rounds, jaxpr.outvars[nk:])]
 
     def _inside(self, body, nc: int, nk: int, waits: list[bool], needed: list[bool]):
         """The body of a loop, with the loops in it split that are in the way."""
