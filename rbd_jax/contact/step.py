@@ -336,7 +336,7 @@ def implicit(x: ControlledScene, q: Array, v: Array, a: Array) -> Array:
         gyro = jnp.pad(jax.jacfwd(bias)(v[s][:3]), ((0, 0), (0, 3)))
         return M + h * (slope[s, s] + gyro), jnp.matmul(M, a[s], precision="highest")
 
-    systems = zip(*map(system, lone, places), strict=True)
+    systems = zip(*map(system, map(int, lone), places), strict=True)
     # one after the other: several solves at a time can hang, see spatial/linear.py
     solved = jax.lax.map(lambda x: jnp.linalg.solve(*x), tuple(jnp.stack(x) for x in systems))
     for k, s in enumerate(places):

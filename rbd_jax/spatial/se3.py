@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from . import so3
 from ._series import cosc4, sinc3, sinc5
 
-Pose = tuple[Float[Array, "*b 3 3"], Float[Array, "*b 3"]]
+Pose = tuple[Float[Array, "*#b 3 3"], Float[Array, "*#b 3"]]
 
 
 def identity(dtype=None) -> tuple[Float[Array, "3 3"], Float[Array, "3"]]:
