@@ -72,7 +72,7 @@ def mpc_in_mujoco(
     substeps = round(dt / m.opt.timestep)
     if substeps < 1 or abs(substeps * m.opt.timestep / dt - 1) > 1e-6:
         raise ValueError(
-            f"mpc_in_mujoco: the time step {dt} s of the problem is not a multiple of MuJoCo's "
+            f"mpc_in_mujoco: the time step {dt:.6g} s of the problem is not a multiple of MuJoCo's "
             f"{m.opt.timestep} s"
         )
 
