@@ -75,6 +75,7 @@ def mpc(
         ("first plan", f"{horizon} steps of {1e3 * float(short.problem.dt):.0f} ms, "
                        f"found in {int(s.steps)} steps of the solver"),
         ("a plan", f"{1e3 * np.median(walk.seconds):.1f} ms, {walk.hertz:.0f} Hz"),
+        ("plans that the solver improved", f"{walk.improved.sum()} of {len(walk.improved)}"),
         ("time", f"{walk.t[-1]:.2f} s" + (", then it fell" if walk.fell else "")),
         ("way", f"{ahead[0]:.3f} m of {float(goal[0]):.3f} m, {ahead[1]:+.3f} m to the left"),
         ("lowest trunk, greatest tilt", f"{walk.qpos[:, 2].min():.3f} m, "

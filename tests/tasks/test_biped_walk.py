@@ -122,6 +122,7 @@ def test_the_command_walks_in_mujoco(file):
     way = next(line for line in found.output.splitlines() if " m of " in line)
     ahead, goal = (float(x.split()[-1]) for x in way.split(" m")[:2])
     assert goal == pytest.approx(0.3) and ahead > 0.2
+    assert "115 of 115" in found.output
 
 
 def test_the_command_names_its_robots():

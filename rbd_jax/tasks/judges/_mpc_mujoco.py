@@ -9,11 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ...contact import Scene
 from ...io.mjcf import compile_mjcf
-from ...optimize import AbstractMPC, Plan
+from ...optimize import RESULTS, AbstractMPC, Plan
 
 
 class Controlled(NamedTuple):
@@ -25,6 +25,8 @@ class Controlled(NamedTuple):
     ctrl: Float[np.ndarray, "T nu"]
     seconds: Float[np.ndarray, " T"]
     """What each plan took, the first one without its compilation."""
+    improved: Bool[np.ndarray, " T"]
+    """Whether the solver found a better plan. Where it did not, the one before was followed."""
     fell: bool
     """Whether the trunk was too low or tilted too much at some time; the motion ends there."""
 
@@ -60,7 +62,8 @@ def mpc_in_mujoco(
             ``push_at`` on.
 
     Raises:
-        ValueError: if the time step of the problem is not a multiple of MuJoCo's.
+        ValueError: if the scene is not from an MJCF file, or the time step of the problem is not a
+            multiple of MuJoCo's.
     """
     mujoco = import_module("mujoco")
     layout = scene.layout
@@ -80,7 +83,7 @@ def mpc_in_mujoco(
     def replan(control, plan, qpos, qvel, t):
         q = layout.q_from(qpos)
         now = control.step(plan, q, layout.v_from(q, qvel), t=t, shift=False)
-        return control.shifted(now.plan), now.plan.u[0]
+        return control.shifted(now.plan), now.plan.u[0], now.result == RESULTS.successful
 
     def carried_out(plan, k: int):
         state = (jnp.asarray(x, plan.q.dtype) for x in (d.qpos, d.qvel, k * dt))
@@ -90,11 +93,12 @@ def mpc_in_mujoco(
     d.qvel[:] = layout.v_to(plan.q[0], plan.v[0])
     carried_out(plan, 0)
     trunk, low = int(m.jnt_bodyid[0]), 0.6 * d.qpos[2]
-    qpos, ctrl, seconds, fell = [d.qpos.copy()], [], [], False
+    qpos, ctrl, seconds, improved, fell = [d.qpos.copy()], [], [], [], False
     for k in range(steps):
         begin = time.perf_counter()
-        plan, u = carried_out(plan, k)
+        plan, u, better = carried_out(plan, k)
         seconds.append(time.perf_counter() - begin)
+        improved.append(bool(better))
         d.ctrl[:] = u
         d.xfrc_applied[trunk, :2] = push if push_at <= k * dt < push_at + push_for else 0
         for _ in range(substeps):
@@ -106,4 +110,5 @@ def mpc_in_mujoco(
         if fell:
             break
     t, q = dt * np.arange(len(qpos)), jax.vmap(layout.q_from)(jnp.asarray(np.array(qpos)))
-    return Controlled(t, np.asarray(q), np.array(qpos), np.array(ctrl), np.array(seconds), fell)
+    lists = np.array(qpos), np.array(ctrl), np.array(seconds), np.array(improved)
+    return Controlled(t, np.asarray(q), *lists, fell)

@@ -36,25 +36,34 @@ G1_SOLE = (0.07, 0.014)
 
 
 class SoleWeights(NamedTuple):
-    """Weights of the costs of a problem on soles. Residuals are multiplied by their roots."""
+    """Weights of the costs of a problem on soles.
+
+    Those of :class:`rbd_jax.optimize.StateCost` multiply half the squares of angles (rad), places
+    (m), velocities (rad/s, m/s) and torques (N m). The others multiply residuals.
+    """
 
     posture: float = 0.3
     """Of each joint's distance from where it is at the start."""
     trunk: tuple[float, ...] = (3.0, 3.0, 3.0, 0.0, 0.0, 0.0)
-    """The same of the trunk, in the order of its velocity: turn (rad), then place (m)."""
+    """The same of the trunk, in the order of its velocity: turn, then place."""
     velocity: float = 0.1
+    """Of each joint's velocity."""
     trunk_velocity: tuple[float, ...] = (0.1,) * 6
     effort: float = 0.01
+    """Of each joint's torque."""
     center: tuple[float, float, float] = (50.0, 50.0, 50.0)
-    """Of the distance of the center of mass from its target, forward, to the side and upwards."""
+    """Of the distance of the center of mass from its target along x, y and z of the world (m)."""
     friction: float = 0.1
+    """Of forces outside of the friction pyramid (N)."""
     pressure: float = 0.5
+    """Of moments with which the center of pressure is outside of the sole (N m)."""
     level: float = 20.0
-    """Of the slope of soles."""
+    """Of the rotation of soles from where they are at the start (rad)."""
     end: float = 3.0
     """Of the posture at the end."""
     end_trunk: tuple[float, ...] = (3.0,) * 6
     end_velocity: float = 1.0
+    """Of all velocities at the end."""
 
 
 IN_PLACE = SoleWeights()
@@ -251,9 +260,9 @@ def balance(
     table = lambda x: Table(jnp.asarray(x, model.dtype), jnp.asarray(dt, model.dtype))  # noqa: E731
     to = FootSwing(table(way[:, None]), table(np.full((steps + 1, 1), 40.0)), (hand,))
     more = [to, *flat(model, q0, feet)]
-    still = np.zeros((steps + 1, 3))
+    still, weights = np.zeros((steps + 1, 3)), IN_PLACE._replace(end=0.1, end_trunk=(0.1,) * 6)
     return on_soles(model, q0, [Phase(steps)], still, feet=feet, dt=dt, friction=friction,
-                    weights=SoleWeights(end=0.1, end_trunk=(0.1,) * 6), more=more)  # fmt: skip
+                    weights=weights, more=more)  # fmt: skip
 
 
 def biped_walk(
@@ -272,11 +281,11 @@ def biped_walk(
     friction: float = 0.6,
     weights: SoleWeights = IN_STEPS,
 ) -> Task:
-    """Walk forward on two legs, from standing to standing.
+    """Walk on two legs along x of the world, from standing to standing.
 
     Feet swing by turns, the left one first. The center of mass goes forward evenly; how it sways
-    follows from the centers of pressure, which stay inside of the soles. Solved as a whole, or
-    piece by piece with :func:`receding`.
+    follows from the centers of pressure, which a penalty keeps inside of the soles. The problem is
+    solved as a whole, or piece by piece with :func:`receding`.
 
     Args:
         model: a humanoid on a free joint, such as Talos.
