@@ -9,7 +9,7 @@ from support.problems import linear_quadratic
 
 from rbd_jax import optimize as opt, tasks
 from rbd_jax.optimize import RESULTS, lqr_rollout
-from rbd_jax.optimize.linear_quadratic._riccati import bounded_gains, change
+from rbd_jax.optimize.linear_quadratic._active_set import active_set_gains, change
 
 
 @pytest.mark.parametrize("mu", [1e-3, 1e3])
@@ -63,7 +63,7 @@ def test_a_step_within_bounds_lowers_the_cost():
         box = jnp.where(at_low, 0.0, -10.0), jnp.where(at_high, 0.0, 10.0)
         here = l._replace(u=slopes)
         plain = opt.riccati_backward(f, here, end, zero, box)
-        gains = bounded_gains(f, here, end, zero, box)
+        gains = active_set_gains(f, here, end, zero, box, slopes)
         values = [jax.vmap(lambda t, g=g: along(here, box, g, t))(lengths) for g in (plain, gains)]
         return gains.slope + gains.bend, *values
 

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ...lanes import lanes
-from ...spatial import linear
 from ..problems._local_models import Dynamics, Quadratic, times
 from ._box_qp import box_qp, restricted_cholesky, solve_free
 
@@ -41,6 +40,7 @@ def riccati_backward(
     mu: Float[Array, ""],
     box: tuple[Float[Array, "T m"], Float[Array, "T m"]] | None = None,
     free: Bool[Array, "T m"] | None = None,
+    fixed: Float[Array, "T m"] | None = None,
 ) -> Gains:
     """Dynamic programming through ``x⁺ = A x + B u + d`` with quadratic costs.
 
@@ -59,6 +59,7 @@ def riccati_backward(
         box: lower and upper bounds of u in each step. Then k solves the quadratic program with
             these bounds, and controls at a bound have no feedback (Tassa, Mansard, Todorov 2014).
         free: instead of ``box``, which controls may change.
+        fixed: the changes of the others; zero if None.
 
     Returns:
         The gains. ``definite`` says whether they are valid.
@@ -69,7 +70,7 @@ def riccati_backward(
 
     def step(state, row):
         Vx, Vxx, slope, bend, definite = state
-        (A, B, d), c, limits = row
+        (A, B, d), c, limits, given = row
         shifted = Vx + times(Vxx, d)
         Qx, Qu = c.x + times(A.T, shifted), c.u + times(B.T, shifted)
         BV = times(B.T, Vxx)
@@ -83,7 +84,8 @@ def riccati_backward(
         elif free is not None:
             moving = limits
             L, definite_here = restricted_cholesky(H, moving)
-            k = -solve_free(L, moving, Qu)
+            k = 0 * Qu if given is None else jnp.where(moving, 0, given)
+            k = k - solve_free(L, moving, Qu + times(H, k))
         else:
             moving, L = jnp.ones((m,), bool), L_all
             k = -solve_free(L, moving, Qu)
@@ -98,7 +100,7 @@ def riccati_backward(
     zero = jnp.zeros((), l.u.dtype)
     start = end.x, end.xx, zero, zero, jnp.ones((), bool)
     state, (k, K, Vx, Vxx) = jax.lax.scan(
-        step, start, (tuple(f), l, box if free is None else free), reverse=True
+        step, start, (tuple(f), l, box if free is None else free, fixed), reverse=True
     )
     return Gains(k, K, Vx, Vxx, *state[2:])
 
@@ -124,74 +126,3 @@ def lqr_rollout(
     zero = jnp.zeros_like(f.d[0])
     _, (x, u) = jax.lax.scan(step, zero, (tuple(f), gains.k, gains.K, box))
     return jnp.concatenate([zero[None], x]), u
-
-
-ROUNDS = 4
-"""Greatest number of sweeps for one direction within bounds."""
-
-
-class _Round(NamedTuple):
-    best: Gains
-    low: Bool[Array, "T m"]
-    high: Bool[Array, "T m"]
-    """Controls that the motion has met at a bound so far."""
-    again: Bool[Array, ""]
-    count: Array
-
-
-def bounded_gains(
-    f: Dynamics,
-    l: Quadratic,
-    end: Quadratic,
-    mu: Float[Array, ""],
-    box: tuple[Float[Array, "T m"], Float[Array, "T m"]] | None,
-) -> Gains:
-    """Gains whose motion keeps within the box, with the change of the cost of that motion.
-
-    :func:`riccati_backward` bounds k alone. A control at its bound that k moves inwards, or not at
-    all, may be pushed outwards by K x, however short the step is. If it is clipped then, the motion
-    differs from the model in first order, and its cost may rise at every length. Here the motion of
-    the linear system is clipped, and k is shifted so that ``k + K x`` is within the box along it.
-    If that costs more than half of the promised decrease, the controls that were clipped are held
-    at their bounds in another sweep. The best of at most four motions counts.
-
-    Arguments are those of :func:`riccati_backward`; d has to be zero.
-    """
-    if box is None:
-        return riccati_backward(f, l, end, mu)
-    low, high = box
-
-    def sweep(at_low, at_high):
-        limits = jnp.where(at_high, high, low), jnp.where(at_low, low, high)
-        gains = riccati_backward(f, l, end, mu, limits)
-        x, u = lqr_rollout(f, gains, box)
-        free = gains.k + linear.einsum("tmn,tn->tm", gains.K, x[:-1])
-        k = gains.k + (u - free)
-        along, bend = change(l, end, x, u)
-        new = gains._replace(k=k, slope=along, bend=bend + 0.5 * mu * jnp.sum(u * u))
-        lost = new.slope + new.bend > 0.5 * (gains.slope + gains.bend)
-        below, above = at_low | (free < low), at_high | (free > high)
-        more = jnp.any(below != at_low) | jnp.any(above != at_high)
-        return new, below, above, gains.definite & lost & more
-
-    def body(s: _Round) -> _Round:
-        new, at_low, at_high, again = sweep(s.low, s.high)
-        better = new.definite & (new.slope + new.bend < s.best.slope + s.best.bend)
-        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, s.best)
-        return _Round(best, at_low, at_high, again, s.count + 1)
-
-    nowhere = jnp.zeros(l.u.shape, bool)
-    gains, at_low, at_high, again = sweep(nowhere, nowhere)
-    first = _Round(gains, at_low, at_high, again, jnp.ones((), jnp.int32))
-    return jax.lax.while_loop(lambda s: s.again & (s.count < ROUNDS), body, first).best
-
-
-def change(
-    l: Quadratic, end: Quadratic, x: Float[Array, "N n"], u: Float[Array, "T m"]
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The change of the quadratic costs along a motion, of first and of second order."""
-    many = lambda A, y: jnp.sum(A * y[:, None, :], axis=-1)  # noqa: E731
-    slope = jnp.sum(l.x * x[:-1]) + jnp.sum(l.u * u) + jnp.sum(end.x * x[-1])
-    bend = jnp.sum(x[:-1] * many(l.xx, x[:-1])) + jnp.sum(u * many(l.uu, u))
-    cross = jnp.sum(u * many(l.ux, x[:-1]))
-    return slope, 0.5 * (bend + jnp.sum(x[-1] * times(end.xx, x[-1]))) + cross

@@ -6,17 +6,17 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ...lanes import lanes
 from ...model.outcome import RESULTS
-from ...spatial import linear
+from ..linear_quadratic._active_set import Penalty, active_set_gains, add_curvature
 from ..linear_quadratic._lq_approximation import costates, curvature, gauss_newton, quadratic
-from ..linear_quadratic._riccati import Gains, change, lqr_rollout, riccati_backward
+from ..linear_quadratic._riccati import Gains
 from ..problems._constraints import Constraint, Rows, Stack, stack, zeros
-from ..problems._local_models import Dynamics, Quadratic, times
+from ..problems._local_models import Dynamics, Quadratic
 from ..problems._problem import Problem, with_explicit_closures
-from ._ilqr import add_curvature, balanced, curvature_scale, gradient, mixed, roll
+from ._ilqr import balanced, curvature_scale, gradient, mixed, roll, step_bounds
 from ._implicit import States, held_controls, reached, without_derivatives
 from ._implicit_constrained import constrained_stationary
 from ._lagrangian import (
@@ -186,11 +186,11 @@ def inner_steps(
         return advance(m, c, rows.equality, ready, *last)
 
     def expand(point, carried):
-        (q, v, u, _), (_, m) = point, carried
+        (q, v, u, _), (K, m) = point, carried
         c = rows.values(problem, q, v, u)
         m = renew(m, c, jnp.ones((), bool)) if eager else m
         now = with_terms(problem, Penalties(rows, m.rows, m.penalty)).cost(q, v, u)
-        return penalized_model(problem, rows, m, c, q, v, u, second_order), m, c, now
+        return penalized_model(problem, rows, m, c, (q, v, u, K), second_order), m, c, now
 
     def attempt(expanded, point, carried, mu, share):
         model, m, c, now = expanded
@@ -212,62 +212,6 @@ def inner_steps(
     return expand, attempt
 
 
-ROUNDS = 10
-"""Greatest number of changes of the active rows in one step."""
-
-
-class Penalty(eqx.Module):
-    """``ρ/2 |P(r + C z)|²`` about a trajectory, with ``r = c + λ/ρ``."""
-
-    r: Rows
-    C: Rows
-    rho: Float[Array, ""]
-    rows: Stack
-
-    def at(self, x: Array, u: Array) -> Rows:
-        """``r + C z`` at the states x (T + 1, n) and controls u."""
-        z = jnp.concatenate([x[:-1], u], axis=1)
-        return Rows(
-            self.r.stage + _many(self.C.stage, z), self.r.final + times(self.C.final, x[-1])
-        )
-
-    def active(self, value: Rows) -> Rows:
-        """Rows that are penalized."""
-        sign = zip(value, self.rows.equality, strict=True)
-        return Rows(*((x > 0) | jnp.broadcast_to(jnp.array(e), x.shape) for x, e in sign))
-
-    def value(self, x: Array, u: Array) -> Float[Array, ""]:
-        """The penalty at z = (x, u)."""
-        value = self.at(x, u)
-        on = jax.tree.map(lambda a, y: jnp.where(a, y, 0), self.active(value), value)
-        return 0.5 * self.rho * (jnp.sum(on.stage**2) + jnp.sum(on.final**2))
-
-    def add(self, l: Quadratic, end: Quadratic, active: Rows) -> tuple[Quadratic, Quadratic]:
-        """The costs with the penalty of the active rows alone."""
-        n = l.x.shape[-1]
-        C = jnp.where(active.stage[..., None], self.C.stage, 0)
-        E = jnp.where(active.final[..., None], self.C.final, 0)
-        g = self.rho * _many(jnp.swapaxes(C, 1, 2), self.r.stage)
-        H = self.rho * linear.matmul(jnp.swapaxes(C, 1, 2), C)
-        l = l._replace(x=l.x + g[:, :n], u=l.u + g[:, n:])
-        end = end._replace(
-            x=end.x + self.rho * times(E.T, self.r.final), xx=end.xx + self.rho * times(E.T, E)
-        )
-        return add_curvature(l, H), end
-
-
-def _many(A: Array, x: Array) -> Array:
-    return jnp.sum(A * x[:, None, :], axis=-1)
-
-
-class _Round(NamedTuple):
-    active: Rows
-    gains: Gains
-    value: Float[Array, ""]
-    settled: Bool[Array, ""]
-    count: Array
-
-
 class Model(NamedTuple):
     """A linear-quadratic model of the augmented Lagrangian that keeps the kinks of the penalty."""
 
@@ -283,30 +227,33 @@ class Model(NamedTuple):
     """The unit of μ."""
     gradient: Float[Array, "T m"]
     """Gradient of the augmented Lagrangian with respect to the controls."""
+    pull: Float[Array, "T m"]
+    """The same with the costates under the last feedback, as in iLQR."""
 
 
 def penalized_model(
-    problem: Problem, rows: Stack, m: Multipliers, c: Rows, q, v, u, second_order: bool
+    problem: Problem, rows: Stack, m: Multipliers, c: Rows, point: tuple, second_order: bool
 ) -> Model:
     """The model about a trajectory.
 
     Args:
         problem: what to minimize, without its constraints.
         rows: the constraints. m: their multipliers. c: their values.
-        q: the states. v: their velocities. u: the controls.
+        point: the states, their velocities, the controls and their last feedback.
         second_order: whether to compute the exact second derivatives too.
     """
+    q, v, u, K = point
     f, l, end = gauss_newton(problem, q, v, u, gaps=False)
     more = None
     if second_order:
         exact = _exact(problem, rows, m, c, (q, v, u), (f, l, end))
         more = jax.tree.map(jnp.subtract, exact, (l, end))
     r = jax.tree.map(lambda c, x: c + x / m.penalty, c, m.rows)
-    penalty = Penalty(r, rows.jacobians(problem, q, v, u), m.penalty, rows)
+    penalty = Penalty(r, rows.jacobians(problem, q, v, u), m.penalty, rows.equality)
     first = penalty.active(r)
     here = penalty.add(l, end, first)
-    g = gradient(f, here[0], costates(f, *here))
-    return Model(f, l, end, more, penalty, first, curvature_scale(here[0]), g)
+    g, pull = (gradient(f, here[0], costates(f, *here, how)) for how in (None, K))
+    return Model(f, l, end, more, penalty, first, curvature_scale(here[0]), g, pull)
 
 
 def penalized_step(
@@ -318,9 +265,7 @@ def penalized_step(
 ) -> tuple[Proposal, Array]:
     """A new point and its feedback.
 
-    A semismooth Newton method minimizes the model: Riccati sweeps with the rows that the sweep
-    before made active, until they do not change. A step with the rows that are active now would run
-    far past the kinks of the others.
+    The step minimizes a model that keeps the bounds of the controls and the kinks of the penalties.
 
     Args:
         problem: with the penalties among its costs.
@@ -332,41 +277,17 @@ def penalized_step(
     f, l, end, penalty, first = model.f, model.l, model.end, model.penalty, model.active
     if model.more is not None:
         l, end = mixed((l, end), model.more, share)
-    mu = mu * model.size
-    box = None
-    if problem.bounded:
-        low, high = problem.bounds()
-        box = low[None] - u, high[None] - u
-
-    def sweep(active: Rows) -> tuple[Gains, Array, Rows]:
-        gains = riccati_backward(f, *penalty.add(l, end, active), mu, box)
-        x, du = lqr_rollout(f, gains, box)
-        value = sum(change(l, end, x, du)) + penalty.value(x, du) - penalty.value(0 * x, 0 * du)
-        return gains, value, penalty.active(penalty.at(x, du))
-
-    def go_on(s: _Round) -> Array:
-        return ~s.settled & (s.count < ROUNDS)
-
-    def body(s: _Round) -> _Round:
-        gains, value, active = sweep(s.active)
-        better = value < s.value
-        gains = jax.tree.map(lambda a, b: jnp.where(better, a, b), gains, s.gains)
-        same = jax.tree.map(lambda a, b: jnp.all(a == b), active, s.active)
-        value = jnp.where(better, value, s.value)
-        return _Round(active, gains, value, same.stage & same.final, s.count + 1)
-
-    gains, value, active = sweep(first)
-    same = jax.tree.map(lambda a, b: jnp.all(a == b), active, first)
-    start = _Round(active, gains, value, same.stage & same.final, jnp.ones((), jnp.int32))
-    s = jax.lax.while_loop(go_on, body, start)
-
-    definite = s.gains.definite & jnp.isfinite(s.value)
-    new, new_merit, length = _search(problem, q, v, u, merit, s.gains, -s.value, definite)
-    K, here = s.gains.K, penalty.add(model.l, model.end, first)
+    gains = active_set_gains(
+        f, l, end, mu * model.size, step_bounds(problem, u), model.pull, penalty
+    )
+    expected = -(gains.slope + gains.bend)
+    definite = gains.definite & jnp.isfinite(expected)
+    new, new_merit, length = _search(problem, q, v, u, merit, gains, expected, definite)
+    K, here = gains.K, penalty.add(model.l, model.end, first)
     ready = balanced(
         problem, u, K, gradient(f, here[0], costates(f, *here, K)), model.gradient, merit
     )
-    proposal = Proposal((*new, new_merit), merit, new_merit, -s.value, length, definite, ready)
+    proposal = Proposal((*new, new_merit), merit, new_merit, expected, length, definite, ready)
     return proposal, K
 
 

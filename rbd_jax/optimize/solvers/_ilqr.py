@@ -9,8 +9,9 @@ from jaxtyping import Array, Bool, Float
 
 from ...lanes import lanes
 from ...spatial import linear
+from ..linear_quadratic._active_set import active_set_gains, add_curvature
 from ..linear_quadratic._lq_approximation import costates, curvature, gauss_newton, quadratic
-from ..linear_quadratic._riccati import Gains, bounded_gains, riccati_backward
+from ..linear_quadratic._riccati import Gains
 from ..problems._local_models import Dynamics, Quadratic, times
 from ..problems._problem import Problem, with_explicit_closures
 from ._batches import ending_alone
@@ -107,8 +108,8 @@ def _solve(name, problem, q0, v0, u, o: Options, second_order: bool, throw: bool
         point = q, v, u, cost
         gains = jnp.zeros((*u.shape, problem.nx), u.dtype)
 
-        def expand(point, _):
-            return _expand(problem, point, second_order)
+        def expand(point, K):
+            return _expand(problem, point, K, second_order)
 
         def attempt(model, point, _, *how):
             return _attempt(problem, model, point, *how)
@@ -122,13 +123,6 @@ def _solve(name, problem, q0, v0, u, o: Options, second_order: bool, throw: bool
         return one(*args) if second_order or o.progress is not None else ending_alone(one, *args)
 
     return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)
-
-
-def add_curvature(l: Quadratic, H: Array) -> Quadratic:
-    """Stage costs with the second-order terms of the dynamics added."""
-    n = l.x.shape[-1]
-    xx, ux, uu = l.xx + H[:, :n, :n], l.ux + H[:, n:, :n], l.uu + H[:, n:, n:]
-    return l._replace(xx=xx, ux=ux, uu=uu)
 
 
 def curvature_scale(l: Quadratic) -> Float[Array, ""]:
@@ -149,9 +143,12 @@ class Model(NamedTuple):
     """The unit of μ."""
     gradient: Float[Array, "T m"]
     """Gradient of the objective by the controls."""
+    pull: Float[Array, "T m"]
+    """The same with the costates under the last feedback, which keep their digits where the motion
+    without it is unstable."""
 
 
-def _expand(problem: Problem, point, second_order: bool) -> Model:
+def _expand(problem: Problem, point, K, second_order: bool) -> Model:
     q, v, u, cost = point
     f, l, end = gauss_newton(problem, q, v, u, gaps=False)
     lam, more = costates(f, l, end), None
@@ -159,7 +156,8 @@ def _expand(problem: Problem, point, second_order: bool) -> Model:
         l_exact, end_exact = quadratic(problem, q, v, u, exact=True)
         l_exact = add_curvature(l_exact, curvature(problem, q, v, u, lam))
         more = jax.tree.map(jnp.subtract, (l_exact, end_exact), (l, end))
-    return Model(f, l, end, more, curvature_scale(l), gradient(f, l, lam))
+    pull = gradient(f, l, costates(f, l, end, K))
+    return Model(f, l, end, more, curvature_scale(l), gradient(f, l, lam), pull)
 
 
 def gradient(f: Dynamics, l: Quadratic, lam: Float[Array, "T n"]) -> Float[Array, "T m"]:
@@ -205,6 +203,14 @@ def balanced(problem: Problem, u, K, g, reduced, cost: Array) -> Bool[Array, ""]
     return stationary(problem, u, reduced, cost) | (lost & still)
 
 
+def step_bounds(problem: Problem, u: Array) -> tuple[Array, Array] | None:
+    """Bounds of the changes of the controls; None without bounds."""
+    if not problem.bounded:
+        return None
+    low, high = problem.bounds()
+    return low[None] - u, high[None] - u
+
+
 def mixed(costs: tuple, more: tuple, share: Float[Array, ""]) -> tuple:
     """The costs with a share of what the exact second derivatives add, even if that is NaN."""
     add = lambda a, b: a + jnp.where(share > 0, share * b, 0)  # noqa: E731
@@ -216,15 +222,9 @@ def _attempt(problem: Problem, model: Model, point, mu, share):
     l, end = model.l, model.end
     if model.more is not None:
         l, end = mixed((l, end), model.more, share)
-    box = None
-    if problem.bounded:
-        low, high = problem.bounds()
-        box = low[None] - u, high[None] - u
-    # Bounded gains are for exact models. With Gauss–Newton models they led a turn of HyQ in free
-    # fall to a worse minimum, in three times as many steps.
-    sweep = riccati_backward if model.more is None else bounded_gains
-    gains = sweep(model.f, l, end, mu * model.size, box)
-
+    box = step_bounds(problem, u)
+    mu = mu * model.size
+    gains = active_set_gains(model.f, l, end, mu, box, model.pull)
     expected = -(gains.slope + gains.bend)
     definite = gains.definite & jnp.isfinite(expected)
     new, new_cost, length = _search(problem, q, v, u, cost, gains, definite)

@@ -8,12 +8,12 @@ from jaxtyping import Array, Bool, Float
 
 from ...derivatives.custom_jvp.mechanism import custom_jvp
 from ...spatial import linear
+from ..linear_quadratic._active_set import add_curvature
 from ..linear_quadratic._lq_approximation import costates, curvature, linear_dynamics, quadratic
 from ..linear_quadratic._riccati import lqr_rollout, riccati_backward
 from ..problems._constraints import Rows, Stack
 from ..problems._local_models import times
 from ..problems._problem import Problem
-from ._ilqr import add_curvature
 from ._implicit import States, held_controls, motion, without_derivatives
 from ._lagrangian import Weighted, with_terms
 from ._tolerances import tolerances

@@ -141,7 +141,7 @@ def sqp_loop(
         second_order: whether models have exact second derivatives.
     """
     dtype = merit.dtype
-    least_mu, greatest_mu = tolerances(dtype).least_damping, 1e10
+    least_mu, greatest_mu = tolerances(dtype).least_damping, 1e20
     rounding = 10 * jnp.finfo(dtype).eps
 
     def body(s: _State) -> _State:

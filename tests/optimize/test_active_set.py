@@ -1,0 +1,117 @@
+"""Linear-quadratic problems with bounds and kinks, against the dense problem in all controls."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.problems import linear_quadratic
+
+from rbd_jax import optimize as opt
+from rbd_jax.optimize.linear_quadratic._active_set import Penalty, active_set_gains, change
+from rbd_jax.optimize.problems._constraints import Rows
+
+T, n, m = 12, 3, 2
+
+
+def unstable(growth):
+    f, l, end = linear_quadratic(T, n, m)
+    return f._replace(d=jnp.zeros_like(f.d), A=growth * f.A), l, end
+
+
+def motion(f, u):
+    """The states under the controls u alone."""
+    x = [jnp.zeros(n)]
+    for k in range(T):
+        x.append(f.A[k] @ x[k] + f.B[k] @ u[k])
+    return jnp.stack(x)
+
+
+def along(f, l, gains):
+    """The motion that the gains make, and the change of the costs."""
+    x, u = opt.lqr_rollout(f, gains)
+    return x, u, sum(change(l[0], l[1], x, u))
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("growth", [1.0, 1.8])
+def test_bounds_lead_to_the_minimum_of_the_dense_problem(growth):
+    """From controls of which a quarter is at each bound; at 1.8 the motion grows a thousandfold."""
+    f, l, end = unstable(growth)
+    zero = jnp.zeros(())
+
+    @jax.jit
+    @jax.vmap
+    def run(slopes, at_low, at_high):
+        box = jnp.where(at_low, 0.0, -1.0), jnp.where(at_high, 0.0, 1.0)
+        costs = l._replace(u=5 * slopes), end
+        gains = active_set_gains(f, *costs, zero, box, costs[0].u)
+        _, u, value = along(f, costs, gains)
+
+        def dense(w):
+            u = w.reshape(T, m)
+            return sum(change(*costs, motion(f, u), u))
+
+        none = jnp.zeros(T * m)
+        H, g = jax.hessian(dense)(none), jax.grad(dense)(none)
+        low, high = (x.ravel() for x in box)
+        best, _ = opt.box_qp(H, g, low, high, max_steps=500)
+        inside = jnp.all((u >= box[0] - 1e-9) & (u <= box[1] + 1e-9))
+        held = jnp.sum((best <= low) | (best >= high))
+        return value, dense(best), inside, gains.definite, gains.slope + gains.bend, held
+
+    rng = np.random.default_rng(0)
+    which = rng.uniform(size=(64, T, m))
+    value, best, inside, definite, promise, held = (
+        np.asarray(x) for x in run(rng.normal(size=which.shape), which < 0.25, which > 0.75)
+    )
+    assert held.min() > 0 and inside.all() and definite.all()
+    np.testing.assert_allclose(promise, value, rtol=1e-8)
+    np.testing.assert_allclose(value, best, rtol=1e-7)
+
+
+@pytest.mark.float64
+def test_penalties_lead_to_their_minimum():
+    """Rows that begin to push, rows that cease to, an equality at the end, and bounds with them."""
+    f, l, end = unstable(1.5)
+    rng = np.random.default_rng(1)
+    rows = Rows(jnp.asarray(rng.normal(size=(T, 3, n + m))), jnp.asarray(rng.normal(size=(2, n))))
+    equality = Rows(np.array([False, False, True]), np.array([True, False]))
+    zero, limit = jnp.zeros(()), jnp.full((T, m), 0.5)
+
+    @jax.jit
+    @jax.vmap
+    def run(slopes, stage, final):
+        penalty = Penalty(Rows(stage, final), rows, jnp.asarray(20.0), equality)
+        costs = l._replace(u=5 * slopes), end
+
+        def value(u):
+            x = motion(f, u)
+            return sum(change(*costs, x, u)) + penalty.change(penalty.at(x, u))
+
+        slope = jax.grad(value)
+        gains = active_set_gains(f, *costs, zero, (-limit, limit), slope(0 * limit), penalty)
+        x, u, _ = along(f, costs, gains)
+        first, now = penalty.active(penalty.r), penalty.active(penalty.at(x, u))
+        changed = jnp.sum(first.stage != now.stage) + jnp.sum(first.final != now.final)
+        stays = jnp.max(jnp.abs(u - jnp.clip(u - slope(u), -limit, limit)))
+        return stays, changed, value(u), gains.slope + gains.bend, gains.definite
+
+    stays, changed, value, promise, definite = (
+        np.asarray(x) for x in run(*(rng.normal(size=(64, *s)) for s in ((T, m), (T, 3), (2,))))
+    )
+    assert changed.min() > 0 and definite.all() and (value < 0).all()
+    np.testing.assert_allclose(promise, value, rtol=1e-8)
+    assert (stays < 1e-7).all()
+
+
+@pytest.mark.float64
+def test_a_model_without_a_minimum_between_the_bounds_is_seen():
+    """Its curvature is negative in a control that begins at a bound."""
+    f, l, end = unstable(1.0)
+    l = l._replace(uu=l.uu.at[0, 0, 0].set(-50.0))
+    low = jnp.full((T, m), -1.0).at[0, 0].set(0.0)
+    for pull, definite in ((1.0, True), (-1.0, False)):
+        slope = l.u.at[0, 0].set(pull)
+        here = l._replace(u=slope)
+        gains = active_set_gains(f, here, end, jnp.zeros(()), (low, -low + 1), slope)
+        assert bool(gains.definite) is definite
