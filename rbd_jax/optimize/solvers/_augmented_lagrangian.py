@@ -73,7 +73,8 @@ def augmented_lagrangian(
     Source: Howell, Jackson, Manchester (2019), ALTRO, Alg. 2; rules for the penalty and the
     tolerances: Birgin, Martínez (2014), Alg. 4.1. Departures: one penalty for all rows; inner and
     outer steps are one loop, so that a batch does not wait for its slowest sample; bounds of
-    the controls stay in the backward pass and are never violated.
+    the controls are never violated, and each step finds which of them and of the inequalities hold
+    after it.
 
     Args:
         problem: what to minimize.

@@ -34,8 +34,10 @@ def ilqr(
 ) -> Solution:
     """Iterative LQR: DDP without the second derivatives of the dynamics (Gauss–Newton).
 
-    Source: Tassa, Erez, Todorov (2012); control limits: Tassa, Mansard, Todorov (2014). Departure:
-    states are points of the manifold, and the errors of a state are in its tangent space.
+    Source: Tassa, Erez, Todorov (2012). Departures: states are points of the manifold, and the
+    errors of a state are in its tangent space. Control limits are not those of Tassa, Mansard,
+    Todorov (2014), who bound the feedforward of one step at a time: all steps are solved for
+    together, as an active set (Hintermüller, Ito, Kunisch 2002).
 
     Args:
         problem: what to minimize.
@@ -63,8 +65,9 @@ def ilqr(
         ValueError: for a wrong shape, or ``max_steps`` below 1. TypeError: for a value that is no
             array, or of integers.
 
-    Cost of a step: T times :func:`rbd_jax.simulate.step_derivatives` plus O(T (n + m)³). The
-    expansions of all stages are computed in parallel.
+    Cost of a step: T times :func:`rbd_jax.simulate.step_derivatives` plus O(T (n + m)³), the latter
+    a few times if bounds begin or cease to hold. The expansions of all stages are computed in
+    parallel.
     """
     o = options(problem.model.dtype, max_steps, tol, regularization, progress)
     return _solve("ilqr", problem, q0, v0, u, o, False, throw)
@@ -91,8 +94,7 @@ def ddp(
     Source: as :func:`ilqr`. The second derivatives come from
     :func:`rbd_jax.derivatives.forward_dynamics_hessian`. Departure: they are weighted by the
     costates of the trajectory, which gives the exact Newton step of single shooting (Pantoja 1988),
-    and not by the slope of the value function. So all of them are evaluated in parallel. Controls
-    that the feedback would push out of their bounds are clipped in the model of a step too.
+    and not by the slope of the value function. So all of them are evaluated in parallel.
     """
     o = options(problem.model.dtype, max_steps, tol, regularization, progress)
     return _solve("ddp", problem, q0, v0, u, o, True, throw)

@@ -141,6 +141,7 @@ def sqp_loop(
         second_order: whether models have exact second derivatives.
     """
     dtype = merit.dtype
+    # μ is relative to the costs of the controls, which penalties exceed by many orders
     least_mu, greatest_mu = tolerances(dtype).least_damping, 1e20
     rounding = 10 * jnp.finfo(dtype).eps
 
