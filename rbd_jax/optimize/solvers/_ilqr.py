@@ -175,16 +175,18 @@ def steepness(problem: Problem, u, g: Float[Array, "T m"], cost: Array) -> Float
     return jnp.max(jnp.abs(u - problem.clip(u - g)), initial=0) / (1 + jnp.abs(cost))
 
 
-def stationary(problem: Problem, u, g: Float[Array, "T m"], cost: Array) -> Bool[Array, ""]:
-    """Whether the steepness is at most the tolerance for slopes."""
-    return steepness(problem, u, g, cost) <= tolerances(u.dtype).slope
+def stationary(
+    problem: Problem, u, g: Float[Array, "T m"], cost: Array, part: float = 1.0
+) -> Bool[Array, ""]:
+    """Whether the steepness is at most a part of the tolerance for slopes."""
+    return steepness(problem, u, g, cost) <= part * tolerances(u.dtype).slope
 
 
 NOISE = 1e4
 """Rounding of the slopes by the states, in units of the precision."""
 
 
-def balanced(problem: Problem, u, K, g, reduced, cost: Array) -> Bool[Array, ""]:
+def balanced(problem: Problem, u, K, g, reduced, cost: Array, part: float = 1.0) -> Bool[Array, ""]:
     """Whether the slopes of the Lagrangian vanish, by controls and states, for some costates.
 
     With the costates of the controls alone, the slope by the states is zero. Where the motion
@@ -195,14 +197,15 @@ def balanced(problem: Problem, u, K, g, reduced, cost: Array) -> Bool[Array, ""]
         problem: what is minimized. u: the controls. K: the feedback.
         g: slope by the controls with the costates under feedback.
         reduced: with those without feedback. cost: of the trajectory.
+        part: of the tolerance for slopes that counts.
     """
     most = lambda x: jnp.max(jnp.abs(x), initial=0)  # noqa: E731
-    least, pulled = tolerances(u.dtype).slope, most(linear.einsum("tmn,tm->tn", K, g))
+    least, pulled = part * tolerances(u.dtype).slope, most(linear.einsum("tmn,tm->tn", K, g))
     noise = NOISE * jnp.finfo(u.dtype).eps
     # how much of the slopes by the states comes back through the motion
     lost = most(reduced - g) * noise > least * pulled
-    still = stationary(problem, u, g, cost) & (pulled <= least * (1 + jnp.abs(cost)))
-    return stationary(problem, u, reduced, cost) | (lost & still)
+    still = stationary(problem, u, g, cost, part) & (pulled <= least * (1 + jnp.abs(cost)))
+    return stationary(problem, u, reduced, cost, part) | (lost & still)
 
 
 def step_bounds(problem: Problem, u: Array) -> tuple[Array, Array] | None:
