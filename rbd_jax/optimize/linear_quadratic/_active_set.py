@@ -135,7 +135,7 @@ def active_set_gains(
         return riccati_backward(f, l, end, mu)
 
     def sweep(held: Held, active: Rows | None) -> tuple[Gains, Held, Rows | None]:
-        costs = (l, end) if penalty is None else penalty.add(l, end, active)
+        costs = (l, end) if penalty is None or active is None else penalty.add(l, end, active)
         if box is None:
             gains = riccati_backward(f, *costs, mu)
             x, u = lqr_rollout(f, gains)
