@@ -53,9 +53,8 @@ def on_the_box(task, q) -> jax.Array:
     box = task.problem.plant.scene.contacts.terrain
     feet = jnp.stack([rbd.frame_placement(task.problem.model, q, f)[1] for f in tasks.FEET])
     above = feet[:, 2] - jax.vmap(box)(feet[:, :2])
-    up = 1 - 2 * (q[4] ** 2 + q[5] ** 2)
     there = jnp.all(feet[:, 2] > box.height) & jnp.all(above < 0.1)
-    return there & (q[2] > task.q0[2]) & (up > 0.95)
+    return there & (q[2] > task.q0[2]) & (tasks.uprightness(q) > 0.95)
 
 
 def played(task, follow: opt.Feedback) -> tuple[jax.Array, jax.Array]:

@@ -55,10 +55,10 @@ def play_back(table: Table, name: str, robot: str, batch: int) -> None:
         q0, steps = rbd.integrate(model, task.q0, off), FINER * (problem.steps + MORE)
         policy, dt = opt.feedback(problem, s), problem.dt / FINER
         path = rbd.rollout(scene, q0, push, policy, dt, steps=steps, stride=FINER)
-        q, up = path.q, 1 - 2 * (path.q[-1, 4] ** 2 + path.q[-1, 5] ** 2)
+        q = path.q
         tall = (jnp.abs(q[-1, 2] - task.q0[2]) < 0.03) & (q[:, 2].min() > 0.7 * task.q0[2])
         away = jnp.linalg.norm(q[: problem.steps + 1, :3] - s.q[:, :3], axis=1).max()
-        return away, tall & (up > 0.95)
+        return away, tall & (tasks.uprightness(q[-1]) > 0.95)
 
     away, stands = play(0 * off[:1], 0 * push[:1])
     some, risen = play(off, push)

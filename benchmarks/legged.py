@@ -161,11 +161,11 @@ def humanoid(table: Table, pushed: Table, options) -> None:
         return loop.q, jnp.all(loop.result == opt.RESULTS.successful)
 
     def row(place, hertz, q, **more):
-        upright = 1 - 2 * (q[:, 4] ** 2 + q[:, 5] ** 2)
+        tilt = np.degrees(np.arccos(rbd.tasks.uprightness(q).min()))
         table.add(place=place, nv=scene.model.nv, horizon=short.problem.steps, hertz=hertz,
                   forward_m=float(q[-1, 0] - q[0, 0]), lowest_m=float(q[:, 2].min()),
                   away_m=float(np.linalg.norm(q[-1, :2] - goal)),
-                  tilt_deg=float(np.degrees(np.arccos(upright.min()))), **more)  # fmt: skip
+                  tilt_deg=float(tilt), **more)  # fmt: skip
 
     loop = program("mpc", run, task.q0, task.v0, plan, per=steps)
     q, good = loop.run()

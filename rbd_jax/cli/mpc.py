@@ -68,7 +68,7 @@ def mpc(
         plan, force = control.warmstart(s), (0.0, push)
         walk = tasks.mpc_in_mujoco(control, plan, scene, mjcf, task.problem.steps, push=force)
     ahead, goal = walk.qpos[-1, :3] - walk.qpos[0, :3], task.problem.final.q[:3] - task.q0[:3]
-    upright = 1 - 2 * (walk.qpos[:, 4] ** 2 + walk.qpos[:, 5] ** 2)
+    tilt = np.degrees(np.arccos(tasks.uprightness(walk.qpos).min()))
     most = float(np.max(np.abs(walk.ctrl) / np.asarray(short.problem.bounds()[1])))
     rows = [
         ("robot", f"{scene.model.topology.name}, nv {scene.model.nv}"),
@@ -78,8 +78,7 @@ def mpc(
         ("plans that the solver improved", f"{walk.improved.sum()} of {len(walk.improved)}"),
         ("time", f"{walk.t[-1]:.2f} s" + (", then it fell" if walk.fell else "")),
         ("way", f"{ahead[0]:.3f} m of {float(goal[0]):.3f} m, {ahead[1]:+.3f} m to the left"),
-        ("lowest trunk, greatest tilt", f"{walk.qpos[:, 2].min():.3f} m, "
-                                        f"{np.degrees(np.arccos(upright.min())):.1f}°"),
+        ("lowest trunk, greatest tilt", f"{walk.qpos[:, 2].min():.3f} m, {tilt:.1f}°"),
         ("greatest torque over its limit", f"{most:.2f}"),
     ]  # fmt: skip
     out.print(table(f"{robot} walks in MuJoCo", ("", ""), rows, 2))

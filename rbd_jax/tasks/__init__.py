@@ -49,6 +49,7 @@ from .problems._scene import (
     rise as rise,
     stand_up as stand_up,
     stands as stands,
+    uprightness as uprightness,
 )
 from .problems._smooth import (
     cart_pole as cart_pole,

@@ -155,7 +155,10 @@ def test_ground_rises_to_a_box_and_the_goal_is_on_it():
 
 @pytest.mark.slow
 def test_a_quadruped_gets_onto_a_box():
-    """Samples find contacts that no derivative tells of: at the end all four feet are on top."""
+    """Samples find contacts that no derivative tells of: at the end all four feet are on the box.
+
+    A foot may rest on the slope at its edge. Rounding decides which foot does, if any.
+    """
     task = tasks.jump_onto(dtype=jnp.float32)
     p, box = task.problem, ground_of(task)
 
@@ -170,9 +173,10 @@ def test_a_quadruped_gets_onto_a_box():
 
     found, feet, clear = search(jax.random.key(0))
     assert jnp.any(jnp.all(clear > 0.01, axis=1))  # it leaves the ground
-    assert jnp.all(feet[:, 2] > 0.12) and jnp.all(clear[-1] < 0.1)
-    up = 1 - 2 * (found.q[-1, 4] ** 2 + found.q[-1, 5] ** 2)
-    assert found.q[-1, 2] > task.q0[2] and up > 0.95
+    ground = jax.vmap(box)(feet[:, :2])
+    assert jnp.all(ground > 0.06) and jnp.all(jnp.abs(clear[-1]) < 0.03)
+    assert jnp.sum(ground > 0.11) >= 3
+    assert found.q[-1, 2] > task.q0[2] and tasks.uprightness(found.q[-1]) > 0.95
 
 
 @pytest.mark.slow

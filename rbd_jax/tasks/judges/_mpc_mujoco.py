@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from ...contact import Scene
 from ...io.mjcf import compile_mjcf
 from ...optimize import RESULTS, AbstractMPC, Plan
+from ..problems._scene import uprightness
 
 
 class Controlled(NamedTuple):
@@ -105,8 +106,7 @@ def mpc_in_mujoco(
             mujoco.mj_step(m, d)
         qpos.append(d.qpos.copy())
         ctrl.append(d.ctrl.copy())
-        upright = 1 - 2 * (d.qpos[4] ** 2 + d.qpos[5] ** 2)
-        fell = bool(not np.isfinite(d.qpos).all() or d.qpos[2] < low or upright < 0.5)
+        fell = bool(not np.isfinite(d.qpos).all() or d.qpos[2] < low or uprightness(d.qpos) < 0.5)
         if fell:
             break
     t, q = dt * np.arange(len(qpos)), jax.vmap(layout.q_from)(jnp.asarray(np.array(qpos)))

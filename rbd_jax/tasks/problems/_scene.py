@@ -293,6 +293,12 @@ def stands(task: Task, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Bool[A
     return near_stance(task.q0, q, v)
 
 
+def uprightness(q: Float[Array | np.ndarray, "*batch nq"]) -> Float[Array, "*batch"]:
+    """The cosine of the angle by which the base of a floating robot is tilted."""
+    x, y = q[..., 4], q[..., 5]
+    return jnp.asarray(1 - 2 * (x * x + y * y))
+
+
 def near_stance(
     q0: Float[Array, " nq"], q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> Bool[Array, ""]:
@@ -301,6 +307,5 @@ def near_stance(
     The trunk has at least 0.85 of its height and tilts by at most 18° (a cosine of 0.95), each
     joint is within 0.5 rad of its angle, and no entry of v exceeds 0.5 (m/s, rad/s).
     """
-    up = 1 - 2 * (q[4] ** 2 + q[5] ** 2)
     bent, fast = jnp.max(jnp.abs(q[7:] - q0[7:])), jnp.max(jnp.abs(v))
-    return (q[2] > 0.85 * q0[2]) & (up > 0.95) & (bent < 0.5) & (fast < 0.5)
+    return (q[2] > 0.85 * q0[2]) & (uprightness(q) > 0.95) & (bent < 0.5) & (fast < 0.5)
