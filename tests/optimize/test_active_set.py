@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.problems import linear_quadratic
+from support.problems import linear_quadratic, sledge
 
 from rbd_jax import optimize as opt
 from rbd_jax.optimize.linear_quadratic._active_set import Penalty, active_set_gains, change
 from rbd_jax.optimize.problems._constraints import Rows
+from rbd_jax.optimize.problems._local_models import Dynamics, Quadratic
 
 T, n, m = 12, 3, 2
 
@@ -115,3 +116,70 @@ def test_a_model_without_a_minimum_between_the_bounds_is_seen():
         here = l._replace(u=slope)
         gains = active_set_gains(f, here, end, jnp.zeros(()), (low, -low + 1), slope)
         assert bool(gains.definite) is definite
+
+
+def test_long_horizons_do_not_go_round_in_circles():
+    """A convex problem with cheap controls, half of which are at their bounds."""
+    steps = 40
+
+    def solve(phase, q0):
+        def stage(m, t, q, v, u):
+            return jnp.concatenate([q - jnp.sin(3 * t + phase), 0.1 * v, 0.1 * u])
+
+        def final(m, q, v):
+            return 10 * jnp.concatenate([q - jnp.sin(12 + phase), v])
+
+        problem = opt.Problem(sledge(), stage, final, 0.1, steps, lower=-1.0, upper=1.0)
+        start = q0[None], jnp.zeros(1), jnp.zeros((steps, 1))
+        s = opt.ilqr(problem, *start, throw=False, max_steps=60)
+        return s.result == opt.RESULTS.successful, jnp.mean(jnp.abs(s.u) == 1)
+
+    phases, starts = jnp.linspace(0, 6, 13), jnp.linspace(-1.5, 1.5, 7)
+    solve = jax.jit(jax.vmap(jax.vmap(solve, (None, 0)), (0, None)))
+    good, held = solve(phases, starts)
+    assert good.all() and held.mean() > 0.2
+
+
+@pytest.mark.float64
+def test_a_decrease_is_as_promised_or_the_model_is_called_indefinite():
+    """A chain that grows by itself, with controls that cost little: most guesses come back."""
+    steps, count = 40, 32
+    A = jnp.eye(2).at[0, 1].set(0.1).at[1, 0].set(0.5)
+
+    @jax.jit
+    @jax.vmap
+    def run(key, mu):
+        k = jax.random.split(key, 4)
+        each = lambda x: jnp.broadcast_to(x, (steps, *x.shape))  # noqa: E731
+        normal = lambda k, *shape: jax.random.normal(k, shape)  # noqa: E731
+        f = Dynamics(each(A), each(jnp.array([[0.0], [0.1]])), jnp.zeros((steps, 2)))
+        l = Quadratic(normal(k[0], steps, 2), normal(k[1], steps, 1), each(1e-3 * jnp.eye(2)),
+                      jnp.zeros((steps, 1, 2)), each(1e-3 * jnp.eye(1)))  # fmt: skip
+        none = jnp.zeros(0), 100 * jnp.eye(2), jnp.zeros((0, 2)), jnp.zeros((0, 0))
+        end = Quadratic(10 * normal(k[2], 2), *none)
+        g = jax.grad(lambda u: sum(change(l, end, _motion(f, u), u)))(jnp.zeros((steps, 1)))
+        one = jnp.ones((steps, 1))
+        gains = active_set_gains(f, l, end, mu, (-one, one), g)
+        _, u, _ = along(f, (l, end), gains)
+        x = _motion(f, u)
+        value = sum(change(l, end, x, u)) + 0.5 * mu * jnp.sum(u * u)
+        return gains.definite, value, gains.slope + gains.bend, jnp.max(jnp.abs(u))
+
+    keys = jnp.repeat(jax.random.split(jax.random.key(0), count), 2, axis=0)
+    mus = jnp.tile(jnp.array([0.0, 1e4]), count)
+    definite, value, promise, most = (np.asarray(x).reshape(count, 2) for x in run(keys, mus))
+    assert 0 < definite[:, 0].sum() < count and definite[:, 1].all()
+    np.testing.assert_allclose(value[definite], promise[definite], rtol=1e-6)
+    assert (value[definite] < 0).all() and (most[definite] <= 1 + 1e-9).all()
+
+
+def _motion(f, u):
+    """The states from rest, by a loop."""
+
+    def step(x, row):
+        A, B, u = row
+        new = A @ x + B @ u
+        return new, new
+
+    zero = jnp.zeros(f.A.shape[1])
+    return jnp.concatenate([zero[None], jax.lax.scan(step, zero, (f.A, f.B, u))[1]])

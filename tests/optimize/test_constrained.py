@@ -12,7 +12,7 @@ from support.helpers import assert_close, within
 from support.problems import sledge
 
 import rbd_jax as rbd
-from rbd_jax import optimize as opt
+from rbd_jax import optimize as opt, tasks
 
 DT = 0.1
 GOOD = opt.RESULTS.successful
@@ -342,3 +342,31 @@ def test_a_constraint_may_hold_at_some_steps_alone():
     s = solve(T)  # the last state, whose row is elsewhere
     X = _response(T)[T, 0] * moves
     np.testing.assert_allclose(s.u[:, 0], X / (X @ X), atol=within(1e-6, 1e-4))
+
+
+def test_constraints_may_come_from_an_iterator_and_masks_from_a_list():
+    T, zero = 10, jnp.zeros(1)
+    costs = lambda m, t, q, v, u: jnp.sum(u * u), lambda m, q, v: 10 * (q[0] - 2.0) ** 2  # noqa: E731
+    problem = opt.Problem(sledge(), *costs, DT, T)
+    late = [k > 5 for k in range(T)]
+    for mask in (None, late, np.array(late)):
+        limit = opt.Constraint(lambda m, q, v: q - 1.0, "limit", at="states", active=mask)
+        s = opt.augmented_lagrangian(
+            problem, zero, zero, jnp.zeros((T, 1)), (c for c in [limit]), throw=False
+        )
+        assert bool(s.result == GOOD) and s.q[-1] < 1.01
+        found = tasks.optimality(problem, s, (c for c in [limit]))
+        assert found.violation < 2e-3 and found.slope < within(1e-5, 1e-3)
+
+
+def test_masks_and_lists_of_another_kind_are_refused():
+    limit = lambda m, q, v: q - 1.0  # noqa: E731
+    for mask in (jnp.array([0, 2]), [0.0, 1.0]):
+        with pytest.raises(TypeError, match=r"'limit': active has to be an array of booleans"):
+            opt.Constraint(limit, "limit", at="states", active=mask)
+    problem = opt.Problem(sledge(), _zero, _zero, DT, 2)
+    start = problem, jnp.zeros(1), jnp.zeros(1), jnp.zeros((2, 1))
+    with pytest.raises(TypeError, match=r"got one alone; write \[it\]"):
+        opt.augmented_lagrangian(*start, opt.Constraint(limit, "limit", at="states"))
+    with pytest.raises(TypeError, match=r"got function; wrap a function with Constraint"):
+        opt.augmented_lagrangian(*start, [limit])

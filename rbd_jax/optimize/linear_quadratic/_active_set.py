@@ -1,9 +1,8 @@
 """Linear-quadratic problems with bounds of the controls and penalties that have kinks.
 
-A semismooth Newton method, also known as the primal-dual active set method, guesses which controls
-are at their bounds and which rows are penalized. Then one Riccati sweep solves the problem, and its
-solution tells the next guess. OSQP, qpOASES and their like would do this too, but no package does
-it in O(T) and within a compiled loop.
+An active-set method guesses which controls are at their bounds and which rows are penalized. Then
+one Riccati sweep solves the problem, and its solution tells the next guess. OSQP, qpOASES and their
+like would do this too, but no package does it in O(T) and within a compiled loop.
 """
 
 from typing import NamedTuple, TypeVar
@@ -21,9 +20,11 @@ from ._riccati import Gains, lqr_rollout, riccati_backward
 Tree = TypeVar("Tree")
 
 ROUNDS = 10
-"""Greatest number of guesses."""
-
-
+"""Greatest number of sweeps."""
+PARTS = 6
+"""So many parts of the way to the motion of a sweep are tried: 1, ½, ¼ …"""
+ENOUGH = 1e-3
+"""Part of what steepest descent gains that a motion has to gain, if no minimum is found."""
 CURVED = 1e-2
 """Greatest negative curvature along a step, relative to its slope, that counts as rounding."""
 
@@ -88,7 +89,11 @@ class Penalty(eqx.Module):
 class _Round(NamedTuple):
     held: Held
     active: Rows | None
+    x: Float[Array, "N n"]
+    u: Float[Array, "T m"]
+    """The best motion so far."""
     best: Gains
+    """Gains of the sweep that led to it, with the change of the costs along it."""
     settled: Bool[Array, ""]
     count: Array
 
@@ -102,7 +107,7 @@ def active_set_gains(
     slope: Float[Array, "T m"],
     penalty: Penalty | None = None,
 ) -> Gains:
-    """The gains of the best motion within the bounds, with the change of its regularized cost.
+    """The gains of a motion within the bounds, with the change of its regularized cost.
 
     A Riccati sweep with bounds of k alone is not enough. The motion ``u = k + K x`` is clipped, and
     where the system is unstable, clipped feedback leads to motions that are worse at every step
@@ -111,9 +116,14 @@ def active_set_gains(
 
     A control that the sweep moves out of its bounds is held at them in the next one. A held control
     is released if its slope, at the solution of the sweep, points inwards. If nothing changes, the
-    problem is solved. Usually that takes two to five sweeps, and one near a solution. The method
-    may also go round in circles, so the best motion of at most ``ROUNDS`` counts, clipped to the
-    bounds.
+    problem is solved. Near a solution that takes one or two sweeps, and otherwise often two to
+    five.
+
+    The method may also go round in circles, most of all with cheap controls, long horizons and
+    little regularization. Then the result is the best motion that ``ROUNDS`` sweeps lead to, each
+    clipped to the bounds, or on the way from the best one before to it. If even that gains
+    less than steepest descent, the model counts as one without a minimum, so that more
+    regularization comes to help.
 
     Source: Hintermüller, Ito, Kunisch (2002), The primal-dual active set strategy as a semismooth
     Newton method, Alg. 2.
@@ -121,20 +131,32 @@ def active_set_gains(
     Args:
         f: dynamics without gaps. l: stage costs. end: final cost.
         mu: regularization.
-        box: lower and upper bounds of the changes of the controls.
+        box: lower and upper bounds of the changes of the controls; no change is within them.
         slope: the gradient by the controls at the point itself. Controls that it holds at their
             bounds are the first guess.
         penalty: the part of the costs that has kinks.
 
     Returns:
         The gains. The motion ``u = k + K x`` is within the bounds. ``slope + bend`` is the change
-        of the costs, with penalty and regularization, along it.
+        of the costs, with penalty and regularization, along it. ``definite`` is False if the model
+        has no minimum within the bounds, or if none was found and the cost hardly falls.
     """
 
     if box is None and penalty is None:
         return riccati_backward(f, l, end, mu)
 
-    def sweep(held: Held, active: Rows | None) -> tuple[Gains, Held, Rows | None]:
+    def value(x: Array, u: Array) -> tuple[Array, Array]:
+        """The change of the costs, of first order and the rest."""
+        first, second = change(l, end, x, u)
+        second = second + 0.5 * mu * jnp.sum(u * u)
+        if penalty is None:
+            return first, second
+        here = penalty.at(x, u)
+        more = penalty.slope(here)
+        return first + more, second + penalty.change(here) - more
+
+    def sweep(held: Held, active: Rows | None):
+        """The gains, the motion within the bounds, and the next guess."""
         costs = (l, end) if penalty is None or active is None else penalty.add(l, end, active)
         if box is None:
             gains = riccati_backward(f, *costs, mu)
@@ -150,36 +172,49 @@ def active_set_gains(
                 jnp.where(free, u > high, held.high & (pull < 0)),
             )
             x, u = lqr_rollout(f, gains, box)
-            gains = gains._replace(k=u - linear.einsum("tmn,tn->tm", gains.K, x[:-1]))
-        first, second = change(l, end, x, u)
-        second = second + 0.5 * mu * jnp.sum(u * u)
-        if penalty is not None:
-            here = penalty.at(x, u)
-            more = penalty.slope(here)
-            first, second = first + more, second + penalty.change(here) - more
-            active = penalty.active(here)
+        return gains, (x, u), (held, None if penalty is None else penalty.active(penalty.at(x, u)))
+
+    def body(s: _Round) -> _Round:
+        gains, goal, guess = sweep(s.held, s.active)
+        parts = 0.5 ** jnp.arange(PARTS, dtype=mu.dtype)
+        between = lambda part: jax.tree.map(lambda a, b: a + part * (b - a), (s.x, s.u), goal)  # noqa: E731
+        first, second = jax.vmap(lambda part: value(*between(part)))(parts)
+        total = jnp.where(jnp.isfinite(first + second), first + second, jnp.inf)
+        before = s.best.slope + s.best.bend
+        chosen = jnp.where(total[0] < before, 0, jnp.argmin(total))
+        first, second = first[chosen], second[chosen]
         # a sweep knows the curvature of free controls alone, and a model that has no minimum
         # between the bounds promises much by its negative curvature
         definite = gains.definite & (second >= -CURVED * jnp.abs(first))
-        return gains._replace(slope=first, bend=second, definite=definite), held, active
+        better = (s.count == 0) | definite & (total[chosen] < before)
+        new = *between(parts[chosen]), gains._replace(slope=first, bend=second, definite=definite)
+        kept = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, (s.x, s.u, s.best))
+        return _Round(*guess, *kept, _equal(guess, (s.held, s.active)), s.count + 1)
 
-    def body(s: _Round) -> _Round:
-        new, held, active = sweep(s.held, s.active)
-        better = new.definite & (new.slope + new.bend < s.best.slope + s.best.bend)
-        best = jax.tree.map(lambda a, b: jnp.where(better | (s.count == 0), a, b), new, s.best)
-        same = _equal((held, active), (s.held, s.active))
-        return _Round(held, active, best, same, s.count + 1)
-
-    nowhere, no = jnp.zeros(l.u.shape, bool), jnp.zeros((), bool)
+    nowhere, no, zero = jnp.zeros(l.u.shape, bool), jnp.zeros((), bool), jnp.zeros_like(mu)
     held, active = Held(nowhere, nowhere), None
     if box is not None:
         held = Held((box[0] >= 0) & (slope > 0), (box[1] <= 0) & (slope < 0))
     if penalty is not None:
         active = penalty.active(penalty.r)
-    k, K, Vx, Vxx, zero = (jnp.zeros_like(x) for x in (l.u, l.ux, l.x, l.xx, mu))
-    nothing = Gains(k, K, Vx, Vxx, zero, zero, no)
-    first = _Round(held, active, nothing, no, jnp.zeros((), jnp.int32))
-    return jax.lax.while_loop(lambda s: ~s.settled & (s.count < ROUNDS), body, first).best
+    k, K, Vx, Vxx = (jnp.zeros_like(x) for x in (l.u, l.ux, l.x, l.xx))
+    rest = jnp.zeros((len(k) + 1, l.x.shape[1]), k.dtype), k, Gains(k, K, Vx, Vxx, zero, zero, no)
+    first = _Round(held, active, *rest, no, jnp.zeros((), jnp.int32))
+
+    def unfinished(s: _Round):
+        return ~s.settled & (s.count < ROUNDS) & (s.best.definite | (s.count == 0))
+
+    s = jax.lax.while_loop(unfinished, body, first)
+    best = s.best
+    # steepest descent within the bounds, to the minimum along its way
+    down = -slope if box is None else jnp.clip(-slope, *box)
+    first, second = value(*lqr_rollout(f, rest[2]._replace(k=down)))
+    part = jnp.where(second > 0, jnp.clip(-0.5 * first / second, 0, 1), 1)
+    least = part * (first + part * second)
+    fall = best.slope + best.bend
+    found = s.settled | (fall < 0) & (fall <= ENOUGH * least)
+    k = s.u - linear.einsum("tmn,tn->tm", best.K, s.x[:-1])
+    return best._replace(k=k, definite=best.definite & found)
 
 
 def _control_slopes(f: Dynamics, l: Quadratic, mu, gains: Gains, x: Array, u: Array):

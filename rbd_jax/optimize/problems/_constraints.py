@@ -1,6 +1,6 @@
 """Constraints of a trajectory: ``g ≤ 0`` and ``h = 0`` at its steps and at its end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -43,8 +43,16 @@ class Constraint(eqx.Module):
             )
         arguments = "model, t, q, v, u" if self.at == "stage" else "model, q, v"
         check_arity(f"Constraint {self.name!r} at {self.at!r}", self.function, arguments)
-        if self.active is not None and self.at == "final":
+        if self.active is None:
+            return
+        if self.at == "final":
             raise ValueError(f"Constraint {self.name!r}: active is of no use at the last state")
+        self.active = jnp.asarray(self.active)
+        if self.active.dtype != jnp.bool_:
+            raise TypeError(
+                f"Constraint {self.name!r}: active has to be an array of booleans, one for each "
+                f"step, got {self.active.dtype}"
+            )
 
 
 class Rows(NamedTuple):
@@ -155,12 +163,32 @@ def _jacobian(rows: Stack, problem: Problem, k, q: Array, v: Array, u: Array) ->
     return jax.jacfwd(lambda z: rows.stage(problem, k, *problem.moved(q, v, u, z)))(zero)
 
 
-def stack(problem: Problem, constraints: Sequence[Constraint], q: Array, v: Array) -> Stack:
+def as_list(constraints: Iterable[Constraint]) -> list[Constraint]:
+    """The constraints, which may come from an iterator, as a list.
+
+    Raises:
+        TypeError: for anything else than constraints.
+    """
+    if isinstance(constraints, Constraint):
+        raise TypeError("constraints: expected a list of constraints, got one alone; write [it]")
+    found = list(constraints)
+    for c in found:
+        if not isinstance(c, Constraint):
+            raise TypeError(
+                f"constraints: expected rbd_jax.optimize.Constraint, got {type(c).__name__}; wrap "
+                "a function with Constraint(function, name)"
+            )
+    return found
+
+
+def stack(problem: Problem, constraints: Iterable[Constraint], q: Array, v: Array) -> Stack:
     """The constraints of a problem, whose functions hold what they close over as their leaves.
 
     Raises:
         ValueError: for two constraints of one name, or a wrong shape.
+        TypeError: for anything else than constraints.
     """
+    constraints = as_list(constraints)
     names = [c.name for c in constraints]
     if twice := {n for n in names if names.count(n) > 1}:
         raise ValueError(f"constraints: several are called {sorted(twice)[0]!r}; rename them")

@@ -10,6 +10,10 @@ from jaxtyping import Array, Bool, Float
 
 from ...optimize import Constraint, Problem, Solution
 
+ACTIVE, ACTIVE_FLOAT32 = 1e-5, 1e-3
+"""An inequality may have a multiplier if it holds with no more than this; solvers in float32 leave
+larger gaps."""
+
 
 class Optimality(NamedTuple):
     """How far a trajectory is from the conditions of first order."""
@@ -121,7 +125,7 @@ def residual(
     constraints: Sequence[Constraint],
     u: Any,
     found: Expansion,
-    active: float = 1e-5,
+    active: float = ACTIVE,
 ) -> Optimality:
     """The residual of one expansion, on the host.
 
@@ -234,5 +238,7 @@ def optimality(
         constraints: those that had to hold.
     """
     v = problem.packed(solution.v, solution.memory)
+    constraints = tuple(constraints)
     found = jax.jit(expansion(problem, constraints))(solution.q, v, solution.u)
-    return residual(problem, constraints, solution.u, found)
+    active = ACTIVE if solution.u.dtype == np.float64 else ACTIVE_FLOAT32
+    return residual(problem, constraints, solution.u, found, active)
