@@ -188,8 +188,9 @@ def active_set_gains(
         definite = gains.definite & (second >= -CURVED * jnp.abs(first))
         better = (s.count == 0) | definite & (total[chosen] < before)
         new = *between(parts[chosen]), gains._replace(slope=first, bend=second, definite=definite)
-        kept = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, (s.x, s.u, s.best))
-        return _Round(*guess, *kept, _equal(guess, (s.held, s.active)), s.count + 1)
+        x, u, best = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, (s.x, s.u, s.best))
+        settled, (held, active) = _equal(guess, (s.held, s.active)), guess
+        return _Round(held, active, x, u, best, settled, s.count + 1)
 
     nowhere, no, zero = jnp.zeros(l.u.shape, bool), jnp.zeros((), bool), jnp.zeros_like(mu)
     held, active = Held(nowhere, nowhere), None
@@ -198,8 +199,11 @@ def active_set_gains(
     if penalty is not None:
         active = penalty.active(penalty.r)
     k, K, Vx, Vxx = (jnp.zeros_like(x) for x in (l.u, l.ux, l.x, l.xx))
-    rest = jnp.zeros((len(k) + 1, l.x.shape[1]), k.dtype), k, Gains(k, K, Vx, Vxx, zero, zero, no)
-    first = _Round(held, active, *rest, no, jnp.zeros((), jnp.int32))
+    nothing, x = (
+        Gains(k, K, Vx, Vxx, zero, zero, no),
+        jnp.zeros((len(k) + 1, l.x.shape[1]), k.dtype),
+    )
+    first = _Round(held, active, x, k, nothing, no, jnp.zeros((), jnp.int32))
 
     def unfinished(s: _Round):
         return ~s.settled & (s.count < ROUNDS) & (s.best.definite | (s.count == 0))
@@ -208,7 +212,7 @@ def active_set_gains(
     best = s.best
     # steepest descent within the bounds, to the minimum along its way
     down = -slope if box is None else jnp.clip(-slope, *box)
-    first, second = value(*lqr_rollout(f, rest[2]._replace(k=down)))
+    first, second = value(*lqr_rollout(f, nothing._replace(k=down)))
     part = jnp.where(second > 0, jnp.clip(-0.5 * first / second, 0, 1), 1)
     least = part * (first + part * second)
     fall = best.slope + best.bend
