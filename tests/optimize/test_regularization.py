@@ -80,6 +80,7 @@ def test_a_step_within_bounds_lowers_the_cost():
     assert (values <= np.asarray(lengths) * promise[:, None] + 1e-12).all()
 
 
+@pytest.mark.float64
 def test_multiple_shooting_within_bounds_cuts_its_model_off_where_it_has_to():
     """Two starts of a quadrotor never end if the model goes on beyond the bounds of the thrusts."""
     trials = tasks.PROBLEM_SET["hector"](dtype=jnp.float64)
