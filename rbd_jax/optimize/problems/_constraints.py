@@ -32,7 +32,7 @@ class Constraint(eqx.Module):
     at: Literal["stage", "states", "final"] = eqx.field(static=True, default="stage")
     """Where it holds: ``"stage"`` at every step 0 … T − 1, ``"states"`` at the states 1 … T (the
     controls do not reach the first state), ``"final"`` at the last state T alone."""
-    active: Bool[Array, " T"] | None = None
+    active: Bool[Array, " T"] | Any = None
     """Where it holds among these steps or states, one entry for each; everywhere if None."""
 
     def __post_init__(self):

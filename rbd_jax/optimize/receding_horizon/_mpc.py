@@ -1,7 +1,7 @@
 """Model predictive control: a few solver steps for each state, the plan shifted in between."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -207,7 +207,7 @@ def simulated_plan(name: str, problem: Problem, rows: Stack, q0, v0, u) -> Plan:
 
 def controller(
     problem: Problem,
-    constraints: Sequence[Constraint] = (),
+    constraints: Iterable[Constraint] = (),
     *,
     max_steps: int = 2,
     penalty: float = 100.0,

@@ -1,6 +1,6 @@
 """Constrained trajectory optimization: an augmented Lagrangian around iLQR and DDP."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -59,7 +59,7 @@ def augmented_lagrangian(
     q0: Float[Array, " nq"],
     v0: Float[Array, " nv"],
     u: Float[Array, "T nu"],
-    constraints: Sequence[Constraint],
+    constraints: Iterable[Constraint],
     *,
     multipliers: Rows | None = None,
     penalty: float | Float[Array, ""] | None = None,

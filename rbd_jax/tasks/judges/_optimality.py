@@ -1,6 +1,6 @@
 """First-order optimality of a trajectory, from its problem alone: the judge of all solvers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -225,7 +225,7 @@ def _least_squares(A: np.ndarray, b: np.ndarray, least: np.ndarray) -> np.ndarra
 
 
 def optimality(
-    problem: Problem, solution: Solution, constraints: Sequence[Constraint] = ()
+    problem: Problem, solution: Solution, constraints: Iterable[Constraint] = ()
 ) -> Optimality:
     """How well a solution fulfils the conditions of first order, computed without any solver.
 
