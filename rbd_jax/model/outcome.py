@@ -35,6 +35,10 @@ class RESULTS(eqx.Enumeration):
         "More contact points act than the scene keeps, so that some exert no force. Raise `most` "
         "of the scene's contacts, or set it to None to keep all candidates."
     )
+    crossed = (
+        "A lower bound of the controls exceeds the upper one, or a bound is NaN, so that nothing "
+        "lies between them. Check the bounds of the problem."
+    )
     infeasible = (
         "The constraints do not hold although their penalty is at its greatest. Pass "
         "`throw=False` and call `solution.explain()` to see which constraint fails, at which step "

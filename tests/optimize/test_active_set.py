@@ -140,6 +140,23 @@ def test_long_horizons_do_not_go_round_in_circles():
     assert good.all() and held.mean() > 0.2
 
 
+@pytest.mark.parametrize("solver", ["ilqr", "ddp", "multiple_shooting", "augmented_lagrangian"])
+def test_bounds_that_cross_at_run_time_are_never_a_success(solver):
+    """No error can be raised where bounds are traced."""
+    start = jnp.zeros(1), jnp.zeros(1), jnp.zeros((4, 1))
+
+    def solve(lower):
+        problem = opt.Problem(sledge(), lambda m, t, q, v, u: jnp.sum(u * u),
+                              lambda m, q, v: jnp.sum((q - 1) ** 2), 0.1, 4, lower=lower,
+                              upper=1.0)  # fmt: skip
+        more = ([],) if solver == "augmented_lagrangian" else ()
+        return getattr(opt, solver)(problem, *start, *more, throw=False).result
+
+    results = jax.jit(jax.vmap(solve))(jnp.array([0.0, 2.0, jnp.nan]))
+    assert (results == opt.RESULTS.successful).tolist() == [True, False, False]
+    assert (results == opt.RESULTS.crossed).tolist() == [False, True, True]
+
+
 @pytest.mark.float64
 def test_a_decrease_is_as_promised_or_the_model_is_called_indefinite():
     """A chain that grows by itself, with controls that cost little: most guesses come back."""

@@ -34,8 +34,8 @@ from ._solution import (
     ConstrainedSolution,
     checked_argument,
     checked_arguments,
+    checked_result,
     finished,
-    if_finite,
     times_of,
 )
 from ._sqp_loop import NEAR, Proposal, line_search, options, sqp_loop
@@ -147,7 +147,7 @@ def augmented_lagrangian(
     q, v, u = reached(problem, q0, v0, w, states)
     c = rows.values(problem, q, v, u)
     cost = problem.cost(q, v, u)
-    result = if_finite(result, (q, v, u, K, cost, lam))
+    result = checked_result(result, problem, (q, v, u, K, cost, lam))
     v, memory = problem.unpacked(v)
     solution = ConstrainedSolution(
         t=times_of(problem), q=q, v=v, memory=memory, u=u, K=K, cost=cost,

@@ -103,7 +103,7 @@ def solution_of(
     w = stationary(problem, q0, v0, found.u, good, states)
     q, v, u = reached(problem, q0, v0, w, states)
     cost = problem.cost(q, v, u)
-    result = if_finite(found.result, (q, v, u, found.K, cost))
+    result = checked_result(found.result, problem, (q, v, u, found.K, cost))
     rest = found.K, cost, result, found.steps, found.history
     v, memory = problem.unpacked(v)
     solution = Solution(times_of(problem), q, v, u, *rest, memory)
@@ -115,11 +115,16 @@ def times_of(problem: Problem) -> Float[Array, " N"]:
     return jax.vmap(problem.time)(jnp.arange(problem.steps + 1))
 
 
-def if_finite(result: RESULTS, values: PyTree) -> RESULTS:
-    """``nonfinite`` instead of ``successful`` where a number of ``values`` is infinite or NaN."""
+def checked_result(result: RESULTS, problem: Problem, values: PyTree) -> RESULTS:
+    """``nonfinite`` instead of ``successful`` where a number of ``values`` is infinite or NaN, and
+    ``crossed`` where no control lies between the bounds, which may be known at run time only."""
     finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(values)]).all()
     lost = (result == RESULTS.successful) & ~finite
-    return RESULTS.where(lost, RESULTS.nonfinite, result)
+    result = RESULTS.where(lost, RESULTS.nonfinite, result)
+    if not problem.bounded:
+        return result
+    low, high = problem.bounds()
+    return RESULTS.where(jnp.all(low <= high), result, RESULTS.crossed)
 
 
 class ConstrainedSolution(Solution):

@@ -294,7 +294,12 @@ def stands(task: Task, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Bool[A
 
 
 def uprightness(q: Float[Array | np.ndarray, "*batch nq"]) -> Float[Array, "*batch"]:
-    """The cosine of the angle by which the base of a floating robot is tilted."""
+    """The cosine of the angle between the third axis of a floating base and that of the world.
+
+    Args:
+        q: configurations whose first seven numbers are the base's position and quaternion
+            ``(w, x, y, z)``, which has unit length.
+    """
     x, y = q[..., 4], q[..., 5]
     return jnp.asarray(1 - 2 * (x * x + y * y))
 
