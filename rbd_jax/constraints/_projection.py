@@ -11,7 +11,7 @@ from ..algorithms.passive import at_rest
 from ..derivatives.custom_jvp.constrained_dynamics import solve_constrained
 from ..lanes import lanes
 from ..model import Model, integrate
-from ..model.arguments import checked, takes_coordinates
+from ..model.arguments import check_number, checked, takes_coordinates
 from ..model.outcome import RESULTS, throw_unless_successful
 from ._dynamics import Held, impact
 from ._rows import errors, residual, velocities
@@ -76,8 +76,7 @@ def project(
         RuntimeError: if the constraints do not hold at the end and ``throw`` is set.
     """
     check("project", model, constraints)
-    if max_steps < 1:
-        raise ValueError(f"project: max_steps must be at least 1, got {max_steps}")
+    check_number("project", "max_steps", max_steps, least=1, whole=True)
     new = _project(model, q, v, constraints, max_steps)
     return throw_unless_successful(new, new.result) if throw else new
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from ..derivatives.custom_jvp.implicit_solve import implicit_solve_custom_jvp
 from ..lanes import lanes
-from ..model.arguments import ArrayArgument, check_array
+from ..model.arguments import ArrayArgument, check_array, check_number
 from ..model.outcome import throw_unless_successful
 from .actuators import Actuators, Driven
 from .passive import drag, gravity_compensation
@@ -142,8 +142,7 @@ def checked_arguments(
     name: str, scene: Scene, max_steps: int, q, v, controls, tau, warmstart
 ) -> tuple:
     """The arrays in the precision of the robot, after a check of their shapes."""
-    if max_steps < 1:
-        raise ValueError(f"{name}: max_steps must be at least 1, got {max_steps}")
+    check_number(name, "max_steps", max_steps, least=1, whole=True)
     sizes = {"q": (q, "nq"), "v": (v, "nv"), "controls": (controls, scene.nu)}
     sizes |= {"tau": (tau, "nv"), "warmstart": (warmstart, "nv")}
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..model import Affine, CoordinateModel, Model, neutral
+from ..model.arguments import check_number
 from .actuators import Actuators, motors
 from .collision.detection import Pairs
 from .collision.many import CONVEX_PAIRS
@@ -99,8 +100,7 @@ def scene_on_ground(
     if isinstance(model, CoordinateModel):
         model = _limited(model.robot, followers)
     _check(surface, integrator)
-    if isinstance(dt, int | float) and not dt > 0:
-        raise ValueError(f"scene_on_ground: dt must be positive, got {dt}")
+    check_number("scene_on_ground", "dt", dt, positive=True)
     kind = model.dtype
     q0 = neutral(model) if reference is None else reference
     ground = Solid("world", "plane", (), name="ground")

@@ -11,6 +11,7 @@ from ..derivatives.custom_jvp.kinematics import world_quantities_custom_jvp
 from ..io import Layout
 from ..lanes import lanes
 from ..model import Model
+from ..model.arguments import check_number
 from .actuators import Actuators, Driven
 from .constraints import Constraints
 from .kinds.contacts import Contacts
@@ -99,8 +100,8 @@ class Scene(eqx.Module):
         Raises:
             ValueError: for less than one point.
         """
-        if contacts is not None and contacts < 1:
-            raise ValueError(f"keeping: contacts must be at least 1 or None, got {contacts}")
+        if contacts is not None:
+            check_number("keeping", "contacts", contacts, least=1, whole=True)
         where = lambda s: s.constraints.contacts  # noqa: E731
         few = dataclasses.replace(where(self), most=contacts)
         return eqx.tree_at(where, self, few)

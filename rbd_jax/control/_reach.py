@@ -17,7 +17,7 @@ from ..derivatives.custom_jvp.implicit_solve import (
 )
 from ..lanes import lanes
 from ..model import Model, difference, integrate, neutral
-from ..model.arguments import checked, takes_coordinates
+from ..model.arguments import check_number, checked, takes_coordinates
 from ..model.outcome import RESULTS, throw_unless_successful
 from ..spatial.linear import inverse, matmul, qr_factor, solve_upper
 from ._rows import Aim, columns, rows
@@ -203,8 +203,7 @@ def _check(model, targets, constraints, starts, max_steps) -> None:
     if constraints is not None:
         check_constraints(name, model, constraints)
     for option, value, least in (("starts", starts, 0), ("max_steps", max_steps, 1)):
-        if value < least:
-            raise ValueError(f"{name}: {option} must be at least {least}, got {value}")
+        check_number(name, option, value, least=least, whole=True)
 
 
 def _check_clear(model: Model, clear: tuple[Clearance, ...], posture) -> None:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..model.arguments import check_number
 from ._adapters import bounded, check, needed, observation_size
 from ._environment import Environment
 
@@ -35,8 +36,8 @@ def as_gymnasium(env: Environment, count: int | None = None, autoreset: str = "n
     check("as_gymnasium", env)
     if autoreset not in MODES:
         raise ValueError(f"as_gymnasium: autoreset must be one of {MODES}, got {autoreset!r}")
-    if count is not None and count < 1:
-        raise ValueError(f"as_gymnasium: count must be at least 1, got {count}")
+    if count is not None:
+        check_number("as_gymnasium", "count", count, least=1, whole=True)
     one, many = _classes()
     return one(env) if count is None else many(env, count, autoreset)
 

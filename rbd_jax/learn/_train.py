@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from ..model.arguments import check_number
 from ..model.outcome import RESULTS, throw_unless_successful
 from ._checkpoint import load_checkpoint, save_checkpoint
 from ._environment import Environment
@@ -95,8 +96,7 @@ def shac(
             than one robot, step, update, pass or minibatch.
     """
     for name in ("robots", "horizon", "updates", "passes", "minibatches"):
-        if getattr(settings, name) < 1:
-            raise ValueError(f"shac: {name} must be at least 1, got {getattr(settings, name)}")
+        check_number("shac", name, getattr(settings, name), least=1, whole=True)
     learner = start(env, settings, key)
     rows: list[np.ndarray] = []
     path = None if checkpoint is None else Path(checkpoint)

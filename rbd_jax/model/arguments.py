@@ -11,6 +11,8 @@ from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import AbstractArray, Bool, Float
 
 from ..lanes import lanes
@@ -273,6 +275,51 @@ def check_array(function: str, model: Model, name: str, value: Any, argument: Ar
     if not (number or jnp.issubdtype(kind, jnp.floating)):
         raise TypeError(f"{function}: {name} must be floating point, got {kind}; use astype(float)")
     return of_dtype(model, value)
+
+
+def check_number(
+    function: str,
+    name: str,
+    value: Any,
+    *,
+    least: float | None = None,
+    positive: bool = False,
+    whole: bool = False,
+) -> None:
+    """Refuse an option that is no number, or none in its range.
+
+    The value of a traced number is unknown, so that only its shape is checked.
+
+    Args:
+        function: for the message, as ``name``.
+        name: of the option.
+        value: of the option.
+        least: the least value.
+        positive: whether it has to be more than zero.
+        whole: whether it has to be an integer, which may not be traced.
+
+    Raises:
+        ValueError: for an array, and for a value that is too small, infinite or NaN.
+        TypeError: for a value that is no number, or no integer where one is needed.
+    """
+    where = f"{function}: {name}"
+    if np.ndim(value) != 0:
+        raise ValueError(f"{where} has shape {np.shape(value)}, expected a number")
+    if not (isinstance(value, int | float) or hasattr(value, "dtype")):
+        raise TypeError(f"{where} must be a number, got {type(value).__name__}")
+    if whole and isinstance(value, Tracer):
+        raise TypeError(f"{where} decides shapes, so it cannot be traced; make it static under jit")
+    if whole and not jnp.issubdtype(jnp.result_type(value), jnp.integer):
+        raise TypeError(f"{where} must be an integer, got {value}")
+    if isinstance(value, Tracer):
+        return
+    number = float(value)
+    if least is not None and not number >= least:
+        raise ValueError(f"{where} must be at least {least:g}, got {value}")
+    if positive and not number > 0:
+        raise ValueError(f"{where} must be positive, got {value}")
+    if not np.isfinite(number):
+        raise ValueError(f"{where} must be finite, got {value}")
 
 
 def _shape(argument: ArrayArgument, model: Model) -> str:

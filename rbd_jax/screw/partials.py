@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..model import Model
-from ..model.arguments import checked
+from ..model.arguments import check_number, checked
 from ..spatial import so3
 from ..spatial.motion import cross_twist
 from .representations import Representation, jacobians, module_of
@@ -76,8 +76,7 @@ def jacobian_partials(
     """
     module_of("jacobian_partials", representation)
     dofs, depth = _chain(model, body)
-    if order < 1:
-        raise ValueError(f"jacobian_partials: order must be at least 1, got {order}")
+    check_number("jacobian_partials", "order", order, least=1, whole=True)
     if representation in ("body_fixed", "spatial"):
         J = jacobians(model, q, representation)[body].T[dofs]
         return _scatter(model, dofs, _nested(J, depth, order, representation == "spatial"))

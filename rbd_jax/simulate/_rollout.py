@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..contact import Scene
 from ..model import Model
-from ..model.arguments import algorithm, of_dtype
+from ..model.arguments import algorithm, check_number, of_dtype
 from ..model.functions import check_arity
 from ._plant import Plant, StatePolicy, as_plant, with_tangent
 from ._plot import plot_motion
@@ -167,8 +167,7 @@ def rollout(
     steps, rows = _controls(moves, controls, steps)
     moves.check(steps)
     for name, value in {"substeps": substeps, "stride": stride}.items():
-        if value < 1:
-            raise ValueError(f"rollout: {name} must be at least 1, got {value}")
+        check_number("rollout", name, value, least=1, whole=True)
     if steps % stride:
         raise ValueError(f"rollout: stride={stride} does not divide the {steps} steps")
     storing = Checkpoint.of(gradient)
@@ -329,8 +328,8 @@ def _check_stop(stop: Callable, t: Array, q: Array, v: Array) -> None:
 
 def _controls(plant: Plant, controls, steps: int | None):
     """The number of steps, and the rows of controls, or None for a policy."""
-    if steps is not None and steps < 0:
-        raise ValueError(f"rollout: steps must be at least 0, got {steps}")
+    if steps is not None:
+        check_number("rollout", "steps", steps, least=0, whole=True)
     if callable(controls):
         if steps is None:
             raise ValueError("rollout: a policy needs the number of steps; pass steps=…")

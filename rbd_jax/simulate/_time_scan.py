@@ -22,6 +22,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..model.arguments import check_number
+
 Step = Callable[[Any, Any], tuple[Any, Any]]
 MODES = ("full", "checkpoint", "adjoint")
 
@@ -53,8 +55,8 @@ class Checkpoint(NamedTuple):
         if gradient.mode not in MODES:
             raise ValueError(f"Checkpoint: mode must be one of {MODES}, got {gradient.mode!r}")
         for name, value in {"every": gradient.every, "levels": gradient.levels}.items():
-            if value is not None and value < 1:
-                raise ValueError(f"Checkpoint: {name} must be at least 1, got {value}")
+            if value is not None:
+                check_number("Checkpoint", name, value, least=1, whole=True)
         return gradient
 
     @property

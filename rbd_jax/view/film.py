@@ -16,6 +16,7 @@ from jaxtyping import Float, UInt8
 from ..contact import Scene
 from ..io.visuals import Visual, read_visuals
 from ..model import CoordinateModel, Model
+from ..model.arguments import check_number
 from .motion import Motion, Poses, poses_of, read_motion
 from .raster import OPENING, Camera, background, draw
 from .scene import grid
@@ -115,8 +116,8 @@ def film(
     writers = {".gif": _write_gif, ".mp4": _write_mp4}
     if path.suffix.lower() not in writers:
         raise ValueError(f"film: {path.name!r} must end with {' or '.join(writers)}")
-    if not (fps > 0 and speed > 0):
-        raise ValueError(f"film: fps and speed must be positive, got {fps} and {speed}")
+    for name, value in (("fps", fps), ("speed", speed)):
+        check_number("film", name, value, positive=True)
     stage = _stage(what, trajectory, urdf, visuals, package_dirs, spacing)
     t = stage.motion.t
     now = np.arange(t[0], t[-1] + 0.5 * speed / fps, speed / fps)

@@ -210,10 +210,10 @@ def test_problems_say_what_is_wrong():
         opt.Problem(model, cost, cost, 0.1, 5, lambda m, t, q, v, u: u)
     for options, says in (
         ({"steps": 0}, "steps must be at least 1, got 0"),
-        ({"dt": jnp.ones(3)}, r"dt has shape \(3,\), expected one number"),
+        ({"dt": jnp.ones(3)}, r"dt has shape \(3,\), expected a number"),
         ({"actuation": jnp.ones((2, 1))}, r"actuation has shape \(2, 1\), expected \(nv, nu\)"),
         ({"lower": jnp.ones(2)}, r"lower has shape \(2,\), expected \(1,\)"),
-        ({"lower": 1, "upper": [0.5]}, "lower .* exceeds upper"),
+        ({"lower": 1, "upper": [0.5]}, "no controls lie between lower .* and upper"),
         ({"integrator": "generalized_alpha"}, "'generalized_alpha' has a memory"),
         ({"integrator": rbd.simulate.GeneralizedAlpha()}, "has a memory"),
         ({"integrator": "magic"}, "integrator must be one of"),
@@ -297,3 +297,124 @@ def test_a_simulation_is_the_loop_over_its_steps(integrator):
 
     loop, path = run(jnp.array([0.3]), jnp.array([-1.0]), jnp.array([[2.0], [-1.0], [3.0]]))
     assert_close(loop, path, atol=1e-13)
+
+
+SOLVERS = (opt.ilqr, opt.ddp, opt.multiple_shooting, opt.single_shooting, opt.augmented_lagrangian)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_options_say_what_is_wrong(solver):
+    """A negative penalty or a tolerance of NaN would end in wrong numbers, not in an error."""
+    cost = lambda *a: jnp.zeros(())  # noqa: E731
+    problem = opt.Problem(rbd.samples.pendulum(), cost, cost, 0.1, 5)
+    args = [problem, jnp.zeros(1), jnp.zeros(1), jnp.zeros((5, 1))]
+    cases = [
+        ({"max_steps": 0}, ValueError, "max_steps must be at least 1, got 0"),
+        ({"max_steps": 10.0}, TypeError, "max_steps must be an integer, got 10.0"),
+        ({"tol": -1.0}, ValueError, "tol must be at least 0, got -1.0"),
+        ({"tol": jnp.nan}, ValueError, "tol must be at least 0, got nan"),
+        ({"tol": "a"}, TypeError, "tol must be a number, got str"),
+        ({"tol": jnp.ones(2)}, ValueError, r"tol has shape \(2,\), expected a number"),
+    ]
+    if solver is not opt.single_shooting:
+        cases += [
+            ({"regularization": -1.0}, ValueError, "regularization must be at least 0"),
+            ({"regularization": jnp.inf}, ValueError, "regularization must be finite, got inf"),
+        ]
+    if solver is opt.augmented_lagrangian:
+        args.append([])
+        cases += [
+            ({name: 0.0}, ValueError, f"{name} must be positive, got 0.0")
+            for name in ("penalty", "max_penalty", "feasibility")
+        ]
+        cases += [
+            ({"penalty": jnp.ones(2)}, ValueError, r"penalty has shape \(2,\)"),
+            ({"multipliers": ((), ())}, TypeError, "multipliers must be those of a solution"),
+        ]
+    plain = inspect.unwrap(solver)  # else the check of the annotations comes first
+    for options, error, says in cases:
+        with pytest.raises(error, match=f"{solver.__name__}: {says}"):
+            plain(*args, **options)
+    with pytest.raises(TypeError, match="max_steps decides shapes, so it cannot be traced"):
+        jax.jit(lambda n: plain(*args, max_steps=n).u)(3)
+
+
+@pytest.mark.parametrize(
+    "value, error, says",
+    [
+        (lambda: 0, TypeError, "it returns int32|it returns int64"),
+        (lambda: jnp.zeros((2, 2)), ValueError, r"it returns an array of shape \(2, 2\)"),
+        (lambda: (0.0, 1.0), TypeError, "it has to return a number or a vector, not tuple"),
+        (lambda: None, TypeError, "it has to return a number or a vector, not NoneType"),
+        (lambda: jnp.zeros(2) > 0, TypeError, "it returns bool"),
+    ],
+)
+def test_costs_and_constraints_of_a_wrong_kind(value, error, says):
+    cost, wrong = lambda *a: jnp.zeros(()), lambda *a: value()
+    model, zero, u = rbd.samples.pendulum(), jnp.zeros(1), jnp.zeros((5, 1))
+    for costs, name in (((wrong, cost), "stage"), ((cost, wrong), "final")):
+        problem = opt.Problem(model, *costs, 0.1, 5)
+        for solve in (opt.ilqr, opt.multiple_shooting):
+            with pytest.raises(error, match=f"Problem: {name}: ({says})"):
+                solve(problem, zero, zero, u)
+        with pytest.raises(error, match=f"Problem: {name}: ({says})"):
+            opt.controller(problem)
+    limit = opt.Constraint(wrong, "limit")
+    with pytest.raises(error, match=f"Constraint 'limit': ({says})"):
+        opt.augmented_lagrangian(opt.Problem(model, cost, cost, 0.1, 5), zero, zero, u, [limit])
+
+
+def test_plain_floats_are_costs():
+    """In any precision of the robot."""
+    model = rbd.samples.pendulum(dtype=jnp.float32)
+    problem = opt.Problem(model, lambda m, t, q, v, u: u @ u, lambda *a: 0.0, 0.1, 5)
+    zero = jnp.zeros(1, jnp.float32)
+    s = quick_jit(lambda u: opt.ilqr(problem, zero, zero, u))(jnp.ones((5, 1), jnp.float32))
+    assert s.cost < 1e-6 and s.u.dtype == jnp.float32
+
+
+def test_problems_without_controls_or_room_between_the_bounds():
+    cost = lambda *a: jnp.zeros(())  # noqa: E731
+    model, zero = rbd.samples.pendulum(), jnp.zeros(1)
+    still = opt.Problem(model, cost, cost, 0.1, 5, jnp.zeros((1, 0)))
+    with pytest.raises(ValueError, match="ilqr: a plant without controls leaves nothing"):
+        opt.ilqr(still, zero, zero, jnp.zeros((5, 0)))
+    for bounds in ({"lower": jnp.inf}, {"upper": -jnp.inf}, {"lower": jnp.nan}):
+        with pytest.raises(ValueError, match="no controls lie between lower .* and upper"):
+            opt.Problem(model, cost, cost, 0.1, 5, **bounds)
+    for dt in (0.0, -0.1, jnp.nan):
+        with pytest.raises(ValueError, match="Problem: dt must be positive, got"):
+            opt.Problem(model, cost, cost, dt, 5)
+
+
+def test_controllers_tell_of_bounds_that_cross():
+    """They cross at run time, where no error can be raised."""
+    cost = opt.StateCost(jnp.zeros(1), jnp.ones(1), jnp.ones(1), jnp.ones(1))
+    end = opt.StateCost(jnp.zeros(1), jnp.ones(1), jnp.ones(1))
+    model, zero, u = rbd.samples.pendulum(), jnp.ones(1), jnp.zeros((5, 1))
+    found = []
+    for make in (
+        lambda p: opt.controller(p),
+        lambda p: opt.sampler(p, jax.random.key(0), noise=0.1, samples=4),
+    ):
+
+        def closed(upper, make=make):
+            problem = opt.Problem(model, cost, end, 0.1, 5, lower=-1.0, upper=upper)
+            return opt.mpc(make(problem), zero, zero, u, 2).result
+
+        found.append(quick_jit(jax.vmap(closed))(jnp.array([1.0, -2.0])))
+    for result in found:
+        good, crossed = (result == x for x in (opt.RESULTS.successful, opt.RESULTS.crossed))
+        assert good[0].all() and not crossed[0].any() and crossed[1].all()
+
+
+@pytest.mark.parametrize("solver", [opt.ilqr, opt.ddp, opt.multiple_shooting])
+def test_a_cost_without_a_derivative_at_the_guess(solver):
+    """The norm of a velocity at rest has the gradient NaN, although it is zero itself."""
+    cost = lambda m, t, q, v, u: jnp.linalg.norm(v) + u @ u  # noqa: E731
+    end = lambda m, q, v: jnp.sum(q * q)  # noqa: E731
+    problem = opt.Problem(rbd.samples.pendulum(), cost, end, 0.1, 5)
+    s = quick_jit(lambda u: solver(problem, jnp.zeros(1), jnp.zeros(1), u, throw=False))(
+        jnp.zeros((5, 1))
+    )
+    assert s.result == opt.RESULTS.nonfinite

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ...lanes import lanes
 from ...model import Model
 from ...model.functions import as_module, check_arity
-from ._problem import Problem, with_explicit_closure
+from ._problem import Problem, check_returned, with_explicit_closure
 
 
 class Constraint(eqx.Module):
@@ -186,7 +186,7 @@ def stack(problem: Problem, constraints: Iterable[Constraint], q: Array, v: Arra
 
     Raises:
         ValueError: for two constraints of one name, or a wrong shape.
-        TypeError: for anything else than constraints.
+        TypeError: for anything else than constraints, or one that returns no numbers.
     """
     constraints = as_list(constraints)
     names = [c.name for c in constraints]
@@ -197,13 +197,8 @@ def stack(problem: Problem, constraints: Iterable[Constraint], q: Array, v: Arra
     found, sizes = [], []
     for c in constraints:
         inputs = (problem.model, t, q, v, u) if c.at == "stage" else (problem.model, q, v)
+        shape = check_returned(f"Constraint {c.name!r}", c.function, inputs)
         function = with_explicit_closure(c.function, *inputs)
-        shape = jax.eval_shape(function, *inputs).shape
-        if len(shape) > 1:
-            raise ValueError(
-                f"Constraint {c.name!r}: it returns an array of shape {shape}, expected a number "
-                "or a vector"
-            )
         if c.active is not None and c.active.shape != (problem.steps,):
             raise ValueError(
                 f"Constraint {c.name!r}: active has shape {c.active.shape}, expected "

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ...contact import Scene
 from ...lanes import lanes
 from ...model import Model
+from ...model.arguments import check_number
 from ...model.functions import Static, as_module, check_arity
 from ...simulate import (
     NoTangent,
@@ -146,10 +147,9 @@ class Problem(eqx.Module):
             substeps: steps of the plant in each step, with the controls held.
             added: see the attribute. kind: found out from the plant if None.
         """
-        if steps < 1:
-            raise ValueError(f"Problem: steps must be at least 1, got {steps}")
-        if substeps < 1:
-            raise ValueError(f"Problem: substeps must be at least 1, got {substeps}")
+        check_number("Problem", "steps", steps, least=1, whole=True)
+        check_number("Problem", "substeps", substeps, least=1, whole=True)
+        check_number("Problem", "dt", dt, positive=True)
         self.plant = plant = _plant_of(plant, actuation, nu, integrator)
         # a plant that tells more adds its outputs to these arguments
         if type(plant).outputs is Plant.outputs:
@@ -160,8 +160,6 @@ class Problem(eqx.Module):
         self.stage, self.final, self.steps = as_module(stage), as_module(final), steps
         self.substeps, self.added = substeps, added
         self.dt, self.start = jnp.asarray(dt, dtype), jnp.asarray(start, dtype)
-        if self.dt.shape != ():
-            raise ValueError(f"Problem: dt has shape {self.dt.shape}, expected one number")
         if isinstance(plant, Robot):
             if plant.integrator.has_memory:
                 name = plant.integrator if integrator is None else integrator
@@ -176,10 +174,10 @@ class Problem(eqx.Module):
         self.memory = None if memory is None else self._checked_memory(memory)
         self.kind = kind_of(plant, self) if kind is None else kind
         self.lower, self.upper = (self._bound(*x) for x in (("lower", lower), ("upper", upper)))
-        low, high = self.bounds()
-        crossed = jnp.any(low > high)
+        crossed = self.crossed()
         if not isinstance(crossed, Tracer) and crossed:
-            raise ValueError(f"Problem: lower {low} exceeds upper {high}")
+            low, high = self.bounds()
+            raise ValueError(f"Problem: no controls lie between lower {low} and upper {high}")
 
     def _bound(self, name: str, bound: Any) -> Array | None:
         if bound is None:
@@ -225,6 +223,11 @@ class Problem(eqx.Module):
         far = jnp.full((self.controls,), jnp.inf, self.model.dtype)
         low = -far if self.lower is None else self.lower
         return low, far if self.upper is None else self.upper
+
+    def crossed(self) -> Bool[Array, ""]:
+        """Whether no controls lie between the bounds, or a bound is NaN."""
+        low, high = self.bounds()
+        return ~jnp.all((low <= high) & (low < jnp.inf) & (high > -jnp.inf))
 
     def clip(self, u: Float[Array, "*T nu"]) -> Float[Array, "*T nu"]:
         """The controls, clipped to their bounds."""
@@ -541,15 +544,53 @@ def with_explicit_closure(function: Callable, *args: Any) -> Callable:
     return closed if any(isinstance(x, Tracer) for x in jax.tree.leaves(closed)) else function
 
 
+def check_returned(name: str, function: Callable, arguments: tuple) -> tuple[int, ...]:
+    """The shape of what a cost or a constraint returns, which has to be a number or a vector.
+
+    Args:
+        name: of the function, for the message.
+        function: of a robot and arrays.
+        arguments: of the function, the robot first.
+
+    Raises:
+        TypeError: for anything but one array of floats in the precision of the robot.
+        ValueError: for an array with more than one axis.
+    """
+    found = jax.eval_shape(function, *arguments)
+    dtype, shape = (getattr(found, x, None) for x in ("dtype", "shape"))
+    if dtype is None or shape is None:
+        raise TypeError(
+            f"{name}: it has to return a number or a vector, not {type(found).__name__}"
+        )
+    wanted = arguments[0].dtype
+    if dtype != wanted and not (found.weak_type and jnp.issubdtype(dtype, jnp.floating)):
+        raise TypeError(
+            f"{name}: it returns {dtype}, and the robot's numbers are {wanted}; return those, or "
+            "plain floats such as 0.0"
+        )
+    if len(shape) > 1:
+        raise ValueError(
+            f"{name}: it returns an array of shape {shape}, expected a number or a vector"
+        )
+    return shape
+
+
 def with_explicit_closures(problem: Problem, q: Array, v: Array) -> Problem:
-    """The same problem, with all traced arrays that its functions close over as its leaves."""
+    """The same problem, with all traced arrays that its functions close over as its leaves.
+
+    Raises:
+        TypeError: for a cost that returns anything but a number or a vector. ValueError: for a
+            matrix.
+    """
     v = problem.velocity(v)
     m, t, *_, u = problem.stage_arguments(q, v)[:5]
     convert = with_explicit_closure
-    parts: dict[str, Any] = {
-        "stage": convert(problem.stage, *problem.stage_arguments(q, v)),
-        "final": convert(problem.final, *problem.final_arguments(q, v)),
-    }
+    parts: dict[str, Any] = {}
+    inputs = {"stage": problem.stage_arguments(q, v), "final": problem.final_arguments(q, v)}
+    for name, arguments in inputs.items():
+        cost = getattr(problem, name)
+        check_returned(f"Problem: {name}", cost, arguments)
+        parts[name] = convert(cost, *arguments)
     where = lambda p: [getattr(p, n) for n in parts]  # noqa: E731
     plain = lambda x: isinstance(x, Static)  # noqa: E731
     problem = eqx.tree_at(where, problem, list(parts.values()), is_leaf=plain)

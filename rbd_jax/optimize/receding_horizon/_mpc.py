@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from ...contact import Scene
 from ...lanes import lanes
 from ...model import Model
+from ...model.arguments import check_number
 from ...model.outcome import RESULTS
 from ...simulate import Plant, as_plant, fresh_state, hold_controls, with_tangent
 from ..problems._constraints import Constraint, Rows, Stack, stack, zeros
@@ -19,7 +20,7 @@ from ..problems._local_models import times
 from ..problems._problem import Problem, with_explicit_closures
 from ..solvers._augmented_lagrangian import Limits, inner_steps
 from ..solvers._lagrangian import Multipliers, Penalties, excess, with_terms
-from ..solvers._solution import Solution, checked_argument, checked_arguments
+from ..solvers._solution import Solution, checked_argument, checked_arguments, checked_bounds
 from ..solvers._sqp_loop import Options, sqp_loop
 
 
@@ -49,8 +50,9 @@ class Predicted(NamedTuple):
     """Predicted decrease of the cost in the last solver step. It is small for a plan that is nearly
     optimal."""
     result: RESULTS
-    """``nonfinite`` if the old plan could not be simulated from the state; it is then kept.
-    ``stalled`` if no step lowered the cost. Otherwise ``successful``."""
+    """``nonfinite`` if the old plan could not be simulated from the state, or derivatives there are
+    NaN; the old plan is then kept. ``stalled`` if no step lowered the cost. ``crossed`` if no
+    controls lie between the bounds. Otherwise ``successful``."""
     steps: Int[Array, ""]
     """Steps that the solver took."""
 
@@ -188,6 +190,7 @@ class Controller(AbstractMPC):
         new = jax.tree.map(lambda a, b: jnp.where(lost, b, a), new, old)
         kept = lost | (s.result == RESULTS.stalled)
         result = RESULTS.where(kept, s.result, RESULTS.successful)
+        result = checked_bounds(result, problem)
         point = new.q, problem.packed(new.v, new.memory), new.u
         c = excess(self.rows.values(problem, *point), self.rows.equality)
         violation = jnp.maximum(*(jnp.max(x, initial=0) for x in c))
@@ -226,8 +229,9 @@ def controller(
     Raises:
         ValueError: for fewer than one step, or a constraint of a wrong shape.
     """
-    if max_steps < 1:
-        raise ValueError(f"controller: max_steps must be at least 1, got {max_steps}")
+    check_number("controller", "max_steps", max_steps, least=1, whole=True)
+    check_number("controller", "penalty", penalty, positive=True)
+    check_number("controller", "regularization", regularization, least=0)
     model, dtype = problem.model, problem.model.dtype
     q, v = jnp.zeros((model.nq,), dtype), jnp.zeros((model.nv,), dtype)
     # what can be known before the time is traced

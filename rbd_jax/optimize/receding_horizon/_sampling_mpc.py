@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
+from ...model.arguments import check_number
 from ...model.outcome import RESULTS
 from ..problems._constraints import stack
 from ..problems._problem import Problem, with_explicit_closures
-from ..solvers._sampling import cem, mppi
-from ..solvers._solution import checked_argument
+from ..solvers._sampling import cem, check_elites, checked_noise, mppi
+from ..solvers._solution import checked_argument, checked_bounds
 from ._mpc import AbstractMPC, Controller, Plan, Predicted, follow, simulated_plan
 
 
@@ -76,6 +77,7 @@ class Sampler(AbstractMPC):
             told = self.refine.step(new, q, v, t=t, shift=False, memory=memory)
             return told._replace(steps=told.steps + self.max_steps)
         result = RESULTS.where(lost, RESULTS.nonfinite, RESULTS.successful)
+        result = checked_bounds(result, problem)
         zero = jnp.zeros_like(found.cost)
         return Predicted(new, found.cost, zero, zero, result, found.steps)
 
@@ -115,19 +117,13 @@ def sampler(
             samples.
     """
     for what, x in (("samples", samples), ("knots", knots), ("max_steps", max_steps)):
-        if x < 1:
-            raise ValueError(f"sampler: {what} must be at least 1, got {x}")
-    if elites is not None and not 2 <= elites <= samples:
-        raise ValueError(f"sampler: elites must be from 2 to samples = {samples}, got {elites}")
-    noise = jnp.asarray(noise, problem.model.dtype)
-    if noise.shape not in ((), (problem.controls,)):
-        raise ValueError(
-            f"sampler: noise has shape {noise.shape}, expected ({problem.controls},) or ()"
-        )
+        check_number("sampler", what, x, least=1, whole=True)
+    if elites is not None:
+        check_elites("sampler", elites, samples)
+    noise = checked_noise("sampler", problem, noise)
     model, dtype = problem.model, problem.model.dtype
     q, v = jnp.zeros((model.nq,), dtype), jnp.zeros((model.nv,), dtype)
     problem = with_explicit_closures(problem.starting(jnp.asarray(problem.start)), q, v)
-    noise = jnp.broadcast_to(noise, (problem.controls,))
     if rest is not None:
         rest = checked_argument("sampler", problem, "rest", rest, (problem.controls,))
     return Sampler(problem, key, noise, rest, refine, samples, knots, max_steps, elites, keep)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...lanes import lanes
+from ...model.arguments import check_number
 from ...model.outcome import RESULTS
 from ..linear_quadratic._active_set import Penalty, active_set_gains, add_curvature
 from ..linear_quadratic._lq_approximation import costates, curvature, gauss_newton, quadratic
@@ -113,7 +114,11 @@ def augmented_lagrangian(
     q0, v0, u = checked_arguments(name, problem, q0, v0, u)
     problem, rows = with_explicit_closures(problem, q0, v0), stack(problem, constraints, q0, v0)
     usual = tolerances(u.dtype)
-    o = options(u.dtype, max_steps, tol, regularization, progress)
+    o = options(name, u.dtype, max_steps, tol, regularization, progress)
+    given = {"penalty": penalty, "max_penalty": max_penalty, "feasibility": feasibility}
+    for what, x in given.items():
+        if x is not None:
+            check_number(name, what, x, positive=True)
     limits = Limits(
         usual.violation if feasibility is None else feasibility,
         o.tol,
@@ -125,6 +130,11 @@ def augmented_lagrangian(
     first_tol = max(1e-3, o.tol) if multipliers is None else o.tol
     if multipliers is None:
         multipliers = zeros(rows, u.dtype)
+    if not isinstance(multipliers, Rows):
+        raise TypeError(
+            f"{name}: multipliers must be those of a solution, solution.multipliers, got "
+            f"{type(multipliers).__name__}"
+        )
     multipliers = Rows(
         checked_argument(
             name, problem, "multipliers.stage", multipliers.stage, (len(u), equal.stage.size)

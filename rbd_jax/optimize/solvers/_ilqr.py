@@ -66,10 +66,10 @@ def ilqr(
             array, or of integers.
 
     Cost of a step: T times :func:`rbd_jax.simulate.step_derivatives` plus O(T (n + m)³), the latter
-    a few times if bounds begin or cease to hold. The expansions of all stages are computed in
-    parallel.
+    up to ten times while bounds begin or cease to hold. The expansions of all stages are computed
+    in parallel.
     """
-    o = options(problem.model.dtype, max_steps, tol, regularization, progress)
+    o = options("ilqr", problem.model.dtype, max_steps, tol, regularization, progress)
     return _solve("ilqr", problem, q0, v0, u, o, False, throw)
 
 
@@ -96,7 +96,7 @@ def ddp(
     costates of the trajectory, which gives the exact Newton step of single shooting (Pantoja 1988),
     and not by the slope of the value function. So all of them are evaluated in parallel.
     """
-    o = options(problem.model.dtype, max_steps, tol, regularization, progress)
+    o = options("ddp", problem.model.dtype, max_steps, tol, regularization, progress)
     return _solve("ddp", problem, q0, v0, u, o, True, throw)
 
 

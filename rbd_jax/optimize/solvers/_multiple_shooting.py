@@ -90,7 +90,7 @@ def multiple_shooting(
         )
         memory = jnp.broadcast_to(v0[problem.model.nv :], (len(v), v0.size - problem.model.nv))
         v = jnp.concatenate([v, memory], axis=1)
-    o = options(u.dtype, max_steps, tol, regularization, progress)
+    o = options("multiple_shooting", u.dtype, max_steps, tol, regularization, progress)
     guess = None if q is None else (q, v)
 
     def solve(problem, q0, v0, u) -> Found:

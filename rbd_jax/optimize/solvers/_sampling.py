@@ -1,18 +1,19 @@
 """Search by samples: path integrals and the cross-entropy method, without any derivative."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from ...lanes import lanes
+from ...model.arguments import check_number
 from ...model.outcome import RESULTS
 from ..problems._problem import Problem, with_explicit_closures
 from ._implicit import States, reached, stationary, without_derivatives
 from ._progress import Progress, report
-from ._solution import checked_arguments
+from ._solution import checked_arguments, checked_bounds
 
 
 class Sampled(NamedTuple):
@@ -27,7 +28,7 @@ class Sampled(NamedTuple):
     """Center of the last samples, the next guess of a receding horizon."""
     result: RESULTS
     """``max_steps_reached``, as a search by samples always takes all its steps; or ``nonfinite`` if
-    no sample had a finite cost."""
+    no sample had a finite cost, or ``crossed`` if no controls lie between the bounds."""
     steps: Int[Array, ""]
     costs: Float[Array, " I"]
     """The lowest cost after each step."""
@@ -80,8 +81,7 @@ def mppi(
 
     Cost of a step: ``samples`` simulations, without derivatives.
     """
-    if not temperature > 0:
-        raise ValueError(f"mppi: temperature must be positive, got {temperature}")
+    check_number("mppi", "temperature", temperature, positive=True)
 
     def update(costs, eps, spread):
         finite = jnp.isfinite(costs)
@@ -125,8 +125,8 @@ def cem(
 
     Other arguments, result, errors and cost: as :func:`mppi`.
     """
-    if not 2 <= elites <= samples:
-        raise ValueError(f"cem: elites must be from 2 to samples = {samples}, got {elites}")
+    check_elites("cem", elites, samples)
+    check_number("cem", "keep", keep, least=0)
 
     def update(costs, eps, spread):
         best = eps[jnp.argsort(costs)[:elites]]
@@ -139,18 +139,32 @@ def cem(
     return _search("cem", problem, q0, v0, u, key, noise, update, *o)
 
 
+def checked_noise(name: str, problem: Problem, noise: Any) -> Float[Array, " nu"]:
+    """The standard deviation of each control; ValueError for a wrong shape."""
+    noise, wanted = jnp.asarray(noise, problem.model.dtype), (problem.controls,)
+    if noise.shape not in ((), wanted):
+        raise ValueError(f"{name}: noise has shape {noise.shape}, expected {wanted} or ()")
+    return jnp.broadcast_to(noise, wanted)
+
+
+def check_elites(name: str, elites: int, samples: int) -> None:
+    """ValueError for a number of elites that is not from 2 to that of the samples."""
+    check_number(name, "elites", elites, whole=True)
+    if not 2 <= elites <= samples:
+        raise ValueError(f"{name}: elites must be from 2 to samples = {samples}, got {elites}")
+
+
 def _search(
     name, problem: Problem, q0, v0, u, key, noise, update: Update, samples, max_steps, knots, show
 ) -> Sampled:
     q0, v0, u = checked_arguments(name, problem, q0, v0, u)
     knots = problem.steps if knots is None else knots
     for what, x in (("samples", samples), ("max_steps", max_steps), ("knots", knots)):
-        if x < 1:
-            raise ValueError(f"{name}: {what} must be at least 1, got {x}")
+        check_number(name, what, x, least=1, whole=True)
     here = without_derivatives((with_explicit_closures(problem, q0, v0), q0, v0, u))
     p, at_q, at_v, center = here
     ready = p.prepared()
-    spread = jnp.broadcast_to(jnp.asarray(noise, u.dtype), (knots, u.shape[1]))
+    spread = jnp.broadcast_to(checked_noise(name, problem, noise), (knots, u.shape[1]))
     place = jnp.linspace(0, knots - 1, problem.steps, dtype=u.dtype)
     low = jnp.clip(jnp.floor(place).astype(jnp.int32), 0, max(knots - 2, 0))
     part = (place - low.astype(u.dtype))[:, None]
@@ -182,6 +196,7 @@ def _search(
     q, v, best = reached(problem, q0, v0, w, states)
     lost = ~jnp.isfinite(lowest)
     result = RESULTS.where(lost, RESULTS.nonfinite, RESULTS.max_steps_reached)
+    result = checked_bounds(result, problem)
     steps = jnp.asarray(max_steps, jnp.int32)
     cost = problem.cost(q, v, best)
     v, memory = problem.unpacked(v)

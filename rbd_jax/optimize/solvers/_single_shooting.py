@@ -63,7 +63,7 @@ def single_shooting(
     q0, v0, u = checked_arguments("single_shooting", problem, q0, v0, u)
     if tol is None:
         tol = tolerances(u.dtype).first_order
-    o = options(u.dtype, max_steps, tol, 0.0, progress)
+    o = options("single_shooting", u.dtype, max_steps, tol, 0.0, progress)
     if optimizer is None:
         optimizer = optax.adam(0.05) if problem.bounded else optax.lbfgs()
     optimizer = optax.with_extra_args_support(optimizer)

@@ -33,7 +33,8 @@ class Solution(eqx.Module):
 
     Controls, states and cost are differentiable with respect to every array of the problem and the
     initial state, by the implicit function theorem. Gains and history have no derivatives. The
-    theorem applies only to a strict minimum. If the solver did not succeed (with ``throw=False``),
+    theorem applies only to a strict minimum. A control whose bounds are equal moves with the lower
+    one.  If the solver did not succeed (with ``throw=False``),
     or the minimum is not strict, the derivatives are NaN. In a batch this holds for each sample.
     """
 
@@ -72,6 +73,8 @@ def checked_arguments(name: str, problem: Problem, q0: Any, v0: Any, u: Any) -> 
     The state comes back as the pair (q, y) of a :class:`Problem`.
     """
     m = problem.model
+    if problem.controls == 0:
+        raise ValueError(f"{name}: a plant without controls leaves nothing to optimize")
     wanted = {"q0": (q0, (m.nq,)), "v0": (v0, (m.nv,)), "u": (u, (problem.steps, problem.controls))}
     q0, v0, u = (checked_argument(name, problem, what, *x) for what, x in wanted.items())
     return q0, problem.initial(q0, v0), u
@@ -117,14 +120,17 @@ def times_of(problem: Problem) -> Float[Array, " N"]:
 
 def checked_result(result: RESULTS, problem: Problem, values: PyTree) -> RESULTS:
     """``nonfinite`` instead of ``successful`` where a number of ``values`` is infinite or NaN, and
-    ``crossed`` where no control lies between the bounds, which may be known at run time only."""
+    ``crossed`` as :func:`checked_bounds` says."""
     finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(values)]).all()
     lost = (result == RESULTS.successful) & ~finite
-    result = RESULTS.where(lost, RESULTS.nonfinite, result)
+    return checked_bounds(RESULTS.where(lost, RESULTS.nonfinite, result), problem)
+
+
+def checked_bounds(result: RESULTS, problem: Problem) -> RESULTS:
+    """``crossed`` where no control lies between the bounds, which may be known at run time only."""
     if not problem.bounded:
         return result
-    low, high = problem.bounds()
-    return RESULTS.where(jnp.all(low <= high), result, RESULTS.crossed)
+    return RESULTS.where(problem.crossed(), RESULTS.crossed, result)
 
 
 class ConstrainedSolution(Solution):

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ...model.arguments import check_number
 from ...model.outcome import RESULTS
 from ._progress import Progress, report
 from ._solution import History
@@ -92,11 +93,15 @@ class _Try(NamedTuple):
     carried: PyTree
 
 
-def options(dtype, max_steps: int, tol: float | None, regularization: float, progress) -> Options:
-    """Checked options; the default tolerance depends on the precision."""
-    if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
-    if tol is None:
+def options(
+    name: str, dtype, max_steps: int, tol: float | None, regularization: float, progress
+) -> Options:
+    """The options of the solver ``name``, checked; the usual tolerance depends on the precision."""
+    check_number(name, "max_steps", max_steps, least=1, whole=True)
+    check_number(name, "regularization", regularization, least=0)
+    if tol is not None:
+        check_number(name, "tol", tol, least=0)
+    else:
         tol = tolerances(dtype).decrease
     return Options(max_steps, tol, regularization, progress)
 
@@ -195,6 +200,9 @@ def sqp_loop(
         steps = jnp.where(s.last, s.steps, s.steps + 1)
         last = s.steps + 1 >= o.max_steps
         result = RESULTS.where(stalled, RESULTS.stalled, RESULTS.max_steps_reached)
+        # a model that expects no number at the smallest steps has none in its derivatives
+        lost = stalled & ~jnp.isfinite(p.expected)
+        result = RESULTS.where(lost, RESULTS.nonfinite, result)
         result = RESULTS.where(infeasible, RESULTS.infeasible, result)
         result = RESULTS.where(converged | s.last, RESULTS.successful, result)
         done = ends | ~converged & (stalled | infeasible | last)
