@@ -282,7 +282,7 @@ def check_number(
     name: str,
     value: Any,
     *,
-    least: float | None = None,
+    least: int | None = None,
     positive: bool = False,
     whole: bool = False,
 ) -> None:
@@ -315,7 +315,7 @@ def check_number(
         return
     number = float(value)
     if least is not None and not number >= least:
-        raise ValueError(f"{where} must be at least {least:g}, got {value}")
+        raise ValueError(f"{where} must be at least {least}, got {value}")
     if positive and not number > 0:
         raise ValueError(f"{where} must be positive, got {value}")
     if not np.isfinite(number):

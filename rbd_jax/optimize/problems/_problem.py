@@ -440,13 +440,15 @@ class Problem(eqx.Module):
 
     def terms(self, k, q: Array, y: Array, u: Array, begun: State, outputs: tuple) -> Terms:
         """The costs of step k, from the state after its events and the outputs of the plant."""
-        own = (self.dt, self.stage(self.model, self.time(k), begun.q, begun.v, u, *outputs))
+        value = self.stage(self.model, self.time(k), begun.q, begun.v, u, *outputs)
+        own = (self.dt, jnp.asarray(value, self.model.dtype))
         return (own, *(() if self.added is None else self.added.stage_terms(self, k, q, y, u)))
 
     def final_terms(self, q: Array, y: Array) -> Terms:
         """The costs of the last state with their weights."""
         told = self.plant.final_outputs(self.state(q, y))
-        own = (1.0, self.final(self.model, q, self.velocity(y), *told))
+        value = self.final(self.model, q, self.velocity(y), *told)
+        own = (1.0, jnp.asarray(value, self.model.dtype))
         return (own, *(() if self.added is None else self.added.final_terms(self, q, y)))
 
     def cost(self, q: Float[Array, "N nq"], y: Float[Array, "N ny"], u: Float[Array, "T nu"]):

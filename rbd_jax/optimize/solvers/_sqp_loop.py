@@ -6,7 +6,7 @@ search and regularization, so the loop is written here.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -94,7 +94,7 @@ class _Try(NamedTuple):
 
 
 def options(
-    name: str, dtype, max_steps: int, tol: float | None, regularization: float, progress
+    name: str, dtype, max_steps: Any, tol: Any, regularization: Any, progress
 ) -> Options:
     """The options of the solver ``name``, checked; the usual tolerance depends on the precision."""
     check_number(name, "max_steps", max_steps, least=1, whole=True)
