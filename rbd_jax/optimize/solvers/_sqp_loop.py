@@ -93,9 +93,7 @@ class _Try(NamedTuple):
     carried: PyTree
 
 
-def options(
-    name: str, dtype, max_steps: Any, tol: Any, regularization: Any, progress
-) -> Options:
+def options(name: str, dtype, max_steps: Any, tol: Any, regularization: Any, progress) -> Options:
     """The options of the solver ``name``, checked; the usual tolerance depends on the precision."""
     check_number(name, "max_steps", max_steps, least=1, whole=True)
     check_number(name, "regularization", regularization, least=0)
