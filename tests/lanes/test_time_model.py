@@ -1,6 +1,7 @@
 """The model of the time on a GPU: what it counts in small programs, and what it predicts."""
 
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,11 @@ from rbd_jax.algorithms.formulations import formulation
 
 pytest.importorskip("llvmlite")
 
+from support.lane_operations import PROGRAMS  # noqa: E402
+from support.lane_programs import numbers  # noqa: E402
 from support.lane_threads import program  # noqa: E402
 
+from rbd_jax.lanes import Unsupported  # noqa: E402
 from rbd_jax.lanes.frontend._read_program import read_program  # noqa: E402
 from rbd_jax.lanes.gpu import _gpu_kernels, _ptx, _time_model as model  # noqa: E402
 from rbd_jax.lanes.gpu._time_model import Counts, Work  # noqa: E402
@@ -158,6 +162,23 @@ def test_branches_count_and_math_functions_count_whole():
     x = jnp.ones(64, jnp.float32)
     plain, sine = (work(f, x, team=32).sample.issued for f in (jnp.abs, jnp.sin))
     assert sine > plain + 2 * 10
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_operation_is_counted(name):
+    """No text stops the count, and a loop whose head is not known would be counted once."""
+    x, y = (numbers((9, 4), "float32", seed)[0] for seed in (1, 2))
+    for team in (1, 8, 32):
+        try:
+            made = _ptx.functions(program(PROGRAMS[name], x, y), team)
+        except Unsupported:
+            return  # functions of the C library
+        found = model.work_of(made)
+        assert found.sample.issued > 0 and found.sample.given > 0
+        for label, kind in (("sample", team), ("prologue", _ptx.TOGETHER)):
+            body = made.text.split(f"void @{label}(")[1].split("\n}")[0].splitlines()
+            heads = [x[:-1] for x in body if re.fullmatch(r"(loop|rounds|while)\d+:", x)]
+            assert set(heads) == set(model._loops(body, kind))
 
 
 @pytest.mark.parametrize("team, scratch", [(1, 9000), (8, 3000), (16, 5000), (32, 90000)])

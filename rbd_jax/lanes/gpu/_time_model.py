@@ -139,7 +139,7 @@ def _loops(lines: list[str], threads: int) -> dict[str, tuple[float | None, str]
         elif " = icmp " in line:
             if m := re.match(r"  (%\S+) = icmp (?:ne|ult) i\d+ \S+, (\d+)$", line):
                 limit[m[1]] = int(m[2])
-        elif m := re.match(r"  br i1 (%\S+), label %([a-z]+)(\d+), label %(\w+)", line):
+        elif m := re.match(r"  br i1 (\S+), label %([a-z]+)(\d+), label %(\w+)", line):
             flag, kind, number, end = m.groups()
             if kind == "loop":
                 head = kind + number
