@@ -42,7 +42,7 @@ On an H200, these were the fastest of 8, 16 and 32 threads for the dynamics of U
 SURE = 1.6
 """Another size is taken if the model of the time expects it to be so many times as fast.
 
-For robots that it was not fitted to, the model was wrong by a factor of at most 1.51. In all rows
+For robots or functions that it was not fitted to, it was wrong by at most 1.52. In all rows
 against GRiD and MuJoCo Warp it expects at most a factor of 1.44, so that the rule above decides.
 For the inverse dynamics of an arm of 7 joints it expects 3 (``python -m benchmarks gpu_model``).
 """
