@@ -62,7 +62,8 @@ NOTES = {
     "meetings: of a thread; scratch: bytes of a robot; resident: robots that a multiprocessor "
     "holds; all are of the kernel with the most instructions. The URDFs of G1 and Go2 are those of "
     "example-robot-data, which have the same joints as the ones that were measured. Without: "
-    "predicted by constants that were fitted without the robot.",
+    "predicted by constants that were fitted without the robot. Gain: how many times as fast "
+    "another of 8, 16 and 32 threads should be, of the kernel where it is the most.",
     THREAD_ROWS: "Calls that were waited for, in the form of the algorithms for one thread.",
     PREDICTED: "Nobody has measured these times with each of these teams; they are predictions of "
     "kernels alone. A number heads a column of teams of so many threads; 1: one thread, in the "
@@ -84,6 +85,11 @@ class Kernel(NamedTuple):
         """Of this kernel; NaN where its memory is too large for the chip."""
         samples = batch if self.batched else 1
         return seconds(self.work[team], samples, fitted) if team in self.work else float("nan")
+
+    def gain(self, batch: int, fitted: Constants) -> float:
+        """How many times as fast as the chosen team the best one should be."""
+        best = min(self.seconds(batch, team, fitted) for team in self.work)
+        return self.seconds(batch, self.chosen, fitted) / best
 
 
 class Row(NamedTuple):
@@ -228,11 +234,14 @@ def _compared(report: Report, table: Table, about: Table, rows: list[Row], names
     for row, own, without in zip(rows, inside, outside, strict=True):
         large = max(row.kernels, key=lambda k: k.work[row.team or k.chosen].sample.issued)
         work = large.work[row.team or large.chosen]
+        gain = {"gain": max(k.gain(row.batch, constants) for k in row.kernels)}
+        gain = gain if row.team is None else {}
         table.add(robot=row.robot, function=row.function, batch=row.batch, timed=row.timed,
                   threads=work.team, instructions=round(work.sample.issued),
                   meetings=round(work.sample.meetings), scratch=work.scratch_bytes,
                   resident=work.resident, time=row.measured, predicted=own,
-                  ratio=own / row.measured, without=without)  # fmt: skip
+                  ratio=own / row.measured, without=without,
+                  **gain)  # fmt: skip
     cells: dict[str, Any] = {"rows": table.title.partition(":")[0], "number": len(rows)}
     cells |= {n: x for n, x in constants._asdict().items() if n in names}
     cells |= {f"call, {n}": x for n, x in calls.items() if n != "kernel"}

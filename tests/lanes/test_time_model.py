@@ -20,10 +20,12 @@ from support.lane_operations import PROGRAMS  # noqa: E402
 from support.lane_programs import numbers  # noqa: E402
 from support.lane_threads import program  # noqa: E402
 
+from benchmarks import gpu_model  # noqa: E402
+from benchmarks.gpu_model import Kernel, Row  # noqa: E402
 from rbd_jax.lanes import Unsupported  # noqa: E402
 from rbd_jax.lanes.frontend._read_program import read_program  # noqa: E402
 from rbd_jax.lanes.gpu import _gpu_kernels, _ptx, _time_model as model  # noqa: E402
-from rbd_jax.lanes.gpu._time_model import Counts, Work  # noqa: E402
+from rbd_jax.lanes.gpu._time_model import Constants, Counts, Work  # noqa: E402
 
 TEAMS = (1, 2, 4, 8, 16, 32)
 
@@ -236,6 +238,28 @@ def test_model_is_sure_of_an_arm_of_seven_joints():
     """
     rule, times = expected("arm", "inverse_dynamics")
     assert times[rule] > _gpu_kernels.SURE * min(times.values())
+
+
+def test_the_fit_finds_constants_again():
+    """Also without the robot; a row that is wrong by a factor of two changes little."""
+    true, rows = Constants(7.0, 1.5, 50.0), []
+    for k, robot in enumerate("abc"):
+        counted = Counts(2000.0 * (k + 1), 0, 500, 50)
+        kernel = Kernel({16: Work(16, 3000 * (k + 1), 100, Counts(), counted)}, 16, True)
+        for batch in (64, 1024, 4096, 32768):
+            for timed, call in (("kernel", 0.0), ("in a row", 20.0)):
+                time = gpu_model.microseconds([kernel], batch, true) + call
+                rows.append(Row(robot, timed, batch, timed, time, [kernel]))
+    names = "waiting", "sharing"
+    found, calls = gpu_model.fit(rows, names)
+    np.testing.assert_allclose([found.waiting, found.sharing], [7.0, 1.5], rtol=1e-3)
+    assert calls["in a row"] == pytest.approx(20, rel=1e-3) and calls["kernel"] == 0
+    times = gpu_model.held_out(rows, names, gpu_model.START, "robot")
+    assert gpu_model.errors(rows, times)[1] < 1.001
+    rows[0] = rows[0]._replace(measured=2 * rows[0].measured)
+    times = [gpu_model.predicted(r, *gpu_model.fit(rows, names)) for r in rows]
+    median, worst = gpu_model.errors(rows, times)
+    assert median < 1.05 and 1.7 < worst < 2.1
 
 
 def test_the_constants_are_those_of_the_stored_table():
