@@ -30,6 +30,7 @@ COMMANDS = {
     "formulations": "formulations, frames, factorizations: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",
     "ptx": "the code of one thread of a GPU that need not be there: registers, memory, spills",
+    "gpu_model": "a model of the time on a GPU beside the stored times, and what it predicts",
     "gpu": "on a GPU: XLA, lanes, MuJoCo Warp, frax, MJX, GRiD; exit code 1 without one",
     "compile": "first-call compile time of every public function and its derivatives",
     "guard": "compare the ratios of pinocchio with the committed ones; exit code 1 if slower",
@@ -139,7 +140,11 @@ def main(arguments: list[str] | None = None) -> None:
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)
-    usual = "float32" if options.command in ("peers", "kernels", "gpu") else "float64,float32"
+    usual = (
+        "float32"
+        if options.command in ("peers", "kernels", "gpu", "gpu_model")
+        else "float64,float32"
+    )
     options.dtypes = (options.dtypes or usual).split(",")
     options.robots = options.robots.split(",") if options.robots else None
     options.parts = options.parts.split(",") if options.parts else None

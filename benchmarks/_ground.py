@@ -81,10 +81,11 @@ def scenes(options) -> dict[str, str]:
     from rbd_jax.io.mjcf import mjcf_spec
 
     found = {"quadruped": QUADRUPED}
+    folders = options.packages or []
+    folders = [folders] if isinstance(folders, str) else folders
     for name, path in FILES.items():
-        if options.packages:
+        for whole in (x for folder in folders if (x := Path(folder) / path).exists()):
             for bare in (False, True):  # without meshes and materials only if they are absent
-                whole = Path(options.packages) / path
                 spec = mjcf_spec(whole, True) if bare else mujoco.MjSpec.from_file(str(whole))
                 with contextlib.suppress(ValueError):
                     found[name] = _text(spec)

@@ -19,6 +19,8 @@ FILES = {  # name -> (file of example-robot-data, floating base)
     "panda": ("panda", False),
     "baxter": ("baxter", False),
     "icub": ("icub", True),
+    "go2": ("go2", True),
+    "g1": ("g1_29dof_rev_1_0", True),
 }
 
 

@@ -59,6 +59,28 @@ def test_every_sample_has_a_team(library, n, team, threads, monkeypatch):
     assert not library.contexts
 
 
+@pytest.mark.parametrize("times, team", [
+    ({8: 1.5, 16: 1.0, 32: 1.2}, 8),  # of the rule, unless another one is much faster
+    ({8: 1.7, 16: 1.0, 32: 1.2}, 16),
+    ({8: 1.7, 16: 1.2, 32: 1.0}, 32),
+])  # fmt: skip
+def test_the_model_of_the_time_decides_where_it_is_sure(library, times, team, monkeypatch):
+    asked = []
+    monkeypatch.setattr(_gpu_kernels, "seconds",
+                        lambda work, n: asked.append(n) or times[work.team])  # fmt: skip
+    a, x = inputs(64)
+    g = jax.jit(jax.vmap(lanes(lambda a, x: f(a, x), strict=True), (None, 0)))
+    compare(g(a, x), jax.vmap(f, (None, 0))(a, x))
+    _, blocks, threads, *_ = library.launches[-1]
+    assert blocks * threads == 64 * team and set(asked) == {64}
+    monkeypatch.setattr(_gpu_kernels, "LINES", 0)
+    library.launches.clear()
+    other = jax.jit(jax.vmap(lanes(lambda a, x: f(a, x), strict=True), (None, 0)))
+    compare(other(a, x), jax.vmap(f, (None, 0))(a, x))
+    _, blocks, threads, *_ = library.launches[-1]
+    assert blocks * threads == 64 * 8
+
+
 def test_one_sample_none_and_all_alike(library):
     a, x = inputs(4)
     g = lanes(f, strict=True)

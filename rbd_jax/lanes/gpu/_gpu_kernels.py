@@ -2,8 +2,9 @@
 
 import ctypes
 import math
-from functools import cache
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -19,6 +20,8 @@ from ..xla._kernel_table import BUFFER, FIELDS, Buffer, buffers_of, numbers_of
 from ..xla._operands import in_all_axes, in_one_axis, shared
 from . import _launch, _ptx
 from ._driver import Driver, driver
+from ._team import WARP
+from ._time_model import seconds, work_of
 
 if TYPE_CHECKING:
     from ..primitive._primitive import Mapped, Program
@@ -36,6 +39,15 @@ TEAMS = {20: 8, 50: 16}
 On an H200, these were the fastest of 8, 16 and 32 threads for the dynamics of UR5, HyQ and Talos
 (4096 robots, float32).
 """
+SURE = 1.6
+"""Another size is taken if the model of the time expects it to be so many times as fast.
+
+For robots or functions that it was not fitted to, it was wrong by at most 1.52. In all rows
+against GRiD and MuJoCo Warp it expects at most a factor of 1.44, so that the rule above decides.
+For the inverse dynamics of an arm of 7 joints it expects 3 (``python -m benchmarks gpu_model``).
+"""
+LINES = 10_000
+"""The model is not asked about longer texts, which take long to write for each size."""
 BYTES_BY_ROOT = 280
 """A kernel pays if a thread's memory is at most so many bytes times the root of the samples.
 
@@ -79,14 +91,12 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
         Unsupported: an operation cannot be compiled, or takes too much memory, or XLA is faster.
         RuntimeError: there is no driver, or it does not take the kernel.
     """
-    key = ("gpu", shared(sizes, mapped), bool(sizes))
-    if (*key, "written") not in program.derived:
-        program.derived[(*key, "written")] = _written(program, sizes, mapped)
-    written, operands, results, searches = program.derived[(*key, "written")]
-    samples = math.prod(sizes)
+    samples, flags = math.prod(sizes), shared(sizes, mapped)
+    written, operands, results, searches = _chosen(program, flags, bool(sizes), samples)
     most = BYTES_BY_ROOT * (FOR_SEARCHES if searches else 1) * math.sqrt(samples)
     if written.team == 1 and not program.strict and written.scratch_bytes > most:
         raise Unsupported(f"so much memory a sample for {samples} samples")
+    key = ("gpu", flags, bool(sizes), written.team)
     if key not in program.derived:
         device = for_gpus()
         most = min(_ptx.LOCAL_BYTES, device.local_bytes())
@@ -98,21 +108,46 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
     return program.derived[key]
 
 
-def _written(program: "Program", sizes: tuple[int, ...], mapped: "Mapped"):
-    """The functions of a program for the largest team whose memory is on the chip."""
-    chip, flags = for_gpus().chip_bytes(), list(shared(sizes, mapped))
-    for team in (TEAM or _team_of(read_program(program.closed, flags)), 1):
-        block = read_program(program.closed, flags)
-        try:
-            made = _ptx.functions(block, team)
-            _ptx.samples_of_block(made.scratch_bytes, team, chip)  # whether it fits on the chip
-        except Unsupported:
-            if team == 1:
-                raise
-            continue
-        results = [Buffer(v.dtype, v.size, bool(sizes)) for v in block.outputs]
-        return made, buffers_of(block.inputs, bool(sizes)), results, _searches(block)
-    raise AssertionError("one thread a sample is always possible, or said why it is not")
+def _chosen(program: "Program", flags: tuple[bool, ...], batched: bool, samples: int):
+    """The functions of a program for the team that suits it, see :func:`_written`."""
+
+    def kept(key: tuple, make: Callable[[], Any]):
+        if key not in program.derived:
+            program.derived[key] = make()
+        return program.derived[key]
+
+    def written(team: int):
+        key = ("gpu", "written", flags, batched, team)
+        return kept(key, lambda: _written(program, flags, batched, team))
+
+    def work(team: int):
+        return kept(("gpu", "work", flags, batched, team), lambda: work_of(written(team)[0]))
+
+    read = partial(read_program, program.closed, list(flags))
+    rule = TEAM or kept(("gpu", "rule", flags), lambda: _team_of(read()))
+    found = written(rule) or written(1)
+    if TEAM or found[0].team == 1 or found[0].text.count("\n") > LINES:
+        return found
+    times = {t: seconds(work(t), samples) for t in (*TEAMS.values(), WARP) if written(t)}
+    best = min(times, key=lambda t: times[t])
+    return written(best) if times[rule] > SURE * times[best] else found
+
+
+def _written(program: "Program", flags: tuple[bool, ...], batched: bool, team: int):
+    """The functions of a program for a team, its operands and results, and whether it searches.
+
+    None if the memory of a team is too large for the chip.
+    """
+    block = read_program(program.closed, list(flags))
+    try:
+        made = _ptx.functions(block, team)
+        _ptx.samples_of_block(made.scratch_bytes, team, for_gpus().chip_bytes())
+    except Unsupported:
+        if team == 1:
+            raise
+        return None
+    results = [Buffer(v.dtype, v.size, batched) for v in block.outputs]
+    return made, buffers_of(block.inputs, batched), results, _searches(block)
 
 
 def _team_of(block: Block) -> int:
@@ -123,7 +158,7 @@ def _team_of(block: Block) -> int:
     sizes = [v.size for op in block.ops if op.name not in VIEWS for v in op.outs if not v.uniform]
     mean = sum(sizes) / max(len(sizes), 1)
     fits = (team for most, team in TEAMS.items() if mean < most)
-    return _ptx.WARP if _searches(block) else next(fits, _ptx.WARP)
+    return WARP if _searches(block) else next(fits, WARP)
 
 
 def _load(

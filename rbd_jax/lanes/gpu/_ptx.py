@@ -232,16 +232,18 @@ def samples_of_block(scratch: int, team: int, chip: int = CHIP_BYTES) -> int:
     sizes = [k for k in (least, 2 * least, 4 * least) if k == 1 or team <= WARP]
     sizes = [k for k in sizes if k * apart <= chip] or [1]
 
-    def resident(k: int) -> int:
-        return k * min((chip + BLOCK_BYTES) // (k * apart + BLOCK_BYTES), BLOCKS)
+    return max(sizes, key=lambda k: (k * resident_blocks(scratch, team, k, chip), -k))
 
-    return max(sizes, key=lambda k: (resident(k), -k))
+
+def resident_blocks(scratch: int, team: int, samples: int, chip: int = CHIP_BYTES) -> int:
+    """How many blocks of so many samples a multiprocessor holds at a time, by their memory."""
+    bytes_ = samples * _apart(scratch, team) + BLOCK_BYTES
+    return min((chip + BLOCK_BYTES) // bytes_, BLOCKS)
 
 
 def registers_of_thread(scratch: int, team: int, samples: int, chip: int = CHIP_BYTES) -> int:
     """How many registers a thread may take, so that all samples that the chip holds are at work."""
-    bytes_ = samples * _apart(scratch, team) + BLOCK_BYTES
-    threads = min((chip + BLOCK_BYTES) // bytes_, BLOCKS) * samples * team
+    threads = resident_blocks(scratch, team, samples, chip) * samples * team
     return min(max(REGISTERS // threads // 8 * 8, FEWEST), MOST)
 
 
