@@ -364,13 +364,16 @@ def test_costs_and_constraints_of_a_wrong_kind(value, error, says):
         opt.augmented_lagrangian(opt.Problem(model, cost, cost, 0.1, 5), zero, zero, u, [limit])
 
 
-def test_plain_floats_are_costs():
-    """In any precision of the robot."""
+def test_floats_of_any_precision_are_costs():
+    """They are cast to that of the robot."""
     model = rbd.samples.pendulum(dtype=jnp.float32)
-    problem = opt.Problem(model, lambda m, t, q, v, u: u @ u, lambda *a: 0.0, 0.1, 5)
+    far = jnp.asarray(1.0, float)  # float64 if x64 is on
+    effort = lambda m, t, q, v, u: u @ u + far * q @ q  # noqa: E731
+    problem = opt.Problem(model, effort, lambda *a: 0.0, 0.1, 5)
     zero = jnp.zeros(1, jnp.float32)
-    s = quick_jit(lambda u: opt.ilqr(problem, zero, zero, u))(jnp.ones((5, 1), jnp.float32))
-    assert s.cost < 1e-6 and s.u.dtype == jnp.float32
+    with jax.numpy_dtype_promotion("standard"):
+        s = quick_jit(lambda u: opt.ilqr(problem, zero, zero, u))(jnp.ones((5, 1), jnp.float32))
+    assert s.cost < 1e-6 and s.u.dtype == s.cost.dtype == jnp.float32
 
 
 def test_problems_without_controls_or_room_between_the_bounds():

@@ -290,7 +290,7 @@ def stage_of_forces(problem, t, q, v, u, forces, slope) -> Quadratic:
 
     def residuals(dq, dv, du, df):
         moved = integrate(problem.model, q, dq), v + dv, u + du, forces + df
-        return problem.stage(problem.model, t, *moved)
+        return problem.stage_value(t, *moved)
 
     at = [jnp.zeros_like(x) for x in (v, v, u, forces)]
     g, H = gauss_newton_blocks(residuals, at)

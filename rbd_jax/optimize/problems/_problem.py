@@ -440,9 +440,12 @@ class Problem(eqx.Module):
 
     def terms(self, k, q: Array, y: Array, u: Array, begun: State, outputs: tuple) -> Terms:
         """The costs of step k, from the state after its events and the outputs of the plant."""
-        value = self.stage(self.model, self.time(k), begun.q, begun.v, u, *outputs)
-        own = (self.dt, jnp.asarray(value, self.model.dtype))
+        own = (self.dt, self.stage_value(self.time(k), begun.q, begun.v, u, *outputs))
         return (own, *(() if self.added is None else self.added.stage_terms(self, k, q, y, u)))
+
+    def stage_value(self, t: Array, q: Array, v: Array, u: Array, *outputs: Any) -> Array:
+        """What the stage cost returns, in the precision of the robot."""
+        return jnp.asarray(self.stage(self.model, t, q, v, u, *outputs), self.model.dtype)
 
     def final_terms(self, q: Array, y: Array) -> Terms:
         """The costs of the last state with their weights."""
@@ -552,10 +555,10 @@ def check_returned(name: str, function: Callable, arguments: tuple) -> tuple[int
     Args:
         name: of the function, for the message.
         function: of a robot and arrays.
-        arguments: of the function, the robot first.
+        arguments: of the function.
 
     Raises:
-        TypeError: for anything but one array of floats in the precision of the robot.
+        TypeError: for anything but one array of floats.
         ValueError: for an array with more than one axis.
     """
     found = jax.eval_shape(function, *arguments)
@@ -564,12 +567,8 @@ def check_returned(name: str, function: Callable, arguments: tuple) -> tuple[int
         raise TypeError(
             f"{name}: it has to return a number or a vector, not {type(found).__name__}"
         )
-    wanted = arguments[0].dtype
-    if dtype != wanted and not (found.weak_type and jnp.issubdtype(dtype, jnp.floating)):
-        raise TypeError(
-            f"{name}: it returns {dtype}, and the robot's numbers are {wanted}; return those, or "
-            "plain floats such as 0.0"
-        )
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"{name}: it returns {dtype}; return floating-point numbers, such as 0.0")
     if len(shape) > 1:
         raise ValueError(
             f"{name}: it returns an array of shape {shape}, expected a number or a vector"

@@ -33,9 +33,9 @@ class Solution(eqx.Module):
 
     Controls, states and cost are differentiable with respect to every array of the problem and the
     initial state, by the implicit function theorem. Gains and history have no derivatives. The
-    theorem applies only to a strict minimum. A control whose bounds are equal moves with the lower
-    one.  If the solver did not succeed (with ``throw=False``),
-    or the minimum is not strict, the derivatives are NaN. In a batch this holds for each sample.
+    theorem applies only to a strict minimum. If the solver did not succeed (with ``throw=False``),
+    or the minimum is not strict, the derivatives are NaN. In a batch this holds for each sample. A
+    control whose bounds are equal moves with the lower one.
     """
 
     t: Float[Array, " N"]
