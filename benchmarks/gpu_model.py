@@ -15,7 +15,7 @@ from scipy.optimize import least_squares
 import rbd_jax as rbd
 from rbd_jax.algorithms.formulations import formulation
 from rbd_jax.lanes import Unsupported
-from rbd_jax.lanes._report import _calls
+from rbd_jax.lanes._report import calls
 from rbd_jax.lanes.frontend._read_program import read_program
 from rbd_jax.lanes.gpu import _gpu_kernels, _ptx
 from rbd_jax.lanes.gpu._time_model import FITTED, Constants, Work, seconds, work_of
@@ -108,7 +108,7 @@ class Row(NamedTuple):
 def kernels_of(function: Callable, *args: Any, teams: Iterable[int] = TEAMS) -> list[Kernel]:
     """The kernels of a call of a function of batches, in the form of the formulation of now."""
     found = []
-    for call in _calls(jax.make_jaxpr(function)(*args).jaxpr):
+    for call in calls(jax.make_jaxpr(function)(*args).jaxpr):
         closed, flags = call["program"].closed, list(shared(call["sizes"], call["mapped"]))
         work = {}
         for team in teams:
@@ -121,7 +121,7 @@ def kernels_of(function: Callable, *args: Any, teams: Iterable[int] = TEAMS) -> 
                 print(f"    {call['program'].name}, {team} threads: {problem}", flush=True)
                 continue
             work[team] = work_of(made, sum(v.size * v.dtype.itemsize for v in ends))
-        chosen = _gpu_kernels._team_of(read_program(closed, flags))
+        chosen = _gpu_kernels.team_of(read_program(closed, flags))
         if 1 in work and chosen not in work:
             chosen = 1
         found.append(Kernel(work, chosen, bool(call["sizes"])))

@@ -80,16 +80,16 @@ def report(f: Callable, *args, **kwargs) -> list[Report]:
         return f(*args, **kwargs)
 
     jaxpr = jax.make_jaxpr(flat)(*(x for x, t in zip(leaves, there, strict=True) if t))
-    return [_report(**params) for params in _calls(jaxpr.jaxpr)]
+    return [_report(**params) for params in calls(jaxpr.jaxpr)]
 
 
-def _calls(jaxpr) -> Iterator[dict]:
+def calls(jaxpr) -> Iterator[dict]:
     """The parameters of all calls of the primitive, inner ones included."""
     for eqn in jaxpr.eqns:
         if eqn.primitive is lanes_p:
             yield eqn.params
     for inner in subjaxprs(jaxpr):
-        yield from _calls(inner)
+        yield from calls(inner)
 
 
 def _report(program, sizes, mapped, linear) -> Report:

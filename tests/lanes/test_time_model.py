@@ -217,7 +217,7 @@ def expected(robot, function):
         states = (jnp.zeros(m.nq if n == "q" else m.nv, m.dtype) for n in names.split())
         made = closed(m, f, *states)
         works = {t: model.work_of(_ptx.functions(read_program(*made), t)) for t in (8, 16, 32)}
-        rule = _gpu_kernels._team_of(read_program(*made))
+        rule = _gpu_kernels.team_of(read_program(*made))
     return rule, {t: model.seconds(x, 4096) for t, x in works.items()}
 
 

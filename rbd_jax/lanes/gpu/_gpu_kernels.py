@@ -32,7 +32,7 @@ TARGET = "rbd_jax.lanes.gpu"
 
 TEAM: int | None = None
 """So many threads compute a sample, if their memory fits on the chip; by default
-:func:`_team_of` chooses."""
+:func:`team_of` chooses."""
 TEAMS = {20: 8, 50: 16}
 """Below so many elements an operation, so many threads; else a warp.
 
@@ -124,7 +124,7 @@ def _chosen(program: "Program", flags: tuple[bool, ...], batched: bool, samples:
         return kept(("gpu", "work", flags, batched, team), lambda: work_of(written(team)[0]))
 
     read = partial(read_program, program.closed, list(flags))
-    rule = TEAM or kept(("gpu", "rule", flags), lambda: _team_of(read()))
+    rule = TEAM or kept(("gpu", "rule", flags), lambda: team_of(read()))
     found = written(rule) or written(1)
     if TEAM or found[0].team == 1 or found[0].text.count("\n") > LINES:
         return found
@@ -150,7 +150,7 @@ def _written(program: "Program", flags: tuple[bool, ...], batched: bool, team: i
     return made, buffers_of(block.inputs, batched), results, _searches(block)
 
 
-def _team_of(block: Block) -> int:
+def team_of(block: Block) -> int:
     """How many threads have enough to do in most operations of a program.
 
     Searches have a whole warp: their robots wait for memory on the chip, not for each other.

@@ -13,6 +13,7 @@ from ...algorithms.energy import center_of_mass
 from ...algorithms.kinematics import frame_placement
 from ...contact import Scene
 from ...model import Model
+from ...model.arguments import check_number
 from ...optimize import (
     CenterOfMass,
     CenterOfPressure,
@@ -304,8 +305,7 @@ def biped_walk(
     Raises:
         ValueError: for fewer than two strides.
     """
-    if strides < 2:
-        raise ValueError(f"tasks.biped_walk: strides must be at least 2, got {strides}")
+    check_number("tasks.biped_walk", "strides", strides, least=2, whole=True)
     q0 = standing(model, q0, feet, "biped-walk")
     phases = [Phase(wait)]
     for k in range(strides):
