@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..spatial.clamp import clamp
+
 KINDS = ("integrator", "filter", "filterexact", "muscle", "held")
 """The kinds of dynamics. A held activation stays as it is: its actuator is switched off."""
 TINY = 1e-15
@@ -57,7 +59,7 @@ class Activation(eqx.Module):
         if "filterexact" in self.kinds:
             constant = jnp.maximum(self.parameters[:, 0], TINY)
             time = jnp.where(self._are("filterexact"), -constant * jnp.expm1(-dt / constant), time)
-        return jnp.clip(act + rate * time, self.limits[:, 0], self.limits[:, 1])
+        return clamp(act + rate * time, self.limits[:, 0], self.limits[:, 1])
 
     def acting(
         self, act: Float[Array, " na"], u: Float[Array, " nu"], dt: Float[Array, ""]
@@ -77,14 +79,16 @@ class Activation(eqx.Module):
 
 def _muscle(act: Array, u: Array, parameters: Float[Array, "na 3"]) -> Float[Array, " na"]:
     """The rate of the activation of muscles."""
-    share = 0.5 + 1.5 * jnp.clip(act, 0, 1)
-    excess = jnp.clip(u, 0, 1) - act
+    share = 0.5 + 1.5 * clamp(act, 0, 1)
+    excess = clamp(u, 0, 1) - act
     rises, falls, width = parameters[:, 0] * share, parameters[:, 1] / share, parameters[:, 2]
     smooth = width >= TINY
     x = jnp.clip(excess / jnp.where(smooth, width, 1) + 0.5, 0, 1)
     step = x * x * x * (3 * x * (2 * x - 5) + 10)  # MuJoCo's sigmoid, a polynomial
     mixed = falls + (rises - falls) * step
-    time = jnp.where(smooth, mixed, jnp.where(excess > 0, rises, falls))
+    # an activation at its control has the derivative of the way that is open to the control
+    up = (excess > 0) | ((excess == 0) & (act < 1))
+    time = jnp.where(smooth, mixed, jnp.where(up, rises, falls))
     return excess / jnp.maximum(TINY, time)
 
 
@@ -120,7 +124,7 @@ class Muscles(eqx.Module):
         vmax, fvmax = self.gain[:, 6], self.gain[:, 8]
         V = speed[at] / jnp.maximum(TINY, optimal * vmax)
         y = fvmax - 1
-        slower = jnp.minimum(V, 0) + 1
+        slower = V + 1
         faster = fvmax - (y - V) ** 2 / jnp.maximum(TINY, y)
         FV = jnp.where(V <= 0, slower * slower, jnp.where(y >= V, faster, fvmax))
         FV = jnp.where(V <= -1, 0, FV)

@@ -22,6 +22,7 @@ from ..derivatives.custom_jvp.forward_dynamics import mass_matrix_inverse
 from ..derivatives.custom_jvp.kinematics import frame_placement_custom_jvp
 from ..model import Model
 from ..spatial import so3
+from ..spatial.clamp import clamp
 from .activation import Activation, Muscles
 from .tendons import TendonState
 from .wrapping import root
@@ -290,9 +291,9 @@ class Actuators(eqx.Module):
             low, high = tendons.actfrcrange[:, 0], tendons.actfrcrange[:, 1]
             total = jnp.zeros_like(low).at[which].add(force[pulling])
             some = total != 0
-            scale = jnp.clip(total, low, high) / jnp.where(some, total, 1)
+            scale = clamp(total, low, high) / jnp.where(some, total, 1)
             scale = jnp.where(some, scale, 1)
-            force = force.at[pulling].multiply(scale[which])
+            force = force.at[pulling].set(force[pulling] * scale[which])
         return _clip(force, self.forcerange)
 
     def _summed(self, moment, force, driven: Driven) -> Float[Array, " nv"]:
@@ -387,7 +388,7 @@ def _moves_both(model: Model, one: int, two: int) -> np.ndarray:
 
 
 def _clip(x: Float[Array, " n"], limits: Float[Array, "n 2"]) -> Float[Array, " n"]:
-    return jnp.clip(x, limits[:, 0], limits[:, 1])
+    return clamp(x, limits[:, 0], limits[:, 1])
 
 
 def pd_actuators(

@@ -20,6 +20,7 @@ from ..derivatives.custom_jvp.implicit_solve import implicit_solve_custom_jvp
 from ..lanes import lanes
 from ..model.arguments import ArrayArgument, check_array, check_number
 from ..model.outcome import throw_unless_successful
+from ..spatial.clamp import clamp
 from .actuators import Actuators, Driven
 from .passive import drag, gravity_compensation
 from .scene import Scene, actuator_gravcomp, constants as constants_of
@@ -54,7 +55,7 @@ class ControlledScene(NamedTuple):
         """The rates of the activations (1/s)."""
         a = self.scene.actuators
         assert a.activation is not None and self.act is not None
-        u = jnp.clip(self.controls, a.ctrlrange[:, 0], a.ctrlrange[:, 1])
+        u = clamp(self.controls, a.ctrlrange[:, 0], a.ctrlrange[:, 1])
         return a.activation.rate(self.act, u)
 
     def inputs(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> SolverInputs:

@@ -17,6 +17,7 @@ from ..algorithms.kinematics import body_accelerations, body_velocities
 from ..lanes import lanes
 from ..model import Model
 from ..spatial import inertia, so3
+from ..spatial.clamp import clamp
 from .actuators import TENDON, Driven
 from .forward import checked_arguments, constrained_acceleration, controlled
 from .report import ConstraintForces, forces_at
@@ -116,7 +117,7 @@ def _readings(x: Any, q: Array, v: Array, a: _Accelerations, t: Array, chosen: t
         s = found.sensors[k]
         value = KINDS[s.kind](world, s, k)
         bound = found.cutoff[k]
-        value = jnp.minimum(value, bound) if s.positive else jnp.clip(value, -bound, bound)
+        value = jnp.minimum(value, bound) if s.positive else clamp(value, -bound, bound)
         readings.append(value)
     return readings
 
@@ -418,8 +419,7 @@ class _World:
         if tendons is not None:
             there, rest = self.driven.tendons, self.x.constants.tendons.rest
             assert there is not None
-            low, high = there.length - rest[:, 0], there.length - rest[:, 1]
-            stretch = jnp.where(high > 0, high, jnp.where(low < 0, low, 0))
+            stretch = tendons.stretch(there, rest)
             energy = energy + 0.5 * jnp.sum(tendons.stiffness * stretch * stretch)
         return energy
 

@@ -155,9 +155,15 @@ class Tendons(eqx.Module):
             s: the tendons. v: velocity.
             rest: of :class:`rbd_jax.contact.Constants`.
         """
+        return -self.stiffness * self.stretch(s, rest) - self.damping * s.speed(v)
+
+    def stretch(self, s: TendonState, rest: Float[Array, "nt 2"]) -> Float[Array, " nt"]:
+        """How much longer than the second length of ``rest`` each tendon is (m).
+
+        It is negative below the first length, and zero between both.
+        """
         low, high = s.length - rest[:, 0], s.length - rest[:, 1]
-        stretch = jnp.where(high > 0, high, jnp.where(low < 0, low, 0))
-        return -self.stiffness * stretch - self.damping * s.speed(v)
+        return jnp.where(high >= 0, high, jnp.where(low < 0, low, 0))
 
     def drift(self, model: Model, q: Array, v: Array) -> Float[Array, " nt"]:
         """``J̇ v``."""

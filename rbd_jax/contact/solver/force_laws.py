@@ -13,6 +13,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ...spatial.clamp import clamp
+
 LEAST, MOST = 1e-4, 0.9999
 """Bounds of the impedance."""
 TINY = 1e-15
@@ -103,7 +105,7 @@ def inequality(z: Float[Array, " n"], D: Float[Array, " n"]) -> Float[Array, " n
 
 def friction_loss(z: Float[Array, " n"], D: Float[Array, " n"], loss: Float[Array, " n"]) -> Array:
     """The force of dry friction: ``−D z``, at most ``loss`` in either direction."""
-    return jnp.clip(-D * z, -loss, loss)
+    return clamp(-D * z, -loss, loss)
 
 
 class Cone(NamedTuple):

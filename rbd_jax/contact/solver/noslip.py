@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ...derivatives.custom_jvp.matrix_inverse import inverse_custom_jvp
 from ...model import Topology
+from ...spatial.clamp import clamp
 from .rows import Friction, Jacobian, Rows
 
 SINGULAR, WORSE, CLOSE, TINY = 1e-10, 1e-10, 1e-10, 1e-15
@@ -147,7 +148,7 @@ def _box(A: Float[Array, "1 1"], z, f, x: _Blocks) -> Float[Array, "1"]:
     some = A[0, 0] > TINY
     best = jnp.where(some, f - z / jnp.where(some, A[0, 0], 1), 0)
     bound = x.scale * x.limit
-    return jnp.clip(best, -bound, bound)
+    return clamp(best, -bound, bound)
 
 
 def _ellipsoid(A: Float[Array, "k k"], z, f, x: _Blocks) -> Float[Array, " k"]:
