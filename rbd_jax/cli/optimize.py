@@ -103,7 +103,8 @@ def optimize(
             _robots.fail(str(error))
         jax.effects_barrier()
     n = int(s.steps)
-    history = {f"history_{k}": np.asarray(x)[:n] for k, x in s.history._asdict().items()}
+    rows = {k: x for k, x in s.history._asdict().items() if x is not None}
+    history = {f"history_{k}": np.asarray(x)[:n] for k, x in rows.items()}
     arrays = {k: np.asarray(getattr(s, k)) for k in ("t", "q", "v", "u", "K", "cost")}
     everything: dict[str, Any] = arrays | history
     np.savez_compressed(output, **everything)

@@ -184,3 +184,36 @@ def test_a_limit_that_cannot_hold_is_never_called_converged():
     )()
     assert s.result != RESULTS.successful
     assert "too much: 'torque limits'" in s.explain()
+
+
+ITERATES = {
+    "ilqr": opt.ilqr,
+    "multiple_shooting": opt.multiple_shooting,
+    "ddp": opt.ddp,
+    "augmented_lagrangian": lambda *x, **how: opt.augmented_lagrangian(*x, [], **how),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*list(ITERATES)[:2], *(pytest.param(x, marks=pytest.mark.slow) for x in list(ITERATES)[2:])],
+)
+def test_a_history_keeps_the_trajectories_if_told(name):
+    solve = ITERATES[name]
+    problem = tasks.cart_pole(steps=20).problem
+    args = problem, jnp.zeros(2), jnp.zeros(2), jnp.full((20, 1), 0.1)
+    how = {"max_steps": 8, "throw": False}
+    s, plain = jax.jit(
+        lambda *x: (solve(*x, **how, iterates=True), solve(*x, **how))
+    )(*args)  # fmt: skip
+    h, n = s.history, int(s.steps)
+    assert plain.history.q is None and n == int(plain.steps)
+    np.testing.assert_allclose(s.u, plain.u, rtol=1e-5, atol=1e-5)
+    assert h.q.shape == (8, 21, 2) and h.v.shape == (8, 21, 2) and h.u.shape == (8, 20, 1)
+    for x in (h.q, h.v, h.u):
+        assert np.isfinite(x[:n]).all() and np.isnan(x[n:]).all()
+    np.testing.assert_array_equal(h.u[0], args[3])
+    costs = jax.vmap(problem.cost)(h.q[:n], h.v[:n], h.u[:n])
+    np.testing.assert_allclose(costs[0], h.cost[0], rtol=1e-5)
+    if name != "multiple_shooting":  # without gaps, the merit is the cost
+        np.testing.assert_allclose(costs, h.cost[:n], rtol=1e-5)

@@ -72,6 +72,7 @@ def augmented_lagrangian(
     regularization: float = 1e-6,
     throw: bool = True,
     progress: Callable | None = None,
+    iterates: bool = False,
 ) -> ConstrainedSolution:
     """Minimize under constraints on states and controls: iLQR or DDP on the augmented Lagrangian.
 
@@ -100,6 +101,7 @@ def augmented_lagrangian(
             not help any more, the problem is ``infeasible``.
         regularization: as in :func:`ilqr`. throw: as in :func:`ilqr`; the error names the
             constraint that fails. progress: as in :func:`ilqr`, with the augmented Lagrangian.
+        iterates: as in :func:`ilqr`.
 
     Returns:
         The solution with its multipliers, differentiable as that of :func:`ilqr` is, provided that
@@ -114,7 +116,7 @@ def augmented_lagrangian(
     q0, v0, u = checked_arguments(name, problem, q0, v0, u)
     problem, rows = with_explicit_closures(problem, q0, v0), stack(problem, constraints, q0, v0)
     usual = tolerances(u.dtype)
-    o = options(name, u.dtype, max_steps, tol, regularization, progress)
+    o = options(name, u.dtype, max_steps, tol, regularization, progress, iterates)
     given = {"penalty": penalty, "max_penalty": max_penalty, "feasibility": feasibility}
     for what, x in given.items():
         if x is not None:
@@ -161,7 +163,7 @@ def augmented_lagrangian(
     v, memory = problem.unpacked(v)
     solution = ConstrainedSolution(
         t=times_of(problem), q=q, v=v, memory=memory, u=u, K=K, cost=cost,
-        result=result, steps=count, history=history, multipliers=lam, penalty=m.penalty,
+        result=result, steps=count, history=history.of(problem), multipliers=lam, penalty=m.penalty,
         violation=excess(c, equal), names=rows.names,
     )  # fmt: skip
     return finished(solution, throw)

@@ -31,6 +31,7 @@ def ilqr(
     regularization: float = 1e-6,
     throw: bool = True,
     progress: Callable | None = None,
+    iterates: bool = False,
 ) -> Solution:
     """Iterative LQR: DDP without the second derivatives of the dynamics (Gauss–Newton).
 
@@ -56,6 +57,8 @@ def ilqr(
             solution says how it ended, and the derivatives of an unsuccessful solution are NaN.
         progress: a function that is called after each step with its number, the cost, the expected
             decrease, the step length and the regularization, for example :func:`print_progress`.
+        iterates: whether the history keeps the states and controls before each step. It needs
+            ``max_steps`` times the memory of a trajectory.
 
     Returns:
         The solution. Its derivatives with respect to the problem and the initial state follow from
@@ -69,7 +72,7 @@ def ilqr(
     up to ten times while bounds begin or cease to hold. The expansions of all stages are computed
     in parallel.
     """
-    o = options("ilqr", problem.model.dtype, max_steps, tol, regularization, progress)
+    o = options("ilqr", problem.model.dtype, max_steps, tol, regularization, progress, iterates)
     return _solve("ilqr", problem, q0, v0, u, o, False, throw)
 
 
@@ -84,6 +87,7 @@ def ddp(
     regularization: float = 1e-6,
     throw: bool = True,
     progress: Callable | None = None,
+    iterates: bool = False,
 ) -> Solution:
     """Differential dynamic programming: exact second derivatives of dynamics and costs.
 
@@ -96,7 +100,7 @@ def ddp(
     costates of the trajectory, which gives the exact Newton step of single shooting (Pantoja 1988),
     and not by the slope of the value function. So all of them are evaluated in parallel.
     """
-    o = options("ddp", problem.model.dtype, max_steps, tol, regularization, progress)
+    o = options("ddp", problem.model.dtype, max_steps, tol, regularization, progress, iterates)
     return _solve("ddp", problem, q0, v0, u, o, True, throw)
 
 
@@ -122,7 +126,7 @@ def _solve(name, problem, q0, v0, u, o: Options, second_order: bool, throw: bool
 
     def solve(*args) -> Found:
         # a kernel of exact second derivatives compiles for minutes
-        return one(*args) if second_order or o.progress is not None else ending_alone(one, *args)
+        return ending_alone(one, *args) if o.plain and not second_order else one(*args)
 
     return solution_of(solve, with_explicit_closures(problem, q0, v0), q0, v0, u, throw)
 

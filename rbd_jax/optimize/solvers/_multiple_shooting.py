@@ -34,6 +34,7 @@ def multiple_shooting(
     regularization: float = 1e-6,
     throw: bool = True,
     progress: Callable | None = None,
+    iterates: bool = False,
 ) -> Solution:
     """Sequential quadratic programming on states and controls, with a Gauss–Newton Hessian.
 
@@ -59,7 +60,7 @@ def multiple_shooting(
             in the gaps and in the cost alike, and the slopes of the Lagrangian are as small as in
             :func:`ilqr`. None as in :func:`ilqr`.
         regularization: as in :func:`ilqr`.
-        throw: as in :func:`ilqr`. progress: as in :func:`ilqr`.
+        throw: as in :func:`ilqr`. progress: as in :func:`ilqr`. iterates: as in :func:`ilqr`.
 
     Returns:
         The solution. Its states are those of the solver: if it succeeded, each state is the step
@@ -90,14 +91,14 @@ def multiple_shooting(
         )
         memory = jnp.broadcast_to(v0[problem.model.nv :], (len(v), v0.size - problem.model.nv))
         v = jnp.concatenate([v, memory], axis=1)
-    o = options("multiple_shooting", u.dtype, max_steps, tol, regularization, progress)
+    o = options("multiple_shooting", u.dtype, max_steps, tol, regularization, progress, iterates)
     guess = None if q is None else (q, v)
 
     def solve(problem, q0, v0, u) -> Found:
         def form(in_turn: bool) -> Callable[..., Found]:
             return lambda problem, *x: _solve(problem, *x, riccati=riccati, o=o, in_turn=in_turn)
 
-        if riccati == "associative" or progress is not None:
+        if riccati == "associative" or not o.plain:
             return form(False)(problem, guess, q0, v0, u)
         return ending_alone(form(False), problem, guess, q0, v0, u, whole=form(True))
 

@@ -26,6 +26,14 @@ class History(NamedTuple):
     step: Float[Array, " I"]
     """Fraction of the full step that was taken; 0 if the step was rejected."""
     regularization: Float[Array, " I"]
+    q: Float[Array, "I N nq"] | None = None
+    """Configurations before the step, if the solver was told to keep its ``iterates``."""
+    v: Float[Array, "I N nv"] | None = None
+    u: Float[Array, "I T nu"] | None = None
+
+    def of(self, problem: Problem) -> "History":
+        """The history of a loop, whose states have the memory of the plant beside the velocity."""
+        return self if self.v is None else self._replace(v=problem.velocity(self.v))
 
 
 class Solution(eqx.Module):
@@ -107,7 +115,7 @@ def solution_of(
     q, v, u = reached(problem, q0, v0, w, states)
     cost = problem.cost(q, v, u)
     result = checked_result(found.result, problem, (q, v, u, found.K, cost))
-    rest = found.K, cost, result, found.steps, found.history
+    rest = found.K, cost, result, found.steps, found.history.of(problem)
     v, memory = problem.unpacked(v)
     solution = Solution(times_of(problem), q, v, u, *rest, memory)
     return throw_unless_successful(solution, result) if throw else solution

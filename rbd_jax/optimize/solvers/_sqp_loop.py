@@ -66,6 +66,13 @@ class Options(NamedTuple):
     tol: float
     regularization: float
     progress: Progress | None
+    iterates: bool = False
+    """Whether the history keeps the trajectory before each step."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is wanted of the loop but its end."""
+        return self.progress is None and not self.iterates
 
 
 class _State(NamedTuple):
@@ -93,7 +100,15 @@ class _Try(NamedTuple):
     carried: PyTree
 
 
-def options(name: str, dtype, max_steps: Any, tol: Any, regularization: Any, progress) -> Options:
+def options(
+    name: str,
+    dtype,
+    max_steps: Any,
+    tol: Any,
+    regularization: Any,
+    progress,
+    iterates: bool = False,
+) -> Options:
     """The options of the solver ``name``, checked; the usual tolerance depends on the precision."""
     check_number(name, "max_steps", max_steps, least=1, whole=True)
     check_number(name, "regularization", regularization, least=0)
@@ -101,7 +116,7 @@ def options(name: str, dtype, max_steps: Any, tol: Any, regularization: Any, pro
         check_number(name, "tol", tol, least=0)
     else:
         tol = tolerances(dtype).decrease
-    return Options(max_steps, tol, regularization, progress)
+    return Options(max_steps, tol, regularization, progress, iterates)
 
 
 def sqp_loop(
@@ -138,7 +153,8 @@ def sqp_loop(
     Args:
         expand: makes the model of a point.
         attempt: makes a proposal from a model.
-        point: where to begin. carried: what ``attempt`` hands on beside the point.
+        point: where to begin, a tuple of states (q, y), controls, and more.
+        carried: what ``attempt`` hands on beside the point.
         merit: of the first point.
         o: the options.
         second_order: whether models have exact second derivatives.
@@ -191,8 +207,9 @@ def sqp_loop(
         mu = jnp.where(p.stationary, jnp.minimum(mu, NEAR), mu)
         stalled = ~converged & ~accepted
         length = jnp.where(accepted, p.length, 0)
-        row = History(p.merit, p.expected, length, x.mu)
-        report(o.progress, s.steps + 1, *row)
+        numbers = p.merit, p.expected, length, x.mu
+        report(o.progress, s.steps + 1, *numbers)
+        row = History(*numbers, *(s.point[:3] if o.iterates else ()))
         history = jax.tree.map(lambda h, x: h.at[s.steps].set(x), s.history, row)
         history = choose(s.last, s.history, history)
         steps = jnp.where(s.last, s.steps, s.steps + 1)
@@ -214,7 +231,9 @@ def sqp_loop(
     zero, share = jnp.zeros((), jnp.int32), jnp.full((), second_order, dtype)
     mu = jnp.asarray(o.regularization, dtype)
     no = jnp.zeros((), bool)
-    history, tested = History(*[empty] * 4), (point, carried)
+    kept = point[:3] if o.iterates else ()
+    kept = (jnp.full((o.max_steps, *x.shape), jnp.nan, dtype) for x in kept)
+    history, tested = History(*[empty] * 4, *kept), (point, carried)
     start = _State(point, carried, mu, share, zero, ~finite, first, history, tested, no)
     return jax.lax.while_loop(lambda s: ~s.done, body, start)
 
