@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="gpu, mjcf, problems with --keep: measure again what is there",
+        help="gpu, mjcf, problems, standing with --keep: measure again what is there",
     )
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that all runs")
     parser.add_argument(

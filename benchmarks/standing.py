@@ -217,4 +217,4 @@ def main(options) -> None:
         if "box" in parts:
             _box_jump.box_jump(boxes, load(robot, "float32"), options.tiny, report.write)
     if "objects" in parts:
-        _objects.objects(moved, batch, options.tiny, report.write)
+        _objects.objects(moved, batch, options.tiny, options.again, report.write)

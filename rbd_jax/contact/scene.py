@@ -14,7 +14,7 @@ from ..model import Model
 from ..model.arguments import check_number
 from .actuators import Actuators, Driven
 from .constraints import Constraints
-from .kinds.contacts import Contacts
+from .kinds.contacts import AtDistance, Contacts
 from .mocap import Mocap
 from .passive import Fluid, GravityCompensation, gravity_compensation
 from .sensor_specs import Sensors
@@ -105,6 +105,41 @@ class Scene(eqx.Module):
         where = lambda s: s.constraints.contacts  # noqa: E731
         few = dataclasses.replace(where(self), most=contacts)
         return eqx.tree_at(where, self, few)
+
+    def at_distance(self, reach: float | Array, softness: float | Array = 0.1) -> "Scene":
+        """The same scene whose contacts act at a distance, so that its steps are smooth.
+
+        Derivatives of a contact that is not there say nothing of what it would do. Here a contact
+        acts on shapes that are up to ``reach`` apart: with a share of its impedance, which falls to
+        zero there, it pushes where they approach. It begins to push smoothly: for its row z of a
+        pyramidal friction cone, the force law ``D max(−z, 0)`` becomes ``D s log(1 + exp(−z/s))``
+        with the softness s. Contacts that press by much more than s act as before.
+
+        The motion of this scene is another one. Where its derivatives are wanted for the motion of
+        this scene as it is, use :class:`rbd_jax.simulate.StraightThrough`.
+
+        Elliptic cones are replaced by pyramids, and a ``noslip`` pass is left out.
+
+        Source: the idea is that of smoothed contact models, as in Pang, Suh, Yang, Tedrake (2023),
+        "Global planning for contact-rich manipulation via local smoothing of quasi-dynamic contact
+        models".
+
+        Args:
+            reach: how far beyond their margin contacts act (m).
+            softness: how softly they begin to push (m/s²).
+
+        Raises:
+            ValueError: for numbers that are not positive.
+        """
+        check_number("at_distance", "reach", reach, positive=True)
+        check_number("at_distance", "softness", softness, positive=True)
+        reach, softness = (jnp.asarray(x, self.model.dtype) for x in (reach, softness))
+        constraints = self.constraints
+        contacts = dataclasses.replace(
+            constraints.contacts, at_distance=AtDistance(reach, softness)
+        )
+        constraints = dataclasses.replace(constraints, contacts=contacts, noslip=None)
+        return dataclasses.replace(self, constraints=constraints)
 
     @property
     def tendons(self) -> Tendons | None:

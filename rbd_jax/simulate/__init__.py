@@ -51,6 +51,10 @@ from ._plant import (
     with_tangent as with_tangent,
 )
 from ._rollout import Episode as Episode, Trajectory as Trajectory, rollout as rollout
+from ._smoothing import (
+    RandomizedSmoothing as RandomizedSmoothing,
+    StraightThrough as StraightThrough,
+)
 from ._stability import (
     advice as advice,
     damping_rate as damping_rate,

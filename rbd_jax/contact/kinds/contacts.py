@@ -38,9 +38,28 @@ from ..solver.rows import (
     moving,
 )
 
+FAINT = 1e-6
+"""The least impedance of a contact at a distance."""
 MOST_BLOCKS = 16
 """Points that the same degrees of freedom move share a block of the Jacobian. With more sets of
 degrees of freedom than this, one block has all points."""
+
+
+class AtDistance(eqx.Module):
+    """How contacts act on shapes that do not touch yet, see :meth:`Scene.at_distance`."""
+
+    reach: Float[Array, ""]
+    """How far beyond their margin they act (m)."""
+    softness: Float[Array, ""]
+    """How softly they begin to push (m/s²), see :func:`rbd_jax.contact.solver.force_laws.push`."""
+
+    def share(self, violation: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The share of the impedance that is left: one in contact, zero at the reach and beyond.
+
+        It falls by the polynomial ``1 − 3x² + 2x³``, whose slope is zero at both ends.
+        """
+        x = jnp.clip(violation / self.reach, 0, 1)
+        return 1 - x * x * (3 - 2 * x)
 
 
 class Contacts(Constraint):
@@ -60,6 +79,8 @@ class Contacts(Constraint):
     most: int | None = eqx.field(static=True, default=None)
     """How many points of each ``condim`` may act at once; None for all candidates. A solver that
     finds more ends with ``RESULTS.crowded``. See :meth:`Scene.keeping`."""
+    at_distance: AtDistance | None = None
+    """How contacts act at a distance; None if they act where shapes touch."""
 
     def rows(self, state: State) -> Sequence["ContactRows"]:
         """The rows of all candidate points, one group for each ``condim``."""
@@ -67,7 +88,10 @@ class Contacts(Constraint):
             return ()
         R, p, part = state.bodies.R, state.bodies.p, self.shapes.parts
         most = self.most if state.solving else None
-        groups = detect(self.shapes, self.pairs, self.terrain, R, p, most)
+        pairs, far = self.pairs, self.at_distance
+        if far is not None:
+            pairs = eqx.tree_at(lambda x: x.margin, pairs, pairs.margin + far.reach)
+        groups = detect(self.shapes, pairs, self.terrain, R, p, most)
         weights = state.constants.weights
         weight = weights.of(tuple((part[i], part[j]) for i, j in self.pairs.shapes))[:, 0]
         return [self._rows_of(x, state, weight) for x in groups]
@@ -78,15 +102,21 @@ class Contacts(Constraint):
         Source: MuJoCo's documentation, "Computation", constraint model. Friction rows have no k.
         """
         pairs, own, friction = self.pairs, group.pair, self.pairs.friction[group.pair]
+        far, elliptic = self.at_distance, self.elliptic and self.at_distance is None
         velocity = _relative(state.bodies, group)
         if self.shapes.surface is not None:
             velocity = velocity + self._running(state.bodies, group, self.shapes.surface)
         violation, solimp = group.distance - pairs.margin[own], pairs.solimp[own]
         weight, friction = weight[own], jnp.maximum(friction[:, : group.dim - 1], 1e-5)
+        active, share = violation < 0, None
+        if far is not None:
+            active, share = violation < far.reach, far.share(violation)
+            violation = jnp.minimum(violation, 0)
         d, solref = impedance(solimp, violation), pairs.solref[own]
+        d = d if share is None else jnp.maximum(share * d, FAINT)
         k, b = stiffness_and_damping(SolverParams(solref, solimp), state.least_time)
         b = b[:, None]
-        if self.elliptic and group.dim > 1:
+        if elliptic and group.dim > 1:
             other = pairs.solref_friction[own]
             plain = (other == 0).all(axis=-1)
             safe = jnp.where(plain[:, None], solref, other)
@@ -97,13 +127,13 @@ class Contacts(Constraint):
         a_ref = a_ref - jnp.concatenate([stiff, jnp.zeros_like(a_ref[:, 1:])], axis=1)
         if group.dim == 1:
             R, mu = regularization(d, weight), jnp.zeros_like(d)
-        elif self.elliptic:
+        elif elliptic:
             R, mu = regularization(d, weight), friction[:, 0] / jnp.sqrt(self.impratio)
         else:
             mu = friction[:, 0] / jnp.sqrt(self.impratio)
             R = regularization(d, weight * (1 + friction[:, 0] ** 2)) * 2 * mu * mu
-        cone = Cone(1 / R, mu, friction, violation < 0)
-        return ContactRows(a_ref, group, cone, self.elliptic)
+        cone = Cone(1 / R, mu, friction, active, None if far is None else far.softness)
+        return ContactRows(a_ref, group, cone, elliptic)
 
     def _running(
         self, bodies: Bodies, group: ContactGroup, surface: Float[Array, "ng 6"]

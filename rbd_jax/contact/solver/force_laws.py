@@ -120,12 +120,26 @@ class Cone(NamedTuple):
     """The friction coefficient f of each direction."""
     active: Bool[Array, " n"]
     """Whether the distance of the contact is below its margin."""
+    softness: Float[Array, ""] | None = None
+    """Of contacts that act at a distance: how softly they begin to push (m/s²), see :func:`push`.
+    Their cones are pyramidal."""
+
+
+def push(z: Float[Array, "*n"], softness: Float[Array, ""] | None) -> Float[Array, "*n"]:
+    """How far z is below zero: ``max(−z, 0)``, or with a softness s ``s log(1 + exp(−z/s))``.
+
+    The second form is smooth, more than zero everywhere, and differs by at most ``s log 2``.
+    """
+    if softness is None:
+        return jnp.maximum(-z, 0)
+    x = -z / softness
+    return softness * (jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x))))
 
 
 def contact(z: Float[Array, "n d"], cone: Cone, elliptic: bool) -> Float[Array, "n d"]:
     """The force of each contact in its frame: normal, tangents, spin, rolls (N, N m)."""
     if z.shape[1] == 1:
-        force = inequality(z[:, 0], cone.D)[:, None]
+        force = (cone.D * push(z[:, 0], cone.softness))[:, None]
     else:
         force = _elliptic(z, cone) if elliptic else _pyramidal(z, cone)
     return jnp.where(cone.active[:, None], force, 0)
@@ -141,7 +155,8 @@ def _pyramidal(z: Float[Array, "n d"], cone: Cone) -> Float[Array, "n d"]:
 def edges(z: Float[Array, "n d"], cone: Cone) -> tuple[Float[Array, "n k"], Float[Array, "n k"]]:
     """The forces of both edges of a pyramidal cone in each direction, zero where it is far (N)."""
     slip, D = cone.friction * z[:, 1:], jnp.where(cone.active, cone.D, 0)[:, None]
-    return jnp.maximum(-D * (z[:, :1] + slip), 0), jnp.maximum(-D * (z[:, :1] - slip), 0)
+    plus, minus = (push(z[:, :1] + sign * slip, cone.softness) for sign in (1, -1))
+    return D * plus, D * minus
 
 
 def _elliptic(z: Float[Array, "n d"], cone: Cone) -> Float[Array, "n d"]:

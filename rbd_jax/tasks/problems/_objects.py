@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ...contact import load_mjcf
+from ...contact import Scene, load_mjcf
 from ...model import difference
 from ...optimize import Problem, StateCost, in_scene
+from ...simulate import Plant, StraightThrough
 
 OBJECT = "object"
 """The name of the joint, and of the body, of the object in each scene."""
@@ -59,6 +60,9 @@ class ObjectTask(eqx.Module):
         found = opt.cem(task.problem, q, v, u, key, **task.search)
         better = opt.ilqr(task.problem, q, v, found.u, max_steps=20, throw=False)
         task.arrives(better.q[-1])
+
+    Without samples, ``ilqr`` can begin with the derivatives of contacts that act at a distance, and
+    go on with those of shorter ones: :meth:`smoothed`.
     """
 
     problem: Problem
@@ -74,6 +78,28 @@ class ObjectTask(eqx.Module):
     """How far from its goal an object may be that has arrived (m, rad)."""
     steps: int = eqx.field(static=True)
     """Steps of a search."""
+    reaches: tuple[float, ...] = eqx.field(static=True)
+    """Distances at which contacts act in derivatives, from the first to the last (m)."""
+
+    def smoothed(self, reach: float | Array, softness: float | Array = 0.1) -> Problem:
+        """The same problem with the derivatives of contacts that act at a distance.
+
+        Args:
+            reach: as in :meth:`rbd_jax.contact.Scene.at_distance`. softness: too.
+        """
+        scene = self.scene
+        return self.moving(StraightThrough(scene, scene.at_distance(reach, softness)))
+
+    def moving(self, plant: Plant) -> Problem:
+        """The same problem with another plant that moves as the scene does."""
+        p = self.problem
+        rest = p.dt, p.steps, None, p.lower, p.upper
+        return Problem(plant, p.stage, p.final, *rest, substeps=p.substeps)
+
+    @property
+    def scene(self) -> Scene:
+        """The scene of robot and object."""
+        return self.problem.plant.scene  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def goal(self) -> Float[Array, " nq"]:
@@ -122,7 +148,10 @@ def push_block(starts: int = 64, seed: int = 0, dtype=None) -> ObjectTask:
     weights = np.r_[block, 0, 0], np.r_[np.full(6, 0.02), 0.05, 0.05], np.full(2, 0.1)
     goal = np.array([0.25, 0.1]), 0.0
     near = 0.02, 0.1
-    return _task(_BLOCK, dtype, goal, (shift, turn), at, weights, 8, 0.2, near=near, steps=25)
+    return _task(
+        _BLOCK, dtype, goal, (shift, turn), at, weights, 8, 0.2, near=near, steps=25,
+        reaches=(0.1, 0.03, 0.01),
+    )  # fmt: skip
 
 
 def turn_in_hand(starts: int = 64, seed: int = 0, dtype=None) -> ObjectTask:
@@ -152,6 +181,7 @@ def turn_in_hand(starts: int = 64, seed: int = 0, dtype=None) -> ObjectTask:
     return _task(
         _HAND.format(fingers=fingers, servos=servos), dtype, (np.zeros(2), 0.0), (shift, turn),
         np.zeros((starts, 6)), weights, 10, [0.5, 0.01] * 3, near=(0.005, 0.1), steps=30,
+        reaches=(0.02, 0.005),
     )  # fmt: skip
 
 
