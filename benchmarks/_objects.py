@@ -1,6 +1,7 @@
 """Objects that are pushed and turned: samples find how, derivatives through contact improve it."""
 
 import time
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,13 +20,13 @@ ABOUT = (
     "at most 60. `ilqr, at a distance` starts there too: 20 steps with the derivatives of contacts "
     "that act at each of `task.reaches`, then 30 with those of the scene. `ilqr, randomized` takes "
     "20 steps with the mean derivatives of 32 samples around the state, 20 with a quarter of the "
-    "spread, then 30. All move in the same scene. The controls are then played back in MuJoCo, without feedback. Seconds are processor time for "
-    "one start, compiling excluded."
+    "spread, then 30. All move in the same scene. The controls are then played back in MuJoCo, "
+    "without feedback. Seconds are processor time for one start, compiling excluded."
 )
 REFINE = {"max_steps": 20, "throw": False}
 ALONE = {"max_steps": 60, "throw": False}
 EXACT = {"max_steps": 30, "throw": False}
-SPREAD = {"q": 0.02, "v": 0.1, "u": 0.02}
+SPREAD: dict[str, Any] = {"q": 0.02, "v": 0.1, "u": 0.02}
 """Standard deviations of the samples of randomized smoothing."""
 HELD = 0.4
 """Seconds for which the last targets are held after the plan."""
