@@ -1,9 +1,12 @@
 """Rules for gather, scatter and dynamic slices: reading and writing at computed places."""
 
+from functools import cache
+
 import jax
 import numpy as np
 
 from .._failures import Unsupported
+from ..ir._access_analysis import Rows
 from ..ir._blocks import Value, constant
 from ._reader import Reader, rule
 
@@ -172,5 +175,14 @@ def _scatter(r: Reader, eqn, x, indices, updates):
             return range(updates.ndim)
         return window
 
+    def rows():
+        """The place of the first element of each update, if all are known and rows are whole."""
+        whole = all(width[a] == x.shape[a] for a in inner)
+        if indices.const is None or drop or not whole or batch != list(range(len(batch))):
+            return None
+        lead = tuple(updates.shape[k] for k in batch)
+        first = [index(_Known(), indices, (*at, *[0] * len(window))) for at in np.ndindex(lead)]
+        return Rows(np.array(first, dtype=int).reshape(-1, x.ndim), lead, tuple(inner))
+
     return r.op("scatter", [x, indices, updates], x.shape, x.dtype, index=index, fn=fn,
-                limits=valid if drop else None, free=free)  # fmt: skip
+                limits=valid if drop else None, free=free, rows=cache(rows))  # fmt: skip

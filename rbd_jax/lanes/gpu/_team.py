@@ -188,7 +188,7 @@ class Team(Emitter):
             self.nested(lengths, body)
             return
         with self.dividing():
-            self._rounds(math.prod(lengths), lambda k: body(self.indices(k, lengths)))
+            self.rounds(math.prod(lengths), lambda k: body(self.indices(k, lengths)))
 
     @contextmanager
     def dividing(self) -> Iterator[None]:
@@ -249,7 +249,7 @@ class Team(Emitter):
 
         self.nest(tuple(lengths[k] for k in free), round_)
 
-    def _rounds(self, n: int, body) -> None:
+    def rounds(self, n: int, body) -> None:
         """Write ``for k in range(thread, n, team)``; the number of a round has 32 bits."""
         thread = self.thread()
         if n > self.team:
