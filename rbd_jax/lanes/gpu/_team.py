@@ -66,6 +66,8 @@ class Team(Emitter):
         """What the rounds of the loop touch that is being divided."""
         self._extents: dict[int, int] = {}
         self._writes = 0
+        self._unused: dict[str, tuple[str, list[str], str]] = {}
+        """Quotients that no index needs so far: the one before, where to write, and what."""
 
     # --- operands and results: the elements of a sample lie side by side ---
 
@@ -284,12 +286,40 @@ class Team(Emitter):
             self.block(done)
 
     def indices(self, k: Reg, lengths: tuple[int, ...]) -> tuple:
-        """The numbers of the rounds of each loop."""
-        found: list[Reg] = []
+        """The numbers of the rounds of each loop.
+
+        Each is ``q − n p``, where p is the quotient of q by the length n. Where an array is gone
+        through in the order of its memory, the quotients cancel, and nobody divides.
+        """
+        at = self.emit(f"zext i32 {k.ref} to i64", _I64, False)
+        found: list[Sym] = []
         for n in reversed(lengths[1:]):
-            found.append(self.emit(f"urem i32 {k.ref}, {n}", _I32, False))
-            k = self.emit(f"udiv i32 {k.ref}, {n}", _I32, False)
-        return tuple(
-            Sym(((self.emit(f"zext i32 {x.ref} to i64", _I64, False), 1),))
-            for x in (k, *reversed(found))
+            quotient = self._quotient(k, n)
+            above = Reg(quotient.ref + ".wide", _I64, False)
+            found.append(Sym(((at, 1), (above, -n))))
+            k, at = quotient, above
+        return tuple([Sym(((at, 1),)), *reversed(found)])
+
+    def _quotient(self, k: Reg, n: int) -> Reg:
+        """A quotient, which is written here if an index turns out to need it."""
+        out, lines = Reg(self.name("quotient"), _I32, False), []
+        self._lines.append(lines)
+        self._unused[out.ref + ".wide"] = (
+            k.ref + ".wide",
+            lines,
+            f"{out.ref} = udiv i32 {k.ref}, {n}",
         )
+        return out
+
+    def integer(self, index: Sym | int) -> Reg | int:
+        """The value of an index."""
+        for atom, _ in index.terms if isinstance(index, Sym) else ():
+            self._write_quotient(atom.ref)
+        return super().integer(index)
+
+    def _write_quotient(self, ref: str) -> None:
+        if ref in self._unused:
+            above, lines, text = self._unused.pop(ref)
+            self._write_quotient(above)
+            narrow = ref.removesuffix(".wide")
+            lines += ["  " + text, f"  {ref} = zext i32 {narrow} to i64"]

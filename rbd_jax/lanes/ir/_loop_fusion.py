@@ -14,6 +14,8 @@ from ._blocks import ANY, Block, Op, Sym, Value
 
 _STORED = ("scatter", "scan", "while", "map", "dot", "reduce", "assemble")
 """Operations whose results may lie in memory of their own."""
+_WRITTEN = ("factorized_solve", "dot", "reduce")
+"""Operations with code of their own that write each element once and read none of them again."""
 _DEEPEST = 32  # operations that are computed inside each other at most
 
 
@@ -42,9 +44,14 @@ class _Ready:
 
 
 class Plan:
-    """The steps of a block, and after which of them each value is not needed any more."""
+    """The steps of a block, and after which of them each value is not needed any more.
 
-    def __init__(self, block: Block):
+    Args:
+        block: the operations.
+        handed: whether each result is handed over as soon as it is known, or at the end.
+    """
+
+    def __init__(self, block: Block, handed: bool = False):
         self.axes = Axes(block)
         self.block = block
         ops = [op for op in block.ops if op.name not in VIEWS]
@@ -58,6 +65,8 @@ class Plan:
         self.in_place = self._find_in_place(ops)
         self.steps = self._schedule(ops)
         self._find_stored()
+        self.complete = self._find_complete() if handed else [len(self.steps)] * len(block.outputs)
+        """For each result of the block, after which step it is known."""
         self.last_use = self._find_last_use()
 
     def _effective(self, op: Op) -> list[tuple[Op, tuple, Value]]:
@@ -188,11 +197,31 @@ class Plan:
         for v, ops in self.readers.items():
             if v in last:
                 last[v] = max(last[v], *(where[id(op)] for op in ops))
-        for v in self.block.outputs:
+        for v, k in zip(self.block.outputs, self.complete, strict=True):
             for b, _ in bases(v, self.axes.pattern(v.shape)):
                 if b in last:
-                    last[b] = len(self.steps)
+                    last[b] = max(last[b], k)
         return last
+
+    def _find_complete(self) -> list[int]:
+        made = {v: k for k, step in enumerate(self.steps) for op in step.ops for v in op.outs}
+        return [max((made.get(b, 0) for b, _ in bases(v, self.axes.pattern(v.shape))), default=0)
+                for v in self.block.outputs]  # fmt: skip
+
+    def only_results(self) -> dict[Value, int]:
+        """Results that nobody reads, and that one step writes element by element: their numbers."""
+        outputs = self.block.outputs
+        once = {id(v): sum(w is v for w in outputs) == 1 for v in outputs}
+        numbers = {v: k for k, v in enumerate(outputs) if once[id(v)]}
+        seen = {b for v in outputs if v.op and v.op.name in VIEWS
+                for b, _ in bases(v, self.axes.pattern(v.shape))}  # fmt: skip
+        return {
+            v: numbers[v]
+            for step in self.steps
+            for op in step.ops
+            for v in (step.stored if step.loops else op.outs if op.name in _WRITTEN else ())
+            if v in numbers and v not in seen and not self.readers.get(v)
+        }
 
 
 # --- before planning ---------------------------------------------------------------------

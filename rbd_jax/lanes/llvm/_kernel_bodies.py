@@ -15,11 +15,13 @@ FILES = (_array_loops, _control_flow, _dense_factors, _sparse_cholesky)
 """The files that fill the table ``WRITERS`` when they are imported."""
 
 
-def bodies(program: Block, first: Emitter, second: Emitter, load, store) -> None:
+def bodies(program: Block, first: Emitter, second: Emitter, load, store=None,
+           place=None) -> None:  # fmt: skip
     """Write what all samples share with one emitter, and a block of samples with another one.
 
     ``load`` and ``store`` say where operands and results of samples lie: they are called with
-    the emitter, the value, its number, and ``store`` with the plan of the block.
+    the emitter, the value, its number, and ``store`` with the plan of the block. Instead of
+    ``store``, ``place`` may give the memory of a result, which is written as soon as it is known.
     """
     assemble(program)
     shared, block, needed = _split(program)
@@ -42,6 +44,9 @@ def bodies(program: Block, first: Emitter, second: Emitter, load, store) -> None
         if not v.uniform:
             load(second, v, k)
     assemble(block)
+    if place is not None:
+        second.run(block, lambda v, k: place(second, v, k))
+        return
     plan = second.run(block)
     for k, v in enumerate(block.outputs):
         store(second, v, k, plan)
