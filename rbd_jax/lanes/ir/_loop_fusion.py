@@ -281,6 +281,8 @@ def mark_lazy(block: Block) -> None:
         if final is not None and final.name == "scatter":
             update = user is not final or user.ins[2] is v
             once = update and not any(_sees(x, final.ins[0]) for x in op.ins)
+        if final is not None and final.name == "factorized_solve" and final.outs[0].ndim > 1:
+            once = user is not final or user.ins[0] is not v
         depth[v] = depth.get(user.outs[0], 0) + 1
         if once and depth[v] < _DEEPEST:
             op.params["lazy"] = final
