@@ -159,7 +159,7 @@ def functions(program: Block, team: int = 1) -> Functions:
     first = Team(TOGETHER, "lanes.meet.block")
     second = SampleLast() if team == 1 else Team(team, "lanes.meet.team")
     with threads_a_sample(team):
-        bodies(program, first, second, _load, place=_place)
+        second = bodies(program, first, second, _load, place=_place)
     operands, results = len(program.inputs), len(program.outputs)
     inputs = ", ".join(f"ptr noalias readonly {x}" for x in _names("args", operands))
     outputs = "".join(f"ptr noalias {x}, " for x in _names("rets", results))

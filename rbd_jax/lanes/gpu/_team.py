@@ -22,7 +22,7 @@ from ..ir._blocks import Op, Sym, Value, strides_of
 from ..ir._loop_fusion import Plan
 from ..llvm._emitter import Emitter
 from ..llvm._llvm_writer import Elem, Reg
-from ..llvm._memory import Memory
+from ..llvm._memory import Memory, Recorded
 
 _I32, _I64, _FLAG = np.dtype("int32"), np.dtype("int64"), np.dtype(bool)
 _THREAD = Reg("%thread", _I64, False)
@@ -61,6 +61,7 @@ class Team(Emitter):
     def __init__(self, size: int, meeting: str):
         super().__init__(1)
         self.team, self._meeting = size, meeting
+        self.arena = Recorded()
         self._touched = _Touched()
         self._inside: _Touched | None = None
         """What the rounds of the loop touch that is being divided."""
@@ -68,6 +69,14 @@ class Team(Emitter):
         self._writes = 0
         self._unused: dict[str, tuple[str, list[str], str]] = {}
         """Quotients that no index needs so far: the one before, where to write, and what."""
+
+    def planned(self) -> "Team | None":
+        """An emitter whose arrays lie closer together, if that saves memory."""
+        if not isinstance(self.arena, Recorded) or self.arena.planned().size >= self.arena.size:
+            return None
+        again = Team(self.team, self._meeting)
+        again.arena = self.arena.planned()
+        return again
 
     # --- operands and results: the elements of a sample lie side by side ---
 

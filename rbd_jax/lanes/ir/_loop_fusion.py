@@ -54,7 +54,8 @@ class Plan:
     def __init__(self, block: Block, handed: bool = False):
         self.axes = Axes(block)
         self.block = block
-        ops = [op for op in block.ops if op.name not in VIEWS]
+        ops = _matrices_late(block) if self.axes.team > 1 else block.ops
+        ops = [op for op in ops if op.name not in VIEWS]
         self._order = {id(op): k for k, op in enumerate(ops)}
         mark_lazy(block)
         ops = [op for op in ops if not op.params.get("lazy")]
@@ -222,6 +223,31 @@ class Plan:
             for v in (step.stored if step.loops else op.outs if op.name in _WRITTEN else ())
             if v in numbers and v not in seen and not self.readers.get(v)
         }
+
+
+def _matrices_late(block: Block) -> list[Op]:
+    """Arrays that are known but for few places wait as these places, until somebody takes them."""
+    held: dict[Value, Op] = {}
+    found: list[Op] = []
+
+    def take(v: Value) -> None:
+        if v in held:
+            op = held.pop(v)
+            for x in op.ins:
+                take(x)
+            found.append(op)
+
+    for op in block.ops:
+        x = op.ins[0] if op.name == "scatter" else None
+        if x is not None and (x.const is not None or x in held):
+            held[op.outs[0]] = op
+            continue
+        for v in (*op.ins, *(v for inner in op.blocks for v in captured(inner))):
+            take(v)
+        found.append(op)
+    for v in (*block.outputs, *list(held)):
+        take(v)
+    return found
 
 
 # --- before planning ---------------------------------------------------------------------

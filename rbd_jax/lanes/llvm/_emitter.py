@@ -29,6 +29,10 @@ class Emitter(Storage):
         self.borrowed: set[Value] = set()
         self._even: dict[Value, bool] = {}
 
+    def planned(self) -> "Emitter | None":
+        """An emitter that writes the same with less memory, now that it is known what is needed."""
+        return None
+
     def is_wide(self, v: Value) -> bool:
         """Whether the samples have their own."""
         return not v.uniform and self.width > 1

@@ -16,12 +16,15 @@ FILES = (_array_loops, _control_flow, _dense_factors, _sparse_cholesky)
 
 
 def bodies(program: Block, first: Emitter, second: Emitter, load, store=None,
-           place=None) -> None:  # fmt: skip
+           place=None) -> Emitter:  # fmt: skip
     """Write what all samples share with one emitter, and a block of samples with another one.
 
     ``load`` and ``store`` say where operands and results of samples lie: they are called with
     the emitter, the value, its number, and ``store`` with the plan of the block. Instead of
     ``store``, ``place`` may give the memory of a result, which is written as soon as it is known.
+
+    Returns:
+        The emitter of the samples: the second one, or the one that it has planned.
     """
     assemble(program)
     shared, block, needed = _split(program)
@@ -36,20 +39,25 @@ def bodies(program: Block, first: Emitter, second: Emitter, load, store=None,
     handed = {v: first.places[v]._replace(base="%shared", fixed=True) for v in needed
               if first.places[v].base == "%scratch"}  # fmt: skip
 
-    second.globals, second.tables = first.globals, first.tables
-    second.declared, second.math = first.declared, first.math
-    _uniform_operands(second, program.inputs, numbers)
-    second.places.update(handed)
-    for v, k in numbers.items():
-        if not v.uniform:
-            load(second, v, k)
+    def write(second: Emitter) -> Emitter:
+        second.globals, second.tables = first.globals, first.tables
+        second.declared, second.math = first.declared, first.math
+        _uniform_operands(second, program.inputs, numbers)
+        second.places.update(handed)
+        for v, k in numbers.items():
+            if not v.uniform:
+                load(second, v, k)
+        if place is not None:
+            second.run(block, lambda v, k: place(second, v, k))
+            return second
+        plan = second.run(block)
+        for k, v in enumerate(block.outputs):
+            store(second, v, k, plan)
+        return second
+
     assemble(block)
-    if place is not None:
-        second.run(block, lambda v, k: place(second, v, k))
-        return
-    plan = second.run(block)
-    for k, v in enumerate(block.outputs):
-        store(second, v, k, plan)
+    again = write(second).planned()
+    return second if again is None else write(again)
 
 
 def _split(program: Block) -> tuple[Block, Block, list[Value]]:
