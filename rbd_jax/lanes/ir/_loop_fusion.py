@@ -216,13 +216,11 @@ class Plan:
         numbers = {v: k for k, v in enumerate(outputs) if once[id(v)]}
         seen = {b for v in outputs if v.op and v.op.name in VIEWS
                 for b, _ in bases(v, self.axes.pattern(v.shape))}  # fmt: skip
-        return {
-            v: numbers[v]
-            for step in self.steps
-            for op in step.ops
-            for v in (step.stored if step.loops else op.outs if op.name in _WRITTEN else ())
-            if v in numbers and v not in seen and not self.readers.get(v)
-        }
+        written = [v for step in self.steps if step.loops for v in step.stored]
+        written += [v for step in self.steps if step.loops is None for op in step.ops
+                    for v in op.outs if op.name in _WRITTEN]  # fmt: skip
+        return {v: numbers[v] for v in written
+                if v in numbers and v not in seen and not self.readers.get(v)}  # fmt: skip
 
 
 def _matrices_late(block: Block) -> list[Op]:
