@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 
-from ..lanes import clear_caches, enabled
+from ..lanes import clear_caches, enabled, for_one_thread
 from ..model import Tree
 
 Form = TypeVar("Form")
@@ -151,6 +151,7 @@ def current() -> Formulation:
         return forced
     backend = jax.default_backend()
     lanes, xla = ("lanes", "xla") if backend == "cpu" else ("teams", "accelerator")
+    lanes = "lanes" if for_one_thread() else lanes
     return FORMULATIONS[lanes if enabled(backend) else xla]
 
 

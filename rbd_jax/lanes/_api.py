@@ -20,7 +20,7 @@ from ._jax_internals import (
 from ._lowering import enabled
 from ._progress import phase
 from .frontend._read_program import read_program
-from .primitive._primitive import LARGEST, Program, bind
+from .primitive._primitive import LARGEST, Form, Program, bind, tracing_for
 
 F = TypeVar("F", bound=Callable)
 _CONCRETE = {ArrayImpl}
@@ -74,7 +74,7 @@ def _apply(f, strict: bool, tree, leaves: list):
     static = tuple(None if t else _Static(x) for x, t in zip(leaves, there, strict=True))
     avals = tuple(_alone(jax.typeof(x)) for x in dynamic)
     try:
-        found = _traced(f, strict, tree, static, avals, trace_context())
+        found = _traced(f, strict, tree, static, avals, (trace_context(), tracing_for.get()))
     except _Captured as captured:
         found = captured.args[0]
     if found is None:
@@ -147,7 +147,8 @@ def _traced(f, strict: bool, tree, static: tuple, avals: tuple, context: Any):
         closed, consts = _consts_to_operands(closed)
     bound = any(isinstance(c, Tracer) for c in consts)
 
-    def retrace() -> Program:
+    def retrace(form: Form) -> Program:
+        del form  # which is the one that functions are traced for now
         whole = [jax.typeof(c) for c in consts], avals
         return Program(jax.make_jaxpr(lambda _, xs: flat(*xs))(*whole), name, strict)
 
@@ -207,7 +208,7 @@ def trace_once(function: Callable, args: tuple) -> tuple[Any, Any]:
     leaves, tree = jax.tree.flatten(args)
     avals = tuple(jax.typeof(x) for x in leaves if isinstance(x, jax.Array))
     static = tuple(None if isinstance(x, jax.Array) else _Known(x) for x in leaves)
-    settings = trace_context(), enabled()
+    settings = trace_context(), enabled(), tracing_for.get()
     try:
         return _once(function, tree, static, avals, settings)
     except _Captured as captured:
