@@ -14,6 +14,7 @@ from ._jax_internals import (
     ArrayImpl,
     cleared_by_jax,
     debugs_nans,
+    is_staged,
     jit_enabled,
     trace_context,
 )
@@ -70,8 +71,12 @@ def _eager(f, strict: bool, tree):
 def _apply(f, strict: bool, tree, leaves: list):
     """Bind the program of a function to arguments."""
     there = [isinstance(x, jax.Array | np.ndarray | np.generic) for x in leaves]
+    staged = jax.default_backend() != "cpu" and any(map(is_staged, leaves))
+    known = [staged and isinstance(x, ArrayImpl) and x.size <= LARGEST for x in leaves]
+    there = [t and not k for t, k in zip(there, known, strict=True)]
     dynamic = [x for x, t in zip(leaves, there, strict=True) if t]
-    static = tuple(None if t else _Static(x) for x, t in zip(leaves, there, strict=True))
+    static = tuple(None if t else _Constant(x) if k else _Static(x)
+                   for x, t, k in zip(leaves, there, known, strict=True))  # fmt: skip
     avals = tuple(_alone(jax.typeof(x)) for x in dynamic)
     try:
         found = _traced(f, strict, tree, static, avals, (trace_context(), tracing_for.get()))
@@ -113,6 +118,20 @@ class _Static:
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+
+class _Constant(_Static):
+    """An array that a program of ``jax.jit`` has closed over, compared by its numbers.
+
+    On a GPU it becomes a part of the code: what is made of it alone is computed while the program
+    is read, and not by a launch of its own in every call.
+    """
+
+    def __init__(self, value: Any):
+        self.value = value
+        numbers = np.asarray(value)
+        weak = jax.typeof(value).weak_type
+        self._key = str(numbers.dtype), numbers.shape, numbers.tobytes(), weak
 
 
 class _Captured(Exception):

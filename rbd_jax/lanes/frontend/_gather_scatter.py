@@ -10,6 +10,9 @@ from ..ir._access_analysis import Rows
 from ..ir._blocks import Value, constant
 from ._reader import Reader, rule
 
+_FOLDED = 4096
+"""Elements of a table that are looked up while the program is read."""
+
 
 @rule("dynamic_slice")
 def _dynamic_slice(r: Reader, eqn, x, *starts):
@@ -101,6 +104,11 @@ def _gather(r: Reader, eqn, x, indices):
         at = tuple(idx[k] for k in batch)
         return reader.inside(indices, [((*at, k), n) for k, n in enumerate(limits)])
 
+    if x.const is not None and indices.const is not None and not drop:
+        size = int(np.prod(shape, dtype=int))
+        if size <= _FOLDED:
+            known = [x.const[index(_Known(), idx)] for idx in np.ndindex(shape)]
+            return constant(np.array(known, x.dtype).reshape(shape))
     params = {"index": index}
     if drop:
         params |= {"valid": valid, "fill": eqn.params.get("fill_value")}
