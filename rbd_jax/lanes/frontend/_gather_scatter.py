@@ -107,7 +107,7 @@ def _gather(r: Reader, eqn, x, indices):
     if x.const is not None and indices.const is not None and not drop:
         size = int(np.prod(shape, dtype=int))
         if size <= _FOLDED:
-            known = [x.const[index(_Known(), idx)] for idx in np.ndindex(shape)]
+            known = [x.const[index(Known(), idx)] for idx in np.ndindex(shape)]
             return constant(np.array(known, x.dtype).reshape(shape))
     params = {"index": index}
     if drop:
@@ -120,7 +120,7 @@ def _applies(jaxpr) -> bool:
     return jaxpr is not None and jaxpr.outvars != [jaxpr.invars[1]]
 
 
-class _Known:
+class Known:
     """Reads the numbers of a constant table."""
 
     def lookup(self, table: Value, idx: tuple) -> int:
@@ -135,7 +135,7 @@ def _apart(index, indices: Value, shape: tuple[int, ...]) -> bool:
     """Whether all elements are known to have different places."""
     if indices.const is None:
         return False
-    places = [index(_Known(), indices, idx) for idx in np.ndindex(shape)]
+    places = [index(Known(), indices, idx) for idx in np.ndindex(shape)]
     return len(set(places)) == len(places)
 
 
@@ -189,7 +189,7 @@ def _scatter(r: Reader, eqn, x, indices, updates):
         if indices.const is None or drop or not whole or batch != list(range(len(batch))):
             return None
         lead = tuple(updates.shape[k] for k in batch)
-        first = [index(_Known(), indices, (*at, *[0] * len(window))) for at in np.ndindex(lead)]
+        first = [index(Known(), indices, (*at, *[0] * len(window))) for at in np.ndindex(lead)]
         return Rows(np.array(first, dtype=int).reshape(-1, x.ndim), lead, tuple(inner))
 
     return r.op("scatter", [x, indices, updates], x.shape, x.dtype, index=index, fn=fn,

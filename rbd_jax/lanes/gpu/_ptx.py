@@ -31,6 +31,7 @@ from ..llvm._kernel_bodies import bodies
 from ..llvm._llvm_writer import Reg, scalar_type
 from ..llvm._memory import Memory
 from . import _team_loops
+from ._left_out import leave_out
 from ._team import WARP, Team
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -158,6 +159,8 @@ def functions(program: Block, team: int = 1) -> Functions:
     """
     first = Team(TOGETHER, "lanes.meet.block")
     second = SampleLast() if team == 1 else Team(team, "lanes.meet.team")
+    if team > 1:
+        leave_out(program)
     with threads_a_sample(team):
         second = bodies(program, first, second, _load, place=_place)
     operands, results = len(program.inputs), len(program.outputs)

@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from ..frontend._sparse_cholesky import Columns, _places
+from ..frontend._sparse_cholesky import Columns, places
 from ..ir._access_analysis import Rows, repeated
 from ..ir._blocks import Op, Sym, Value
 from ..ir._loop_fusion import Plan
@@ -237,7 +237,7 @@ class _Entries:
         starts = np.cumsum([0, *map(len, columns)])
         self.of = {(k, i): int(starts[k]) + at
                    for k, c in enumerate(columns) for at, i in enumerate(c)}  # fmt: skip
-        self.rows, self.columns = _places(columns)
+        self.rows, self.columns = places(columns)
 
 
 def _unpacked(e: Team, word: Reg, count: int) -> list[Sym]:
