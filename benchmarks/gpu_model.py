@@ -82,8 +82,8 @@ NOTES = {
     "older programs, of what the library took then. XLA: measured as well. Calls that were waited "
     "for take about 100 µs more than their kernels, calls in a row 30.",
     SOLVERS: "Kernels of batches of problems, one kernel a row; predictions without a call, of a "
-    "single run of each kernel. A problem takes some of them once for each of its steps. Threads, "
-    "scratch and resident as above.",
+    "single run of each kernel. A problem takes some of them once for each of its steps. Each: "
+    "samples of a problem. Threads, scratch and resident as above.",
     TARGETS: "Each target beside what was measured on an H200 with older programs, and what the "
     "model predicts for those of now. A prediction is nothing that ran. Unit: µs of a batch, ns "
     "for each robot, or times as fast. Reached: whether the prediction does what is asked for.",
@@ -108,6 +108,7 @@ class Kernel(NamedTuple):
     """By the rule of thumb."""
     batched: bool
     name: str = ""
+    sizes: tuple[int, ...] = ()
     ways: _gpu_kernels.Writings | None = None
 
     def taken(self, batch: int) -> _gpu_kernels.Written:
@@ -157,7 +158,7 @@ def kernels_of(function: Callable, *args: Any) -> list[Kernel]:
             print(f"    {call['program'].name}: its memory has no place on the chip", flush=True)
         rule = ways.rule if ways.rule in written else 1
         work = {t: w.work for t, w in written.items()}
-        found.append(Kernel(work, rule, batched, call["program"].name, ways))
+        found.append(Kernel(work, rule, batched, call["program"].name, call["sizes"], ways))
     return found
 
 

@@ -189,18 +189,21 @@ def chosen(ways: Writings, samples: int) -> Written:
     of another size, or one thread a sample in the form for one thread.
     """
     found = ways.written(TEAM or ways.rule) or ways.written(1)
+    assert found is not None  # one thread needs no memory on the chip
     if TEAM or found.made.text.count("\n") > LINES:
         return found
-    teams: list[Written | None] = []
+    others: list[tuple[Written | None, float]] = []
     if found.team > 1:
         few = found.work.resident * found.team < SCHEDULERS * WARP
-        teams += [ways.written(t) for t in (*TEAMS.values(), WARP, *(LARGER if few else ()))]
-    others = [(w, SURE) for w in teams if w is not None]
+        sizes = (*TEAMS.values(), WARP, *(LARGER if few else ()))
+        others += [(ways.written(t), SURE) for t in sizes if t != found.team]
     if found.team == 1 or samples > 2 * MULTIPROCESSORS * found.work.resident:
         others.append((ways.written(1, "thread"), SURE_ALONE))  # teams wait for their turn
-    times = {id(w): sure * seconds(w.work, samples) for w, sure in others if w is not found}
-    best = min(others, key=lambda o: times.get(id(o[0]), math.inf))[0] if times else found
-    return best if times.get(id(best), math.inf) < seconds(found.work, samples) else found
+    best, least = found, seconds(found.work, samples)
+    for other, sure in others:
+        if other is not None and (time := sure * seconds(other.work, samples)) < least:
+            best, least = other, time
+    return best
 
 
 def team_of(block: Block) -> int:

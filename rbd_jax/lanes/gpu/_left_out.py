@@ -146,9 +146,10 @@ class _Packing:
         kept = [(idx, k) for idx, k in pairs if k is not None]
         if not kept:
             return self.entries(x)
-        where = constant(np.array([[k] for _, k in kept], np.int32))
-        if len(np.unique(where.const)) < len(kept):
+        numbers = [k for _, k in kept]
+        if len(set(numbers)) < len(numbers):
             return None
+        where = constant(np.array(numbers, np.int32)[:, None])
         new = _picked(self._ops, update, np.array([idx for idx, _ in kept]))
         params = _update(where, 1) | {"fn": op.params["fn"]}
         return self._append("scatter", [self.entries(x), where, new], op.outs[0], **params)

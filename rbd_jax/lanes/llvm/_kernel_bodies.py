@@ -4,6 +4,9 @@ The *prologue* computes once what all samples share. The *body* computes the sam
 samples of operands and results lie in memory is told by the folders of the machines.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from ..ir._access_analysis import VIEWS, Axes, bases, captured, reads
 from ..ir._blocks import Block, Value, strides_of
 from ..ir._loop_fusion import assemble
@@ -15,8 +18,14 @@ FILES = (_array_loops, _control_flow, _dense_factors, _sparse_cholesky)
 """The files that fill the table ``WRITERS`` when they are imported."""
 
 
-def bodies(program: Block, first: Emitter, second: Emitter, load, store=None,
-           place=None) -> Emitter:  # fmt: skip
+def bodies(
+    program: Block,
+    first: Emitter,
+    second: Emitter,
+    load: Callable,
+    store: Callable | None = None,
+    place: Callable | None = None,
+) -> Emitter:
     """Write what all samples share with one emitter, and a block of samples with another one.
 
     ``load`` and ``store`` say where operands and results of samples lie: they are called with
@@ -48,10 +57,11 @@ def bodies(program: Block, first: Emitter, second: Emitter, load, store=None,
             if not v.uniform:
                 load(second, v, k)
         if place is not None:
-            second.run(block, lambda v, k: place(second, v, k))
+            second.run(block, partial(place, second))
             return second
         plan = second.run(block)
         for k, v in enumerate(block.outputs):
+            assert store is not None
             store(second, v, k, plan)
         return second
 
