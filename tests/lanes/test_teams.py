@@ -132,6 +132,20 @@ def systems(A, b):
     return L, factorized_solve(L, b, columns), lax.scan(step, b, jnp.abs(b[:3])), alone, tail
 
 
+def hessian(M, J, w, b):
+    """A symmetric system that is made of a matrix, a diagonal and squares of a few columns."""
+    n = b.size
+    near = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) < 9
+    columns = columns_of(near)
+    H = jnp.where(near, 0.1 * (M + M.T), 0) + 40 * jnp.eye(n, dtype=b.dtype) + jnp.diag(jnp.abs(b))
+    H = H.at[:6, :6].add(J[:, :6].T @ (w[:, None] * J[:, :6]))
+    H = H.at[np.ix_(SPREAD, SPREAD)].add(J[:, 6:].T @ (w[:, None] * J[:, 6:]))
+    return factorized_solve(factorized(H, columns), b, columns)
+
+
+SPREAD = np.array([8, 10, 11, 14])
+
+
 def squares(A, b):
     """A dense Cholesky factor and triangular systems, by squares."""
     L = jnp.linalg.cholesky(A @ A.T + 9 * jnp.eye(9, dtype=A.dtype), symmetrize_input=False)
@@ -166,6 +180,8 @@ CASES = {  # name -> (function, arguments, numbers of those that all samples sha
     "sums": (sums, lambda d: (float_((6, 7), d), float_((6, 7), "int64" if d == "float64" else
                               "int8"), float_((6, 7), "bool")), ()),
     "systems": (systems, lambda d: (float_((9, 9), d), float_((9,), d)), ()),
+    "hessian": (hessian, lambda d: (float_((20, 20), d), float_((7, 10), d, 1),
+                                    jnp.abs(float_((7,), d, 2)), float_((20,), d, 3)), ()),
     "squares": (squares, lambda d: (float_((9, 9), d), float_((9, 6), d)), ()),
     "alike": (alike, lambda d: (float_((6,), d), float_((5, 6), d)[0], jnp.int32(3)), (1, 2)),
 }  # fmt: skip
@@ -287,3 +303,11 @@ def test_memory_is_planned_from_all_requests():
         assert a % 8 == 0 and a + n <= planned.size
         for b, m, (first, last) in places[:k]:
             assert end <= first or last <= begin or a + n <= b or b + m <= a
+
+
+def test_of_a_matrix_that_is_only_factorized_few_entries_are_made():
+    f, arguments, _ = CASES["hessian"]
+    args = arguments("float32")
+    made, _ = functions(f, *args, team=32)
+    whole, _ = functions(lambda M, J, w, b: (f(M, J, w, b), jnp.linalg.cholesky(M)), *args, team=32)
+    assert made.scratch_bytes < 20 * 20 * 4 + 1200 < whole.scratch_bytes
