@@ -171,7 +171,7 @@ def microseconds(kernels: list[Kernel], batch: int, fitted: Constants,
 # --- the programs -------------------------------------------------------------------------
 
 
-def _dynamics(name: str, label: str) -> list[Kernel]:
+def dynamics(name: str, label: str) -> list[Kernel]:
     """A function of ``ptx``; the model is an argument."""
     m, (function, names) = load(name, "float32"), FUNCTIONS[label]
     s = states(m, 2)
@@ -391,7 +391,7 @@ def main(options) -> None:
     labels = ("inverse_dynamics", "forward_dynamics") if options.tiny else LABELS
     stored, about = _measured(), tables[CONSTANTS]
     with as_on_a_gpu():
-        now = {(n, x): _dynamics(n, x) for n in names if n in ROBOTS for x in labels}
+        now = {(n, x): dynamics(n, x) for n in names if n in ROBOTS for x in labels}
         now |= {(n, x): _as_grid(n, x) for n in names if n in GRID_ROBOTS for x in _grid.FUNCTIONS}
         now |= _on_ground(options)
         rows = _counted(_team_rows(stored), now)
