@@ -36,7 +36,7 @@ def compare(table: Table, stored: dict, found: Found) -> None:
     for g in goals:
         good = g.predicted >= g.target if g.least else g.predicted <= g.target
         sign = "≥" if g.least else "≤"
-        table.add(what=g.what, unit=g.unit, target=f"{sign} {g.target:.3g}", measured=g.measured,
+        table.add(what=g.what, unit=g.unit, target=f"{sign} {g.target:.3g}", before=g.measured,
                   predicted=g.predicted, reached="yes" if good else "no")  # fmt: skip
 
 

@@ -78,14 +78,14 @@ NOTES = {
     "without a call. A number heads a column of teams of so many threads; alone: one thread, in "
     "its own form. Scratch, resident: bytes of a robot and robots that a multiprocessor holds, of "
     "the kernel that is chosen and needs most. Chosen: the way that the library takes "
-    "(`_gpu_kernels.chosen`), threads of each kernel. Measured: the time in the table `gpu` of "
-    "older programs, of what the library took then. XLA: measured as well. Calls that were waited "
+    "(`_gpu_kernels.chosen`), threads of each kernel. Ours, measured: the time in the table `gpu` "
+    "of older programs, of what the library took then. XLA: measured as well. Calls that were waited "
     "for take about 100 µs more than their kernels, calls in a row 30.",
     SOLVERS: "Kernels of batches of problems, one kernel a row; predictions without a call, of a "
     "single run of each kernel. A problem takes some of them once for each of its steps. Each: "
     "samples of a problem. Threads, scratch and resident as above.",
     TARGETS: "Each target beside what was measured on an H200 with older programs, and what the "
-    "model predicts for those of now. A prediction is nothing that ran. Unit: µs of a batch, ns "
+    "model predicts for those of now. Before: what was measured. A prediction is nothing that ran. Unit: µs of a batch, ns "
     "for each robot, or times as fast. Reached: whether the prediction does what is asked for.",
 }
 
@@ -367,7 +367,7 @@ def taken(kernels: list[Kernel], batch: int, fitted: Constants) -> tuple[float, 
 
 
 def _predict(table: Table, key: tuple[str, str], kernels: list[Kernel], fitted: Constants,
-             batch: int, measured: float | None, xla: float | None) -> float:  # fmt: skip
+             batch: int, xla: float | None) -> None:  # fmt: skip
     times = {str(t): microseconds(kernels, batch, fitted, t) for t in TEAMS}
     alone = sum(seconds(k.alone(), batch if k.batched else 1, fitted) for k in kernels)
     own, ways = taken(kernels, batch, fitted)
@@ -376,42 +376,50 @@ def _predict(table: Table, key: tuple[str, str], kernels: list[Kernel], fitted: 
     cells |= {"alone": 1e6 * alone, "scratch": large.made.scratch_bytes}
     cells |= {"resident": large.work.resident, "chosen": own}
     cells |= {"its threads": ", ".join(str(w.team) for w in ways)}
-    table.add(robot=key[0], function=key[1], batch=batch, **cells, measured=measured,
-              **{"XLA, measured": xla})  # fmt: skip
-    return own
+    table.add(robot=key[0], function=key[1], batch=batch, **cells, **{"XLA, measured": xla})
 
 
 def main(options) -> None:
-    """Count all programs, fit the constants, and predict."""
+    """Count all programs, fit the constants, predict, and compare with what is to be reached.
+
+    ``--parts targets --keep`` compares the stored predictions.
+    """
     report = Report("gpu_model", options, ABOUT)
     tables = {title: report.table(title, notes) for title, notes in NOTES.items()}
     warnings.simplefilter("ignore", rbd.RobotDescriptionWarning)
+    stored = _measured()
+    if "predictions" in (options.parts or ["predictions"]):
+        with as_on_a_gpu():
+            _predictions(report, tables, stored, options)
+    measured = dict(_defaults(stored))
+    for row in tables[PREDICTED].rows:
+        row["ours, measured"] = measured.get((row["robot"], row["function"], row["batch"]))
+    found = {(r["robot"], r["function"], r["batch"]): r["chosen"] for r in tables[PREDICTED].rows}
+    tables[TARGETS].rows.clear()
+    _targets.compare(tables[TARGETS], stored, found)
+    report.write()
+
+
+def _predictions(report: Report, tables: dict[str, Table], stored: dict, options) -> None:
     asked = options.robots or (["ur5", "go2"] if options.tiny else [*ROBOTS, *GRID_ROBOTS])
     names = available([n for n in asked if n in (*ROBOTS, *GRID_ROBOTS)])
     labels = ("inverse_dynamics", "forward_dynamics") if options.tiny else LABELS
-    stored, about = _measured(), tables[CONSTANTS]
-    with as_on_a_gpu():
-        now = {(n, x): dynamics(n, x) for n in names if n in ROBOTS for x in labels}
-        now |= {(n, x): _as_grid(n, x) for n in names if n in GRID_ROBOTS for x in _grid.FUNCTIONS}
-        now |= _on_ground(options)
-        rows = _counted(_team_rows(stored), now)
-        fitted = _compared(report, tables[TEAM_ROWS], about, rows, ("waiting", "sharing"))
-        rows = _counted(_thread_rows(stored), now)
-        fitted = _compared(report, tables[THREAD_ROWS], about, rows, ("far",), fitted)
-        print(f"  fitted: {fitted}; in the library: {FITTED}", flush=True)
-        found = {}
-        measured = {k: x for k, x in _defaults(stored)}
-        xla = {(r["robot"], r["function"], r["batch"]): r["XLA"]
-               for r in (*stored[WAYS], *stored[BY_SIZE])}  # fmt: skip
-        for key, kernels in now.items():
-            for batch in _batches(key):
-                found[*key, batch] = _predict(tables[PREDICTED], key, kernels, fitted, batch,
-                                              measured.get((*key, batch)),
-                                              xla.get((*key, batch)))  # fmt: skip
-            report.write()
-        _solvers.predict(tables[SOLVERS], options, fitted, kernels_of, taken)
-    _targets.compare(tables[TARGETS], stored, found)
-    report.write()
+    now = {(n, x): dynamics(n, x) for n in names if n in ROBOTS for x in labels}
+    now |= {(n, x): _as_grid(n, x) for n in names if n in GRID_ROBOTS for x in _grid.FUNCTIONS}
+    now |= _on_ground(options)
+    about = tables[CONSTANTS]
+    rows = _counted(_team_rows(stored), now)
+    fitted = _compared(report, tables[TEAM_ROWS], about, rows, ("waiting", "sharing"))
+    rows = _counted(_thread_rows(stored), now)
+    fitted = _compared(report, tables[THREAD_ROWS], about, rows, ("far",), fitted)
+    print(f"  fitted: {fitted}; in the library: {FITTED}", flush=True)
+    xla = {(r["robot"], r["function"], r["batch"]): r["XLA"]
+           for r in (*stored[WAYS], *stored[BY_SIZE])}  # fmt: skip
+    for key, kernels in now.items():
+        for batch in _batches(key):
+            _predict(tables[PREDICTED], key, kernels, fitted, batch, xla.get((*key, batch)))
+        report.write()
+    _solvers.predict(tables[SOLVERS], options, fitted, kernels_of, taken)
 
 
 def _batches(key: tuple[str, str]) -> tuple[int, ...]:
