@@ -79,14 +79,14 @@ NOTES = {
     "its own form. Scratch, resident: bytes of a robot and robots that a multiprocessor holds, of "
     "the kernel that is chosen and needs most. Chosen: the way that the library takes "
     "(`_gpu_kernels.chosen`), threads of each kernel. Ours, measured: the time in the table `gpu` "
-    "of older programs, of what the library took then. XLA: measured as well. Calls that were waited "
-    "for take about 100 µs more than their kernels, calls in a row 30.",
+    "of older programs, of what the library took then. XLA: measured as well. Calls that were "
+    "waited for take about 100 µs more than their kernels, calls in a row 30.",
     SOLVERS: "Kernels of batches of problems, one kernel a row; predictions without a call, of a "
     "single run of each kernel. A problem takes some of them once for each of its steps. Each: "
     "samples of a problem. Threads, scratch and resident as above.",
     TARGETS: "Each target beside what was measured on an H200 with older programs, and what the "
-    "model predicts for those of now. Before: what was measured. A prediction is nothing that ran. Unit: µs of a batch, ns "
-    "for each robot, or times as fast. Reached: whether the prediction does what is asked for.",
+    "model predicts for those of now. Before: what was measured. A prediction is nothing that ran. "
+    "Unit: µs of a batch, ns for each robot, or times as fast. Reached: whether the prediction does what is asked for.",
 }
 
 
