@@ -86,7 +86,8 @@ NOTES = {
     "samples of a problem. Threads, scratch and resident as above.",
     TARGETS: "Each target beside what was measured on an H200 with older programs, and what the "
     "model predicts for those of now. Before: what was measured. A prediction is nothing that ran. "
-    "Unit: µs of a batch, ns for each robot, or times as fast. Reached: whether the prediction does what is asked for.",
+    "Unit: µs of a batch, ns for each robot, or times as fast. Reached: whether the prediction "
+    "does what is asked for.",
 }
 
 
