@@ -1,4 +1,4 @@
-"""On a GPU: XLA and lanes against each other, the bandwidth, MuJoCo Warp, frax, MJX, GRiD."""
+"""On a GPU: XLA and lanes, the bandwidth, MuJoCo Warp, frax, MJX, GRiD, solvers."""
 
 import importlib.util
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from . import _grid, _warp
+from . import _gpu_solvers, _grid, _warp
 from ._ground import Ground, scenes
 from ._peers import PEERS
 from ._peers.contest import OURS, Contest
@@ -38,13 +38,14 @@ SIZES = (1, 64, 1024, 16384, 65536)
 SIZED = ("forward_dynamics", "inverse_dynamics vjp", "forward_dynamics vjp",
          "forward_dynamics_derivatives")  # fmt: skip
 """Batches, and functions, of the table by sizes."""
-WAYS, BY_SIZE, ON_GROUND, WARP, AGAINST, AGAINST_GRID = TITLES = (
+WAYS, BY_SIZE, ON_GROUND, WARP, AGAINST, AGAINST_GRID, SOLVERS = TITLES = (
     "XLA and lanes",
     "By the size of the batch",
     "On the ground, against MJX",
     _warp.TITLE,
     "Against frax and MJX",
     "Against GRiD",
+    _gpu_solvers.TITLE,
 )
 ABOUT_TABLES = {
     ON_GROUND: "One step of robots that stand on the ground, as in `contact`, and its vjp. The "
@@ -52,6 +53,7 @@ ABOUT_TABLES = {
     WARP: _warp.ABOUT,
     AGAINST: "In turns, as in `peers`. Ahead: the faster rival's time over ours.",
     AGAINST_GRID: _grid.ABOUT,
+    SOLVERS: _gpu_solvers.ABOUT,
 }
 
 
@@ -125,7 +127,7 @@ def main(options) -> None:
     end = time.monotonic() + (options.limit or 540)
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     batch = options.batch or (256 if options.tiny else 4096)
-    parts = options.parts or ["ways", "sizes", "ground", "warp", "rivals", "grid"]
+    parts = options.parts or ["ways", "sizes", "ground", "warp", "rivals", "grid", "solvers"]
     pythons = _rivals(options) if {"ground", "rivals"} & set(parts) else {}
     by_title = {title: report.table(title, ABOUT_TABLES.get(title, "")) for title in TITLES}
     for title in (BY_SIZE, WARP):
@@ -160,3 +162,5 @@ def main(options) -> None:
             report.write()
     if "grid" in parts:
         _grid.compare(report, by_title[AGAINST_GRID], options, end)
+    if "solvers" in parts:
+        _gpu_solvers.compare(report, by_title[SOLVERS], options, end)

@@ -4,8 +4,10 @@ import importlib.util
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -13,15 +15,13 @@ import numpy as np
 from scipy.optimize import least_squares
 
 import rbd_jax as rbd
-from rbd_jax.algorithms.formulations import formulation
-from rbd_jax.lanes import Unsupported
+from rbd_jax.lanes import clear_caches
 from rbd_jax.lanes._report import calls
-from rbd_jax.lanes.frontend._read_program import read_program
 from rbd_jax.lanes.gpu import _gpu_kernels, _ptx
-from rbd_jax.lanes.gpu._time_model import FITTED, Constants, Work, seconds, work_of
+from rbd_jax.lanes.gpu._time_model import FITTED, Constants, Counts, Work, seconds
 from rbd_jax.lanes.xla._operands import shared
 
-from . import _grid, _warp
+from . import _gpu_solvers as _solvers, _gpu_targets as _targets, _grid, _warp
 from ._ground import Ground, scenes
 from ._report import RESULTS, Report, Table
 from ._robots import available, load, over_batch, states
@@ -31,12 +31,16 @@ from .ptx import FUNCTIONS
 ABOUT = (
     "Times of kernels by the model of `rbd_jax/lanes/gpu/_time_model.py`, which counts the "
     "instructions of a program and knows how many robots an H200 holds at a time. No GPU was used: "
-    "the measured times are those of the table `gpu`. µs of a batch, float32. The programs are "
-    "those of this commit, the measured ones are older. The model assumes that a loop with an "
-    "unknown end has two rounds, and five in the slowest robot."
+    "the measured times are those of the table `gpu`. µs of a batch, float32. The model assumes "
+    "that a loop with an unknown end has two rounds, and five in the slowest robot."
 )
 TEAMS = 8, 16, 32
 BATCH = 4096
+LARGE = 65536
+"""Robots of the second prediction for the robots of ``LARGE_ROBOTS``."""
+LARGE_ROBOTS = ("ur5", "talos")
+COUNTS = RESULTS / "gpu_counts.json"
+"""What the programs did that were measured."""
 CALLED = {"kernel": 0.0, "in a row": 30.0, "waited for": 90.0}
 """What was timed -> where the fit of its constant begins: µs of a call beside its kernels."""
 START = Constants(6.0, 2.0, 50.0)
@@ -44,11 +48,13 @@ ROBOTS = ["ur5", "hyq", "talos", "arm"]
 GRID_ROBOTS = ["g1", "go2"]
 ON_GROUND = {"step": Ground.step, "vjp": Ground.vjp}
 """Column of the table against MuJoCo Warp -> the function."""
-CONSTANTS, TEAM_ROWS, THREAD_ROWS, PREDICTED = (
+CONSTANTS, TEAM_ROWS, THREAD_ROWS, PREDICTED, SOLVERS, TARGETS = (
     "Constants and errors",
     "A team a robot: measured and predicted",
     "One thread a robot: measured and predicted",
     "Predictions",
+    "Predictions for optimal control and identification",
+    "Targets and predictions",
 )
 NOTES = {
     CONSTANTS: "Waiting, sharing: an instruction takes so many cycles, and so many more for each "
@@ -57,21 +63,42 @@ NOTES = {
     "both times over the other, median and worst; also where the constants were fitted without "
     "the robot, or the function, of the row. The rows of one thread take waiting and sharing from "
     "the teams.",
-    TEAM_ROWS: "Time: measured. Timed: the kernel alone, by NVIDIA's profiler, or calls in a row, "
+    TEAM_ROWS: "The counts are those of the programs that were measured (`gpu_counts.json`), which "
+    "are older than those of the predictions. "
+    "Time: measured. Timed: the kernel alone, by NVIDIA's profiler, or calls in a row, "
     "for which the model adds the constant of a call. Threads: of a team; instructions and "
     "meetings: of a thread; scratch: bytes of a robot; resident: robots that a multiprocessor "
     "holds; all are of the kernel with the most instructions. The URDFs of G1 and Go2 are those of "
     "example-robot-data, which have the same joints as the ones that were measured. Without: "
     "predicted by constants that were fitted without the robot. Gain: how many times as fast "
     "another of 8, 16 and 32 threads should be, of the kernel where it is the most.",
-    THREAD_ROWS: "Calls that were waited for, in the form of the algorithms for one thread.",
-    PREDICTED: "Nobody has measured these times with each of these teams; they are predictions of "
-    "kernels alone. A number heads a column of teams of so many threads; 1: one thread, in the "
-    "form for teams; 1, bodies: one thread, in its own form. Rule: the time with the teams of the "
-    "rule of thumb (`_gpu_kernels.TEAMS`), and their threads, for each kernel. Best: threads of "
-    "the fastest of 8, 16 and 32 by the model, and the time by the rule over its time. XLA: a "
-    "call that was waited for, measured before.",
+    THREAD_ROWS: "Calls that were waited for, in the form of the algorithms for one thread, with "
+    "the counts of then.",
+    PREDICTED: "Nobody has measured these times; they are predictions of the kernels of now, "
+    "without a call. A number heads a column of teams of so many threads; alone: one thread, in "
+    "its own form. Scratch, resident: bytes of a robot and robots that a multiprocessor holds, of "
+    "the kernel that is chosen and needs most. Chosen: the way that the library takes "
+    "(`_gpu_kernels.chosen`), threads of each kernel. Ours, measured: the time in the table `gpu` "
+    "of older programs, of what the library took then. XLA: measured as well. Calls that were "
+    "waited for take about 100 µs more than their kernels, calls in a row 30.",
+    SOLVERS: "Kernels of batches of problems, one kernel a row; predictions without a call, of a "
+    "single run of each kernel. A problem takes some of them once for each of its steps. Each: "
+    "samples of a problem. Threads, scratch and resident as above.",
+    TARGETS: "Each target beside what was measured on an H200 with older programs, and what the "
+    "model predicts for those of now. Before: what was measured. A prediction is nothing that ran. "
+    "Unit: µs of a batch, ns for each robot, or times as fast. Reached: whether the prediction "
+    "does what is asked for.",
 }
+
+
+@contextmanager
+def as_on_a_gpu():
+    """Trace programs in the forms that they have on a GPU."""
+    with (mock.patch("jax.default_backend", lambda: "gpu"),
+          mock.patch.object(_gpu_kernels, "available", lambda: True)):  # fmt: skip
+        clear_caches()
+        yield
+    clear_caches()
 
 
 class Kernel(NamedTuple):
@@ -79,7 +106,23 @@ class Kernel(NamedTuple):
 
     work: dict[int, Work]
     chosen: int
+    """By the rule of thumb."""
     batched: bool
+    name: str = ""
+    sizes: tuple[int, ...] = ()
+    ways: _gpu_kernels.Writings | None = None
+
+    def taken(self, batch: int) -> _gpu_kernels.Written:
+        """What the library runs for so many samples."""
+        assert self.ways is not None
+        return _gpu_kernels.chosen(self.ways, batch if self.batched else 1)
+
+    def alone(self) -> Work:
+        """One thread a sample, in its own form."""
+        assert self.ways is not None
+        found = self.ways.written(1, "thread")
+        assert found is not None
+        return found.work
 
     def seconds(self, batch: int, team: int, fitted: Constants) -> float:
         """Of this kernel; NaN where its memory is too large for the chip."""
@@ -105,26 +148,18 @@ class Row(NamedTuple):
     """The same for all kernels, or that of each."""
 
 
-def kernels_of(function: Callable, *args: Any, teams: Iterable[int] = TEAMS) -> list[Kernel]:
-    """The kernels of a call of a function of batches, in the form of the formulation of now."""
+def kernels_of(function: Callable, *args: Any) -> list[Kernel]:
+    """The kernels of a call of a function of batches."""
     found = []
     for call in calls(jax.make_jaxpr(function)(*args).jaxpr):
-        closed, flags = call["program"].closed, list(shared(call["sizes"], call["mapped"]))
-        work = {}
-        for team in teams:
-            block = read_program(closed, flags)
-            ends = [v for v in (*block.inputs, *block.outputs) if not v.uniform]
-            try:
-                made = _ptx.functions(block, team)
-                _ptx.samples_of_block(made.scratch_bytes, team)  # whether it fits on the chip
-            except Unsupported as problem:
-                print(f"    {call['program'].name}, {team} threads: {problem}", flush=True)
-                continue
-            work[team] = work_of(made, sum(v.size * v.dtype.itemsize for v in ends))
-        chosen = _gpu_kernels.team_of(read_program(closed, flags))
-        if 1 in work and chosen not in work:
-            chosen = 1
-        found.append(Kernel(work, chosen, bool(call["sizes"])))
+        flags, batched = shared(call["sizes"], call["mapped"]), bool(call["sizes"])
+        ways = _gpu_kernels.Writings(call["program"], flags, batched, _ptx.CHIP_BYTES)
+        written = {t: w for t in TEAMS if (w := ways.written(t)) is not None}
+        if not written:
+            print(f"    {call['program'].name}: its memory has no place on the chip", flush=True)
+        rule = ways.rule if ways.rule in written else 1
+        work = {t: w.work for t, w in written.items()}
+        found.append(Kernel(work, rule, batched, call["program"].name, call["sizes"], ways))
     return found
 
 
@@ -137,12 +172,12 @@ def microseconds(kernels: list[Kernel], batch: int, fitted: Constants,
 # --- the programs -------------------------------------------------------------------------
 
 
-def _dynamics(name: str, label: str, teams: Iterable[int]) -> list[Kernel]:
+def dynamics(name: str, label: str) -> list[Kernel]:
     """A function of ``ptx``; the model is an argument."""
     m, (function, names) = load(name, "float32"), FUNCTIONS[label]
     s = states(m, 2)
     given = tuple(jnp.asarray(getattr(s, n)) for n in names.split())
-    return kernels_of(over_batch(partial(function), len(given)), m, *given, teams=teams)
+    return kernels_of(over_batch(partial(function), len(given)), m, *given)
 
 
 def _as_grid(name: str, label: str) -> list[Kernel]:
@@ -263,62 +298,144 @@ def _measured() -> dict[str, list[dict]]:
     return {t["title"]: [r for r in t["rows"] if not r.get("note")] for t in stored["tables"]}
 
 
-def _team_rows(stored: dict, grid: dict, ground: dict) -> Iterator[Row]:
+def _team_rows(stored: dict) -> Iterator[dict]:
+    """What was timed with teams."""
     for r in stored["Against GRiD"]:
-        if (kernels := grid.get((r["robot"], r["function"]))) and r.get("rbd_jax, kernel"):
-            time = r["rbd_jax, kernel"]
-            yield Row(r["robot"], r["function"], r["batch"], "kernel", time, kernels)
+        if time := r.get("rbd_jax, kernel"):
+            yield {"robot": r["robot"], "function": r["function"], "batch": r["batch"],
+                   "timed": "kernel", "measured": time, "team": None}  # fmt: skip
     for r in stored[_warp.TITLE]:
         for name in ON_GROUND:
-            if (kernels := ground.get((r["robot"], name))) and r.get(name):
+            if r.get(name):
                 time = r[name] * r["batch"] / 1e3
-                yield Row(r["robot"], name, r["batch"], "in a row", time, kernels)
+                yield {"robot": r["robot"], "function": name, "batch": r["batch"],
+                       "timed": "in a row", "measured": time, "team": None}  # fmt: skip
 
 
-def _thread_rows(stored: dict, bodies: dict) -> Iterator[Row]:
+def _thread_rows(stored: dict) -> Iterator[dict]:
+    """What was timed with one thread."""
     for r in (*stored[WAYS], *stored[BY_SIZE]):
-        if kernels := bodies.get((r["robot"], r["function"])):
-            place = r["robot"], r["function"], r["batch"]
-            yield Row(*place, "waited for", r["lanes"], kernels, 1)
+        yield {"robot": r["robot"], "function": r["function"], "batch": r["batch"],
+               "timed": "waited for", "measured": r["lanes"], "team": 1}  # fmt: skip
+
+
+def _counted(rows: Iterable[dict], now: dict[tuple[str, str], list[Kernel]]) -> list[Row]:
+    """Measured rows with the counts of the programs that were measured.
+
+    A row that was measured since then gets those of now, which are stored with it.
+    """
+    known = json.loads(COUNTS.read_text()) if COUNTS.exists() else []
+    by_key = {_key(r): r for r in known}
+    found = []
+    for row in rows:
+        old = by_key.get(_key(row))
+        if old is None or not np.isclose(old["measured"], row["measured"], rtol=1e-3):
+            kernels = now.get((row["robot"], row["function"]))
+            if kernels is None:
+                continue
+            by_key[_key(row)] = row | {"kernels": [_as_numbers(k, row["team"]) for k in kernels]}
+        found.append(_as_row(by_key[_key(row)]))
+    if list(by_key.values()) != known:
+        COUNTS.write_text(json.dumps(list(by_key.values())) + "\n")
+    return found
+
+
+def _key(row: dict) -> tuple:
+    return row["robot"], row["function"], row["batch"], row["timed"], row["team"]
+
+
+def _as_numbers(k: Kernel, team: int | None) -> dict:
+    works = {1: k.alone()} if team == 1 else k.work
+    work = {t: [w.scratch_bytes, w.moved_bytes, [*w.shared], [*w.sample]] for t, w in works.items()}
+    return {"chosen": team or k.chosen, "batched": k.batched, "work": work}
+
+
+def _as_row(row: dict) -> Row:
+    kernels = []
+    for k in row["kernels"]:
+        work = {int(t): Work(int(t), scratch, moved, Counts(*first), Counts(*second))
+                for t, (scratch, moved, first, second) in k["work"].items()}  # fmt: skip
+        kernels.append(Kernel(work, k["chosen"], k["batched"]))
+    return Row(row["robot"], row["function"], row["batch"], row["timed"], row["measured"], kernels,
+               row["team"])  # fmt: skip
+
+
+def taken(kernels: list[Kernel], batch: int, fitted: Constants) -> tuple[float, list]:
+    """µs of the kernels that the library takes, and these."""
+    ways = [(k, k.taken(batch)) for k in kernels]
+    times = (seconds(w.work, batch if k.batched else 1, fitted) for k, w in ways)
+    return 1e6 * sum(times), [w for _, w in ways]
 
 
 def _predict(table: Table, key: tuple[str, str], kernels: list[Kernel], fitted: Constants,
-             bodies: list[Kernel] | None, xla: float | None) -> None:  # fmt: skip
-    times = {t: microseconds(kernels, BATCH, fitted, t) for t in TEAMS}
-    there = {t: x for t, x in times.items() if x == x}
-    rule = microseconds(kernels, BATCH, fitted)
-    best = min(there, key=lambda t: there[t]) if there else None
-    one = 1 in kernels[0].work
-    alone = {"1": microseconds(kernels, BATCH, fitted, 1) if one else None}
-    alone["1, bodies"] = microseconds(bodies, BATCH, fitted, 1) if bodies else None
-    cells = {str(t): there.get(t) for t in TEAMS} | alone
-    cells |= {"rule": rule, "rule's threads": ", ".join(str(k.chosen) for k in kernels)}
-    cells |= {"best": best, "rule over best": rule / there[best] if best else None}
-    table.add(robot=key[0], function=key[1], batch=BATCH, **cells, **{"XLA, measured": xla})
+             batch: int, xla: float | None) -> None:  # fmt: skip
+    times = {str(t): microseconds(kernels, batch, fitted, t) for t in TEAMS}
+    alone = sum(seconds(k.alone(), batch if k.batched else 1, fitted) for k in kernels)
+    own, ways = taken(kernels, batch, fitted)
+    large = max(ways, key=lambda w: w.made.scratch_bytes)
+    cells = {n: x if x == x else None for n, x in times.items()}
+    cells |= {"alone": 1e6 * alone, "scratch": large.made.scratch_bytes}
+    cells |= {"resident": large.work.resident, "chosen": own}
+    cells |= {"its threads": ", ".join(str(w.team) for w in ways)}
+    table.add(robot=key[0], function=key[1], batch=batch, **cells, **{"XLA, measured": xla})
 
 
 def main(options) -> None:
-    """Count all programs, fit the constants, and predict."""
+    """Count all programs, fit the constants, predict, and compare with what is to be reached.
+
+    ``--parts targets --keep`` compares the stored predictions.
+    """
     report = Report("gpu_model", options, ABOUT)
     tables = {title: report.table(title, notes) for title, notes in NOTES.items()}
     warnings.simplefilter("ignore", rbd.RobotDescriptionWarning)
+    stored = _measured()
+    if "predictions" in (options.parts or ["predictions"]):
+        with as_on_a_gpu():
+            _predictions(report, tables, stored, options)
+    measured = dict(_defaults(stored))
+    for row in tables[PREDICTED].rows:
+        row["ours, measured"] = measured.get((row["robot"], row["function"], row["batch"]))
+    found = {(r["robot"], r["function"], r["batch"]): r["chosen"] for r in tables[PREDICTED].rows}
+    tables[TARGETS].rows.clear()
+    _targets.compare(tables[TARGETS], stored, found)
+    report.write()
+
+
+def _predictions(report: Report, tables: dict[str, Table], stored: dict, options) -> None:
     asked = options.robots or (["ur5", "go2"] if options.tiny else [*ROBOTS, *GRID_ROBOTS])
     names = available([n for n in asked if n in (*ROBOTS, *GRID_ROBOTS)])
     labels = ("inverse_dynamics", "forward_dynamics") if options.tiny else LABELS
-    keys = [(n, label) for n in names if n in ROBOTS for label in labels]
-    with formulation("lanes"):
-        bodies = {key: _dynamics(*key, teams=(1,)) for key in keys}
-    with formulation("teams"):
-        teams = {key: _dynamics(*key, teams=(1, *TEAMS)) for key in keys}
-        grid = {(n, x): _as_grid(n, x) for n in names if n in GRID_ROBOTS for x in _grid.FUNCTIONS}
-        ground = _on_ground(options)
-    stored, about = _measured(), tables[CONSTANTS]
-    rows = list(_team_rows(stored, grid, ground))
+    now = {(n, x): dynamics(n, x) for n in names if n in ROBOTS for x in labels}
+    now |= {(n, x): _as_grid(n, x) for n in names if n in GRID_ROBOTS for x in _grid.FUNCTIONS}
+    now |= _on_ground(options)
+    about = tables[CONSTANTS]
+    rows = _counted(_team_rows(stored), now)
     fitted = _compared(report, tables[TEAM_ROWS], about, rows, ("waiting", "sharing"))
-    rows = list(_thread_rows(stored, bodies))
+    rows = _counted(_thread_rows(stored), now)
     fitted = _compared(report, tables[THREAD_ROWS], about, rows, ("far",), fitted)
     print(f"  fitted: {fitted}; in the library: {FITTED}", flush=True)
-    xla = {(r["robot"], r["function"]): r["XLA"] for r in stored[WAYS] if r["batch"] == BATCH}
-    for key, kernels in (teams | grid | ground).items():
-        _predict(tables[PREDICTED], key, kernels, fitted, bodies.get(key), xla.get(key))
-    report.write()
+    xla = {(r["robot"], r["function"], r["batch"]): r["XLA"]
+           for r in (*stored[WAYS], *stored[BY_SIZE])}  # fmt: skip
+    for key, kernels in now.items():
+        for batch in _batches(key):
+            _predict(tables[PREDICTED], key, kernels, fitted, batch, xla.get((*key, batch)))
+        report.write()
+    _solvers.predict(tables[SOLVERS], options, fitted, kernels_of, taken)
+
+
+def _batches(key: tuple[str, str]) -> tuple[int, ...]:
+    """For how many robots a function is predicted."""
+    robot, function = key
+    if function in ON_GROUND:
+        return BATCH, 2 * BATCH
+    if robot in GRID_ROBOTS:
+        return 256, BATCH
+    return (BATCH, LARGE) if robot in LARGE_ROBOTS else (BATCH,)
+
+
+def _defaults(stored: dict) -> Iterator[tuple[tuple[str, str, int], float]]:
+    """What was measured of what the library took."""
+    for r in (*stored[WAYS], *stored[BY_SIZE]):
+        yield (r["robot"], r["function"], r["batch"]), r["default"]
+    for r in _team_rows(stored):
+        yield (r["robot"], r["function"], r["batch"]), r["measured"]

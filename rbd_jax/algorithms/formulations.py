@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 
-from ..lanes import clear_caches, enabled
+from ..lanes import clear_caches, enabled, for_one_thread
 from ..model import Tree
 
 Form = TypeVar("Form")
@@ -41,6 +41,9 @@ class Formulation(NamedTuple):
     columns: int
     """The most columns of a matrix that are solved for at once: few stay in cache and registers.
     Where a step carries several numbers for a column, it is so many times fewer."""
+    joined: bool
+    """Whether the columns of several matrices are solved for as those of one. Teams solve for one
+    matrix after the other: the memory of one then does for all."""
     apart: int
     """Of derivatives of forward dynamics: if a degree of freedom has so many others on average that
     are neither before nor behind it, columns are solved for (AZA). If it has fewer, M⁻¹ is
@@ -81,6 +84,7 @@ FORMULATIONS = {
         depth=0,
         solves="bodies",
         columns=16,
+        joined=True,
         apart=16,
         length=(150, 107),
         written=16,
@@ -98,6 +102,7 @@ FORMULATIONS = {
         depth=0,
         solves="entries",
         columns=1024,
+        joined=False,
         apart=0,
         length=(0, 0),
         written=16,
@@ -113,6 +118,7 @@ FORMULATIONS = {
         depth=12,
         solves="bodies",
         columns=1024,
+        joined=True,
         apart=0,
         length=(0, 0),
         written=0,
@@ -128,6 +134,7 @@ FORMULATIONS = {
         depth=24,
         solves="bodies",
         columns=1024,
+        joined=True,
         apart=0,
         length=(0, 0),
         written=0,
@@ -144,6 +151,7 @@ def current() -> Formulation:
         return forced
     backend = jax.default_backend()
     lanes, xla = ("lanes", "xla") if backend == "cpu" else ("teams", "accelerator")
+    lanes = "lanes" if for_one_thread() else lanes
     return FORMULATIONS[lanes if enabled(backend) else xla]
 
 
@@ -205,6 +213,11 @@ def for_columns(tree: Tree, single: bool, *, inverse: Form, solves: Form) -> For
     row, n = current(), tree.n
     many = n * (n - 1) - 2 * len(tree.pairs[0]) >= row.apart * n
     return solves if many or tree.depths.max(initial=-1) + 1 > row.length[single] else inverse
+
+
+def for_matrices(*, joined: Form, apart: Form) -> Form:
+    """The form of the solutions for several matrices: as for one, or one after the other."""
+    return joined if current().joined else apart
 
 
 def for_column(tree: Tree, *, branches: Form, bodies: Form) -> Form:

@@ -14,13 +14,14 @@ from ._jax_internals import (
     ArrayImpl,
     cleared_by_jax,
     debugs_nans,
+    is_staged,
     jit_enabled,
     trace_context,
 )
 from ._lowering import enabled
 from ._progress import phase
 from .frontend._read_program import read_program
-from .primitive._primitive import LARGEST, Program, bind
+from .primitive._primitive import LARGEST, Form, Program, bind, tracing_for
 
 F = TypeVar("F", bound=Callable)
 _CONCRETE = {ArrayImpl}
@@ -70,11 +71,15 @@ def _eager(f, strict: bool, tree):
 def _apply(f, strict: bool, tree, leaves: list):
     """Bind the program of a function to arguments."""
     there = [isinstance(x, jax.Array | np.ndarray | np.generic) for x in leaves]
+    staged = jax.default_backend() != "cpu" and any(map(is_staged, leaves))
+    known = [staged and isinstance(x, ArrayImpl) and x.size <= LARGEST for x in leaves]
+    there = [t and not k for t, k in zip(there, known, strict=True)]
     dynamic = [x for x, t in zip(leaves, there, strict=True) if t]
-    static = tuple(None if t else _Static(x) for x, t in zip(leaves, there, strict=True))
+    static = tuple(None if t else _Constant(x) if k else _Static(x)
+                   for x, t, k in zip(leaves, there, known, strict=True))  # fmt: skip
     avals = tuple(_alone(jax.typeof(x)) for x in dynamic)
     try:
-        found = _traced(f, strict, tree, static, avals, trace_context())
+        found = _traced(f, strict, tree, static, avals, (trace_context(), tracing_for.get()))
     except _Captured as captured:
         found = captured.args[0]
     if found is None:
@@ -115,6 +120,20 @@ class _Static:
         return hash(self._key)
 
 
+class _Constant(_Static):
+    """An array that a program of ``jax.jit`` has closed over, compared by its numbers.
+
+    On a GPU it becomes a part of the code: what is made of it alone is computed while the program
+    is read, and not by a launch of its own in every call.
+    """
+
+    def __init__(self, value: Any):
+        self.value = value
+        numbers = np.asarray(value)
+        weak = jax.typeof(value).weak_type
+        self._key = str(numbers.dtype), numbers.shape, numbers.tobytes(), weak
+
+
 class _Captured(Exception):
     """A program with values of a transformation around it, which must not be kept."""
 
@@ -147,7 +166,8 @@ def _traced(f, strict: bool, tree, static: tuple, avals: tuple, context: Any):
         closed, consts = _consts_to_operands(closed)
     bound = any(isinstance(c, Tracer) for c in consts)
 
-    def retrace() -> Program:
+    def retrace(form: Form) -> Program:
+        del form  # which is the one that functions are traced for now
         whole = [jax.typeof(c) for c in consts], avals
         return Program(jax.make_jaxpr(lambda _, xs: flat(*xs))(*whole), name, strict)
 
@@ -207,7 +227,7 @@ def trace_once(function: Callable, args: tuple) -> tuple[Any, Any]:
     leaves, tree = jax.tree.flatten(args)
     avals = tuple(jax.typeof(x) for x in leaves if isinstance(x, jax.Array))
     static = tuple(None if isinstance(x, jax.Array) else _Known(x) for x in leaves)
-    settings = trace_context(), enabled()
+    settings = trace_context(), enabled(), tracing_for.get()
     try:
         return _once(function, tree, static, avals, settings)
     except _Captured as captured:

@@ -10,7 +10,8 @@ import numpy as np
 from jax._src import config, source_info_util, xla_bridge
 from jax._src.array import ArrayImpl as ArrayImpl
 from jax._src.dispatch import prim_requires_devices_during_lowering
-from jax._src.interpreters.partial_eval import dce_jaxpr
+from jax._src.interpreters import ad, batching
+from jax._src.interpreters.partial_eval import DynamicJaxprTracer, dce_jaxpr
 from jax._src.util import register_cache
 from jax.extend import core as jcore
 
@@ -139,3 +140,10 @@ def scan_counts(params: dict) -> tuple[int, int]:
         return params["num_consts"], params["num_carry"]
     consts, carry = (len(list(part)) for part in params["ft_in"].unpack()[:2])  # from JAX 0.11 on
     return consts, carry
+
+
+def is_staged(x: Any) -> bool:
+    """Whether ``jax.jit`` and the like are tracing the program of which a value is a part."""
+    while isinstance(x, batching.BatchTracer | ad.JVPTracer):
+        x = x.val if isinstance(x, batching.BatchTracer) else x.primal
+    return isinstance(x, DynamicJaxprTracer)

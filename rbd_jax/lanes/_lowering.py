@@ -20,7 +20,7 @@ from .cpu import _cpu_kernels
 from .gpu import _gpu_kernels
 from .llvm import _compiler
 from .primitive import _loop_fission
-from .primitive._primitive import Mapped, Program, for_xla, lanes_p, plain, tracing_for_xla
+from .primitive._primitive import Mapped, Program, lanes_p, plain, traced_for, tracing_for
 
 _PLATFORMS: dict[str, Any] = {"cpu": _cpu_kernels, "cuda": _gpu_kernels}
 _HANDLERS: dict[str, Callable] = {
@@ -38,11 +38,16 @@ def enabled(platform: str | None = None) -> bool:
     if asked not in ("0", "1", "cpu"):
         raise ValueError(f"RBD_JAX_LANES is {asked!r}, but it can be '0', '1' or 'cpu'")
     places = {"0": (), "1": ("cpu", "cuda", "gpu"), "cpu": ("cpu",)}[asked]
-    if not _compiler.available() or not places or tracing_for_xla.get():
+    if not _compiler.available() or not places or tracing_for.get() == "xla":
         return False
     return (
         platform is None or platform in places and (platform == "cpu" or _gpu_kernels.available())
     )
+
+
+def for_one_thread() -> bool:
+    """Whether a program is traced for a GPU of which one thread computes a sample, not a team."""
+    return tracing_for.get() == "thread"
 
 
 def _lower(platform: str, ctx, *operands, program: Program, sizes, mapped: Mapped, linear):
@@ -53,7 +58,7 @@ def _lower(platform: str, ctx, *operands, program: Program, sizes, mapped: Mappe
         function = compiled
     else:
         if _PLATFORMS[platform] is _gpu_kernels and enabled(platform):
-            program, form = program.for_xla(), for_xla()
+            program, form = program.in_form("xla"), traced_for("xla")
         function = partial(plain, program=program, sizes=sizes, mapped=mapped, linear=linear)
     with form:  # rules of derivatives may be traced as late as this
         return mlir.lower_fun(function, multiple_results=True)(ctx, *operands)

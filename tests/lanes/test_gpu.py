@@ -19,7 +19,7 @@ from support.lane_driver import BAD_PTX, CONTEXT, OUT_OF_MEMORY, STREAM, gpu  # 
 from support.lane_programs import close, numbers  # noqa: E402
 
 from rbd_jax.algorithms import formulations  # noqa: E402
-from rbd_jax.lanes import clear_caches, enabled, lanes  # noqa: E402
+from rbd_jax.lanes import clear_caches, enabled, for_one_thread, lanes  # noqa: E402
 from rbd_jax.lanes.gpu import _driver, _gpu_kernels  # noqa: E402
 from rbd_jax.lanes.xla import _kernel_registry  # noqa: E402
 
@@ -79,6 +79,48 @@ def test_the_model_of_the_time_decides_where_it_is_sure(library, times, team, mo
     compare(other(a, x), jax.vmap(f, (None, 0))(a, x))
     _, blocks, threads, *_ = library.launches[-1]
     assert blocks * threads == 64 * 8
+
+
+@pytest.mark.parametrize("alone, team", [(0.5, 8), (0.4, 1)])
+def test_one_thread_a_sample_where_teams_wait_for_their_turn(library, alone, team, monkeypatch):
+    """The function is traced again in its form for one thread, which has to be much faster."""
+    monkeypatch.setattr(_gpu_kernels, "seconds",
+                        lambda work, n: alone if work.team == 1 else 1.0)  # fmt: skip
+    seen = []
+
+    def g(a, x):
+        seen.append(for_one_thread())
+        return f(a, x)
+
+    a, x = inputs(40)
+    run = lambda: jax.jit(jax.vmap(lanes(lambda a, x: g(a, x), strict=True), (None, 0)))(a, x)  # noqa: E731
+    compare(run(), jax.vmap(f, (None, 0))(a, x))
+    assert (
+        not any(seen) and library.launches[-1].blocks == 40 * 8 // library.launches[-1].threads + 1
+    )
+    monkeypatch.setattr(_gpu_kernels, "MULTIPROCESSORS", 0)
+    compare(run(), jax.vmap(f, (None, 0))(a, x))
+    _, blocks, threads, *_ = library.launches[-1]
+    assert any(seen) and threads == (32 if team == 1 else 128)
+    assert (blocks * threads) // 40 == (1 if team == 1 else 9)
+
+
+def test_what_jit_closes_over_is_a_part_of_the_kernel(library, monkeypatch):
+    """One launch, and another kernel for other numbers; derivatives with respect to it stay."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    a, x = inputs(5)
+    f = lambda a, x: jnp.sin(x) * (2 * a - 1)[None, ::-1]  # noqa: E731
+    g = lanes(f, strict=True)
+    for b in (a, 2 * a, a):
+        library.launches.clear()
+        found = jax.jit(jax.vmap(lambda x, b=b: g(b, x)))(x)
+        compare(found, jax.vmap(lambda x, b=b: f(b, x))(x))
+        assert [launch.entry for launch in library.launches] == ["lanes"]
+    library.launches.clear()
+    compare(jax.jit(jax.vmap(g, (None, 0)))(a, x), jax.vmap(lambda x: f(a, x))(x))
+    assert [launch.entry for launch in library.launches] == ["lanes_prologue", "lanes"]
+    slope = lambda g: jax.jit(jax.grad(lambda a: jnp.sum(jax.vmap(lambda x: g(a, x))(x))))(a)  # noqa: E731
+    compare(slope(g), slope(f))
 
 
 def test_one_sample_none_and_all_alike(library):

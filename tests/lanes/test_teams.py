@@ -16,9 +16,10 @@ from support.lane_threads import functions, run  # noqa: E402
 
 from rbd_jax.lanes import columns_of, factorized, factorized_solve  # noqa: E402
 from rbd_jax.lanes.gpu import _team  # noqa: E402
+from rbd_jax.lanes.llvm._memory import Recorded  # noqa: E402
 
 DTYPES = ["float32", pytest.param("float64", marks=pytest.mark.float64)]
-TEAMS = (1, 2, 4, 8, 16, 32, 128)
+TEAMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 COUNT = 3
 
 
@@ -79,6 +80,22 @@ def updates(x, k):
     return added, put, out, moved, unique, ends, windows, lax.dynamic_slice(grid, (k, k), (5, 4))
 
 
+MANY = np.array([2, 5, 2, 2, 0, 2, 2, 7, 2, 2, 2, 5, 2, 2])
+FIRST, SECOND = np.array([[0, 1, 0], [2, 0, 0]]), np.array([[1, 1, 1], [0, 1, 3]])
+
+
+def repeated(x, rows, k):
+    """Rows that are added to known places: many to one, into zeros, in place, over two axes."""
+    total = x.at[MANY].add(rows).at[MANY[::-1]].add(jnp.sin(rows))  # one after the other
+    less = jnp.zeros_like(x).at[MANY].subtract(rows * 2) + x[::-1]
+    columns = x.T.at[:, MANY].add(rows.T)
+    least = x.at[MANY].min(rows).at[MANY].max(rows[::-1] * 0.5)
+    wide = x.reshape(4, 2, 6)
+    wide = wide.at[FIRST, SECOND % 2].add(rows[:6].reshape(2, 3, 6)).at[k].multiply(2)
+    apart = x.reshape(4, 12).at[FIRST, SECOND].multiply(rows[:6, 0].reshape(2, 3))
+    return total, less, columns, least, wide, apart, x[0]
+
+
 def sums(x, i, b):
     """Reductions of several kinds of numbers, products, running sums."""
     parts = [f(x, axis=k) for f in (jnp.sum, jnp.max, jnp.min, jnp.argmax) for k in (None, 0, 1)]
@@ -115,6 +132,20 @@ def systems(A, b):
     return L, factorized_solve(L, b, columns), lax.scan(step, b, jnp.abs(b[:3])), alone, tail
 
 
+def hessian(M, J, w, b):
+    """A symmetric system that is made of a matrix, a diagonal and squares of a few columns."""
+    n = b.size
+    near = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) < 9
+    columns = columns_of(near)
+    H = jnp.where(near, 0.1 * (M + M.T), 0) + 40 * jnp.eye(n, dtype=b.dtype) + jnp.diag(jnp.abs(b))
+    H = H.at[:6, :6].add(J[:, :6].T @ (w[:, None] * J[:, :6]))
+    H = H.at[np.ix_(SPREAD, SPREAD)].add(J[:, 6:].T @ (w[:, None] * J[:, 6:]))
+    return factorized_solve(factorized(H, columns), b, columns)
+
+
+SPREAD = np.array([8, 10, 11, 14])
+
+
 def squares(A, b):
     """A dense Cholesky factor and triangular systems, by squares."""
     L = jnp.linalg.cholesky(A @ A.T + 9 * jnp.eye(9, dtype=A.dtype), symmetrize_input=False)
@@ -144,9 +175,13 @@ CASES = {  # name -> (function, arguments, numbers of those that all samples sha
     "sweeps": (sweeps, lambda d: (float_((5, 6, 6), d), float_((5,), d, 1)), ()),
     "searches": (searches, lambda d: (float_((8,), d), int_([2, 4, 1])), ()),
     "updates": (updates, lambda d: (float_((8,), d), int_([2, 0, 4])), ()),
+    "repeated": (repeated, lambda d: (float_((8, 6), d), float_((14, 6), d, 1),
+                                      int_([2, 0, 3])), ()),
     "sums": (sums, lambda d: (float_((6, 7), d), float_((6, 7), "int64" if d == "float64" else
                               "int8"), float_((6, 7), "bool")), ()),
     "systems": (systems, lambda d: (float_((9, 9), d), float_((9,), d)), ()),
+    "hessian": (hessian, lambda d: (float_((20, 20), d), float_((7, 10), d, 1),
+                                    jnp.abs(float_((7,), d, 2)), float_((20,), d, 3)), ()),
     "squares": (squares, lambda d: (float_((9, 9), d), float_((9, 6), d)), ()),
     "alike": (alike, lambda d: (float_((6,), d), float_((5, 6), d)[0], jnp.int32(3)), (1, 2)),
 }  # fmt: skip
@@ -203,3 +238,76 @@ def test_without_meetings_results_depend_on_the_order(monkeypatch):
             for out in found for x, y in zip(out, right, strict=True)
         )  # fmt: skip
     assert len(wrong) >= 4, wrong
+
+
+def test_rows_that_are_added_to_one_place_need_no_meeting_each():
+    """Each place is one thread's, which adds its rows in the order of the program."""
+    x, rows = float_((8, 6), "float32"), float_((200, 6), "float32", 1)
+    at = np.arange(200) % 8
+    made, shapes = functions(lambda x, r: x.at[at].add(r), x, rows, team=32)
+    assert made.text.count("call void @lanes.meet.team()") <= 2
+    (found,) = run(made, shapes, COUNT, x, rows)
+    wanted = np.array(x)
+    for k, place in enumerate(at):
+        wanted[:, place] += np.asarray(rows)[:, k]
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_results_are_not_kept_on_the_chip():
+    """They are written as soon as they are known, and the memory of one does for the next."""
+
+    def matrices(x):
+        found = [x]
+        for k in range(4):
+            found.append(jnp.cumsum(jnp.outer(x, jnp.sin(k * x)), axis=0))
+            x = found[-1][-1] * 0.1 + x
+        return [*found, jnp.outer(x, x) * 2]
+
+    x = float_((20,), "float32")
+    made, shapes = functions(matrices, x, team=32)
+    assert made.scratch_bytes < 2 * 20 * 20 * 4 + 600
+    for y, z in zip(run(made, shapes, COUNT, x), jax.vmap(matrices)(x), strict=True):
+        close(y, z)
+
+
+def test_an_array_that_is_gone_through_in_order_needs_no_division():
+    x = float_((12, 5, 7), "float32")
+    for team in (2, 8, 32):
+        made, shapes = functions(lambda x: x * 2 + jnp.sin(x), x, team=team)
+        assert "udiv" not in made.text.split("@sample(")[1]
+        close(run(made, shapes, COUNT, x)[0], x * 2 + jnp.sin(x))
+        turned, shapes = functions(lambda x: x.T * 2, x, team=team)
+        assert "udiv" in turned.text.split("@sample(")[1]
+        close(run(turned, shapes, COUNT, x)[0], jnp.transpose(x, (0, 3, 2, 1)) * 2)
+
+
+def test_memory_is_planned_from_all_requests():
+    """Arrays that live at the same time lie apart; a fresh one lies apart from all others."""
+    rng, arena, living, lives = np.random.default_rng(0), Recorded(), [], []
+    for k in range(300):
+        if living and rng.random() < 0.5:
+            start, size, entry = living.pop(rng.integers(len(living)))
+            arena.give(start, size)
+            entry[1] = k
+        size, fresh = int(rng.integers(1, 500)), rng.random() < 0.02
+        entry = [-1 if fresh else k, 1000]
+        start = arena.take(size, fresh)
+        lives.append((size, entry))
+        if not fresh:
+            living.append((start, size, entry))
+    planned = arena.planned()
+    places = [(planned.take(size), size, entry) for size, entry in lives]
+    most = max(sum(n for _, n, (a, b) in places if a <= k < b) for k in range(300))
+    assert most <= planned.size < arena.size and planned.size < 1.3 * most
+    for k, (a, n, (begin, end)) in enumerate(places):
+        assert a % 8 == 0 and a + n <= planned.size
+        for b, m, (first, last) in places[:k]:
+            assert end <= first or last <= begin or a + n <= b or b + m <= a
+
+
+def test_of_a_matrix_that_is_only_factorized_few_entries_are_made():
+    f, arguments, _ = CASES["hessian"]
+    args = arguments("float32")
+    made, _ = functions(f, *args, team=32)
+    whole, _ = functions(lambda M, J, w, b: (f(M, J, w, b), jnp.linalg.cholesky(M)), *args, team=32)
+    assert made.scratch_bytes < 20 * 20 * 4 + 1200 < whole.scratch_bytes

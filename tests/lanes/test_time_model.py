@@ -240,6 +240,22 @@ def test_model_is_sure_of_an_arm_of_seven_joints():
     assert times[rule] > _gpu_kernels.SURE * min(times.values())
 
 
+@pytest.mark.parametrize("samples, form", [(1024, ""), (65536, "thread")])
+def test_one_thread_is_chosen_for_very_many_robots(samples, form):
+    """Of 65536 Talos, one thread each took 1.9 ms, where teams should take more than twice that."""
+    with gpu_model.as_on_a_gpu():
+        (kernel,) = gpu_model.kernels_of(
+            jax.vmap(rbd.forward_dynamics, (None, 0, 0, 0)), *large_robots()
+        )
+        found = kernel.taken(samples)
+    assert found.form == form and (found.team == 1) == bool(form)
+
+
+def large_robots():
+    m = rbd.samples.chain(30, floating_base=True, dtype=jnp.float32)
+    return m, jnp.tile(rbd.neutral(m), (2, 1)), *jnp.zeros((2, 2, m.nv), m.dtype)
+
+
 def test_the_fit_finds_constants_again():
     """Also without the robot; a row that is wrong by a factor of two changes little."""
     true, rows = Constants(7.0, 1.5, 50.0), []

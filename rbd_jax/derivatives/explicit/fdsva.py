@@ -1,5 +1,6 @@
 """Explicit derivatives of forward dynamics. Source: Singh (5) and §IV-E (FDSVA)."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple, get_args
 
@@ -106,6 +107,12 @@ def acceleration_with_derivatives(
         Minv = solve(eye)
         by_q, by_v = (linear.matmul(Minv, -x) for x in (dtau_dq, dtau_dv))
     else:
-        columns = jnp.concatenate([-dtau_dq, -dtau_dv, eye], axis=1)
-        by_q, by_v, Minv = jnp.split(solve(columns), 3, axis=1)
+        by_q, by_v, Minv = formulations.for_matrices(joined=_solved_as_one, apart=map)(
+            solve, (-dtau_dq, -dtau_dv, eye)
+        )
     return a, ForwardDynamicsDerivatives(by_q, by_v, 0.5 * (Minv + Minv.T))
+
+
+def _solved_as_one(solve: Callable, matrices: tuple[Array, ...]) -> list[Array]:
+    """The solutions for several square matrices, of which all columns are solved for together."""
+    return jnp.split(solve(jnp.concatenate(matrices, axis=1)), len(matrices), axis=1)

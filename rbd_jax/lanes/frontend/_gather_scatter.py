@@ -1,11 +1,17 @@
 """Rules for gather, scatter and dynamic slices: reading and writing at computed places."""
 
+from functools import cache
+
 import jax
 import numpy as np
 
 from .._failures import Unsupported
+from ..ir._access_analysis import Rows
 from ..ir._blocks import Value, constant
 from ._reader import Reader, rule
+
+_FOLDED = 4096
+"""Elements of a table that are looked up while the program is read."""
 
 
 @rule("dynamic_slice")
@@ -98,6 +104,11 @@ def _gather(r: Reader, eqn, x, indices):
         at = tuple(idx[k] for k in batch)
         return reader.inside(indices, [((*at, k), n) for k, n in enumerate(limits)])
 
+    if x.const is not None and indices.const is not None and not drop:
+        size = int(np.prod(shape, dtype=int))
+        if size <= _FOLDED:
+            known = [x.const[index(Known(), idx)] for idx in np.ndindex(shape)]
+            return constant(np.array(known, x.dtype).reshape(shape))
     params = {"index": index}
     if drop:
         params |= {"valid": valid, "fill": eqn.params.get("fill_value")}
@@ -109,7 +120,7 @@ def _applies(jaxpr) -> bool:
     return jaxpr is not None and jaxpr.outvars != [jaxpr.invars[1]]
 
 
-class _Known:
+class Known:
     """Reads the numbers of a constant table."""
 
     def lookup(self, table: Value, idx: tuple) -> int:
@@ -124,7 +135,7 @@ def _apart(index, indices: Value, shape: tuple[int, ...]) -> bool:
     """Whether all elements are known to have different places."""
     if indices.const is None:
         return False
-    places = [index(_Known(), indices, idx) for idx in np.ndindex(shape)]
+    places = [index(Known(), indices, idx) for idx in np.ndindex(shape)]
     return len(set(places)) == len(places)
 
 
@@ -172,5 +183,14 @@ def _scatter(r: Reader, eqn, x, indices, updates):
             return range(updates.ndim)
         return window
 
+    def rows():
+        """The place of the first element of each update, if all are known and rows are whole."""
+        whole = all(width[a] == x.shape[a] for a in inner)
+        if indices.const is None or drop or not whole or batch != list(range(len(batch))):
+            return None
+        lead = tuple(updates.shape[k] for k in batch)
+        first = [index(Known(), indices, (*at, *[0] * len(window))) for at in np.ndindex(lead)]
+        return Rows(np.array(first, dtype=int).reshape(-1, x.ndim), lead, tuple(inner))
+
     return r.op("scatter", [x, indices, updates], x.shape, x.dtype, index=index, fn=fn,
-                limits=valid if drop else None, free=free)  # fmt: skip
+                limits=valid if drop else None, free=free, rows=cache(rows))  # fmt: skip

@@ -220,6 +220,9 @@ class Reader:
                 folded = np.asarray(FOLD[fn](*(v.const for v in ins)))
                 return constant(np.broadcast_to(converted(folded, dtype), shape))
         ins = tuple(v if v.shape == shape else self.stretch(v, shape) for v in ins)
+        for k, x in enumerate(ins):
+            if x.dtype == dtype and _leaves(fn, ins, k):
+                return x
         return self.op("map", ins, shape, dtype, fn=fn)
 
     def view(self, x: Value, shape, index: Callable, fold=None, starts=()) -> Value:
@@ -310,6 +313,17 @@ def _outside(block: Block) -> set[int]:
         for inner in op.blocks:
             found.update(_outside(inner))
     return found
+
+
+def _leaves(fn: str, ins: tuple[Value, ...], k: int) -> bool:
+    """Whether the result is this operand: a product with ones, or a choice that is known."""
+    first = ins[0].const
+    if fn == "mul":
+        other = ins[1 - k].const
+        return other is not None and bool(np.all(other == 1))
+    if fn == "select" and first is not None and first.dtype == bool and len(ins) == 3:
+        return k > 0 and bool(np.all(first == (k == 2)))
+    return False
 
 
 def _is_joined(x: Value) -> bool:

@@ -51,7 +51,7 @@ def factorized_solve(L: jax.Array, b: jax.Array, columns: Columns) -> jax.Array:
 # --- for XLA ---------------------------------------------------------------------------
 
 
-def _places(columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+def places(columns: Columns) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of the entries."""
     rows = np.repeat(np.arange(len(columns)), [len(c) for c in columns])
     return rows, np.concatenate([np.array(c, int) for c in columns])
@@ -68,7 +68,7 @@ def _plain_factorized(A, *, columns: Columns):
             row = row - jnp.matmul(below[:, k], below, precision=_EXACT)
         scale = jax.lax.rsqrt(row[k])
         done.append(jnp.concatenate([row[:k] * scale, scale[None]]))
-    rows, at = _places(columns)
+    rows, at = places(columns)
     L = jnp.stack([jnp.pad(x, (0, n - len(x))) for x in reversed(done)])
     return L[rows, at]
 
@@ -76,7 +76,7 @@ def _plain_factorized(A, *, columns: Columns):
 def _dense(entries, columns: Columns):
     n = len(columns)
     zeros = jnp.zeros((n, n), entries.dtype)
-    return zeros.at[_places(columns)].set(entries, unique_indices=True)
+    return zeros.at[places(columns)].set(entries, unique_indices=True)
 
 
 def _plain_solve(L, b, *, columns: Columns):

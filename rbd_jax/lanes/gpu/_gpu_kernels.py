@@ -3,7 +3,8 @@
 import ctypes
 import math
 from collections.abc import Callable
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -21,10 +22,10 @@ from ..xla._operands import in_all_axes, in_one_axis, shared
 from . import _launch, _ptx
 from ._driver import Driver, driver
 from ._team import WARP
-from ._time_model import seconds, work_of
+from ._time_model import MULTIPROCESSORS, SCHEDULERS, Work, seconds, work_of
 
 if TYPE_CHECKING:
-    from ..primitive._primitive import Mapped, Program
+    from ..primitive._primitive import Form, Mapped, Program
 
 TARGET = "rbd_jax.lanes.gpu"
 """The name of the target that is registered with XLA for NVIDIA GPUs."""
@@ -39,14 +40,17 @@ TEAMS = {20: 8, 50: 16}
 On an H200, these were the fastest of 8, 16 and 32 threads for the dynamics of UR5, HyQ and Talos
 (4096 robots, float32).
 """
-SURE = 1.6
-"""Another size is taken if the model of the time expects it to be so many times as fast.
+LARGER = 64, 128
+"""Sizes that are considered too where a multiprocessor holds so few samples that their warps leave
+a scheduler without work."""
+SURE, SURE_ALONE = 1.6, 2.3
+"""Another size, or one thread a sample in its own form, is taken if the model of the time expects
+it to be so many times as fast.
 
-For robots or functions that it was not fitted to, it was wrong by at most 1.52. In all rows
-against GRiD and MuJoCo Warp it expects at most a factor of 1.44, so that the rule above decides.
-For the inverse dynamics of an arm of 7 joints it expects 3 (``python -m benchmarks gpu_model``).
+For robots or functions that it was not fitted to, the model was wrong by at most 1.52 for teams and
+2.22 for one thread (``python -m benchmarks gpu_model``, which also lists what is chosen).
 """
-LINES = 10_000
+LINES = 25_000
 """The model is not asked about longer texts, which take long to write for each size."""
 BYTES_BY_ROOT = 280
 """A kernel pays if a thread's memory is at most so many bytes times the root of the samples.
@@ -92,62 +96,114 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
         RuntimeError: there is no driver, or it does not take the kernel.
     """
     samples, flags = math.prod(sizes), shared(sizes, mapped)
-    written, operands, results, searches = _chosen(program, flags, bool(sizes), samples)
-    most = BYTES_BY_ROOT * (FOR_SEARCHES if searches else 1) * math.sqrt(samples)
-    if written.team == 1 and not program.strict and written.scratch_bytes > most:
+    written = chosen(Writings(program, flags, bool(sizes)), samples)
+    most = BYTES_BY_ROOT * (FOR_SEARCHES if written.searches else 1) * math.sqrt(samples)
+    if written.team == 1 and not program.strict and written.made.scratch_bytes > most:
         raise Unsupported(f"so much memory a sample for {samples} samples")
-    key = ("gpu", flags, bool(sizes), written.team)
+    key = ("gpu", flags, bool(sizes), written.form, written.team)
     if key not in program.derived:
         device = for_gpus()
         most = min(_ptx.LOCAL_BYTES, device.local_bytes())
-        made = _ptx.ptx_of(written, device.architecture(), most=most, chip=device.chip_bytes())
+        made = _ptx.ptx_of(written.made, device.architecture(), most=most,
+                           chip=device.chip_bytes())  # fmt: skip
         memory = Buffer(np.dtype("uint8"), max(made.shared_bytes, 1), False)
-        buffers = numbers_of([*operands, *results, memory])
-        loaded = _load(made, bool(sizes), len(operands), buffers)
+        buffers = numbers_of([*written.operands, *written.results, memory])
+        loaded = _load(made, bool(sizes), len(written.operands), buffers)
         program.derived[key] = Kernel(loaded, made)
     return program.derived[key]
 
 
-def _chosen(program: "Program", flags: tuple[bool, ...], batched: bool, samples: int):
-    """The functions of a program for the team that suits it, see :func:`_written`."""
+@dataclass(frozen=True)
+class Written:
+    """A program for a team of some size, and the form of the function that it was traced in."""
 
-    def kept(key: tuple, make: Callable[[], Any]):
-        if key not in program.derived:
-            program.derived[key] = make()
-        return program.derived[key]
+    form: "Form"
+    made: _ptx.Functions
+    operands: list[Buffer]
+    results: list[Buffer]
+    searches: bool
 
-    def written(team: int):
-        key = ("gpu", "written", flags, batched, team)
-        return kept(key, lambda: _written(program, flags, batched, team))
+    @property
+    def team(self) -> int:
+        """Threads of a sample."""
+        return self.made.team
 
-    def work(team: int):
-        return kept(("gpu", "work", flags, batched, team), lambda: work_of(written(team)[0]))
-
-    read = partial(read_program, program.closed, list(flags))
-    rule = TEAM or kept(("gpu", "rule", flags), lambda: team_of(read()))
-    found = written(rule) or written(1)
-    if TEAM or found[0].team == 1 or found[0].text.count("\n") > LINES:
-        return found
-    times = {t: seconds(work(t), samples) for t in (*TEAMS.values(), WARP) if written(t)}
-    best = min(times, key=lambda t: times[t])
-    return written(best) if times[rule] > SURE * times[best] else found
+    @cached_property
+    def work(self) -> Work:
+        """The kernel, as the model of the time sees it."""
+        own = (b for b in (*self.operands, *self.results) if b.batched)
+        return work_of(self.made, sum(b.dtype.itemsize * b.size for b in own))
 
 
-def _written(program: "Program", flags: tuple[bool, ...], batched: bool, team: int):
-    """The functions of a program for a team, its operands and results, and whether it searches.
+class Writings:
+    """A program in all ways in which its samples may be computed; each is written when asked for.
 
-    None if the memory of a team is too large for the chip.
+    Args:
+        program: the function of a sample.
+        flags: which operands all samples share.
+        batched: whether there are samples.
+        chip: bytes of memory on the chip that a block can have; by default those of the GPU.
     """
-    block = read_program(program.closed, list(flags))
-    try:
-        made = _ptx.functions(block, team)
-        _ptx.samples_of_block(made.scratch_bytes, team, for_gpus().chip_bytes())
-    except Unsupported:
-        if team == 1:
-            raise
-        return None
-    results = [Buffer(v.dtype, v.size, batched) for v in block.outputs]
-    return made, buffers_of(block.inputs, batched), results, _searches(block)
+
+    def __init__(self, program: "Program", flags: tuple[bool, ...], batched: bool,
+                 chip: int | None = None):  # fmt: skip
+        self._program, self._flags, self._batched, self._chip = program, flags, batched, chip
+
+    @property
+    def rule(self) -> int:
+        """The size of a team by the rule of thumb."""
+        return self._kept("rule", lambda: team_of(self._block("")))
+
+    def written(self, team: int, form: "Form" = "") -> Written | None:
+        """The program for a team of this size; None if its memory is too large for the chip."""
+        return self._kept(("written", form, team), lambda: self._write(team, form))
+
+    def _block(self, form: "Form") -> Block:
+        program = self._program.in_form(form) if form else self._program
+        return read_program(program.closed, list(self._flags))
+
+    def _kept(self, key, make: Callable[[], Any]):
+        key = ("gpu", self._flags, self._batched, self._chip, key)
+        if key not in self._program.derived:
+            self._program.derived[key] = make()
+        return self._program.derived[key]
+
+    def _write(self, team: int, form: "Form") -> Written | None:
+        block = self._block(form)
+        try:
+            made = _ptx.functions(block, team)
+            _ptx.samples_of_block(made.scratch_bytes, team, self._chip or for_gpus().chip_bytes())
+        except Unsupported:
+            if team == 1:
+                raise
+            return None
+        operands = buffers_of(block.inputs, self._batched)
+        results = [Buffer(v.dtype, v.size, self._batched) for v in block.outputs]
+        return Written(form, made, operands, results, _searches(block))
+
+
+def chosen(ways: Writings, samples: int) -> Written:
+    """The way that suits so many samples.
+
+    It is the team of the rule of thumb, unless the model of the time is sure of another way: a team
+    of another size, or one thread a sample in the form for one thread.
+    """
+    found = ways.written(TEAM or ways.rule) or ways.written(1)
+    assert found is not None  # one thread needs no memory on the chip
+    if TEAM or found.made.text.count("\n") > LINES:
+        return found
+    others: list[tuple[Written | None, float]] = []
+    if found.team > 1:
+        few = found.work.resident * found.team < SCHEDULERS * WARP
+        sizes = (*TEAMS.values(), WARP, *(LARGER if few else ()))
+        others += [(ways.written(t), SURE) for t in sizes if t != found.team]
+    if found.team == 1 or samples > 2 * MULTIPROCESSORS * found.work.resident:
+        others.append((ways.written(1, "thread"), SURE_ALONE))  # teams wait for their turn
+    best, least = found, seconds(found.work, samples)
+    for other, sure in others:
+        if other is not None and (time := sure * seconds(other.work, samples)) < least:
+            best, least = other, time
+    return best
 
 
 def team_of(block: Block) -> int:

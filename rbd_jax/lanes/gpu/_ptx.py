@@ -31,6 +31,7 @@ from ..llvm._kernel_bodies import bodies
 from ..llvm._llvm_writer import Reg, scalar_type
 from ..llvm._memory import Memory
 from . import _team_loops
+from ._left_out import leave_out
 from ._team import WARP, Team
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -158,8 +159,10 @@ def functions(program: Block, team: int = 1) -> Functions:
     """
     first = Team(TOGETHER, "lanes.meet.block")
     second = SampleLast() if team == 1 else Team(team, "lanes.meet.team")
+    if team > 1:
+        leave_out(program)
     with threads_a_sample(team):
-        bodies(program, first, second, _load, _store)
+        second = bodies(program, first, second, _load, place=_place)
     operands, results = len(program.inputs), len(program.outputs)
     inputs = ", ".join(f"ptr noalias readonly {x}" for x in _names("args", operands))
     outputs = "".join(f"ptr noalias {x}, " for x in _names("rets", results))
@@ -187,8 +190,8 @@ def _load(e, v: Value, k: int) -> None:
     e.places[v] = e.place("args", k, v)
 
 
-def _store(e, v: Value, k: int, plan) -> None:
-    e.fill(v, e.place("rets", k, v), plan)
+def _place(e, v: Value, k: int) -> Memory:
+    return e.place("rets", k, v)
 
 
 def _mathematics(e: Emitter) -> list[str]:

@@ -22,7 +22,7 @@ from ..ir._blocks import Op, Sym, Value, strides_of
 from ..ir._loop_fusion import Plan
 from ..llvm._emitter import Emitter
 from ..llvm._llvm_writer import Elem, Reg
-from ..llvm._memory import Memory
+from ..llvm._memory import Memory, Recorded
 
 _I32, _I64, _FLAG = np.dtype("int32"), np.dtype("int64"), np.dtype(bool)
 _THREAD = Reg("%thread", _I64, False)
@@ -61,11 +61,22 @@ class Team(Emitter):
     def __init__(self, size: int, meeting: str):
         super().__init__(1)
         self.team, self._meeting = size, meeting
+        self.arena = Recorded()
         self._touched = _Touched()
         self._inside: _Touched | None = None
         """What the rounds of the loop touch that is being divided."""
         self._extents: dict[int, int] = {}
         self._writes = 0
+        self._unused: dict[str, tuple[str, list[str], str]] = {}
+        """Quotients that no index needs so far: the one before, where to write, and what."""
+
+    def planned(self) -> "Team | None":
+        """An emitter whose arrays lie closer together, if that saves memory."""
+        if not isinstance(self.arena, Recorded) or self.arena.planned().size >= self.arena.size:
+            return None
+        again = Team(self.team, self._meeting)
+        again.arena = self.arena.planned()
+        return again
 
     # --- operands and results: the elements of a sample lie side by side ---
 
@@ -188,7 +199,7 @@ class Team(Emitter):
             self.nested(lengths, body)
             return
         with self.dividing():
-            self._rounds(math.prod(lengths), lambda k: body(self.indices(k, lengths)))
+            self.rounds(math.prod(lengths), lambda k: body(self.indices(k, lengths)))
 
     @contextmanager
     def dividing(self) -> Iterator[None]:
@@ -249,7 +260,7 @@ class Team(Emitter):
 
         self.nest(tuple(lengths[k] for k in free), round_)
 
-    def _rounds(self, n: int, body) -> None:
+    def rounds(self, n: int, body) -> None:
         """Write ``for k in range(thread, n, team)``; the number of a round has 32 bits."""
         thread = self.thread()
         if n > self.team:
@@ -284,12 +295,40 @@ class Team(Emitter):
             self.block(done)
 
     def indices(self, k: Reg, lengths: tuple[int, ...]) -> tuple:
-        """The numbers of the rounds of each loop."""
-        found: list[Reg] = []
+        """The numbers of the rounds of each loop.
+
+        Each is ``q − n p``, where p is the quotient of q by the length n. Where an array is gone
+        through in the order of its memory, the quotients cancel, and nobody divides.
+        """
+        at = self.emit(f"zext i32 {k.ref} to i64", _I64, False)
+        found: list[Sym] = []
         for n in reversed(lengths[1:]):
-            found.append(self.emit(f"urem i32 {k.ref}, {n}", _I32, False))
-            k = self.emit(f"udiv i32 {k.ref}, {n}", _I32, False)
-        return tuple(
-            Sym(((self.emit(f"zext i32 {x.ref} to i64", _I64, False), 1),))
-            for x in (k, *reversed(found))
+            quotient = self._quotient(k, n)
+            above = Reg(quotient.ref + ".wide", _I64, False)
+            found.append(Sym(((at, 1), (above, -n))))
+            k, at = quotient, above
+        return tuple([Sym(((at, 1),)), *reversed(found)])
+
+    def _quotient(self, k: Reg, n: int) -> Reg:
+        """A quotient, which is written here if an index turns out to need it."""
+        out, lines = Reg(self.name("quotient"), _I32, False), []
+        self._lines.append(lines)
+        self._unused[out.ref + ".wide"] = (
+            k.ref + ".wide",
+            lines,
+            f"{out.ref} = udiv i32 {k.ref}, {n}",
         )
+        return out
+
+    def integer(self, index: Sym | int) -> Reg | int:
+        """The value of an index."""
+        for atom, _ in index.terms if isinstance(index, Sym) else ():
+            self._write_quotient(atom.ref)
+        return super().integer(index)
+
+    def _write_quotient(self, ref: str) -> None:
+        if ref in self._unused:
+            above, lines, text = self._unused.pop(ref)
+            self._write_quotient(above)
+            narrow = ref.removesuffix(".wide")
+            lines += ["  " + text, f"  {ref} = zext i32 {narrow} to i64"]

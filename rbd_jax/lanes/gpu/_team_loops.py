@@ -5,13 +5,18 @@ The table :data:`WRITERS` has them; every other operation is written as for one 
 """
 
 import math
+from collections.abc import Callable
+from functools import cache
+from itertools import product
 
 import numpy as np
 
-from ..frontend._sparse_cholesky import Columns, _places
+from ..frontend._sparse_cholesky import Columns, places
+from ..ir._access_analysis import Rows, repeated
 from ..ir._blocks import Op, Sym, Value
 from ..ir._loop_fusion import Plan
 from ..llvm import _elementwise as elementwise
+from ..llvm._array_loops import update_place
 from ..llvm._emitter import elements
 from ..llvm._llvm_writer import Elem, Reg
 from ..llvm._memory import Memory
@@ -20,6 +25,8 @@ from ._team import WARP, WRITERS, Team
 _I32, _BOOL = np.dtype("int32"), np.dtype(bool)
 _SHORT = 4
 """Shorter sums are computed by one thread."""
+_SEVERAL = 8
+"""More rows that are added to one place are read in a loop."""
 
 
 def writes(name: str):
@@ -140,6 +147,85 @@ def _exact(e: Team, combine, name: str, x: Elem, y: Elem, dtype: np.dtype) -> El
     return combine(e, x, y, dtype)
 
 
+# --- updates ------------------------------------------------------------------------------
+
+
+@writes("scatter")
+def scatter(e: Team, op: Op, plan: Plan) -> bool:
+    """Rows that are added to known places, several to some: each place is one thread's.
+
+    It adds them in the order of the program.
+    """
+    if e.divides or (rows := repeated(op, plan.axes)) is None:
+        return False
+    x, (v,) = op.ins[0], op.outs
+    place, in_place = update_place(e, op, plan)
+    by_count: dict[int, list[tuple[tuple[int, ...], list[int]]]] = {}
+    sources: dict[tuple[int, ...], list[int]] = {}
+    if not in_place:
+        across = (range(1) if k in rows.along else range(n) for k, n in enumerate(x.shape))
+        sources = {at: [] for at in product(*across)}
+    for k, at in enumerate(map(tuple, rows.places.tolist())):
+        sources.setdefault(at, []).append(k)
+    for at, found in sources.items():
+        by_count.setdefault(len(found), []).append((at, found))
+    with e.dividing():
+        for count in sorted(by_count):
+            _add_rows(e, op, place, in_place, rows, count, by_count[count])
+    e.places[v] = place
+    return True
+
+
+def _add_rows(e: Team, op: Op, place: Memory, in_place: bool, rows: Rows, count: int,
+              sums: list) -> None:  # fmt: skip
+    """Write the sums of so many rows each, with their places and the numbers of the rows."""
+    x, _, update, *_ = op.ins
+    dtype, across = place.dtype, [k for k in range(x.ndim) if k not in rows.along]
+    places = e.table(np.array([[at[k] for k in across] for at, _ in sums], np.int32))
+    lead = np.unravel_index(np.array([found for _, found in sums], int), rows.lead)
+    tables = [e.table(k.astype(np.int32)) for k in lead] if count else []
+    lengths = tuple(x.shape[k] for k in rows.along)
+    each = math.prod(lengths)
+    # elements of a row are written one after the other where rows are enough for the team
+    whole = -(-len(sums) // e.team) * each * (count + 2) <= (
+        -(-len(sums) * each // e.team) * (3 * count + 8)
+    )
+
+    def numbers(table: Memory, at: tuple) -> Sym:
+        return Sym(((e.wide_index(e.load(table, at)), 1),))
+
+    def one(k: Sym, inner: tuple, of: Callable) -> None:
+        at: list = [0] * x.ndim
+        for n, axis in enumerate(across):
+            at[axis] = of(places, (k, n))
+        for axis, i in zip(rows.along, inner, strict=True):
+            at[axis] = i
+        total = e.load(place, tuple(at)) if in_place else e.read(x, tuple(at))
+
+        def added(total: Elem, m) -> Elem:
+            row = tuple(of(t, (k, m)) for t in tables)
+            return elementwise.MAPS[op.params["fn"]](e, total, e.read(update, row + inner), dtype)
+
+        if count > _SEVERAL:
+            (total,) = e.loop(count, lambda m, now: [added(now[0], m)], [total], [(dtype, False)])
+        else:
+            for m in range(count):
+                total = added(total, m)
+        e.store(place, tuple(at), total)
+
+    def rounds(k: Reg) -> None:
+        if not whole:
+            row, *inner = e.indices(k, (len(sums), *lengths))
+            one(row, tuple(inner), numbers)
+            return
+        (row,) = e.indices(k, (len(sums),))
+        of = cache(numbers)
+        for inner in np.ndindex(lengths):
+            one(row, inner, of)
+
+    e.rounds(len(sums) if whole else len(sums) * each, rounds)
+
+
 # --- symmetric systems --------------------------------------------------------------------
 
 
@@ -151,7 +237,7 @@ class _Entries:
         starts = np.cumsum([0, *map(len, columns)])
         self.of = {(k, i): int(starts[k]) + at
                    for k, c in enumerate(columns) for at, i in enumerate(c)}  # fmt: skip
-        self.rows, self.columns = _places(columns)
+        self.rows, self.columns = places(columns)
 
 
 def _unpacked(e: Team, word: Reg, count: int) -> list[Sym]:

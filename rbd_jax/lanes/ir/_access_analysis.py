@@ -4,6 +4,9 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import NamedTuple
+
+import numpy as np
 
 from ._blocks import ANY, Block, Op, Sym, Value
 
@@ -169,9 +172,38 @@ def reads(op: Op, axes: Axes) -> list[tuple[Value, tuple]]:
         return [(v, anywhere(v)) for v in op.ins]
     if op.name == "scatter":
         x, table, update, *starts = op.ins
+        if repeated(op, axes) is not None:
+            return [(x, anywhere(x)), (update, anywhere(update))]
         return [(x, axes.pattern(x.shape)), (table, anywhere(table)),
                 (update, axes.pattern(update.shape)), *((s, ()) for s in starts)]  # fmt: skip
     return [(v, axes.pattern(v.shape)) for v in op.ins]
+
+
+class Rows(NamedTuple):
+    """Where an update at known places puts its rows, each of which is whole along some axes."""
+
+    places: np.ndarray
+    """The place of the first element of each row, one after the other."""
+    lead: tuple[int, ...]
+    """The lengths of the axes of the update that count the rows."""
+    along: tuple[int, ...]
+    """The axes of the array that are changed along which rows lie."""
+
+
+def repeated(op: Op, axes: Axes) -> Rows | None:
+    """The rows of an update that adds several to one place, if a team divides it by these places.
+
+    Rows that are added one after the other would keep a team waiting after each of them.
+    """
+    x, _, update, *_ = op.ins
+    if axes.team == 1 or op.params["fn"] == "set" or "rows" not in op.params:
+        return None
+    if not axes.looped(update.shape) or not axes.looped(x.shape):
+        return None
+    rows = op.params["rows"]()
+    if rows is None or len(np.unique(rows.places, axis=0)) == len(rows.places):
+        return None
+    return rows
 
 
 def bases(v: Value, idx: tuple) -> list[tuple[Value, tuple]]:

@@ -14,6 +14,8 @@ from ._blocks import ANY, Block, Op, Sym, Value
 
 _STORED = ("scatter", "scan", "while", "map", "dot", "reduce", "assemble")
 """Operations whose results may lie in memory of their own."""
+_WRITTEN = ("factorized_solve", "dot", "reduce")
+"""Operations with code of their own that write each element once and read none of them again."""
 _DEEPEST = 32  # operations that are computed inside each other at most
 
 
@@ -42,12 +44,18 @@ class _Ready:
 
 
 class Plan:
-    """The steps of a block, and after which of them each value is not needed any more."""
+    """The steps of a block, and after which of them each value is not needed any more.
 
-    def __init__(self, block: Block):
+    Args:
+        block: the operations.
+        handed: whether each result is handed over as soon as it is known, or at the end.
+    """
+
+    def __init__(self, block: Block, handed: bool = False):
         self.axes = Axes(block)
         self.block = block
-        ops = [op for op in block.ops if op.name not in VIEWS]
+        ops = _matrices_late(block) if self.axes.team > 1 else block.ops
+        ops = [op for op in ops if op.name not in VIEWS]
         self._order = {id(op): k for k, op in enumerate(ops)}
         mark_lazy(block)
         ops = [op for op in ops if not op.params.get("lazy")]
@@ -58,6 +66,8 @@ class Plan:
         self.in_place = self._find_in_place(ops)
         self.steps = self._schedule(ops)
         self._find_stored()
+        self.complete = self._find_complete() if handed else [len(self.steps)] * len(block.outputs)
+        """For each result of the block, after which step it is known."""
         self.last_use = self._find_last_use()
 
     def _effective(self, op: Op) -> list[tuple[Op, tuple, Value]]:
@@ -188,11 +198,54 @@ class Plan:
         for v, ops in self.readers.items():
             if v in last:
                 last[v] = max(last[v], *(where[id(op)] for op in ops))
-        for v in self.block.outputs:
+        for v, k in zip(self.block.outputs, self.complete, strict=True):
             for b, _ in bases(v, self.axes.pattern(v.shape)):
                 if b in last:
-                    last[b] = len(self.steps)
+                    last[b] = max(last[b], k)
         return last
+
+    def _find_complete(self) -> list[int]:
+        made = {v: k for k, step in enumerate(self.steps) for op in step.ops for v in op.outs}
+        return [max((made.get(b, 0) for b, _ in bases(v, self.axes.pattern(v.shape))), default=0)
+                for v in self.block.outputs]  # fmt: skip
+
+    def only_results(self) -> dict[Value, int]:
+        """Results that nobody reads, and that one step writes element by element: their numbers."""
+        outputs = self.block.outputs
+        once = {id(v): sum(w is v for w in outputs) == 1 for v in outputs}
+        numbers = {v: k for k, v in enumerate(outputs) if once[id(v)]}
+        seen = {b for v in outputs if v.op and v.op.name in VIEWS
+                for b, _ in bases(v, self.axes.pattern(v.shape))}  # fmt: skip
+        written = [v for step in self.steps if step.loops for v in step.stored]
+        written += [v for step in self.steps if step.loops is None for op in step.ops
+                    for v in op.outs if op.name in _WRITTEN]  # fmt: skip
+        return {v: numbers[v] for v in written
+                if v in numbers and v not in seen and not self.readers.get(v)}  # fmt: skip
+
+
+def _matrices_late(block: Block) -> list[Op]:
+    """Arrays that are known but for few places wait as these places, until somebody takes them."""
+    held: dict[Value, Op] = {}
+    found: list[Op] = []
+
+    def take(v: Value) -> None:
+        if v in held:
+            op = held.pop(v)
+            for x in op.ins:
+                take(x)
+            found.append(op)
+
+    for op in block.ops:
+        x = op.ins[0] if op.name == "scatter" else None
+        if x is not None and (x.const is not None or x in held):
+            held[op.outs[0]] = op
+            continue
+        for v in (*op.ins, *(v for inner in op.blocks for v in captured(inner))):
+            take(v)
+        found.append(op)
+    for v in (*block.outputs, *list(held)):
+        take(v)
+    return found
 
 
 # --- before planning ---------------------------------------------------------------------
@@ -252,6 +305,8 @@ def mark_lazy(block: Block) -> None:
         if final is not None and final.name == "scatter":
             update = user is not final or user.ins[2] is v
             once = update and not any(_sees(x, final.ins[0]) for x in op.ins)
+        if final is not None and final.name == "factorized_solve" and final.outs[0].ndim > 1:
+            once = user is not final or user.ins[0] is not v
         depth[v] = depth.get(user.outs[0], 0) + 1
         if once and depth[v] < _DEEPEST:
             op.params["lazy"] = final

@@ -9,6 +9,7 @@ from ..ir._loop_fusion import Plan
 from . import _elementwise as elementwise
 from ._emitter import Emitter, elements, writes
 from ._llvm_writer import Elem, Reg
+from ._memory import Memory
 
 _TILES = (4, 3, 5, 2)  # rows and columns of a product that are summed at once
 _UNROLLED = 12  # terms of such a sum that are written one after the other
@@ -31,14 +32,8 @@ def scatter(e: Emitter, op: Op, plan: Plan) -> None:
     """Write or add to the places that a table names."""
     x, table, update = op.ins[:3]
     (v,) = op.outs
-    old = e.places.get(x)
-    if id(op) in plan.in_place and old and old.wide == e.is_wide(v) and not old.fixed:
-        place = old
-        if x in e.borrowed or x.op is None:
-            e.borrowed.add(v)
-        e.borrowed.add(x)
-    else:
-        place = e.place_for(v)
+    place, in_place = update_place(e, op, plan)
+    if not in_place:
         e.fill(x, place, plan)
     axes = plan.axes.looped(update.shape)
     index, inside, fn = op.params["index"], op.params["limits"], op.params["fn"]
@@ -59,6 +54,18 @@ def scatter(e: Emitter, op: Op, plan: Plan) -> None:
     if update.size:
         e.nest_in_order(tuple(update.shape[k] for k in axes), body, free)
     e.places[v] = place
+
+
+def update_place(e: Emitter, op: Op, plan: Plan) -> tuple[Memory, bool]:
+    """Where the changed array lies, and whether the old one lies there and may be overwritten."""
+    x, (v,) = op.ins[0], op.outs
+    old = e.places.get(x)
+    if id(op) not in plan.in_place or not old or old.wide != e.is_wide(v) or old.fixed:
+        return e.place_for(v), False
+    if x in e.borrowed or x.op is None:
+        e.borrowed.add(v)
+    e.borrowed.add(x)
+    return old, True
 
 
 @writes("reduce")

@@ -29,6 +29,10 @@ class Emitter(Storage):
         self.borrowed: set[Value] = set()
         self._even: dict[Value, bool] = {}
 
+    def planned(self) -> "Emitter | None":
+        """An emitter that writes the same with less memory, now that it is known what is needed."""
+        return None
+
     def is_wide(self, v: Value) -> bool:
         """Whether the samples have their own."""
         return not v.uniform and self.width > 1
@@ -217,9 +221,20 @@ class Emitter(Storage):
 
     # --- blocks ---
 
-    def run(self, block: Block) -> Plan:
-        """Write a block; afterwards its outputs can be read."""
-        plan = Plan(block)
+    def run(self, block: Block, place: Callable[[Value, int], Memory] | None = None) -> Plan:
+        """Write a block; afterwards its outputs can be read.
+
+        If ``place`` gives the memory of each result, they are written there as soon as they are
+        known, and their own memory can be used again.
+        """
+        plan = Plan(block, place is not None)
+        results: dict[int, list[int]] = {}
+        if place is not None:
+            direct = plan.only_results()
+            self.targets.update({v: place(v, k) for v, k in direct.items()})
+            for k, step in enumerate(plan.complete):
+                if k not in direct.values():
+                    results.setdefault(step, []).append(k)
         dying: dict[int, list[Value]] = {}
         for v, last in plan.last_use.items():
             dying.setdefault(last, []).append(v)
@@ -231,9 +246,17 @@ class Emitter(Storage):
                     self._unrolled(step.ops[0])
                 else:
                     self._group(step, plan)
+            self._hand_over(block, results.pop(k, ()), place, plan)
             for v in dying.get(k, ()):
                 self._drop(v)
+        for ks in results.values():  # of a block without steps
+            self._hand_over(block, ks, place, plan)
         return plan
+
+    def _hand_over(self, block: Block, results, place, plan: Plan) -> None:
+        for k in results:
+            v = block.outputs[k]
+            self.fill(v, place(v, k), plan)
 
     def end(self, plan: Plan) -> None:
         """Give back the memory that the outputs of a block took."""

@@ -4,6 +4,9 @@ The *prologue* computes once what all samples share. The *body* computes the sam
 samples of operands and results lie in memory is told by the folders of the machines.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from ..ir._access_analysis import VIEWS, Axes, bases, captured, reads
 from ..ir._blocks import Block, Value, strides_of
 from ..ir._loop_fusion import assemble
@@ -15,11 +18,22 @@ FILES = (_array_loops, _control_flow, _dense_factors, _sparse_cholesky)
 """The files that fill the table ``WRITERS`` when they are imported."""
 
 
-def bodies(program: Block, first: Emitter, second: Emitter, load, store) -> None:
+def bodies(
+    program: Block,
+    first: Emitter,
+    second: Emitter,
+    load: Callable,
+    store: Callable | None = None,
+    place: Callable | None = None,
+) -> Emitter:
     """Write what all samples share with one emitter, and a block of samples with another one.
 
     ``load`` and ``store`` say where operands and results of samples lie: they are called with
-    the emitter, the value, its number, and ``store`` with the plan of the block.
+    the emitter, the value, its number, and ``store`` with the plan of the block. Instead of
+    ``store``, ``place`` may give the memory of a result, which is written as soon as it is known.
+
+    Returns:
+        The emitter of the samples: the second one, or the one that it has planned.
     """
     assemble(program)
     shared, block, needed = _split(program)
@@ -34,17 +48,26 @@ def bodies(program: Block, first: Emitter, second: Emitter, load, store) -> None
     handed = {v: first.places[v]._replace(base="%shared", fixed=True) for v in needed
               if first.places[v].base == "%scratch"}  # fmt: skip
 
-    second.globals, second.tables = first.globals, first.tables
-    second.declared, second.math = first.declared, first.math
-    _uniform_operands(second, program.inputs, numbers)
-    second.places.update(handed)
-    for v, k in numbers.items():
-        if not v.uniform:
-            load(second, v, k)
+    def write(second: Emitter) -> Emitter:
+        second.globals, second.tables = first.globals, first.tables
+        second.declared, second.math = first.declared, first.math
+        _uniform_operands(second, program.inputs, numbers)
+        second.places.update(handed)
+        for v, k in numbers.items():
+            if not v.uniform:
+                load(second, v, k)
+        if place is not None:
+            second.run(block, partial(place, second))
+            return second
+        plan = second.run(block)
+        for k, v in enumerate(block.outputs):
+            assert store is not None
+            store(second, v, k, plan)
+        return second
+
     assemble(block)
-    plan = second.run(block)
-    for k, v in enumerate(block.outputs):
-        store(second, v, k, plan)
+    again = write(second).planned()
+    return second if again is None else write(again)
 
 
 def _split(program: Block) -> tuple[Block, Block, list[Value]]:

@@ -9,6 +9,10 @@ from .._failures import Mismatch
 from ..ir._blocks import Sym, strides_of
 from ._llvm_writer import INT, Elem, Reg, Writer, literal, scalar_type
 
+ALIGNED = 8
+"""Bytes of the largest number: where arrays of a planned memory begin are multiples of it."""
+FOREVER = 2**62
+
 
 class Arena:
     """Plans the memory of a kernel: bytes that are free again are used again."""
@@ -46,6 +50,66 @@ class Arena:
             else:
                 merged.append((a, n))
         self._free = merged
+
+
+class Recorded(Arena):
+    """The same, which remembers from when to when each array had its bytes."""
+
+    def __init__(self):
+        super().__init__()
+        self._wanted: list[list[int]] = []  # bytes, and the numbers of the first and last request
+        self._at: dict[int, int] = {}
+        self._time = 0
+
+    def take(self, size: int, fresh: bool = False) -> int:
+        """An offset of so many bytes; ``fresh``: that nobody else has before or after."""
+        start = super().take(size, fresh)
+        self._time += 1
+        self._at[start] = len(self._wanted)
+        self._wanted.append([max(size, 1), 0 if fresh else self._time, FOREVER])
+        return start
+
+    def give(self, start: int, size: int) -> None:
+        """Give bytes back."""
+        super().give(start, size)
+        self._time += 1
+        self._wanted[self._at.pop(start)][2] = self._time
+
+    def planned(self) -> "Planned":
+        """The same requests, with offsets that were chosen when all of them were known.
+
+        The largest arrays come first, each as low as those that live at the same time allow.
+        """
+        wanted = np.array(self._wanted, int).reshape(-1, 3)
+        sizes = -(-wanted[:, 0] // ALIGNED) * ALIGNED
+        starts, placed = np.zeros(len(wanted), int), np.zeros(len(wanted), bool)
+        for k in np.argsort(-sizes, kind="stable"):
+            at = 0
+            beside = placed & (wanted[:, 1] < wanted[k, 2]) & (wanted[k, 1] < wanted[:, 2])
+            for m in (found := np.flatnonzero(beside))[np.argsort(starts[found])]:
+                if at + sizes[k] <= starts[m]:
+                    break
+                at = max(at, starts[m] + sizes[m])
+            starts[k], placed[k] = at, True
+        return Planned(wanted[:, 0].tolist(), starts.tolist(), int(max(starts + sizes, default=0)))
+
+
+class Planned(Arena):
+    """Memory for requests that are known beforehand."""
+
+    def __init__(self, sizes: list[int], starts: list[int], size: int):
+        super().__init__()
+        self.size, self._following = size, iter(zip(sizes, starts, strict=True))
+
+    def take(self, size: int, fresh: bool = False) -> int:
+        """The offset that was planned."""
+        wanted, start = next(self._following)
+        if wanted != max(size, 1):
+            raise AssertionError(f"{size} bytes are asked for, where {wanted} were planned")
+        return start
+
+    def give(self, start: int, size: int) -> None:
+        """Nothing: who takes these bytes next is planned."""
 
 
 class Memory(NamedTuple):

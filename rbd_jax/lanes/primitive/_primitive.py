@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -37,28 +38,30 @@ LARGEST = 4096
 """Elements of an array that becomes part of the code; larger ones are operands."""
 
 
-tracing_for_xla: ContextVar[bool] = ContextVar("tracing_for_xla", default=False)
-"""Whether functions are traced as XLA is to compute them."""
+Form = Literal["", "thread", "xla"]
+"""For whom a function is traced: as its platform takes it, for one thread a sample of a GPU, or for
+XLA. Functions may take other ways for each of them."""
+tracing_for: ContextVar[Form] = ContextVar("tracing_for", default="")
 
 
 @contextmanager
-def for_xla() -> Iterator[None]:
-    """Trace functions as XLA is to compute them."""
-    token = tracing_for_xla.set(True)
+def traced_for(form: Form) -> Iterator[None]:
+    """Trace functions in this form."""
+    token = tracing_for.set(form)
     try:
         yield
     finally:
-        tracing_for_xla.reset(token)
+        tracing_for.reset(token)
 
 
 class Program:
     """A traced function of one sample, with the programs and kernels that were derived from it.
 
-    ``retrace`` traces the function once more, for :meth:`for_xla`.
+    ``retrace`` traces the function once more, for :meth:`in_form`.
     """
 
     def __init__(
-        self, closed, name: str, strict: bool, retrace: "Callable[[], Program] | None" = None
+        self, closed, name: str, strict: bool, retrace: "Callable[[Form], Program] | None" = None
     ):
         self.closed, self.name, self.strict, self._retrace = closed, name, strict, retrace
         self.avals_in = [v.aval for v in closed.jaxpr.invars]
@@ -79,20 +82,20 @@ class Program:
         """The program of a function that is made of this program, once for each key."""
         if key not in self.derived:
 
-            def retrace():
-                return self.for_xla().derive(key, make, avals)
+            def retrace(form: Form):
+                return self.in_form(form).derive(key, make, avals)
 
             with phase("trace"):
                 closed = dead_code_eliminated(jax.make_jaxpr(make(self))(*avals))
             self.derived[key] = Program(closed, f"{self.name}.{key[0]}", self.strict, retrace)
         return self.derived[key]
 
-    def for_xla(self) -> "Program":
-        """The same function of the same operands, in the form that suits XLA."""
-        if "for_xla" not in self.derived:
-            with for_xla():
-                self.derived["for_xla"] = self._retrace() if self._retrace else self
-        return self.derived["for_xla"]
+    def in_form(self, form: Form) -> "Program":
+        """The same function of the same operands, in another form."""
+        if ("form", form) not in self.derived:
+            with traced_for(form):
+                self.derived["form", form] = self._retrace(form) if self._retrace else self
+        return self.derived["form", form]
 
 
 def _struct(aval) -> jax.ShapeDtypeStruct:
