@@ -118,6 +118,9 @@ class Cone(NamedTuple):
     """The friction coefficient f of each direction."""
     active: Bool[Array, " n"]
     """Whether the distance of the contact is below its margin."""
+    used: Bool[Array, "n k"] | None = None
+    """Which directions have edges of a pyramidal cone; None if all have. A contact without friction
+    has the two edges of one direction, with the coefficient zero."""
 
 
 def contact(z: Float[Array, "n d"], cone: Cone, elliptic: bool) -> Float[Array, "n d"]:
@@ -139,6 +142,7 @@ def _pyramidal(z: Float[Array, "n d"], cone: Cone) -> Float[Array, "n d"]:
 def edges(z: Float[Array, "n d"], cone: Cone) -> tuple[Float[Array, "n k"], Float[Array, "n k"]]:
     """The forces of both edges of a pyramidal cone in each direction, zero where it is far (N)."""
     slip, D = cone.friction * z[:, 1:], jnp.where(cone.active, cone.D, 0)[:, None]
+    D = D if cone.used is None else jnp.where(cone.used, D, 0)
     return jnp.maximum(-D * (z[:, :1] + slip), 0), jnp.maximum(-D * (z[:, :1] - slip), 0)
 
 
