@@ -89,13 +89,13 @@ class Scene(eqx.Module):
     def keeping(self, contacts: int | None) -> "Scene":
         """The same scene whose solver has room for so many contact points at once.
 
-        A scene has room for every candidate point of every pair, so that a step costs as much as
-        if all of them touched. Robots with hundreds of pairs, of which few touch, run several times
-        faster with room for few. A step that finds more points than that ignores some of them and
-        says so: its ``result`` is ``RESULTS.crowded``, and ``throw=True`` raises an error.
+        A scene has room for every candidate point of every pair, and a step costs what touches. A
+        small room saves memory, and derivatives of a step compile and run faster in it. A step that
+        finds more points than that ignores some of them and says so: its ``result`` is
+        ``RESULTS.crowded``, and ``throw=True`` raises an error. A rollout is NaN from there on.
 
         Args:
-            contacts: the most points of each ``condim`` that may act at once; None for all.
+            contacts: the most points that may act at once; None for all. A few more may find room.
 
         Raises:
             ValueError: for less than one point.

@@ -4,6 +4,7 @@ from ._api import clear_caches as clear_caches, lanes as lanes, trace_once as tr
 from ._failures import LanesWarning as LanesWarning, Unsupported as Unsupported
 from ._lowering import enabled as enabled, for_one_thread as for_one_thread
 from ._report import Report as Report, report as report
+from .frontend._common_rounds import common_rounds as common_rounds, unfilled as unfilled
 from .frontend._sparse_cholesky import (
     columns_of as columns_of,
     factorized as factorized,

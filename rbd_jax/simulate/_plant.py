@@ -19,6 +19,7 @@ from ..constraints import Constraints, constrained_dynamics
 from ..contact import Scene, constants, scene_step
 from ..model import Model, difference, integrate
 from ..model.functions import as_module
+from ..model.outcome import RESULTS
 from ..spatial import linear
 from ._actuated import ActuatedRobot
 from ._guard import Guard
@@ -480,8 +481,10 @@ class ScenePlant(Plant):
         end = scene_step(
             scene, state.q, state.v, u, tau, guess.value, act=act, constants=self.fixed
         )
-        guess = NoTangent(end.a)
-        return State(end.q, end.v, (guess, end.act) if self.scene.na else guess)
+        guess, q = NoTangent(end.a), end.q
+        if scene.contacts.may_be_crowded:  # a motion that misses contacts must not pass for one
+            q = jnp.where(end.result == RESULTS.crowded, jnp.nan, q)
+        return State(q, end.v, (guess, end.act) if self.scene.na else guess)
 
 
 def as_plant(

@@ -35,6 +35,7 @@ WITHOUT_NAN = {
     "counted",
     "reduced",
     "factors",
+    "together",
 }
 
 

@@ -17,6 +17,7 @@ from .ground import (
     FAR,
     ContactPoints,
     Ground,
+    acting_first,
     contact_frame,
     first_of,
     on_ground,
@@ -75,30 +76,39 @@ class ContactGroup(NamedTuple):
     """Both bodies of each candidate, also of those that were left out; the world is −1."""
     crowded: Bool[Array, ""]
     """Whether points that act had to be left out."""
+    dims: Int[Array, " n"] | None = None
+    """The ``condim`` of each point; rows beyond it do nothing. None if all have ``dim``."""
 
 
 Terrain = Callable[[Array], Array]
 """A height function ``(x, y) -> z`` (m)."""
 
 
-def detect(
+class Candidates(NamedTuple):
+    """All candidate contact points of pairs of one ``condim``, in the world."""
+
+    points: ContactPoints
+    pair: np.ndarray
+    """The pair of each point."""
+    dim: int
+    crowded: Bool[Array, ""]
+    """Whether there may be more, of pairs with height fields."""
+
+
+def candidates(
     shapes: Shapes,
     pairs: Pairs,
     terrain: Terrain | None,
     R: Float[Array, "frames 3 3"],
     p: Float[Array, "frames 3"],
-    most: int | None = None,
-) -> list[ContactGroup]:
-    """The candidate contact points, for given poses of the bodies in the world.
+) -> list[Candidates]:
+    """The candidate contact points by ``condim``, for given poses of the bodies in the world.
 
     Args:
         shapes: the shapes. pairs: the pairs that may touch.
         terrain: a height function that replaces the planes, or None.
         R: orientations of the bodies. p: their origins (m). The last row is the world's.
-        most: how many points of each ``condim`` to keep; the first of those that act. None keeps
-            all candidates.
     """
-    body = np.array(shapes.bodies, dtype=np.int32)
     R_shape, p_shape = shapes.placed(R, p)
 
     kinds_of = [(shapes.kinds[i], shapes.kinds[j]) for i, j in pairs.shapes]
@@ -118,7 +128,7 @@ def detect(
         reach = pairs.margin[np.array(members, dtype=np.int32)]
         return simple_pairs(shapes, terrain, kinds, i, j, R_shape, p_shape, reach)
 
-    groups = []
+    found = []
     for dim, kinds in _grouped(shapes, pairs):
         touches, owners, crowded = [], [], jnp.zeros((), bool)
         for names, members in kinds.items():
@@ -131,20 +141,142 @@ def detect(
             t = touch(names, members)
             owners.append(np.repeat(members, t.distance.shape[1]))
             touches.append(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), t))
-        several = len(touches) > 1
-        t = jax.tree.map(lambda *x: jnp.concatenate(x), *touches) if several else touches[0]
-        owner = np.concatenate(owners)
+        found.append(Candidates(_joined(touches), np.concatenate(owners), dim, crowded))
+    return found
+
+
+def _joined(touches: list[ContactPoints]) -> ContactPoints:
+    """The points of several lists in one."""
+    if len(touches) == 1:
+        return touches[0]
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *touches)
+
+
+def room_for(found: list[Candidates], most: int | None) -> int:
+    """How many points there is room for, if there is room for so many of each ``condim``."""
+    return sum(len(x.pair) if most is None else min(most, len(x.pair)) for x in found)
+
+
+def grouped(
+    shapes: Shapes, pairs: Pairs, found: list[Candidates], world: int, most: int | None = None
+) -> list[ContactGroup]:
+    """The candidates with the frames of their contacts.
+
+    Args:
+        shapes: the shapes. pairs: the pairs that may touch.
+        found: the candidates of these pairs.
+        world: the row of the world among the bodies.
+        most: how many points of each ``condim`` to keep; the first of those that act. None keeps
+            all candidates.
+    """
+    body = np.array(shapes.bodies, dtype=np.int32)
+    groups = []
+    for t, owner, dim, crowded in found:
         ij = np.array([pairs.shapes[m] for m in owner], dtype=np.int32)
         own, every = owner, body[ij]
         both: np.ndarray | Array = every
         if most is not None and most < len(owner):
             t, place, more = first_of(t, t.distance < pairs.margin[owner], most)
             crowded = crowded | more
-            world = len(p) - 1
             own, both = (jnp.asarray(x)[place] for x in (owner, np.where(every < 0, world, every)))
         frame = contact_frame(t.normal, t.tangent)
         groups.append(ContactGroup(t.distance, t.point, frame, own, both, dim, every, crowded))
     return groups
+
+
+def detect(
+    shapes: Shapes,
+    pairs: Pairs,
+    terrain: Terrain | None,
+    R: Float[Array, "frames 3 3"],
+    p: Float[Array, "frames 3"],
+) -> list[ContactGroup]:
+    """All candidate contact points; the arguments are those of :func:`candidates`."""
+    return grouped(shapes, pairs, candidates(shapes, pairs, terrain, R, p), len(p) - 1)
+
+
+CHUNK = 4
+"""So many points of a :class:`Touching` are handled at a time."""
+
+
+class Touching(NamedTuple):
+    """The contact points that act, first among all candidates, in chunks of a few points.
+
+    A loop over the chunks ends with the last that has a point which acts.
+    """
+
+    points: ContactPoints
+    """All candidates of all pairs."""
+    place: Int[Array, "chunks k"]
+    """The numbers of the candidates that act, in their order; then anything."""
+    count: Int[Array, ""]
+    """How many act."""
+    pair: np.ndarray
+    """The pair of each candidate."""
+    dims: np.ndarray
+    """The ``condim`` of each candidate."""
+    every: np.ndarray
+    """Both bodies of each candidate; the world is −1."""
+    world: int
+    """The row of the world among the bodies."""
+    crowded: Bool[Array, ""]
+    """Whether points that act had to be left out."""
+
+    @property
+    def chunks(self) -> Int[Array, ""]:
+        """How many chunks have points that act."""
+        return (self.count + CHUNK - 1) // CHUNK
+
+    def chunk(self, k: Int[Array, ""]) -> ContactGroup:
+        """The k-th chunk; points that do not act are far away."""
+        at = self.place[k]
+        return self.group(k * CHUNK, at, jax.tree.map(lambda x: x[at], self.points))
+
+    def blocks(self, size: int):
+        """The first, the numbers and the points of blocks of so many points, in rows."""
+        place = self.place.reshape(-1)
+        place = jnp.pad(place, (0, -len(place) % size)).reshape(-1, size)
+        first = jnp.arange(0, place.size, size, dtype=jnp.int32)
+        return first, place, jax.tree.map(lambda x: x[place], self.points)
+
+    def group(self, first: Int[Array, ""], at: Int[Array, " k"], t: ContactPoints) -> ContactGroup:
+        """Some points that follow each other, from their numbers; those that do not act are far."""
+        real = first + np.arange(len(at), dtype=np.int32) < self.count
+        distance = jnp.where(real, t.distance, FAR)
+        both = np.where(self.every < 0, self.world, self.every).astype(np.int32)
+        own, both, dims = (jnp.asarray(x)[at] for x in (self.pair, both, self.dims))
+        frame = contact_frame(t.normal, t.tangent)
+        dim = int(max(self.dims))
+        mixed = None if (self.dims == dim).all() else dims
+        return ContactGroup(
+            distance, t.point, frame, own, both, dim, self.every, self.crowded, mixed
+        )
+
+
+def touching(
+    shapes: Shapes,
+    pairs: Pairs,
+    found: list[Candidates],
+    world: int,
+    most: int | None,
+) -> Touching:
+    """The points that act.
+
+    Args:
+        shapes: the shapes. pairs: the pairs that may touch.
+        found: the candidates of these pairs.
+        world: the row of the world among the bodies.
+        most: how many points of each ``condim`` there is room for; None for all candidates.
+    """
+    points = _joined([x.points for x in found])
+    pair = np.concatenate([x.pair for x in found]).astype(np.int32)
+    dims = np.concatenate([np.full(len(x.pair), x.dim) for x in found]).astype(np.int32)
+    room = -(-room_for(found, most) // CHUNK) * CHUNK
+    place, count = acting_first(points.distance < pairs.margin[pair], room)
+    crowded = jnp.stack([count > room, *(x.crowded for x in found)]).any()
+    every = np.array(shapes.bodies, dtype=np.int32)[np.array(pairs.shapes, dtype=np.int32)[pair]]
+    count = jnp.minimum(count, room)
+    return Touching(points, place.reshape(-1, CHUNK), count, pair, dims, every, world, crowded)
 
 
 def _on_fields(shapes: Shapes, pairs: Pairs, R, p) -> dict[int, tuple[ContactPoints, Array]]:

@@ -38,13 +38,18 @@ def first_of(
     t: ContactPoints, acts: Bool[Array, " n"], most: int
 ) -> tuple[ContactPoints, Int[Array, " most"], Bool[Array, ""]]:
     """The first points that act, their places in the list, and whether there are more."""
-    rank = jnp.where(acts, jnp.cumsum(acts, dtype=jnp.int32) - 1, most)
-    count = jnp.sum(acts, dtype=jnp.int32)
-    every = jnp.arange(acts.shape[0], dtype=jnp.int32)
-    place = jnp.zeros((most,), jnp.int32).at[rank].set(every, mode="drop")
+    place, count = acting_first(acts, most)
     kept = jax.tree.map(lambda x: x[place], t)
     real = jnp.arange(most, dtype=jnp.int32) < count
     return kept._replace(distance=jnp.where(real, kept.distance, FAR)), place, count > most
+
+
+def acting_first(acts: Bool[Array, " n"], most: int) -> tuple[Int[Array, " most"], Int[Array, ""]]:
+    """The numbers of the first points that act, then zeros; and how many act."""
+    rank = jnp.where(acts, jnp.cumsum(acts, dtype=jnp.int32) - 1, most)
+    every = jnp.arange(acts.shape[0], dtype=jnp.int32)
+    place = jnp.zeros((most,), jnp.int32).at[rank].set(every, mode="drop")
+    return place, jnp.sum(acts, dtype=jnp.int32)
 
 
 class Ground(NamedTuple):

@@ -4,18 +4,28 @@ Source: MuJoCo's documentation, "Computation", constraint model, contact.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
+from ...lanes import common_rounds, unfilled
 from ...model import Topology
 from ...model.functions import as_module
 from ...spatial import so3
-from ..collision.detection import ContactGroup, Pairs, detect
+from ..collision.detection import (
+    CHUNK,
+    ContactGroup,
+    Pairs,
+    Touching,
+    candidates,
+    grouped,
+    room_for,
+    touching,
+)
 from ..collision.shapes import Shapes
 from ..solver import force_laws
 from ..solver.force_laws import (
@@ -40,6 +50,11 @@ from ..solver.rows import (
 
 FAINT = 1e-6
 """The least impedance of a contact at a distance."""
+FEW, MANY = 16, 64
+"""So many points are handled all at once: in the search for the accelerations, and where
+derivatives are taken, in which a loop costs more. Of more points, a loop takes those that act."""
+BLOCK = 16
+"""Points that this loop takes at a time where derivatives are taken."""
 MOST_BLOCKS = 16
 """Points that the same degrees of freedom move share a block of the Jacobian. With more sets of
 degrees of freedom than this, one block has all points."""
@@ -77,62 +92,97 @@ class Contacts(Constraint):
     elliptic: bool = eqx.field(static=True)
     """Whether friction cones are elliptic; otherwise they are pyramidal."""
     most: int | None = eqx.field(static=True, default=None)
-    """How many points of each ``condim`` may act at once; None for all candidates. A solver that
-    finds more ends with ``RESULTS.crowded``. See :meth:`Scene.keeping`."""
+    """How many points may act at once; None for all candidates. A solver that finds more ends with
+    ``RESULTS.crowded``. See :meth:`Scene.keeping`."""
     at_distance: AtDistance | None = None
-    """How contacts act at a distance; None if they act where shapes touch."""
+    """How contacts act at a distance; None if they act where shapes touch. If they do, their cones
+    are pyramidal."""
 
-    def rows(self, state: State) -> Sequence["ContactRows"]:
-        """The rows of all candidate points, one group for each ``condim``."""
+    @property
+    def may_be_crowded(self) -> bool:
+        """Whether a step may find more points than it has room for."""
+        return self.most is not None or bool(self.pairs.cells)
+
+    @property
+    def has_elliptic_cones(self) -> bool:
+        """Whether the cones of the rows are elliptic."""
+        return self.elliptic and self.at_distance is None
+
+    def rows(self, state: State) -> Sequence[Rows]:
+        """The rows of all candidate points, one group for each ``condim``.
+
+        While the accelerations are searched, many candidates are one loop over those that act.
+        """
         if not self.pairs.shapes:
             return ()
         R, p, part = state.bodies.R, state.bodies.p, self.shapes.parts
-        most = self.most if state.solving else None
         pairs, far = self.pairs, self.at_distance
         if far is not None:
             pairs = eqx.tree_at(lambda x: x.margin, pairs, pairs.margin + far.reach)
-        groups = detect(self.shapes, pairs, self.terrain, R, p, most)
         weights = state.constants.weights
         weight = weights.of(tuple((part[i], part[j]) for i, j in self.pairs.shapes))[:, 0]
-        return [self._rows_of(x, state, weight) for x in groups]
+        found = candidates(self.shapes, pairs, self.terrain, R, p)
+        most = self.most if state.solving else None
+        if state.solving and state.loops:
+            if room_for(found, most) > (FEW if state.dense else MANY):
+                points = touching(self.shapes, pairs, found, len(p) - 1, most)
+                return (TouchingRows(jnp.zeros_like(state.v), self, points, state, weight),)
+        groups = grouped(self.shapes, pairs, found, len(p) - 1, most)
+        return [self.rows_of(x, state.bodies, state.least_time, weight) for x in groups]
 
-    def _rows_of(self, group: ContactGroup, state: State, weight: Float[Array, " np"]):
+    def rows_of(
+        self,
+        group: ContactGroup,
+        bodies: Bodies,
+        least_time: Float[Array, ""],
+        weight: Float[Array, " np"],
+    ) -> "ContactRows":
         """``a_ref = −b v − k d r`` and the regularized cone of every contact.
 
         Source: MuJoCo's documentation, "Computation", constraint model. Friction rows have no k.
         """
         pairs, own, friction = self.pairs, group.pair, self.pairs.friction[group.pair]
-        far, elliptic = self.at_distance, self.elliptic and self.at_distance is None
-        velocity = _relative(state.bodies, group)
+        elliptic = self.has_elliptic_cones
+        far, velocity = self.at_distance, _relative(bodies, group)
         if self.shapes.surface is not None:
-            velocity = velocity + self._running(state.bodies, group, self.shapes.surface)
+            velocity = velocity + self._running(bodies, group, self.shapes.surface)
         violation, solimp = group.distance - pairs.margin[own], pairs.solimp[own]
         weight, friction = weight[own], jnp.maximum(friction[:, : group.dim - 1], 1e-5)
         active, share = violation < 0, None
         if far is not None:
             active, share = violation < far.reach, far.share(violation)
             violation = jnp.minimum(violation, 0)
+        single = used = None
+        if group.dims is not None:  # rows beyond the condim of a contact have no friction
+            single, row = group.dims == 1, np.arange(1, group.dim, dtype=np.int32)[None]
+            friction = jnp.where(row < group.dims[:, None], friction, 0)
+            used = jnp.asarray(row) < jnp.maximum(group.dims, 2)[:, None]
         d, solref = impedance(solimp, violation), pairs.solref[own]
         d = d if share is None else jnp.maximum(share * d, FAINT)
-        k, b = stiffness_and_damping(SolverParams(solref, solimp), state.least_time)
+        k, b = stiffness_and_damping(SolverParams(solref, solimp), least_time)
         b = b[:, None]
         if elliptic and group.dim > 1:
             other = pairs.solref_friction[own]
             plain = (other == 0).all(axis=-1)
             safe = jnp.where(plain[:, None], solref, other)
-            _, slip = stiffness_and_damping(SolverParams(safe, solimp), state.least_time)
+            _, slip = stiffness_and_damping(SolverParams(safe, solimp), least_time)
             b = jnp.concatenate([b, jnp.repeat(slip[:, None], group.dim - 1, axis=1)], axis=1)
         a_ref = -b * velocity
         stiff = (k * d * violation)[:, None]
         a_ref = a_ref - jnp.concatenate([stiff, jnp.zeros_like(a_ref[:, 1:])], axis=1)
         if group.dim == 1:
             R, mu = regularization(d, weight), jnp.zeros_like(d)
-        elif elliptic:
-            R, mu = regularization(d, weight), friction[:, 0] / jnp.sqrt(self.impratio)
         else:
-            mu = friction[:, 0] / jnp.sqrt(self.impratio)
-            R = regularization(d, weight * (1 + friction[:, 0] ** 2)) * 2 * mu * mu
-        cone = Cone(1 / R, mu, friction, active, None if far is None else far.softness)
+            slide = friction[:, 0] if single is None else jnp.where(single, 1, friction[:, 0])
+            mu = slide / jnp.sqrt(self.impratio)
+            if elliptic:
+                R = regularization(d, weight)
+            else:
+                R = regularization(d, weight * (1 + slide**2)) * 2 * mu * mu
+                if single is not None:  # the two edges of one direction push along the normal
+                    R = jnp.where(single, 2 * regularization(d, weight), R)
+        softness = None if far is None else far.softness
+        cone = Cone(1 / R, mu, friction, active, softness, None if elliptic else used)
         return ContactRows(a_ref, group, cone, elliptic)
 
     def _running(
@@ -243,6 +293,157 @@ class ContactRows(Rows):
         return self.group.crowded
 
 
+class TouchingRows(Rows):
+    """The rows of many candidate points, as a loop over those that act.
+
+    Their residual is all accelerations, and their force is the sum of their generalized forces, so
+    that no array has an entry for each candidate.
+    """
+
+    a_ref: Float[Array, " nv"]
+    """Zeros, because the residual is the accelerations."""
+    contacts: Contacts
+    points: Touching
+    state: State
+    weight: Float[Array, " np"]
+    """The inverse weight of each pair of shapes."""
+
+    def chunk(self, k: Int[Array, ""]) -> ContactRows:
+        """The rows of a few points."""
+        state, group = self.state, self.points.chunk(k)
+        return self.contacts.rows_of(group, state.bodies, state.least_time, self.weight)
+
+    def force(self, z: Float[Array, " nv"]) -> Array:
+        """Its Jacobian knows it, see :class:`TouchingJacobian`."""
+        raise NotImplementedError
+
+    def motion(self, bodies: Bodies, a: Float[Array, " nv"]) -> Array:
+        """See :meth:`loaded`."""
+        raise NotImplementedError
+
+    def load(self, f: Array, bodies: Bodies, loads: Loads) -> Loads:
+        """See :meth:`loaded`."""
+        raise NotImplementedError
+
+    def loaded(self, bodies: Bodies, a: Float[Array, " nv"], loads: Loads) -> tuple[Loads, None]:
+        """Adds the loads at the accelerations a, chunk by chunk. It has all derivatives."""
+
+        state, points = self.state, self.points
+
+        def one(loads: Loads, chunk):
+            first, *rows = chunk
+
+            def added() -> Loads:
+                group = points.group(first, *rows)
+                own = self.contacts.rows_of(group, state.bodies, state.least_time, self.weight)
+                return own.loaded(bodies, a, loads)[0]
+
+            return jax.lax.cond(first < points.count, added, lambda: loads), None
+
+        return jax.lax.scan(one, loads, points.blocks(BLOCK))[0], None
+
+    def jacobian(self, subspaces: Subspaces) -> Jacobian:
+        """The dense Jacobians of all chunks that have points which act."""
+        moves = moving(subspaces.topology, self.points.every)
+        dofs, points = np.flatnonzero(moves.any(axis=0)), np.arange(CHUNK)
+
+        def made(k: Int[Array, ""]) -> _Stored:
+            rows = self.chunk(k)
+            return _Stored(
+                _point_jacobian(rows.group, subspaces, points, dofs), rows.a_ref, rows.cone
+            )
+
+        def fill(k, stored: _Stored) -> _Stored:
+            return jax.tree.map(lambda every, x: every.at[k].set(x), stored, made(k))
+
+        like = jax.eval_shape(made, jnp.zeros((), jnp.int32))
+        size = len(self.points.place)
+        start = jax.tree.map(lambda x: unfilled((size, *x.shape), x.dtype), like)
+        chunks = self.points.chunks
+        stored = common_rounds(chunks, fill, start)
+        return TouchingJacobian(self.a_ref, self, stored, chunks, dofs)
+
+    def coupled(self, topology: Topology) -> list[np.ndarray]:
+        """The degrees of freedom that move either body."""
+        return coupled_dofs(topology, self.points.every)
+
+    def crowded(self) -> Bool[Array, ""]:
+        """Whether points that act had to be left out."""
+        return self.points.crowded
+
+
+class _Stored(NamedTuple):
+    """What the solver needs of the rows of each chunk."""
+
+    J: Float[Array, "*chunks k d s"]
+    a_ref: Float[Array, "*chunks k d"]
+    cone: Cone
+
+
+class TouchingJacobian(Rows, Jacobian):
+    """Rows and dense Jacobian of the points that act, chunk by chunk."""
+
+    a_ref: Float[Array, " nv"]
+    """Zeros, because the residual is the accelerations."""
+    rows: TouchingRows
+    stored: _Stored
+    chunks: Int[Array, ""]
+    dofs: np.ndarray
+
+    def _at(self, k, z: Float[Array, " nv"]) -> tuple[Array, Array, Callable]:
+        """The Jacobian of a chunk, its own residuals, and their force law."""
+        J, a_ref, cone = jax.tree.map(lambda x: x[k], self.stored)
+        elliptic = self.rows.contacts.has_elliptic_cones
+        own = jnp.matmul(J, z[self.dofs], precision="highest") - a_ref
+        return J, own, lambda y: force_laws.contact(y, cone, elliptic)
+
+    def force(self, z: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """The generalized forces of all contacts at the accelerations z."""
+
+        def add(k, tau):
+            J, own, law = self._at(k, z)
+            return tau.at[self.dofs].add(_over_rows(law(own), J))
+
+        return common_rounds(self.chunks, add, jnp.zeros_like(z))
+
+    def motion(self, bodies: Bodies, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """The accelerations."""
+        return a
+
+    def load(self, f: Float[Array, " nv"], bodies: Bodies, loads: Loads) -> Loads:
+        """Adds the generalized forces."""
+        return loads._replace(tau=loads.tau + f)
+
+    def jacobian(self, subspaces: Subspaces) -> Jacobian:
+        """It itself."""
+        return self
+
+    def map(self, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """The accelerations."""
+        return a
+
+    def pull(self, f: Float[Array, " nv"], tau: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """``tau + f``."""
+        return tau + f
+
+    def curvature(self, z: Float[Array, " nv"], H: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
+        """Adds ``−Jᵀ (∂f/∂z) J`` of all contacts."""
+
+        def add(k, H):
+            J, own, law = self._at(k, z)
+            return _added(H, self.dofs, J, _slopes(law, own))
+
+        return common_rounds(self.chunks, add, H)
+
+    def coupled(self, topology: Topology) -> list[np.ndarray]:
+        """The degrees of freedom that move either body of a point."""
+        return self.rows.coupled(topology)
+
+    def crowded(self) -> Bool[Array, ""]:
+        """Whether points that act had to be left out."""
+        return self.rows.crowded()
+
+
 class _Block(eqx.Module):
     """The Jacobian of contact points that the same degrees of freedom move."""
 
@@ -250,11 +451,6 @@ class _Block(eqx.Module):
     """The numbers of the points in their group."""
     dofs: np.ndarray
     J: Float[Array, "n d s"]
-
-    @property
-    def flat(self) -> Float[Array, "nd s"]:
-        """One row for each direction of each point."""
-        return self.J.reshape(-1, len(self.dofs))
 
 
 class ContactJacobian(Jacobian):
@@ -281,29 +477,52 @@ class ContactJacobian(Jacobian):
     def pull(self, f: Float[Array, "n d"], tau: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``tau + Jᵀ f``."""
         for x in self.blocks:
-            torque = jnp.matmul(f[x.points].reshape(-1), x.flat, precision="highest")
-            tau = tau.at[x.dofs].add(torque)
+            tau = tau.at[x.dofs].add(_over_rows(f[x.points], x.J))
         return tau
 
     def curvature(self, z: Float[Array, "n d"], H: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
         """Adds ``−Jᵀ (∂f/∂z) J``."""
-        unit = jnp.eye(z.shape[1], dtype=z.dtype)
-        law = self.rows.force
-        columns = [jax.jvp(law, (z,), (jnp.broadcast_to(e, z.shape),))[1] for e in unit]
-        B = -jnp.stack(columns, axis=-1)  # (n, d, d)
+        B = _slopes(self.rows.force, z)
         for x in self.blocks:
-            BJ = jnp.sum(B[x.points][..., None] * x.J[:, None], axis=2)
-            block = jnp.matmul(x.flat.T, BJ.reshape(x.flat.shape), precision="highest")
-            H = H.at[_square(x.dofs)].add(block)
+            H = _added(H, x.dofs, x.J, B[x.points])
         return H
 
 
-def _square(dofs: np.ndarray):
+def _slopes(law: Callable, z: Float[Array, "n d"]) -> Float[Array, "n d d"]:
+    """``−∂f/∂z`` of each contact."""
+    unit = jnp.eye(z.shape[1], dtype=z.dtype)
+    columns = [jax.jvp(law, (z,), (jnp.broadcast_to(e, z.shape),))[1] for e in unit]
+    return -jnp.stack(columns, axis=-1)
+
+
+def _over_rows(x: Float[Array, "n d *s"], y: Float[Array, "n d t"]) -> Float[Array, "*s t"]:
+    """The products of x and y, summed over all rows of all contacts."""
+    return jax.lax.dot_general(x, y, (((0, 1), (0, 1)), ((), ())), precision="highest")
+
+
+PART = 12
+"""Rows and columns of the blocks of a Hessian that are added at once."""
+
+
+def _added(
+    H: Float[Array, "nv nv"], dofs: np.ndarray, J: Float[Array, "n d s"], B: Float[Array, "n d d"]
+) -> Float[Array, "nv nv"]:
+    """Adds ``Jᵀ B J`` of some contacts to H, by blocks of which none is above the diagonal."""
+    BJ = jnp.sum(B[..., None] * J[:, None], axis=2)
+    parts = [slice(k, k + PART) for k in range(0, len(dofs), PART)]
+    for i, rows in enumerate(parts):
+        for columns in parts[: i + 1]:
+            block = _over_rows(J[..., rows], BJ[..., columns])
+            H = H.at[_index(dofs[rows], dofs[columns])].add(block)
+    return H
+
+
+def _index(rows: np.ndarray, columns: np.ndarray):
     """The index of a block in a matrix: slices where the numbers follow each other."""
-    if len(dofs) and dofs[-1] - dofs[0] + 1 == len(dofs):
-        own = slice(int(dofs[0]), int(dofs[-1]) + 1)
-        return own, own
-    return np.ix_(dofs, dofs)
+    both = rows, columns
+    if all(len(x) and x[-1] - x[0] + 1 == len(x) for x in both):
+        return tuple(slice(int(x[0]), int(x[-1]) + 1) for x in both)
+    return np.ix_(*both)
 
 
 def _relative(bodies: Bodies, group: ContactGroup) -> Float[Array, "n d"]:

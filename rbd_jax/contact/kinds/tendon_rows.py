@@ -33,19 +33,34 @@ class TendonRows(JointRows):
     sets: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     """Degrees of freedom that one row couples."""
 
+    def _entries(self) -> tuple[np.ndarray, Float[Array, "n k"]]:
+        """The degrees of freedom that move the tendons of each row, and its moments of these.
+
+        A tendon passes few joints. Rows with fewer than others have more entries, which are zero.
+        """
+        rows, width = len(self.a_ref), max(1, *map(len, self.sets))
+        sets = [indices(x) for x in self.sets * (rows // len(self.sets))]
+        dofs = np.stack([np.pad(x, (0, width - len(x))) for x in sets])
+        real = np.arange(width)[None] < np.array([len(x) for x in sets])[:, None]
+        column = np.where(real, np.searchsorted(indices(self.dofs), dofs), 0)
+        return dofs, jnp.where(real, self.J[np.arange(rows)[:, None], column], 0)
+
     def map(self, a: Float[Array, " nv"]) -> Float[Array, " n"]:
         """``J a``."""
-        return jnp.matmul(self.J, a[indices(self.dofs)], precision="highest")
+        dofs, J = self._entries()
+        return jnp.sum(J * a[dofs], axis=1)
 
     def pull(self, f: Float[Array, " n"], tau: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """``tau + Jᵀ f``."""
-        return tau.at[indices(self.dofs)].add(jnp.matmul(f, self.J, precision="highest"))
+        dofs, J = self._entries()
+        return tau.at[dofs].add(f[:, None] * J)
 
     def curvature(self, z: Float[Array, " n"], H: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
         """Adds ``−Jᵀ (∂f/∂z) J``."""
-        steep = -slope(self.force, z)[:, None] * self.J
-        at = indices(self.dofs)
-        return H.at[np.ix_(at, at)].add(jnp.matmul(self.J.T, steep, precision="highest"))
+        dofs, J = self._entries()
+        steep = -slope(self.force, z)[:, None] * J
+        blocks = J[:, :, None] * steep[:, None, :]
+        return H.at[dofs[:, :, None], dofs[:, None, :]].add(blocks)
 
     def coupled(self, topology: Topology) -> list[np.ndarray]:
         """The degrees of freedom of each row."""

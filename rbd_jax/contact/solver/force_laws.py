@@ -123,6 +123,9 @@ class Cone(NamedTuple):
     softness: Float[Array, ""] | None = None
     """Of contacts that act at a distance: how softly they begin to push (m/s²), see :func:`push`.
     Their cones are pyramidal."""
+    used: Bool[Array, "n k"] | None = None
+    """Which directions have edges of a pyramidal cone; None if all have. A contact without friction
+    has the two edges of one direction, with the coefficient zero."""
 
 
 def push(z: Float[Array, "*n"], softness: Float[Array, ""] | None) -> Float[Array, "*n"]:
@@ -155,6 +158,7 @@ def _pyramidal(z: Float[Array, "n d"], cone: Cone) -> Float[Array, "n d"]:
 def edges(z: Float[Array, "n d"], cone: Cone) -> tuple[Float[Array, "n k"], Float[Array, "n k"]]:
     """The forces of both edges of a pyramidal cone in each direction, zero where it is far (N)."""
     slip, D = cone.friction * z[:, 1:], jnp.where(cone.active, cone.D, 0)[:, None]
+    D = D if cone.used is None else jnp.where(cone.used, D, 0)
     plus, minus = (push(z[:, :1] + sign * slip, cone.softness) for sign in (1, -1))
     return D * plus, D * minus
 

@@ -16,6 +16,8 @@ from .problem import Problem
 
 SEARCH = 30
 """The most evaluations in one line search."""
+FALL = 0.1
+"""The part of its derivative at which a line search ends."""
 FLAT = 32
 """The gradient that counts as zero, in units of the machine precision."""
 
@@ -50,12 +52,14 @@ def line_search(
     start: Array,
     slope: Array,
     curvature: Array,
+    done: Array,
 ) -> Array:
     """The step t at which the derivative of the cost along the line vanishes.
 
     This derivative, ``φ'(t) = slope + t curvature − dz · f(z + t dz)``, never falls. Newton's
     method finds its root, kept between a step that is too short and a step that is too long.
-    ``start`` is ``φ'(0)``.
+    ``start`` is ``φ'(0)``. The search ends where the derivative is small, or not larger than its
+    own rounding. It also ends at once if the sample is ``done`` and only waits for others.
     """
 
     def derivatives(t):
@@ -65,7 +69,8 @@ def line_search(
         return first, curvature - _total_dot(dz, df, zero)
 
     zero, one = jnp.zeros_like(slope), jnp.ones_like(slope)
-    goal = 1e-3 * jnp.abs(start)
+    noise = FLAT * jnp.finfo(slope.dtype).eps * (jnp.abs(slope) + curvature)
+    goal = jnp.where(done, jnp.inf, jnp.maximum(FALL * jnp.abs(start), noise))
 
     def unfinished(state):
         t, first, _, low, high, n = state
@@ -113,12 +118,12 @@ def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int) -
         return ~done & (n < max_steps)
 
     def iterate(state):
-        a, Ma, z, g, _, n = state
+        a, Ma, z, g, done, n = state
         da = -problem.hessian_solve(z)(g)
         decrement = -dot(g, da)
         Mda, dz = times(da), problem.map(da)
         slope, curvature = dot(da, Ma - b), dot(da, Mda)
-        t = line_search(problem, z, dz, -decrement, slope, curvature)
+        t = line_search(problem, z, dz, -decrement, slope, curvature, done)
         size = scale + dot(a, Ma)
         a, Ma, z = jax.tree.map(lambda x, dx: x + t * dx, (a, Ma, z), (da, Mda, dz))
         g = gradient(Ma - b, z)

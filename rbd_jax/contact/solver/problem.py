@@ -52,7 +52,7 @@ class SolverInputs(NamedTuple):
         if tendons is None and self.constraints.tendons is not None:
             tendons = self.constraints.tendons.at(self.model, self.q)
         state = state_of(self.model, self.q, self.v, self.constants, least, tendons)
-        return state._replace(solving=solving)
+        return state._replace(solving=solving, loops=self.constraints.noslip is None)
 
 
 class Problem:
@@ -60,13 +60,16 @@ class Problem:
 
     def __init__(self, inputs: SolverInputs, solving: bool = True):
         self.inputs = inputs
-        state = inputs.state(solving)
+        state = inputs.state(solving)._replace(dense=True)
         model, topology, g = inputs.model, inputs.model.topology, state.poses
         self.M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
         self.b = inputs.tau - _bias(state)
         self.rows = inputs.constraints.rows(state)
         subspaces = Subspaces.of(state)
         self.jacobians = [x.jacobian(subspaces) for x in self.rows]
+        self.rows = [
+            J if isinstance(J, Rows) else x for x, J in zip(self.rows, self.jacobians, strict=True)
+        ]
         self.a_ref = [x.a_ref for x in self.rows]
         self.columns = columns_of(_pattern(topology, self.rows))
         """Columns of the factor."""
@@ -118,7 +121,7 @@ class Problem:
         return total
 
     def hessian(self, z: list[PyTree]) -> Float[Array, "nv nv"]:
-        """``M − Jᵀ (∂f/∂z) J``, positive definite."""
+        """``M − Jᵀ (∂f/∂z) J``, positive definite; contacts may be missing above the diagonal."""
         diagonal = jnp.zeros_like(self.b)
         for J, x in zip(self.jacobians, z, strict=True):
             diagonal = J.diagonal(x, diagonal)
@@ -170,13 +173,15 @@ def row_forces(inputs: SolverInputs, a: Float[Array, " nv"], solving: bool = Fal
     state = inputs.state(solving)
     rows, bodies = inputs.constraints.rows(state), state.moving(a)
     loads = Loads(jnp.zeros((len(bodies.p), 6), inputs.q.dtype), inputs.tau)
+    forces = []
     if solving or inputs.constraints.noslip is None:
-        z = [jax.tree.map(jnp.subtract, x.motion(bodies, a), x.a_ref) for x in rows]
-        forces = [x.force(y) for x, y in zip(rows, z, strict=True)]
+        for x in rows:
+            loads, f = x.loaded(bodies, a, loads)
+            forces.append(f)
     else:
         forces = Problem(inputs, solving).without_slip(a)[1]
-    for x, f in zip(rows, forces, strict=True):
-        loads = x.load(f, bodies, loads)
+        for x, f in zip(rows, forces, strict=True):
+            loads = x.load(f, bodies, loads)
     return RowForces(rows, forces, bodies, loads)
 
 

@@ -64,6 +64,10 @@ class State(NamedTuple):
     """Lengths and moments of the tendons; None without tendons."""
     solving: bool = False
     """Whether only rows that may act are needed, and not those of all candidates by name."""
+    loops: bool = False
+    """Whether these may be a loop over the rows that act, instead of arrays of all of them."""
+    dense: bool = False
+    """Whether their dense Jacobian is needed, and not their motion and loads body by body."""
 
     def moving(self, v: Float[Array, " nv"]) -> Bodies:
         """The bodies at the same poses, with the twists of other joint speeds."""
@@ -152,13 +156,22 @@ class Subspaces(NamedTuple):
             moves = moving(self.topology, body[:, None])[:, dofs]
         else:
             every = np.append(np.arange(self.topology.nb), -1)
-            moves = jnp.asarray(moving(self.topology, every[:, None])[:, dofs])[body]
+            moves = _rows_of_bits(moving(self.topology, every[:, None])[:, dofs], body)
         n, k, _ = wrench.shape
         flat = wrench.reshape(n * k, 6)
         J = jnp.matmul(flat, self.S[dofs].T, precision=jax.lax.Precision.HIGHEST)
         J = J.reshape(n, k, len(dofs))
         alike = isinstance(moves, np.ndarray) and moves.all()
         return J if alike else jnp.where(moves[:, None, :], J, 0)
+
+
+def _rows_of_bits(table: np.ndarray, at: Int[Array, " n"]) -> Bool[Array, "n s"]:
+    """Rows of a table of booleans, of which each is looked up as few numbers of 32 bits."""
+    column = np.arange(table.shape[1])
+    bits = np.left_shift(table.astype(np.uint32), (column % 32).astype(np.uint32))
+    words = np.add.reduceat(bits, np.arange(0, table.shape[1], 32), axis=1, dtype=np.uint32)
+    found = jnp.asarray(words)[at][:, column // 32]
+    return jnp.right_shift(found, (column % 32).astype(np.uint32)[None]) & 1 == 1
 
 
 class Friction(NamedTuple):
@@ -193,7 +206,7 @@ class Jacobian(eqx.Module):
         return total
 
     def curvature(self, z: PyTree, H: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
-        """Adds ``−Jᵀ (∂f/∂z) J`` of other rows to a Hessian."""
+        """Adds ``−Jᵀ (∂f/∂z) J`` of other rows to the lower triangle of a Hessian, or to all."""
         return H
 
 
@@ -218,6 +231,12 @@ class Rows(eqx.Module):
     @abstractmethod
     def load(self, f: PyTree, bodies: Bodies, loads: Loads) -> Loads:
         """Adds ``Jᵀ f`` to the loads on bodies and joints."""
+
+    def loaded(self, bodies: Bodies, a: Float[Array, " nv"], loads: Loads) -> tuple[Loads, PyTree]:
+        """Adds the forces at the accelerations a to the loads; also the forces themselves."""
+        z = jax.tree.map(jnp.subtract, self.motion(bodies, a), self.a_ref)
+        f = self.force(z)
+        return self.load(f, bodies, loads), f
 
     @abstractmethod
     def jacobian(self, subspaces: Subspaces) -> Jacobian:

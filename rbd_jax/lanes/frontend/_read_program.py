@@ -9,6 +9,7 @@ rules know them.
 
 from ..ir._blocks import Block, Value
 from . import (
+    _common_rounds,
     _control_flow,
     _decompositions,
     _elements_and_shapes,
@@ -18,7 +19,14 @@ from . import (
 from ._reader import RULES, Reader, dtype_of
 
 __all__ = ["RULES", "read_program"]
-FILES = (_elements_and_shapes, _gather_scatter, _control_flow, _decompositions, _sparse_cholesky)
+FILES = (
+    _elements_and_shapes,
+    _gather_scatter,
+    _control_flow,
+    _common_rounds,
+    _decompositions,
+    _sparse_cholesky,
+)
 """The files whose rules fill the table ``RULES`` when they are imported."""
 
 

@@ -18,7 +18,8 @@ def _row(m: Memory, k: Sym) -> Memory:
 def _enter(e: Emitter, v: Value, start: Value, plan: Plan) -> Memory:
     """Memory of a carry, with its first value in it."""
     place = e.allocate(v.shape, v.dtype, e.is_wide(v))
-    e.fill(start, place, plan)
+    if start.op is None or start.op.name != "unfilled":
+        e.fill(start, place, plan)
     e.places[v] = place
     return place
 
@@ -172,3 +173,26 @@ def cond(e: Emitter, op: Op, plan: Plan) -> None:
     e.block(done)
     for v, place in zip(op.outs, places, strict=True):
         e.places[v] = place
+
+
+@writes("common_bound")
+def common_bound(e: Emitter, op: Op, plan: Plan) -> None:
+    """The greatest number of the samples of a vector."""
+    (n,), (v,) = op.ins, op.outs
+    place, x = e.place_for(v), e.read(n, ())
+    if e.wide(x) and e.width > 1:
+        kind = e.type(v.dtype, True)
+        name = f"llvm.vector.reduce.smax.v{e.width}i{8 * v.dtype.itemsize}"
+        e.declared.add(f"declare {e.type(v.dtype, False)} @{name}({kind})")
+        operand = e.operand(x, v.dtype, True)
+        x = e.emit(f"call {e.type(v.dtype, False)} @{name}({kind} {operand})", v.dtype, False)
+    e.store(place, (), x._replace(wide=False) if isinstance(x, Reg) else x)
+    e.places[v] = place
+
+
+@writes("unfilled")
+def unfilled(e: Emitter, op: Op, plan: Plan) -> None:
+    """Memory, for an array that is not what a loop begins with."""
+    (v,) = op.outs
+    if any(reader.name not in ("while", "scan") for reader in plan.readers.get(v, ())):
+        e.places[v] = e.place_for(v)

@@ -73,12 +73,13 @@ def bodies(
 def _split(program: Block) -> tuple[Block, Block, list[Value]]:
     """What all samples share, what each has its own, and what the second takes from the first.
 
-    A loop can give both. It is the second's, and so is what is made of its results.
+    A loop can give both. It is the second's, and so is what is made of its results. So is the
+    greatest number of some samples, which others do not share.
     """
     alike, apart, late = [], [], set()
     for op in program.ops:
         ins = [*op.ins, *(v for inner in op.blocks for v in captured(inner))]
-        shared = all(v.uniform for v in op.outs) and not any(v in late for v in ins)
+        shared = all(v.uniform for v in (*op.outs, *ins)) and not any(v in late for v in ins)
         if shared:
             alike.append(op)
         else:
