@@ -3,7 +3,6 @@
 States are unknowns, in coordinates of the tangent space about those of the first guess.
 """
 
-import importlib.util
 import time
 from typing import NamedTuple
 
@@ -28,11 +27,6 @@ class Found(NamedTuple):
     cost: np.ndarray
     ms: float
     """Processor time of one start."""
-
-
-def available() -> bool:
-    """Whether there is an IPOPT."""
-    return importlib.util.find_spec("ipyopt") is not None
 
 
 class Program:

@@ -1,5 +1,6 @@
 """All solvers on the public problem set, judged by a test of optimality that knows no solver."""
 
+import importlib.util
 import time
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from rbd_jax import optimize as opt, tasks
 from rbd_jax.optimize.solvers._ilqr import roll
 from rbd_jax.tasks.judges._optimality import Optimality, expansion, residual
 
-from . import _boxfddp, _ipopt
+from . import _action_models, _ipopt
 from ._ipopt import Found
 from ._report import Report
 
@@ -33,10 +34,12 @@ ABOUT = (
     "so that small multipliers leave it outside of 1e-6. `above_ipopt` counts the starts whose "
     "cost is more than 1e-4 (relative to one plus the cost) above IPOPT's from the same start, "
     "`below_ipopt` those that are below by more than that: several minima are common. "
-    "BoxFDDP is Crocoddyl's, from the first 5 starts of problems without constraints, with the "
-    "steps, costs and Gauss-Newton models of this library as its action models in Python, so that "
-    "its iterations count and its time does not. IPOPT and BoxFDDP begin no new start after "
-    "`--patience` seconds; the column `starts` has the number of those that they tried."
+    "BoxFDDP is Crocoddyl's and CSQP that of mim-solvers, from the first 5 starts, with the steps, "
+    "costs, constraints and Gauss-Newton models of this library as their action models in Python, "
+    "so that their iterations count and their times do not. Only CSQP takes constraints; bounds of "
+    "the controls are constraints to it. Each of its iterations solves a quadratic program by up "
+    "to 1000 sweeps. IPOPT, BoxFDDP and CSQP begin no new start after `--patience` seconds, which "
+    "CSQP spends at most on each start; the column `starts` has the number of those they tried."
 )
 LIMIT, TOL = 600, 1e-6
 SOLVERS = "ddp", "ilqr", "multiple_shooting"
@@ -112,32 +115,35 @@ def solve(name: str, trials: tasks.Trials, limit: int = LIMIT) -> Run:
 
 
 def main(options) -> None:
-    """Each problem with each solver that takes it; ``--robots`` names problems here."""
+    """Each problem with each solver that takes it; ``--robots`` and ``--parts`` choose both."""
     report = Report("problems", options, ABOUT)
     table = report.table("Solvers on the problem set")
     table.subject = "problem", "solver"
     starts, limit = (2, 30) if options.tiny else (options.batch or 20, LIMIT)
     names = options.robots or (["double-integrator"] if options.tiny else list(tasks.PROBLEM_SET))
-    for peer, package in ((_ipopt, "ipyopt"), (_boxfddp, "crocoddyl")):
-        if not peer.available():
-            print(f"  a peer skipped: it needs the package {package}")
+    packages = {"IPOPT": "ipyopt"} | _action_models.PACKAGES
+    there = {peer: importlib.util.find_spec(package) for peer, package in packages.items()}
+    for peer in (peer for peer, found in there.items() if not found):
+        print(f"  {peer} skipped: it needs the package {packages[peer]}")
+    chosen = lambda s: there.get(s, True) and s in (options.parts or (s,))  # noqa: E731
     last = time.monotonic() + (options.limit or np.inf)
     for name in names:
-        there = [r["solver"] for r in table.kept if r["problem"] == name]
-        if there and not options.again or time.monotonic() > last:
+        known = [r["solver"] for r in table.kept if r["problem"] == name]
+        if known and not options.again or time.monotonic() > last:
             continue
         trials = tasks.PROBLEM_SET[name](starts=starts)
         theirs = None
-        if _ipopt.available():
+        if chosen("IPOPT"):
             theirs = _found(trials, _ipopt.solve_all(trials, options.patience))
             _add(table, name, "IPOPT", theirs, None)
-        for s in CONSTRAINED if trials.constraints else SOLVERS:
+        for s in filter(chosen, CONSTRAINED if trials.constraints else SOLVERS):
             _add(table, name, s, solve(s, trials, limit), theirs)
             report.write()
-        if _boxfddp.available() and not trials.constraints:
-            few = trials._replace(q0=trials.q0[:5], v0=trials.v0[:5], u=trials.u[:5])
-            found = _found(few, _boxfddp.solve_all(few, limit, options.patience))
-            _add(table, name, "BoxFDDP", found, theirs)
+        few = trials._replace(q0=trials.q0[:5], v0=trials.v0[:5], u=trials.u[:5])
+        for peer in filter(chosen, _action_models.PACKAGES):
+            if peer == "CSQP" or not trials.constraints:
+                found = _action_models.solve_all(peer, few, limit, options.patience)
+                _add(table, name, peer, _found(few, found), theirs)
         report.write()
         jax.clear_caches()
 
