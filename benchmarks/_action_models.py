@@ -21,16 +21,15 @@ PACKAGES = {"BoxFDDP": "crocoddyl", "CSQP": "mim_solvers"}
 """The package of each solver. Only CSQP takes constraints."""
 
 
-def _models(trials: tasks.Trials, box: bool) -> tuple[list[Any], Any]:
+def _models(problem, constraints, q0, v0, box: bool) -> tuple[list[Any], Any]:
     """The action models of all steps, and that of the last state.
 
     Args:
-        trials: the problem and its constraints.
+        problem: with its constraints. q0, v0: where it starts.
         box: whether the solver keeps bounds of the controls by itself; else they are rows too.
     """
     import crocoddyl  # pyright: ignore[reportMissingImports]
 
-    problem = trials.problem
     nq, nv, nu = problem.model.nq, problem.model.nv, problem.controls
     split = lambda x: (x[:nq], x[nq:])  # noqa: E731
     join = jax.jit(lambda x, dx: jnp.concatenate(problem.integrate(*split(x), dx)))
@@ -50,7 +49,7 @@ def _models(trials: tasks.Trials, box: bool) -> tuple[list[Any], Any]:
     last = jax.jit(lambda x: problem.final_cost(*split(x)))
     last_slopes = jax.jit(lambda x: quadratic_end(problem, *split(x), False))
 
-    rows = stack(problem, trials.constraints, trials.q0[0], trials.v0[0])
+    rows = stack(problem, constraints, q0, v0)
     bounded = problem.bounded and not box
     bounds = [np.asarray(b, float) for b in problem.bounds()] if bounded else [np.zeros(0)] * 2
 
@@ -156,7 +155,7 @@ def _solver(name: str, shooting, seconds: float) -> Any:
 
 
 def solve_all(name: str, trials: tasks.Trials, limit: int, patience: float = np.inf) -> Found:
-    """A solver from every start, one after the other; none begins after ``patience`` seconds.
+    """A solver from every start, one after the other; none begins after ``patience`` s of the processor.
 
     Tolerances are the defaults, 1e-9 of BoxFDDP and 1e-6 of CSQP, but 1e-10 of the quadratic
     programs of CSQP: with their default of 1e-4 it solves fewer problems. Each quadratic program
@@ -164,12 +163,14 @@ def solve_all(name: str, trials: tasks.Trials, limit: int, patience: float = np.
     """
     import crocoddyl  # pyright: ignore[reportMissingImports]
 
-    problem, found, last = trials.problem, [], time.monotonic() + patience
-    nq, (steps, end) = problem.model.nq, _models(trials, name == "BoxFDDP")
-    for q0, v0, u in zip(trials.q0, trials.v0, trials.u, strict=True):
-        if found and time.monotonic() > last:
+    found, models, last = [], None, time.process_time() + patience
+    nq = trials.problem.model.nq
+    for k, (q0, v0, u) in enumerate(zip(trials.q0, trials.v0, trials.u, strict=True)):
+        if found and time.process_time() > last:
             break
-        shooting = crocoddyl.ShootingProblem(np.concatenate([q0, v0]), steps, end)
+        if models is None or trials.each is not None:
+            models = _models(*trials.at(k), q0, v0, name == "BoxFDDP")
+        shooting = crocoddyl.ShootingProblem(np.concatenate([q0, v0]), *models)
         solver, us = _solver(name, shooting, patience), list(np.asarray(u))
         done = solver.solve(list(shooting.rollout(us)), us, limit, True)
         x = np.array(solver.xs)

@@ -38,7 +38,7 @@ ABOUT = (
     "costs, constraints and Gauss-Newton models of this library as their action models in Python, "
     "so that their iterations count and their times do not. Only CSQP takes constraints; bounds of "
     "the controls are constraints to it. Each of its iterations solves a quadratic program by up "
-    "to 1000 sweeps. IPOPT, BoxFDDP and CSQP begin no new start after `--patience` seconds, which "
+    "to 1000 sweeps. IPOPT, BoxFDDP and CSQP begin no new start after `--patience` seconds of the processor, which "
     "CSQP spends at most on each start; the column `starts` has the number of those they tried."
 )
 LIMIT, TOL = 600, 1e-6
@@ -65,39 +65,38 @@ class Run(NamedTuple):
         return np.array([x.within(TOL) for x in self.judged])
 
 
-def solver(name: str, trials: tasks.Trials, limit: int = LIMIT):
-    """A function ``(q0, v0, u, **first multipliers) -> Solution`` of one start."""
-    p, c = trials.problem, trials.constraints
+def solver(name: str, limit: int = LIMIT):
+    """A function ``(problem, constraints, q0, v0, u, **first multipliers) -> Solution``."""
     how: dict[str, Any] = {"throw": False, "max_steps": limit}
     if name.startswith("augmented"):
         how["second_order"] = name.endswith("second order")
-        return lambda q, v, u, **first: opt.augmented_lagrangian(p, q, v, u, c, **how, **first)
-    return lambda *start: getattr(opt, name)(p, *start, **how)
+        return lambda p, c, *start, **first: opt.augmented_lagrangian(p, *start, c, **how, **first)
+    return lambda p, _, *start: getattr(opt, name)(p, *start, **how)
 
 
 def judge(trials: tasks.Trials, q, v, u) -> list[Optimality]:
-    """The optimality of all trajectories (S, …)."""
-    problem, constraints = trials.problem, trials.constraints
-    found = jax.jit(jax.vmap(expansion(problem, constraints)))(q, v, u)
+    """The optimality of all trajectories (S, …), of the first S starts."""
+    few = trials.first(len(u))
+    found = jax.jit(few.mapped(lambda p, c, *motion: expansion(p, c)(*motion)))(q, v, u)
     found = jax.tree.map(np.asarray, found)
     one = lambda k: jax.tree.map(lambda x: x[k], found)  # noqa: E731
-    return [residual(problem, constraints, u[k], one(k)) for k in range(len(u))]
+    return [residual(*trials.at(k), u[k], one(k)) for k in range(len(u))]
 
 
 def solve(name: str, trials: tasks.Trials, limit: int = LIMIT) -> Run:
     """All starts in one batch, judged."""
-    one = solver(name, trials, limit)
+    one = solver(name, limit)
 
     disturb = jnp.asarray(1e-4 * np.random.default_rng(1).normal(size=trials.u.shape))
 
-    def run(q0, v0, u, first, disturb):
-        s = one(q0, v0, u, **first)
-        kept = {"multipliers": s.multipliers, "penalty": s.penalty} if trials.constraints else {}
-        near = roll(trials.problem, s.q, s.v, s.u, disturb, s.K)[2]
+    def run(problem, constraints, q0, v0, u, first, disturb):
+        s = one(problem, constraints, q0, v0, u, **first)
+        kept = {"multipliers": s.multipliers, "penalty": s.penalty} if constraints else {}
+        near = roll(problem, s.q, s.v, s.u, disturb, s.K)[2]
         return s.q, s.v, s.u, s.cost, s.steps, s.result == opt.RESULTS.successful, kept, near
 
     args = (trials.q0, trials.v0, trials.u, {}, disturb)
-    batch = jax.jit(jax.vmap(run))
+    batch = jax.jit(trials.mapped(run))
     compiled = batch.lower(*args).compile()
     begin = time.process_time()
     q, v, u, cost, steps, good, kept, near = jax.block_until_ready(compiled(*args))
@@ -105,13 +104,10 @@ def solve(name: str, trials: tasks.Trials, limit: int = LIMIT) -> Run:
     out = Run(judge(trials, q, v, u), np.asarray(good), np.asarray(cost), np.asarray(steps), ms)
     if name not in EXACT or not out.solved.any():
         return out
-    # starts that are not solved repeat the first one that is
-    which = np.where(out.solved, np.arange(len(u)), np.argmax(out.solved))
-    first = jax.tree.map(lambda x: x[which], (trials.q0, trials.v0, near, kept))
     again = batch if kept else compiled
-    q, v, u, _, steps, good, *_ = again(*first, disturb)
+    q, v, u, _, steps, good, *_ = again(trials.q0, trials.v0, near, kept, disturb)
     found = np.asarray(good) & [x.within(TOL) for x in judge(trials, q, v, u)]
-    return out._replace(back=int(np.where(found, steps, limit).max()))
+    return out._replace(back=int(np.where(found, steps, limit)[out.solved].max()))
 
 
 def main(options) -> None:
@@ -139,7 +135,7 @@ def main(options) -> None:
         for s in filter(chosen, CONSTRAINED if trials.constraints else SOLVERS):
             _add(table, name, s, solve(s, trials, limit), theirs)
             report.write()
-        few = trials._replace(q0=trials.q0[:5], v0=trials.v0[:5], u=trials.u[:5])
+        few = trials.first(5)
         for peer in filter(chosen, _action_models.PACKAGES):
             if peer == "CSQP" or not trials.constraints:
                 found = _action_models.solve_all(peer, few, limit, options.patience)
