@@ -155,7 +155,7 @@ def _solver(name: str, shooting, seconds: float) -> Any:
 
 
 def solve_all(name: str, trials: tasks.Trials, limit: int, patience: float = np.inf) -> Found:
-    """A solver from every start, one after the other; none begins after ``patience`` s of the processor.
+    """A solver from every start, in turn; none begins after ``patience`` seconds of the processor.
 
     Tolerances are the defaults, 1e-9 of BoxFDDP and 1e-6 of CSQP, but 1e-10 of the quadratic
     programs of CSQP: with their default of 1e-4 it solves fewer problems. Each quadratic program

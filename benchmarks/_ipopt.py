@@ -194,7 +194,7 @@ class Program:
 
 
 def solve_all(trials: tasks.Trials, patience: float = np.inf) -> Found:
-    """IPOPT from every start, one after the other; none begins after ``patience`` s of the processor."""
+    """IPOPT from every start, in turn; none begins after ``patience`` seconds of the processor."""
     program, found, begin = Program(trials), [], time.process_time()
     args, last = [np.asarray(x) for x in (trials.q0, trials.v0, trials.u)], time.process_time()
     for k, start in enumerate(zip(*args, strict=True)):

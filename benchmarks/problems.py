@@ -38,8 +38,9 @@ ABOUT = (
     "costs, constraints and Gauss-Newton models of this library as their action models in Python, "
     "so that their iterations count and their times do not. Only CSQP takes constraints; bounds of "
     "the controls are constraints to it. Each of its iterations solves a quadratic program by up "
-    "to 1000 sweeps. IPOPT, BoxFDDP and CSQP begin no new start after `--patience` seconds of the processor, which "
-    "CSQP spends at most on each start; the column `starts` has the number of those they tried."
+    "to 1000 sweeps. IPOPT, BoxFDDP and CSQP begin no new start after `--patience` seconds of "
+    "the processor, which CSQP spends at most on each start; the column `starts` has the number of "
+    "those they tried."
 )
 LIMIT, TOL = 600, 1e-6
 SOLVERS = "ddp", "ilqr", "multiple_shooting"
