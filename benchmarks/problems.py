@@ -12,7 +12,7 @@ from rbd_jax import optimize as opt, tasks
 from rbd_jax.optimize.solvers._ilqr import roll
 from rbd_jax.tasks.judges._optimality import Optimality, expansion, residual
 
-from . import _action_models, _ipopt
+from . import _action_models, _ipopt, legged, optimize
 from ._ipopt import Found
 from ._report import Report
 
@@ -42,6 +42,15 @@ ABOUT = (
     "the processor, which CSQP spends at most on each start; the column `starts` has the number of "
     "those they tried."
 )
+ON_LEGS = (
+    "Tasks of `rbd_jax.tasks.LEGGED` on HyQ and Talos without joint friction and damping, judged in "
+    "the same way. The starts are those of `rbd_jax.tasks.nudged`: first velocities are random, up "
+    "to 0.2 m/s and rad/s, but the feet that stand do not move. Both solvers get a first guess that "
+    "stands still. BoxFDDP has its own models of robots and contacts in C++, in a process of its "
+    "own (`--peer-python`), and its time counts. `above` and `below` count the starts whose cost is "
+    "more than 1e-4 (relative to one plus the cost) above or below BoxFDDP's."
+)
+LEGS = "trot", "walk", "pace", "jump", "squat", "step"
 LIMIT, TOL = 600, 1e-6
 SOLVERS = "ddp", "ilqr", "multiple_shooting"
 CONSTRAINED = "augmented_lagrangian, second order", "augmented_lagrangian"
@@ -72,6 +81,9 @@ def solver(name: str, limit: int = LIMIT):
     if name.startswith("augmented"):
         how["second_order"] = name.endswith("second order")
         return lambda p, c, *start, **first: opt.augmented_lagrangian(p, *start, c, **how, **first)
+    if name.endswith("standing"):
+        still = lambda p, q0, v0, u: tasks.standing_guess(tasks.Task(p, q0, 0 * v0, u))  # noqa: E731
+        return lambda p, _, *x: opt.multiple_shooting(p, *x, **still(p, *x), **how)
     return lambda p, _, *start: getattr(opt, name)(p, *start, **how)
 
 
@@ -117,7 +129,10 @@ def main(options) -> None:
     table = report.table("Solvers on the problem set")
     table.subject = "problem", "solver"
     starts, limit = (2, 30) if options.tiny else (options.batch or 20, LIMIT)
-    names = options.robots or (["double-integrator"] if options.tiny else list(tasks.PROBLEM_SET))
+    legs = report.table("Robots on legs", ON_LEGS)
+    legs.subject = table.subject
+    every = [*tasks.PROBLEM_SET, *LEGS]
+    names = options.robots or (["double-integrator"] if options.tiny else every)
     packages = {"IPOPT": "ipyopt"} | _action_models.PACKAGES
     there = {peer: importlib.util.find_spec(package) for peer, package in packages.items()}
     for peer in (peer for peer, found in there.items() if not found):
@@ -125,8 +140,13 @@ def main(options) -> None:
     chosen = lambda s: there.get(s, True) and s in (options.parts or (s,))  # noqa: E731
     last = time.monotonic() + (options.limit or np.inf)
     for name in names:
-        known = [r["solver"] for r in table.kept if r["problem"] == name]
+        known = [r["solver"] for r in (*table.kept, *legs.kept) if r["problem"] == name]
         if known and not options.again or time.monotonic() > last:
+            continue
+        if name in LEGS:
+            on_legs(legs, name, starts, limit, options)
+            report.write()
+            jax.clear_caches()
             continue
         trials = tasks.PROBLEM_SET[name](starts=starts)
         theirs = None
@@ -145,12 +165,33 @@ def main(options) -> None:
         jax.clear_caches()
 
 
+def on_legs(table, name: str, starts: int, limit: int, options) -> None:
+    """A gait or a task on soles, by Crocoddyl with models of its own and by multiple shooting."""
+    robot, python = legged.TASKS[name], optimize.python_of(options)
+    task = legged.task_of(name, robot)
+    trials, theirs = tasks.nudged(task, starts), None
+    if python is not None:
+        found, last = [], time.monotonic() + options.patience
+        for k in range(starts):
+            if found and time.monotonic() > last:
+                break
+            spec = legged.spec_of(trials.start(k), robot, 1)
+            found.append(optimize.crocoddyl(python, spec, "_crocoddyl_legged.py"))
+        keys = "q", "v", "u", "converged", "iterations", "cost", "ms_a_solve"
+        q, v, u, good, steps, cost, ms = (np.array([x[key] for x in found]) for key in keys)
+        motion = jnp.asarray(q), jnp.asarray(v), jnp.asarray(u)
+        theirs = _found(trials, Found(*motion, good, steps, cost, float(ms.mean())))
+        _add(table, name, "BoxFDDP", theirs, None)
+    run = solve("multiple_shooting, standing", trials, limit)
+    _add(table, name, "multiple_shooting", run, theirs, "")
+
+
 def _found(trials: tasks.Trials, found: Found) -> Run:
     q, v, u, good, steps, cost, ms = found
     return Run(judge(trials, q, v, u), good, cost, steps, ms)
 
 
-def _add(table, name: str, solver: str, run: Run, theirs: Run | None) -> None:
+def _add(table, name, solver: str, run: Run, theirs: Run | None, peer: str = "_ipopt") -> None:
     solved = run.solved
     row = {"problem": name, "solver": solver, "starts": len(solved), "solved": float(solved.mean()),
            "claimed": float(run.claimed.mean()), "false": int((run.claimed & ~solved).sum()),
@@ -161,6 +202,6 @@ def _add(table, name: str, solver: str, run: Run, theirs: Run | None) -> None:
         n = min(len(theirs.cost), len(run.cost))
         cost, good = theirs.cost[:n], theirs.claimed[:n]
         off, both = (run.cost[:n] - cost) / (1 + np.abs(cost)), solved[:n] & good
-        row["above_ipopt"] = int((both & (off > 1e-4)).sum())
-        row["below_ipopt"] = int((both & (off < -1e-4)).sum())
+        row[f"above{peer}"] = int((both & (off > 1e-4)).sum())
+        row[f"below{peer}"] = int((both & (off < -1e-4)).sum())
     table.add(**row)

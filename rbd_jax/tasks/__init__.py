@@ -25,6 +25,7 @@ from .problems._legged import (
     FEET as FEET,
     STANCES as STANCES,
     jump as jump,
+    nudged as nudged,
     pace as pace,
     receding as receding,
     stand as stand,
