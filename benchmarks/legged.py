@@ -75,7 +75,8 @@ def spec_of(task, robot: str, repeats: int) -> dict:
         "urdf": str(rbd.example_robot(file)), "gravity": problem.model.gravity,
         "joints": problem.model.joint_names[free:], "dt": problem.dt, "steps": problem.steps,
         "q0": q0, "v0": v0, "u": u, "lower": low, "upper": high, "tol": 1e-9,
-        "max_iterations": MOST, "repeats": repeats, "feet": contacts.names, "points": contacts.pairs[0].point,
+        "max_iterations": MOST, "repeats": repeats, "feet": contacts.names,
+        "points": contacts.pairs[0].point,
         "gain": contacts.velocity_gain[0], "active": problem.plant.active,
         "com": rows(center.targets), "com_weight": center.weight,
         "swings": [

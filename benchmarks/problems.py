@@ -43,12 +43,12 @@ ABOUT = (
     "those they tried."
 )
 ON_LEGS = (
-    "Tasks of `rbd_jax.tasks.LEGGED` on HyQ and Talos without joint friction and damping, judged in "
-    "the same way. The starts are those of `rbd_jax.tasks.nudged`: first velocities are random, up "
-    "to 0.2 m/s and rad/s, but the feet that stand do not move. Both solvers get a first guess that "
-    "stands still. BoxFDDP has its own models of robots and contacts in C++, in a process of its "
-    "own (`--peer-python`), and its time counts. `above` and `below` count the starts whose cost is "
-    "more than 1e-4 (relative to one plus the cost) above or below BoxFDDP's."
+    "Tasks of `rbd_jax.tasks.LEGGED` on HyQ and Talos without joint friction and damping, judged "
+    "in the same way. The starts are those of `rbd_jax.tasks.nudged`: first velocities are random, "
+    "up to 0.2 m/s and rad/s, but the feet that stand do not move. Both solvers get a first guess "
+    "that stands still. BoxFDDP has its own models of robots and contacts in C++, in a process of "
+    "its own (`--peer-python`), and its time counts. `above` and `below` count the starts whose "
+    "cost is more than 1e-4 (relative to one plus the cost) above or below BoxFDDP's."
 )
 LEGS = "trot", "walk", "pace", "jump", "squat", "step"
 LIMIT, TOL = 600, 1e-6
