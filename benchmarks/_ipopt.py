@@ -38,7 +38,7 @@ class Program:
     """
 
     def __init__(self, trials: tasks.Trials):
-        p, constraints = trials.problem, trials.constraints
+        self.trials, p, constraints = trials, trials.problem, trials.constraints
         self.T, self.n, self.m = p.steps, p.nx, p.controls
         equal, holds = [], []
         for c, size in _sizes(p, constraints):
@@ -103,20 +103,25 @@ class Program:
             q, v = jax.vmap(p.integrate)(ref[0], ref[1], x)
             return q, v, z[:, n:], p.cost(q, v, z[:, n:])
 
-        self.functions = tuple(map(eqx.filter_jit, (values, slopes, curved, start, trajectory)))
+        # arrays of a problem that all starts share are constants
+        rest = trials.at(0) if trials.each is None else eqx.filter(trials.at(0), eqx.is_array, True)
+
+        def compiled(f):
+            return jax.jit(lambda arrays, *x: f(eqx.combine(arrays, rest), *x))
+
+        self.functions = tuple(map(compiled, (values, slopes, curved, start, trajectory)))
 
     def parts(self, x):
         """The unknowns as (T, n + m) and (n,)."""
         return x[: self.T * (self.n + self.m)].reshape(self.T, -1), x[-self.n :]
 
-    def solve(self, own, q0, v0, u):
-        """One start: q, v, u, whether IPOPT calls it solved, iterations, the cost.
-
-        ``own`` are the problem and the constraints of the start.
-        """
+    def solve(self, k: int):
+        """Start k: q, v, u, whether IPOPT calls it solved, iterations, the cost."""
         import ipyopt  # pyright: ignore[reportMissingImports]
 
-        T, n, m, p = self.T, self.n, self.m, own[0]
+        trials, T, n, m = self.trials, self.T, self.n, self.m
+        p, q0, v0, u = trials.start(k)
+        own = eqx.filter(trials.at(k), trials.each is not None and eqx.is_array)
         values, slopes, curved, start, trajectory = (partial(f, own) for f in self.functions)
         w, size, r = n + m, self.T * (self.n + self.m) + self.n, len(self.equal)
         ref = start(q0, v0, u)
@@ -195,14 +200,14 @@ class Program:
 
 def solve_all(trials: tasks.Trials, patience: float = np.inf) -> Found:
     """IPOPT from every start, in turn; none begins after ``patience`` seconds of the processor."""
-    program, found, begin = Program(trials), [], time.process_time()
-    args, last = [np.asarray(x) for x in (trials.q0, trials.v0, trials.u)], time.process_time()
-    for k, start in enumerate(zip(*args, strict=True)):
+    program, found, first = Program(trials), [], time.process_time()
+    begin = first
+    for k in range(len(trials.u)):
         if k == 1:  # the first start compiles
             begin = time.process_time()
-        if found and time.process_time() > last + patience:
+        if found and time.process_time() > first + patience:
             break
-        found.append(program.solve(trials.at(k), *start))
+        found.append(program.solve(k))
     ms = 1e3 * (time.process_time() - begin) / (len(found) - 1) if len(found) > 1 else np.nan
     q, v, u, good, steps, cost = (
         np.stack([np.asarray(x) for x in y]) for y in zip(*found, strict=True)
