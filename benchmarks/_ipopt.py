@@ -199,13 +199,15 @@ class Program:
 
 
 def solve_all(trials: tasks.Trials, patience: float = np.inf) -> Found:
-    """IPOPT from every start, in turn; none begins after ``patience`` seconds of the processor."""
-    program, found, first = Program(trials), [], time.process_time()
-    begin = first
-    for k in range(len(trials.u)):
-        if k == 1:  # the first start compiles
-            begin = time.process_time()
-        if found and time.process_time() > first + patience:
+    """IPOPT from every start, in turn.
+
+    The first one compiles; none begins when the others took ``patience`` seconds of the processor.
+    """
+    program = Program(trials)
+    found = [program.solve(0)]
+    begin = time.process_time()
+    for k in range(1, len(trials.u)):
+        if time.process_time() > begin + patience:
             break
         found.append(program.solve(k))
     ms = 1e3 * (time.process_time() - begin) / (len(found) - 1) if len(found) > 1 else np.nan
