@@ -67,7 +67,7 @@ class DryFriction(eqx.Module):
         n = len(self.limit)
         force, speed = jnp.reshape(u[1 : 1 + 2 * n], (n, 2)), u[1 + 2 * n :]
         after = self.plant.step(jnp.zeros_like(self.dt), State(q, v), u, self.dt).v
-        sliding = speed[:, None] + after[:, None] * jnp.asarray([1.0, -1.0], q.dtype)
+        sliding = jnp.stack([speed + after, speed - after], axis=1)
         left = self.limit - jnp.sum(force, axis=1)
         return jnp.concatenate([jnp.ravel(sliding), left]), u[1:]
 
