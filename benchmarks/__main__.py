@@ -70,8 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parts",
         help="standing: policies,controllers,plans,box,objects; legged: names of tasks,playback,"
-        "mpc,humanoid; problems: names of solvers; gpu: ways,sizes,ground,warp,rivals,grid "
-        "(default all); with --keep the others stay",
+        "mpc,humanoid; problems: how names of solvers begin; gpu: ways,sizes,ground,warp,"
+        "rivals,grid (default all); with --keep the others stay",
     )
     parser.add_argument(
         "--again",

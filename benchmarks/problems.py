@@ -137,7 +137,8 @@ def main(options) -> None:
     there = {peer: importlib.util.find_spec(package) for peer, package in packages.items()}
     for peer in (peer for peer, found in there.items() if not found):
         print(f"  {peer} skipped: it needs the package {packages[peer]}")
-    chosen = lambda s: there.get(s, True) and s in (options.parts or (s,))  # noqa: E731
+    parts = tuple(options.parts or [""])
+    chosen = lambda s: there.get(s, True) and s.startswith(parts)  # noqa: E731
     last = time.monotonic() + (options.limit or np.inf)
     for name in names:
         known = [r["solver"] for r in (*table.kept, *legs.kept) if r["problem"] == name]
