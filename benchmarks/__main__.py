@@ -18,7 +18,7 @@ COMMANDS = {
     "scaling": "time against the length of a chain, with fitted slopes and a plot",
     "single": "one call for one state: what the settings of JAX's runtime are worth",
     "optimize": "multiple shooting against Crocoddyl on real robots; Riccati sweeps",
-    "problems": "solvers on a public problem set: share solved, judged; IPOPT, BoxFDDP",
+    "problems": "solvers on a public problem set: share solved, judged; IPOPT, BoxFDDP, CSQP",
     "legged": "gaits of HyQ, tasks of Talos: against Crocoddyl; played back; MPC; G1 walks",
     "standing": "quadrupeds stand up, take pushes, get onto a box; objects (--cores 1)",
     "contact": "a step of a quadruped on the ground against MuJoCo, and its vjp (--cores 1)",
@@ -70,8 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parts",
         help="standing: policies,controllers,plans,box,objects; legged: names of tasks,playback,"
-        "mpc,humanoid; gpu: ways,sizes,ground,warp,rivals,grid (default all); with --keep the "
-        "others stay",
+        "mpc,humanoid; problems: how names of solvers begin; gpu: ways,sizes,ground,warp,"
+        "rivals,grid (default all); with --keep the others stay",
     )
     parser.add_argument(
         "--again",

@@ -122,14 +122,15 @@ def solve(spec: dict) -> dict:
     last = crocoddyl.DifferentialActionModelContactFwdDynamics(
         state, actuation, contacts, final, 0.0, True
     )
-    x0 = np.concatenate([np.asarray(spec["q0"])[order.q], np.zeros(model.nv)])
+    q0, v0 = np.asarray(spec["q0"])[order.q], np.asarray(spec["v0"])[order.v]
+    x0, still = np.concatenate([q0, v0]), np.concatenate([q0, 0 * v0])
     last = crocoddyl.IntegratedActionModelEuler(last, 0.0)
     problem = crocoddyl.ShootingProblem(x0, actions, last)
     best = np.inf
     for _ in range(spec["repeats"]):
         solver = crocoddyl.SolverBoxFDDP(problem)
         solver.th_stop = spec["tol"]
-        xs = [x0] * (len(actions) + 1)
+        xs = [x0] + [still] * len(actions)
         start = time.process_time()
         done = solver.solve(xs, us, spec["max_iterations"], False)
         best = min(best, time.process_time() - start)
@@ -144,12 +145,19 @@ def solve(spec: dict) -> dict:
         given = {"cost_of_check": float(problem.calc(xs, us))}
     found = np.zeros((spec["steps"], nu))
     found[:, order.u] = [u for u in solver.us if len(u)]
+    # the states in which the steps begin: before an impact, not after it
+    first = [k for k in range(len(us) + 1) if k == 0 or len(solver.us[k - 1])]
+    states = np.array([solver.xs[k] for k in first])
+    q, v = np.zeros((len(states), model.nq)), np.zeros((len(states), model.nv))
+    q[:, order.q], v[:, order.v] = states[:, : model.nq], states[:, model.nq :]
     return {
         "version": crocoddyl.__version__,
         "converged": bool(done),
         "cost": float(solver.cost),
         "iterations": int(solver.iter) + 1,  # counted from zero
         "ms_a_solve": 1e3 * best,
+        "q": q.tolist(),
+        "v": v.tolist(),
         "u": found.tolist(),
         **given,
     }

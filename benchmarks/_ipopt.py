@@ -3,10 +3,11 @@
 States are unknowns, in coordinates of the tangent space about those of the first guess.
 """
 
-import importlib.util
 import time
+from functools import partial
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,11 +31,6 @@ class Found(NamedTuple):
     """Processor time of one start."""
 
 
-def available() -> bool:
-    """Whether there is an IPOPT."""
-    return importlib.util.find_spec("ipyopt") is not None
-
-
 class Program:
     """The nonlinear program of some trials, compiled.
 
@@ -42,7 +38,7 @@ class Program:
     """
 
     def __init__(self, trials: tasks.Trials):
-        self.problem, self.constraints = p, constraints = trials.problem, trials.constraints
+        self.trials, p, constraints = trials, trials.problem, trials.constraints
         self.T, self.n, self.m = p.steps, p.nx, p.controls
         equal, holds = [], []
         for c, size in _sizes(p, constraints):
@@ -52,7 +48,8 @@ class Program:
         self.holds = np.array(holds, bool).reshape(len(equal), self.T + 1).T
         n, m, T = self.n, self.m, self.T
 
-        def rows(k, q, v, u):
+        def rows(own, k, q, v, u):
+            p, constraints = own
             v = p.velocity(v)
             call = lambda c: (  # noqa: E731
                 c.function(p.model, p.time(k), q, v, u)
@@ -61,68 +58,73 @@ class Program:
             )
             return jnp.concatenate([jnp.zeros((0,)), *(jnp.ravel(call(c)) for c in constraints)])
 
-        def stage(k, z, q, v, q1, v1):
+        def stage(own, k, z, q, v, q1, v1):
+            p = own[0]
             at = *p.integrate(q, v, z[:n]), z[n:]
             to = p.step(k, *at)
-            return p.stage_cost(k, *at), p.difference(q1, v1, *to), rows(k, *at)
+            return p.stage_cost(k, *at), p.difference(q1, v1, *to), rows(own, k, *at)
 
-        def end(x, q, v):
-            at = p.integrate(q, v, x)
-            return p.final_cost(*at), rows(T, *at, jnp.zeros((m,)))
+        def end(own, x, q, v):
+            at = own[0].integrate(q, v, x)
+            return own[0].final_cost(*at), rows(own, T, *at, jnp.zeros((m,)))
 
-        def values(z, last, ref):
-            q, v = ref
-            k = jnp.arange(T)
-            return jax.vmap(stage)(k, z, q[:-1], v[:-1], q[1:], v[1:]), end(last, q[-1], v[-1])
+        def over(f, own, z, ref, *more):
+            """A function of one step at all steps, about the reference."""
+            (q, v), k = ref, jnp.arange(T)
+            return jax.vmap(partial(f, own))(k, z, q[:-1], v[:-1], q[1:], v[1:], *more)
 
-        def slopes(z, last, ref):
-            q, v = ref
-            k = jnp.arange(T)
-            one = jax.vmap(jax.jacfwd(stage, argnums=1))(k, z, q[:-1], v[:-1], q[1:], v[1:])
-            return one, jax.jacfwd(end)(last, q[-1], v[-1])
+        def values(own, z, last, ref):
+            return over(stage, own, z, ref), end(own, last, ref[0][-1], ref[1][-1])
 
-        def curved(z, last, ref, weight, lam, mu, mu_end):
-            q, v = ref
+        def slopes(own, z, last, ref):
+            by_last = jax.jacfwd(end, argnums=1)(own, last, ref[0][-1], ref[1][-1])
+            return over(jax.jacfwd(stage, argnums=2), own, z, ref), by_last
 
-            def one(k, z, *rest):
+        def curved(own, z, last, ref, weight, lam, mu, mu_end):
+            def total(own, k, z, *rest):
                 *state, lam, mu = rest
-
-                def total(z):
-                    cost, to, c = stage(k, z, *state)
-                    return weight * cost + jnp.sum(lam * to) + jnp.sum(mu * c)
-
-                return jax.hessian(total)(z)
+                cost, to, c = stage(own, k, z, *state)
+                return weight * cost + jnp.sum(lam * to) + jnp.sum(mu * c)
 
             def tail(x):
-                cost, c = end(x, q[-1], v[-1])
+                cost, c = end(own, x, ref[0][-1], ref[1][-1])
                 return weight * cost + jnp.sum(mu_end * c)
 
-            k = jnp.arange(T)
-            return jax.vmap(one)(k, z, q[:-1], v[:-1], q[1:], v[1:], lam, mu), jax.hessian(tail)(
+            return over(jax.hessian(total, argnums=2), own, z, ref, lam, mu), jax.hessian(tail)(
                 last
             )
 
-        self.values, self.slopes, self.curved = jax.jit(values), jax.jit(slopes), jax.jit(curved)
-        self.start = jax.jit(lambda q0, v0, u: p.stacked(p.simulate(q0, p.initial(q0, v0), u)))
+        def start(own, q0, v0, u):
+            p = own[0]
+            return p.stacked(p.simulate(q0, p.initial(q0, v0), u))
 
-        def trajectory(z, last, ref):
-            x = jnp.concatenate([z[:, :n], last[None]])
+        def trajectory(own, z, last, ref):
+            x, p = jnp.concatenate([z[:, :n], last[None]]), own[0]
             q, v = jax.vmap(p.integrate)(ref[0], ref[1], x)
             return q, v, z[:, n:], p.cost(q, v, z[:, n:])
 
-        self.trajectory = jax.jit(trajectory)
+        # arrays of a problem that all starts share are constants
+        rest = trials.at(0) if trials.each is None else eqx.filter(trials.at(0), eqx.is_array, True)
+
+        def compiled(f):
+            return jax.jit(lambda arrays, *x: f(eqx.combine(arrays, rest), *x))
+
+        self.functions = tuple(map(compiled, (values, slopes, curved, start, trajectory)))
 
     def parts(self, x):
         """The unknowns as (T, n + m) and (n,)."""
         return x[: self.T * (self.n + self.m)].reshape(self.T, -1), x[-self.n :]
 
-    def solve(self, q0, v0, u):
-        """One start: q, v, u, whether IPOPT calls it solved, iterations, the cost."""
+    def solve(self, k: int):
+        """Start k: q, v, u, whether IPOPT calls it solved, iterations, the cost."""
         import ipyopt  # pyright: ignore[reportMissingImports]
 
-        T, n, m, p = self.T, self.n, self.m, self.problem
+        trials, T, n, m = self.trials, self.T, self.n, self.m
+        p, q0, v0, u = trials.start(k)
+        own = eqx.filter(trials.at(k), trials.each is not None and eqx.is_array)
+        values, slopes, curved, start, trajectory = (partial(f, own) for f in self.functions)
         w, size, r = n + m, self.T * (self.n + self.m) + self.n, len(self.equal)
-        ref = self.start(q0, v0, u)
+        ref = start(q0, v0, u)
         x = np.concatenate([np.concatenate([np.zeros((T, n)), u], axis=1).ravel(), np.zeros(n)])
         low, high = np.full(size, -FAR), np.full(size, FAR)
         low[:n] = high[:n] = 0
@@ -153,22 +155,22 @@ class Program:
         hess = np.concatenate(rows), np.concatenate(cols)
 
         def f(x):
-            (cost, _, _), (last, _) = self.values(*self.parts(x), ref)
+            (cost, _, _), (last, _) = values(*self.parts(x), ref)
             return float(jnp.sum(cost) + last)
 
         def grad(x, out):
-            (cost, _, _), (last, _) = self.slopes(*self.parts(x), ref)
+            (cost, _, _), (last, _) = slopes(*self.parts(x), ref)
             out[:] = np.concatenate([np.ravel(cost), last])
 
         def g(x, out):
             z, last = self.parts(x)
-            (_, to, c), (_, c_end) = self.values(z, last, ref)
+            (_, to, c), (_, c_end) = values(z, last, ref)
             states = np.concatenate([z[1:, :n], last[None]])
             both = np.concatenate([np.asarray(c), np.asarray(c_end)[None]])
             out[:] = np.concatenate([np.ravel(np.asarray(to) - states), both[on]])
 
         def jacobian(x, out):
-            (_, to, c), (_, c_end) = self.slopes(*self.parts(x), ref)
+            (_, to, c), (_, c_end) = slopes(*self.parts(x), ref)
             to, c, c_end = np.asarray(to), np.asarray(c), np.asarray(c_end)
             held = [c[k][on[k]].ravel() for k in range(T)]
             out[:] = np.concatenate([to.ravel(), np.full(T * n, -1.0), *held, c_end[on[T]].ravel()])
@@ -177,7 +179,7 @@ class Program:
             mu = np.zeros((T + 1, r))
             mu[on] = lam[T * n :]
             steps = lam[: T * n].reshape(T, n)
-            H, end = self.curved(*self.parts(x), ref, weight, steps, mu[:T], mu[T])
+            H, end = curved(*self.parts(x), ref, weight, steps, mu[:T], mu[T])
             H, end = np.asarray(H), np.asarray(end)
             out[:] = np.concatenate([H[:, lower[0][0], lower[0][1]].ravel(), end[lower[1]]])
 
@@ -192,20 +194,22 @@ class Program:
         nlp = ipyopt.Problem(size, low, high, count, g_low, np.zeros(count), jac, hess, f, grad, g,
                              jacobian, hessian, count_them, ipopt_options=options)  # fmt: skip
         x, _, status = nlp.solve(x)
-        q, v, u, cost = self.trajectory(*self.parts(x), ref)
+        q, v, u, cost = trajectory(*self.parts(x), ref)
         return q, v, u, status == 0, iterations[0], float(cost)
 
 
 def solve_all(trials: tasks.Trials, patience: float = np.inf) -> Found:
-    """IPOPT from every start, one after the other; none begins after ``patience`` seconds."""
-    program, found, begin = Program(trials), [], time.process_time()
-    args, last = [np.asarray(x) for x in (trials.q0, trials.v0, trials.u)], time.monotonic()
-    for k, start in enumerate(zip(*args, strict=True)):
-        if k == 1:  # the first start compiles
-            begin = time.process_time()
-        if found and time.monotonic() > last + patience:
+    """IPOPT from every start, in turn.
+
+    The first one compiles; none begins when the others took ``patience`` seconds of the processor.
+    """
+    program = Program(trials)
+    found = [program.solve(0)]
+    begin = time.process_time()
+    for k in range(1, len(trials.u)):
+        if time.process_time() > begin + patience:
             break
-        found.append(program.solve(*start))
+        found.append(program.solve(k))
     ms = 1e3 * (time.process_time() - begin) / (len(found) - 1) if len(found) > 1 else np.nan
     q, v, u, good, steps, cost = (
         np.stack([np.asarray(x) for x in y]) for y in zip(*found, strict=True)

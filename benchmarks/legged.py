@@ -58,7 +58,7 @@ def task_of(name: str, robot: str):
 
 def spec_of(task, robot: str, repeats: int) -> dict:
     """The task for the other process."""
-    problem, q0, _, u = task
+    problem, q0, v0, u = task
     file, free = FILES[robot]
     costs = problem.stage.costs
     (state,), (center,), (friction,) = (
@@ -74,8 +74,9 @@ def spec_of(task, robot: str, repeats: int) -> dict:
     spec = {
         "urdf": str(rbd.example_robot(file)), "gravity": problem.model.gravity,
         "joints": problem.model.joint_names[free:], "dt": problem.dt, "steps": problem.steps,
-        "q0": q0, "u": u, "lower": low, "upper": high, "tol": 1e-9, "max_iterations": MOST,
-        "repeats": repeats, "feet": contacts.names, "points": contacts.pairs[0].point,
+        "q0": q0, "v0": v0, "u": u, "lower": low, "upper": high, "tol": 1e-9,
+        "max_iterations": MOST, "repeats": repeats, "feet": contacts.names,
+        "points": contacts.pairs[0].point,
         "gain": contacts.velocity_gain[0], "active": problem.plant.active,
         "com": rows(center.targets), "com_weight": center.weight,
         "swings": [

@@ -1,5 +1,6 @@
 """All solvers on the public problem set, judged by a test of optimality that knows no solver."""
 
+import importlib.util
 import time
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from rbd_jax import optimize as opt, tasks
 from rbd_jax.optimize.solvers._ilqr import roll
 from rbd_jax.tasks.judges._optimality import Optimality, expansion, residual
 
-from . import _boxfddp, _ipopt
+from . import _action_models, _ipopt, legged, optimize
 from ._ipopt import Found
 from ._report import Report
 
@@ -33,11 +34,23 @@ ABOUT = (
     "so that small multipliers leave it outside of 1e-6. `above_ipopt` counts the starts whose "
     "cost is more than 1e-4 (relative to one plus the cost) above IPOPT's from the same start, "
     "`below_ipopt` those that are below by more than that: several minima are common. "
-    "BoxFDDP is Crocoddyl's, from the first 5 starts of problems without constraints, with the "
-    "steps, costs and Gauss-Newton models of this library as its action models in Python, so that "
-    "its iterations count and its time does not. IPOPT and BoxFDDP begin no new start after "
-    "`--patience` seconds; the column `starts` has the number of those that they tried."
+    "BoxFDDP is Crocoddyl's and CSQP that of mim-solvers, from the first 5 starts, with the steps, "
+    "costs, constraints and Gauss-Newton models of this library as their action models in Python, "
+    "so that their iterations count and their times do not. Only CSQP takes constraints; bounds of "
+    "the controls are constraints to it. Each of its iterations solves a quadratic program by up "
+    "to 1000 sweeps. IPOPT, BoxFDDP and CSQP begin no new start after `--patience` seconds of "
+    "the processor, which CSQP spends at most on each start; the column `starts` has the number of "
+    "those they tried."
 )
+ON_LEGS = (
+    "Tasks of `rbd_jax.tasks.LEGGED` on HyQ and Talos without joint friction and damping, judged "
+    "in the same way. The starts are those of `rbd_jax.tasks.nudged`: first velocities are random, "
+    "up to 0.2 m/s and rad/s, but the feet that stand do not move. Both solvers get a first guess "
+    "that stands still. BoxFDDP has its own models of robots and contacts in C++, in a process of "
+    "its own (`--peer-python`), and its time counts. `above` and `below` count the starts whose "
+    "cost is more than 1e-4 (relative to one plus the cost) above or below BoxFDDP's."
+)
+LEGS = "trot", "walk", "pace", "jump", "squat", "step"
 LIMIT, TOL = 600, 1e-6
 SOLVERS = "ddp", "ilqr", "multiple_shooting"
 CONSTRAINED = "augmented_lagrangian, second order", "augmented_lagrangian"
@@ -62,39 +75,41 @@ class Run(NamedTuple):
         return np.array([x.within(TOL) for x in self.judged])
 
 
-def solver(name: str, trials: tasks.Trials, limit: int = LIMIT):
-    """A function ``(q0, v0, u, **first multipliers) -> Solution`` of one start."""
-    p, c = trials.problem, trials.constraints
+def solver(name: str, limit: int = LIMIT):
+    """A function ``(problem, constraints, q0, v0, u, **first multipliers) -> Solution``."""
     how: dict[str, Any] = {"throw": False, "max_steps": limit}
     if name.startswith("augmented"):
         how["second_order"] = name.endswith("second order")
-        return lambda q, v, u, **first: opt.augmented_lagrangian(p, q, v, u, c, **how, **first)
-    return lambda *start: getattr(opt, name)(p, *start, **how)
+        return lambda p, c, *start, **first: opt.augmented_lagrangian(p, *start, c, **how, **first)
+    if name.endswith("standing"):
+        still = lambda p, q0, v0, u: tasks.standing_guess(tasks.Task(p, q0, 0 * v0, u))  # noqa: E731
+        return lambda p, _, *x: opt.multiple_shooting(p, *x, **still(p, *x), **how)
+    return lambda p, _, *start: getattr(opt, name)(p, *start, **how)
 
 
 def judge(trials: tasks.Trials, q, v, u) -> list[Optimality]:
-    """The optimality of all trajectories (S, …)."""
-    problem, constraints = trials.problem, trials.constraints
-    found = jax.jit(jax.vmap(expansion(problem, constraints)))(q, v, u)
+    """The optimality of all trajectories (S, …), of the first S starts."""
+    few = trials.first(len(u))
+    found = jax.jit(few.mapped(lambda p, c, *motion: expansion(p, c)(*motion)))(q, v, u)
     found = jax.tree.map(np.asarray, found)
     one = lambda k: jax.tree.map(lambda x: x[k], found)  # noqa: E731
-    return [residual(problem, constraints, u[k], one(k)) for k in range(len(u))]
+    return [residual(*trials.at(k), u[k], one(k)) for k in range(len(u))]
 
 
 def solve(name: str, trials: tasks.Trials, limit: int = LIMIT) -> Run:
     """All starts in one batch, judged."""
-    one = solver(name, trials, limit)
+    one = solver(name, limit)
 
     disturb = jnp.asarray(1e-4 * np.random.default_rng(1).normal(size=trials.u.shape))
 
-    def run(q0, v0, u, first, disturb):
-        s = one(q0, v0, u, **first)
-        kept = {"multipliers": s.multipliers, "penalty": s.penalty} if trials.constraints else {}
-        near = roll(trials.problem, s.q, s.v, s.u, disturb, s.K)[2]
+    def run(problem, constraints, q0, v0, u, first, disturb):
+        s = one(problem, constraints, q0, v0, u, **first)
+        kept = {"multipliers": s.multipliers, "penalty": s.penalty} if constraints else {}
+        near = roll(problem, s.q, s.v, s.u, disturb, s.K)[2]
         return s.q, s.v, s.u, s.cost, s.steps, s.result == opt.RESULTS.successful, kept, near
 
     args = (trials.q0, trials.v0, trials.u, {}, disturb)
-    batch = jax.jit(jax.vmap(run))
+    batch = jax.jit(trials.mapped(run))
     compiled = batch.lower(*args).compile()
     begin = time.process_time()
     q, v, u, cost, steps, good, kept, near = jax.block_until_ready(compiled(*args))
@@ -102,44 +117,74 @@ def solve(name: str, trials: tasks.Trials, limit: int = LIMIT) -> Run:
     out = Run(judge(trials, q, v, u), np.asarray(good), np.asarray(cost), np.asarray(steps), ms)
     if name not in EXACT or not out.solved.any():
         return out
-    # starts that are not solved repeat the first one that is
-    which = np.where(out.solved, np.arange(len(u)), np.argmax(out.solved))
-    first = jax.tree.map(lambda x: x[which], (trials.q0, trials.v0, near, kept))
     again = batch if kept else compiled
-    q, v, u, _, steps, good, *_ = again(*first, disturb)
+    q, v, u, _, steps, good, *_ = again(trials.q0, trials.v0, near, kept, disturb)
     found = np.asarray(good) & [x.within(TOL) for x in judge(trials, q, v, u)]
-    return out._replace(back=int(np.where(found, steps, limit).max()))
+    return out._replace(back=int(np.where(found, steps, limit)[out.solved].max()))
 
 
 def main(options) -> None:
-    """Each problem with each solver that takes it; ``--robots`` names problems here."""
+    """Each problem with each solver that takes it; ``--robots`` and ``--parts`` choose both."""
     report = Report("problems", options, ABOUT)
     table = report.table("Solvers on the problem set")
     table.subject = "problem", "solver"
     starts, limit = (2, 30) if options.tiny else (options.batch or 20, LIMIT)
-    names = options.robots or (["double-integrator"] if options.tiny else list(tasks.PROBLEM_SET))
-    for peer, package in ((_ipopt, "ipyopt"), (_boxfddp, "crocoddyl")):
-        if not peer.available():
-            print(f"  a peer skipped: it needs the package {package}")
+    legs = report.table("Robots on legs", ON_LEGS)
+    legs.subject = table.subject
+    every = [*tasks.PROBLEM_SET, *LEGS]
+    names = options.robots or (["double-integrator"] if options.tiny else every)
+    packages = {"IPOPT": "ipyopt"} | _action_models.PACKAGES
+    there = {peer: importlib.util.find_spec(package) for peer, package in packages.items()}
+    for peer in (peer for peer, found in there.items() if not found):
+        print(f"  {peer} skipped: it needs the package {packages[peer]}")
+    parts = tuple(options.parts or [""])
+    chosen = lambda s: there.get(s, True) and s.startswith(parts)  # noqa: E731
     last = time.monotonic() + (options.limit or np.inf)
     for name in names:
-        there = [r["solver"] for r in table.kept if r["problem"] == name]
-        if there and not options.again or time.monotonic() > last:
+        known = [r["solver"] for r in (*table.kept, *legs.kept) if r["problem"] == name]
+        if known and not options.again or time.monotonic() > last:
+            continue
+        if name in LEGS:
+            on_legs(legs, name, starts, limit, options)
+            report.write()
+            jax.clear_caches()
             continue
         trials = tasks.PROBLEM_SET[name](starts=starts)
         theirs = None
-        if _ipopt.available():
+        if chosen("IPOPT"):
             theirs = _found(trials, _ipopt.solve_all(trials, options.patience))
             _add(table, name, "IPOPT", theirs, None)
-        for s in CONSTRAINED if trials.constraints else SOLVERS:
+        for s in filter(chosen, CONSTRAINED if trials.constraints else SOLVERS):
             _add(table, name, s, solve(s, trials, limit), theirs)
             report.write()
-        if _boxfddp.available() and not trials.constraints:
-            few = trials._replace(q0=trials.q0[:5], v0=trials.v0[:5], u=trials.u[:5])
-            found = _found(few, _boxfddp.solve_all(few, limit, options.patience))
-            _add(table, name, "BoxFDDP", found, theirs)
+        few = trials.first(5)
+        for peer in filter(chosen, _action_models.PACKAGES):
+            if peer == "CSQP" or not trials.constraints:
+                found = _action_models.solve_all(peer, few, limit, options.patience)
+                _add(table, name, peer, _found(few, found), theirs)
         report.write()
         jax.clear_caches()
+
+
+def on_legs(table, name: str, starts: int, limit: int, options) -> None:
+    """A gait or a task on soles, by Crocoddyl with models of its own and by multiple shooting."""
+    robot, python = legged.TASKS[name], optimize.python_of(options)
+    task = legged.task_of(name, robot)
+    trials, theirs = tasks.nudged(task, starts), None
+    if python is not None:
+        found, last = [], time.monotonic() + options.patience
+        for k in range(starts):
+            if found and time.monotonic() > last:
+                break
+            spec = legged.spec_of(trials.start(k), robot, 1)
+            found.append(optimize.crocoddyl(python, spec, "_crocoddyl_legged.py"))
+        keys = "q", "v", "u", "converged", "iterations", "cost", "ms_a_solve"
+        q, v, u, good, steps, cost, ms = (np.array([x[key] for x in found]) for key in keys)
+        motion = jnp.asarray(q), jnp.asarray(v), jnp.asarray(u)
+        theirs = _found(trials, Found(*motion, good, steps, cost, float(ms.mean())))
+        _add(table, name, "BoxFDDP", theirs, None)
+    run = solve("multiple_shooting, standing", trials, limit)
+    _add(table, name, "multiple_shooting", run, theirs, "")
 
 
 def _found(trials: tasks.Trials, found: Found) -> Run:
@@ -147,7 +192,7 @@ def _found(trials: tasks.Trials, found: Found) -> Run:
     return Run(judge(trials, q, v, u), good, cost, steps, ms)
 
 
-def _add(table, name: str, solver: str, run: Run, theirs: Run | None) -> None:
+def _add(table, name, solver: str, run: Run, theirs: Run | None, peer: str = "_ipopt") -> None:
     solved = run.solved
     row = {"problem": name, "solver": solver, "starts": len(solved), "solved": float(solved.mean()),
            "claimed": float(run.claimed.mean()), "false": int((run.claimed & ~solved).sum()),
@@ -158,6 +203,6 @@ def _add(table, name: str, solver: str, run: Run, theirs: Run | None) -> None:
         n = min(len(theirs.cost), len(run.cost))
         cost, good = theirs.cost[:n], theirs.claimed[:n]
         off, both = (run.cost[:n] - cost) / (1 + np.abs(cost)), solved[:n] & good
-        row["above_ipopt"] = int((both & (off > 1e-4)).sum())
-        row["below_ipopt"] = int((both & (off < -1e-4)).sum())
+        row[f"above{peer}"] = int((both & (off > 1e-4)).sum())
+        row[f"below{peer}"] = int((both & (off < -1e-4)).sum())
     table.add(**row)

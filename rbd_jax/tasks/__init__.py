@@ -25,6 +25,7 @@ from .problems._legged import (
     FEET as FEET,
     STANCES as STANCES,
     jump as jump,
+    nudged as nudged,
     pace as pace,
     receding as receding,
     stand as stand,
@@ -32,7 +33,7 @@ from .problems._legged import (
     trot as trot,
     walk as walk,
 )
-from .problems._literature import PROBLEM_SET as PROBLEM_SET, Trials as Trials
+from .problems._literature import PROBLEM_SET as PROBLEM_SET
 from .problems._objects import (
     OBJECTS as OBJECTS,
     ObjectTask as ObjectTask,
@@ -60,6 +61,7 @@ from .problems._smooth import (
     rotors as rotors,
 )
 from .problems._task import Task as Task
+from .problems._trials import Trials as Trials
 from .robots._mjlab import g1_mjcf as g1_mjcf, go1_mjcf as go1_mjcf
 from .robots._quadruped import quadruped_mjcf as quadruped_mjcf
 

@@ -1,8 +1,10 @@
 """Ready problems of quadrupeds: walk, trot, pace, jump."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -25,6 +27,7 @@ from ...optimize import (
 )
 from ...simulate import ConstrainedRobot
 from ._task import Task
+from ._trials import Trials
 
 STANCES = {
     "quadruped": {"hfe": 0.7, "kfe": -1.4},
@@ -181,6 +184,23 @@ def standing_guess(task: Task) -> dict[str, Array]:
     """First guesses of the states for :func:`multiple_shooting`: it stands still."""
     rows = (task.problem.steps + 1, 1)
     return {"q": jnp.tile(task.q0, rows), "v": jnp.tile(task.v0, rows)}
+
+
+def nudged(task: Task, starts: int = 20, seed: int = 0, spread: float = 0.2) -> Trials:
+    """A task on legs from many first velocities under which the feet that stand do not move.
+
+    The first start is the task's own. In the others, uniform noise of up to ``spread`` (m/s, rad/s)
+    in every coordinate goes through an impact with the contacts of the first step.
+    """
+    problem, q0, v0, u = task
+    plant = cast(ConstrainedRobot, problem.plant)
+    feet = eqx.tree_at(lambda c: c.active, plant.constraints, cast(Array, plant.active)[0])
+    noise = np.random.default_rng(seed).uniform(-spread, spread, (starts, len(v0)))
+    noise[0] = 0
+    after = lambda d: constraints.impact(plant.model, q0, v0 + d, feet).v  # noqa: E731
+    v = jax.vmap(after)(jnp.asarray(noise, q0.dtype))
+    many = lambda x: jnp.broadcast_to(x, (starts, *x.shape))  # noqa: E731
+    return Trials(problem, many(q0), v, many(u), ())
 
 
 def receding(task: Task, steps: int) -> Task:

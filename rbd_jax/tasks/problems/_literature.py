@@ -5,7 +5,6 @@ noise that is the same on every machine. ``python -m benchmarks problems`` solve
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,47 +16,14 @@ from ...algorithms.kinematics import forward_kinematics, frame_placement
 from ...algorithms.torques import gravity_torque
 from ...derivatives.custom_jvp.inverse_dynamics import inverse_dynamics
 from ...io import build_model, example_robot, load_urdf, samples
-from ...model import JointSpec, LinkSpec, Model, RobotSpec, difference, integrate, neutral
+from ...model import JointSpec, LinkSpec, Model, RobotSpec, difference, neutral
 from ...optimize import Constraint, Problem, StateCost
 from ...simulate import rollout
 from ...spatial import se3
+from ._contact_implicit import acrobot_stops, cart_pole_friction, push_obstacle
 from ._smooth import cart_pole, double_pendulum, quadrotor, reach, reorient
 from ._task import Task
-
-
-class Trials(NamedTuple):
-    """A problem with its constraints, many starts, and a first guess of the controls of each."""
-
-    problem: Problem
-    q0: Float[Array, "S nq"]
-    v0: Float[Array, "S nv"]
-    u: Float[Array, "S T nu"]
-    constraints: tuple[Constraint, ...]
-
-    def start(self, k: int = 0) -> Task:
-        """The problem with start k alone."""
-        return Task(self.problem, self.q0[k], self.v0[k], self.u[k])
-
-
-def _trials(
-    problem: Problem,
-    q0,
-    u,
-    constraints: tuple[Constraint, ...],
-    spread: tuple[float, float, float],
-    starts: int,
-    seed: int,
-) -> Trials:
-    """Starts about q0 at rest and about the controls u, with noise of up to ``spread``."""
-    model, rng = problem.model, np.random.default_rng(seed)
-    u = np.broadcast_to(np.asarray(u, float), (problem.steps, problem.controls))
-    shapes = (model.nv,), (model.nv,), u.shape
-    dq, dv, du = (s * rng.uniform(-1, 1, (starts, *n)) for s, n in zip(spread, shapes, strict=True))
-    dq, dv, du = (np.where(np.arange(starts).reshape(-1, *[1] * (x.ndim - 1)) == 0, 0, x)
-                  for x in (dq, dv, du))  # fmt: skip
-    array = lambda x: jnp.asarray(x, model.dtype)  # noqa: E731
-    q = jnp.stack([integrate(model, array(q0), array(d)) for d in dq])
-    return Trials(problem, q, array(dv), problem.clip(array(u + du)), constraints)
+from ._trials import Trials, disturbed
 
 
 def _lqr(model: Model, goal, run, end, effort) -> tuple[StateCost, StateCost]:
@@ -88,7 +54,7 @@ def double_integrator(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
     model = build_model(RobotSpec("double_integrator", links, (joint,)), dtype=dtype)
     costs = _lqr(model, [1.0], 1.0, 1.0, (0.1, 1))
     problem = Problem(model, *costs, 0.1, 20, None, -1.5, 1.5)
-    return _trials(problem, [0.0], 0.0, (_at_rest([1.0]),), (0.1, 0.1, 0.5), starts, seed)
+    return disturbed(problem, [0.0], 0.0, (_at_rest([1.0]),), (0.1, 0.1, 0.5), starts, seed)
 
 
 def pendulum(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
@@ -103,7 +69,7 @@ def pendulum(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
     model = build_model(spec, dtype=dtype)
     costs = _lqr(model, [np.pi], 1e-3, 1e-3, (1e-3, 1))
     problem = Problem(model, *costs, 0.15, 30, None, -3.0, 3.0)
-    return _trials(problem, [0.0], 1.0, (_at_rest([np.pi]),), (0.2, 0.2, 0.5), starts, seed)
+    return disturbed(problem, [0.0], 1.0, (_at_rest([np.pi]),), (0.2, 0.2, 0.5), starts, seed)
 
 
 def cart_pole_goal(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
@@ -116,7 +82,7 @@ def cart_pole_goal(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
     costs = _lqr(model, goal, 1e-2, 100.0, (0.1, 1))
     push = np.array([[1.0], [0.0]])
     problem = Problem(model, *costs, 0.05, 100, push, -3.0, 3.0)
-    return _trials(problem, [0.0, 0.0], 0.01, (_at_rest(goal),), (0.2, 0.2, 0.5), starts, seed)
+    return disturbed(problem, [0.0, 0.0], 0.01, (_at_rest(goal),), (0.2, 0.2, 0.5), starts, seed)
 
 
 def acrobot(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
@@ -128,7 +94,7 @@ def acrobot(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
     costs = _lqr(model, goal, 1.0, 100.0, (0.01, 1))
     elbow = np.array([[0.0], [1.0]])
     problem = Problem(model, *costs, 0.05, 100, elbow, -15.0, 15.0)
-    return _trials(problem, [0.0, 0.0], 0.0, (_at_rest(goal),), (0.2, 0.2, 1.0), starts, seed)
+    return disturbed(problem, [0.0, 0.0], 0.0, (_at_rest(goal),), (0.2, 0.2, 1.0), starts, seed)
 
 
 def _flyer(name: str, mass: float, inertia, arms, drag: float, dtype) -> tuple[Model, np.ndarray]:
@@ -187,7 +153,7 @@ def quadrotor_obstacles(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
         Constraint(rest, "goal", equality=True, at="final"),
     )
     problem = Problem(model, *costs, 0.05, 100, B, 0.0, 50.0)
-    return _trials(problem, start, 0.25 * 0.5 * 9.81, constraints, (0.2, 0.1, 0.1), starts, seed)
+    return disturbed(problem, start, 0.25 * 0.5 * 9.81, constraints, (0.2, 0.1, 0.1), starts, seed)
 
 
 def arm_obstacles(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
@@ -234,7 +200,7 @@ def arm_obstacles(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
         a = acceleration + 36 * (at(t) - q) + 12 * (rate(t) - v)
         return inverse_dynamics(model, q, v, a)
 
-    trials = _trials(problem, start, 0.0, constraints, (0.05, 0.05, 0.0), starts, seed)
+    trials = disturbed(problem, start, 0.0, constraints, (0.05, 0.05, 0.0), starts, seed)
     return _along(trials, follow)
 
 
@@ -278,7 +244,7 @@ def pendubot(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
         return 10.0 * error(q, v)
 
     problem = Problem(model, stage, final, dt, 100, np.array([[1.0], [0.0]]))
-    return _trials(problem, [3.14, 0.0], 0.0, (), (0.2, 0.2, 0.1), starts, seed)
+    return disturbed(problem, [3.14, 0.0], 0.0, (), (0.2, 0.2, 0.1), starts, seed)
 
 
 def hector(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
@@ -302,7 +268,7 @@ def hector(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
         return jnp.concatenate([rest(model, t, q, v, u), near(model, q, v)])
 
     problem = Problem(model, stage, final, 0.03, 33, B, 0.1, 5.0)
-    return _trials(problem, start, 0.25 * 1.477 * 9.81, (), (0.2, 0.2, 0.1), starts, seed)
+    return disturbed(problem, start, 0.25 * 1.477 * 9.81, (), (0.2, 0.2, 0.1), starts, seed)
 
 
 def kinova_reach(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
@@ -329,7 +295,7 @@ def kinova_reach(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
 
     limit = model.effort_limit
     problem = Problem(model, stage, final, 0.01, 100, None, -limit, limit)
-    trials = _trials(problem, up, 0.0, (), (0.2, 0.2, 0.0), starts, seed)
+    trials = disturbed(problem, up, 0.0, (), (0.2, 0.2, 0.0), starts, seed)
 
     def hold(_, t, q, v):
         return gravity_torque(model, q) - 5.0 * mass_matrix(model, q) @ v
@@ -340,7 +306,7 @@ def kinova_reach(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
 def _of(task: Callable[..., Task], spread: tuple[float, float, float]) -> Callable[..., Trials]:
     def trials(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
         problem, q0, _, u = task(dtype=dtype)
-        return _trials(problem, q0, u, (), spread, starts, seed)
+        return disturbed(problem, q0, u, (), spread, starts, seed)
 
     trials.__doc__ = task.__doc__
     return trials
@@ -353,6 +319,9 @@ PROBLEM_SET: dict[str, Callable[..., Trials]] = {
     "acrobot": acrobot,
     "quadrotor-obstacles": quadrotor_obstacles,
     "arm-obstacles": arm_obstacles,
+    "cart-pole-friction": cart_pole_friction,
+    "acrobot-stops": acrobot_stops,
+    "push-obstacle": push_obstacle,
     "pendubot": pendubot,
     "hector": hector,
     "kinova-reach": kinova_reach,
@@ -364,6 +333,6 @@ PROBLEM_SET: dict[str, Callable[..., Trials]] = {
 }
 """Problems by their names: functions ``(starts=20, seed=0, dtype=None) -> Trials``.
 
-Those of ALTRO's paper that rigid bodies cover, three examples of Crocoddyl, and those of
-:data:`TASKS`.
+Those of ALTRO's paper that rigid bodies cover, the contact-implicit ones of IPDDP2's paper, three
+examples of Crocoddyl, and those of :data:`TASKS`.
 """
