@@ -2,6 +2,7 @@
 
 import importlib.util
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -75,7 +76,7 @@ class Run(NamedTuple):
         return np.array([x.within(TOL) for x in self.judged])
 
 
-def solver(name: str, limit: int = LIMIT):
+def solver(name: str, limit: int = LIMIT) -> Callable[..., Any]:
     """A function ``(problem, constraints, q0, v0, u, **first multipliers) -> Solution``."""
     how: dict[str, Any] = {"throw": False, "max_steps": limit}
     if name.startswith("augmented"):

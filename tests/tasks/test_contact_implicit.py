@@ -137,7 +137,7 @@ def test_nudged_robots_keep_the_feet_that_stand():
 
 @pytest.mark.slow
 def test_the_augmented_lagrangian_pushes_a_box_past_a_cylinder():
-    """Not to the last digits: at a solution, gradients of the constraints depend on each other."""
+    """It comes near, though not to the last digits."""
     trials = SET["push-obstacle"](starts=2)
     run = problems.solve("augmented_lagrangian, second order", trials, 300)
     print(run.cost, run.judged)
