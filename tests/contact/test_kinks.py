@@ -12,6 +12,8 @@ import pytest
 import rbd_jax as rbd
 from rbd_jax.simulate import State, as_plant
 
+pytestmark = pytest.mark.float64  # small differences
+
 
 def scene(bodies: str, rest: str = "", option: str = "", gravity: float = 0) -> str:
     return (

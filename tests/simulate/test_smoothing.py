@@ -12,6 +12,8 @@ import rbd_jax as rbd
 from rbd_jax import optimize as opt, simulate
 from rbd_jax.simulate import Plant, RandomizedSmoothing, State, StraightThrough, as_plant
 
+pytestmark = pytest.mark.float64  # small differences
+
 PUSH = """<mujoco><option timestep=".01" gravity="0 0 0"/>
 <worldbody>
 <body><joint name="hand" type="slide" axis="1 0 0"/>
