@@ -81,10 +81,18 @@ def solver(name: str, limit: int = LIMIT) -> Callable[..., Any]:
     how: dict[str, Any] = {"throw": False, "max_steps": limit}
     if name.startswith("augmented"):
         how["second_order"] = name.endswith("second order")
-        return lambda p, c, *start, **first: opt.augmented_lagrangian(p, *start, c, **how, **first)
+
+        def augmented(p, c, q0, v0, u, **first):
+            return opt.augmented_lagrangian(p, q0, v0, u, c, **how, **first)
+
+        return augmented
     if name.endswith("standing"):
-        still = lambda p, q0, v0, u: tasks.standing_guess(tasks.Task(p, q0, 0 * v0, u))  # noqa: E731
-        return lambda p, _, *x: opt.multiple_shooting(p, *x, **still(p, *x), **how)
+
+        def stands(p, _, q0, v0, u):
+            guess = tasks.standing_guess(tasks.Task(p, q0, 0 * v0, u))
+            return opt.multiple_shooting(p, q0, v0, u, **guess, **how)
+
+        return stands
     return lambda p, _, *start: getattr(opt, name)(p, *start, **how)
 
 
