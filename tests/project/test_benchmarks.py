@@ -270,6 +270,20 @@ def test_ptx_needs_the_assembler(capsys, monkeypatch):
     assert "pip install nvidia-cuda-nvcc" in capsys.readouterr().out
 
 
+def test_instructions_of_an_entry_without_the_padding():
+    first = """
+        /*0000*/                   FMUL R5, R0, R0 ;
+.L_x_2:
+        /*0010*/              @!P0 BRA `(.L_x_2) ;
+        /*0020*/                   NOP;
+"""
+    last = "        /*0000*/                   EXIT ;\n"
+    head = "\n//--------------------- .text.{0}  ---\n{0}:\n.text.{0}:"
+    listing = head.format("main") + first + head.format("main_first") + "\n" + last
+    assert _ptxas.instructions_in(listing, "main") == 2
+    assert _ptxas.instructions_in(listing, "main_first") == 1
+
+
 def test_gpu_fails_without_a_gpu(tmp_path):
     with pytest.raises(SystemExit, match="no GPU here: JAX runs on cpu"):
         gpu.main(SimpleNamespace(results=tmp_path, tiny=False))
