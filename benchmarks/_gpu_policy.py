@@ -76,10 +76,10 @@ class Walkers:
         layout = self.ground.layout
         return layout.q_to(q), layout.v_to(q, v)
 
-    def rollout(self, weights, q, v, gradient: str = "full"):
+    def rollout(self, weights, q, v, **options):
         """The last state of one robot."""
         policy = Policy(weights, self._theirs)
-        path = rbd.rollout(self.scene, q, v, policy, DT, steps=STEPS, gradient=gradient)
+        path = rbd.rollout(self.scene, q, v, policy, DT, steps=STEPS, **options)
         return path.q[-1], path.v[-1]
 
     def functions(self) -> dict[str, Callable]:
@@ -87,12 +87,13 @@ class Walkers:
 
         def gradient(mode: str) -> Callable:
             def cost(weights, q, v):
-                return jnp.sum(self.rollout(weights, q, v, mode)[1] ** 2)
+                return jnp.sum(self.rollout(weights, q, v, gradient=mode)[1] ** 2)
 
             each = jax.vmap(rbd.lanes(jax.grad(cost)), in_axes=(None, 0, 0))
             return lambda *given: jax.tree.map(lambda x: jnp.mean(x, 0), each(*given))
 
-        found = {"rollout": jax.vmap(self.rollout, in_axes=(None, 0, 0))}
+        last = rbd.lanes(partial(self.rollout, stride=STEPS))
+        found: dict[str, Callable] = {"rollout": jax.vmap(last, in_axes=(None, 0, 0))}
         return found | {mode: gradient(mode) for mode in MODES}
 
     def wanted(self) -> tuple:
