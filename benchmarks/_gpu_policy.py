@@ -24,7 +24,7 @@ from ._warp import relative_error
 from ._ways import SAMPLES, Task, side_by_side, together
 
 TITLE = "Rollouts with a policy, against MJX"
-HIDDEN = 32
+HIDDEN, BATCH = 32, 4096
 MODES = "full", "checkpoint", "adjoint"
 ABOUT = (
     f"{STEPS} steps of {1e3 * DT:.0f} ms from states of MuJoCo's own motions. The controls are the "
@@ -142,7 +142,7 @@ def compare(report: Report, table: Table, options, python: str | None, end: floa
     """A row for Go1, or for the robot that is asked for, if it has none yet."""
     robots = scenes(options)
     names = [n for n in options.robots or ["go1"] if n in robots] or ["quadruped"]
-    batch = options.batch or (8 if options.tiny else 4096)
+    batch = options.batch or (8 if options.tiny else BATCH)
     tasks = [Task(TITLE, n, "float32", batch, (), robots[n]) for n in names if n in robots]
     there = {(r["robot"], r["batch"]) for r in table.rows if r.get("rollout")}
     tasks = [t for t in tasks if options.again or (t.robot, t.batch) not in there]
@@ -159,7 +159,7 @@ def _row(ours: dict, theirs: dict) -> dict:
     """Columns in the order in which they are read."""
     found = ours | {"mjx": None, "ahead": None, "times": None} | theirs
     if found.get("rollout"):
-        least = [found[mode] for mode in MODES if found.get(mode)]
+        least = [x for mode in MODES if (x := found.get(mode))]
         found["times"] = min(least) / found["rollout"] if least else None
         found["ahead"] = found["mjx"] / found["rollout"] if found["mjx"] else None
     notes = [x["note"] for x in (ours, theirs) if x.get("note")]
@@ -185,3 +185,23 @@ def _mjx(xml: str, batch: int, python: str, seconds: float) -> dict:
     wanted = walkers.wanted()
     return {"mjx": said["ms"], "mjx_compile_s": said["compile_s"],
             "mjx_error": relative_error(state, wanted)}  # fmt: skip
+
+
+def predict(table: Table, options, fitted, kernels_of: Callable, taken: Callable) -> None:
+    """One row for each kernel of the rollout, and of the gradient that stores states alone."""
+    names = ["quadruped"] if options.tiny else ["go1"]
+    for robot, xml in scenes(options).items():
+        if robot not in names:
+            continue
+        walkers = Walkers(xml, 2, "float32")
+        given = walkers.weights, *walkers.given
+        functions = walkers.functions()
+        for name in ("rollout",) if options.tiny else ("rollout", "adjoint"):
+            kernels = kernels_of(functions[name], *given)
+            microseconds, ways = taken(kernels, BATCH, fitted)
+            large = max(ways, key=lambda w: w.made.scratch_bytes)
+            table.add(robot=robot, function=name, batch=BATCH, kernels=len(kernels),
+                      threads=", ".join(str(w.team) for w in ways),
+                      instructions=round(large.work.sample.issued),
+                      scratch=large.made.scratch_bytes, resident=large.work.resident,
+                      predicted=microseconds / 1e3)  # fmt: skip

@@ -135,6 +135,8 @@ def main(options) -> None:
     by_title = {title: report.table(title, ABOUT_TABLES.get(title, "")) for title in TITLES}
     for title in (BY_SIZE, WARP, POLICY):
         by_title[title].subject = "robot", "dtype", "batch"
+    for title in (AGAINST_GRID, SOLVERS):
+        by_title[title].subject = "robot", "function", "batch"
     tasks = []
     for dtype in options.dtypes:
         if "ways" in parts:
