@@ -189,19 +189,19 @@ def _mjx(xml: str, batch: int, python: str, seconds: float) -> dict:
 
 def predict(table: Table, options, fitted, kernels_of: Callable, taken: Callable) -> None:
     """One row for each kernel of the rollout, and of the gradient that stores states alone."""
-    names = ["quadruped"] if options.tiny else ["go1"]
-    for robot, xml in scenes(options).items():
-        if robot not in names:
-            continue
-        walkers = Walkers(xml, 2, "float32")
-        given = walkers.weights, *walkers.given
-        functions = walkers.functions()
-        for name in ("rollout",) if options.tiny else ("rollout", "adjoint"):
-            kernels = kernels_of(functions[name], *given)
-            microseconds, ways = taken(kernels, BATCH, fitted)
-            large = max(ways, key=lambda w: w.made.scratch_bytes)
-            table.add(robot=robot, function=name, batch=BATCH, kernels=len(kernels),
-                      threads=", ".join(str(w.team) for w in ways),
-                      instructions=round(large.work.sample.issued),
-                      scratch=large.made.scratch_bytes, resident=large.work.resident,
-                      predicted=microseconds / 1e3)  # fmt: skip
+    robot, robots = "quadruped" if options.tiny else "go1", scenes(options)
+    if robot not in robots:
+        print(f"  policy skipped: {robot} is not here (--packages)")
+        return
+    walkers = Walkers(robots[robot], 2, "float32")
+    given = walkers.weights, *walkers.given
+    functions = walkers.functions()
+    for name in ("rollout",) if options.tiny else ("rollout", "adjoint"):
+        kernels = kernels_of(functions[name], *given)
+        microseconds, ways = taken(kernels, BATCH, fitted)
+        large = max(ways, key=lambda w: w.made.scratch_bytes)
+        table.add(robot=robot, function=name, batch=BATCH, kernels=len(kernels),
+                  threads=", ".join(str(w.team) for w in ways),
+                  instructions=round(large.work.sample.issued),
+                  scratch=large.made.scratch_bytes, resident=large.work.resident,
+                  predicted=microseconds / 1e3)  # fmt: skip
