@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         "--parts",
         help="standing: policies,controllers,plans,box,objects; legged: names of tasks,playback,"
         "mpc,humanoid; problems: how names of solvers begin; gpu: ways,sizes,ground,warp,"
-        "rivals,grid (default all); with --keep the others stay",
+        "policy,rivals,grid,solvers (default all); with --keep the others stay",
     )
     parser.add_argument(
         "--again",

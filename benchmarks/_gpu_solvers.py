@@ -98,33 +98,39 @@ def predict(table: Table, options, fitted, kernels_of: Callable, taken: Callable
 
 def compare(report: Report, table: Table, options, end: float) -> None:
     """Rows for the device that JAX finds, beside our own CPU."""
-    there = {(r["function"], r["batch"]) for r in table.rows}
+    there = {(r["function"], r["batch"]) for r in table.rows if r.get("time")}
     steps = 8 if options.tiny else STEPS
     for batch in BATCHES[:1] if options.tiny else BATCHES:
         for name in (*SOLVERS, "fit_trajectories"):
             if (name, batch) in there and not options.again or time.monotonic() > end:
                 continue
+            given = name, batch, steps, options
+            here, cpu = _measured(*given, {}), _measured(*given, {"JAX_PLATFORMS": "cpu"})
             cells: dict[str, Any] = {"robot": ROBOT, "function": name, "batch": batch}
-            try:
-                here, cpu = (_measured(name, batch, steps, options.seconds, x)
-                             for x in ({}, {"JAX_PLATFORMS": "cpu"}))  # fmt: skip
-            except RuntimeError as problem:
-                table.add(**cells, note=str(problem).strip().splitlines()[-1])
-            else:
+            cells |= {"device": here.get("device"), "time": here.get("us"), "CPU": cpu.get("us"),
+                      "ahead": None, "compile_s": here.get("compile_s"),
+                      "difference": None}  # fmt: skip
+            notes = {"device": here.get("note"), "CPU": cpu.get("note")}
+            if not any(notes.values()):
                 a, b = (np.array(x["result"]) for x in (here, cpu))
-                table.add(**cells, device=here["device"], time=here["us"], CPU=cpu["us"],
-                          ahead=cpu["us"] / here["us"], compile_s=here["compile_s"],
-                          difference=float(np.max(np.abs(a - b)) / np.max(np.abs(b))))  # fmt: skip
+                cells["ahead"] = cpu["us"] / here["us"]
+                cells["difference"] = float(np.max(np.abs(a - b)) / np.max(np.abs(b)))
+            table.add(**cells, note="; ".join(f"{k}: {x}" for k, x in notes.items() if x) or None)
             report.write()
 
 
-def _measured(name: str, batch: int, steps: int, seconds: float, changes: dict) -> dict:
-    """What a process of its own says of a function."""
+def _measured(name: str, batch: int, steps: int, options, changes: dict) -> dict:
+    """What a process of its own says of a function, or a note why it said nothing."""
     command = [sys.executable, "-m", "benchmarks._gpu_solvers", name, str(batch), str(steps),
-               str(seconds)]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | changes)
+               str(options.seconds)]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | changes,
+                              timeout=options.patience)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"note": f"no answer in {options.patience:.0f} s"}
     if done.returncode:
-        raise RuntimeError(done.stderr or f"{name} ended with {done.returncode}")
+        said = done.stderr.strip().splitlines() or [f"ended with {done.returncode}"]
+        return {"note": said[-1][:200]}
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -1,5 +1,6 @@
 """What the library is to reach on a GPU, beside what was measured and what the model predicts."""
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -31,12 +32,13 @@ class Goal(NamedTuple):
 
 def compare(table: Table, stored: dict, found: Found) -> None:
     """A row for each target of which something is predicted."""
-    goals = (*_on_ground(stored, found), *_talos(stored, found), *_grid(stored, found),
-             *_rivals(stored, found))  # fmt: skip
+    goals = (*_on_ground(stored, found), *_policy(found), *_talos(stored, found),
+             *_grid(stored, found), *_rivals(stored, found))  # fmt: skip
     for g in goals:
         good = g.predicted >= g.target if g.least else g.predicted <= g.target
         sign = "≥" if g.least else "≤"
-        table.add(what=g.what, unit=g.unit, target=f"{sign} {g.target:.3g}", before=g.measured,
+        before = None if math.isnan(g.measured) else g.measured
+        table.add(what=g.what, unit=g.unit, target=f"{sign} {g.target:.3g}", before=before,
                   predicted=g.predicted, reached="yes" if good else "no")  # fmt: skip
 
 
@@ -51,6 +53,13 @@ def _on_ground(stored: dict, found: Found) -> Iterator[Goal]:
         if n > BATCH:
             yield Goal(f"its vjp over the step, {robot}, {n}", "times", 2.5, r["vjp_over_step"],
                        vjp / step)  # fmt: skip
+
+
+def _policy(found: Found) -> Iterator[Goal]:
+    rollout, gradient = (found.get(("go1", name, BATCH)) for name in ("rollout", "adjoint"))
+    if rollout and gradient:
+        yield Goal(f"gradient of a rollout with a policy over the rollout, go1, {BATCH}", "times",
+                   4, math.nan, gradient / rollout)  # fmt: skip
 
 
 def _talos(stored: dict, found: Found) -> Iterator[Goal]:

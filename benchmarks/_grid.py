@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import jax
@@ -50,9 +51,17 @@ def python_of(options) -> Path | None:
 
 
 def compare(report: Report, table: Table, options, end: float) -> None:
-    """All rows; each is stored at once, and a robot that fails does not stop the others."""
+    """All rows of robots that have not all of them yet.
+
+    Each is stored at once, and a robot that fails does not stop the others.
+    """
     python = python_of(options)
+    there = {
+        (r["robot"], r.get("function"), r.get("batch")) for r in table.rows if not r.get("note")
+    }
     for urdf in sorted((python.parents[1] / "kernels").glob("*.urdf")) if python else []:
+        if not options.again and there >= set(product([urdf.stem], FUNCTIONS, BATCHES)):
+            continue
         try:
             _robot(report, table, python, urdf, min(options.seconds, 0.5), end)
         except Exception as problem:

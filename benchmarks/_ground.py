@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -147,17 +148,23 @@ class Ground:
 
         return back
 
-    def by_mujoco(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """``qpos`` and ``qvel`` of the first n states after a step, rounded to float32 before.
+    def by_mujoco(
+        self, n: int, steps: int = 1, policy: Callable | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """``qpos`` and ``qvel`` of the first n states after some steps, rounded to float32 before.
 
-        This is MuJoCo's C in float64, with a solver that goes on until nothing changes.
+        This is MuJoCo's C in float64, with a solver that goes on until nothing changes. The policy
+        ``(qpos, qvel) -> controls`` is asked before each step; without it the controls stay.
         """
         import mujoco
 
         m, found = copy.copy(self.m), []
         m.opt.tolerance = 0.0
         for d in self._data(n, np.float32):
-            mujoco.mj_step(m, d)
+            for _ in range(steps):
+                if policy is not None:
+                    d.ctrl[:] = policy(d.qpos, d.qvel)
+                mujoco.mj_step(m, d)
             found.append((d.qpos.copy(), d.qvel.copy()))
         qpos, qvel = (np.array(x) for x in zip(*found, strict=True))
         return qpos, qvel

@@ -1,4 +1,4 @@
-"""On a GPU: XLA and lanes, the bandwidth, MuJoCo Warp, frax, MJX, GRiD, solvers."""
+"""On a GPU: XLA and lanes, the bandwidth, MuJoCo Warp, frax, MJX, GRiD, policies, solvers."""
 
 import importlib.util
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from . import _gpu_solvers, _grid, _warp
+from . import _gpu_policy, _gpu_solvers, _grid, _warp
 from ._ground import Ground, scenes
 from ._peers import PEERS
 from ._peers.contest import OURS, Contest
@@ -34,11 +34,12 @@ RIVALS = ("frax", "mjx")
 CASES = ("ID", "FD", "ID vjp", "FD vjp", "FD jvp", "FD Jacobian, jacfwd")
 """Of ``peers``."""
 LABELS = tuple(label for label in FUNCTIONS if label != "aba")  # forward_dynamics by lanes
+PARTS = "ways", "sizes", "ground", "warp", "policy", "rivals", "grid", "solvers"
 SIZES = (1, 64, 1024, 16384, 65536)
 SIZED = ("forward_dynamics", "inverse_dynamics vjp", "forward_dynamics vjp",
          "forward_dynamics_derivatives")  # fmt: skip
 """Batches, and functions, of the table by sizes."""
-WAYS, BY_SIZE, ON_GROUND, WARP, AGAINST, AGAINST_GRID, SOLVERS = TITLES = (
+WAYS, BY_SIZE, ON_GROUND, WARP, AGAINST, AGAINST_GRID, SOLVERS, POLICY = TITLES = (
     "XLA and lanes",
     "By the size of the batch",
     "On the ground, against MJX",
@@ -46,6 +47,7 @@ WAYS, BY_SIZE, ON_GROUND, WARP, AGAINST, AGAINST_GRID, SOLVERS = TITLES = (
     "Against frax and MJX",
     "Against GRiD",
     _gpu_solvers.TITLE,
+    _gpu_policy.TITLE,
 )
 ABOUT_TABLES = {
     ON_GROUND: "One step of robots that stand on the ground, as in `contact`, and its vjp. The "
@@ -54,6 +56,7 @@ ABOUT_TABLES = {
     AGAINST: "In turns, as in `peers`. Ahead: the faster rival's time over ours.",
     AGAINST_GRID: _grid.ABOUT,
     SOLVERS: _gpu_solvers.ABOUT,
+    POLICY: _gpu_policy.ABOUT,
 }
 
 
@@ -127,11 +130,13 @@ def main(options) -> None:
     end = time.monotonic() + (options.limit or 540)
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     batch = options.batch or (256 if options.tiny else 4096)
-    parts = options.parts or ["ways", "sizes", "ground", "warp", "rivals", "grid", "solvers"]
-    pythons = _rivals(options) if {"ground", "rivals"} & set(parts) else {}
+    parts = options.parts or PARTS
+    pythons = _rivals(options) if {"ground", "rivals", "policy"} & set(parts) else {}
     by_title = {title: report.table(title, ABOUT_TABLES.get(title, "")) for title in TITLES}
-    for title in (BY_SIZE, WARP):
+    for title in (BY_SIZE, WARP, POLICY):
         by_title[title].subject = "robot", "dtype", "batch"
+    for title in (AGAINST_GRID, SOLVERS):
+        by_title[title].subject = "robot", "function", "batch"
     tasks = []
     for dtype in options.dtypes:
         if "ways" in parts:
@@ -154,6 +159,8 @@ def main(options) -> None:
             report.write()
     if "warp" in parts:
         _warp.compare(report, by_title[WARP], options)
+    if "policy" in parts and importlib.util.find_spec("mujoco"):
+        _gpu_policy.compare(report, by_title[POLICY], options, pythons.get("mjx"), end)
     for name in names if pythons and "rivals" in parts else []:
         task = Task(AGAINST, name, "float32", batch, CASES)
         there = _is_there(by_title[AGAINST], task) and not options.again

@@ -21,7 +21,13 @@ from rbd_jax.lanes.gpu import _gpu_kernels, _ptx
 from rbd_jax.lanes.gpu._time_model import FITTED, Constants, Counts, Work, seconds
 from rbd_jax.lanes.xla._operands import shared
 
-from . import _gpu_solvers as _solvers, _gpu_targets as _targets, _grid, _warp
+from . import (
+    _gpu_policy as _policy,
+    _gpu_solvers as _solvers,
+    _gpu_targets as _targets,
+    _grid,
+    _warp,
+)
 from ._ground import Ground, scenes
 from ._report import RESULTS, Report, Table
 from ._robots import available, load, over_batch, states
@@ -48,12 +54,13 @@ ROBOTS = ["ur5", "hyq", "talos", "arm"]
 GRID_ROBOTS = ["g1", "go2"]
 ON_GROUND = {"step": Ground.step, "vjp": Ground.vjp}
 """Column of the table against MuJoCo Warp -> the function."""
-CONSTANTS, TEAM_ROWS, THREAD_ROWS, PREDICTED, SOLVERS, TARGETS = (
+CONSTANTS, TEAM_ROWS, THREAD_ROWS, PREDICTED, SOLVERS, POLICY, TARGETS = (
     "Constants and errors",
     "A team a robot: measured and predicted",
     "One thread a robot: measured and predicted",
     "Predictions",
     "Predictions for optimal control and identification",
+    "Predictions for rollouts with a policy",
     "Targets and predictions",
 )
 NOTES = {
@@ -84,6 +91,10 @@ NOTES = {
     SOLVERS: "Kernels of batches of problems, one kernel a row; predictions without a call, of a "
     "single run of each kernel. A problem takes some of them once for each of its steps. Each: "
     "samples of a problem. Threads, scratch and resident as above.",
+    POLICY: f"{_policy.STEPS} steps of {1e3 * _policy.DT:.0f} ms with a small policy, as in the "
+    "table `gpu`: the rollout, and its gradient with respect to the weights, where reverse mode "
+    "stores the states. Predicted: ms a batch, without a call. Nobody has measured it. "
+    "Instructions, scratch and resident are those of the kernel with the most memory.",
     TARGETS: "Each target beside what was measured on an H200 with older programs, and what the "
     "model predicts for those of now. Before: what was measured. A prediction is nothing that ran. "
     "Unit: µs of a batch, ns for each robot, or times as fast. Reached: whether the prediction "
@@ -383,20 +394,26 @@ def _predict(table: Table, key: tuple[str, str], kernels: list[Kernel], fitted: 
 def main(options) -> None:
     """Count all programs, fit the constants, predict, and compare with what is to be reached.
 
-    ``--parts targets --keep`` compares the stored predictions.
+    ``--parts targets --keep`` compares the stored predictions; ``--parts policy --keep`` predicts
+    the rollouts with a policy alone.
     """
     report = Report("gpu_model", options, ABOUT)
     tables = {title: report.table(title, notes) for title, notes in NOTES.items()}
     warnings.simplefilter("ignore", rbd.RobotDescriptionWarning)
     stored = _measured()
-    if "predictions" in (options.parts or ["predictions"]):
+    parts = options.parts or ["predictions", "policy"]
+    if "predictions" in parts:
         with as_on_a_gpu():
             _predictions(report, tables, stored, options)
+    if "policy" in parts and importlib.util.find_spec("mujoco"):
+        with as_on_a_gpu():
+            _policy.predict(tables[POLICY], options, FITTED, kernels_of, taken)
     measured = dict(_defaults(stored))
     for row in tables[PREDICTED].rows:
         row["ours, measured"] = measured.get((row["robot"], row["function"], row["batch"]))
     found = {(r["robot"], r["function"], r["batch"]): r["chosen"] for r in tables[PREDICTED].rows}
     tables[TARGETS].rows.clear()
+    found |= {(r["robot"], r["function"], r["batch"]): r["predicted"] for r in tables[POLICY].rows}
     _targets.compare(tables[TARGETS], stored, found)
     report.write()
 

@@ -24,7 +24,8 @@ ABOUT = (
     "tests also run the LLVM functions behind the PTX on a CPU, in the same layout. Lines: of "
     "the PTX. Registers: of 32 bits, at most 255. Stack: local memory of a thread in bytes, "
     "mostly arrays that are indexed in loops. Spilled: bytes of stores and loads because "
-    "registers are missing. Shared: bytes that all samples read, computed by an entry of its "
+    "registers are missing. SASS: the instructions that the assembler writes for the GPU, each of "
+    "a loop once (`nvdisasm`). Shared: bytes that all samples read, computed by an entry of its "
     "own. LLVM and ptxas: seconds, for both entries. jvp and vjp: with the value; the derivative "
     "is with respect to the state and the torque or acceleration."
 )
@@ -88,8 +89,9 @@ def _measure(table: Table, model: rbd.Model, **cells) -> None:
         except (Unsupported, RuntimeError) as problem:
             table.add(**cells, function=label, note=str(problem).splitlines()[0])
             continue
-        table.add(**cells, function=label, lines=ptx.text.count("\n"), registers=used.registers,
-                  stack=used.stack, spilled=used.spill_stores + used.spill_loads,
+        table.add(**cells, function=label, lines=ptx.text.count("\n"), SASS=used.sass,
+                  registers=used.registers, stack=used.stack,
+                  spilled=used.spill_stores + used.spill_loads,
                   shared=ptx.shared_bytes, LLVM=seconds, ptxas=used.seconds)  # fmt: skip
 
 
@@ -118,10 +120,10 @@ def _teams(table: Table, options) -> None:
                 except RuntimeError as problem:
                     table.add(**cells, note=str(problem).splitlines()[0])
                     continue
-                table.add(**cells, lines=ptx.text.count("\n"), registers=used.registers,
-                          stack=used.stack, spilled=used.spill_stores + used.spill_loads,
-                          chip=made.scratch_bytes, shared=ptx.shared_bytes,
-                          ptxas=used.seconds)  # fmt: skip
+                table.add(**cells, lines=ptx.text.count("\n"), SASS=used.sass,
+                          registers=used.registers, stack=used.stack,
+                          spilled=used.spill_stores + used.spill_loads, chip=made.scratch_bytes,
+                          shared=ptx.shared_bytes, ptxas=used.seconds)  # fmt: skip
 
 
 def main(options) -> None:

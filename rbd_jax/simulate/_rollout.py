@@ -15,7 +15,7 @@ from ..model.functions import check_arity
 from ._plant import Plant, StatePolicy, as_plant, with_tangent
 from ._plot import plot_motion
 from ._stability import warns_about_rollout
-from ._time_scan import Checkpoint, time_scan
+from ._time_scan import Checkpoint, time_loop, time_scan
 
 
 class Trajectory(NamedTuple):
@@ -238,7 +238,7 @@ def rollout(
         if substeps == 1:
             new = substep(new, jnp.zeros((), k.dtype))[0]
         else:
-            new = last(time_scan(substep, new, jnp.arange(substeps), storing.within)[0])
+            new = time_loop(substep, new, jnp.arange(substeps), storing.within)[0]
         if stop is None:
             return (new, alive, carry), u
         new, carry = jax.tree.map(
@@ -248,8 +248,8 @@ def rollout(
         return (new, ended.astype(q0.dtype), carry), jnp.where(alive > 0, u, 0)
 
     def advance_to_kept(state, xs):  # from one kept state to the next
-        states, u = time_scan(advance, state, xs, storing.within)
-        return last(states), u[0]
+        state, u = time_loop(advance, state, xs, storing.within)
+        return state, u[0]
 
     k = jnp.arange(steps)
     start = moves.start(q0, v0, h, first)
@@ -280,11 +280,6 @@ def rollout(
     if stop is not None:
         return Episode(t, q, v, u, alive > 0, observations, memory, end)
     return Trajectory(t, q, v, u, observations, memory, end)
-
-
-def last(tree: PyTree) -> PyTree:
-    """The last row of every array."""
-    return jax.tree.map(lambda x: x[-1], tree)
 
 
 def _check_policy(policy: Callable, remembers: bool, noisy: bool) -> None:

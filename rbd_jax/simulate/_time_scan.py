@@ -1,8 +1,9 @@
 """Scans over time that differ only in what reverse mode stores.
 
 A step is a function ``(carry, x) -> (carry, y)``. :func:`time_scan` returns the carries after every
-step and the ys, stacked. For n steps, a carry of c bytes and a step whose residuals take r bytes,
-reverse mode stores this many bytes and evaluates the steps this many times:
+step and the ys, stacked. :func:`time_loop` returns the last carry alone, and the ys. For n steps, a
+carry of c bytes and a step whose residuals take r bytes, reverse mode stores this many
+bytes and evaluates the steps this many times:
 
     mode                        bytes               evaluations
     full                        n r                 1
@@ -82,6 +83,14 @@ def time_scan(
         first = jax.tree.map(lambda x: x[0], xs)
         return _adjoint((eqx.filter_closure_convert(step, carry, first), carry, xs))
     return _blocks(_with_carry_output(step), carry, xs, sizes if mode == "checkpoint" else ())[1]
+
+
+def time_loop(step: Step, carry: PyTree, xs: PyTree, mode: str) -> tuple[PyTree, PyTree]:
+    """The carry after all steps, and the ys; the mode is ``"full"`` or ``"checkpoint"``.
+
+    Forward mode and values keep no other carry.
+    """
+    return _blocks(step, carry, xs, (1,) if mode == "checkpoint" else ())
 
 
 def _with_carry_output(step: Step) -> Step:

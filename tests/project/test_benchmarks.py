@@ -16,6 +16,8 @@ from support.helpers import jit
 import rbd_jax as rbd
 from benchmarks import (
     _gpu,
+    _gpu_policy,
+    _gpu_solvers,
     _grid,
     _ground,
     _ptxas,
@@ -270,10 +272,63 @@ def test_ptx_needs_the_assembler(capsys, monkeypatch):
     assert "pip install nvidia-cuda-nvcc" in capsys.readouterr().out
 
 
+def test_instructions_of_an_entry_without_the_padding():
+    first = """
+        /*0000*/                   FMUL R5, R0, R0 ;
+.L_x_2:
+        /*0010*/              @!P0 BRA `(.L_x_2) ;
+        /*0020*/                   NOP;
+"""
+    last = "        /*0000*/                   EXIT ;\n"
+    head = "\n//--------------------- .text.{0}  ---\n{0}:\n.text.{0}:"
+    listing = head.format("main") + first + head.format("main_first") + "\n" + last
+    assert _ptxas.instructions_in(listing, "main") == 2
+    assert _ptxas.instructions_in(listing, "main_first") == 1
+
+
 def test_gpu_fails_without_a_gpu(tmp_path):
     with pytest.raises(SystemExit, match="no GPU here: JAX runs on cpu"):
         gpu.main(SimpleNamespace(results=tmp_path, tiny=False))
     assert not list(tmp_path.iterdir())
+
+
+def test_solvers_that_were_measured_on_a_gpu_are_not_measured_again(tmp_path, monkeypatch):
+    asked = []
+
+    def measured(name, batch, steps, options, changes):
+        asked.append(name)
+        if name == "mpc":
+            return {"note": "no answer in 1 s"} if changes else {"us": 1.0, "device": "a GPU"}
+        if name == "ilqr" and len(asked) == 1:
+            return {"note": "out of memory"}
+        return {"us": 2.0 + len(changes), "result": [1.0, 2.0 + len(changes)], "device": "x"}
+
+    monkeypatch.setattr(_gpu_solvers, "_measured", measured)
+    options = _parser().parse_args(["gpu", "--tiny", "--keep", "--results", str(tmp_path)])
+    options.seconds, options.dtypes, options.parts = 0.1, ["float32"], ["solvers"]
+    for count in (8, 10, 10):
+        gpu.main(options)
+        assert len(asked) == count
+    tables = json.loads((tmp_path / "gpu.json").read_text())["tables"]
+    (table,) = (t for t in tables if t["title"] == gpu.SOLVERS)
+    rows = {r["function"]: r for r in table["rows"]}
+    assert len(table["rows"]) == len(rows) == 4
+    assert rows["ilqr"]["ahead"] == 1.5 and abs(rows["ilqr"]["difference"] - 1 / 3) < 1e-12
+    assert rows["mpc"]["time"] == 1 and rows["mpc"]["note"] == "CPU: no answer in 1 s"
+
+
+@pytest.mark.slow
+def test_rollouts_with_a_policy_on_a_cpu(monkeypatch):
+    """Three steps beside MuJoCo's, and the gradients."""
+    pytest.importorskip("mujoco")
+    monkeypatch.setattr(_gpu_policy, "STEPS", 3)
+    xml = _ground.QUADRUPED
+    task = _ways.Task(_gpu_policy.TITLE, "quadruped", "float32", 2, (), xml)
+    (ours,) = _gpu_policy.prepared(task)(0.01, 0.0)
+    row = _gpu_policy._row(ours, {"mjx": 8.0, "mjx_error": 1e-3})
+    assert row["note"] is None and 0 < row["error"] < 1e-5
+    assert row["times"] == min(row[m] for m in _gpu_policy.MODES) / row["rollout"]
+    assert row["ahead"] == 8 / row["rollout"]
 
 
 @pytest.mark.slow
