@@ -37,13 +37,15 @@ QUADRUPED = f"""<mujoco><option timestep=".002" cone="pyramidal"/>
 
 
 def states(m, n: int):
-    """States, controls and warm starts of n motions that began near the first keyframe."""
+    """States, controls and warm starts of n motions that began near the first keyframe, or where
+    the file places the robot."""
     import mujoco
 
     rng, rows = np.random.default_rng(0), []
     for _ in range(n):
         d = mujoco.MjData(m)
-        mujoco.mj_resetDataKeyframe(m, d, 0)
+        if m.nkey:
+            mujoco.mj_resetDataKeyframe(m, d, 0)
         mujoco.mj_integratePos(m, d.qpos, 0.02 * rng.normal(size=m.nv), 1.0)
         d.ctrl[:] += 0.1 * rng.normal(size=m.nu)
         for _ in range(100 + int(rng.integers(50))):
@@ -61,6 +63,12 @@ FILES = {
     "humanoid": "mujoco_mjx/mujoco/mjx/test_data/humanoid/humanoid.xml",
 }
 """Below the folder of unpacked packages."""
+CROWDS = {
+    "shadow hand with a block": "gymnasium_robotics/gymnasium_robotics/envs/assets/hand/"
+    "manipulate_block.xml",
+    "humanoid of dm_control": "playground/mujoco_playground/_src/dm_control_suite/xmls/humanoid.xml",
+}
+"""Robots of which many shapes may touch each other, there too."""
 DIFFERENT = 1024
 """The states of a larger batch repeat."""
 
@@ -95,6 +103,23 @@ def scenes(options) -> dict[str, str]:
     return {k: v for k, v in found.items() if k in wanted}
 
 
+def crowds(options) -> dict:
+    """The models of robots of which many shapes may touch each other."""
+    from rbd_jax.io.mjcf import compile_mjcf
+
+    folders = options.packages or []
+    folders = [folders] if isinstance(folders, str) else folders
+    found = {
+        name: compile_mjcf(str(whole), False)
+        for name, path in CROWDS.items()
+        for whole in (Path(folder) / path for folder in folders)
+        if whole.exists() and name in (options.robots or CROWDS)
+    }
+    for m in found.values():
+        m.opt.iterations, m.opt.ls_iterations = 100, 50
+    return found
+
+
 def python_of_mjx(options) -> str:
     """The Python of MJX's environment, which need not be there."""
     given = dict(x.split("=", 1) for x in options.peer_python or ())
@@ -104,10 +129,12 @@ def python_of_mjx(options) -> str:
 class Ground:
     """Many states of one robot on the ground, and what computes a step from them."""
 
-    def __init__(self, xml: str, n: int):
+    def __init__(self, robot, n: int):
+        """``robot`` is an XML, or a model of MuJoCo, which MJX does not get."""
         import mujoco
 
-        self.xml, self.m = xml, mujoco.MjModel.from_xml_string(xml)
+        self.xml = robot if isinstance(robot, str) else ""
+        self.m = mujoco.MjModel.from_xml_string(robot) if self.xml else robot
         rows = states(self.m, min(n, DIFFERENT))
         repeated = (np.resize(x, (n, *x.shape[1:])) for x in rows)
         self.qpos, self.qvel, self.controls, self.warm, self.contacts = repeated

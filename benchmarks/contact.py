@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from ._ground import Ground, python_of_mjx, scenes
+from ._ground import Ground, crowds, python_of_mjx, scenes
 from ._report import Report
 from ._timing import Program, program, race
 
@@ -21,19 +21,19 @@ def main(options) -> None:
     """Each robot and precision: MuJoCo, MJX, our step and its vjp."""
     report = Report("contact", options, ABOUT)
     table = report.table("One step on the ground")
-    for name, xml in scenes(options).items():
+    for name, xml in (scenes(options) | crowds(options)).items():
         for dtype in options.dtypes:
             compare(table, name, xml, dtype, options)
             report.write()
 
 
-def compare(table, name: str, xml: str, dtype: str, options) -> None:
+def compare(table, name: str, robot, dtype: str, options) -> None:
     """One robot in one precision."""
     import mujoco
     from mujoco import rollout
 
     n = options.batch or (4 if options.tiny else 1024)
-    ground = Ground(xml, n)
+    ground = Ground(robot, n)
     m = ground.m
     start = np.concatenate([np.zeros((n, 1)), ground.qpos, ground.qvel], axis=1)
     data = mujoco.MjData(m)
@@ -57,7 +57,7 @@ def compare(table, name: str, xml: str, dtype: str, options) -> None:
                   compile_s=p.compile_s,
                   solver_steps=None if p is not step else float(r.steps.mean()),
                   difference=None if p is not step else float(error))  # fmt: skip
-    peer = ground.mjx(python_of_mjx(options), dtype, options.seconds)
+    peer = ground.xml and ground.mjx(python_of_mjx(options), dtype, options.seconds)
     if peer:
         us = peer["us"] / n
         table.add(**row, program=f"MJX {peer['version']}", us_a_sample=us,
