@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
-def clamp(x: Array, low: Array | float, high: Array | float) -> Float[Array, "..."]:
+def clamp(x: Array, low: Array | float | int, high: Array | float | int) -> Float[Array, "..."]:
     """``x`` between ``low`` and ``high``, as :func:`jnp.clip` has it.
 
     At a bound, the derivative is that of x, which is the one from inside. ``jnp.clip`` takes the

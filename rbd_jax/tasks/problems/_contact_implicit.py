@@ -249,7 +249,7 @@ def push_obstacle(starts: int = 20, seed: int = 0, dtype=None) -> Trials:
             Constraint(_within, "angle", at="states"),
         )
 
-    ranges = (0, 9), (0.15, 0.25), (0.05, 0.35), (0.15, 0.25), (0.04, 0.06)
+    ranges = (0.0, 9.0), (0.15, 0.25), (0.05, 0.35), (0.15, 0.25), (0.04, 0.06)
     return drawn([case(*x) for x in _uniform(starts, seed, *ranges)], np.zeros(4), 0.01)
 
 
