@@ -66,7 +66,8 @@ FILES = {
 CROWDS = {
     "shadow hand with a block": "gymnasium_robotics/gymnasium_robotics/envs/assets/hand/"
     "manipulate_block.xml",
-    "humanoid of dm_control": "playground/mujoco_playground/_src/dm_control_suite/xmls/humanoid.xml",
+    "humanoid of dm_control": "playground/mujoco_playground/_src/dm_control_suite/xmls/"
+    "humanoid.xml",
 }
 """Robots of which many shapes may touch each other, there too."""
 DIFFERENT = 1024
