@@ -13,6 +13,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..contact import Scene
@@ -34,7 +35,7 @@ class RandomizedSmoothing(eqx.Module):
       the samples meet.
     - Order 0 is the linear map that fits the changes of the step's result best, and takes no
       derivatives of the step along state and controls. It holds across jumps, and needs more
-      samples: at least one for each number of state and controls.
+      samples: at least two for each number of state and controls.
 
     Derivatives along the plant's own arrays are those at the state itself with order 0, and means
     with order 1.
@@ -92,9 +93,7 @@ class RandomizedSmoothing(eqx.Module):
                 f"{samples} samples and a memory of {sum(x.size for x in memory)} numbers"
             )
         if order == 0:
-            spread = eqx.error_if(
-                spread, (spread == 0).any(), f"{name}: order 0 needs q, v and u above zero"
-            )
+            spread = _unless((spread == 0).any(), "order 0 needs q, v and u above zero", spread)
         half = jax.random.normal(key, (samples // 2, spread.size), dtype) * spread[None]
         self.noise, self.order = jnp.concatenate([half, -half]), order
 
@@ -133,8 +132,17 @@ def _deviations(name: str, x: Any, n: int, dtype: Any) -> Array:
     if x.shape not in ((), (n,)):
         raise ValueError(f"RandomizedSmoothing: {name} has shape {x.shape}, expected () or {(n,)}")
     wrong = ~(jnp.isfinite(x) & (x >= 0)).all()
-    x = eqx.error_if(x, wrong, f"RandomizedSmoothing: {name} must be finite and not negative")
-    return jnp.broadcast_to(x, (n,))
+    return jnp.broadcast_to(_unless(wrong, f"{name} must be finite and not negative", x), (n,))
+
+
+def _unless(wrong: Array, why: str, x: Array) -> Array:
+    """``x``, or an error: ValueError at once, and at run time where it is not known before."""
+    why = f"RandomizedSmoothing: {why}"
+    if isinstance(wrong, Tracer):
+        return eqx.error_if(x, wrong, why)
+    if wrong:
+        raise ValueError(why)
+    return x
 
 
 class StraightThrough(Plant):
