@@ -12,10 +12,16 @@ from support import geoms
 from support.helpers import within
 
 import rbd_jax as rbd
-from rbd_jax.contact.collision.detection import detect
+from rbd_jax.contact.collision.detection import candidates, grouped
 from rbd_jax.contact.collision.many import CONVEX_PAIRS
 
 mujoco = pytest.importorskip("mujoco")
+
+
+def detect(shapes, pairs, terrain, R, p):
+    """All candidate contact points by ``condim``."""
+    return grouped(shapes, pairs, candidates(shapes, pairs, terrain, R, p), len(p) - 1)
+
 
 rng = np.random.default_rng(3)
 ROCK = rng.normal(size=(20, 3))

@@ -184,17 +184,6 @@ def grouped(
     return groups
 
 
-def detect(
-    shapes: Shapes,
-    pairs: Pairs,
-    terrain: Terrain | None,
-    R: Float[Array, "frames 3 3"],
-    p: Float[Array, "frames 3"],
-) -> list[ContactGroup]:
-    """All candidate contact points; the arguments are those of :func:`candidates`."""
-    return grouped(shapes, pairs, candidates(shapes, pairs, terrain, R, p), len(p) - 1)
-
-
 CHUNK = 4
 """So many points of a :class:`Touching` are handled at a time."""
 
