@@ -15,7 +15,7 @@ from rich.table import Table
 
 from .. import __version__
 from ..model import Model
-from ._robots import fail
+from ._robots import fail, writable
 
 
 class Check(NamedTuple):
@@ -90,12 +90,17 @@ def live_line(out: Console, text: str) -> Iterator[Callable[[str], None]]:
         yield lambda line: status.update(line)
 
 
+def filmable(film: Path | None) -> None:
+    """End the command if a film is wanted that cannot be written. Call it before long work."""
+    writable(film)
+    if film is not None and importlib.util.find_spec("viser") is None:
+        fail('a film needs the viewer; run: pip install "rbd-jax[view]"')
+
+
 def film_of(model: Model, t: np.ndarray, q: np.ndarray, film: Path | None) -> None:
-    """Write a film of one robot, an HTML page, if it is wanted."""
+    """Write a film of one robot, an HTML page, if it is wanted. See :func:`filmable`."""
     if film is None:
         return
-    if importlib.util.find_spec("viser") is None:
-        fail('a film needs the viewer; run: pip install "rbd-jax[view]"')
     from .. import view
 
     viewer = view(model, {"t": t, "q": q})

@@ -10,7 +10,7 @@ import typer
 
 from ..model import RobotDescriptionError
 from . import _robots
-from ._show import console, film_of, live_line, machine, table
+from ._show import console, film_of, filmable, live_line, machine, table
 
 
 def mpc(
@@ -44,7 +44,7 @@ def mpc(
     from .. import optimize as opt, tasks
     from ..contact import load_mjcf
 
-    _robots.writable(film)
+    filmable(film)
     try:
         mjcf = tasks.g1_mjcf(model, motors=True)
     except (ImportError, RobotDescriptionError) as error:

@@ -13,7 +13,7 @@ import typer
 
 from ..model import RobotDescriptionError
 from . import _robots
-from ._show import console, film_of, live_line, machine, table
+from ._show import console, film_of, filmable, live_line, machine, table
 
 STARTS = 64
 """States from which a stander stands up, and directions from which it is pushed."""
@@ -88,12 +88,15 @@ def train(
     given = {} if model is None else {"path": model}
     path = output or Path(f"{name}.npz")
     _robots.writable(path)
-    _robots.writable(film)
+    filmable(film)
     try:
         make = "cart_pole_environment" if task == Task.cart_pole else name
         env = own or getattr(tasks, make)(jnp.float32, **given)
     except (ImportError, RobotDescriptionError) as error:
         _robots.fail(str(error))
+    if film is not None and not isinstance(env, tasks.Walker | tasks.Stander):
+        _robots.fail(f"{task!r} has no film: only robots that walk or stand have one; "
+                     "leave --film out")  # fmt: skip
     special: dict[str, learn.Settings] = {"stander": tasks.STAND_UP, "g1": tasks.G1_WALK}
     usual = special.get(task, learn.Settings(updates=400))
     updates, robots = updates or usual.updates, robots or usual.robots

@@ -324,6 +324,7 @@ def test_optimize_takes_a_sample_that_always_floats(monkeypatch):
         (("optimize", "cart-pole", "--output", "no/such/file.npz"), "no folder no/such"),
         (("train", "cart-pole", "--model", "go1.xml"), "has its own robot; leave --model out"),
         (("train", "go1", "--model", "none.xml"), "go1: there is no file 'none.xml'"),
+        (("train", "cart-pole", "--film", "film.html"), "'cart-pole' has no film"),
         (("rollout", "sample:pendulum", "--stride", 7), "the stride 7 does not divide the 1000"),
         (("rollout", "sample:pendulum", "--integrator", "x"), "integrator must be one of"),
     ],
@@ -332,6 +333,18 @@ def test_rollout_and_optimize_say_what_is_wrong(arguments, says):
     result = run(*arguments)
     assert result.exit_code == 2, result.output
     assert says in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("command", [("train", "stander"), ("mpc", "g1")])
+def test_a_film_without_the_viewer_is_refused_before_the_work(command, monkeypatch):
+    pytest.importorskip("mujoco")
+    import importlib.util as util
+
+    find = util.find_spec
+    monkeypatch.setattr(util, "find_spec", lambda n, *a: None if n == "viser" else find(n, *a))
+    result = run(*command, "--film", "film.html")
+    assert result.exit_code == 2, result.output
+    assert "a film needs the viewer" in result.output
 
 
 OWN = """
