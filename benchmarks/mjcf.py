@@ -278,7 +278,8 @@ def _simulated(path: Path, mj, patience: int) -> dict[str, Any]:
         raise TimeoutError(f"not finished in {patience} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(patience)
+    # again every 5 s, because Python prints and forgets what is raised in a callback
+    signal.setitimer(signal.ITIMER_REAL, patience, 5)
     try:
         m = compile_mjcf(path, False)
         with warnings.catch_warnings():
@@ -289,5 +290,5 @@ def _simulated(path: Path, mj, patience: int) -> dict[str, Any]:
         said = " ".join(f"{type(error).__name__}: {error}".split())
         return {"notes": re.sub(r"'[^']*/", "'", said)[:110]}
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
