@@ -100,6 +100,7 @@ def blocks_of_an_impact(x):
     return explicit, along(rbd.impact), along(raw_impact)
 
 
+@pytest.mark.slow
 def test_derivatives_of_impacts_as_matrices():
     """Points, frames and couplings that bounce; springs and gravity do not count."""
     explicit, by_rule, dense = blocks_of_an_impact(all_inputs())

@@ -78,7 +78,9 @@ LEAF = """<mujoco><option density="1.225" viscosity="1.8e-5" wind="0 0 1" integr
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("integrator", ["implicit", "implicitfast"])
+@pytest.mark.parametrize(
+    "integrator", [pytest.param("implicit", marks=pytest.mark.slow), "implicitfast"]
+)
 def test_thin_plates_tumble_as_mujocos(integrator):
     """The products of their semi-axes are tiny, and no bound on divisors may act."""
     m = mujoco.MjModel.from_xml_string(LEAF.format(integrator))

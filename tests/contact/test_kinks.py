@@ -119,10 +119,27 @@ STATES = {
 
 
 SLOW = [pytest.param(x, marks=pytest.mark.slow) for x in ("implicitfast", "RK4")]
+LONG = {  # the same laws as another state, or as tests of their own
+    "a ball joint",
+    "a free body",
+    "a ball joint with a limit",
+    "fluid at rest",
+    "an ellipsoid in a fluid",
+    "a tendon at its limit",
+    "a tendon whose force is at its limit",
+    "an active muscle at rest",
+    "a smooth muscle at rest",
+    "a weld",
+    "two joints in step",
+    "the same with elliptic cones",
+    "the same with noslip",
+}
 
 
 @pytest.mark.parametrize("integrator", ["Euler", *SLOW])
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow if x in LONG else ()) for x in STATES]
+)
 def test_derivatives_are_those_of_one_side(name, integrator):
     xml, at = STATES[name]
     s = rbd.load_mjcf(xml.replace("<option ", f'<option integrator="{integrator}" '))

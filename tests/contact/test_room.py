@@ -164,6 +164,7 @@ def test_missing_room_is_said(steps):
         scene.keeping(contacts=0)
 
 
+@pytest.mark.slow
 def test_contacts_at_a_distance_are_alike_in_a_loop_and_without():
     """Where a small room needs no loop."""
     balls = "".join(

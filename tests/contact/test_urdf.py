@@ -181,7 +181,9 @@ def test_solids_of_the_fixed_base_stand_still_and_are_touched():
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("mimic", ["constrain", "independent"])
+@pytest.mark.parametrize(
+    "mimic", [pytest.param("constrain", marks=pytest.mark.slow), "independent"]
+)
 def test_a_mimic_gripper_touches_as_in_mujoco(mimic):
     """The Panda's fingers, pushed apart and down on the ground, each step from MuJoCo's state."""
     mujoco = pytest.importorskip("mujoco")

@@ -58,7 +58,9 @@ def _pinocchio_regressor(name: str):
     return m, Y
 
 
-@pytest.mark.parametrize("name", ["panda", "hyq_no_sensors", "ur5_robot"])
+@pytest.mark.parametrize(
+    "name", ["panda", "ur5_robot", pytest.param("hyq_no_sensors", marks=pytest.mark.slow)]
+)
 def test_structure_tells_what_singular_values_of_pinocchio_do(name):
     m, Y = _pinocchio_regressor(name)
     base = identify.base_parameters(m, ("inertia",))

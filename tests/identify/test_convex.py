@@ -75,7 +75,7 @@ def test_exact_data_in_float32_end_where_rounding_ends():
     np.testing.assert_allclose(found, np.broadcast_to(damping, found.shape), atol=1e-4)
 
 
-@pytest.mark.parametrize("loss", ["huber", "cauchy"])
+@pytest.mark.parametrize("loss", ["huber", pytest.param("cauchy", marks=pytest.mark.slow)])
 def test_intervals_of_robust_losses(loss):
     """With a tenth of outliers, 95 % intervals contain the true damping and friction in 95 %."""
     clean, data = recorded(60)

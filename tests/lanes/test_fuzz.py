@@ -163,7 +163,7 @@ def tried(request):
 @pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
 def test_random_programs(tried):
     """Values, jvp, vjp and second derivatives of random programs, in many ways to call them."""
-    tried(25, 1.0, drawn(), check)
+    tried(15, 1.0, drawn(), check)
 
 
 SAMPLES = 9
@@ -231,4 +231,4 @@ def check_library(case: library.Drawn) -> None:
 
 def test_programs_that_call_the_library(tried):
     """Robots and fleets: values, jvp and gradients by the robot and the state, against XLA."""
-    tried(3, 0.1, library.drawn(), check_library)
+    tried(2, 0.1, library.drawn(), check_library)

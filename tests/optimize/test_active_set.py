@@ -140,7 +140,15 @@ def test_long_horizons_do_not_go_round_in_circles():
     assert good.all() and held.mean() > 0.2
 
 
-@pytest.mark.parametrize("solver", ["ilqr", "ddp", "multiple_shooting", "augmented_lagrangian"])
+@pytest.mark.parametrize(
+    "solver",
+    [
+        "ilqr",
+        pytest.param("ddp", marks=pytest.mark.slow),
+        "multiple_shooting",
+        "augmented_lagrangian",
+    ],
+)
 def test_bounds_that_cross_at_run_time_are_never_a_success(solver):
     """No error can be raised where bounds are traced."""
     start = jnp.zeros(1), jnp.zeros(1), jnp.zeros((4, 1))

@@ -218,6 +218,7 @@ def test_a_swing_with_limits_agrees_with_slsqp_and_warm_starts():
     assert int(again.steps[1]) < 0.7 * int(many.steps[1])
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_derivatives_of_a_constrained_solution():
     """With respect to a limit of the states, of the controls, and a weight; against differences."""

@@ -172,6 +172,7 @@ def test_a_horizon_that_moves_has_the_derivatives_of_its_landings():
     assert_close(jax.tree.map(lambda x: x[1:], whole), late, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_objective_is_the_sum_of_the_costs_of_steps_some_of_which_land():
     """The objective computes landings before its steps, and a step computes its own."""
     problem, q0, v0, u = short()

@@ -411,7 +411,9 @@ def test_controllers_tell_of_bounds_that_cross():
         assert good[0].all() and not crossed[0].any() and crossed[1].all()
 
 
-@pytest.mark.parametrize("solver", [opt.ilqr, opt.ddp, opt.multiple_shooting])
+@pytest.mark.parametrize(
+    "solver", [opt.ilqr, pytest.param(opt.ddp, marks=pytest.mark.slow), opt.multiple_shooting]
+)
 def test_a_cost_without_a_derivative_at_the_guess(solver):
     """The norm of a velocity at rest has the gradient NaN, although it is zero itself."""
     cost = lambda m, t, q, v, u: jnp.linalg.norm(v) + u @ u  # noqa: E731

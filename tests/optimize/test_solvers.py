@@ -113,6 +113,7 @@ def _assert_slsqp_agrees(task, s):
     np.testing.assert_allclose(s.u, u, atol=2e-2 * limit)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
 def test_cart_pole_swings_up_within_its_bounds_as_slsqp_would(cart_pole):
     task, s = cart_pole
@@ -223,7 +224,9 @@ def test_derivative_of_the_solution_with_respect_to_the_problem():
     assert float(jnp.abs(reverse).min()) > 1e-3
 
 
-@pytest.mark.parametrize("solver", [opt.multiple_shooting, opt.ilqr])
+@pytest.mark.parametrize(
+    "solver", [pytest.param(opt.multiple_shooting, marks=pytest.mark.slow), opt.ilqr]
+)
 def test_each_problem_of_a_batch_ends_by_itself(solver):
     """A batch for a small robot is one kernel, with the steps of each problem alone."""
     task = swing(limit=4.0, steps=10)

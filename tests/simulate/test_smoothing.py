@@ -89,7 +89,7 @@ def test_a_contact_at_a_distance_pushes_as_its_formula_says():
     assert np.isclose(force, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("dim", [1, 3])
+@pytest.mark.parametrize("dim", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_steps_at_a_distance_are_smooth(dim):
     hard, q = scene_of(dim), apart(0.01)
     soft = hard.at_distance(REACH, SOFTNESS)
@@ -140,6 +140,7 @@ def test_gradients_of_rollouts_go_the_same_way():
     assert np.isclose(forward, push.sum(), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_optimizers_find_a_contact_that_is_not_there():
     hard = scene_of()
     q0, goal = jnp.zeros(2), jnp.array([0.0, 0.1])
