@@ -116,6 +116,8 @@ def _names(table: str, count: int) -> list[str]:
 class SampleLast(Emitter):
     """Writes code of one sample, whose operands and results lie between those of others."""
 
+    hides_counters = False
+
     def __init__(self):
         super().__init__(1)
         self._apart_by_n: set[str] = set()

@@ -58,6 +58,8 @@ class Team(Emitter):
         meeting: the function in which they wait for each other.
     """
 
+    hides_counters = False
+
     def __init__(self, size: int, meeting: str):
         super().__init__(1)
         self.team, self._meeting = size, meeting
