@@ -238,3 +238,38 @@ def test_long_branches_are_left_out():
                         ((call, few), 1), ((call, many), 2)):  # fmt: skip
         f = jax.vmap(lanes(lambda x, ways=ways: lax.cond(x > 0.5, *ways, x)))
         assert report(f, x)[0].text.count("= call i1 @llvm.vector.reduce.or") == loops
+
+
+def test_branches_hand_on_their_operands():
+    """Results that are operands are right in branches that give the same one, and another one."""
+    ways = {
+        "the same": (lambda x, y: (x, y, x), lambda x, y: (x, y, x)),
+        "others": (lambda x, y: (x, y, x), lambda x, y: (y, y, x + y)),
+        "nothing": (lambda x, y: (lax.empty(x.shape, x.dtype), y, x), lambda x, y: (x, y * y, y)),
+    }
+    x, y = numbers((4,), "float32", 1, 9), numbers((4,), "float32", 2, 9)
+    for name, (one, two) in ways.items():
+
+        def f(x, y, one=one, two=two, name=name):
+            taken = x[0] < 0 if name != "nothing" else x[0] < -1e9  # what is nothing is not read
+            alike = lax.cond(y[0, None].sum() < 0, lambda x: (x, 2 * x), lambda x: (x, x), x)
+            return lax.cond(taken, one, two, x, y), alike
+
+        agree(f, x, y, sizes=(9,))
+        agree(f, x[0], y, axes=(None, 0), sizes=(9,))
+
+
+def test_branches_keep_no_tables():
+    """The way back through a branch reads a table where it lies, which JAX hands on as a result."""
+    table = jnp.sin(jnp.arange(900.0))
+
+    def f(x, table):
+        here = jax.checkpoint(lambda x: jnp.sum(jnp.sin(x * table[:3])) * table[7])
+        return lax.cond(x > 0.5, here, lambda x: 0 * x, x)
+
+    x = jnp.linspace(0, 1, 64)
+    back = jax.vmap(lanes(jax.grad(f)), (0, None))
+    close(jax.jit(back)(x, table), jax.vmap(jax.grad(f), (0, None))(x, table))
+    every = jax.vmap(lanes(jax.grad(f)))
+    (kernel,) = report(every, x, jnp.broadcast_to(table, (64, 900)))
+    assert kernel.scratch_bytes < 2 * 900 * kernel.width * table.dtype.itemsize

@@ -315,6 +315,9 @@ def simple_pairs(
     ]
     like = jax.eval_shape(one, *(x[0] for x in both))
 
+    # the way back computes near pairs again, and keeps nothing of any pair
+
+    @jax.checkpoint
     def touch(_, pair):
         inputs, a, b, reach = pair
 
@@ -323,7 +326,7 @@ def simple_pairs(
             return ContactPoints(jnp.full_like(like.distance, FAR), 0 * up, up, 0 * up)
 
         near = is_near(*jax.lax.stop_gradient((a, b, reach)))
-        return _, jax.lax.cond(near, lambda: one(*inputs), none)
+        return _, jax.lax.cond(near, lambda: jax.checkpoint(one)(*inputs), none)
 
     return jax.lax.scan(touch, None, (tuple(both), *sides, reach))[1]
 

@@ -110,9 +110,8 @@ def search(a: Body, b: Body, reach: Float[Array, ""]) -> tuple[Feature, Nearest]
     near = is_near(*jax.lax.stop_gradient((a, b, reach)))
 
     def found():
-        x = couple(a, b)
-        feature = find(x, reach)
-        close = nearest(x, feature, a.p)
+        feature = find(couple(a, b), reach)
+        close = jax.checkpoint(lambda a, b, x: nearest(couple(a, b), x, a.p))(a, b, feature)
         return feature, close._replace(distance=jnp.where(feature.apart, FAR, close.distance))
 
     def nothing():
@@ -153,10 +152,12 @@ def _on_faces(shapes, kinds, a, b, feature, close, reach, first, second) -> Cont
         ring, base, at, before = (jnp.asarray(x)[row] for x in tables)
         return Polygons(ring, base, at, before, bend[row])
 
+    @jax.checkpoint  # the way back computes near pairs again, and keeps nothing of any pair
     def touch(_, pair):
         a, b, feature, close, reach, *rows = pair
         meshes = polygons(kinds[0], rows[0]), polygons(kinds[1], rows[1])
 
+        @jax.checkpoint
         def faces():
             return touching_faces(kinds, couple(a, b), feature, close, a.p, reach, meshes)
 

@@ -330,9 +330,11 @@ class TouchingRows(Rows):
 
         state, points = self.state, self.points
 
+        @jax.checkpoint  # no block keeps anything for the way back
         def one(loads: Loads, chunk):
             first, *rows = chunk
 
+            @jax.checkpoint
             def added() -> Loads:
                 group = points.group(first, *rows)
                 own = self.contacts.rows_of(group, state.bodies, state.least_time, self.weight)

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import eval_jaxpr
-from jax.extend.core import subjaxprs
+from jax.extend import core as jcore
 
-from .._jax_internals import jaxpr_and_consts, scan_counts
+from .._jax_internals import closed_jaxpr, jaxpr_and_consts, scan_counts
 from ..ir._access_analysis import captured, read_anywhere
 from ..ir._blocks import Block, Op, Value, constant
 from ._reader import Reader, dtype_of, rule
@@ -134,14 +134,77 @@ def _cond(r: Reader, eqn, which, *ins):
         chosen = min(max(int(which.const), 0), len(branches) - 1)
         jaxpr, consts = jaxpr_and_consts(branches[chosen])
         return r.run(jaxpr, consts, list(ins))
-    if not which.uniform:
-        return _choose(r, eqn, which, ins)
+    passed = _passed(branches)
+    wanted = [k for k in range(len(eqn.outvars)) if k not in passed]
+    outs = {k: ins[n] for k, n in passed.items()}
+    if wanted:
+        branches = [_with_outputs(b, wanted) for b in branches]
+        choose = _branches if which.uniform else _choose
+        avals = [eqn.outvars[k].aval for k in wanted]
+        outs.update(zip(wanted, choose(r, eqn, branches, avals, which, ins), strict=True))
+    return [outs[k] for k in range(len(eqn.outvars))]
+
+
+def _passed(branches) -> dict[int, int]:
+    """The results that are an operand, and which: every branch gives it, or nothing at all.
+
+    Derivatives of branches hand on what one of them needs again, and arrays without numbers in
+    them from the others.
+    """
+    found = [_given(jaxpr_and_consts(b)[0]) for b in branches]
+    every = {}
+    for k, each in enumerate(zip(*found, strict=True)):
+        operands = {x for x in each if x != _NOTHING}
+        if len(operands) == 1 and None not in operands:
+            every[k] = operands.pop()
+    return every
+
+
+_NOTHING = "nothing"
+
+
+def _given(jaxpr) -> list:
+    """For each result of a branch: the number of an operand, ``_NOTHING``, or None."""
+    origin = {v: e for e in jaxpr.eqns for v in e.outvars}
+    operand = {v: k for k, v in enumerate(jaxpr.invars)}
+
+    def of(v):
+        if isinstance(v, jcore.Literal):
+            return None
+        if v in operand:
+            return operand[v]
+        eqn = origin.get(v)
+        while eqn is not None and eqn.primitive.name == "broadcast_in_dim":
+            eqn = origin.get(eqn.invars[0]) if not _is_literal(eqn.invars[0]) else None
+        return _NOTHING if eqn is not None and eqn.primitive.name in _UNFILLED else None
+
+    return list(map(of, jaxpr.outvars))
+
+
+_UNFILLED = ("empty", "empty2")
+
+
+def _is_literal(v) -> bool:
+    return isinstance(v, jcore.Literal)
+
+
+def _with_outputs(branch, wanted: list[int]):
+    """A branch with some of its results."""
+    inner, consts = jaxpr_and_consts(branch)
+    if len(wanted) == len(inner.outvars):
+        return branch
+    known = dict(zip(inner.constvars, consts, strict=True))
+    outvars = [inner.outvars[k] for k in wanted]
+    return closed_jaxpr(branch, list(inner.eqns), inner.invars, outvars, known)
+
+
+def _branches(r: Reader, eqn, branches, avals, which: Value, ins):
+    """Samples that go the same way."""
     ins = r.solid(ins)
     blocks = [r.block(b, list(ins)) for b in branches]
     for block in blocks:
         block.inputs = []  # what comes from outside is not theirs to overwrite
-    uniform = [all(b.outputs[k].uniform for b in blocks) for k in range(len(eqn.outvars))]
-    avals = [v.aval for v in eqn.outvars]
+    uniform = [all(b.outputs[k].uniform for b in blocks) for k in range(len(avals))]
     made = [Value(a.shape, dtype_of(a), u) for a, u in zip(avals, uniform, strict=True)]
     op = Op("cond", [which], made, {"branches": blocks, "consts": list(ins)}, eqn)
     for v in made:
@@ -150,13 +213,12 @@ def _cond(r: Reader, eqn, which, *ins):
     return made
 
 
-def _choose(r: Reader, eqn, which: Value, ins):
+def _choose(r: Reader, eqn, branches, avals, which: Value, ins):
     """Samples that go different ways.
 
     Branches of few operations are computed by all, and each sample takes its own. The others are
     loops of no or one round, which are left out where no sample wants them.
     """
-    branches = eqn.params["branches"]
     small = [_work(jaxpr_and_consts(b)[0]) <= _LEAST for b in branches]
     outs = None
     for k in sorted(range(len(branches)), key=lambda k: not small[k]):
@@ -164,7 +226,7 @@ def _choose(r: Reader, eqn, which: Value, ins):
             outs = r.run(*jaxpr_and_consts(branches[k]), list(ins))
             continue
         if outs is None:
-            outs = [constant(np.zeros(v.aval.shape, dtype_of(v.aval))) for v in eqn.outvars]
+            outs = [constant(np.zeros(a.shape, dtype_of(a))) for a in avals]
         here = _takes(r, which, k, len(branches))
         if small[k]:
             own = r.run(*jaxpr_and_consts(branches[k]), list(ins))
@@ -179,11 +241,20 @@ _LEAST = 40
 
 
 def _work(jaxpr) -> float:
-    """How many operations there are; loops and calls of other programs are many."""
+    """How many operations there are; loops and calls of other programs are many.
+
+    What follows from known numbers is none, such as the zeros that a branch gives where it has
+    nothing to give.
+    """
+    count, known = 0, set()
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in ("scan", "while") or hasattr(eqn.primitive, "expand"):
             return np.inf
-    return len(jaxpr.eqns) + sum(map(_work, subjaxprs(jaxpr)))
+        if all(isinstance(v, jcore.Literal) or v in known for v in eqn.invars):
+            known.update(eqn.outvars)
+        else:
+            count += 1 + sum(_work(x) for x in jcore.jaxprs_in_params(eqn.params))
+    return count
 
 
 def _takes(r: Reader, which: Value, k: int, count: int) -> Value:
