@@ -13,6 +13,8 @@ from ..ir._blocks import Value
 
 _SMALL = 4096  # bytes of a constant that is compared by its numbers
 _PLAIN = {type(None), bool, int, str}  # types of parameters that are compared as they are
+_JAXPRS = jcore.ClosedJaxpr, jcore.Jaxpr
+_FLOATS = float, np.floating
 
 
 class CommonSubexpressions:
@@ -51,11 +53,14 @@ class CommonSubexpressions:
         return found
 
     def _param(self, x):
-        if isinstance(x, jcore.ClosedJaxpr | jcore.Jaxpr):
+        if isinstance(x, tuple):
+            for y in x:
+                if isinstance(y, jcore.ClosedJaxpr):
+                    return tuple(map(self._param, x))
+            return type(x), x
+        if isinstance(x, _JAXPRS):
             return "jaxpr", self._jaxpr(x)
-        if isinstance(x, tuple) and any(isinstance(y, jcore.ClosedJaxpr) for y in x):
-            return tuple(self._param(y) for y in x)
-        if isinstance(x, float | np.floating):
+        if isinstance(x, _FLOATS):
             return repr(x)  # NaN is not equal to itself, and 0 is equal to −0
         return type(x), x
 

@@ -180,7 +180,10 @@ class Writer:
 
     def wide(self, *xs: Elem) -> bool:
         """Whether a result of these differs between samples."""
-        return any(isinstance(x, Reg) and x.wide for x in xs)
+        for x in xs:  # asked for each instruction: a generator would take twice as long
+            if isinstance(x, Reg) and x.wide:
+                return True
+        return False
 
     def emit(self, text: str, dtype: np.dtype, wide: bool) -> Reg:
         """Append an instruction; the same instruction in reach is not written again."""

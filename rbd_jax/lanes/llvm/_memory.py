@@ -128,7 +128,10 @@ class Memory(NamedTuple):
 
 def _differs(idx: tuple) -> bool:
     """Whether each sample reads at a place of its own."""
-    return any(isinstance(i, Sym) and any(a.wide for a, _ in i.terms) for i in idx)
+    for i in idx:
+        if isinstance(i, Sym) and any(a.wide for a, _ in i.terms):
+            return True
+    return False
 
 
 class Storage(Writer):
