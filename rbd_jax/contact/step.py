@@ -146,6 +146,40 @@ def _differentiate(args: _Arguments, solved: Float[Array, "stages nv"]):
     return moved, found.minimum
 
 
+def knows_accelerations(scene: Scene) -> bool:
+    """Whether :func:`scene_step_again` can take the accelerations of a step from its result.
+
+    The accelerations of the other stages of RK4, and those before a noslip pass, are not in it.
+    """
+    return scene.integrator != "rk4" and scene.constraints.noslip is None
+
+
+def scene_step_again(
+    scene: Scene,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    controls: Float[Array, " nu"],
+    a: Float[Array, " nv"],
+    act: Float[Array, " na"] | None = None,
+    constants: Constants | None = None,
+) -> _Moved:
+    """A step whose accelerations ``a`` are known, with the derivatives of :func:`scene_step`.
+
+    No solver runs. The derivatives are those of the implicit function theorem at ``a``, which has
+    to be what :func:`scene_step` found for these arguments.
+
+    Args:
+        scene: robot, actuators, contacts, of which :func:`knows_accelerations` is true.
+        q: configuration. v: velocity.
+        controls: one number an actuator, held over the step.
+        a: the accelerations ``scene_step(…).a``.
+        act: the activations at the start of the step.
+        constants: the result of :func:`constants` for this scene; computed if None.
+    """
+    x = controlled("scene_step", scene, controls, None, constants, act)
+    return _differentiate((x, q, v, False), a[None])[0]
+
+
 def _moved(
     args: _Arguments, start: Array, solved: Array | None, accelerate: Accelerate
 ) -> tuple[_Moved, Solution]:

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..constraints import Constraints, constrained_dynamics
 from ..contact import Scene, constants, scene_step
+from ..contact.step import knows_accelerations, scene_step_again
 from ..model import Model, difference, integrate
 from ..model.functions import as_module
 from ..model.outcome import RESULTS
@@ -139,6 +140,24 @@ class Plant(eqx.Module):
             u: controls.
             dt: length of the step (s).
         """
+
+    def step_again(
+        self, t: Array, state: State, u: Float[Array, " nu"], dt: Array, after: State
+    ) -> State:
+        """:meth:`step` where its result is known already, for derivatives of that step.
+
+        A plant that finds its motion by iterations takes the solution from ``after``, so that the
+        derivatives do not wait for the iterations again. By default it is :meth:`step`.
+
+        Args:
+            t: time at the start of the step (s).
+            state: state at the start of the step.
+            u: controls.
+            dt: length of the step (s).
+            after: what :meth:`step` gave for these arguments.
+        """
+        del after
+        return self.step(t, state, u, dt)
 
     @property
     def memory_size(self) -> int:
@@ -472,6 +491,24 @@ class ScenePlant(Plant):
     def step(self, t: Array, state: State, u: Array, dt: Array) -> State:
         """See :meth:`Plant.step`."""
         return self.advanced(dataclasses.replace(self.scene, dt=dt), state, u)
+
+    def step_again(self, t: Array, state: State, u: Array, dt: Array, after: State) -> State:
+        """See :meth:`Plant.step_again`. The accelerations are those of the memory after the step.
+
+        A step with several stages, or with a noslip pass, needs accelerations that are not there.
+        """
+        own = type(self).step is ScenePlant.step and type(self).advanced is ScenePlant.advanced
+        scene = dataclasses.replace(self.scene, dt=dt)
+        if not own or not knows_accelerations(scene):
+            return self.step(t, state, u, dt)
+        act = state.memory[1] if scene.na else None
+        guess = after.memory[0] if scene.na else after.memory
+        end = scene_step_again(scene, state.q, state.v, u, guess.value, act, self.fixed)
+        q = end.q
+        if scene.contacts.may_be_crowded:
+            q = jnp.where(jnp.isnan(after.q), jnp.nan, q)
+        guess = NoTangent(end.a)
+        return State(q, end.v, (guess, end.act) if scene.na else guess)
 
     def advanced(
         self, scene: Scene, state: State, u: Array, tau: Float[Array, " nv"] | None = None

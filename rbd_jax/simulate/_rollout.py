@@ -247,6 +247,14 @@ def rollout(
         ended = jnp.where(stop(time(k + 1), new.q, new.v), 0, alive)
         return (new, ended.astype(q0.dtype), carry), jnp.where(alive > 0, u, 0)
 
+    def again(state, x, after):  # ``advance`` where its result is known
+        if stop is not None or substeps > 1:
+            return advance(state, x)
+        (now, alive, carry), (k, row) = state, x
+        new = moves.events(time(k), now, dt)
+        u, carry = control(k, row, *new, carry)
+        return (moves.step_again(time(k), new, u, h, after[0]), alive, carry), u
+
     def advance_to_kept(state, xs):  # from one kept state to the next
         state, u = time_loop(advance, state, xs, storing.within)
         return state, u[0]
@@ -261,7 +269,8 @@ def rollout(
         xs = jax.tree.map(lambda x: x.reshape(saved, stride, *x.shape[1:]), xs)
     first_state = start, alive, carry
     one = advance if stride == 1 else advance_to_kept
-    states, u = time_scan(one, first_state, xs, storing.mode, storing.lengths(saved, stride))
+    lengths, known = storing.lengths(saved, stride), again if stride == 1 else None
+    states, u = time_scan(one, first_state, xs, storing.mode, lengths, known)
     # the states at the start too
     known = lambda state: state._replace(memory=with_tangent(state.memory))  # noqa: E731
     kept = (known(start), alive), (known(states[0]), states[1])

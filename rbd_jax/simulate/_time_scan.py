@@ -76,12 +76,27 @@ class Checkpoint(NamedTuple):
 
 
 def time_scan(
-    step: Step, carry: PyTree, xs: PyTree, mode: str, sizes: tuple[int, ...] = (1,)
+    step: Step,
+    carry: PyTree,
+    xs: PyTree,
+    mode: str,
+    sizes: tuple[int, ...] = (1,),
+    again: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None,
 ) -> tuple[PyTree, PyTree]:
-    """Scan ``step`` over the leading axis of ``xs`` in one of ``MODES``."""
+    """Scan ``step`` over the leading axis of ``xs`` in one of ``MODES``.
+
+    ``again(carry, x, after)`` is the step where the carry after it is known; the mode ``adjoint``
+    takes the derivatives of it. By default it is ``step``.
+    """
     if mode == "adjoint" and jax.tree.leaves(xs)[0].shape[0] > 0:
         first = jax.tree.map(lambda x: x[0], xs)
-        return _adjoint((eqx.filter_closure_convert(step, carry, first), carry, xs))
+        forth = eqx.filter_closure_convert(step, carry, first)
+        known = again or (lambda carry, x, after: step(carry, x))
+        back = eqx.filter_closure_convert(known, carry, first, carry)
+        # the scan stands here and not in the rule, so that a compiler sees what it has computed
+        fixed = jax.tree.map(_fixed, (forth, carry, xs))
+        found = jax.lax.scan(_with_carry_output(fixed[0]), *fixed[1:])[1]
+        return _adjoint((back, carry, xs), jax.tree.map(_fixed, found))
     return _blocks(_with_carry_output(step), carry, xs, sizes if mode == "checkpoint" else ())[1]
 
 
@@ -125,34 +140,37 @@ def _blocks(step: Step, carry, xs, sizes: tuple[int, ...]):
     return carry, ys
 
 
+def _fixed(x: Any) -> Any:
+    return jax.lax.stop_gradient(x) if eqx.is_array(x) else x
+
+
 @eqx.filter_custom_vjp
-def _adjoint(inputs):
-    """The scan whose reverse mode stores the carries alone and linearizes each step again.
+def _adjoint(inputs, found):
+    """What the scan found, whose reverse mode keeps the carries and linearizes each step again.
 
     With ``x⁺ = f(x, θ)`` the adjoint obeys ``λ = (∂f/∂x)ᵀ λ⁺ + ∂J/∂x`` and ``J_θ += (∂f/∂θ)ᵀ λ⁺``.
     This is the transpose of the discrete step, so the gradient equals the gradient of the other
     modes up to rounding.
     """
-    step, carry, xs = inputs
-    return jax.lax.scan(_with_carry_output(step), carry, xs)[1]
+    del inputs
+    return found
 
 
 @_adjoint.def_fwd
-def _adjoint_forward(perturbed, inputs):
-    out = _adjoint(inputs)
+def _adjoint_forward(perturbed, inputs, found):
+    out = _adjoint(inputs, found)
     return out, out[0]
 
 
 @_adjoint.def_bwd
-def _adjoint_backward(carries, cotangents, perturbed, inputs):
+def _adjoint_backward(carries, cotangents, perturbed, inputs, found):
     step, start, xs = inputs
     moving, fixed = eqx.partition(step, perturbed[0])
     xs_moving, xs_fixed = eqx.partition(xs, perturbed[2])
-    like = carries, eqx.filter_eval_shape(lambda: _adjoint(inputs))[1]
     cotangents = jax.tree.map(
         lambda ct, x: jnp.zeros(x.shape, x.dtype) if ct is None else ct,
         cotangents,
-        like,
+        found,
         is_leaf=lambda x: x is None,
     )
     steps = jax.tree.leaves(xs)[0].shape[0]
@@ -163,9 +181,10 @@ def _adjoint_backward(carries, cotangents, perturbed, inputs):
         before = jax.tree.map(
             lambda c, c0: jnp.where(k > 0, c[jnp.maximum(k - 1, 0)], c0), carries, start
         )
+        after = jax.tree.map(lambda c: c[k], carries)
 
         def forward(moving, carry, x):
-            return eqx.combine(moving, fixed)(carry, eqx.combine(x, x_fixed))
+            return eqx.combine(moving, fixed)(carry, eqx.combine(x, x_fixed), after)
 
         pull = jax.vjp(forward, moving, before, x_moving)[1]
         lam = jax.tree.map(jnp.add, lam, ct_carry)

@@ -15,7 +15,7 @@ pytest.importorskip("llvmlite")
 from support.lane_threads import functions, run  # noqa: E402
 
 from rbd_jax.lanes import columns_of, factorized, factorized_solve  # noqa: E402
-from rbd_jax.lanes.gpu import _team  # noqa: E402
+from rbd_jax.lanes.gpu import _team, _team_loops  # noqa: E402
 from rbd_jax.lanes.llvm._memory import Recorded  # noqa: E402
 
 DTYPES = ["float32", pytest.param("float64", marks=pytest.mark.float64)]
@@ -146,6 +146,50 @@ def hessian(M, J, w, b):
 SPREAD = np.array([8, 10, 11, 14])
 
 
+def branched():
+    """Who is an ancestor in a tree: a chain of three, with nine branches of different lengths."""
+    parents = [-1, 0, 1]
+    for length in (5, 5, 5, 4, 4, 4, 3, 2, 1):
+        parents += [2, *range(len(parents), len(parents) + length - 1)]
+    mask = np.eye(len(parents), dtype=bool)
+    for k, parent in enumerate(parents):
+        if parent >= 0:
+            mask[k] |= mask[parent]
+    return mask
+
+
+def branches(M, b):
+    """Systems of a tree with branches, one of them in a scan."""
+    mask = branched()
+    columns, n = columns_of(mask), len(mask)
+    S = jnp.where(mask | mask.T, 0.2 * (M + M.T), 0) + 9 * jnp.eye(n, dtype=b.dtype)
+    L = factorized(S, columns)
+
+    def step(y, scale):
+        return 0.1 * factorized_solve(factorized(S * (2 + scale), columns), y, columns), y
+
+    many = lax.scan(step, b, jnp.abs(b[:3]))
+    return factorized_solve(L, b, columns), L, many
+
+
+def trail(x, A):
+    """A long loop whose states a second one reads from the end, and a sum over all of them."""
+
+    def step(x, k):
+        x = jnp.tanh(A @ x) + 0.01 * k
+        return x, (x, jnp.outer(x, x[:2]))
+
+    def back(y, row):
+        x, outer = row
+        y = 0.5 * (A.T @ y) + (1 - x**2) * outer[::-1, 0]
+        return y, y
+
+    last, (every, outers) = lax.scan(step, x, jnp.arange(40.0, dtype=x.dtype))
+    before = jnp.concatenate([x[None], every[:-1]])
+    end, ys = lax.scan(back, x, (before, outers), reverse=True)
+    return last, end, ys * before, jnp.sum(every, axis=0)
+
+
 def squares(A, b):
     """A dense Cholesky factor and triangular systems, by squares."""
     L = jnp.linalg.cholesky(A @ A.T + 9 * jnp.eye(9, dtype=A.dtype), symmetrize_input=False)
@@ -182,6 +226,8 @@ CASES = {  # name -> (function, arguments, numbers of those that all samples sha
     "systems": (systems, lambda d: (float_((9, 9), d), float_((9,), d)), ()),
     "hessian": (hessian, lambda d: (float_((20, 20), d), float_((7, 10), d, 1),
                                     jnp.abs(float_((7,), d, 2)), float_((20,), d, 3)), ()),
+    "branches": (branches, lambda d: (float_((36, 36), d), float_((36,), d, 1)), ()),
+    "trail": (trail, lambda d: (float_((12,), d), 0.2 * float_((12, 12), d, 1)), ()),
     "squares": (squares, lambda d: (float_((9, 9), d), float_((9, 6), d)), ()),
     "alike": (alike, lambda d: (float_((6,), d), float_((5, 6), d)[0], jnp.int32(3)), (1, 2)),
 }  # fmt: skip
@@ -268,6 +314,46 @@ def test_results_are_not_kept_on_the_chip():
     assert made.scratch_bytes < 2 * 20 * 20 * 4 + 600
     for y, z in zip(run(made, shapes, COUNT, x), jax.vmap(matrices)(x), strict=True):
         close(y, z)
+
+
+def test_what_a_long_loop_leaves_behind_lies_far():
+    """A loop of forty steps leaves more than a kilobyte of each array; one of ten leaves less."""
+    made, *_ = written("trail", "float32", 32)
+    assert made.far_bytes >= 40 * (12 + 24) * 4 and made.far_bytes % 64 == 0
+    assert made.scratch_bytes < 1000
+    short, *_ = written("sweeps", "float32", 32)
+    assert short.far_bytes == 0
+
+
+def test_rows_of_a_tree_that_do_not_change_each_other_are_eliminated_together():
+    """36 rows in eight levels; a solution meets twice for a level, down and up."""
+    columns = columns_of(branched())
+    M, b = float_((36, 36), "float32"), float_((36,), "float32")
+    M = 9 * jnp.eye(36) + 0.05 * (M + jnp.transpose(M, (0, 2, 1)))
+    made, shapes = functions(
+        lambda M, b: factorized_solve(factorized(M, columns), b, columns), M, b, team=32
+    )
+    assert made.text.count("call void @lanes.meet.team()") < 3 * 8 + 4 * 8 + 6
+    (found,) = run(made, shapes, COUNT, M, b)
+    mask = branched()
+    right = [np.linalg.solve(np.where(mask | mask.T, S, 0), y) for S, y in zip(M, b, strict=True)]
+    np.testing.assert_allclose(found, right, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("team", [1, 2, 8, 32, 64])
+def test_elements_with_many_terms_have_several_threads(team):
+    counts = {0: 44, 1: 44, 2: 13, 3: 1, 4: 1, 5: 1}
+    rounds = _team_loops._balanced(counts, team)
+    assert sorted(t for x in rounds for t, *_ in x.parts) == sorted(counts)
+    for steps, parts in rounds:
+        assert sum(p for _, p, _ in parts) <= team
+        at = 0
+        for target, threads, count in parts:
+            assert count == counts[target] and threads * steps >= count
+            assert at % threads == 0 and (team <= 32 or threads == 1)
+            at += threads
+    if team == 32:
+        assert sum(steps for steps, _ in rounds) < 10
 
 
 def test_an_array_that_is_gone_through_in_order_needs_no_division():

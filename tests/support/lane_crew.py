@@ -104,7 +104,7 @@ def text(f: _ptx.Functions) -> str:
     """The LLVM text of the functions, and how a context begins in each of them."""
 
     def start(name: str, call: str) -> str:
-        names = [*f.pointers, "%shared", "%scratch", "%n", "%sample", "%thread"]
+        names = [*f.pointers, "%shared", "%scratch", "%far", "%n", "%sample", "%thread"]
         lines = [f"define void @{name}() nounwind {{", "  %table = load ptr, ptr @crew.table"]
         for k, x in enumerate(names):
             kind = "ptr" if k < len(names) - 3 else "i64"
@@ -148,7 +148,7 @@ declare i32 @swapcontext(ptr, ptr)
 {meet}
 {swaps}
 {start("first", f"@prologue({given}ptr %shared, i64 %thread)")}
-{start("second", f"@sample({given}ptr %shared, ptr %scratch, i64 %n, i64 %sample, i64 %thread)")}
+{start("second", f"@sample({given}ptr %shared, ptr %scratch, ptr %far, i64 %n, i64 %sample, i64 %thread)")}
 """
 
 
@@ -203,19 +203,24 @@ class Crew:
     def prologue(self, pointers: list[int], shared: int) -> None:
         """Compute what all samples share."""
         with self._watching(shared, self.functions.shared_bytes):
-            self._run("first", [*pointers, shared, 0, 0, 0], _ptx.TOGETHER)
+            self._run("first", [*pointers, shared, 0, 0, 0, 0], _ptx.TOGETHER)
 
     def samples(self, pointers: list[int], shared: int, n: int) -> None:
         """Compute all samples, one after the other, in memory that holds odd numbers before."""
-        size = self.functions.scratch_bytes
+        near = self.functions.scratch_bytes
+        begin_far = -(-(near + GUARD) // 64) * 64 if self.functions.far_bytes else near
+        size = begin_far + self.functions.far_bytes
         memory = np.full(size + 2 * GUARD + 64, 0x7B, np.uint8)
         at = -(-(memory.ctypes.data + GUARD) // 64) * 64
         for sample in range(n):
             with self._watching(at, size):
-                self._run("second", [*pointers, shared, at, n, sample], self.functions.team)
+                given = [*pointers, shared, at, at + begin_far, n, sample]
+                self._run("second", given, self.functions.team)
         begin = at - memory.ctypes.data
         assert (memory[:begin] == 0x7B).all(), "something was written before the memory"
         assert (memory[begin + size :] == 0x7B).all(), "something was written behind the memory"
+        between = memory[begin + near : begin + begin_far]
+        assert (between == 0x7B).all(), "something was written between both memories"
 
     @contextmanager
     def _watching(self, begin: int, size: int) -> Iterator[None]:

@@ -67,10 +67,11 @@ XLA asks the GPU after each round whether another one follows, and all samples w
 
 
 class Kernel:
-    """A loaded kernel, how many threads a sample has, and the bytes that its prologue fills."""
+    """A loaded kernel, how many threads a sample has, and the bytes of its memory outside."""
 
     def __init__(self, loaded: _kernel_registry.Kernel, made: _ptx.Ptx):
         self.loaded, self.team, self.shared_bytes = loaded, made.team, made.shared_bytes
+        self.far_bytes = made.far_bytes
 
 
 class _Entries:
@@ -106,8 +107,10 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
         most = min(_ptx.LOCAL_BYTES, device.local_bytes())
         made = _ptx.ptx_of(written.made, device.architecture(), most=most,
                            chip=device.chip_bytes())  # fmt: skip
-        memory = Buffer(np.dtype("uint8"), max(made.shared_bytes, 1), False)
-        buffers = numbers_of([*written.operands, *written.results, memory])
+        byte = np.dtype("uint8")
+        memory = [Buffer(byte, max(made.shared_bytes, 1), False)]
+        memory += [Buffer(byte, made.far_bytes, bool(sizes))] if made.far_bytes else []
+        buffers = numbers_of([*written.operands, *written.results, *memory])
         loaded = _load(made, bool(sizes), len(written.operands), buffers)
         program.derived[key] = Kernel(loaded, made)
     return program.derived[key]
@@ -132,7 +135,8 @@ class Written:
     def work(self) -> Work:
         """The kernel, as the model of the time sees it."""
         own = (b for b in (*self.operands, *self.results) if b.batched)
-        return work_of(self.made, sum(b.dtype.itemsize * b.size for b in own))
+        far = 2 * self.made.far_bytes  # which is written, and read again
+        return work_of(self.made, far + sum(b.dtype.itemsize * b.size for b in own))
 
 
 class Writings:
@@ -240,22 +244,28 @@ def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *op
     """Call a kernel on operands whose batch axes lie in front, each with some of them.
 
     Neighboring threads read neighboring numbers: the elements of a sample lie side by side for a
-    team, and those of neighboring samples where each has one thread. The last result is memory
-    for what all samples share.
+    team, and those of neighboring samples where each has one thread. The last results are memory:
+    for what all samples share, and for what a sample keeps outside of the chip.
     """
     flat = in_one_axis(program, sizes, mapped, operands)
     lead = (math.prod(sizes),) if sizes else ()
     outs = [jax.ShapeDtypeStruct((*lead, *a.shape), a.dtype) for a in program.avals_out]
     outs.append(jax.ShapeDtypeStruct((max(kernel.shared_bytes, 1),), np.uint8))
-    last = kernel.team == 1
+    last, far = kernel.team == 1, bool(kernel.far_bytes)
+    if far:
+        outs.append(jax.ShapeDtypeStruct((*lead, kernel.far_bytes), np.uint8))
+    own = len(program.avals_out)
     call = jax.ffi.ffi_call(
         TARGET,
         outs,
         input_layouts=[_layout(x.ndim, last and any(m)) for x, m in zip(flat, mapped, strict=True)],
-        output_layouts=[*(_layout(a.ndim, last and bool(sizes)) for a in outs[:-1]), (0,)],
+        output_layouts=[
+            *(_layout(a.ndim, last and bool(sizes)) for a in outs[:own]),
+            *(_layout(a.ndim, False) for a in outs[own:]),
+        ],
     )
     results = call(*flat, kernel=np.int64(kernel.loaded.key))
-    return in_all_axes(results[:-1], sizes)
+    return in_all_axes(results[:own], sizes)
 
 
 def _layout(ndim: int, last: bool) -> tuple[int, ...]:

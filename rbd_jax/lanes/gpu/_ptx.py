@@ -32,7 +32,7 @@ from ..llvm._llvm_writer import Reg, scalar_type
 from ..llvm._memory import Memory
 from . import _team_loops
 from ._left_out import leave_out
-from ._team import WARP, Team
+from ._team import GRANULE, WARP, Team
 
 TRIPLE = "nvptx64-nvidia-cuda"
 TOGETHER = 256
@@ -59,7 +59,8 @@ class Ptx:
     """PTX of a program.
 
     Both entries take, in this order, the pointers to the operands, those to the results, the
-    pointer to the shared memory, and the number of samples as a 64-bit integer. The prologue
+    pointer to the shared memory, that to the far memory of all samples if they have some, and the
+    number of samples as a 64-bit integer. The prologue
     is launched with one block of ``TOGETHER`` threads, then the other with at least as many
     threads as samples.
     """
@@ -69,6 +70,7 @@ class Ptx:
     entry: str
     scratch_bytes: int
     shared_bytes: int
+    far_bytes: int
     team: int
     samples: int
     """Of a block of threads."""
@@ -90,10 +92,10 @@ class Functions:
 
     Their parameters are pointers ``%args.k`` to the operands and ``%rets.k`` to the results. Then
     ``@prologue`` takes the memory for what all samples share, and the number ``%thread`` of a
-    thread among ``TOGETHER``. ``@sample`` takes that memory, its scratch, and the numbers ``%n``
-    of samples, ``%sample`` of its own, and ``%thread`` of the thread in its team. Numbers are
-    ``i64``. Threads wait for each other in ``@lanes.meet.block`` and ``@lanes.meet.team``, which
-    the machine has to define.
+    thread among ``TOGETHER``. ``@sample`` takes that memory, its scratch, its far memory, and the
+    numbers ``%n`` of samples, ``%sample`` of its own, and ``%thread`` of the thread in its team.
+    Numbers are ``i64``. Threads wait for each other in ``@lanes.meet.block`` and
+    ``@lanes.meet.team``, which the machine has to define.
     """
 
     text: str
@@ -102,6 +104,8 @@ class Functions:
     scratch_bytes: int
     shared_bytes: int
     team: int
+    far_bytes: int = 0
+    """Of a sample, in the memory of the GPU."""
 
     @property
     def pointers(self) -> list[str]:
@@ -160,7 +164,7 @@ def functions(program: Block, team: int = 1) -> Functions:
         Unsupported: it needs a function that only the C library has.
     """
     first = Team(TOGETHER, "lanes.meet.block")
-    second = SampleLast() if team == 1 else Team(team, "lanes.meet.team")
+    second = SampleLast() if team == 1 else Team(team, "lanes.meet.team", True)
     if team > 1:
         leave_out(program)
     with threads_a_sample(team):
@@ -171,20 +175,21 @@ def functions(program: Block, team: int = 1) -> Functions:
     inputs += ", " if inputs else ""
     # others write to memory that is shared while a thread waits: it is not noalias
     scratch = "ptr noalias %scratch" if team == 1 else "ptr %scratch"
+    far = -(-second.far.size // GRANULE) * GRANULE if isinstance(second, Team) else 0
     kind = "nounwind alwaysinline" if team == 1 else "nounwind alwaysinline convergent"
     text = "\n".join([
         *first.globals, *_mathematics(second),
         f"define internal void @prologue({inputs}{outputs}ptr %scratch, i64 %thread) #1 {{",
         "entry:", first.text(), "  ret void", "}",
         f"define internal void @sample({inputs}{outputs}ptr noalias readonly %shared, {scratch}, "
-        "i64 %n, i64 %sample, i64 %thread) #0 {",
+        "ptr %far, i64 %n, i64 %sample, i64 %thread) #0 {",
         "entry:", second.text(), "  ret void", "}",
         f"attributes #0 = {{ {kind} }}",
         "attributes #1 = { nounwind alwaysinline convergent }", "!0 = !{}", "",
     ])  # fmt: skip
     if " frem " in text:
         raise Unsupported("the remainder of floating-point numbers, without the C library")
-    return Functions(text, operands, results, second.arena.size, first.arena.size, team)
+    return Functions(text, operands, results, second.arena.size, first.arena.size, team, far)
 
 
 def _load(e, v: Value, k: int) -> None:
@@ -278,18 +283,20 @@ def ptx_of(made: Functions, cpu: str = "sm_90", opt: int = 3, most: int = LOCAL_
         registers = registers_of_thread(made.scratch_bytes, made.team, samples, chip)
     module = _compiler.optimized(made.text + _entries(made, samples, registers), target, opt)
     text = target.emit_assembly(module)
-    return Ptx(text, PROLOGUE, ENTRY, made.scratch_bytes, made.shared_bytes, made.team, samples)
+    return Ptx(text, PROLOGUE, ENTRY, made.scratch_bytes, made.shared_bytes, made.far_bytes,
+               made.team, samples)  # fmt: skip
 
 
 def _entries(f: Functions, samples: int, registers: int) -> str:
     """The two functions that a host can launch. Pointers say that they are to global memory."""
-    names = [*f.pointers, "%shared"]
+    own = [*f.pointers, "%shared"]
+    names = [*own, "%far.all"] if f.far_bytes else own
     casts = "\n".join(f"  {x} = addrspacecast ptr addrspace(1) %g{x[1:]} to ptr" for x in names)
-    given = ", ".join(f"ptr {x}" for x in names)
+    given = ", ".join(f"ptr {x}" for x in own)
 
     def parameters(shared: str) -> str:
         kinds = ["noalias readonly" if x.startswith("%args") else "noalias" for x in f.pointers]
-        pairs = zip(names, [*kinds, shared], strict=True)
+        pairs = zip(names, [*kinds, shared, *[""] * len(names[len(own) :])], strict=True)
         return ", ".join(f"ptr addrspace(1) {kind} %g{x[1:]}" for x, kind in pairs)
 
     return f"""\
@@ -326,10 +333,11 @@ entry:
   %sample = zext i32 %sample.short to i64
 {casts}
 {_scratch(f)}
+{_far(f)}
   %inside = icmp slt i64 %sample, %n
   br i1 %inside, label %work, label %done
 work:
-  call void @sample({given}, ptr %scratch, i64 %n, i64 %sample, i64 %thread)
+  call void @sample({given}, ptr %scratch, ptr %far, i64 %n, i64 %sample, i64 %thread)
   br label %done
 done:
   ret void
@@ -406,6 +414,15 @@ def _scratch(f: Functions) -> str:
   %offset = mul i32 %own, {_apart(f.scratch_bytes, f.team)}
   %chip = getelementptr i8, ptr addrspace(3) @lanes_memory, i32 %offset
   %scratch = addrspacecast ptr addrspace(3) %chip to ptr"""
+
+
+def _far(f: Functions) -> str:
+    """The far memory of a sample."""
+    if not f.far_bytes:
+        return "  %far = getelementptr i8, ptr %shared, i64 0"
+    return f"""\
+  %far.at = mul i64 %sample, {f.far_bytes}
+  %far = getelementptr i8, ptr %far.all, i64 %far.at"""
 
 
 @cache

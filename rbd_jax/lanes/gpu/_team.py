@@ -5,20 +5,22 @@ each of them, from the same numbers, to the same result. The rounds of a loop ov
 divided: thread t of T takes the rounds t, t + T, and so on. Loops over steps, as scans are, are
 run by all threads together, and their inside is written by the same rules.
 
-Arrays lie in *scratch*, which the threads of a team share. A thread may read what another one
+Arrays lie in *scratch*, which the threads of a team share. What a long loop over steps stacks or
+reads row by row lies *far*, in the memory of the GPU, because a round touches a row of it alone and
+the memory on the chip decides how many samples are at work. A thread may read what another one
 has written, or overwrite what another one has read, only after the team has *met*: each thread
 waits there for the others. :class:`_Touched` knows which bytes have been touched since the last
 meeting, so that the team meets only where data crosses threads.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 
-from ..ir._blocks import Op, Sym, Value, strides_of
+from ..ir._blocks import Block, Op, Sym, Value, strides_of
 from ..ir._loop_fusion import Plan
 from ..llvm._emitter import Emitter
 from ..llvm._llvm_writer import Elem, Reg
@@ -26,14 +28,24 @@ from ..llvm._memory import Memory, Recorded
 
 _I32, _I64, _FLAG = np.dtype("int32"), np.dtype("int64"), np.dtype(bool)
 _THREAD = Reg("%thread", _I64, False)
+_SOMEWHERE = Sym(((_THREAD, 1),))
+"""A place in a vector that nobody knows while the code is written."""
 WARP = 32
 """So many threads of a GPU go together, and can hand each other registers."""
+FAR_STEPS, FAR_BYTES = 24, 1024
+"""A loop over so many steps is long: arrays with a row for each step lie far if they are large."""
+GRANULE, GRANULES = 64, 4096
+"""Bytes of far memory for each bit of :class:`_Touched`, and the number of these bits."""
 WRITERS: dict[str, Callable[["Team", Op, Plan], bool]] = {}
 """Name of an operation -> the function that writes it for a team, or says that it does not."""
 
 
 class _Touched(NamedTuple):
-    """Bytes of scratch memory that threads have touched since they met; bit k is byte k."""
+    """Memory that threads have touched since they met.
+
+    The first ``GRANULES`` bits are parts of the far memory, and bit k after them is byte k of the
+    scratch. Parts of a large far memory share bits, so that the threads meet once too often.
+    """
 
     read: int = 0
     written: int = 0
@@ -51,34 +63,48 @@ class _Touched(NamedTuple):
 
 
 class Team(Emitter):
-    """Writes a function whose parameters are ``%thread``, ``%scratch`` and ``%sample``.
+    """Writes a function whose parameters are ``%thread``, ``%scratch``, ``%far`` and ``%sample``.
 
     Args:
         size: threads of a team, a power of two.
         meeting: the function in which they wait for each other.
+        far: whether there is far memory.
     """
 
     hides_counters = False
 
-    def __init__(self, size: int, meeting: str):
+    def __init__(self, size: int, meeting: str, far: bool = False):
         super().__init__(1)
-        self.team, self._meeting = size, meeting
-        self.arena = Recorded()
+        self.team, self._meeting, self._has_far = size, meeting, far
+        self.arena, self.far = Recorded(), Recorded()
+        self._steps: set[int] = set()
+        """Rows of arrays that lie far: the numbers of steps of long loops, and one more."""
         self._touched = _Touched()
         self._inside: _Touched | None = None
         """What the rounds of the loop touch that is being divided."""
-        self._extents: dict[int, int] = {}
+        self._extents: dict[tuple[str, int], int] = {}
+        self._places: dict[tuple[str, int], int] = {}
+        """Bits of the elements that may be meant where the place in an array is not known."""
         self._writes = 0
         self._unused: dict[str, tuple[str, list[str], str]] = {}
         """Quotients that no index needs so far: the one before, where to write, and what."""
 
     def planned(self) -> "Team | None":
         """An emitter whose arrays lie closer together, if that saves memory."""
-        if not isinstance(self.arena, Recorded) or self.arena.planned().size >= self.arena.size:
+        before = self.arena, self.far
+        after = [x.planned() if isinstance(x, Recorded) else x for x in before]
+        if all(x.size >= y.size for x, y in zip(after, before, strict=True)):
             return None
-        again = Team(self.team, self._meeting)
-        again.arena = self.arena.planned()
+        again = Team(self.team, self._meeting, self._has_far)
+        again.arena, again.far = after
         return again
+
+    def run(self, block: Block, place: Callable[[Value, int], Memory] | None = None) -> Plan:
+        """Write a block; see :meth:`Emitter.run`."""
+        if self._has_far and not self.around:
+            steps = {op.params["length"] for op in block.ops if op.name == "scan"}
+            self._steps |= {n + k for n in steps if n >= FAR_STEPS for k in (0, 1)}
+        return super().run(block, place)
 
     # --- operands and results: the elements of a sample lie side by side ---
 
@@ -103,9 +129,24 @@ class Team(Emitter):
         self, shape: tuple[int, ...], dtype: np.dtype, wide: bool, fresh: bool = False
     ) -> Memory:
         """Memory of the team for an array."""
-        m = super().allocate(shape, dtype, wide, fresh)
-        self._extents[m.offset] = dtype.itemsize * math.prod(shape)
+        size = dtype.itemsize * math.prod(shape)
+        if self._is_far(shape, size):
+            m = Memory("%far", self.far.take(size, fresh), dtype, wide, shape, strides_of(shape))
+        else:
+            m = super().allocate(shape, dtype, wide, fresh)
+        self._extents[m.base, m.offset] = size
         return m
+
+    def release(self, m: Memory) -> None:
+        """Give it back."""
+        if m.base == "%far":
+            self.far.give(m.offset, m.dtype.itemsize * math.prod(m.shape))
+        else:
+            super().release(m)
+
+    def _is_far(self, shape: tuple[int, ...], size: int) -> bool:
+        rows = bool(shape) and shape[0] in self._steps
+        return rows and size >= FAR_BYTES and not self.around
 
     def load(self, m: Memory, idx: tuple) -> Reg:
         """Read an element, behind a meeting where another thread may have written it."""
@@ -120,17 +161,58 @@ class Team(Emitter):
         self._touch(_Touched(written=bytes_) if alone else _Touched(alike=bytes_))
         super().store(m, idx, x)
 
+    def load_at(self, m: Memory, at: Reg) -> Reg:
+        """Read the element of a vector at a distance from the first, in bytes."""
+        kind, out = self.type(m.dtype, False, memory=True), self.name()
+        self._touch(_Touched(read=self._bytes_of(m, (_SOMEWHERE,))))
+        self.line(f"{out} = load {kind}, ptr {self._address_at(m, at)}, align {m.dtype.itemsize}")
+        return Reg(out, m.dtype, False)
+
+    def store_at(self, m: Memory, at: Reg, x: Elem) -> None:
+        """Write it."""
+        bytes_ = self._bytes_of(m, (_SOMEWHERE,))
+        self._writes += bool(bytes_)
+        alone = self._inside is not None
+        self._touch(_Touched(written=bytes_) if alone else _Touched(alike=bytes_))
+        kind, ref = self.type(m.dtype, False, memory=True), self.operand(x, m.dtype, False)
+        at_ = self._address_at(m, at)
+        self.line(f"store {kind} {ref}, ptr {at_}, align {m.dtype.itemsize}")
+
+    def _address_at(self, m: Memory, at: Reg) -> str:
+        wide = self.wide_index(at)
+        base = self.emit(f"getelementptr i8, ptr {m.base}, i64 {wide.ref}", _I64, False).ref
+        if m.offset:
+            base = self.emit(f"getelementptr i8, ptr {base}, i64 {m.offset}", _I64, False).ref
+        return base
+
     def _bytes_of(self, m: Memory, idx: tuple) -> int:
-        """The bytes of an element, or of its whole array if its place is not known."""
-        if m.base != "%scratch":
+        """The bits of an element, or of its whole array if its place is not known."""
+        if m.base not in ("%scratch", "%far"):
             return 0
         flat = self._flat(m, idx)
+        if not isinstance(flat, int) and (m.base, m.offset) in self._places:
+            return self._places[m.base, m.offset]
         if isinstance(flat, int):
             begin = m.offset + flat * m.dtype.itemsize
             end = begin + m.dtype.itemsize
         else:
-            begin, end = m.offset, m.offset + self._extents[m.offset]
-        return ((1 << (end - begin)) - 1) << begin
+            begin, end = m.offset, m.offset + self._extents[m.base, m.offset]
+        if m.base == "%scratch":
+            return ((1 << (end - begin)) - 1) << (begin + GRANULES)
+        parts = range(begin // GRANULE, -(-end // GRANULE))
+        return sum({1 << k % GRANULES for k in parts})
+
+    @contextmanager
+    def within(self, m: Memory, numbers: Iterable[int]) -> Iterator[None]:
+        """Says which elements of a vector are meant inside, where their places are not known."""
+        key = m.base, m.offset
+        bits = sum(self._bytes_of(m, (k,)) for k in set(numbers))
+        before = self._places.get(key)
+        self._places[key] = bits
+        yield
+        self._places.pop(key)
+        if before is not None:
+            self._places[key] = before
 
     def _touch(self, new: _Touched) -> None:
         if self._inside is not None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,16 @@ _SHORT = 4
 """Shorter sums are computed by one thread."""
 _SEVERAL = 8
 """More rows that are added to one place are read in a loop."""
+_ALONE, _LEVEL = 4, 70
+"""Instructions of a solution for an entry of the factor, where each thread computes all of it, and
+for a level, where the threads divide it, about."""
+_BEGIN, _STEP, _SWAP = 10, 9, 5
+"""Instructions of a sum whose terms tables name, about: for an element, for a term, and for adding
+the numbers of pairs of threads."""
+_WRITTEN_STEPS = 100
+"""The most terms of such sums that are written one after the other; more are added in loops."""
+_FAR_OFF = 2**16
+"""Bytes of a vector whose elements such tables can name."""
 
 
 def writes(name: str):
@@ -240,71 +251,363 @@ class _Entries:
         self.rows, self.columns = places(columns)
 
 
-def _unpacked(e: Team, word: Reg, count: int) -> list[Sym]:
-    """Indices that :func:`_packed` has put into one number."""
-    bits, kind = (10, "i32") if word.dtype == _I32 else (20, "i64")
+def _levels(columns: Columns) -> list[list[int]]:
+    """Rows that can be eliminated at the same time, those first that no other row changes."""
+    height = [0] * len(columns)
+    for k in reversed(range(len(columns))):
+        for i in columns[k][:-1]:
+            height[i] = max(height[i], height[k] + 1)
+    return [[k for k, h in enumerate(height) if h == level] for level in range(max(height) + 1)]
+
+
+class _Round(NamedTuple):
+    """Some elements that the threads of a team compute at the same time."""
+
+    steps: int
+    """The most terms of a thread."""
+    parts: list[tuple[int, int, int]]
+    """For each element: its number, by how many threads it is computed, and its terms."""
+
+
+def _balanced(counts: dict[int, int], team: int) -> list[_Round]:
+    """Divide elements among threads; one with many terms has several threads, a power of two.
+
+    A round takes as many of the elements with the most terms as it is worth: the more terms for the
+    instructions that a thread needs, the better.
+    """
+    waiting = sorted(counts, key=lambda t: -counts[t])
+    rounds = []
+    while waiting:
+        best: tuple[float, _Round] | None = None
+        total, steps = 0, 1
+        for r, target in enumerate(waiting[:team], 1):
+            total += counts[target]
+            while not (found := _fits(waiting[:r], counts, steps, team)):
+                steps += 1
+            most = max(p for _, p, _ in found)
+            cost = _STEP * steps + _BEGIN + _SWAP * (most.bit_length() - 1)
+            if best is None or total / cost >= best[0]:
+                best = total / cost, _Round(steps, found)
+        assert best is not None
+        rounds.append(best[1])
+        waiting = waiting[len(best[1].parts) :]
+    return rounds
+
+
+def _fits(targets: list[int], counts: dict[int, int], steps: int, team: int) -> list:
+    """The elements with their threads, those with the most first; empty if threads are too few."""
     found = []
-    for k in range(count):
-        x = e.emit(f"lshr {kind} {word.ref}, {bits * k}", word.dtype, False)
-        x = e.emit(f"and {kind} {x.ref}, {2**bits - 1}", word.dtype, False)
-        found.append(Sym(((e.wide_index(x) if kind == "i32" else x, 1),)))
-    return found
+    for t in targets:
+        threads = 1
+        while threads * steps < counts[t]:
+            threads *= 2
+        found.append((t, threads, counts[t]))
+    enough = sum(p for _, p, _ in found) <= team and (team <= WARP or found[0][1] == 1)
+    return sorted(found, key=lambda x: -x[1]) if enough else []
 
 
-def _packed(rows: list[tuple[int, ...]]) -> np.ndarray:
-    """Some indices as one number each, so that one read gives all of them."""
-    table = np.array(rows, np.int64)
-    bits, kind = (10, np.int32) if table.max(initial=0) < 2**10 else (20, np.int64)
-    return np.sum(table << (bits * np.arange(table.shape[1])), axis=1).astype(kind)
+def _add_terms(e: Team, place: Memory, sums: dict[int, list[tuple[int, int]]],
+               term: Callable) -> None:  # fmt: skip
+    """Add terms to some elements of a vector, each of which belongs to one thread or several.
+
+    Args:
+        e: the emitter, which divides.
+        place: the vector.
+        sums: for each element, two numbers of each of its terms.
+        term: ``term(total, first, second)`` adds a term to a total; it gets the numbers as
+            distances in bytes.
+    """
+    item, dtype = place.dtype.itemsize, place.dtype
+    rounds = _balanced({t: len(x) for t, x in sums.items()}, e.team)
+    if sum(steps for steps, _ in rounds) > _WRITTEN_STEPS:
+        _add_terms_in_loops(e, place, sums, term)
+        return
+    for steps, parts in rounds:
+        some = next(iter(sums.values()))[0]  # for threads without a term: read, and not added
+        heads, words, owners = [], [[] for _ in range(steps)], []
+        for target, threads, _ in parts:
+            for own in range(threads):
+                terms = sums[target][own::threads]
+                heads.append((target, len(terms)))
+                owners.append(2 * threads + (own == 0))
+                for m in range(steps):
+                    words[m].append(terms[m] if m < len(terms) else some)
+        most = max(threads for _, threads, _ in parts)
+        if most > 1:  # threads hand each other registers only if all of them are there
+            idle = e.team - len(heads)
+            heads, owners = heads + [(parts[0][0], 0)] * idle, owners + [0] * idle
+            words = [row + [some] * idle for row in words]
+        least = min(c for _, c in heads)
+        table = [_pairs(e, row, item) for row in words]
+        ends = _pairs(e, [(t, 0) for t, _ in heads], item)
+        numbers = e.table(np.array([c for _, c in heads], np.int32)) if least < steps else None
+        groups = e.table(np.array(owners, np.int32)) if most > 1 else None
+
+        def one(k: Reg, table=table, ends=ends, numbers=numbers, groups=groups, least=least,
+                most=most, steps=steps) -> None:  # fmt: skip
+            at, owner, first = e.load(ends, (_sym(e, k),)), None, None
+            total: Elem = e.load_at(place, at)
+            if groups is not None:
+                owner = e.load(groups, (_sym(e, k),))
+                bit = e.emit(f"and i32 {owner.ref}, 1", _I32, False)
+                first = elementwise.compare(e, "ne", bit, np.int32(0))
+                total = elementwise.select(e, first, total, dtype.type(0), dtype)
+            count = None if numbers is None else e.load(numbers, (_sym(e, k),))
+            for m in range(steps):
+                new = term(total, *_pair(e, e.load(table[m], (_sym(e, k),))))
+                if m >= least:
+                    assert count is not None
+                    there = elementwise.compare(e, "gt", count, np.int32(m))
+                    new = elementwise.select(e, there, new, total, dtype)
+                total = new
+            distance = 1
+            while distance < most:
+                assert owner is not None
+                more = elementwise.compare(e, "gt", owner, np.int32(2 * distance + 1))
+                both = elementwise.add(e, total, e.swap(total, dtype, distance), dtype)
+                total = elementwise.select(e, more, both, total, dtype)
+                distance *= 2
+            if first is None:
+                e.store_at(place, at, total)
+                return
+            assert isinstance(first, Reg)
+            with e.only_if(first):
+                e.store_at(place, at, total)
+
+        e.rounds(len(heads), one)
+
+
+def _add_terms_in_loops(e: Team, place: Memory, sums: dict[int, list[tuple[int, int]]],
+                        term: Callable) -> None:  # fmt: skip
+    """The same, for few threads: those elements in one loop that have as many terms."""
+    item = place.dtype.itemsize
+    by_count: dict[int, list[int]] = {}
+    for target, terms in sums.items():
+        by_count.setdefault(len(terms), []).append(target)
+    for count, targets in sorted(by_count.items()):
+        ends = _pairs(e, [(t, 0) for t in targets], item)
+        words = _pairs(e, [sums[t][m] for m in range(count) for t in targets], item)
+
+        def one(k: Reg, ends=ends, words=words, targets=targets, count=count) -> None:
+            at, row = e.load(ends, (_sym(e, k),)), _sym(e, k)
+
+            def added(total: Elem, m) -> Elem:
+                return term(total, *_pair(e, e.load(words, (m * len(targets) + row,))))
+
+            total: Elem = e.load_at(place, at)
+            if count > _SEVERAL:
+                kind = [(place.dtype, False)]
+                (total,) = e.loop(count, lambda m, now: [added(now[0], m)], [total], kind)
+            else:
+                for m in range(count):
+                    total = added(total, m)
+            e.store_at(place, at, total)
+
+        e.rounds(len(targets), one)
+
+
+def _sym(e: Team, k: Reg) -> Sym:
+    """A number of 32 bits as an index."""
+    return Sym(((e.wide_index(k), 1),))
+
+
+def _pairs(e: Team, pairs: list[tuple[int, int]], itemsize: int) -> Memory:
+    """A table of pairs of elements, each as its distance from the first element in bytes.
+
+    So one read gives both, and no thread has to compute with them.
+    """
+    first, second = np.array(pairs, np.int64).reshape(-1, 2).T * itemsize
+    return e.table((first + (second << 16)).astype(np.uint32).view(np.int32))
+
+
+def _pair(e: Team, word: Reg) -> tuple[Reg, Reg]:
+    """Both distances of a number of such a table."""
+    first = e.emit(f"and i32 {word.ref}, {_FAR_OFF - 1}", _I32, False)
+    return first, e.emit(f"lshr i32 {word.ref}, 16", _I32, False)
+
+
+def _fits_pairs(columns: Columns, dtype: np.dtype) -> bool:
+    """Whether the entries of a factor lie near enough to each other for such tables."""
+    return sum(map(len, columns)) * dtype.itemsize <= _FAR_OFF
 
 
 @writes("factorized")
 def factorize(e: Team, op: Op, plan: Plan) -> bool:
-    """Row by row from the last one; the entries that a row changes are divided."""
+    """Level by level; the entries that the rows of a level change are divided."""
     (A,), (v,), columns = op.ins, op.outs, op.params["columns"]
-    if e.divides:
+    if e.divides or not columns or not _fits_pairs(columns, v.dtype):
         return False
     dtype, at = v.dtype, _Entries(columns)
+    item = dtype.itemsize
     place, scales = e.place_for(v), e.allocate((at.n,), v.dtype, False)
-    where = [e.table(x.astype(np.int32)) for x in (at.rows, at.columns)]
+    if place.base != "%scratch" or place.start != 0:  # a vector that threads read again
+        e.borrowed.discard(v)
+        result, place = place, e.allocate(v.shape, dtype, False)
+    else:
+        result = None
+    where = [e.table(x.astype(np.int32)) for x in (at.rows, at.columns)] if A.ndim == 2 else []
 
     def fill(loops: tuple):
         (k,) = loops
-        row, column = (Sym(((e.wide_index(e.load(t, (k,))), 1),)) for t in where)
-        e.store(place, (k,), e.read(A, (row, column) if A.ndim == 2 else (k,)))
+        found = tuple(Sym(((e.wide_index(e.load(t, (k,))), 1),)) for t in where)
+        e.store(place, (k,), e.read(A, found or (k,)))
 
     e.nest((v.size,), fill)
-    for k in reversed(range(at.n)):
-        scale = elementwise.MAPS["rsqrt"](e, e.load(place, (at.of[k, k],)), dtype)
-        e.store(scales, (k,), scale)
-        square = elementwise.mul(e, scale, scale, dtype)
-        above = columns[k][:-1]
-        changed = [(at.of[i, j], at.of[k, i], at.of[k, j]) for i in above for j in above if j <= i]
-        if changed:
-            _change(e, place, _packed(changed), square)
+    late: list[tuple[int, int]] = []  # entries that are scaled at the end, and their rows
+    for level in _levels(columns):
+        sums: dict[int, list[tuple[int, int]]] = {}
+        entries = [(at.of[k, i], k) for k in level for i in columns[k][:-1]]
+        for k in level:
+            above = columns[k][:-1]
+            for i, j in ((i, j) for i in above for j in above if j <= i):
+                sums.setdefault(at.of[i, j], []).append((at.of[k, i], at.of[k, j]))
+        square = None
+        if len(level) == 1:
+            (k,) = level
+            scale = elementwise.MAPS["rsqrt"](e, e.load(place, (at.of[k, k],)), dtype)
+            e.store(scales, (k,), scale)
+            square = elementwise.mul(e, scale, scale, dtype)
+            late += entries
+        else:
+            _scale_rows(e, place, scales, [(at.of[k, k], k) for k in level], entries)
 
-    def scaled(loops: tuple):
-        (k,) = loops
-        row, column = (e.load(t, (k,)) for t in where)
-        scale = e.load(scales, (Sym(((e.wide_index(row), 1),)),))
-        diagonal = elementwise.compare(e, "eq", row, column)
-        below = elementwise.mul(e, e.load(place, (k,)), scale, dtype)
-        e.store(place, (k,), elementwise.select(e, diagonal, scale, below, dtype))
+        def term(total: Elem, a: Reg, b: Reg, square=square) -> Elem:
+            x, y = (e.load_at(place, i) for i in (a, b))
+            x = x if square is None else elementwise.mul(e, x, square, dtype)
+            return elementwise.sub(e, total, elementwise.mul(e, x, y, dtype), dtype)
 
-    e.nest((v.size,), scaled)
+        if sums:
+            with e.within(place, [*sums, *(n for n, _ in entries)]), e.dividing():
+                _add_terms(e, place, sums, term)
+    both = _pairs(e, late, item) if late else None
+    ends = _pairs(e, [(at.of[k, k], k) for k in range(at.n)], item)
+
+    def scaled(k: Reg) -> None:
+        assert both is not None
+        here, row = _pair(e, e.load(both, (_sym(e, k),)))
+        x = elementwise.mul(e, e.load_at(place, here), e.load_at(scales, row), dtype)
+        e.store_at(place, here, x)
+
+    def inverse(k: Reg) -> None:
+        here, row = _pair(e, e.load(ends, (_sym(e, k),)))
+        e.store_at(place, here, e.load_at(scales, row))
+
+    with e.dividing():
+        if late:
+            e.rounds(len(late), scaled)
+        e.rounds(at.n, inverse)
     e.release(scales)
     e.places[v] = place
+    if result is not None:
+        e.fill(v, result, plan)
     return True
 
 
-def _change(e: Team, place: Memory, table: np.ndarray, square: Elem) -> None:
-    """Subtract products of two entries of a row from entries of the rows above it."""
-    numbers, dtype = e.table(table), place.dtype
+def _scale_rows(e: Team, place: Memory, scales: Memory, rows: list[tuple[int, int]],
+                entries: list[tuple[int, int]]) -> None:  # fmt: skip
+    """Divide the rows of a level by the roots of their pivots, whose inverses are kept.
 
-    def one(loops: tuple):
-        target, *factors = _unpacked(e, e.load(numbers, loops), 3)
-        x, a, b = (e.load(place, (i,)) for i in (target, *factors))
-        product = elementwise.mul(e, elementwise.mul(e, a, square, dtype), b, dtype)
-        e.store(place, (target,), elementwise.sub(e, x, product, dtype))
+    Args:
+        e: the emitter.
+        place: the entries of the matrix.
+        scales: for each row, the inverse of its pivot's root.
+        rows: the pivots and the numbers of their rows.
+        entries: the other entries and the numbers of their rows.
+    """
+    dtype = place.dtype
+    pivots, others = (_pairs(e, x, dtype.itemsize) if x else None for x in (rows, entries))
 
-    e.nest((len(table),), one)
+    def pivot(k: Reg) -> None:
+        assert pivots is not None
+        here, row = _pair(e, e.load(pivots, (_sym(e, k),)))
+        e.store_at(scales, row, elementwise.MAPS["rsqrt"](e, e.load_at(place, here), dtype))
+
+    def entry(k: Reg) -> None:
+        assert others is not None
+        here, row = _pair(e, e.load(others, (_sym(e, k),)))
+        x = elementwise.mul(e, e.load_at(place, here), e.load_at(scales, row), dtype)
+        e.store_at(place, here, x)
+
+    numbers = [k for _, k in rows]
+    with e.within(place, [n for n, _ in rows]), e.within(scales, numbers), e.dividing():
+        e.rounds(len(rows), pivot)
+    if entries:
+        with e.within(place, [n for n, _ in entries]), e.within(scales, numbers), e.dividing():
+            e.rounds(len(entries), entry)
+
+
+@writes("factorized_solve")
+def solve(e: Team, op: Op, plan: Plan) -> bool:
+    """For one vector: level by level, down from the last unknowns and up again.
+
+    The elements that the unknowns of a level change are divided. Of many columns, each thread has
+    some columns instead.
+    """
+    (entries, b), (v,), columns = op.ins, op.outs, op.params["columns"]
+    if e.divides or v.ndim != 1 or not columns or not _fits_pairs(columns, v.dtype):
+        return False
+    levels, at, dtype = _levels(columns), _Entries(columns), v.dtype
+    if _ALONE * len(at.rows) < _LEVEL * len(levels):
+        return False
+    L = e.places.get(entries)
+    if L is None or L.start != 0 or L.strides != (1,) or L.wide != e.is_wide(entries):
+        return False
+    place, x = e.place_for(v), e.allocate((at.n,), dtype, False)
+    below: list[list[int]] = [[] for _ in columns]
+    for m, row in enumerate(columns):
+        for k in row[:-1]:
+            below[k].append(m)
+
+    def sweep(level: list[int], others: Callable[[int], list[int]]) -> None:
+        """Subtract what the unknowns of a level contribute to others."""
+        sums: dict[int, list[tuple[int, int]]] = {}
+        for k in level:
+            for i in others(k):
+                sums.setdefault(i, []).append((at.of[max(i, k), min(i, k)], k))
+        if not sums:
+            return
+        alone = None
+        if len(level) == 1:
+            (k,) = level
+            alone = elementwise.mul(e, e.load(x, (k,)), e.load(L, (at.of[k, k],)), dtype)
+        else:
+            scale(level, x)
+
+        def term(total: Elem, entry: Reg, k: Reg) -> Elem:
+            y = e.load_at(x, k) if alone is None else alone
+            product = elementwise.mul(e, e.load_at(L, entry), y, dtype)
+            return elementwise.sub(e, total, product, dtype)
+
+        with e.within(x, [*sums, *([] if alone is not None else level)]), e.dividing():
+            _add_terms(e, x, sums, term)
+
+    def scale(rows: list[int], to: Memory) -> None:
+        """Divide some unknowns by their pivots."""
+        some = _pairs(e, [(k, at.of[k, k]) for k in rows], dtype.itemsize)
+
+        def one(k: Reg) -> None:
+            own, diagonal = _pair(e, e.load(some, (_sym(e, k),)))
+            y = elementwise.mul(e, e.load_at(x, own), e.load_at(L, diagonal), dtype)
+            e.store_at(to, own, y)
+
+        if rows:
+            with e.within(x, rows), e.dividing():
+                e.rounds(len(rows), one)
+
+    e.nest((at.n,), lambda loops: e.store(x, loops, e.read(b, loops)))
+    done: set[int] = set()
+    for level in levels:
+        sweep(level, lambda k: columns[k][:-1])
+        several = len(level) > 1 and any(len(columns[k]) > 1 for k in level)
+        done |= set(level) if several else set()
+    scale([k for k in range(at.n) if k not in done], x)
+    done = set()
+    for level in reversed(levels):
+        sweep(level, lambda k: below[k])
+        several = len(level) > 1 and any(below[k] for k in level)
+        done |= set(level) if several else set()
+    scale([k for k in range(at.n) if k not in done], x)
+    e.release(x)
+    e.nest((at.n,), lambda loops: e.store(place, loops, e.load(x, loops)))
+    e.places[v] = place
+    return True

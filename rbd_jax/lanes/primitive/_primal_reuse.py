@@ -2,38 +2,49 @@
 
 The derivative of a rollout needs the state at the start of each round. A program that returns
 these states has computed them already: its derivative takes them from the results, and no loop
-computes them again, one round after the other.
+computes them again, one round after the other. If a loop carries more than the program returns,
+such as the warm start of a solver, a derivative takes them from further results.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.extend import core as jcore
 from jax.extend.core import jaxpr_as_fun
 
-from .._jax_internals import jaxpr_and_consts, literal, scan_counts
+from .._jax_internals import closed_jaxpr, jaxpr_and_consts, literal, scan_counts
 
 
 class PrimalReuse(NamedTuple):
     """A program that begins each round of its loops with what the results say."""
 
     results: list[int]
-    """The numbers of the results that it needs."""
+    """The numbers of the results that it needs; those of ``complete`` if there are more."""
     function: Callable
     """``(operands, those results) -> results``: the same values and derivatives."""
+    complete: Any = None
+    """The jaxpr with further results, or None if the loops need no others."""
 
 
 def reuse_primals(closed) -> PrimalReuse:
     """A program as a function of its operands and of those results that its loops begin with."""
     jaxpr, consts = jaxpr_and_consts(closed)
-    held = _readable(jaxpr)
+    held, further = _readable(jaxpr), []
+    for eqn in jaxpr.eqns:
+        if any(v in held for v in _states(eqn)):
+            for v in (v for v in _states(eqn) if v not in held):
+                held[v] = len(jaxpr.outvars) + len(further), lambda x: x
+                further.append(v)
     loops = {id(e): [held[v] for v in _states(e)] for e in jaxpr.eqns
              if _states(e) and all(v in held for v in _states(e))}  # fmt: skip
     if not loops:
         return PrimalReuse([], lambda operands, _: jaxpr_as_fun(closed)(*operands))
-    needed = sorted({k for states in loops.values() for k, _ in states})
+    stacks = {id(e): [held.get(v) for v in e.outvars[scan_counts(e.params)[1] :]]
+              for e in jaxpr.eqns if id(e) in loops}  # fmt: skip
+    places = (p for found in (*loops.values(), *stacks.values()) for p in found)
+    needed = sorted({p[0] for p in places if p is not None})
 
     def function(operands, results):
         values = dict(zip(needed, results, strict=True))
@@ -42,17 +53,25 @@ def reuse_primals(closed) -> PrimalReuse:
         def read(v):
             return literal(v) if isinstance(v, jcore.Literal) else env[v]
 
+        def known(places):
+            return [None if p is None else p[1](values[p[0]]) for p in places]
+
         for eqn in jaxpr.eqns:
             ins = list(map(read, eqn.invars))
             if id(eqn) in loops:
-                out = _scan(eqn, ins, [at(values[k]) for k, at in loops[id(eqn)]])
+                out = _scan(eqn, ins, known(loops[id(eqn)]), known(stacks[id(eqn)]))
             else:
                 out = eqn.primitive.bind(*ins, **eqn.primitive.get_bind_params(eqn.params))
             out = out if eqn.primitive.multiple_results else [out]
             env.update(zip(eqn.outvars, out, strict=True))
         return list(map(read, jaxpr.outvars))
 
-    return PrimalReuse(needed, function)
+    complete = None
+    if further:
+        outvars = [*jaxpr.outvars, *further]
+        given = dict(zip(jaxpr.constvars, consts, strict=True))
+        complete = closed_jaxpr(closed, jaxpr.eqns, jaxpr.invars, outvars, given)
+    return PrimalReuse(needed, function, complete)
 
 
 def _states(eqn) -> list:
@@ -77,6 +96,8 @@ def _readable(jaxpr) -> dict:
             continue
         found[v] = k, at
         eqn = origin.get(v)
+        if eqn is not None and (x := _passed_on(eqn, v)) is not None:
+            waiting.append((x, k, at))
         if eqn is not None and eqn.primitive.name == "concatenate":
             axis, start = eqn.params["dimension"], 0
             for part in eqn.invars:
@@ -86,12 +107,25 @@ def _readable(jaxpr) -> dict:
     return found
 
 
+def _passed_on(eqn, v):
+    """The operand that an equation hands on as its result v, with other derivatives; or None."""
+    if eqn.primitive.name == "stop_gradient":
+        return eqn.invars[0]
+    called = eqn.params.get("call_jaxpr")
+    if eqn.primitive.name not in ("custom_jvp_call", "custom_vjp_call") or called is None:
+        return None
+    inner = jaxpr_and_consts(called)[0]
+    out = inner.outvars[eqn.outvars.index(v)]
+    given = dict(zip(inner.invars, eqn.invars, strict=True))
+    return None if isinstance(out, jcore.Literal) else given.get(out)
+
+
 def _part(at: Callable, start: int, end: int, axis: int) -> Callable:
     return lambda x: jax.lax.slice_in_dim(at(x), start, end, axis=axis)
 
 
-def _scan(eqn, ins: list, after: list) -> list:
-    """A loop whose carries after each round are known."""
+def _scan(eqn, ins: list, after: list, stacked: list) -> list:
+    """A loop whose carries after each round are known, and some of its other stacked outputs."""
     p, (nc, nk) = eqn.params, scan_counts(eqn.params)
     consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
     back = p["reverse"]
@@ -105,6 +139,7 @@ def _scan(eqn, ins: list, after: list) -> list:
         return out[:nk], out[nk:]
 
     last, each = jax.lax.scan(step, start, (before, rows), length=p["length"], reverse=back)
+    each = [x if y is None else _known_primal(x, y) for x, y in zip(each, stacked, strict=True)]
     return [*last, *each]
 
 
@@ -114,6 +149,8 @@ def _known_primal(x, known):
     return known
 
 
-@_known_primal.defjvp
 def _known_primal_jvp(primals, tangents):
     return primals[1], tangents[0]
+
+
+_known_primal.defjvp(_known_primal_jvp, symbolic_zeros=True)

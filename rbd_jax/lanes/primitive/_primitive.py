@@ -197,13 +197,15 @@ def _is_float(aval) -> bool:
 
 def _jvp(primals, tangents, *, program: Program, sizes, mapped, linear):
     params = {"sizes": sizes, "mapped": mapped}
-    out = lanes_p.bind(*primals, program=program, linear=linear, **params)
     moving = tuple(k for k, t in enumerate(tangents) if type(t) is not ad.Zero)
     floats = [k for k, a in enumerate(program.avals_out) if _is_float(a)]
+    derives = bool(moving and floats)
+    run = _complete(program) if derives else program
+    out = lanes_p.bind(*primals, program=run, linear=linear, **params)
     rates = [ad.Zero(a.to_tangent_aval() if hasattr(a, "to_tangent_aval") else a) for a in
-             map(jax.typeof, out)]  # fmt: skip
-    if moving and floats:
-        known, _ = _primal_reuse(program)
+             map(jax.typeof, out[: len(program.avals_out)])]  # fmt: skip
+    if derives:
+        known = _primal_reuse(program).results
         derived = _tangent_program(program, moving, floats)
         flags = (False,) * (len(primals) + len(known)) + (True,) * len(moving)
         every = ((True,) * len(sizes),) * len(known)
@@ -214,7 +216,29 @@ def _jvp(primals, tangents, *, program: Program, sizes, mapped, linear):
         )  # fmt: skip
         for k, t in zip(floats, found, strict=True):
             rates[k] = t
-    return out, rates
+    return out[: len(rates)], rates
+
+
+def _complete(program: Program) -> Program:
+    """The program that also returns what else the loops of its derivatives begin with."""
+    complete = _primal_reuse(program).complete
+    if complete is None:
+        return program
+    if "complete" not in program.derived:
+        n, like = len(program.avals_out), [v.aval for v in complete.jaxpr.outvars]
+
+        def retrace(form: Form):
+            other = program.in_form(form)
+            found = _primal_reuse(other).complete
+            if found is not None and [v.aval for v in found.jaxpr.outvars] == like:
+                return Program(found, f"{program.name}.complete", program.strict)
+            more = [jnp.zeros(a.shape, a.dtype) for a in like[n:]]  # then nobody takes them
+            closed = jax.make_jaxpr(lambda *x: [*other(*x), *more])(*map(_struct, other.avals_in))
+            return Program(closed, f"{program.name}.complete", program.strict)
+
+        name = f"{program.name}.complete"
+        program.derived["complete"] = Program(complete, name, program.strict, retrace)
+    return program.derived["complete"]
 
 
 def _primal_reuse(program: Program) -> PrimalReuse:
@@ -226,11 +250,13 @@ def _primal_reuse(program: Program) -> PrimalReuse:
 
 def _tangent_program(program: Program, moving: tuple[int, ...], floats: list[int]) -> Program:
     """The derivative: a program of the operands, of some results, and of the tangents."""
-    known, _ = _primal_reuse(program)
+    known, _, whole = _primal_reuse(program)
     n, m = len(program.avals_in), len(known)
+    every = program.avals_out if whole is None else [v.aval for v in whole.jaxpr.outvars]
 
     def make(program: Program):
-        needed, evaluate = _primal_reuse(program)
+        needed, evaluate, complete = _primal_reuse(program)
+        there = program.avals_out if complete is None else [v.aval for v in complete.jaxpr.outvars]
 
         def function(*args):
             primals, rates = list(args[:n]), args[n + m :]
@@ -239,7 +265,7 @@ def _tangent_program(program: Program, moving: tuple[int, ...], floats: list[int
             def of_moving(*values):
                 for k, x in zip(moving, values, strict=True):
                     primals[k] = x
-                if results.keys() >= set(needed):
+                if results.keys() >= set(needed) and there == every:
                     out = evaluate(primals, [results[k] for k in needed])
                 else:  # in another form, other results may be those of its loops
                     out = program(*primals)
@@ -249,7 +275,7 @@ def _tangent_program(program: Program, moving: tuple[int, ...], floats: list[int
 
         return function
 
-    avals = [*program.avals_in, *(program.avals_out[k] for k in known)]
+    avals = [*program.avals_in, *(every[k] for k in known)]
     avals += [program.avals_in[k] for k in moving]
     return program.derive(("jvp", moving), make, list(map(_struct, avals)))
 
