@@ -59,6 +59,12 @@ class Formulation(NamedTuple):
     times those of AZA."""
     written: int
     """The largest matrix that is factorized entry by entry: much code, but no loops."""
+    points: tuple[int, int]
+    """How many candidate points of contact are handled all at once: in the search for the
+    accelerations, and where derivatives are taken, in which a loop costs more. Of more points, a
+    loop takes those that act. With 20 candidates (G1) a team would divide the four points of a
+    round among 32 threads: by counts, its step takes 192 ns a robot all at once and 278 with the
+    loop (``python -m benchmarks gpu_model``)."""
     whole: int = 0
     """The most degrees of freedom of a robot for which a batch of solves is one kernel, in which
     every group of samples has its own number of steps. With 64 starts of ``multiple_shooting`` it
@@ -88,6 +94,7 @@ FORMULATIONS = {
         apart=16,
         length=(150, 107),
         written=16,
+        points=(16, 64),
         whole=12,
         ancestors=20,
     ),
@@ -106,6 +113,7 @@ FORMULATIONS = {
         apart=0,
         length=(0, 0),
         written=16,
+        points=(64, 64),
     ),
     # XLA on a CPU: a short loop is cheap, many small operations in it are not
     "xla": Formulation(
@@ -122,6 +130,7 @@ FORMULATIONS = {
         apart=0,
         length=(0, 0),
         written=0,
+        points=(16, 64),
     ),
     # XLA on an accelerator: one step of a loop is about ten kernels (``kernels``, ``gpu``)
     "accelerator": Formulation(
@@ -138,6 +147,7 @@ FORMULATIONS = {
         apart=0,
         length=(0, 0),
         written=0,
+        points=(64, 64),
     ),
 }
 
@@ -224,6 +234,14 @@ def for_column(tree: Tree, *, branches: Form, bodies: Form) -> Form:
     """The form of a solution for one column of many: over pairs with ancestors, or over bodies."""
     few = len(tree.pairs[0]) <= current().ancestors * tree.n
     return branches if few else bodies
+
+
+def points_at_once(searched: bool) -> int:
+    """How many candidate points of contact are handled without a loop over those that act.
+
+    ``searched`` says whether this is for the search for the accelerations, not for derivatives.
+    """
+    return current().points[0 if searched else 1]
 
 
 def columns_at_once(columns: int, numbers: int = 1) -> int:

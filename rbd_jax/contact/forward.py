@@ -82,7 +82,7 @@ def controlled(
     name: str, scene: Scene, controls, tau, constants: Constants | None, act
 ) -> ControlledScene:
     """The scene with its controls and applied forces; computes the constants if they are None."""
-    constants = constants_of(scene) if constants is None else constants
+    constants = _constants(scene) if constants is None else constants
     if act is None and scene.na:
         raise ValueError(
             f"{name}: the scene has {scene.na} activations, which are part of its state; pass "
@@ -92,6 +92,18 @@ def controlled(
         argument = ArrayArgument((scene.na,), "float", False, False)
         act = check_array(name, scene.model, "act", act, argument)
     return ControlledScene(scene, controls, tau, constants, act if scene.na else None)
+
+
+def _constants(scene: Scene) -> Constants:
+    """The constants of a scene; of one that is not traced they are computed now.
+
+    So a compiled step of a scene that it closes over has them as numbers, and computes nothing
+    once more in each call.
+    """
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(scene)):
+        return constants_of(scene)
+    with jax.ensure_compile_time_eval():
+        return constants_of(scene)
 
 
 def constrained_acceleration(

@@ -329,7 +329,7 @@ def test_rows_of_a_tree_that_do_not_change_each_other_are_eliminated_together():
     """36 rows in eight levels; a solution meets twice for a level, down and up."""
     columns = columns_of(branched())
     M, b = float_((36, 36), "float32"), float_((36,), "float32")
-    M = 9 * jnp.eye(36) + 0.05 * (M + jnp.transpose(M, (0, 2, 1)))
+    M = 9 * jnp.eye(36, dtype=M.dtype) + 0.05 * (M + jnp.transpose(M, (0, 2, 1)))
     made, shapes = functions(
         lambda M, b: factorized_solve(factorized(M, columns), b, columns), M, b, team=32
     )

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ...algorithms import formulations
 from ...lanes import common_rounds, unfilled
 from ...model import Topology
 from ...model.functions import as_module
@@ -50,9 +51,6 @@ from ..solver.rows import (
 
 FAINT = 1e-6
 """The least impedance of a contact at a distance."""
-FEW, MANY = 16, 64
-"""So many points are handled all at once: in the search for the accelerations, and where
-derivatives are taken, in which a loop costs more. Of more points, a loop takes those that act."""
 BLOCK = 16
 """Points that this loop takes at a time where derivatives are taken."""
 MOST_BLOCKS = 16
@@ -124,7 +122,7 @@ class Contacts(Constraint):
         found = candidates(self.shapes, pairs, self.terrain, R, p)
         most = self.most if state.solving else None
         if state.solving and state.loops:
-            if room_for(found, most) > (FEW if state.dense else MANY):
+            if room_for(found, most) > formulations.points_at_once(state.dense):
                 points = touching(self.shapes, pairs, found, len(p) - 1, most)
                 return (TouchingRows(jnp.zeros_like(state.v), self, points, state, weight),)
         groups = grouped(self.shapes, pairs, found, len(p) - 1, most)

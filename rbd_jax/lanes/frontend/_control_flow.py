@@ -91,8 +91,10 @@ def _while(r: Reader, eqn, *ins):
     test.inputs = body.inputs = carry
     test.keeps_inputs, body.keeps_inputs = True, not all_stop
     made = [_like(v, u) for v, u in zip(start, uniform, strict=True)]
-    op = Op("while", list(start), made,
-            {"test": test, "body": body, "consts": [*tests, *consts]}, eqn)  # fmt: skip
+    ended = body.outputs[0].const if test.outputs[0] is carry[0] else None
+    params = {"test": test, "body": body, "consts": [*tests, *consts]}
+    params["once"] = ended is not None and not np.any(ended)
+    op = Op("while", list(start), made, params, eqn)
     for v in made:
         v.op = op
     r.ops.append(op)
@@ -270,6 +272,6 @@ def _once(branch, count: int, here, *xs):
     jaxpr, consts = jaxpr_and_consts(branch)
 
     def body(x):
-        return x[0] & False, eval_jaxpr(jaxpr, consts, *xs[count:])
+        return jnp.zeros_like(x[0]), eval_jaxpr(jaxpr, consts, *xs[count:])
 
     return jax.lax.while_loop(lambda x: x[0], body, (here, list(xs[:count])))[1]

@@ -146,6 +146,8 @@ def _loops(lines: list[str], threads: int) -> dict[str, tuple[float | None, str]
                 found[head] = float(abs(limit[flag] - int(first[head])) + 1), end
             elif kind == "round":
                 found[label] = float(-(-limit[flag] // threads)), end
+            elif kind == "if":
+                found[f"once{int(number) - 1}"] = 1.0, end
             elif kind == "do":
                 found[f"while{int(number) - 1}"] = None, end  # labels are numbered in a row
     return found

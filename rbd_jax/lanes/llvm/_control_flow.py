@@ -113,7 +113,9 @@ def while_(e: Emitter, op: Op, plan: Plan) -> None:
     carry = block.inputs
     for v, start in zip(carry, op.ins, strict=True):
         _enter(e, v, start, plan)
-    head, inside, done = e.name("while"), e.name("do"), e.name("done")
+    once = op.params["once"]  # no round or one: a branch
+    head, inside = (e.name("once"), e.name("if")) if once else (e.name("while"), e.name("do"))
+    done = e.name("done")
     since = e.lines()
     e.line(f"br label {head}")
     e.block(head)
