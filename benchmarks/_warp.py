@@ -29,6 +29,7 @@ ABOUT = (
     "the number of Newton steps, by the library's own choice of XLA or lanes; `call` is one call "
     "that is waited for (µs a batch). Warp's is a captured graph that is replayed, where what it "
     "takes to copy the states back is subtracted. vjp: with respect to the state and the controls. "
+    'MJX, Warp: a step of MJX with `impl="warp"`, called from JAX in a row; its error too. '
     "Rollout: 100 steps one after another with constant controls, ours in one call. Both have "
     "float32, Newton's method and at most 100 iterations. Warp's tolerance is the smallest that it "
     "accepts in float32, 1e-6; ours goes on until the gradient is zero up to rounding. Rows and "
@@ -59,8 +60,11 @@ def python_of_warp(options) -> str | None:
     return None
 
 
-def compare(report: Report, table: Table, options) -> None:
-    """All robots and batches that have no row yet, ours first; each row is written at once."""
+def compare(report: Report, table: Table, options, mjx: str | None = None) -> None:
+    """All robots and batches that have no row yet, ours first; each row is written at once.
+
+    ``mjx`` is the Python of MJX, for MuJoCo Warp inside of it.
+    """
     python = python_of_warp(options)
     robots = {k: x for k, x in scenes(options).items() if k in ROBOTS} if python else {}
     if python and not robots:
@@ -75,7 +79,10 @@ def compare(report: Report, table: Table, options) -> None:
     theirs = Theirs(python, tasks, options.patience)
     try:
         for _, ours in together(tasks, options.seconds, 0.0, prepared, theirs.prepare):
-            table.add(**_row(ours, theirs.measured(ours["robot"], ours["batch"])))
+            both = theirs.measured(ours["robot"], ours["batch"])
+            if mjx and jax.default_backend() == "gpu":  # it runs nowhere else
+                both |= theirs.through_mjx(mjx, ours["robot"], ours["batch"])
+            table.add(**_row(ours, both))
             report.write()
     finally:
         theirs.close()
@@ -95,10 +102,11 @@ def _row(ours: dict, theirs: dict) -> dict:
         found[f"{name}_ahead"] = both[1] / both[0] if all(both) else None
     if found.get("vjp") and found.get("step"):
         found["vjp_over_step"] = found["vjp"] / found["step"]
-    notes = [x["note"] for x in (ours, theirs) if x.get("note")]
+    notes = [x[k] for x in (ours, theirs) for k in ("note", "mjx_note") if x.get(k)]
     order = (*SUBJECT, "step", "warp_step", "step_ahead", "rollout", "warp_rollout",
              "rollout_ahead", "vjp", "vjp_over_step", "call", "rows", "iterations",
-             "warp_iterations", "error", "warp_error", "compile_s", "warp_compile_s")  # fmt: skip
+             "warp_iterations", "error", "warp_error", "compile_s", "warp_compile_s",
+             "mjx_warp", "mjx_warp_error", "mjx_warp_compile_s")  # fmt: skip
     return {k: found.get(k) for k in order} | {"note": "; ".join(notes) or None}
 
 
@@ -212,6 +220,8 @@ class Theirs:
         self.sides = {t.robot: Side("warp", python, "float32", program="warp_step") for t in tasks}
         self.loaded: dict[str, dict] = {}
         self.wanted: dict[str, tuple] = {}
+        self.sizes: dict[str, tuple[int, int]] = {}
+        """Of each robot: the room for contacts and for constraint rows of a world."""
 
     def prepare(self) -> None:
         """Compile all kernels; the first call does it and waits for all robots."""
@@ -237,6 +247,7 @@ class Theirs:
         self.wanted[robot] = ground.by_mujoco(min(SAMPLES, *batches))
         rows, contacts = ground.most(LOOKED_AT, STEPS)
         sizes = {"njmax": 8 * -(-5 * rows // 32), "nconmax": 8 * -(-3 * contacts // 16)}
+        self.sizes[robot] = sizes["nconmax"], sizes["njmax"]
         print(f"  Warp, {robot}: {sizes}", flush=True)
         self.sides[robot].send("load", folder=folder, batches=batches, **sizes)
 
@@ -262,6 +273,19 @@ class Theirs:
             "warp_compile_s": loaded["compile_s"],
             "note": "; ".join(notes) or None,
         }
+
+    def through_mjx(self, python: str, robot: str, batch: int) -> dict:
+        """The cells of MuJoCo Warp inside of MJX, called from JAX."""
+        (xml,) = (t.xml for t in self.tasks if (t.robot, t.batch) == (robot, batch))
+        contacts, rows = self.sizes.get(robot, (0, 0))
+        found = Ground(xml, batch).mjx(python, "float32", 0.3, (contacts * batch, rows))
+        if "in_a_row" not in found:
+            return {"mjx_note": f"MJX, Warp: {found.get('note', 'not there')}"}
+        state, wanted = tuple(np.array(found[k]) for k in KEYS), self.wanted[robot]
+        n = min(len(state[0]), len(wanted[0]))
+        error = relative_error(tuple(x[:n] for x in state), tuple(x[:n] for x in wanted))
+        return {"mjx_warp": 1e3 * found["in_a_row"] / batch, "mjx_warp_error": error,
+                "mjx_warp_compile_s": found["compile_s"]}  # fmt: skip
 
     def close(self) -> None:
         """End all processes."""

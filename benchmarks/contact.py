@@ -58,7 +58,7 @@ def compare(table, name: str, robot, dtype: str, options) -> None:
                   solver_steps=None if p is not step else float(r.steps.mean()),
                   difference=None if p is not step else float(error))  # fmt: skip
     peer = ground.xml and ground.mjx(python_of_mjx(options), dtype, options.seconds)
-    if peer:
+    if peer and "us" in peer:
         us = peer["us"] / n
         table.add(**row, program=f"MJX {peer['version']}", us_a_sample=us,
                   times_MuJoCo=us / mujoco_c.median, compile_s=peer["compile_s"])  # fmt: skip

@@ -87,7 +87,7 @@ def _mjx_on_ground(table: Table, task: Task, python: str, seconds: float) -> Non
     """The time of MJX's step in the row of ours."""
     found = Ground(task.xml, task.batch).mjx(python, task.dtype, seconds)
     for row in table.rows:
-        if found and (row["robot"], row["function"]) == (task.robot, "contact step"):
+        if "us" in found and (row["robot"], row["function"]) == (task.robot, "contact step"):
             row |= {"mjx": found["us"], "mjx_compile_s": found["compile_s"]}
             row["ahead"] = found["us"] / row["default"] if row.get("default") else None
             print(f"  {task.robot}: mjx {found['us']:.0f}", flush=True)
@@ -131,7 +131,7 @@ def main(options) -> None:
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     batch = options.batch or (256 if options.tiny else 4096)
     parts = options.parts or PARTS
-    pythons = _rivals(options) if {"ground", "rivals", "policy"} & set(parts) else {}
+    pythons = _rivals(options) if {"ground", "rivals", "policy", "warp"} & set(parts) else {}
     by_title = {title: report.table(title, ABOUT_TABLES.get(title, "")) for title in TITLES}
     for title in (BY_SIZE, WARP, POLICY):
         by_title[title].subject = "robot", "dtype", "batch"
@@ -158,7 +158,7 @@ def main(options) -> None:
             _mjx_on_ground(by_title[ON_GROUND], task, pythons["mjx"], options.seconds)
             report.write()
     if "warp" in parts:
-        _warp.compare(report, by_title[WARP], options)
+        _warp.compare(report, by_title[WARP], options, pythons.get("mjx"))
     if "policy" in parts and importlib.util.find_spec("mujoco"):
         _gpu_policy.compare(report, by_title[POLICY], options, pythons.get("mjx"), end)
     for name in names if pythons and "rivals" in parts else []:

@@ -142,6 +142,11 @@ def scan_counts(params: dict) -> tuple[int, int]:
     return consts, carry
 
 
+def is_perturbed(x: Any) -> bool:
+    """Whether the derivative that is being taken is one of this value."""
+    return isinstance(x, ad.JVPTracer)
+
+
 def is_staged(x: Any) -> bool:
     """Whether ``jax.jit`` and the like are tracing the program of which a value is a part."""
     while isinstance(x, batching.BatchTracer | ad.JVPTracer):

@@ -149,6 +149,76 @@ def test_rollout_in_a_scene():
         rbd.rollout(scene, q, v, jnp.zeros((3, 2)), scene.dt)
 
 
+def programs(closed) -> list[str]:
+    """The names of all programs of lanes in a jaxpr and in these programs, and of its loops."""
+    found = []
+    for eqn in closed.eqns:
+        program = eqn.params.get("program")
+        found.append(program.name if program is not None else eqn.primitive.name)
+        inner = [program.closed.jaxpr] if program is not None else subjaxprs_of(eqn)
+        found += [name for x in inner for name in programs(x)]
+    return found
+
+
+def subjaxprs_of(eqn) -> list:
+    return [getattr(y, "jaxpr", y) for x in eqn.params.values()
+            for y in (x if isinstance(x, tuple | list) else [x])
+            if hasattr(getattr(y, "jaxpr", y), "eqns")]  # fmt: skip
+
+
+def test_a_gradient_of_a_rollout_searches_no_contact_again():
+    """The mode adjoint takes the solved accelerations from the states, so that its way back has no
+    loop of an unknown length, and the states come from the results."""
+    scene = rbd.load_mjcf(HOPPER)
+    q, v, u = scene.keyframes["start"]
+
+    def end(u, mode):
+        policy = lambda t, q, v: u * q[:1]  # noqa: E731
+        path = rbd.rollout(scene, q, v, policy, scene.dt, steps=6, gradient=mode)
+        return jnp.sum(path.v[-1] * jnp.arange(1.0, scene.model.nv + 1))
+
+    found = programs(jax.make_jaxpr(jax.grad(lambda u: end(u, "adjoint")))(u).jaxpr)
+    assert "rollout.complete" in found
+    back = found[found.index("rollout.jvp.transpose") :]
+    assert "while" in found and "while" not in back
+    slopes = [jax.jit(jax.grad(lambda u, m=m: end(u, m)))(u) for m in ("full", "adjoint")]
+    tight = 1e-9 if scene.model.dtype == jnp.float64 else 1e-4
+    assert float(jnp.abs(slopes[0]).min()) > 0
+    assert_close(slopes[1], slopes[0], rtol=tight)
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+def test_second_derivatives_of_a_rollout_whose_searches_are_known():
+    scene = rbd.load_mjcf(HOPPER)
+    q, v, u = scene.keyframes["start"]
+
+    def end(u, mode):
+        controls = jnp.broadcast_to(u, (4, scene.nu))
+        path = rbd.rollout(scene, q, v, controls, scene.dt, gradient=mode)
+        return jnp.sum(path.v[-1] ** 2) + jnp.sum(jnp.sin(path.q[-1]))
+
+    found = [jax.jit(jax.grad(lambda u, m=m: jnp.sum(jax.grad(lambda u: end(u, m))(u))))(u)
+             for m in ("full", "adjoint")]  # fmt: skip
+    assert float(jnp.abs(found[0]).min()) > 0
+    assert_close(found[1], found[0], rtol=1e-9)
+
+
+def test_constants_of_a_scene_that_is_not_traced_are_numbers():
+    scene = rbd.load_mjcf(HOPPER)
+    state = scene.keyframes["start"]
+    closed = jax.make_jaxpr(lambda *x: rbd.contact.scene_step(scene, *x)[:2])(*state)
+    given = jax.make_jaxpr(lambda s, *x: rbd.contact.scene_step(s, *x)[:2])(scene, *state)
+    assert "constants" in programs(given.jaxpr) and "constants" not in programs(closed.jaxpr)
+    one = jax.jit(lambda *x: rbd.contact.scene_step(scene, *x)[:2])(*state)
+    two = jax.jit(lambda s, *x: rbd.contact.scene_step(s, *x)[:2])(scene, *state)
+    tight = 1e-12 if scene.model.dtype == jnp.float64 else 1e-5
+    for x, y in zip(one, two, strict=True):
+        assert_close(x, y, rtol=tight, atol=tight)
+    mass = jax.grad(lambda s: jnp.sum(rbd.contact.scene_step(s, *state).v ** 2), allow_int=True)
+    assert float(jnp.abs(mass(scene).model.inertia).max()) > 0
+
+
 def test_stages_of_rk4_are_compiled_once(monkeypatch):
     """A step by RK4 has at most 1.3 times the operations of one by Euler; loops count once."""
     monkeypatch.setenv("RBD_JAX_LANES", "0")  # so that the operations are JAX's own

@@ -153,6 +153,20 @@ def test_rounds_of_loops_whose_end_data_decide():
     assert work(lambda x: x * 2, jnp.float32(3), team=1).sample.a_round == 0
 
 
+def test_a_branch_that_is_left_out_where_nobody_takes_it_counts_once():
+    """It is a loop of no round or one, and its instructions are those that it has when taken."""
+
+    def long(x):
+        for k in range(30):
+            x = jnp.sin(x) + k
+        return x
+
+    one = work(long, jnp.float32(3), team=1).sample
+    found = work(lambda x: lax.cond(x > 0, long, lambda x: x, x), jnp.float32(3), team=1).sample
+    assert found.a_round == 0
+    assert one.issued < found.issued < 1.1 * one.issued + 20
+
+
 @pytest.mark.parametrize("size", [40, 96])
 def test_more_threads_never_have_more_rounds(size):
     x = jnp.ones(size, jnp.float32)
@@ -179,7 +193,7 @@ def test_every_operation_is_counted(name):
         assert found.sample.issued > 0 and found.sample.given > 0
         for label, kind in (("sample", team), ("prologue", _ptx.TOGETHER)):
             body = made.text.split(f"void @{label}(")[1].split("\n}")[0].splitlines()
-            heads = [x[:-1] for x in body if re.fullmatch(r"(loop|rounds|while)\d+:", x)]
+            heads = [x[:-1] for x in body if re.fullmatch(r"(loop|rounds|while|once)\d+:", x)]
             assert set(heads) == set(model._loops(body, kind))
 
 

@@ -453,6 +453,35 @@ def test_the_part_against_warp(tmp_path, monkeypatch, capsys):
     assert row["step_ahead"] == 1e6 / row["step"] and row["rollout"] > 0 and row["vjp"] > 0
 
 
+def test_warp_inside_of_mjx_has_room_for_all_worlds_and_says_what_fails(monkeypatch):
+    """The row has its own time and error; a process that fails leaves its last line."""
+    pytest.importorskip("mujoco")
+    theirs = object.__new__(_warp.Theirs)
+    theirs.tasks = [_ways.Task(_warp.TITLE, "quadruped", "float32", 4, (), _ground.QUADRUPED)]
+    ground = _ground.Ground(_ground.QUADRUPED, 4)
+    theirs.wanted = {"quadruped": ground.by_mujoco(4)}
+    theirs.sizes, asked = {"quadruped": (24, 64)}, []
+    qpos, qvel = theirs.wanted["quadruped"]
+
+    def mjx(self, python, dtype, seconds, warp):
+        asked.append((python, dtype, warp))
+        state = {"qpos": qpos.tolist(), "qvel": (1.1 * qvel).tolist()}
+        return {"us": 9.0, "in_a_row": 8.0, "compile_s": 2.0, **state}
+
+    monkeypatch.setattr(_ground.Ground, "mjx", mjx)
+    cells = theirs.through_mjx("python", "quadruped", 4)
+    assert asked == [("python", "float32", (24 * 4, 64))]
+    assert cells["mjx_warp"] == 2000 and abs(cells["mjx_warp_error"] - 0.1) < 1e-6
+    row = _warp._row({"robot": "quadruped", "step": 1.0}, cells)
+    assert row["mjx_warp"] == 2000 and row["note"] is None
+    monkeypatch.setattr(_ground.Ground, "mjx", lambda *_: {"note": "no GPU"})
+    cells = theirs.through_mjx("python", "quadruped", 4)
+    assert _warp._row({}, cells)["note"] == "MJX, Warp: no GPU"
+    monkeypatch.undo()
+    failed = ground.mjx(sys.executable, "float32", 0.1, (96, 64))  # MJX is not here
+    assert "in_a_row" in failed or failed["note"]
+
+
 def test_a_run_of_which_no_row_is_left_is_not_mentioned(tmp_path):
     for day, robots in enumerate(["ab", "b", "a"]):
         options = _parser().parse_args(["pinocchio", "--keep", "--results", str(tmp_path)])

@@ -14,7 +14,13 @@ import jax.numpy as jnp
 from jax.extend import core as jcore
 from jax.extend.core import jaxpr_as_fun
 
-from .._jax_internals import closed_jaxpr, jaxpr_and_consts, literal, scan_counts
+from .._jax_internals import (
+    closed_jaxpr,
+    is_perturbed,
+    jaxpr_and_consts,
+    literal,
+    scan_counts,
+)
 
 
 class PrimalReuse(NamedTuple):
@@ -139,7 +145,8 @@ def _scan(eqn, ins: list, after: list, stacked: list) -> list:
         return out[:nk], out[nk:]
 
     last, each = jax.lax.scan(step, start, (before, rows), length=p["length"], reverse=back)
-    each = [x if y is None else _known_primal(x, y) for x, y in zip(each, stacked, strict=True)]
+    each = [x if y is None else _known_primal(x, y) if is_perturbed(x) else y
+            for x, y in zip(each, stacked, strict=True)]  # fmt: skip
     return [*last, *each]
 
 
