@@ -65,6 +65,10 @@ class Formulation(NamedTuple):
     loop takes those that act. With 20 candidates (G1) a team would divide the four points of a
     round among 32 threads: by counts, its step takes 192 ns a robot all at once and 278 with the
     loop (``python -m benchmarks gpu_model``)."""
+    known: bool = False
+    """Whether the constants of a scene that is not traced are computed when a step is traced, and
+    are numbers of its program. It spares a GPU 9 % of a step by counts, and costs 2 s of
+    compilation. A CPU computes them once a call, which is nothing beside a batch."""
     whole: int = 0
     """The most degrees of freedom of a robot for which a batch of solves is one kernel, in which
     every group of samples has its own number of steps. With 64 starts of ``multiple_shooting`` it
@@ -114,6 +118,7 @@ FORMULATIONS = {
         length=(0, 0),
         written=16,
         points=(64, 64),
+        known=True,
     ),
     # XLA on a CPU: a short loop is cheap, many small operations in it are not
     "xla": Formulation(
@@ -242,6 +247,11 @@ def points_at_once(searched: bool) -> int:
     ``searched`` says whether this is for the search for the accelerations, not for derivatives.
     """
     return current().points[0 if searched else 1]
+
+
+def for_fixed_arguments(*, traced: Form, known: Form) -> Form:
+    """The form of what only depends on arguments that are not traced: in the program, or before."""
+    return known if current().known else traced
 
 
 def columns_at_once(columns: int, numbers: int = 1) -> int:

@@ -12,10 +12,12 @@ Source: MuJoCo's documentation, "Computation", forward dynamics. The stages are
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..algorithms import formulations
 from ..derivatives.custom_jvp.implicit_solve import implicit_solve_custom_jvp
 from ..lanes import lanes
 from ..model.arguments import ArrayArgument, check_array, check_number
@@ -95,15 +97,19 @@ def controlled(
 
 
 def _constants(scene: Scene) -> Constants:
-    """The constants of a scene; of one that is not traced they are computed now.
+    """The constants of a scene.
 
-    So a compiled step of a scene that it closes over has them as numbers, and computes nothing
-    once more in each call.
+    Where it pays, those of a scene that is not traced are computed now. A compiled step of a scene
+    that it closes over then has them as numbers, and computes nothing once more in each call.
     """
     if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(scene)):
         return constants_of(scene)
+    return formulations.for_fixed_arguments(traced=constants_of, known=_now)(scene)
+
+
+def _now(scene: Scene) -> Constants:
     with jax.ensure_compile_time_eval():
-        return constants_of(scene)
+        return eqx.filter_jit(constants_of)(scene)
 
 
 def constrained_acceleration(
