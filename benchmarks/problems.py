@@ -23,7 +23,8 @@ ABOUT = (
     " Lagrangian relative to one plus the cost, the gaps, and the violations of the constraints. "
     "`claimed` is the share that the solver calls successful, and `false` counts the claims that "
     "are not solved. The default choice of the guide is `ddp`, and under constraints "
-    "`augmented_lagrangian`. All starts are one batch of at most 600 steps. Times are processor "
+    "`augmented_lagrangian`, or `interior_point` where forces of contact are controls. All starts "
+    "are one batch of at most 600 steps. Times are processor "
     "times for one start without compilation. Iterations are the median over the starts. "
     "`back` is the greatest number of steps that lead back to a solution from controls that are "
     "disturbed by normal noise of 1e-4, under the feedback of the solution, because motions that "
@@ -54,7 +55,11 @@ ON_LEGS = (
 LEGS = "trot", "walk", "pace", "jump", "squat", "step"
 LIMIT, TOL = 600, 1e-6
 SOLVERS = "ddp", "ilqr", "multiple_shooting"
-CONSTRAINED = "augmented_lagrangian, second order", "augmented_lagrangian"
+CONSTRAINED = (
+    "augmented_lagrangian, second order",
+    "augmented_lagrangian",
+    "interior_point, second order",
+)
 EXACT = "ddp", "augmented_lagrangian, second order"
 
 
@@ -86,6 +91,9 @@ def solver(name: str, limit: int = LIMIT) -> Callable[..., Any]:
             return opt.augmented_lagrangian(p, q0, v0, u, c, **how, **first)
 
         return augmented
+    if name.startswith("interior"):
+        how["second_order"] = name.endswith("second order")
+        return lambda p, c, q0, v0, u: opt.interior_point(p, q0, v0, u, c, **how)
     if name.endswith("standing"):
 
         def stands(p, _, q0, v0, u):
@@ -115,6 +123,7 @@ def solve(name: str, trials: tasks.Trials, limit: int = LIMIT) -> Run:
         s = one(problem, constraints, q0, v0, u, **first)
         kept = {"multipliers": s.multipliers, "penalty": s.penalty} if constraints else {}
         near = roll(problem, s.q, s.v, s.u, disturb, s.K)[2]
+        kept = kept if name in EXACT else {}
         return s.q, s.v, s.u, s.cost, s.steps, s.result == opt.RESULTS.successful, kept, near
 
     args = (trials.q0, trials.v0, trials.u, {}, disturb)

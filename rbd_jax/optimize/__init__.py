@@ -48,6 +48,7 @@ from .receding_horizon._mpc import (
 from .receding_horizon._sampling_mpc import Sampler as Sampler, sampler as sampler
 from .solvers._augmented_lagrangian import augmented_lagrangian as augmented_lagrangian
 from .solvers._ilqr import ddp as ddp, ilqr as ilqr
+from .solvers._interior_point import interior_point as interior_point
 from .solvers._multiple_shooting import multiple_shooting as multiple_shooting
 from .solvers._progress import print_progress as print_progress
 from .solvers._sampling import Sampled as Sampled, cem as cem, mppi as mppi

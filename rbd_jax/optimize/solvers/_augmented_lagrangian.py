@@ -1,7 +1,7 @@
 """Constrained trajectory optimization: an augmented Lagrangian around iLQR and DDP."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -39,7 +39,7 @@ from ._solution import (
     finished,
     times_of,
 )
-from ._sqp_loop import NEAR, Proposal, line_search, options, sqp_loop
+from ._sqp_loop import NEAR, LoopState, Options, Proposal, line_search, options, sqp_loop
 from ._tolerances import tolerances
 
 MARGIN = 0.5
@@ -115,17 +115,10 @@ def augmented_lagrangian(
     name = "augmented_lagrangian"
     q0, v0, u = checked_arguments(name, problem, q0, v0, u)
     problem, rows = with_explicit_closures(problem, q0, v0), stack(problem, constraints, q0, v0)
-    usual = tolerances(u.dtype)
     o = options(name, u.dtype, max_steps, tol, regularization, progress, iterates)
-    given = {"penalty": penalty, "max_penalty": max_penalty, "feasibility": feasibility}
-    for what, x in given.items():
-        if x is not None:
-            check_number(name, what, x, positive=True)
-    limits = Limits(
-        usual.violation if feasibility is None else feasibility,
-        o.tol,
-        usual.most_penalty if max_penalty is None else max_penalty,
-    )
+    if penalty is not None:
+        check_number(name, "penalty", penalty, positive=True)
+    limits = checked_limits(name, u.dtype, o, feasibility, max_penalty)
     equal = rows.equality
     # Guesses of multipliers are good near the last tolerance. An update at a point that minimizes
     # the augmented Lagrangian worse than they do would spoil them.
@@ -150,7 +143,30 @@ def augmented_lagrangian(
 
     inputs = without_derivatives((problem, rows, q0, v0, u, multipliers, penalty))
     how = {"o": o, "limits": limits, "first_tol": first_tol, "second_order": second_order}
-    out = _solve(*inputs, **how)
+    out = penalized(*inputs, **how)
+    return constrained_solution(problem, rows, q0, v0, out, throw)
+
+
+def checked_limits(
+    name: str, dtype, o: Options, feasibility: Any, max_penalty: float | Array | None
+) -> Limits:
+    """The limits of the solver ``name``, checked."""
+    for what, x in {"max_penalty": max_penalty, "feasibility": feasibility}.items():
+        if x is not None:
+            check_number(name, what, x, positive=True)
+    usual = tolerances(dtype)
+    return Limits(
+        usual.violation if feasibility is None else feasibility,
+        o.tol,
+        usual.most_penalty if max_penalty is None else max_penalty,
+    )
+
+
+def constrained_solution(
+    problem: Problem, rows: Stack, q0: Array, v0: Array, out: tuple, throw: bool
+) -> ConstrainedSolution:
+    """The solution that :func:`penalized` found, made differentiable."""
+    equal = rows.equality
     (q, v, u, _), (K, m), result, count, history = without_derivatives(out)
     good = result == RESULTS.successful
     at_low, at_high = without_derivatives(held_controls(problem, u))
@@ -169,10 +185,31 @@ def augmented_lagrangian(
     return finished(solution, throw)
 
 
-def _solve(
-    problem, rows: Stack, q0, v0, u, multipliers, penalty, *, o, limits, first_tol, second_order
-):
-    """The last point, the gains with the multipliers, how it ended, steps, history."""
+def penalized(
+    problem: Problem,
+    rows: Stack,
+    q0,
+    v0,
+    u,
+    multipliers: Rows,
+    penalty: Array | None,
+    *,
+    o: Options,
+    limits: Limits,
+    first_tol: float,
+    second_order: bool,
+    after: LoopState | None = None,
+) -> tuple:
+    """The last point, the gains with the multipliers, how it ended, steps, history.
+
+    Args:
+        problem: what to minimize. rows: the constraints.
+        q0: initial configuration. v0: initial velocity and memory. u: first guess.
+        multipliers: first guess. penalty: first penalty; found here if None.
+        o: options. limits: of the outer loop. first_tol: at which multipliers are updated first.
+        second_order: whether the models are exact.
+        after: a loop whose steps count too.
+    """
     u = problem.clip(u)
     q, v = problem.stacked(problem.simulate(q0, v0, u))
     cost, c = problem.cost(q, v, u), rows.values(problem, q, v, u)
@@ -186,7 +223,7 @@ def _solve(
     expand, attempt = inner_steps(problem, rows, limits, second_order)
     start = (q, v, u, cost), (gains, first)
     merit = with_terms(problem, Penalties(rows, multipliers, penalty)).cost(q, v, u)
-    s = sqp_loop(expand, attempt, *start, merit, o, second_order)
+    s = sqp_loop(expand, attempt, *start, merit, o, second_order, after)
     return s.point, s.carried, s.result, s.steps, s.history
 
 

@@ -257,20 +257,24 @@ def _search(problem: Problem, q, v, u, cost, gains: Gains, definite):
     return line_search(attempt, cost, predicted, definite)
 
 
-def roll(problem: Problem, q, v, u, k, K):
-    """The trajectory under the controls ``u + k + K (x ⊖ x_k)``, and its cost."""
+def roll(problem: Problem, q, v, u, k, K, box: tuple[Array, Array] | None = None):
+    """The trajectory under the controls ``u + k + K (x ⊖ x_k)``, and its cost.
+
+    The controls stay within the bounds of the problem, or within those of each step in ``box``.
+    """
     problem = problem.prepared()
 
     def step(state, row):
         q, v, total = state
-        i, qn, vn, un, k, K = row
+        i, qn, vn, un, k, K, box = row
         x = problem.difference(qn, vn, q, v)
-        u = problem.clip(un + k + times(K, x))
+        u = un + k + times(K, x)
+        u = problem.clip(u) if box is None else jnp.clip(u, *box)
         q1, v1, cost = problem.advance(i, q, v, u)
         return (q1, v1, total + cost), (q1, v1, u)
 
     start = q[0], v[0], jnp.zeros((), q.dtype)
-    rows = jnp.arange(problem.steps), q[:-1], v[:-1], u, k, K
+    rows = jnp.arange(problem.steps), q[:-1], v[:-1], u, k, K, box
     (qT, vT, total), (q1, v1, u1) = jax.lax.scan(step, start, rows)
     q1, v1 = (jnp.concatenate([x[:1], y]) for x, y in ((q, q1), (v, v1)))
     return q1, v1, u1, total + problem.final_cost(qT, vT)

@@ -75,7 +75,9 @@ class Options(NamedTuple):
         return self.progress is None and not self.iterates
 
 
-class _State(NamedTuple):
+class LoopState(NamedTuple):
+    """The state of the loop."""
+
     point: PyTree
     carried: PyTree
     mu: Float[Array, ""]
@@ -127,7 +129,8 @@ def sqp_loop(
     merit: Float[Array, ""],
     o: Options,
     second_order: bool = False,
-) -> _State:
+    after: LoopState | None = None,
+) -> LoopState:
     """Improve a point step by step until the conditions of first order hold.
 
     A step expands the problem once, ``model = expand(point, carried)``, and then calls
@@ -158,13 +161,15 @@ def sqp_loop(
         merit: of the first point.
         o: the options.
         second_order: whether models have exact second derivatives.
+        after: a loop with the same options that has ended. Its steps count, and this loop writes
+            its history behind them.
     """
     dtype = merit.dtype
     # μ is relative to the costs of the controls, which penalties exceed by many orders
     least_mu, greatest_mu = tolerances(dtype).least_damping, 1e20
     rounding = 10 * jnp.finfo(dtype).eps
 
-    def body(s: _State) -> _State:
+    def body(s: LoopState) -> LoopState:
         model = expand(s.point, s.carried)
 
         def again(x: _Try) -> _Try:
@@ -223,7 +228,7 @@ def sqp_loop(
         done = ends | ~converged & (stalled | infeasible | last)
         tested = s.point, x.carried
         last = converged & ~ends
-        return _State(at, with_it, mu, x.share, steps, done, result, history, tested, last)
+        return LoopState(at, with_it, mu, x.share, steps, done, result, history, tested, last)
 
     empty = jnp.full((o.max_steps,), jnp.nan, dtype)
     finite = jnp.isfinite(merit)
@@ -234,7 +239,10 @@ def sqp_loop(
     kept = point[:3] if o.iterates else ()
     kept = (jnp.full((o.max_steps, *x.shape), jnp.nan, dtype) for x in kept)
     history, tested = History(*[empty] * 4, *kept), (point, carried)
-    start = _State(point, carried, mu, share, zero, ~finite, first, history, tested, no)
+    if after is not None:
+        zero, history = after.steps, after.history
+    done = ~finite | (zero >= o.max_steps)
+    start = LoopState(point, carried, mu, share, zero, done, first, history, tested, no)
     return jax.lax.while_loop(lambda s: ~s.done, body, start)
 
 
