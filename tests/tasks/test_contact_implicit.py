@@ -136,10 +136,20 @@ def test_nudged_robots_keep_the_feet_that_stand():
 
 
 @pytest.mark.slow
-def test_the_augmented_lagrangian_pushes_a_box_past_a_cylinder():
-    """It comes near, though not to the last digits."""
-    trials = SET["push-obstacle"](starts=2)
-    run = problems.solve("augmented_lagrangian, second order", trials, 300)
-    print(run.cost, run.judged)
-    assert not (run.claimed & ~run.solved).any()
-    assert run.cost.min() < 0.1 and max(x.violation for x in run.judged) < 1e-2
+@pytest.mark.float64
+@pytest.mark.parametrize("name", ["cart-pole-friction", "push-obstacle"])
+def test_the_interior_point_finds_when_contacts_act(name):
+    """The augmented Lagrangian has not solved any of them in 600 steps."""
+    trials = SET[name](starts=4)
+    run = problems.solve("interior_point, second order", trials)
+    print(run.cost, run.steps, run.judged)
+    assert run.solved.all() and run.claimed.all()
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+def test_no_claim_is_wrong_where_an_acrobot_meets_its_stops():
+    """Not every start is solved, but the solver knows which ones are."""
+    run = problems.solve("interior_point, second order", SET["acrobot-stops"](starts=6))
+    print(run.cost, run.steps, run.judged)
+    assert run.solved.sum() >= 2 and not (run.claimed & ~run.solved).any()

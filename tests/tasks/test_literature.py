@@ -42,7 +42,7 @@ def test_the_default_choice_solves_goals_under_bounds(name):
 
 
 CONTACT_IMPLICIT = {"cart-pole-friction", "acrobot-stops", "push-obstacle"}
-"""Which no solver here solves to 1e-6 within 600 steps; they have tests of their own."""
+"""Which are problems for the interior point; they have tests of their own."""
 
 
 @pytest.mark.slow
