@@ -1,5 +1,6 @@
 """The public problem set: solvers on a few of its problems, and the judge on known cases."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.calls import quick_jit
+from support.problems import sledge
 
 from benchmarks import problems
 from rbd_jax import optimize as opt, tasks
@@ -85,6 +87,20 @@ def test_the_judge_knows_minima_bounds_and_multipliers():
     assert judge.residual(problem, (), u, alone).slope > 1e-3  # without the goal's multipliers
     nothing = judge.Optimality(np.nan, 0.0, 0.0)
     assert not nothing.within(1.0)
+
+
+@pytest.mark.float64
+def test_the_judge_asks_nothing_of_controls_between_equal_bounds():
+    """The force on a sledge that has to arrive; a second force is given."""
+    stage = lambda m, t, q, v, u: 0.5 * jnp.sum(u * u) + 0.1 * q[0]  # noqa: E731
+    low, high, push = jnp.array([-2.0, 0.1]), jnp.array([2.0, 0.1]), jnp.ones((1, 2))
+    problem = opt.Problem(sledge(), stage, lambda m, q, v: 0.0 * q[0], 0.1, 20, push, low, high)
+    goal = (opt.Constraint(lambda m, q, v: jnp.stack([q[0] - 1.1, v[0]]), "goal", True, "final"),)
+    at = jnp.zeros(1), 0.5 * jnp.ones(1), jnp.zeros((20, 2))
+    s = jax.jit(lambda *x: opt.augmented_lagrangian(problem, *x, goal, tol=1e-14))(*at)
+    assert (s.u[:, 1] == 0.1).all() and tasks.optimality(problem, s, goal).within(1e-6)
+    changed = dataclasses.replace(s, u=s.u.at[3, 0].add(0.01))
+    assert tasks.optimality(problem, changed, goal).slope > 1e-4
 
 
 @pytest.mark.float64

@@ -152,6 +152,7 @@ def residual(
     on = e.holds & (equal | (e.c > -active))
     least = np.where(equal[on], -np.inf, 0.0)
     free = ~(at_low | at_high)
+    only_low, only_high = at_low & ~at_high, at_high & ~at_low
 
     def slope(K) -> float:
         """The greatest slope of the Lagrangian, with the costates under the feedback K."""
@@ -163,9 +164,11 @@ def residual(
         J, g, counted = _reduced(under, on).T, g.ravel(), free.ravel()
         r = g
         for _ in range(20 if J.shape[1] else 0):
-            # a control at a bound counts only where its slope has the wrong sign
+            # A control at a bound counts only where its slope has the wrong sign. Between equal
+            # bounds no sign is wrong.
             r = g + J @ _least_squares(J[counted], -g[counted], least)
-            now = free.ravel() | at_low.ravel() & (r < 0) | at_high.ravel() & (r > 0)
+            wrong_sign = only_low.ravel() & (r < 0) | only_high.ravel() & (r > 0)
+            now = free.ravel() | wrong_sign
             if (now == counted).all():
                 break
             counted = now
