@@ -14,7 +14,6 @@ import pytest
 from support.helpers import within
 
 import rbd_jax as rbd
-from rbd_jax.algorithms.formulations import formulation
 from rbd_jax.contact import constants
 
 mujoco = pytest.importorskip("mujoco")
@@ -330,21 +329,3 @@ def test_the_reference_configuration_is_qpos0():
     scene = rbd.load_mjcf(HELD.format(""))
     expected = np.array([0, 0, 1, 1, 0, 0, 0, 0, 0.3, 1, 1, 0, 0, 0], scene.q0.dtype)
     np.testing.assert_array_equal(scene.q0, expected)
-
-
-def test_on_a_gpu_constants_of_a_scene_that_is_not_traced_are_numbers():
-    """The program computes less. A scene that is an argument is differentiated as before."""
-    scene = rbd.load_mjcf(XML)
-    at = scene.q0, jnp.zeros(scene.model.nv), jnp.zeros(scene.nu)
-
-    def step(scene, *at):
-        return rbd.contact.scene_step(scene, *at).v
-
-    leaves, static = eqx.partition(scene, eqx.is_inexact_array)
-    traced = lambda leaves, *at: step(eqx.combine(leaves, static), *at)  # noqa: E731
-    closed, argument = [], []
-    for known in (False, True):
-        with formulation("teams", known=known):
-            closed.append(len(str(jax.make_jaxpr(lambda *at: step(scene, *at))(*at))))
-            argument.append(len(str(jax.make_jaxpr(traced)(leaves, *at))))
-    assert closed[1] < 0.95 * closed[0] and argument[1] == argument[0]

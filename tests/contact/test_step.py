@@ -9,6 +9,7 @@ from support.helpers import assert_close
 from support.scenes import EQUALITIES, everything
 
 import rbd_jax as rbd
+from rbd_jax.algorithms.formulations import formulation
 from rbd_jax.contact import RESULTS, constants
 from rbd_jax.contact.solver.problem import SolverInputs, residual
 from rbd_jax.contact.solver.rows import classical_offset
@@ -204,14 +205,24 @@ def test_second_derivatives_of_a_rollout_whose_searches_are_known():
     assert_close(found[1], found[0], rtol=1e-9)
 
 
-def test_constants_of_a_scene_that_is_not_traced_are_numbers():
+def test_constants_of_a_scene_that_is_not_traced_are_numbers_on_a_gpu():
     scene = rbd.load_mjcf(HOPPER)
     state = scene.keyframes["start"]
-    closed = jax.make_jaxpr(lambda *x: rbd.contact.scene_step(scene, *x)[:2])(*state)
-    given = jax.make_jaxpr(lambda s, *x: rbd.contact.scene_step(s, *x)[:2])(scene, *state)
-    assert "constants" in programs(given.jaxpr) and "constants" not in programs(closed.jaxpr)
-    one = jax.jit(lambda *x: rbd.contact.scene_step(scene, *x)[:2])(*state)
-    two = jax.jit(lambda s, *x: rbd.contact.scene_step(s, *x)[:2])(scene, *state)
+
+    def both():  # JAX keeps what it has traced for each function
+        return (
+            lambda *x: rbd.contact.scene_step(scene, *x)[:2],
+            lambda s, *x: rbd.contact.scene_step(s, *x)[:2],
+        )
+
+    for name, known in (("teams", True), ("lanes", False)):
+        alone, given = both()
+        with formulation(name):
+            assert ("constants" in programs(jax.make_jaxpr(alone)(*state).jaxpr)) != known
+            assert "constants" in programs(jax.make_jaxpr(given)(scene, *state).jaxpr)
+    alone, given = both()
+    with formulation("lanes", known=True):
+        one, two = jax.jit(alone)(*state), jax.jit(given)(scene, *state)
     tight = 1e-12 if scene.model.dtype == jnp.float64 else 1e-5
     for x, y in zip(one, two, strict=True):
         assert_close(x, y, rtol=tight, atol=tight)
