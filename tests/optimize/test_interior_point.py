@@ -2,21 +2,23 @@
 
 from functools import cache
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.helpers import within
 from support.problems import sledge
 
 from rbd_jax import optimize as opt, tasks
 from rbd_jax.optimize.problems._local_models import Quadratic
 from rbd_jax.optimize.solvers._interior_point import _convex
 
-pytestmark = pytest.mark.float64
 GOOD = opt.RESULTS.successful
 DT = 0.1
 
 
+@pytest.mark.float64
 def test_limits_and_a_goal_of_a_sledge_agree_with_the_augmented_lagrangian():
     """A speed limit, a limit on force and speed, an equality, and a control with equal bounds."""
     stage = lambda m, t, q, v, u: 0.5 * jnp.sum(u * u) + 0.05 * jnp.sum(v * v) + 0.2 * q[0]  # noqa: E731
@@ -59,15 +61,19 @@ def _bounce():
 
 
 def test_a_force_that_acts_in_contact_alone_is_found():
+    """In float32 too, whose rounding hides the last values of the barrier parameter."""
     problem, wall, start = _bounce()
-    solve = jax.jit(lambda q, v, u: opt.interior_point(problem, q, v, u, wall, second_order=True))
+    near = within(1e-6, 1e-3)
+    how = {"second_order": True, "max_steps": 200}
+    solve = jax.jit(lambda q, v, u: opt.interior_point(problem, q, v, u, wall, **how))
     s = solve(*start)
-    assert tasks.optimality(problem, s, wall).within(1e-6)
+    assert tasks.optimality(problem, s, wall).within(near)
     distance = jax.vmap(lambda q, v, u: _wall(None, 0, q, v, u))(s.q[:-1], s.v[:-1], s.u)
-    assert distance.min() > -1e-6 and jnp.abs(distance * s.u[:, 1]).max() < 1e-6
+    assert distance.min() > -near and jnp.max(distance * (s.u[:, 1] > 0)) < 2 * near
     assert s.u[:, 1].max() > 1.0  # more than the motor has
 
 
+@pytest.mark.float64
 def test_the_history_of_both_stages_is_one():
     problem, wall, start = _bounce()
     seen = opt.interior_point(problem, *start, wall, second_order=True, iterates=True)
@@ -77,10 +83,49 @@ def test_the_history_of_both_stages_is_one():
     np.testing.assert_allclose(seen.history.u[n - 1], seen.u, atol=1e-6)
     # the first controls have room to their bounds, and the last ones have none
     assert seen.history.u[0, :, 1].min() >= 0.01 and seen.u[:, 1].min() == 0
-    short = opt.interior_point(problem, *start, wall, max_steps=5, throw=False)
-    assert short.result == opt.RESULTS.max_steps_reached and short.steps == 5
 
 
+@pytest.mark.float64
+def test_models_of_first_order_have_a_minimum_without_regularization():
+    """The product of force and distance is indefinite; the regularization starts at 1e-6."""
+    problem, wall, start = _bounce()
+    short = opt.interior_point(problem, *start, wall, max_steps=15, throw=False)
+    assert short.result == opt.RESULTS.max_steps_reached and short.steps == 15
+    assert short.history.regularization.max() <= 1e-6 and short.history.step.min() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+def test_derivatives_of_a_solution_agree_with_differences():
+    """With respect to the limit of the speed, that of the motor, and the weight of the goal."""
+    n = lambda x: jnp.array([x])  # noqa: E731
+    stage = opt.StateCost(n(0.0), n(0.0), n(0.1), n(0.1))
+    final = opt.StateCost(n(1.0), n(30.0), n(3.0))
+    problem = opt.Problem(sledge(), stage, final, DT, 12, None, -2.6, 2.6)
+
+    def numbers(x):
+        most, force, weight = x
+        leaves = lambda p: (p.lower, p.upper, p.final.q_weight)  # noqa: E731
+        p = eqx.tree_at(leaves, problem, (-force[None], force[None], weight[None]))
+        slow = opt.Constraint(lambda m, q, v: v - most, "speed", at="states")
+        start = n(0.0), n(0.2), jnp.zeros((12, 1))
+        s = opt.interior_point(p, *start, [slow], feasibility=1e-9, tol=1e-15, throw=False)
+        wave = jnp.cos(jnp.arange(12.0))
+        y = wave * s.u[:, 0], s.q, s.cost, wave * s.multipliers.stage[:, 0]
+        return jnp.stack([jnp.sum(y) for y in y]), s
+
+    x, h = jnp.array([1.0, 2.6, 30.0]), 1e-3
+    derivatives, s = jax.jit(jax.jacrev(numbers, has_aux=True))(x)
+    assert (s.multipliers.stage > 1e-2).any() and (jnp.abs(s.u) == 2.6).any()
+    points = jnp.concatenate([x[None] + h * jnp.eye(3), x[None] - h * jnp.eye(3)])
+    y = jax.jit(lambda points: jax.lax.map(lambda x: numbers(x)[0], points))(points)
+    numeric = ((y[:3] - y[3:]) / (2 * h)).T
+    print(numeric, derivatives)
+    np.testing.assert_allclose(derivatives, numeric, rtol=1e-4, atol=1e-5)
+    assert jnp.abs(derivatives).max(0).min() > 0.1
+
+
+@pytest.mark.float64
 def test_what_cannot_be_held_is_not_solved():
     problem, wall, start = _bounce()
     far = opt.Constraint(lambda m, q, v: 3.0 - q[0], "behind the wall", at="final")
@@ -98,6 +143,7 @@ def test_options_are_checked_by_name():
             opt.interior_point(problem, *start, wall, **{name: value})
 
 
+@pytest.mark.float64
 def test_stages_are_made_convex_by_the_signs_of_their_eigenvalues():
     rng = np.random.default_rng(0)
     H = rng.normal(size=(4, 5, 5))

@@ -1,5 +1,7 @@
 """The contact-implicit problems against the formulas of their source, and trials of many robots."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -92,7 +94,7 @@ def test_acrobots_move_by_the_equations_of_the_source():
 def test_sliders_move_by_the_limit_surface_of_the_source():
     """The twist is L Jᵀ f; the work of the finger is positive."""
     problem, (law, around, within) = SET["push-obstacle"](starts=2).at(1)
-    plant = problem.plant
+    plant: Any = problem.plant
     depth, ratio, h = float(plant.depth), float(plant.ratio), 0.04
     q, u = np.array([0.1, 0.2, 0.8, -0.3]), np.array([0.2, 0.05, 0.4, 0.1])
     J = np.array([[1, 0, depth / 2 * np.tan(q[3])], [0, 1, -depth / 2]])
@@ -110,6 +112,11 @@ def test_sliders_move_by_the_limit_surface_of_the_source():
     assert abs(within.function(problem.model, q, q)).min() < 1e-15
 
 
+def _depth(trials):
+    """The depths of the sliders of all starts."""
+    return trials.each[0].plant.depth
+
+
 def test_each_start_has_a_robot_of_its_own():
     """A function that is mapped over all starts sees the same as with each of them."""
     trials = SET["push-obstacle"](starts=3)
@@ -119,15 +126,15 @@ def test_each_start_has_a_robot_of_its_own():
     np.testing.assert_allclose([batch[0], batch[2]], alone, rtol=1e-12)
     assert abs(batch[0] - batch[2]) > 1e-6
     few = trials.first(2)
-    assert len(few.u) == 2 and few.each[0].plant.depth.shape == (2,)
-    again = SET["push-obstacle"](starts=2)
-    np.testing.assert_array_equal(few.each[0].plant.depth, again.each[0].plant.depth)
+    depth, again = (_depth(x) for x in (few, SET["push-obstacle"](starts=2)))
+    assert len(few.u) == 2 and depth.shape == (2,)
+    np.testing.assert_array_equal(depth, again)
 
 
 def test_nudged_robots_keep_the_feet_that_stand():
     task = tasks.trot()
     trials = tasks.nudged(task, starts=4)
-    plant = task.problem.plant
+    plant: Any = task.problem.plant
     J = constraints.jacobian(plant.model, task.q0, plant.constraints)
     assert plant.active[0].all()
     np.testing.assert_array_equal(trials.v0[0], 0)

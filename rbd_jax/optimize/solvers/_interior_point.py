@@ -25,6 +25,8 @@ FIRST = 1.0
 """The first barrier parameter."""
 LEAST = 1e-3
 """The last barrier parameter, as a part of the violation that counts as none."""
+ROUNDING = 100.0
+"""The last barrier parameter is at least so many times the unit of rounding."""
 FALL, POWER = 0.2, 1.5
 """The barrier parameter b falls to the lesser one of ``FALL b`` and ``b ** POWER``."""
 CLOSE = 10.0
@@ -159,7 +161,7 @@ def interior_point(
 def _solve(problem: Problem, rows: Stack, q0, v0, u, *, o: Options, limits: Limits, second_order):
     walls = _walls(problem, rows, u)
     point, carried = _first(problem, rows, walls, q0, v0, u)
-    least = LEAST * limits.feasible
+    least = max(LEAST * limits.feasible, ROUNDING * float(jnp.finfo(u.dtype).eps))
 
     def expand(point, carried):
         return _expand(problem, rows, walls, point, carried, least, second_order)
