@@ -63,13 +63,13 @@ def _bounce():
 def test_a_force_that_acts_in_contact_alone_is_found():
     """In float32 too, whose rounding hides the last values of the barrier parameter."""
     problem, wall, start = _bounce()
-    near = within(1e-6, 1e-3)
+    near, product = within(1e-6, 1e-3), within(1e-6, 2e-2)
     how = {"second_order": True, "max_steps": 200}
     solve = jax.jit(lambda q, v, u: opt.interior_point(problem, q, v, u, wall, **how))
     s = solve(*start)
     assert tasks.optimality(problem, s, wall).within(near)
     distance = jax.vmap(lambda q, v, u: _wall(None, 0, q, v, u))(s.q[:-1], s.v[:-1], s.u)
-    assert distance.min() > -near and jnp.max(distance * (s.u[:, 1] > 0)) < 2 * near
+    assert distance.min() > -near and jnp.abs(distance * s.u[:, 1]).max() < product
     assert s.u[:, 1].max() > 1.0  # more than the motor has
 
 
