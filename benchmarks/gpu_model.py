@@ -160,18 +160,25 @@ class Row(NamedTuple):
 
 
 def kernels_of(function: Callable, *args: Any) -> list[Kernel]:
-    """The kernels of a call of a function of batches."""
+    """The kernels of a call of a function of batches, with the work of teams of each size."""
     found = []
+    for kernel in untimed(function, *args):
+        ways = kernel.ways
+        assert ways is not None
+        written = {t: w for t in TEAMS if (w := ways.written(t)) is not None}
+        if not written:
+            print(f"    {kernel.name}: its memory has no place on the chip", flush=True)
+        rule = ways.rule if ways.rule in written else 1
+        found.append(kernel._replace(work={t: w.work for t, w in written.items()}, chosen=rule))
+    return found
+
+
+def untimed(function: Callable, *args: Any) -> Iterator[Kernel]:
+    """The kernels of a call, of which nothing is written before it is asked for."""
     for call in calls(jax.make_jaxpr(function)(*args).jaxpr):
         flags, batched = shared(call["sizes"], call["mapped"]), bool(call["sizes"])
         ways = _gpu_kernels.Writings(call["program"], flags, batched, _ptx.CHIP_BYTES)
-        written = {t: w for t in TEAMS if (w := ways.written(t)) is not None}
-        if not written:
-            print(f"    {call['program'].name}: its memory has no place on the chip", flush=True)
-        rule = ways.rule if ways.rule in written else 1
-        work = {t: w.work for t, w in written.items()}
-        found.append(Kernel(work, rule, batched, call["program"].name, call["sizes"], ways))
-    return found
+        yield Kernel({}, 1, batched, call["program"].name, call["sizes"], ways)
 
 
 def microseconds(kernels: list[Kernel], batch: int, fitted: Constants,
@@ -183,16 +190,16 @@ def microseconds(kernels: list[Kernel], batch: int, fitted: Constants,
 # --- the programs -------------------------------------------------------------------------
 
 
-def dynamics(name: str, label: str) -> list[Kernel]:
-    """A function of ``ptx``; the model is an argument."""
+def dynamics(name: str, label: str) -> tuple[Callable, tuple]:
+    """A function of ``ptx`` of batches, and its arguments, of which one is the model."""
     m, (function, names) = load(name, "float32"), FUNCTIONS[label]
     s = states(m, 2)
     given = tuple(jnp.asarray(getattr(s, n)) for n in names.split())
-    return kernels_of(over_batch(partial(function), len(given)), m, *given)
+    return over_batch(partial(function), len(given)), (m, *given)
 
 
-def _as_grid(name: str, label: str) -> list[Kernel]:
-    """A function of the comparison with GRiD; the robot is a constant."""
+def as_grid(name: str, label: str) -> tuple[Callable, tuple]:
+    """A function of the comparison with GRiD, and its arguments; the robot is a constant."""
     m = load(name, "float32")
     s = states(m, 2)
     functions = {
@@ -203,7 +210,7 @@ def _as_grid(name: str, label: str) -> list[Kernel]:
         ),
     }  # fmt: skip
     function, last = functions[label]
-    return kernels_of(jax.vmap(rbd.lanes(function)), s.q, s.v, last)
+    return jax.vmap(rbd.lanes(function)), (s.q, s.v, last)
 
 
 def _on_ground(options) -> dict[tuple[str, str], list[Kernel]]:
@@ -422,8 +429,9 @@ def _predictions(report: Report, tables: dict[str, Table], stored: dict, options
     asked = options.robots or (["ur5", "go2"] if options.tiny else [*ROBOTS, *GRID_ROBOTS])
     names = available([n for n in asked if n in (*ROBOTS, *GRID_ROBOTS)])
     labels = ("inverse_dynamics", "forward_dynamics") if options.tiny else LABELS
-    now = {(n, x): dynamics(n, x) for n in names if n in ROBOTS for x in labels}
-    now |= {(n, x): _as_grid(n, x) for n in names if n in GRID_ROBOTS for x in _grid.FUNCTIONS}
+    made = {(n, x): dynamics(n, x) for n in names if n in ROBOTS for x in labels}
+    made |= {(n, x): as_grid(n, x) for n in names if n in GRID_ROBOTS for x in _grid.FUNCTIONS}
+    now = {key: kernels_of(function, *given) for key, (function, given) in made.items()}
     now |= _on_ground(options)
     about = tables[CONSTANTS]
     rows = _counted(_team_rows(stored), now)

@@ -29,13 +29,7 @@ ABOUT = (
     "own. LLVM and ptxas: seconds, for both entries. jvp and vjp: with the value; the derivative "
     "is with respect to the state and the torque or acceleration."
 )
-TEAMS = (
-    "Kernels in float32 as the library takes them for 4096 samples; a kernel that several "
-    "functions have is listed once. Chip: bytes of a sample in the memory on the chip."
-)
 ROBOTS = ["ur5", "hyq", "talos"]
-TEAM_ROBOTS = ["talos"]
-TEAM_LABELS = "forward_dynamics vjp", "inverse_dynamics_derivatives", "forward_dynamics_derivatives"
 
 
 def _jvp(f, m, q, v, x, dq, dv, dx):
@@ -95,50 +89,25 @@ def _measure(table: Table, model: rbd.Model, **cells) -> None:
                   shared=ptx.shared_bytes, LLVM=seconds, ptxas=used.seconds)  # fmt: skip
 
 
-def _teams(table: Table, options) -> None:
-    """Kernels as the library takes them: of the dynamics, and of the solvers."""
-    from . import _gpu_solvers, gpu_model  # which take functions of this file
-
-    names = available(options.robots or (["arm"] if options.tiny else TEAM_ROBOTS))
-    labels = ["inverse_dynamics"] if options.tiny else TEAM_LABELS
-    with gpu_model.as_on_a_gpu():
-        found = [(n, x, gpu_model.dynamics(n, x)) for n, x in product(names, labels)]
-        solvers = _gpu_solvers.cases(steps=8 if options.tiny else 30)
-        found += [(_gpu_solvers.ROBOT, x, gpu_model.kernels_of(f, *given))
-                  for x, (f, given) in solvers.items()]  # fmt: skip
-        seen = set()
-        for robot, label, kernels in found:
-            for k in kernels:
-                made = k.taken(gpu_model.BATCH).made
-                if made.text in seen:
-                    continue
-                seen.add(made.text)
-                ptx = _ptx.ptx_of(made, CPU)
-                cells = {"robot": robot, "function": label, "kernel": k.name, "threads": made.team}
-                try:
-                    used = _ptxas.assemble(ptx.text, ptx.entry, CPU)
-                except RuntimeError as problem:
-                    table.add(**cells, note=str(problem).splitlines()[0])
-                    continue
-                table.add(**cells, lines=ptx.text.count("\n"), SASS=used.sass,
-                          registers=used.registers, stack=used.stack,
-                          spilled=used.spill_stores + used.spill_loads, chip=made.scratch_bytes,
-                          shared=ptx.shared_bytes, ptxas=used.seconds)  # fmt: skip
-
-
 def main(options) -> None:
-    """One row a robot, dtype and function."""
+    """One row a robot, dtype and function; of teams, one a kernel.
+
+    ``--parts`` chooses among ``threads`` and, for teams, ``dynamics``, ``solvers``, ``grid``,
+    ``ground`` and ``policy``.
+    """
     if _ptxas.path() is None:
         print("ptx skipped: ptxas is missing (pip install nvidia-cuda-nvcc)")
         return
+    from . import _ptx_teams as _teams  # which takes functions of this file
+
     report = Report("ptx", options, f"{ABOUT} ptxas {_ptxas.version()}.")
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     table = report.table(f"A thread, {CPU}")
-    teams = report.table(f"A team, {CPU}", TEAMS)
-    parts = options.parts or ["teams", "threads"]
-    if "teams" in parts:
-        _teams(teams, options)
-        report.write()
+    teams = report.table(f"A team, {CPU}", _teams.ABOUT)
+    teams.subject = "robot", "function"
+    parts = options.parts or ["threads", *_teams.PARTS]
+    _teams.assemble(report, teams, options, [p for p in _teams.PARTS if p in parts], CPU)
     for name, dtype in product(names, options.dtypes if "threads" in parts else ()):
         _measure(table, load(name, dtype), robot=name, dtype=dtype)
         report.write()
+    report.write()
