@@ -29,7 +29,7 @@ COMMANDS = {
     "representations": "inverse dynamics in four representations of twists, Christoffel symbols",
     "formulations": "formulations, frames, factorizations: time and error",
     "kernels": "compiled for a GPU that need not be there: kernels, estimated times",
-    "ptx": "the code of one thread of a GPU that need not be there: registers, memory, spills",
+    "ptx": "the code of threads of a GPU that need not be there: registers, memory, spills",
     "gpu_model": "a model of the time on a GPU beside the stored times, and what it predicts",
     "gpu": "on a GPU: XLA, lanes, MuJoCo Warp, frax, MJX, GRiD; exit code 1 without one",
     "compile": "first-call compile time of every public function and its derivatives",
@@ -71,7 +71,8 @@ def _parser() -> argparse.ArgumentParser:
         "--parts",
         help="standing: policies,controllers,plans,box,objects; legged: names of tasks,playback,"
         "mpc,humanoid; problems: how names of solvers begin; gpu: ways,sizes,ground,warp,"
-        "policy,rivals,grid,solvers (default all); with --keep the others stay",
+        "policy,rivals,grid,solvers; ptx: threads,dynamics,solvers,grid,ground,policy; gpu_model: "
+        "predictions,policy,targets (default all); with --keep the others stay",
     )
     parser.add_argument(
         "--again",
@@ -122,7 +123,9 @@ def _parser() -> argparse.ArgumentParser:
         "in problems, its other starts are",
     )
     parser.add_argument("--model", help="train, legged: mjlab's file, for --robots go1 or g1")
-    parser.add_argument("--packages", nargs="+", help="mjcf: folders of unpacked packages")
+    parser.add_argument(
+        "--packages", nargs="+", help="mjcf, gpu, gpu_model, ptx: folders of unpacked packages"
+    )
     parser.add_argument("--results", help="folder to write to (default benchmarks/results)")
     return parser
 

@@ -75,8 +75,9 @@ def _on_ground(options) -> Iterator[Case]:
 
 
 def _with_policy(options) -> Iterator[Case]:
-    for name, xml in _scenes(options, ("go1",)).items():
-        walkers = _gpu_policy.Walkers(xml, 2, "float32")
+    found = _scenes(options, ("go1",))
+    for name in [n for n in found if n == "go1"] or found:  # as the table ``gpu`` chooses
+        walkers = _gpu_policy.Walkers(found[name], 2, "float32")
         for mode, function in walkers.functions().items():
             label = "rollout" if mode == "rollout" else f"gradient of a rollout, {mode}"
             yield name, f"{label}, with a policy", function, (walkers.weights, *walkers.given)

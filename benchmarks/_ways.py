@@ -221,6 +221,8 @@ def together(
         ends = {task: _started(task, seconds, speed, prepare) for task in chosen}
         meanwhile()
         ready = [task for task, end in ends.items() if _received(end) is not None]
+        for task in (t for t in chosen if t not in ready):
+            print(f"  {task.robot}, {task.batch}: left out, its process ended with an error")
         for task in ready:
             ends[task].send(None)
             while (cells := _received(ends[task])) is not None:

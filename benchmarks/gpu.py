@@ -131,6 +131,8 @@ def main(options) -> None:
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     batch = options.batch or (256 if options.tiny else 4096)
     parts = options.parts or PARTS
+    if unknown := set(parts) - set(PARTS):
+        raise SystemExit(f"gpu has no parts {', '.join(sorted(unknown))}; it has {', '.join(PARTS)}")
     pythons = _rivals(options) if {"ground", "rivals", "policy", "warp"} & set(parts) else {}
     by_title = {title: report.table(title, ABOUT_TABLES.get(title, "")) for title in TITLES}
     for title in (BY_SIZE, WARP, POLICY):
@@ -142,12 +144,13 @@ def main(options) -> None:
         if "ways" in parts:
             tasks += [Task(WAYS, name, dtype, batch, LABELS) for name in names]
         if "sizes" in parts:
-            tasks += [Task(BY_SIZE, names[-1], dtype, size, SIZED) for size in SIZES]
+            sizes = SIZES[:2] if options.tiny else SIZES
+            tasks += [Task(BY_SIZE, names[-1], dtype, size, SIZED) for size in sizes]
         if "ground" in parts and importlib.util.find_spec("mujoco"):
             robots = scenes(options).items()
             tasks += [Task(ON_GROUND, n, dtype, batch, tuple(STEP), xml) for n, xml in robots]
     tasks = [t for t in tasks if options.again or not _is_there(by_title[t.title], t)]
-    speed = bandwidth() if tasks else 0.0
+    speed = bandwidth(16 if options.tiny else 1024) if tasks else 0.0
     if tasks:
         by_title[WAYS].notes = f"Copies reach {speed / 1e9:.0f} GB/s."
     for title, cells in together(tasks, min(options.seconds, 0.3), speed):

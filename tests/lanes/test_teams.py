@@ -110,26 +110,33 @@ def sums(x, i, b):
 
 
 def tree_of(n):
+    """Parents in a forest of several trees."""
     return [max(k // 2 - 1, -1) if k % 3 else k - 1 for k in range(n)]
+
+
+def ancestors(parents):
+    """Who is an ancestor in a forest, and each its own."""
+    mask = np.eye(len(parents), dtype=bool)
+    for k, parent in enumerate(parents):
+        if parent >= 0:
+            mask[k] |= mask[parent]
+    return mask
 
 
 def systems(A, b):
     """Factors with zeros and their solutions, one of them in a scan; one of a single unknown."""
-    columns = columns_of(tree_of(b.size))
-    spread = A @ A.T
-    mask = np.zeros(A.shape, bool)
-    for k, c in enumerate(columns):
-        mask[k, list(c)] = mask[list(c), k] = True
-    M = jnp.where(mask, spread * 0.1, 0) + 8 * jnp.eye(b.size, dtype=b.dtype)
+    mask, single = ancestors(tree_of(b.size)), np.ones((1, 1), bool)
+    columns, alone = columns_of(mask), columns_of(single)
+    M = jnp.where(mask | mask.T, 0.1 * A @ A.T, 0) + 8 * jnp.eye(b.size, dtype=b.dtype)
     L = factorized(M, columns)
 
     def step(y, scale):
         other = factorized(M * (2 + scale), columns)
         return factorized_solve(other, y[::-1], columns), other
 
-    alone = factorized(M[:1, :1], columns_of([-1]))
-    tail = factorized_solve(alone, b[:1], columns_of([-1]))
-    return L, factorized_solve(L, b, columns), lax.scan(step, b, jnp.abs(b[:3])), alone, tail
+    one = factorized(M[:1, :1], alone)
+    tail = factorized_solve(one, b[:1], alone)
+    return L, factorized_solve(L, b, columns), lax.scan(step, b, jnp.abs(b[:3])), one, tail
 
 
 def hessian(M, J, w, b):
@@ -151,11 +158,7 @@ def branched():
     parents = [-1, 0, 1]
     for length in (5, 5, 5, 4, 4, 4, 3, 2, 1):
         parents += [2, *range(len(parents), len(parents) + length - 1)]
-    mask = np.eye(len(parents), dtype=bool)
-    for k, parent in enumerate(parents):
-        if parent >= 0:
-            mask[k] |= mask[parent]
-    return mask
+    return ancestors(parents)
 
 
 def branches(M, b):
