@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+from functools import partial
 from time import sleep
 from types import SimpleNamespace
 
@@ -272,6 +273,43 @@ def test_ptx_needs_the_assembler(capsys, monkeypatch):
     assert "pip install nvidia-cuda-nvcc" in capsys.readouterr().out
 
 
+def test_kernels_of_teams_are_assembled(tmp_path, monkeypatch, capsys):
+    """One row a kernel; a text that is not accepted, and robots that are missing, are named."""
+    pytest.importorskip("llvmlite")
+    pytest.importorskip("mujoco")
+    from benchmarks import _ptx_teams
+
+    used, texts = _ptxas.Usage(40, 8, 4, 2, 0.1, 70), []
+
+    def accepts(text, entry, cpu):
+        texts.append(text)
+        if len(texts) == 2:
+            raise RuntimeError("ptxas does not accept the text: line 3\nline 4")
+        return used
+
+    monkeypatch.setattr(_ptxas, "assemble", accepts)
+    command = ["ptx", "--tiny", "--results", str(tmp_path), "--robots", "arm"]
+    options = _parser().parse_args(command)
+    options.robots = ["arm", "go1"]
+    report = Report("ptx", options, "")
+    table = report.table("A team")
+    functions = {"id": rbd.inverse_dynamics, "again": rbd.inverse_dynamics, "fd": rbd.aba}
+    monkeypatch.setitem(_ptx_teams.PARTS, "dynamics", lambda options: (
+        ("arm", label, jax.vmap(partial(f, rbd.samples.arm(dtype="float32"))),
+         (jnp.zeros((2, 7), "float32"),) * 3) for label, f in functions.items()
+    ))  # fmt: skip
+    _ptx_teams.assemble(report, table, options, ["dynamics"], "sm_90")
+    first, second = table.rows
+    assert (first["function"], second["function"]) == ("id", "fd") and len(texts) == 2
+    assert all(".entry " in text for text in texts)
+    assert (first["SASS"], first["registers"], first["spilled"]) == (70, 40, 6)
+    assert first["threads"] in (8, 16, 32) and first["chip"] > 0 == first["far"]
+    assert second["note"] == "ptxas does not accept the text: line 3"
+    options.tiny = False
+    assert not list(_ptx_teams.PARTS["ground"](options))
+    assert "go1 skipped" in capsys.readouterr().out
+
+
 def test_instructions_of_an_entry_without_the_padding():
     first = """
         /*0000*/                   FMUL R5, R0, R0 ;
@@ -290,6 +328,13 @@ def test_gpu_fails_without_a_gpu(tmp_path):
     with pytest.raises(SystemExit, match="no GPU here: JAX runs on cpu"):
         gpu.main(SimpleNamespace(results=tmp_path, tiny=False))
     assert not list(tmp_path.iterdir())
+
+
+def test_gpu_refuses_parts_that_it_does_not_have(tmp_path):
+    options = _parser().parse_args(["gpu", "--tiny", "--results", str(tmp_path)])
+    options.parts = ["ways", "targets"]
+    with pytest.raises(SystemExit, match="gpu has no parts targets; it has ways, sizes"):
+        gpu.main(options)
 
 
 def test_solvers_that_were_measured_on_a_gpu_are_not_measured_again(tmp_path, monkeypatch):
