@@ -132,7 +132,9 @@ def main(options) -> None:
     batch = options.batch or (256 if options.tiny else 4096)
     parts = options.parts or PARTS
     if unknown := set(parts) - set(PARTS):
-        raise SystemExit(f"gpu has no parts {', '.join(sorted(unknown))}; it has {', '.join(PARTS)}")
+        raise SystemExit(
+            f"gpu has no parts {', '.join(sorted(unknown))}; it has {', '.join(PARTS)}"
+        )
     pythons = _rivals(options) if {"ground", "rivals", "policy", "warp"} & set(parts) else {}
     by_title = {title: report.table(title, ABOUT_TABLES.get(title, "")) for title in TITLES}
     for title in (BY_SIZE, WARP, POLICY):
