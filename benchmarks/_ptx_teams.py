@@ -13,7 +13,7 @@ from . import _gpu_policy, _gpu_solvers, _grid, _ptxas, _warp, gpu_model
 from ._ground import Ground, scenes
 from ._report import Report, Table
 from ._robots import available
-from .ptx import FUNCTIONS
+from .ptx import FUNCTIONS, ROBOTS
 
 ABOUT = (
     f"Kernels in float32 as the library takes them for {gpu_model.BATCH} samples; a kernel that "
@@ -29,8 +29,8 @@ Case = tuple[str, str, Callable, tuple]
 
 
 def _dynamics(options) -> Iterator[Case]:
-    known = (*gpu_model.ROBOTS,)
-    names = available(options.robots or (["arm"] if options.tiny else known[:3]))
+    known = gpu_model.ROBOTS
+    names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     labels = ("inverse_dynamics",) if options.tiny else tuple(FUNCTIONS)
     for name, label in product((n for n in names if n in known), labels):
         yield name, label, *gpu_model.dynamics(name, label)

@@ -100,12 +100,17 @@ def main(options) -> None:
         return
     from . import _ptx_teams as _teams  # which takes functions of this file
 
+    known = "threads", *_teams.PARTS
+    parts = options.parts or known
+    if unknown := set(parts) - set(known):
+        raise SystemExit(
+            f"ptx has no parts {', '.join(sorted(unknown))}; it has {', '.join(known)}"
+        )
     report = Report("ptx", options, f"{ABOUT} ptxas {_ptxas.version()}.")
     names = available(options.robots or (["arm"] if options.tiny else ROBOTS))
     table = report.table(f"A thread, {CPU}")
     teams = report.table(f"A team, {CPU}", _teams.ABOUT)
     teams.subject = "robot", "function"
-    parts = options.parts or ["threads", *_teams.PARTS]
     _teams.assemble(report, teams, options, [p for p in _teams.PARTS if p in parts], CPU)
     for name, dtype in product(names, options.dtypes if "threads" in parts else ()):
         _measure(table, load(name, dtype), robot=name, dtype=dtype)
