@@ -13,7 +13,10 @@ from jax._src.dispatch import prim_requires_devices_during_lowering
 from jax._src.interpreters import ad, batching
 from jax._src.interpreters.partial_eval import DynamicJaxprTracer, dce_jaxpr
 from jax._src.util import register_cache
+from jax.core import ShapedArray
 from jax.extend import core as jcore
+from jax.interpreters import mlir
+from jaxlib.mlir import ir
 
 
 def needs_devices(primitive: Any) -> None:
@@ -63,6 +66,58 @@ def cleared_by_jax(cache: Any) -> Any:
     """A cache made by ``functools.lru_cache``, which ``jax.clear_caches`` empties from now on."""
     register_cache(cache, cache.__name__)
     return cache
+
+
+def kernel_call(
+    target: str,
+    key: int,
+    operands: list[Any],
+    outs: list[jax.ShapeDtypeStruct],
+    layouts: tuple[tuple, tuple] | None = None,
+) -> list[Any]:
+    """``jax.ffi.ffi_call`` with one attribute, ``kernel``, in a form that XLA does not lose.
+
+    JAX writes attributes into ``mhlo.backend_config``, which MLIR may drop from an operation that
+    it rewrites. XLA did so for every call before an empty slice, ``x[n:]`` of n numbers, and then
+    knew no handler of an "untyped custom call".
+
+    Args:
+        target: the name of the handler.
+        key: the attribute, a number of 64 bits.
+        operands: the operands.
+        outs: shapes and dtypes of the results.
+        layouts: for operands and for results, the axes of each from the greatest stride to the
+            least; None for the usual order.
+    """
+    like = tuple((tuple(x.shape), np.dtype(x.dtype)) for x in outs)
+    return _kernel_call_p.bind(*operands, target=target, key=int(key), outs=like, layouts=layouts)
+
+
+_kernel_call_p: Any = jcore.Primitive("rbd_jax_kernel")
+_kernel_call_p.multiple_results = True
+
+
+@_kernel_call_p.def_abstract_eval
+def _(*_, outs, **__):
+    return [ShapedArray(shape, dtype) for shape, dtype in outs]
+
+
+def _lower_kernel_call(ctx, *operands, target, key, outs, layouts):
+    ins, results = (None, None) if layouts is None else layouts
+    turned = lambda every: every and [x[::-1] for x in every]  # noqa: E731
+    rule: Any = jax.ffi.ffi_lowering(
+        target, operand_layouts=turned(ins), result_layouts=turned(results)
+    )
+    found = rule(ctx, *operands, kernel=np.int64(key))
+    attributes = found[0].owner.attributes
+    if "mhlo.backend_config" in attributes:
+        attributes["backend_config"] = attributes["mhlo.backend_config"]
+        attributes["api_version"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4)
+        del attributes["mhlo.backend_config"]
+    return found
+
+
+mlir.register_lowering(_kernel_call_p, _lower_kernel_call)
 
 
 def trace_context() -> Any:

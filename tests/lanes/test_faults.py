@@ -252,3 +252,23 @@ def test_parameters_that_no_rule_knows_are_refused(monkeypatch):
     with pytest.warns(LanesWarning, match="no rule knows its parameter 'dimensions'"):
         y = jax.jit(jax.vmap(lanes(f)))(x)
     np.testing.assert_array_equal(y, jax.vmap(f)(x))  # by XLA
+
+
+def test_calls_before_an_empty_slice_keep_their_handler():
+    """XLA rewrites what stands before an empty slice, and lost the attributes of the calls there.
+
+    Programs with empty rows of constraints had such slices, and failed in XLA.
+    """
+    f = lanes(lambda x: jnp.sin(x) * 2, strict=True)
+
+    def program(x):
+        y = jax.vmap(f)(x).ravel()
+        both = jnp.concatenate([y, y * 2, jnp.zeros(0, y.dtype)])
+        rest = both[12:]
+        return both[:6], both[6:12], jnp.where(rest > 0, rest, jnp.zeros_like(rest))
+
+    x = jnp.arange(6.0).reshape(3, 2)
+    one, two, none = jax.jit(program)(x)
+    np.testing.assert_allclose(one, 2 * np.sin(np.arange(6.0)), rtol=1e-6)
+    np.testing.assert_array_equal(two, 2 * one)
+    assert none.shape == (0,)

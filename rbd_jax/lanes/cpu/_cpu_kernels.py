@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from .._failures import Unsupported
+from .._jax_internals import kernel_call
 from .._progress import phase
 from ..frontend._read_program import read_program
 from ..llvm import _background, _compiler
@@ -122,8 +122,7 @@ def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *op
     flat = [_filled(x, padded) if any(m) else x for x, m in zip(flat, mapped, strict=True)]
     lead = (padded,) if sizes else ()
     outs = [jax.ShapeDtypeStruct((*lead, *a.shape), a.dtype) for a in program.avals_out]
-    call = jax.ffi.ffi_call(TARGET, outs)
-    results = call(*flat, kernel=np.int64(kernel.loaded.key))
+    results = kernel_call(TARGET, kernel.loaded.key, flat, outs)
     return in_all_axes(results, sizes)
 
 

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from .._failures import Unsupported
+from .._jax_internals import kernel_call
 from ..frontend._read_program import read_program
 from ..ir._access_analysis import VIEWS
 from ..ir._blocks import Block
@@ -255,16 +256,14 @@ def call_kernel(kernel: Kernel, program: "Program", sizes, mapped: "Mapped", *op
     if far:
         outs.append(jax.ShapeDtypeStruct((*lead, kernel.far_bytes), np.uint8))
     own = len(program.avals_out)
-    call = jax.ffi.ffi_call(
-        TARGET,
-        outs,
-        input_layouts=[_layout(x.ndim, last and any(m)) for x, m in zip(flat, mapped, strict=True)],
-        output_layouts=[
+    layouts = (
+        tuple(_layout(x.ndim, last and any(m)) for x, m in zip(flat, mapped, strict=True)),
+        (
             *(_layout(a.ndim, last and bool(sizes)) for a in outs[:own]),
             *(_layout(a.ndim, False) for a in outs[own:]),
-        ],
+        ),
     )
-    results = call(*flat, kernel=np.int64(kernel.loaded.key))
+    results = kernel_call(TARGET, kernel.loaded.key, flat, outs, layouts)
     return in_all_axes(results[:own], sizes)
 
 
