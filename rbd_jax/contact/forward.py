@@ -15,6 +15,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..algorithms import formulations
@@ -102,7 +103,7 @@ def _constants(scene: Scene) -> Constants:
     Where it pays, those of a scene that is not traced are computed now. A compiled step of a scene
     that it closes over then has them as numbers, and computes nothing once more in each call.
     """
-    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(scene)):
+    if any(isinstance(x, Tracer) for x in jax.tree.leaves(scene)):
         return constants_of(scene)
     return formulations.for_fixed_arguments(traced=constants_of, known=_now)(scene)
 
