@@ -152,7 +152,7 @@ FORMULATIONS = {
         apart=0,
         length=(0, 0),
         written=0,
-        points=(64, 64),
+        points=(16, 64),
     ),
 }
 
