@@ -383,6 +383,7 @@ def _convex(l: Quadratic, end: Quadratic) -> tuple[Quadratic, Quadratic]:
 
 
 def _absolute(H: Array) -> Array:
+    """Symmetric matrices with the absolute values of their eigenvalues."""
     w, X = jnp.linalg.eigh(H)
     return linear.matmul(X * jnp.abs(w)[..., None, :], X.swapaxes(-1, -2))
 
@@ -405,12 +406,15 @@ def _where(mask: Rows, yes: Any, no: Any) -> Rows:
 
 
 def _most(tree) -> Float[Array, ""]:
+    """The greatest absolute value in all arrays."""
     return jnp.stack([jnp.max(jnp.abs(x), initial=0) for x in jax.tree.leaves(tree)]).max()
 
 
 def _total(rows: Rows) -> Float[Array, ""]:
+    """The sum of all entries."""
     return jnp.sum(rows.stage) + jnp.sum(rows.final)
 
 
 def _many(A: Array, x: Array) -> Array:
+    """``A x`` for many matrices and vectors."""
     return cast(Array, jnp.sum(A * x[:, None, :], axis=-1))
