@@ -59,3 +59,29 @@ def test_a_tree_has_no_other_entries_and_a_bridge_has():
     assert sum(map(len, columns_of(tree(13)))) == tree(13).sum()
     filled = columns_of(chained(13))
     assert filled[12] == (0, 2, 3, 12) and filled[3] == (0, 2, 3) and filled[2] == (0, 2)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 2), ()])
+def test_a_pattern_that_is_not_square_is_refused(shape):
+    with pytest.raises(ValueError, match="columns_of: the pattern has the shape"):
+        columns_of(np.ones(shape, bool))
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda c, L: factorized(jnp.eye(4), c), ValueError),
+        (lambda c, L: factorized(jnp.eye(2), c), ValueError),
+        (lambda c, L: factorized(jnp.ones(5), c), ValueError),
+        (lambda c, L: factorized(jnp.eye(3, dtype=int), c), TypeError),
+        (lambda c, L: factorized_solve(L[:4], L[:3], c), ValueError),
+        (lambda c, L: factorized_solve(L, L[:4], c), ValueError),
+        (lambda c, L: factorized_solve(L, L[:2], c), ValueError),
+        (lambda c, L: factorized_solve(L, L[:3].astype(jnp.float16), c), TypeError),
+    ],
+)
+def test_arrays_that_do_not_fit_the_pattern_are_refused(call, error):
+    columns = columns_of(np.ones((3, 3), bool))
+    entries = factorized(2 * jnp.eye(3), columns)
+    with pytest.raises(error, match=r"^factorized(_solve)?: "):
+        call(columns, entries)

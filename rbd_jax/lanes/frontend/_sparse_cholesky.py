@@ -25,7 +25,16 @@ _EXACT = jax.lax.Precision.HIGHEST
 
 
 def columns_of(pattern: np.ndarray) -> Columns:
-    """Where the factor of a symmetric matrix is not zero, for the pattern of the matrix."""
+    """Where the factor of a symmetric matrix is not zero, for the pattern of the matrix.
+
+    Raises:
+        ValueError: if the pattern is not square.
+    """
+    if np.ndim(pattern) != 2 or np.shape(pattern)[0] != np.shape(pattern)[1]:
+        raise ValueError(
+            f"columns_of: the pattern has the shape {np.shape(pattern)}; it has to be square, "
+            "with True where the matrix may have an entry"
+        )
     filled = np.tril(np.asarray(pattern, bool)) | np.eye(len(pattern), dtype=bool)
     for k in reversed(range(len(filled))):
         row = np.flatnonzero(filled[k, :k])
@@ -39,13 +48,36 @@ def factorized(A: jax.Array, columns: Columns) -> jax.Array:
     A is the matrix, or a vector of its entries where L may have some, row by row as L is.
 
     It has no derivative: differentiate the solution instead, with ``custom_linear_solve``.
+
+    Raises:
+        ValueError: for another shape. TypeError: for a matrix of integers.
     """
+    n, entries = len(columns), sum(map(len, columns))
+    _check("factorized", "A", A, [(n, n), (entries,)])
     return _factorized_p.bind(A, columns=columns)
 
 
 def factorized_solve(L: jax.Array, b: jax.Array, columns: Columns) -> jax.Array:
-    """``A⁻¹ b`` from the entries that :func:`factorized` has returned; b may have columns."""
+    """``A⁻¹ b`` from the entries that :func:`factorized` has returned; b may have columns.
+
+    Raises:
+        ValueError: for another shape. TypeError: for arrays of integers, or of two precisions.
+    """
+    n, entries = len(columns), sum(map(len, columns))
+    _check("factorized_solve", "L", L, [(entries,)])
+    _check("factorized_solve", "b", b, [(n, *jnp.shape(b)[1:])])
+    if L.dtype != b.dtype:
+        raise TypeError(f"factorized_solve: L is {L.dtype} and b is {b.dtype}; convert one of them")
     return _solve_p.bind(L, b, columns=columns)
+
+
+def _check(function: str, name: str, x: jax.Array, shapes: list[tuple[int, ...]]) -> None:
+    """Refuse an array of another shape than one of these, or of integers."""
+    if jnp.shape(x) not in shapes:
+        wanted = " or ".join(map(str, shapes))
+        raise ValueError(f"{function}: {name} has the shape {jnp.shape(x)}; it has to be {wanted}")
+    if not jnp.issubdtype(jnp.result_type(x), jnp.floating):
+        raise TypeError(f"{function}: {name} is {jnp.result_type(x)}; it has to be floating point")
 
 
 # --- for XLA ---------------------------------------------------------------------------
