@@ -14,7 +14,7 @@ from jax import lax
 
 pytest.importorskip("llvmlite")
 
-from rbd_jax.lanes import LanesWarning, _failures, lanes  # noqa: E402
+from rbd_jax.lanes import LanesWarning, _failures, common_rounds, lanes  # noqa: E402
 from rbd_jax.lanes.frontend import _reader  # noqa: E402
 from rbd_jax.lanes.llvm import _compiler  # noqa: E402
 
@@ -272,3 +272,12 @@ def test_calls_before_an_empty_slice_keep_their_handler():
     np.testing.assert_allclose(one, 2 * np.sin(np.arange(6.0)), rtol=1e-6)
     np.testing.assert_array_equal(two, 2 * one)
     assert none.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("count", "error", "said"),
+    [(np.array([1, 2]), ValueError, "shape"), (2.5, TypeError, "integer")],
+)
+def test_counts_of_rounds_that_are_no_integer_are_refused(count, error, said):
+    with pytest.raises(error, match=f"common_rounds: .*{said}"):
+        common_rounds(count, lambda k, x: x + k, jnp.zeros(2))

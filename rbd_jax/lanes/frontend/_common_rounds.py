@@ -32,7 +32,14 @@ def common_rounds(count: jax.Array, body: Callable[[jax.Array, Carry], Carry], s
         count: the number of rounds (int32).
         body: ``body(k, carry)`` gives the next carry.
         start: the first carry.
+
+    Raises:
+        ValueError: for a count with a shape. TypeError: for a count that is no integer.
     """
+    if jnp.shape(count):
+        raise ValueError(f"common_rounds: count has the shape {jnp.shape(count)}; it is one number")
+    if not jnp.issubdtype(jnp.result_type(count), jnp.integer):
+        raise TypeError(f"common_rounds: count is {jnp.result_type(count)}; it is an integer")
     bound = _common_bound_p.bind(count)
 
     def step(state):
