@@ -61,6 +61,7 @@ def _qp(H, g, rows, ends, G, h):
     return u, lam, mu[on.sum() :]
 
 
+@pytest.mark.float64
 @pytest.mark.slow
 def test_a_linear_problem_agrees_with_a_quadratic_program():
     """Speed limit, a limit on force and speed together, bounds of forces, a given end."""
@@ -175,6 +176,7 @@ def _first(T=30, batch=1):
     return jnp.zeros((batch, T, 1)), lam, jnp.full((batch,), 100.0)
 
 
+@pytest.mark.float64
 @pytest.mark.slow
 def test_a_swing_with_limits_agrees_with_slsqp_and_warm_starts():
     from scipy.optimize import minimize
@@ -374,3 +376,22 @@ def test_masks_and_lists_of_another_kind_are_refused():
         opt.augmented_lagrangian(*start, opt.Constraint(limit, "limit", at="states"))
     with pytest.raises(TypeError, match=r"got function; wrap a function with Constraint" + first):
         opt.augmented_lagrangian(*start, [limit])
+
+
+def test_a_speed_limit_that_does_not_act_at_first_is_held_in_few_steps():
+    """In float32 too, where differences of large numbers left no definite Quu."""
+    model = rbd.samples.arm()
+    goal, still = 0.5 * jnp.ones(model.nq), jnp.ones(model.nv)
+    effort = lambda m, t, q, v, u: 1e-3 * jnp.sum(u * u)  # noqa: E731
+    problem = opt.Problem(model, effort, opt.StateCost(goal, 50 * still, 5 * still), 0.02, 20)
+    limit = (opt.Constraint(lambda m, q, v: jnp.abs(v) - 2.0, "speed", at="states"),)
+    start = 0.2 * jax.random.normal(jax.random.key(0), (8, model.nq), model.dtype).at[0].set(0)
+    u = jnp.zeros((20, model.nv))
+    solve = lambda q: opt.augmented_lagrangian(problem, q, 0 * still, u, limit, throw=False)  # noqa: E731
+    found = jax.jit(jax.vmap(solve))(start)
+    assert (found.result == opt.RESULTS.successful).all()
+    assert found.steps.max() < 100
+    for k in range(len(start)):
+        one = jax.tree.map(lambda x, k=k: x[k], found)
+        assert tasks.optimality(problem, one, limit).within(within(1e-6, 1e-3))
+    assert jnp.abs(found.v).max() > 1.99
