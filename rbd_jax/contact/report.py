@@ -123,7 +123,7 @@ def forces_at(scene: Scene, q: Array, v: Array, a: Array, constants: Constants) 
     model = scene.model
     zero = jnp.zeros_like(v)
     inputs = SolverInputs(model, scene.constraints, constants, q, v, zero, scene.dt)
-    found = row_forces(inputs, a)
+    found = row_forces(inputs, inputs.state(), a)
     held = inverse_dynamics(model, q, v, zero, found.loads.wrenches[:-1])
     total = found.loads.tau + inverse_dynamics(model, q, v, zero) - held
     joints = [model.joint_names[b] for b in model.topology.dof_bodies]

@@ -84,15 +84,15 @@ Terrain = Callable[[Array], Array]
 """A height function ``(x, y) -> z`` (m)."""
 
 
-class Candidates(NamedTuple):
+class Candidates(eqx.Module):
     """All candidate contact points of pairs of one ``condim``, in the world."""
 
     points: ContactPoints
-    pair: np.ndarray
-    """The pair of each point."""
-    dim: int
     crowded: Bool[Array, ""]
     """Whether there may be more, of pairs with height fields."""
+    pair: tuple[int, ...] = eqx.field(static=True)
+    """The pair of each point."""
+    dim: int = eqx.field(static=True)
 
 
 def candidates(
@@ -141,7 +141,8 @@ def candidates(
             t = touch(names, members)
             owners.append(np.repeat(members, t.distance.shape[1]))
             touches.append(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), t))
-        found.append(Candidates(_joined(touches), np.concatenate(owners), dim, crowded))
+        owner = tuple(np.concatenate(owners).tolist())
+        found.append(Candidates(_joined(touches), crowded, owner, dim))
     return found
 
 
@@ -171,7 +172,8 @@ def grouped(
     """
     body = np.array(shapes.bodies, dtype=np.int32)
     groups = []
-    for t, owner, dim, crowded in found:
+    for x in found:
+        t, owner, crowded = x.points, np.array(x.pair), x.crowded
         ij = np.array([pairs.shapes[m] for m in owner], dtype=np.int32)
         own, every = owner, body[ij]
         both: np.ndarray | Array = every
@@ -180,7 +182,7 @@ def grouped(
             crowded = crowded | more
             own, both = (jnp.asarray(x)[place] for x in (owner, np.where(every < 0, world, every)))
         frame = contact_frame(t.normal, t.tangent)
-        groups.append(ContactGroup(t.distance, t.point, frame, own, both, dim, every, crowded))
+        groups.append(ContactGroup(t.distance, t.point, frame, own, both, x.dim, every, crowded))
     return groups
 
 

@@ -19,6 +19,7 @@ from ...model.functions import as_module
 from ...spatial import so3
 from ..collision.detection import (
     CHUNK,
+    Candidates,
     ContactGroup,
     Pairs,
     Touching,
@@ -106,6 +107,18 @@ class Contacts(Constraint):
         """Whether the cones of the rows are elliptic."""
         return self.elliptic and self.at_distance is None
 
+    def reaching(self) -> Pairs:
+        """The pairs with the distances at which their contacts begin to act as their margins."""
+        if self.at_distance is None:
+            return self.pairs
+        margin = self.pairs.margin + self.at_distance.reach
+        return eqx.tree_at(lambda x: x.margin, self.pairs, margin)
+
+    def candidates(self, state: State) -> list[Candidates]:
+        """The candidate points at a state."""
+        bodies = state.bodies
+        return candidates(self.shapes, self.reaching(), self.terrain, bodies.R, bodies.p)
+
     def rows(self, state: State) -> Sequence[Rows]:
         """The rows of all candidate points, one group for each ``condim``.
 
@@ -113,19 +126,16 @@ class Contacts(Constraint):
         """
         if not self.pairs.shapes:
             return ()
-        R, p, part = state.bodies.R, state.bodies.p, self.shapes.parts
-        pairs, far = self.pairs, self.at_distance
-        if far is not None:
-            pairs = eqx.tree_at(lambda x: x.margin, pairs, pairs.margin + far.reach)
+        part, pairs, world = self.shapes.parts, self.reaching(), len(state.bodies.p) - 1
         weights = state.constants.weights
         weight = weights.of(tuple((part[i], part[j]) for i, j in self.pairs.shapes))[:, 0]
-        found = candidates(self.shapes, pairs, self.terrain, R, p)
+        found = self.candidates(state) if state.candidates is None else state.candidates
         most = self.most if state.solving else None
         if state.solving and state.loops:
             if room_for(found, most) > formulations.points_at_once(state.dense):
-                points = touching(self.shapes, pairs, found, len(p) - 1, most)
+                points = touching(self.shapes, pairs, found, world, most)
                 return (TouchingRows(jnp.zeros_like(state.v), self, points, state, weight),)
-        groups = grouped(self.shapes, pairs, found, len(p) - 1, most)
+        groups = grouped(self.shapes, pairs, found, world, most)
         return [self.rows_of(x, state.bodies, state.least_time, weight) for x in groups]
 
     def rows_of(

@@ -52,15 +52,19 @@ class SolverInputs(NamedTuple):
         if tendons is None and self.constraints.tendons is not None:
             tendons = self.constraints.tendons.at(self.model, self.q)
         state = state_of(self.model, self.q, self.v, self.constants, least, tendons)
-        return state._replace(solving=solving, loops=self.constraints.noslip is None)
+        found = self.constraints.contacts.candidates(state)
+        loops = self.constraints.noslip is None
+        return state._replace(candidates=found, solving=solving, loops=loops)
 
 
 class Problem:
     """The dense problem of one state. Residuals z and forces f have one entry for each ``rows``."""
 
-    def __init__(self, inputs: SolverInputs, solving: bool = True):
+    def __init__(self, inputs: SolverInputs, state: State | None = None):
+        """``state`` is that of the inputs, ``inputs.state(solving=True)`` if it is None."""
         self.inputs = inputs
-        state = inputs.state(solving)._replace(dense=True)
+        state = inputs.state(solving=True) if state is None else state
+        state = state._replace(dense=True)
         model, topology, g = inputs.model, inputs.model.topology, state.poses
         self.M = composite_mass_matrix(topology, g.p, g.S_own, g.I_own, model.armature)
         self.b = inputs.tau - _bias(state)
@@ -162,24 +166,23 @@ class RowForces(NamedTuple):
     loads: Loads
 
 
-def row_forces(inputs: SolverInputs, a: Float[Array, " nv"], solving: bool = False) -> RowForces:
+def row_forces(inputs: SolverInputs, state: State, a: Float[Array, " nv"]) -> RowForces:
     """The forces of all rows at the accelerations a, body by body in O(n).
 
-    The loads on the joints include ``inputs.tau``. ``solving`` as in :class:`State`.
+    The loads on the joints include ``inputs.tau``. ``state`` is a state of the inputs.
 
-    Without ``solving``, the forces are those after the noslip pass of the scene, if it has one; a
-    are the accelerations before it.
+    Without ``state.solving``, the forces are those after the noslip pass of the scene, if it has
+    one; a are the accelerations before it.
     """
-    state = inputs.state(solving)
     rows, bodies = inputs.constraints.rows(state), state.moving(a)
     loads = Loads(jnp.zeros((len(bodies.p), 6), inputs.q.dtype), inputs.tau)
     forces = []
-    if solving or inputs.constraints.noslip is None:
+    if state.solving or inputs.constraints.noslip is None:
         for x in rows:
             loads, f = x.loaded(bodies, a, loads)
             forces.append(f)
     else:
-        forces = Problem(inputs, solving).without_slip(a)[1]
+        forces = Problem(inputs, state).without_slip(a)[1]
         for x, f in zip(rows, forces, strict=True):
             loads = x.load(f, bodies, loads)
     return RowForces(rows, forces, bodies, loads)
@@ -187,19 +190,31 @@ def row_forces(inputs: SolverInputs, a: Float[Array, " nv"], solving: bool = Fal
 
 def residual(inputs: SolverInputs, a: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """``ID(q, v, a) − τ − Jᵀ f(J a − a_ref)`` in O(n), zero at the solution."""
+    return _residual(_prepared(inputs), a)
+
+
+def _prepared(inputs: SolverInputs) -> tuple[SolverInputs, State]:
+    """What does not depend on the accelerations, above all the search for contacts."""
+    return inputs, inputs.state(solving=True)
+
+
+def _residual(prepared: tuple[SolverInputs, State], a: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    inputs, state = prepared
     model, q, v = inputs.model, inputs.q, inputs.v
-    offset, loads = classical_offset(model, v), row_forces(inputs, a, solving=True).loads
+    offset, loads = classical_offset(model, v), row_forces(inputs, state, a).loads
     torque = inverse_dynamics(model, q, v, a - offset, loads.wrenches[:-1])
     return torque + model.armature * offset - loads.tau
 
 
-def _solver(inputs: SolverInputs, a: Float[Array, " nv"]) -> Callable[[Array], Array]:
+def _solver(
+    prepared: tuple[SolverInputs, State], a: Float[Array, " nv"]
+) -> Callable[[Array], Array]:
     """``H⁻¹ r`` with the Hessian at the accelerations a."""
-    problem = Problem(inputs)
+    problem = Problem(*prepared)
     return problem.hessian_solve(problem.residuals(a))
 
 
-_STATIONARY = Stationary(residual, _solver)
+_STATIONARY = Stationary(_residual, _solver, _prepared)
 
 
 def differentiable(

@@ -23,6 +23,7 @@ from ...algorithms.world_frame import WorldQuantities
 from ...derivatives.custom_jvp.kinematics import twists, world_quantities_custom_jvp
 from ...model import Model, Topology
 from ...spatial import so3
+from ..collision.detection import Candidates
 from ..tendons import TendonState
 from ..weights import Constants, with_world
 
@@ -62,6 +63,8 @@ class State(NamedTuple):
     """The least time constant of all constraints (s)."""
     tendons: TendonState | None = None
     """Lengths and moments of the tendons; None without tendons."""
+    candidates: list[Candidates] | None = None
+    """The candidate points of the contacts; None if they are not known."""
     solving: bool = False
     """Whether only rows that may act are needed, and not those of all candidates by name."""
     loops: bool = False

@@ -21,14 +21,20 @@ from ...spatial.linear import matmul
 from .mechanism import custom_jvp
 
 
+def _itself(theta: Any) -> Any:
+    return theta
+
+
 class Stationary(NamedTuple):
     """A problem by its functions, all static.
 
-    ``residual(theta, x) -> r``; ``solver(theta, x)`` is a function ``r -> H⁻¹ r``.
+    ``residual(y, x) -> r``; ``solver(y, x)`` is a function ``r -> H⁻¹ r``. Both get
+    ``y = prepare(theta)``, which is computed and traced once for both and for the derivative H.
     """
 
     residual: Callable[[Any, Array], Array]
     solver: Callable[[Any, Array], Callable[[Array], Array]]
+    prepare: Callable[[Any], Any] = _itself
 
 
 @custom_jvp
@@ -41,16 +47,21 @@ def minimizer_custom_jvp(problem: Stationary, theta: PyTree, x: Array) -> Array:
 def _minimizer_jvp(primals, tangents):
     problem, theta, x = primals
     _, dtheta, _ = tangents
-    _, change = eqx.filter_jvp(lambda t: problem.residual(t, x), (theta,), (dtheta,))
+
+    def evaluated(theta):
+        y = problem.prepare(theta)
+        return problem.residual(y, x), y
+
+    (_, y), (change, _) = eqx.filter_jvp(evaluated, (theta,), (dtheta,))
     fixed = jax.lax.stop_gradient
     solve = problem.solver(
-        jax.tree.map(lambda y: fixed(y) if eqx.is_array(y) else y, theta), fixed(x)
+        jax.tree.map(lambda leaf: fixed(leaf) if eqx.is_array(leaf) else leaf, y), fixed(x)
     )
 
-    def hessian(y):
-        return jax.jvp(lambda x: problem.residual(theta, x), (x,), (y,))[1]
+    def hessian(z):
+        return jax.jvp(lambda x: problem.residual(y, x), (x,), (z,))[1]
 
-    dx = jax.lax.custom_linear_solve(hessian, -change, lambda _, y: solve(y), symmetric=True)
+    dx = jax.lax.custom_linear_solve(hessian, -change, lambda _, r: solve(r), symmetric=True)
     return minimizer_custom_jvp(problem, theta, x), dx
 
 
