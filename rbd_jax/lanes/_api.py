@@ -19,7 +19,7 @@ from ._jax_internals import (
     trace_context,
 )
 from ._lowering import enabled
-from ._progress import phase
+from ._progress import tracing
 from .frontend._read_program import read_program
 from .primitive._primitive import LARGEST, Form, Program, bind, tracing_for
 
@@ -157,7 +157,7 @@ def _traced(f, strict: bool, tree, static: tuple, avals: tuple, context: Any):
         return out
 
     name = getattr(f, "__name__", type(f).__name__)
-    with _without_mesh(), phase("trace"):
+    with _without_mesh(), tracing():
         closed = jax.make_jaxpr(flat)(*avals)
         if closed.effects:
             if strict:
@@ -277,7 +277,7 @@ def _once(function: Callable, tree, static: tuple, avals: tuple, settings: Any):
         out, out_tree = jax.tree.flatten(function(*jax.tree.unflatten(tree, leaves)))
         return out
 
-    with phase("trace"):
+    with tracing():
         closed = jax.make_jaxpr(flat)(*avals)
     if any(isinstance(c, Tracer) for c in closed.consts):
         raise _Captured((closed, out_tree))

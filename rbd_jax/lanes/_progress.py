@@ -4,6 +4,7 @@ The phases are ``trace`` (JAX, from functions to jaxprs), ``read`` and ``write``
 LLVM text) and ``compile`` (LLVM). The time of a phase is without the phases inside it.
 """
 
+import gc
 import os
 import sys
 import threading
@@ -66,6 +67,30 @@ def phase(name: str) -> Iterator[None]:
         for collector in _mine.collectors:
             collector[name] += own
         _change(-1, name, own)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Pause Python's collector of cyclic garbage.
+
+    Tracing a function and writing a kernel make many small objects that live until the end. The
+    collector would look through all of them again and again, which takes two fifths of the time.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """The phase in which JAX makes a jaxpr."""
+    with no_collection(), phase("trace"):
+        yield
 
 
 @contextmanager

@@ -1,10 +1,7 @@
 """Kernels of programs on CPUs: which one a batch takes, how it is loaded, and its call from XLA."""
 
-import gc
 import math
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +10,7 @@ import jax.numpy as jnp
 
 from .._failures import Unsupported
 from .._jax_internals import kernel_call
-from .._progress import phase
+from .._progress import no_collection, phase
 from ..frontend._read_program import read_program
 from ..llvm import _background, _compiler
 from ..xla import _kernel_registry
@@ -64,7 +61,7 @@ def kernel_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> K
 def text_of(program: "Program", sizes: tuple[int, ...], mapped: "Mapped") -> tuple[Text, int]:
     """The LLVM text of the kernel for a batch, and how many samples it computes at a time."""
     flags, most = shared(sizes, mapped), _widest(sizes)
-    with _no_collection():
+    with no_collection():
         text, width = _kernel_cache.found_or_made(
             program.closed, (flags, most), lambda: _written(program, flags, most)
         )
@@ -89,23 +86,6 @@ def _written(program: "Program", flags: tuple[bool, ...], most: int) -> tuple[Te
         if long > usual and text.scratch_bytes > WIDE_BYTES:
             text, width = kernel_text(block, usual, most > 0), usual
     return text, width
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Pause Python's collector of cyclic garbage.
-
-    Writing a kernel makes many small objects that live until its end. The collector would look
-    through all of them again and again, which takes two fifths of the time.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _widest(sizes: tuple[int, ...]) -> int:

@@ -30,7 +30,7 @@ from .._jax_internals import (
     jit_enabled,
     trace_context,
 )
-from .._progress import phase
+from .._progress import tracing
 from ._primal_reuse import PrimalReuse, reuse_primals
 
 Mapped = tuple[tuple[bool, ...], ...]
@@ -85,7 +85,7 @@ class Program:
             def retrace(form: Form):
                 return self.in_form(form).derive(key, make, avals)
 
-            with phase("trace"):
+            with tracing():
                 closed = dead_code_eliminated(jax.make_jaxpr(make(self))(*avals))
             self.derived[key] = Program(closed, f"{self.name}.{key[0]}", self.strict, retrace)
         return self.derived[key]
