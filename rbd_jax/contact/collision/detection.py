@@ -228,7 +228,9 @@ class Touching(NamedTuple):
         place = self.place.reshape(-1)
         place = jnp.pad(place, (0, -len(place) % size)).reshape(-1, size)
         first = jnp.arange(0, place.size, size, dtype=jnp.int32)
-        return first, place, jax.tree.map(lambda x: x[place], self.points)
+        at = place.reshape(-1)  # looked up in one row, which makes one loop of the way back
+        points = jax.tree.map(lambda x: x[at].reshape(*place.shape, *x.shape[1:]), self.points)
+        return first, place, points
 
     def group(self, first: Int[Array, ""], at: Int[Array, " k"], t: ContactPoints) -> ContactGroup:
         """Some points that follow each other, from their numbers; those that do not act are far."""
