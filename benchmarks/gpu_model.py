@@ -16,6 +16,7 @@ from scipy.optimize import least_squares
 
 import rbd_jax as rbd
 from rbd_jax.lanes import clear_caches
+from rbd_jax.lanes._jax_internals import dead_code_eliminated
 from rbd_jax.lanes._report import calls
 from rbd_jax.lanes.gpu import _gpu_kernels, _ptx
 from rbd_jax.lanes.gpu._time_model import FITTED, Constants, Counts, Work, seconds
@@ -174,8 +175,11 @@ def kernels_of(function: Callable, *args: Any) -> list[Kernel]:
 
 
 def untimed(function: Callable, *args: Any) -> Iterator[Kernel]:
-    """The kernels of a call, of which nothing is written before it is asked for."""
-    for call in calls(jax.make_jaxpr(function)(*args).jaxpr):
+    """The kernels of a call, of which nothing is written before it is asked for.
+
+    XLA leaves out what nobody takes, such as the value beside a derivative.
+    """
+    for call in calls(dead_code_eliminated(jax.make_jaxpr(function)(*args)).jaxpr):
         flags, batched = shared(call["sizes"], call["mapped"]), bool(call["sizes"])
         ways = _gpu_kernels.Writings(call["program"], flags, batched, _ptx.CHIP_BYTES)
         yield Kernel({}, 1, batched, call["program"].name, call["sizes"], ways)

@@ -28,7 +28,7 @@ from .actuators import Actuators, Driven
 from .passive import drag, gravity_compensation
 from .scene import Scene, actuator_gravcomp, constants as constants_of
 from .solver.newton import Solution, minimize
-from .solver.problem import Problem, SolverInputs, differentiable
+from .solver.problem import Factor, Problem, SolverInputs, differentiable
 from .weights import Constants
 
 
@@ -136,26 +136,25 @@ def constrained_acceleration(
     )
     x = controlled("constrained_acceleration", scene, controls, tau, constants, act)
     start = jax.lax.stop_gradient(warmstart)
-    a, minimum, ended = implicit_solve_custom_jvp(
-        _solve, _differentiate, (x, q, v), (start, max_steps)
+    a, minimum, (result, steps), _ = implicit_solve_custom_jvp(
+        _solve, _differentiate, (x, q, v), (start, max_steps), False
     )
-    result, steps = ended
     found = Solution(a, result, steps, minimum)
     return throw_unless_successful(found, found.result) if throw else found
 
 
 @lanes
-def _solve(args: tuple[ControlledScene, Array, Array], rest):
+def _solve(args: tuple[ControlledScene, Array, Array], rest, keep: bool):
     (x, q, v), (warmstart, max_steps) = args, rest
     start = jnp.zeros_like(v) if warmstart is None else warmstart
-    found = minimize(Problem(x.inputs(q, v)), start, max_steps)
-    return found.a, found.minimum, (found.result, found.steps)
+    found = minimize(Problem(x.inputs(q, v)), start, max_steps, keep)
+    return found.a, found.minimum, (found.result, found.steps), found.factor
 
 
 @lanes
-def _differentiate(args: tuple[ControlledScene, Array, Array], a: Array):
+def _differentiate(args: tuple[ControlledScene, Array, Array], a: Array, factor: Factor | None):
     x, q, v = args
-    return differentiable(x.inputs(q, v), a)
+    return differentiable(x.inputs(q, v), a, factor)
 
 
 def checked_arguments(

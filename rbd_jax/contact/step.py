@@ -11,7 +11,7 @@ here: the linear velocity of free joints is in world axes, all other parts are a
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -34,7 +34,7 @@ from .passive import drag_slope
 from .report import ConstraintForces, forces_at
 from .scene import Scene
 from .solver.newton import Solution, minimize
-from .solver.problem import Problem, differentiable
+from .solver.problem import Factor, Problem, differentiable
 from .solver.rows import classical_offset
 from .weights import Constants
 
@@ -100,7 +100,8 @@ def scene_step(
     q, v, controls, tau, warmstart = checked_arguments("scene_step", scene, max_steps, *given)
     args = controlled("scene_step", scene, controls, tau, constants, act), q, v, forces
     rest = jax.lax.stop_gradient(warmstart), max_steps
-    moved, _, (result, steps) = implicit_solve_custom_jvp(_advance, _differentiate, args, rest)
+    moved, _, notes, _ = implicit_solve_custom_jvp(_advance, _differentiate, args, rest, False)
+    result, steps = notes
     new = SceneStep(moved.q, moved.v, moved.a, result, steps, moved.forces, moved.act)
     return throw_unless_successful(new, result) if throw else new
 
@@ -116,33 +117,38 @@ class _Moved(NamedTuple):
 
 
 _Arguments = tuple[ControlledScene, Array, Array, bool]
-Accelerate = Callable[[ControlledScene, Array, Array, Array], Solution]
+_Solved = tuple[Float[Array, "stages nv"], Factor | None]
+"""The accelerations at all stages, and the factors of their Hessians if they were kept."""
+Accelerate = Callable[[ControlledScene, Array, Array, Any], Solution]
 """``accelerate(x, q, v, known)`` gives the accelerations of one stage of a step. ``known`` is where
-a search for them begins, or they themselves."""
+a search for them begins, or they themselves with what was kept of the search."""
 
 
 @lanes
-def _advance(args: _Arguments, rest):
-    """The step, its accelerations at all stages, and how the solver ended."""
+def _advance(args: _Arguments, rest, keep: bool):
+    """The step, its accelerations at all stages, how the solver ended, and, if it is to be kept,
+    the factor of its Hessian at all stages."""
     (_, _, v, _), (warmstart, max_steps) = args, rest
     start = jnp.zeros_like(v) if warmstart is None else warmstart
 
     def accelerate(x: ControlledScene, q: Array, v: Array, start: Array) -> Solution:
-        return minimize(Problem(x.inputs(q, v)), start, max_steps)
+        return minimize(Problem(x.inputs(q, v)), start, max_steps, keep)
 
     moved, found = _moved(args, start, None, accelerate)
-    return moved, found.minimum, (found.result, found.steps)
+    return moved, found.minimum, (found.result, found.steps), found.factor
 
 
 @lanes
-def _differentiate(args: _Arguments, solved: Float[Array, "stages nv"]):
+def _differentiate(
+    args: _Arguments, solved: Float[Array, "stages nv"], factor: Factor | None = None
+):
     """The same step and accelerations, from solved accelerations with implicit derivatives."""
 
-    def accelerate(x: ControlledScene, q: Array, v: Array, solved: Array) -> Solution:
-        a, minimum = differentiable(x.inputs(q, v), solved)
+    def accelerate(x: ControlledScene, q: Array, v: Array, solved: tuple) -> Solution:
+        a, minimum = differentiable(x.inputs(q, v), *solved)
         return Solution(a, RESULTS.successful, jnp.zeros((), jnp.int32), minimum)
 
-    moved, found = _moved(args, solved[0], solved, accelerate)
+    moved, found = _moved(args, solved[0], (solved, factor), accelerate)
     return moved, found.minimum
 
 
@@ -181,10 +187,11 @@ def scene_step_again(
 
 
 def _moved(
-    args: _Arguments, start: Array, solved: Array | None, accelerate: Accelerate
+    args: _Arguments, start: Array, solved: _Solved | None, accelerate: Accelerate
 ) -> tuple[_Moved, Solution]:
     """The state after the step, and what was found: the accelerations of all stages of the
-    integrator, the first result that is no success, and the solver's steps of all stages."""
+    integrator with the factors that were kept, the first result that is no success, and the
+    solver's steps of all stages."""
     x, q, v, forces = args
     q1, v1, act, found = _integrated(x, q, v, start, solved, accelerate)
     named = forces_at(x.scene, q, v, found.minimum[0], x.constants) if forces else None
@@ -192,19 +199,16 @@ def _moved(
 
 
 def _integrated(
-    x: ControlledScene, q: Array, v: Array, start: Array, solved: Array | None,
+    x: ControlledScene, q: Array, v: Array, start: Array, solved: _Solved | None,
     accelerate: Accelerate,
 ) -> tuple[Array, Array, Array | None, Solution]:  # fmt: skip
     """The state after ``scene.dt`` seconds, and what was found in all stages."""
     if x.scene.integrator == "rk4":
         return _runge_kutta(x, q, v, start, solved, accelerate)
-    found = accelerate(x, q, v, start)
+    found = accelerate(x, q, v, start if solved is None else jax.tree.map(lambda y: y[0], solved))
     act = None if x.act is None else _activated(x, x.activation_rate())
-    return (
-        *_euler(x, q, v, found.a),
-        act,
-        found._replace(a=found.a[None], minimum=found.minimum[None]),
-    )
+    a, minimum, factor = jax.tree.map(lambda y: y[None], (found.a, found.minimum, found.factor))
+    return *_euler(x, q, v, found.a), act, found._replace(a=a, minimum=minimum, factor=factor)
 
 
 def _activated(x: ControlledScene, rate: Float[Array, " na"]) -> Float[Array, " na"]:
@@ -238,7 +242,7 @@ class _Stage(NamedTuple):
 
 
 def _runge_kutta(
-    x: ControlledScene, q: Array, v: Array, start: Array, solved: Array | None,
+    x: ControlledScene, q: Array, v: Array, start: Array, solved: _Solved | None,
     accelerate: Accelerate,
 ) -> tuple[Array, Array, Array | None, Solution]:  # fmt: skip
     """A step of Runge and Kutta's method, of order four on the rotation group.
@@ -264,7 +268,7 @@ def _runge_kutta(
         )
         total = jax.tree.map(lambda s, r: s + weight * r, total, new)
         result = RESULTS.where(result == RESULTS.successful, found.result, result)
-        rows = found.a, found.minimum
+        rows = found.a, found.minimum, found.factor
         return (new, total, found.minimum, result, steps + found.steps), rows
 
     zero = _Stage(
@@ -272,7 +276,7 @@ def _runge_kutta(
     )
     none = jax.tree.map(jnp.asarray, RESULTS.successful), jnp.zeros((), jnp.int32)
     c, weights = (jnp.array(row, q.dtype) for row in ((0, 0.5, 0.5, 1), (1, 2, 2, 1)))
-    (_, total, _, result, steps), (a, minimum) = jax.lax.scan(
+    (_, total, _, result, steps), (a, minimum, factor) = jax.lax.scan(
         stage, (zero, zero, start, *none), (c, weights, solved), length=4
     )
     mean = jax.tree.map(lambda s: s / 6, total)
@@ -282,7 +286,7 @@ def _runge_kutta(
         q1,
         _turned(model, q1, u0 + h * mean.rate, True),
         act,
-        Solution(a, result, steps, minimum),
+        Solution(a, result, steps, minimum, factor),
     )
 
 

@@ -162,7 +162,7 @@ def inverse_kinematics(
     wider = tuple(eqx.tree_at(lambda c: c.margin, c, c.margin + near) for c in clear)
     aim = Aim(model, targets, constraints, moving, wider)
     args, rest = (aim, posture), (fixed(q0), settings)
-    q, _, notes = implicit_solve_custom_jvp(_search, _known, args, rest)
+    q, _, notes, _ = implicit_solve_custom_jvp(_search, _known, args, rest, False)
     names = tuple(f"{t.kind} of {t.frame}" for t in targets)
     space = model.space
     of_dofs = tuple(space.joint_names[int(b)] for b in space.dof_bodies)
@@ -242,10 +242,11 @@ def _moving(model, targets, constraints, clear, joints) -> tuple[int, ...]:
     return moving
 
 
-def _search(args: tuple[Aim, Array | None], rest: tuple[Array, Settings]):
-    """The configuration, what its derivative needs, and the notes on the search."""
+def _search(args: tuple[Aim, Array | None], rest: tuple[Array, Settings], keep: bool):
+    """The configuration, what its derivative needs, and the notes on the search; no more is kept
+    for its derivative."""
     (aim, posture), (q0, settings) = args, rest
-    return _ended(aim, search(aim, q0, posture, settings), posture, settings)
+    return *_ended(aim, search(aim, q0, posture, settings), posture, settings), None
 
 
 @lanes
@@ -326,7 +327,7 @@ _SETTLED, _AT_REST = Root(_residual, _inverse), Root(_residual, _inverse_at_rest
 
 
 @lanes
-def _known(args: tuple[Aim, Array | None], solved: tuple[Array, Array, Array]):
+def _known(args: tuple[Aim, Array | None], solved: tuple[Array, Array, Array], kept: None):
     """The same configuration with its implicit derivative."""
     (aim, posture), (q, multipliers, fixed) = args, solved
     n = len(aim.columns)

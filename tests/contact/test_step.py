@@ -13,6 +13,7 @@ from rbd_jax.algorithms.formulations import formulation
 from rbd_jax.contact import RESULTS, constants
 from rbd_jax.contact.solver.problem import SolverInputs, residual
 from rbd_jax.contact.solver.rows import classical_offset
+from rbd_jax.contact.step import scene_step_again
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -186,6 +187,37 @@ def test_a_gradient_of_a_rollout_searches_no_contact_again():
     tight = 1e-9 if scene.model.dtype == jnp.float64 else 1e-4
     assert float(jnp.abs(slopes[0]).min()) > 0
     assert_close(slopes[1], slopes[0], rtol=tight)
+
+
+def test_a_derivative_of_a_step_takes_the_factor_that_its_search_has_kept():
+    """A search whose result is differentiated factorizes once more, and its derivative never. The
+    derivative is that of a step whose accelerations are known, which has no such factor."""
+    scene = rbd.load_mjcf(HOPPER)
+    q, v, u = scene.keyframes["start"]
+    a = rbd.contact.scene_step(scene, q, v, u).a
+
+    def speed(q, again=False):
+        if again:
+            return jnp.sum(scene_step_again(scene, q, v, u, a).v ** 2)
+        return jnp.sum(rbd.contact.scene_step(scene, q, v, u).v ** 2)
+
+    def factors(function) -> dict[str, int]:
+        """How often each program factorizes."""
+        found, name, there = {}, "", programs(jax.make_jaxpr(function)(q).jaxpr)
+        for x in there:
+            name = x if x.startswith(("_advance", "_differentiate")) else name
+            found[name] = found.get(name, 0) + (x == "factorized")
+        return found
+
+    assert factors(speed)["_advance"] == 1
+    back = factors(jax.grad(speed))
+    assert back["_advance"] == 2 and back["_differentiate.jvp.transpose"] == 0
+    again = factors(jax.grad(lambda q: speed(q, True)))
+    assert again["_differentiate.jvp.transpose"] == 1
+    slopes = [jax.grad(lambda q, k=k: speed(q, k))(q) for k in (False, True)]
+    tight = 1e-9 if scene.model.dtype == jnp.float64 else 1e-4
+    assert float(jnp.abs(slopes[0]).max()) > 0
+    assert_close(slopes[0], slopes[1], rtol=tight, atol=tight)
 
 
 @pytest.mark.slow

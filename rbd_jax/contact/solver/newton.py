@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from ...model.outcome import RESULTS
-from .problem import Problem
+from .problem import Factor, Problem
 
 SEARCH = 30
 """The most evaluations in one line search."""
@@ -32,6 +32,8 @@ class Solution(NamedTuple):
     """Newton steps of the solver."""
     minimum: Float[Array, " nv"]
     """The accelerations that minimize the cost: ``a`` before the noslip pass, if there is one."""
+    factor: Factor | None = None
+    """The Hessian at the minimum, factorized, if it is kept for derivatives."""
 
 
 def dot(x: Array, y: Array) -> Float[Array, ""]:
@@ -88,7 +90,9 @@ def line_search(
     return jax.lax.while_loop(unfinished, step, state)[0]
 
 
-def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int) -> Solution:
+def minimize(
+    problem: Problem, warmstart: Float[Array, " nv"], max_steps: int, keep: bool
+) -> Solution:
     """The accelerations that minimize the cost, to rounding, and those after the noslip pass.
 
     The iteration ends when the gradient g vanishes up to rounding, which happens after a step in
@@ -100,6 +104,8 @@ def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int) -
         problem: the constraint problem.
         warmstart: the accelerations at which the iteration starts.
         max_steps: the most iterations.
+        keep: whether the result has the factor of the Hessian. It is computed once more, because
+            constraints may have switched in the last step.
     """
     M, b = problem.M, problem.b
     eps = jnp.finfo(b.dtype).eps
@@ -119,7 +125,7 @@ def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int) -
 
     def iterate(state):
         a, Ma, z, g, done, n = state
-        da = -problem.hessian_solve(z)(g)
+        da = -problem.factor(z).solve(g)
         decrement = -dot(g, da)
         Mda, dz = times(da), problem.map(da)
         slope, curvature = dot(da, Ma - b), dot(da, Mda)
@@ -133,8 +139,9 @@ def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int) -
 
     Ma, z = times(warmstart), problem.residuals(warmstart)
     start = warmstart, Ma, z, gradient(Ma - b, z), jnp.zeros((), bool), jnp.zeros((), jnp.int32)
-    a, *_, done, n = jax.lax.while_loop(unfinished, iterate, start)
+    a, _, z, _, done, n = jax.lax.while_loop(unfinished, iterate, start)
     result = RESULTS.where(done, RESULTS.successful, RESULTS.max_steps_reached)
     result = RESULTS.where(problem.crowded, RESULTS.crowded, result)
     result = RESULTS.where(jnp.isfinite(a).all(), result, RESULTS.nonfinite)
-    return Solution(problem.without_slip(a)[0], result, n, a)
+    factor = problem.factor(z) if keep else None
+    return Solution(problem.without_slip(a)[0], result, n, a, factor)

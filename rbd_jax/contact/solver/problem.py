@@ -12,6 +12,7 @@ Source: MuJoCo's documentation, "Computation", constraint model and solvers.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +56,18 @@ class SolverInputs(NamedTuple):
         found = self.constraints.contacts.candidates(state)
         loops = self.constraints.noslip is None
         return state._replace(candidates=found, solving=solving, loops=loops)
+
+
+class Factor(eqx.Module):
+    """A symmetric matrix, factorized."""
+
+    entries: Float[Array, " entries"]
+    columns: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    """Where the entries are, see :func:`rbd_jax.lanes.factorized`."""
+
+    def solve(self, r: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """``H⁻¹ r`` for the matrix H."""
+        return factorized_solve(self.entries, r, self.columns)
 
 
 class Problem:
@@ -134,10 +147,9 @@ class Problem:
             H = J.curvature(x, H)
         return H
 
-    def hessian_solve(self, z: list[PyTree]) -> Callable[[Array], Array]:
-        """The function ``r -> H⁻¹ r``, which keeps the factor of the Hessian."""
-        factor = factorized(self.hessian(z), self.columns)
-        return lambda r: factorized_solve(factor, r, self.columns)
+    def factor(self, z: list[PyTree]) -> Factor:
+        """The Hessian, factorized."""
+        return Factor(factorized(self.hessian(z), self.columns), self.columns)
 
 
 def _bias(state: State) -> Float[Array, " nv"]:
@@ -207,24 +219,27 @@ def _residual(prepared: tuple[SolverInputs, State], a: Float[Array, " nv"]) -> F
 
 
 def _solver(
-    prepared: tuple[SolverInputs, State], a: Float[Array, " nv"]
+    prepared: tuple[SolverInputs, State], a: Float[Array, " nv"], kept: Factor | None
 ) -> Callable[[Array], Array]:
-    """``H⁻¹ r`` with the Hessian at the accelerations a."""
-    problem = Problem(*prepared)
-    return problem.hessian_solve(problem.residuals(a))
+    """``H⁻¹ r`` with the Hessian at the accelerations a, whose factor may have been kept."""
+    if kept is None:
+        problem = Problem(*prepared)
+        kept = problem.factor(problem.residuals(a))
+    return kept.solve
 
 
 _STATIONARY = Stationary(_residual, _solver, _prepared)
 
 
 def differentiable(
-    inputs: SolverInputs, a: Float[Array, " nv"]
+    inputs: SolverInputs, a: Float[Array, " nv"], kept: Factor | None = None
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Solved accelerations ``a`` with their implicit derivatives with respect to the inputs.
 
-    The first result is after the noslip pass, the second one before it.
+    The first result is after the noslip pass, the second one before it. ``kept`` is the factor of
+    the Hessian at a, which is computed again if it is None.
 
     Source: MuJoCo's documentation, "Computation": ``H δa = δτ − δ(ID − Jᵀ f)`` at the solution.
     """
-    a = minimizer_custom_jvp(_STATIONARY, inputs, a)
+    a = minimizer_custom_jvp(_STATIONARY, inputs, a, kept)
     return (a if inputs.constraints.noslip is None else Problem(inputs).without_slip(a)[0]), a
