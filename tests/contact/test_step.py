@@ -114,6 +114,7 @@ HOPPER = """<mujoco><option cone="elliptic"/><worldbody><geom type="plane" size=
 
 
 @pytest.mark.slow
+@pytest.mark.float64
 def test_rollout_in_a_scene():
     """A rollout is the scene's steps, in all three gradient modes with one gradient."""
     scene = rbd.load_mjcf(HOPPER)
