@@ -10,6 +10,10 @@ from ._timing import environment, load_average
 
 RESULTS = Path(__file__).parent / "results"
 DATE = "measured"  # the cell of a row with the date of its run
+EARLIER = (
+    "Rows that this run did not measure are from earlier runs. These are their dates and commits, "
+    "and what was different:"
+)
 
 
 @dataclass
@@ -64,6 +68,31 @@ def _text(x: Any) -> str:
             return f"{x:.1e}"
         return f"{x:.0f}" if abs(x) >= 100 else f"{x:.3g}"
     return str(x)
+
+
+def origins(runs: list[dict[str, Any]]) -> list[str]:
+    """Lines on the runs after the first, from which rows were kept: when, and what was different.
+
+    Runs with the same differences share a line. The robots are not told, because rows name theirs.
+    """
+    alike: dict[str, list[str]] = {}
+    for run in runs[1:]:
+        e = run["environment"]
+        when = f"{e['date']} ({e['commit']})"
+        alike.setdefault(_differences(run, runs[0]), []).append(when)
+    lines = [f"- {how}: {', '.join(sorted(when))}" for how, when in alike.items()]
+    return [EARLIER, "", *lines, ""] * bool(lines)
+
+
+def _differences(run: dict[str, Any], first: dict[str, Any]) -> str:
+    """What machine, versions and settings a run had other than the first."""
+    e, known = run["environment"], first["environment"]
+    found = [f"{e[k]} cores" if k == "cores" else e[k] for k in ("processor", "cores", "device")
+             if e[k] != known[k]]  # fmt: skip
+    for old, new in ((run["settings"], first["settings"]), (e["versions"], known["versions"])):
+        keys = [k for k in {**old, **new} if k != "robots" and old.get(k) != new.get(k)]
+        found += [f"{k} {old[k]}" if k in old else f"no {k}" for k in keys]
+    return ", ".join(found) or "the same machine, versions and settings"
 
 
 class Report:
@@ -128,14 +157,9 @@ class Report:
         (self.folder / f"{self.name}.json").write_text(text)
         runs = [{"environment": self.environment, "settings": self.settings}, *earlier]
         parts = [f"# {self.name}", "", self.about, ""]
-        for k, run in enumerate(runs):
-            settings = ", ".join(f"{k} {v}" for k, v in run["settings"].items())
-            head = f"{self._head(run['environment'])}, at end "
-            head += f"{run['environment']['load average at end']}. Settings: {settings}."
-            parts += [
-                head if k == 0 else f"Rows that this run did not measure, from earlier: {head}",
-                "",
-            ]
+        settings = ", ".join(f"{k} {v}" for k, v in self.settings.items())
+        head = f"{self._head(self.environment)}, at end {self.environment['load average at end']}"
+        parts += [f"{head}. Settings: {settings}.", "", *origins(runs)]
         parts += [t.markdown() for t in self.tables if t.rows]
         parts += [f"![{p}]({p})\n" for p in self.plots]
         (self.folder / f"{self.name}.md").write_text("\n".join(parts))

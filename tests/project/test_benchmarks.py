@@ -43,7 +43,7 @@ from benchmarks._peers.description import to_urdf
 from benchmarks._peers.serve import time_of_kernels
 from benchmarks._peers.side import Side
 from benchmarks._pinocchio import same_tree
-from benchmarks._report import Report, Table
+from benchmarks._report import Report, Table, origins
 
 KINDS = "revolute", "prismatic"
 
@@ -536,8 +536,31 @@ def test_a_run_of_which_no_row_is_left_is_not_mentioned(tmp_path):
         for robot in robots:
             table.add(robot=robot, dtype="float32", time=day)
         report.write()
-        earlier = (tmp_path / "times.md").read_text().count("from earlier")
-        assert earlier == [0, 1, 1][day]  # the third run leaves nothing of the first
+        text = (tmp_path / "times.md").read_text()
+        told = [day for day in range(3) if f"day {day} (" in text]
+        assert told == [[], [0], [1]][day]  # the third run leaves nothing of the first
+
+
+def test_earlier_runs_are_told_by_what_was_different():
+    versions = {"jax": "1", "pin": "3"}
+    machine = {"processor": "A", "cores": 2, "device": "cpu", "versions": versions}
+    run = lambda date, settings, **other: {  # noqa: E731
+        "environment": machine | {"date": date, "commit": "c" + date} | other,
+        "settings": {"robots": [date]} | settings,
+    }
+    lines = origins([
+        run("4", {"batch": 5}),
+        run("2", {}, versions={"jax": "2", "pin": "3"}),
+        run("1", {}, versions={"jax": "2", "pin": "3"}),
+        run("3", {"batch": 5}),
+        run("0", {"batch": 6}, processor="B", cores=1, versions={"jax": "1"}),
+    ])  # fmt: skip
+    assert lines[2:-1] == [
+        "- no batch, jax 2: 1 (c1), 2 (c2)",
+        "- the same machine, versions and settings: 3 (c3)",
+        "- B, 1 cores, batch 6, no pin: 0 (c0)",
+    ]
+    assert not origins([run("4", {})])
 
 
 @pytest.mark.slow
