@@ -16,7 +16,7 @@ from ..problems._problem import Problem, with_explicit_closures
 from ._batches import ending_alone
 from ._ilqr import balanced, curvature_scale, gradient
 from ._solution import Found, Solution, checked_argument, checked_arguments, solution_of
-from ._sqp_loop import TINY, Options, Proposal, line_search, options, sqp_loop
+from ._sqp_loop import ENOUGH_NEAR, TINY, Options, Proposal, line_search, options, sqp_loop
 from ._tolerances import tolerances
 
 
@@ -223,7 +223,7 @@ def _attempt(
 
     merit = cost + closed(gaps)
     definite = definite & jnp.isfinite(expected)
-    new, new_merit, length = line_search(attempt, merit, predicted, definite)
+    new, new_merit, length = line_search(attempt, merit, predicted, definite, ENOUGH_NEAR)
     closes = jnp.max(gaps) <= tolerances(u.dtype).violation
     # both parts of the expected decrease are negligible, not only their sum
     small = jnp.maximum(closed(gaps), jnp.abs(slope)) <= tol * (1 + jnp.abs(merit))

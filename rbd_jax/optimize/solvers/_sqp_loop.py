@@ -21,9 +21,10 @@ from ._tolerances import tolerances
 LENGTHS = 10
 """Number of step lengths that are tried at most: 1, ½, ¼ …"""
 ENOUGH, ENOUGH_NEAR = 0.1, 0.5
-"""The line search ends at a step with this part of the decrease that is predicted for it, far from
-a minimum and near one. There, a step with less overshoots, because curvature is missing in the
-model of Gauss and Newton: shorter steps converge sooner. Far away they lead into narrow valleys."""
+"""The line search ends at a step with this part of the decrease that is predicted for it; that of
+multiple shooting, near a minimum, with the second one. There, a step with less overshoots, because
+curvature is missing in the model of Gauss and Newton: shorter steps converge sooner. Far away they
+lead into narrow valleys."""
 CLOSE = 1e-4
 """A minimum is near where the full step promises at most this decrease, relative to one plus the
 merit."""
@@ -256,21 +257,22 @@ def line_search(
     merit: Float[Array, ""],
     predicted: Callable[[Array], Array],
     definite: Bool[Array, ""],
+    near: float = ENOUGH,
 ) -> tuple[PyTree, Float[Array, ""], Float[Array, ""]]:
     """Try the step lengths 1, ½, ¼ … until one is good enough, and return the best of them.
 
     Good enough is a tenth of the decrease that is ``predicted`` for this length, as in Tassa, Erez,
-    Todorov (2012), and near a minimum half of it. If no length is, the best one is returned. The
-    best of all lengths would take longer to find and lead to worse minima, because it follows each
-    narrow valley. Without a ``definite`` model only the full step is tried, because the step is
-    rejected anyway.
+    Todorov (2012), and near a minimum the part ``near``. If no length is, the best one is returned.
+    The best of all lengths would take longer to find and lead to worse minima, because it follows
+    each narrow valley. Without a ``definite`` model only the full step is tried, because the step
+    is rejected anyway.
 
     Returns:
         The point, its merit and its length.
     """
 
     close = predicted(jnp.ones_like(merit)) <= CLOSE * (1 + jnp.abs(merit))
-    part = jnp.where(close, ENOUGH_NEAR, ENOUGH)
+    part = jnp.where(close, near, ENOUGH)
 
     def unfinished(state):
         k, length, (_, value, _) = state
