@@ -33,7 +33,7 @@ from .forward import ControlledScene, checked_arguments, controlled
 from .passive import drag_slope
 from .report import ConstraintForces, forces_at
 from .scene import Scene
-from .solver.newton import Solution, minimize
+from .solver.newton import Found, minimize
 from .solver.problem import Factor, Problem, differentiable
 from .solver.rows import classical_offset
 from .weights import Constants
@@ -119,7 +119,7 @@ class _Moved(NamedTuple):
 _Arguments = tuple[ControlledScene, Array, Array, bool]
 _Solved = tuple[Float[Array, "stages nv"], Factor | None]
 """The accelerations at all stages, and the factors of their Hessians if they were kept."""
-Accelerate = Callable[[ControlledScene, Array, Array, Any], Solution]
+Accelerate = Callable[[ControlledScene, Array, Array, Any], Found]
 """``accelerate(x, q, v, known)`` gives the accelerations of one stage of a step. ``known`` is where
 a search for them begins, or they themselves with what was kept of the search."""
 
@@ -131,7 +131,7 @@ def _advance(args: _Arguments, rest, keep: bool):
     (_, _, v, _), (warmstart, max_steps) = args, rest
     start = jnp.zeros_like(v) if warmstart is None else warmstart
 
-    def accelerate(x: ControlledScene, q: Array, v: Array, start: Array) -> Solution:
+    def accelerate(x: ControlledScene, q: Array, v: Array, start: Array) -> Found:
         return minimize(Problem(x.inputs(q, v)), start, max_steps, keep)
 
     moved, found = _moved(args, start, None, accelerate)
@@ -144,9 +144,9 @@ def _differentiate(
 ):
     """The same step and accelerations, from solved accelerations with implicit derivatives."""
 
-    def accelerate(x: ControlledScene, q: Array, v: Array, solved: tuple) -> Solution:
+    def accelerate(x: ControlledScene, q: Array, v: Array, solved: tuple) -> Found:
         a, minimum = differentiable(x.inputs(q, v), *solved)
-        return Solution(a, RESULTS.successful, jnp.zeros((), jnp.int32), minimum)
+        return Found(a, RESULTS.successful, jnp.zeros((), jnp.int32), minimum)
 
     moved, found = _moved(args, solved[0], (solved, factor), accelerate)
     return moved, found.minimum
@@ -188,7 +188,7 @@ def scene_step_again(
 
 def _moved(
     args: _Arguments, start: Array, solved: _Solved | None, accelerate: Accelerate
-) -> tuple[_Moved, Solution]:
+) -> tuple[_Moved, Found]:
     """The state after the step, and what was found: the accelerations of all stages of the
     integrator with the factors that were kept, the first result that is no success, and the
     solver's steps of all stages."""
@@ -201,7 +201,7 @@ def _moved(
 def _integrated(
     x: ControlledScene, q: Array, v: Array, start: Array, solved: _Solved | None,
     accelerate: Accelerate,
-) -> tuple[Array, Array, Array | None, Solution]:  # fmt: skip
+) -> tuple[Array, Array, Array | None, Found]:  # fmt: skip
     """The state after ``scene.dt`` seconds, and what was found in all stages."""
     if x.scene.integrator == "rk4":
         return _runge_kutta(x, q, v, start, solved, accelerate)
@@ -244,7 +244,7 @@ class _Stage(NamedTuple):
 def _runge_kutta(
     x: ControlledScene, q: Array, v: Array, start: Array, solved: _Solved | None,
     accelerate: Accelerate,
-) -> tuple[Array, Array, Array | None, Solution]:  # fmt: skip
+) -> tuple[Array, Array, Array | None, Found]:  # fmt: skip
     """A step of Runge and Kutta's method, of order four on the rotation group.
 
     The stages are a loop, so that the dynamics and the solver are compiled once.
@@ -286,7 +286,7 @@ def _runge_kutta(
         q1,
         _turned(model, q1, u0 + h * mean.rate, True),
         act,
-        Solution(a, result, steps, minimum, factor),
+        Found(a, result, steps, minimum, factor),
     )
 
 

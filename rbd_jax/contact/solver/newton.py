@@ -32,8 +32,17 @@ class Solution(NamedTuple):
     """Newton steps of the solver."""
     minimum: Float[Array, " nv"]
     """The accelerations that minimize the cost: ``a`` before the noslip pass, if there is one."""
+
+
+class Found(NamedTuple):
+    """A :class:`Solution` with what is kept of the search for its derivatives."""
+
+    a: Float[Array, " nv"]
+    result: RESULTS
+    steps: Int[Array, ""]
+    minimum: Float[Array, " nv"]
     factor: Factor | None = None
-    """The Hessian at the minimum, factorized, if it is kept for derivatives."""
+    """The Hessian at the minimum, factorized."""
 
 
 def dot(x: Array, y: Array) -> Float[Array, ""]:
@@ -90,9 +99,7 @@ def line_search(
     return jax.lax.while_loop(unfinished, step, state)[0]
 
 
-def minimize(
-    problem: Problem, warmstart: Float[Array, " nv"], max_steps: int, keep: bool
-) -> Solution:
+def minimize(problem: Problem, warmstart: Float[Array, " nv"], max_steps: int, keep: bool) -> Found:
     """The accelerations that minimize the cost, to rounding, and those after the noslip pass.
 
     The iteration ends when the gradient g vanishes up to rounding, which happens after a step in
@@ -144,4 +151,4 @@ def minimize(
     result = RESULTS.where(problem.crowded, RESULTS.crowded, result)
     result = RESULTS.where(jnp.isfinite(a).all(), result, RESULTS.nonfinite)
     factor = problem.factor(z) if keep else None
-    return Solution(problem.without_slip(a)[0], result, n, a, factor)
+    return Found(problem.without_slip(a)[0], result, n, a, factor)
