@@ -85,7 +85,7 @@ def controlled(
     name: str, scene: Scene, controls, tau, constants: Constants | None, act
 ) -> ControlledScene:
     """The scene with its controls and applied forces; computes the constants if they are None."""
-    constants = _constants(scene) if constants is None else constants
+    constants = constants_now(scene) if constants is None else constants
     if act is None and scene.na:
         raise ValueError(
             f"{name}: the scene has {scene.na} activations, which are part of its state; pass "
@@ -97,7 +97,7 @@ def controlled(
     return ControlledScene(scene, controls, tau, constants, act if scene.na else None)
 
 
-def _constants(scene: Scene) -> Constants:
+def constants_now(scene: Scene) -> Constants:
     """The constants of a scene.
 
     Where it pays, those of a scene that is not traced are computed now. A compiled step of a scene

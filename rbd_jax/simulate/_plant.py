@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..constraints import Constraints, constrained_dynamics
-from ..contact import Scene, constants, scene_step
+from ..contact import Scene, scene_step
+from ..contact.forward import constants_now
 from ..contact.step import knows_accelerations, scene_step_again
 from ..model import Model, difference, integrate
 from ..model.functions import as_module
@@ -465,7 +466,7 @@ class ScenePlant(Plant):
         """See :meth:`Plant.prepared`."""
         if self.fixed is not None:
             return self
-        return dataclasses.replace(self, fixed=constants(self.scene))
+        return dataclasses.replace(self, fixed=constants_now(self.scene))
 
     def torques(self, t: Array, q: Array, v: Array, u: Array) -> Float[Array, " nv"]:
         """Joint torques (N m, N) of the actuators at the beginning of a step.

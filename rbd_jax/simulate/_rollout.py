@@ -1,5 +1,6 @@
 """Rollouts: the trajectory of a plant under given controls or a policy."""
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Literal, NamedTuple, cast
@@ -9,8 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..contact import Scene
+from ..lanes import lanes
 from ..model import Model
-from ..model.arguments import algorithm, check_number, of_dtype
+from ..model.arguments import check_number, checked, of_dtype, takes_coordinates
 from ..model.functions import check_arity
 from ._plant import Plant, StatePolicy, as_plant, with_tangent
 from ._plot import plot_motion
@@ -70,8 +72,25 @@ class Episode(NamedTuple):
     plot = Trajectory.plot
 
 
+def _prepares(function: Callable) -> Callable:
+    """Run a function of a plant in lanes, after the plant has computed what all steps share.
+
+    A program of lanes computes again what its derivatives need. What stands before it is computed
+    once, for the values and for the derivatives.
+    """
+    in_lanes = lanes(function)
+
+    @functools.wraps(function)
+    def wrapper(plant, *args, integrator=None, f_ext=None, **kwargs):
+        if not isinstance(plant, Model):
+            plant, integrator, f_ext = as_plant(plant, integrator, f_ext).prepared(), None, None
+        return in_lanes(plant, *args, integrator=integrator, f_ext=f_ext, **kwargs)
+
+    return checked(takes_coordinates(wrapper))
+
+
 @warns_about_rollout
-@algorithm(driven_joints=True)
+@_prepares
 def rollout(
     plant: Model | Scene | Plant,
     q0: Float[Array, " nq"],

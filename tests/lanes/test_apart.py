@@ -118,6 +118,30 @@ def test_only_the_loop_that_waits_is_left():
     assert not any(has(e, "cos") for e in alone)
 
 
+def test_tables_are_no_operands():
+    """What depends on no operand is known in each part, and is not handed from one to another."""
+
+    def shuffled(start, controls):
+        def stage(x, h):
+            return x + h * jnp.sin(x), None
+
+        def step(x, u):
+            places = (jnp.arange(x.size) + 1) % x.size
+            new = x[places] * u
+            return new, jnp.sum(jax.lax.scan(stage, new[places], jnp.array([0.1, 0.2]))[0])
+
+        return jax.lax.scan(step, start, controls)[1]
+
+    args = jnp.arange(3.0), jnp.ones((N, 3))
+    (program,) = programs(jax.make_jaxpr(lanes(shuffled))(*args).jaxpr)
+    pieces = fission(program)
+    assert pieces is not None
+    parts = jax.make_jaxpr(pieces)(*args)
+    inside = [e for e in parts.eqns if e.primitive.name == "scan"]
+    every = [v for e in (*parts.eqns, *inside) for v in e.invars]
+    assert not [v for v in every if v.aval.dtype.kind == "i"]
+
+
 def has(eqn, name: str) -> bool:
     return f"= {name} " in str(eqn.params["program"].closed)
 

@@ -41,6 +41,13 @@ than the noise of a few percent; some became slower. Shorter kernels have loops 
 passes improve, and a kernel of one sample becomes vectors there.
 """
 
+UNROLLED_TEXT = 4_000
+"""In kernels with more lines than this LLVM unrolls no loop.
+
+Lanes unrolls short loops while it writes them. That LLVM unrolls others made no such kernel faster,
+and its search for addresses in what it had unrolled took up to nine tenths of the time of a kernel.
+"""
+
 FEW_PASSES = ("instruction_combine", "simplify_cfg")
 """LLVM's passes for long kernels, in their order, as llvmlite names them.
 
@@ -280,11 +287,13 @@ def _passed(module: Any, text: str, target: Any, opt: int) -> Any:
     llvm = bindings()
     options = llvm.create_pipeline_tuning_options(speed_level=opt)
     options.loop_vectorization = False
+    lines = text.count("\n")
+    options.loop_unrolling = lines <= UNROLLED_TEXT
     of_vectors = " x double>" in text or " x float>" in text
     # a kernel of one sample has no vectors yet: rows of a product become some
     options.slp_vectorization = not of_vectors
     builder = llvm.create_pass_builder(target, options)
-    if of_vectors and opt > 1 and text.count("\n") > LONG_TEXT:
+    if of_vectors and opt > 1 and lines > LONG_TEXT:
         passes = llvm.create_new_module_pass_manager()
         for name in FEW_PASSES:
             getattr(passes, f"add_{name}_pass")()

@@ -131,14 +131,21 @@ def _free(eqns, outvars=()) -> list:
                               and v not in made))  # fmt: skip
 
 
-def _with_views(eqns: list, wanted: Iterable, everything: list) -> list:
-    """The equations, and the views that they read, which are better computed again than stored."""
-    origin = {v: (k, e) for k, e in enumerate(everything) for v in e.outvars}
+def _with_sources(eqns: list, wanted: Iterable, everything: list, again: Callable) -> list:
+    """The equations, and those of their sources that are better computed again than stored.
+
+    Args:
+        eqns: the equations.
+        wanted: variables that are read beside those that the equations read.
+        everything: all equations, in their order.
+        again: whether an equation is better computed again.
+    """
+    origin = {v: e for e in everything for v in e.outvars}
     chosen = {id(e) for e in eqns}
     waiting = [*_free(eqns), *(v for v in wanted if not isinstance(v, jcore.Literal))]
     while waiting:
-        _, eqn = origin.get(waiting.pop(), (None, None))
-        if eqn is not None and id(eqn) not in chosen and eqn.primitive.name in VIEWS:
+        eqn = origin.get(waiting.pop())
+        if eqn is not None and id(eqn) not in chosen and again(eqn):
             chosen.add(id(eqn))
             waiting += [v for v in eqn.invars if not isinstance(v, jcore.Literal)]
     return [e for e in everything if id(e) in chosen]

@@ -10,9 +10,11 @@ round to the next. Such a loop is split into three programs:
    Sums over the rounds belong to it, such as the cotangents of the robot's parameters.
 
 What needs neither the carry nor the rows of the loop is computed once, before the loop.
+What depends on no operand is a table, which each of the programs makes for itself.
 A loop inside the loop is split in the same way, with regard to the outer carry.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,6 +27,7 @@ from jax.extend import core as jcore
 from .._jax_internals import jaxpr_and_consts, literal, scan_counts
 from .._progress import phase
 from ._jaxprs import (
+    VIEWS,
     _bytes,
     _flat,
     _free,
@@ -34,7 +37,7 @@ from ._jaxprs import (
     _run,
     _value,
     _with_inlined,
-    _with_views,
+    _with_sources,
 )
 from ._min_cut_remat import rematerialized
 from ._primitive import LARGEST, Program, bind, lanes_p
@@ -94,6 +97,8 @@ class _Cut(NamedTuple):
 
     body: Any
     once: list
+    made: list
+    """What *once* hands on."""
     ahead: list
     handed: list
     """What *ahead* hands on."""
@@ -147,16 +152,24 @@ class _Fission:
         found = _sorted(jaxpr, nc, nk, waits, needed)
         if not found.worth:
             return None
+        tables = _tables(jaxpr)
+
+        def again(eqn) -> bool:
+            return eqn.primitive.name in VIEWS or id(eqn) in tables
+
         kept = [k for k in range(nk) if k not in found.sums]
         carried = [jaxpr.invars[nc + k] for k in kept]
         new = [jaxpr.outvars[k] for k in kept]
         first = set(map(id, found.once))
-        once = [e for e in eqns if id(e) in first]
+        once = [e for e in eqns if id(e) in first and id(e) not in tables]
+        made = [v for e in once for v in e.outvars]
+        once = _with_sources(once, (), eqns, lambda e: id(e) in tables)
         ys = jaxpr.outvars[nk:]
         results = [v for v in (*ys, *_terms(found.sums)) if not isinstance(v, jcore.Literal)]
-        core = _with_views(found.core, new, eqns)
-        again = rematerialized(found.after, results, [*found.ahead, *found.core])
-        after = [e for e in eqns if id(e) in again]
+        core = _with_sources(found.core, new, eqns, again)
+        chosen = rematerialized(found.after, results, [*found.ahead, *found.core])
+        after = [e for e in eqns if id(e) in chosen]
+        after = _with_sources(after, results, eqns, lambda e: id(e) in tables)
         by_core = {v for e in found.core for v in e.outvars}.union(carried)
         wanted = [v for v in _free(after, results) if v in by_core]
         of_core = _free(core, [*new, *wanted])
@@ -164,9 +177,9 @@ class _Fission:
         handed = [v for v in dict.fromkeys((*of_core, *_free(after, results))) if v in early]
         if eqn.params["length"] * _bytes([*handed, *wanted]) > MOST_BYTES:
             return None
-        ahead = _with_views(found.ahead, handed, eqns)
-        return _Cut(body, once, ahead, handed, core, of_core, kept, carried, new, wanted, after,
-                    results, found.sums)  # fmt: skip
+        ahead = _with_sources(found.ahead, handed, eqns, again)
+        return _Cut(body, once, made, ahead, handed, core, of_core, kept, carried, new, wanted,
+                    after, results, found.sums)  # fmt: skip
 
     def _carried_out(self, eqn, cut: "_Cut", args) -> list:
         """The outputs of a loop that has been cut."""
@@ -177,8 +190,7 @@ class _Fission:
         consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
         fixed = dict(zip(jaxpr.constvars, tables, strict=True))
         fixed |= dict(zip(jaxpr.invars[:nc], consts, strict=True))
-        made = [v for e in cut.once for v in e.outvars]
-        fixed |= dict(zip(made, _run(cut.once, fixed, made), strict=True))
+        fixed |= dict(zip(cut.made, _run(cut.once, fixed, cut.made), strict=True))
         each = dict(zip(jaxpr.invars[nc + nk :], rows, strict=True))
         each |= self._batched(cut.body, cut.ahead, cut.handed, fixed, each, n)
 
@@ -261,6 +273,19 @@ class _Fission:
 def _is_table(x) -> bool:
     """Whether a value is known, and small enough to be part of the code."""
     return not isinstance(x, Tracer) and np.size(x) <= LARGEST
+
+
+def _tables(jaxpr) -> set[int]:
+    """The ids of the equations that depend on no operand. Each part computes for itself what it
+    needs of them, so that their values are known while it is read."""
+    known, found = set(jaxpr.constvars), set()
+    for e in jaxpr.eqns:
+        simple = e.primitive.name not in (*_LOOPS, lanes_p.name) and not e.effects
+        small = all(math.prod(v.aval.shape) <= LARGEST for v in e.outvars)
+        if simple and small and all(isinstance(v, jcore.Literal) or v in known for v in e.invars):
+            known.update(e.outvars)
+            found.add(id(e))
+    return found
 
 
 def _added_at(total, parts, *starts):
