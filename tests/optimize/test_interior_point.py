@@ -83,6 +83,10 @@ def test_the_history_of_both_stages_is_one():
     np.testing.assert_allclose(seen.history.u[n - 1], seen.u, atol=1e-6)
     # the first controls have room to their bounds, and the last ones have none
     assert seen.history.u[0, :, 1].min() >= 0.01 and seen.u[:, 1].min() == 0
+    # where the limit ends the first stage, its last point is the solution as it stands
+    short = opt.interior_point(problem, *start, wall, second_order=True, max_steps=12, throw=False)
+    assert short.result == opt.RESULTS.max_steps_reached and short.steps == 12 < n
+    np.testing.assert_allclose(short.u, seen.history.u[12], rtol=0, atol=1e-9)
 
 
 @pytest.mark.float64

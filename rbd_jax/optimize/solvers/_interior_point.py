@@ -175,8 +175,10 @@ def _solve(problem: Problem, rows: Stack, q0, v0, u, *, o: Options, limits: Limi
     )
     (_, _, u, *_), duals = first.point, first.carried.duals
     low, high = (jnp.broadcast_to(x, u.shape) for x in problem.bounds())
-    u = jnp.where(duals.low > u - walls.low, low, u)
-    u = jnp.where(duals.high > walls.high - u, high, u)
+    # without steps for what follows, nothing would lead back from there
+    more = first.steps < o.max_steps
+    u = jnp.where(more & (duals.low > u - walls.low), low, u)
+    u = jnp.where(more & (duals.high > walls.high - u), high, u)
     penalty = jnp.asarray(PENALTY * limits.most_penalty, u.dtype)
     how = {"o": o, "limits": limits, "first_tol": o.tol, "second_order": second_order}
     return penalized(problem, rows, q0, v0, u, duals.rows, penalty, after=first, **how)
