@@ -224,7 +224,7 @@ def _within(one: Array, two: Array, radius: Array) -> Arc:
     A, B = r / d1, r / d2
     y, x = _cross(one, two), so3.dot(one, two)
     cosine = x / (d1 * d2)
-    opposite, aligned = cosine < -1 + TINY, cosine > 1 - TINY
+    opposite, aligned = cosine <= -1 + TINY, cosine >= 1 - TINY
     bent = outside & ~opposite & ~aligned & (y != 0)
     G = jnp.arctan2(jnp.where(bent, jnp.abs(y), 1), jnp.where(bent, x, 0))
     z, found = _sine(A, B, G)

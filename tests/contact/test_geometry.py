@@ -8,6 +8,7 @@ import pytest
 from support.helpers import assert_close
 
 import rbd_jax as rbd
+from rbd_jax.contact.collision.boxes import capsule_box
 from rbd_jax.contact.collision.ground import Ground, on_ground
 from rbd_jax.spatial import so3
 
@@ -144,3 +145,22 @@ def test_a_height_function_is_the_ground():
     difference = (8 * (near(1) - near(-1)) - near(2) + near(-2)) / (12 * h)
     assert float(jnp.abs(tangent).max()) > 0.1
     np.testing.assert_allclose(tangent, difference, atol=1e-6 * float(jnp.abs(tangent).max()))
+
+
+def test_a_capsule_touches_a_box_at_its_nearest_point_in_every_precision():
+    """Against points along the capsule. In float32 the first end was taken whatever was nearest."""
+    rng, dtype = np.random.default_rng(0), jnp.zeros(()).dtype
+    n, r, half, box = 400, 0.01, 0.03, np.array([0.02, 0.03, 0.025])
+    turns = np.linalg.qr(rng.normal(size=(2, n, 3, 3)))[0]
+    turns *= np.sign(np.linalg.det(turns))[..., None, None]
+    (R1, R2), place = turns, rng.uniform(-0.07, 0.07, size=(n, 3))
+    size, shape = np.tile([r, half], (n, 1)), np.tile(box, (n, 1))
+    args = (jnp.asarray(x, dtype) for x in (R1, place, size, R2, np.zeros((n, 3)), shape))
+    found = np.asarray(jax.vmap(capsule_box)(*args).distance)[:, 0]
+    along = np.linspace(-half, half, 4001)
+    points = place[:, None] + along[:, None] * R1[:, None, :, 2]
+    inner = np.abs(np.einsum("nki,nij->nkj", points, R2)) - box
+    expected = np.linalg.norm(np.maximum(inner, 0), axis=2).min(axis=1) - r
+    apart = expected > 1e-3 - r
+    assert apart.sum() > n / 2
+    np.testing.assert_allclose(found[apart], expected[apart], atol=2e-6)

@@ -93,7 +93,8 @@ def capsule_box(R1, p1, s1, R2, p2, s2) -> ContactPoints:
     edges = jax.vmap(_at_edge)(turned, jnp.asarray(CORNERS, p1.dtype))
     faces = (jnp.stack(x) for x in zip(*ends, strict=True))
     every = _Nearest(*(jnp.concatenate(x) for x in zip(faces, edges, strict=True)))
-    first = jnp.argmax(every.distance2 < jnp.min(every.distance2) + TINY)
+    # the tolerance is lost in the rounding of float32, where the nearest still has to be found
+    first = jnp.argmax(every.distance2 <= jnp.min(every.distance2) + TINY)
     chosen = jnp.arange(every.at.shape[0]) == first
     pick = lambda x: jnp.sum(jnp.where(chosen, x, 0))  # noqa: E731
     at, more, two = pick(every.at), pick(every.more), (chosen & every.two).any()
@@ -139,7 +140,7 @@ def _at_edge(line: _Line, corner: Float[Array, "3"]) -> _Nearest:
     ma, mb, mc = size[0] * size[0], -size[0] * half[0], so3.dot(half, half)
     u, v = -size[0] * e[0], so3.dot(half, e)
     det = ma * mc - mb * mb
-    skew = jnp.abs(det) >= TINY
+    skew = jnp.abs(det) >= jnp.maximum(TINY, jnp.finfo(det.dtype).eps * ma * mc)
     safe = jnp.where(skew, det, 1)
     x, y = (mc * u - mb * v) / safe, (ma * v - mb * u) / safe
     top, bottom = x > 1, x < -1
