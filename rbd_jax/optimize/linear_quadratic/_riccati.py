@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ...algorithms.formulations import for_cost_to_go
 from ...lanes import lanes
 from ..problems._local_models import Dynamics, Quadratic, times
 from ._box_qp import box_qp, restricted_cholesky, solve_free
@@ -52,11 +53,7 @@ def riccati_backward(
     alone; with a large μ their step may raise the cost, however short it is. The gap d shifts the
     gradient to ``Vx + Vxx d`` (Mastalli et al. 2020, (15)).
 
-    In float32 the Hessian of the cost to go is that of the motion under feedback,
-    ``(A + B K)ᵀ Vxx⁺ (A + B K)`` and the costs on the way, as in Joseph's form of the Kalman filter
-    (Bucy, Joseph 1968). The shorter ``Qxx + Quxᵀ K`` is a difference of large numbers, after which
-    no Quu is definite there where penalties are stiff. In float64 it has the digits, and the sweep
-    takes nine tenths of the time.
+    The Hessian of the cost to go has two forms, :func:`_closed` and :func:`_difference`.
 
     Args:
         f: dynamics. l: stage costs, with the second-order terms of the dynamics added if wanted.
@@ -72,7 +69,8 @@ def riccati_backward(
 
     Cost: O(T (n + m)³), sequential in T.
     """
-    m = l.u.shape[1]
+    m, single = l.u.shape[1], l.u.dtype == jnp.float32
+    cost_to_go = for_cost_to_go(single, closed=_closed, difference=_difference)
 
     def step(state, row):
         Vx, Vxx, slope, bend, definite = state
@@ -100,12 +98,7 @@ def riccati_backward(
         Hk = times(H, k)
         slope, bend = slope + jnp.sum(k * Qu), bend + 0.5 * jnp.sum(k * Hk)
         new_x = Qx + times(Qux.T, k) + times(K.T, Qu + Hk)
-        if f.A.dtype == jnp.float64:  # K solves H K = −Qux in the rows that are not zero
-            new_xx = c.xx + times(A.T, Vxx, A) + times(Qux.T, K)
-        else:
-            closed, cross = A + times(B, K), times(K.T, c.ux)
-            paid = times(K.T, c.uu + damping, K) + cross + cross.T
-            new_xx = c.xx + paid + times(closed.T, Vxx, closed)
+        new_xx = cost_to_go(A, B, c, c.uu + damping, Qux, Vxx, K)
         new_xx = 0.5 * (new_xx + new_xx.T)
         return (new_x, new_xx, slope, bend, definite & definite_here), (k, K, Vx, Vxx)
 
@@ -115,6 +108,21 @@ def riccati_backward(
         step, start, (tuple(f), l, box if free is None else free, fixed), reverse=True
     )
     return Gains(k, K, Vx, Vxx, *state[2:])
+
+
+def _closed(A, B, c: Quadratic, R, Qux, Vxx, K) -> Float[Array, "n n"]:
+    """That of the motion under feedback and of the costs on the way; R is Luu with μ.
+
+    Source: Joseph's form of the Kalman filter (Bucy, Joseph 1968).
+    """
+    closed, cross = A + times(B, K), times(K.T, c.ux)
+    paid = times(K.T, R, K) + cross + cross.T
+    return c.xx + paid + times(closed.T, Vxx, closed)
+
+
+def _difference(A, B, c: Quadratic, R, Qux, Vxx, K) -> Float[Array, "n n"]:
+    """``Qxx + Quxᵀ K``, because K solves ``H K = −Qux`` in the rows that are not zero."""
+    return c.xx + times(A.T, Vxx, A) + times(Qux.T, K)
 
 
 @lanes
