@@ -181,9 +181,13 @@ def checked(function: Callable) -> Callable:
         if kind == "plant" and isinstance(given, Model):
             model = given
         if not isinstance(model, Model):
+            owner, made_by = _OWNERS[kind]
+            remedy = f"make one with {made_by}"
+            if isinstance(getattr(given, "model", None), Model):  # a scene or a plant
+                remedy = "its robot is its attribute model, and rbd_jax.rollout moves the whole"
             raise TypeError(
-                f"{name}: the first argument must be a {_OWNERS[kind][0]}, got "
-                f"{type(given).__name__}; make one with {_OWNERS[kind][1]}"
+                f"{name}: the first argument must be a {owner}, got {type(given).__name__}; "
+                f"{remedy}"
             )
         if model.space is not model.topology and not accepts:
             raise TypeError(

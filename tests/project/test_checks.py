@@ -105,6 +105,12 @@ def test_not_a_model(function):
         FUNCTIONS[function]("talos.urdf", **bind(function, MODEL))
 
 
+def test_a_plant_instead_of_its_robot_is_told_where_its_robot_is():
+    plant = rbd.simulate.Robot(MODEL)
+    with pytest.raises(TypeError, match="got Robot; its robot is its attribute model"):
+        rbd.mass_matrix(plant, rbd.neutral(MODEL))
+
+
 @pytest.mark.parametrize("function", [f for f, a in ARGUMENTS if a == "q"])
 def test_missing_and_unknown_arguments(function):
     given = bind(function, MODEL)
