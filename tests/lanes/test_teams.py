@@ -3,6 +3,8 @@
 The threads run on the CPU in random order between their meetings, see ``support.lane_crew``.
 """
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +12,14 @@ import pytest
 from jax import lax
 from support.lane_programs import close, numbers
 
+from benchmarks import _ptxas
+
 pytest.importorskip("llvmlite")
 
 from support.lane_threads import functions, run  # noqa: E402
 
 from rbd_jax.lanes import columns_of, factorized, factorized_solve  # noqa: E402
-from rbd_jax.lanes.gpu import _team, _team_loops  # noqa: E402
+from rbd_jax.lanes.gpu import _ptx, _team, _team_loops  # noqa: E402
 from rbd_jax.lanes.llvm._memory import Recorded  # noqa: E402
 
 DTYPES = ["float32", pytest.param("float64", marks=pytest.mark.float64)]
@@ -341,6 +345,23 @@ def test_rows_of_a_tree_that_do_not_change_each_other_are_eliminated_together():
     mask = branched()
     right = [np.linalg.solve(np.where(mask | mask.T, S, 0), y) for S, y in zip(M, b, strict=True)]
     np.testing.assert_allclose(found, right, rtol=2e-5, atol=2e-6)
+
+
+def test_a_factor_is_read_again_where_each_thread_solves_for_columns():
+    """Its 820 entries would not fit into registers; something of a column goes through memory."""
+    columns = columns_of(np.tri(40, dtype=bool))
+    M, B = 0.1 * float_((40, 40), "float32"), float_((40, 40), "float32")
+    M = 9 * jnp.eye(40, dtype=M.dtype) + M + jnp.transpose(M, (0, 2, 1))
+    made, shapes = functions(
+        lambda M, B: factorized_solve(factorized(M, columns), B, columns), M, B, team=32
+    )
+    through = r"store float %\w+, ptr (%\w+), align 4\n  %\w+ = load float, ptr \1,"
+    assert re.search(through, made.text)
+    (found,) = run(made, shapes, COUNT, M, B)
+    np.testing.assert_allclose(found, np.linalg.solve(M, B), rtol=2e-5, atol=2e-6)
+    if _ptxas.path():
+        ptx = _ptx.ptx_of(made)
+        assert _ptxas.assemble(ptx.text, ptx.entry).spill_loads < 820
 
 
 @pytest.mark.parametrize("team", [1, 2, 8, 32, 64])

@@ -254,6 +254,21 @@ class Team(Emitter):
         """LLVM takes what was read before for changed."""
         self.line('call void asm sideeffect "", "~{memory}"()')
 
+    @contextmanager
+    def apart(self, shape: tuple[int, ...], dtype: np.dtype) -> Iterator[Callable[..., Elem]]:
+        """An element of each round goes through memory, where the rounds are divided.
+
+        NVIDIA's assembler does not see :meth:`forget`. It would keep in registers what both parts
+        read, of the factor of Talos more than there are, because nothing in between could change
+        it. Of a store at a place that depends on the round it does not know what it changes.
+        """
+        if self._inside is not None or math.prod(shape) == 1:
+            yield lambda x, _: x
+            return
+        m = self.allocate(shape, dtype, True)
+        yield lambda x, round_: (self.store(m, round_, x), self.load(m, round_))[1]
+        self.release(m)
+
     def turn(self) -> None:
         """Where a loop over steps begins anew, or branches part and join."""
         if self._inside is None:

@@ -1,6 +1,7 @@
 """From the steps of a plan to LLVM code: reading elements, groups of operations, whole blocks."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import product
 
 import numpy as np
@@ -312,6 +313,15 @@ class Emitter(Storage):
 
     def forget(self) -> None:
         """Called where numbers that were read before should be read again: registers are few."""
+
+    @contextmanager
+    def apart(self, shape: tuple[int, ...], dtype: np.dtype) -> Iterator[Callable[..., Elem]]:
+        """Called around the loops of a nest whose rounds have two parts that read the same.
+
+        Yields a function for the place between both parts. It takes an element that the second
+        part needs, and the indices of the round, and returns the element. See :meth:`forget`.
+        """
+        yield lambda x, _: x
 
     def turn(self) -> None:
         """Called where a loop of unknown length begins anew, and where branches part and join."""

@@ -55,6 +55,7 @@ def factorized_solution(e: Emitter, op: Op, plan: Plan) -> None:
                 x[k] = elementwise.mul(e, x[k], L(k, k), dtype)
                 for i in columns[k][:-1]:
                     x[i] = reduced(i, k)
+        x[0] = apart(x[0], column)
         with e.scope():  # which reads L again: its entries do not stay in registers
             for k in range(len(columns)):
                 e.forget()
@@ -64,5 +65,6 @@ def factorized_solution(e: Emitter, op: Op, plan: Plan) -> None:
                 e.store(place, (k, *column), x[k])
 
     if v.size:
-        e.nest(v.shape[1:], solve)
+        with e.apart(v.shape[1:], dtype) as apart:
+            e.nest(v.shape[1:], solve)
     e.places[v] = place
