@@ -162,6 +162,13 @@ def dead_code_eliminated(closed: Any) -> Any:
     return lean if inner is closed else closed.replace(jaxpr=lean)
 
 
+def lean_for(closed: Any, results: list[bool]) -> tuple[Any, list[bool]]:
+    """A jaxpr of the chosen results alone, and which of its operands it still has."""
+    inner = getattr(closed, "jaxpr", closed)
+    lean, needed = dce_jaxpr(inner, results)
+    return lean if inner is closed else closed.replace(jaxpr=lean), list(needed)
+
+
 def jaxpr_and_consts(closed):
     """Jaxpr and constants of what is a ``ClosedJaxpr`` in one version, a ``Jaxpr`` in another."""
     inner = getattr(closed, "jaxpr", closed)

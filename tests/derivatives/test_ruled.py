@@ -12,6 +12,11 @@ from support.calls import quick_jit
 from support.helpers import computed_as
 
 import rbd_jax as rbd
+from rbd_jax.derivatives.custom_jvp.implicit_solve import (
+    Root,
+    implicit_solve_custom_jvp,
+    root_custom_jvp,
+)
 from rbd_jax.derivatives.custom_jvp.mechanism import custom_jvp
 
 H = 1e-3  # of differences
@@ -85,6 +90,73 @@ def test_every_order_is_the_rules(name):
         return jnp.stack([jax.jit(g)(*at) for g in orders])
 
     np.testing.assert_allclose(derivatives(loops()[name]), derivatives(known), rtol=1e-13)
+
+
+def cubic(args, y):
+    """``y³ + y − p x``, of one number each."""
+    p, x = args
+    return y**3 + y - p * x
+
+
+CUBIC = Root(cubic, lambda _, y: jnp.diag(1 / (3 * stop(y) ** 2 + 1)))
+
+
+def newton(args, rest, keep):
+    """Newton's method until nothing changes, for at most 50 steps."""
+    del keep
+
+    def better(state):
+        y, n, _ = state
+        change = cubic(args, y) / (3 * y**2 + 1)
+        return y - change, n + 1, jnp.max(jnp.abs(change))
+
+    start = rest + jnp.zeros_like(args[1]), jnp.zeros((), jnp.int32), jnp.ones((), args[1].dtype)
+    y, n, _ = jax.lax.while_loop(lambda s: (s[1] < 50) & (s[2] > 1e-14), better, start)
+    return 2 * y, y, n, None
+
+
+def after_newton(args, y, kept):
+    del kept
+    y = root_custom_jvp(CUBIC, args, y)
+    return 2 * y, y
+
+
+def searching(p, x, inner=1):
+    """All states of a loop whose rounds search, in loops of their own if ``inner`` is not 1."""
+
+    def once(x, _):
+        out, y, _, _ = implicit_solve_custom_jvp(newton, after_newton, (p, x), 0.5, False)
+        return jnp.sin(out + y), None
+
+    def body(x, _):
+        x = jax.lax.scan(once, x, None, length=inner)[0] if inner > 1 else once(x, None)[0]
+        return x, x
+
+    return jax.lax.scan(body, x, None, length=17)[1]
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize("inner", [1, 3])
+def test_derivatives_of_loops_in_lanes_search_for_nothing(inner):
+    at = jnp.asarray(1.2), jnp.asarray([0.7, 0.2])
+    in_lanes = rbd.lanes(searching, strict=True)
+
+    def loss(f):
+        return lambda p, x: jnp.sum(f(p, x, inner) ** 2)
+
+    gradient = jax.jit(jax.grad(loss(in_lanes), (0, 1)))
+    found = gradient(*at), jax.jit(jax.hessian(loss(in_lanes), (0, 1)))(*at)
+    wanted = jax.grad(loss(searching), (0, 1))(*at), jax.hessian(loss(searching), (0, 1))(*at)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), found, wanted)
+    samples = jax.vmap(jax.grad(loss(in_lanes), (0, 1)), (None, 0))
+    many = jax.jit(samples)(at[0], jnp.stack([at[1], 2 * at[1]]))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a[0], b, rtol=1e-12), many, found[0])
+    value, derivative = [
+        str(e.params["program"].closed)
+        for e in jax.make_jaxpr(jax.grad(loss(in_lanes), (0, 1)))(*at).eqns
+        if e.primitive.name == "lanes"
+    ]
+    assert "while" in value and "while" not in derivative
 
 
 def test_bodies_that_are_linear_in_a_loop_can_be_transposed():

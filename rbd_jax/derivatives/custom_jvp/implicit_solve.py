@@ -126,3 +126,10 @@ def _implicit_solve_jvp(primals, tangents):
     _, (dout, dx) = eqx.filter_jvp(lambda t: known(t, x, kept), (args,), (tangents[2],))
     rest = notes, kept if keep else None
     return (out, x, *rest), (dout, dx, *jax.tree.map(lambda _: None, rest))
+
+
+@implicit_solve_custom_jvp.def_known
+def _solved(value, search, known, args, rest, keep):
+    """The same from the solution, which the search has found before."""
+    _, x, notes, kept = value
+    return *known(args, x, kept), notes, kept

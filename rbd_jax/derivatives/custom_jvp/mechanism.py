@@ -26,12 +26,22 @@ class custom_jvp:
 
     def __init__(self, function: Callable):
         self._function = function
+        self._known: Any = None
         self._with_rule = eqx.filter_custom_jvp(self._body)
         self.def_jvp = self._with_rule.def_jvp
 
     def __call__(self, *args) -> Any:
         """The function's value; its derivative is the rule."""
         return self._with_rule(*args)
+
+    def def_known(self, known: Callable) -> Callable:
+        """Say what the derivatives of a value are that was found before.
+
+        ``known(value, *args)`` returns the value, with the derivatives that the rule gives, and
+        searches for nothing. It is called where a loop keeps its values for its derivatives.
+        """
+        self._known = known
+        return known
 
     def _body(self, *args):
         """The value as one operation."""
@@ -44,13 +54,18 @@ class custom_jvp:
         def again(*operands):
             return jax.tree.leaves(of(self._with_rule, *operands))
 
+        def from_value(value, *operands):
+            value = jax.tree.unflatten(out_tree, value)
+            return jax.tree.leaves(of(partial(self._known, value), *operands))
+
+        known = None if self._known is None else from_value
         closed, out_tree = trace_once(self._function, args)
         n = len(closed.consts)
         if any(isinstance(x, Tracer) for x in closed.consts):  # of a function among the arguments
             body, operands = closed.jaxpr, [*closed.consts, *operands]
             closed = jax.make_jaxpr(lambda *xs: eval_jaxpr(body, xs[:n], *xs[n:]))(*operands)
-            without, again = again, lambda *xs: without(*xs[n:])
-        out = _custom_jvp_p.bind(*operands, closed=closed, again=again)
+            without, again, known = again, lambda *xs: without(*xs[n:]), None
+        out = _custom_jvp_p.bind(*operands, closed=closed, again=again, known=known)
         return jax.tree.unflatten(out_tree, out)
 
 
@@ -59,21 +74,21 @@ _custom_jvp_p.multiple_results = True
 
 
 @_custom_jvp_p.def_impl
-def _plain(*operands, closed, again):
+def _plain(*operands, closed, again, known):
     """The body. Lanes and XLA compile its operations in the place of the one."""
-    del again
+    del again, known
     return jaxpr_as_fun(closed)(*operands)
 
 
 @_custom_jvp_p.def_abstract_eval
-def _abstract(*avals, closed, again):
+def _abstract(*avals, closed, again, known):
     if list(avals) == list(closed.in_avals):
         return closed.out_avals
     return jax.make_jaxpr(jaxpr_as_fun(closed))(*avals).out_avals  # in a mesh, for example
 
 
-def _jvp(primals, tangents, *, closed, again):
-    del closed
+def _jvp(primals, tangents, *, closed, again, known):
+    del closed, known
     moving = [k for k, t in enumerate(tangents) if type(t) is not ad.Zero]
 
     def of_moving(*values):
@@ -86,9 +101,9 @@ def _jvp(primals, tangents, *, closed, again):
     return out, [ad.Zero(t.aval) if t.dtype == jax.dtypes.float0 else t for t in rates]
 
 
-def _transpose(cts, *operands, closed, again):
+def _transpose(cts, *operands, closed, again, known):
     """Of a body that is linear in some operands, as bodies are in loops too."""
-    del again
+    del again, known
     wanted = [k for k, x in enumerate(operands) if ad.is_undefined_primal(x)]
     given = [k for k, ct in enumerate(cts) if type(ct) is not ad.Zero]
 
@@ -104,10 +119,12 @@ def _transpose(cts, *operands, closed, again):
     return [next(found) if k in wanted else None for k in range(len(operands))]
 
 
-def _batch(operands, dims, *, closed, again):
+def _batch(operands, dims, *, closed, again, known):
     mapped = partial(jax.vmap, in_axes=dims)
     found = jax.make_jaxpr(mapped(jaxpr_as_fun(closed)))(*operands)
-    out = _custom_jvp_p.bind(*operands, closed=found, again=mapped(again))
+    if known is not None:
+        known = jax.vmap(known, (0, *dims))
+    out = _custom_jvp_p.bind(*operands, closed=found, again=mapped(again), known=known)
     return out, [0] * len(out)
 
 

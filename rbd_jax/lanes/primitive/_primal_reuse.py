@@ -3,7 +3,8 @@
 The derivative of a rollout needs the state at the start of each round. A program that returns
 these states has computed them already: its derivative takes them from the results, and no loop
 computes them again, one round after the other. If a loop carries more than the program returns,
-such as the warm start of a solver, a derivative takes them from further results.
+such as the warm start of a solver, a derivative takes them from further results. The same holds for
+what is found by iterations in each round, so that no derivative searches for it again.
 """
 
 from collections.abc import Callable
@@ -14,13 +15,8 @@ import jax.numpy as jnp
 from jax.extend import core as jcore
 from jax.extend.core import jaxpr_as_fun
 
-from .._jax_internals import (
-    closed_jaxpr,
-    is_perturbed,
-    jaxpr_and_consts,
-    literal,
-    scan_counts,
-)
+from .._jax_internals import closed_jaxpr, is_perturbed, jaxpr_and_consts, scan_counts
+from ._solutions import Searching, evaluated
 
 
 class PrimalReuse(NamedTuple):
@@ -50,34 +46,53 @@ def reuse_primals(closed) -> PrimalReuse:
     stacks = {id(e): [held.get(v) for v in e.outvars[scan_counts(e.params)[1] :]]
               for e in jaxpr.eqns if id(e) in loops}  # fmt: skip
     places = (p for found in (*loops.values(), *stacks.values()) for p in found)
-    needed = sorted({p[0] for p in places if p is not None})
+    bodies = {id(e): Searching(e.params["jaxpr"]) for e in jaxpr.eqns if id(e) in loops}
+    outvars = [*jaxpr.outvars, *further]
+    solved, end = {}, len(outvars)
+    for k, body in bodies.items():
+        solved[k] = range(end, end := end + body.size)
+    needed = sorted({p[0] for p in places if p is not None}.union(*solved.values()))
 
     def function(operands, results):
         values = dict(zip(needed, results, strict=True))
-        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *operands), strict=True))
-
-        def read(v):
-            return literal(v) if isinstance(v, jcore.Literal) else env[v]
 
         def known(places):
             return [None if p is None else p[1](values[p[0]]) for p in places]
 
-        for eqn in jaxpr.eqns:
-            ins = list(map(read, eqn.invars))
-            if id(eqn) in loops:
-                out = _scan(eqn, ins, known(loops[id(eqn)]), known(stacks[id(eqn)]))
-            else:
-                out = eqn.primitive.bind(*ins, **eqn.primitive.get_bind_params(eqn.params))
-            out = out if eqn.primitive.multiple_results else [out]
-            env.update(zip(eqn.outvars, out, strict=True))
-        return list(map(read, jaxpr.outvars))
+        def loop(eqn, ins):
+            k = id(eqn)
+            if k not in loops:
+                return None
+            solutions = [values[i] for i in solved[k]]
+            return _scan(eqn, ins, known(loops[k]), known(stacks[k]), bodies[k], solutions)
 
-    complete = None
-    if further:
-        outvars = [*jaxpr.outvars, *further]
-        given = dict(zip(jaxpr.constvars, consts, strict=True))
-        complete = closed_jaxpr(closed, jaxpr.eqns, jaxpr.invars, outvars, given)
+        return evaluated(closed, operands, loop)
+
+    if end == len(jaxpr.outvars):
+        return PrimalReuse(needed, function)
+    given = dict(zip(jaxpr.constvars, consts, strict=True))
+    complete = closed_jaxpr(closed, jaxpr.eqns, jaxpr.invars, outvars, given)
+    if end > len(outvars):
+        complete = _with_solutions(complete, bodies)
     return PrimalReuse(needed, function, complete)
+
+
+def _with_solutions(closed, bodies: dict[int, Searching]):
+    """A jaxpr that also returns what its loops search for."""
+
+    def function(*operands):
+        solutions: list = []
+
+        def loop(eqn, ins):
+            if id(eqn) not in bodies:
+                return None
+            results, kept = bodies[id(eqn)].keep_all(eqn, ins)
+            solutions.extend(kept)
+            return results
+
+        return [*evaluated(closed, operands, loop), *solutions]
+
+    return jax.make_jaxpr(function)(*(v.aval for v in jaxpr_and_consts(closed)[0].invars))
 
 
 def _states(eqn) -> list:
@@ -130,8 +145,9 @@ def _part(at: Callable, start: int, end: int, axis: int) -> Callable:
     return lambda x: jax.lax.slice_in_dim(at(x), start, end, axis=axis)
 
 
-def _scan(eqn, ins: list, after: list, stacked: list) -> list:
-    """A loop whose carries after each round are known, and some of its other stacked outputs."""
+def _scan(eqn, ins: list, after: list, stacked: list, body: Searching, solutions: list) -> list:
+    """A loop whose carries after each round are known, with the solutions of its rounds, and some
+    of its other stacked outputs."""
     p, (nc, nk) = eqn.params, scan_counts(eqn.params)
     consts, start, rows = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
     back = p["reverse"]
@@ -139,12 +155,13 @@ def _scan(eqn, ins: list, after: list, stacked: list) -> list:
               for x0, x in zip(start, after, strict=True)]  # fmt: skip
 
     def step(carry, row):
-        known, row = row
+        known, mine, row = row
         carry = [_known_primal(x, y) for x, y in zip(carry, known, strict=True)]
-        out = jaxpr_as_fun(p["jaxpr"])(*consts, *carry, *row)
+        out = body.take(mine, *consts, *carry, *row)
         return out[:nk], out[nk:]
 
-    last, each = jax.lax.scan(step, start, (before, rows), length=p["length"], reverse=back)
+    rows = before, solutions, rows
+    last, each = jax.lax.scan(step, start, rows, length=p["length"], reverse=back)
     each = [x if y is None else _known_primal(x, y) if is_perturbed(x) else y
             for x, y in zip(each, stacked, strict=True)]  # fmt: skip
     return [*last, *each]
