@@ -224,6 +224,28 @@ def test_derivative_of_the_solution_with_respect_to_the_problem():
     assert float(jnp.abs(reverse).min()) > 1e-3
 
 
+def test_the_cost_of_multiple_shooting_and_its_derivative():
+    """The solver knows the cost; its derivative is that of the objective at the solution."""
+    task = swing(limit=9.5, steps=10)
+
+    def cost(target, weight, start, solution=None):
+        where = lambda p: (p.final.q, p.final.q_weight)  # noqa: E731
+        p = eqx.tree_at(where, task.problem, (target, weight))
+        if solution is None:
+            s = opt.multiple_shooting(p, start, task.v0, task.u, tol=1e-12)
+            return s.cost, (s.q, s.v, s.u)
+        return p.cost(*solution)
+
+    at = jnp.array([2.0]), jnp.array([10.0]), jnp.array([0.1])
+    (value, solution), found = jax.jit(jax.value_and_grad(cost, (0, 1, 2), has_aux=True))(*at)
+    wanted = jax.grad(cost, (0, 1))(*at, solution)  # at a minimum, the path need not move
+    np.testing.assert_allclose(value, cost(*at, solution), rtol=1e-13)
+    for one, other in zip(found[:2], wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+        assert float(jnp.abs(one).min()) > 1e-6
+    assert float(jnp.abs(found[2]).min()) > 1e-2
+
+
 @pytest.mark.parametrize(
     "solver", [pytest.param(opt.multiple_shooting, marks=pytest.mark.slow), opt.ilqr]
 )

@@ -100,6 +100,18 @@ def _reached_jvp(primals, tangents):
     return Motion(states.q, states.v, primals[3]), jax.jvp(along, (moving,), (rates,))[1]
 
 
+@custom_jvp
+def cost_at(problem: Problem, motion: Motion, value: Float[Array, ""]) -> Float[Array, ""]:
+    """``value``, the objective at a motion, with the derivatives of :meth:`Problem.cost`."""
+    return value
+
+
+@cost_at.def_jvp
+def _cost_at_jvp(primals, tangents):
+    change = eqx.filter_jvp(lambda problem, x: problem.cost(*x), primals[:2], tangents[:2])[1]
+    return cost_at(*primals), change
+
+
 def held_controls(problem: Problem, u: Float[Array, "T nu"]) -> tuple[Array, Array]:
     """Which controls (T, nu) are at their lower bounds, and which at their upper bounds."""
     low, high = (jnp.broadcast_to(x, u.shape) for x in problem.bounds())

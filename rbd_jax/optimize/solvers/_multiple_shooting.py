@@ -135,8 +135,8 @@ def _solve(
 
     # the model of an Euler step is made within the sweep
     s = sqp_loop(lambda *_: (), attempt, *start, merit + jnp.sum(gaps), o)
-    q, v, u, *_ = s.point
-    return Found(u, s.carried[0], s.result, s.steps, s.history, (q, v))
+    q, v, u, cost, _ = s.point
+    return Found(u, s.carried[0], s.result, s.steps, s.history, (q, v), cost)
 
 
 def _merit(problem: Problem, q: Array, v: Array, u: Array, in_turn: bool) -> tuple[Array, Array]:

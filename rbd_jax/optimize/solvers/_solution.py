@@ -13,7 +13,7 @@ from ...model.arguments import ArrayArgument, check_array
 from ...model.outcome import RESULTS, throw_unless_successful
 from ..problems._constraints import Rows
 from ..problems._problem import Problem
-from ._implicit import States, held_controls, reached, stationary, without_derivatives
+from ._implicit import States, cost_at, held_controls, reached, stationary, without_derivatives
 
 
 class History(NamedTuple):
@@ -73,6 +73,8 @@ class Found(NamedTuple):
     history: History
     states: tuple[Array, Array] | None = None
     """The q and y that the solver ended with; the simulation of u if None."""
+    cost: Float[Array, ""] | None = None
+    """The objective at u and these states; computed if None."""
 
 
 def checked_arguments(name: str, problem: Problem, q0: Any, v0: Any, u: Any) -> tuple[Array, ...]:
@@ -112,8 +114,8 @@ def solution_of(
     states = without_derivatives(States(at_q, at_v, found.K).holding(at_low | at_high))
     good = found.result == RESULTS.successful
     w = stationary(problem, q0, v0, found.u, good, states)
-    q, v, u = reached(problem, q0, v0, w, states)
-    cost = problem.cost(q, v, u)
+    q, v, u = at = reached(problem, q0, v0, w, states)
+    cost = problem.cost(*at) if found.cost is None else cost_at(problem, at, found.cost)
     result = checked_result(found.result, problem, (q, v, u, found.K, cost))
     rest = found.K, cost, result, found.steps, found.history.of(problem)
     v, memory = problem.unpacked(v)
