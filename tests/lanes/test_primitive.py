@@ -266,10 +266,36 @@ def test_vectors_of_every_length(bits, monkeypatch):
             np.testing.assert_allclose(*both, rtol=1e-5 if size == 4 else 1e-12)
         (one,) = report(jax.vmap(grown, (None, 0)), a, x)
         assert one.width == bits // 8 // size
-        with monkeypatch.context() as m:
-            m.setattr(_cpu_kernels, "WIDE_BYTES", 0)
-            (one,) = report(jax.vmap(lanes(lambda a, x: jnp.cumsum(f(a, x))), (None, 0)), a, x)
-        assert one.width == 256 // 8 // size
+        for reused, most, widest in ((0, 0, 256), (2**40, 1, 256), (0, 2**20, bits)):
+            with monkeypatch.context() as m:
+                m.setattr(_cpu_kernels, "WIDE_BYTES", most)
+                m.setattr(_cpu_kernels, "REUSED", reused)
+                m.setenv("RBD_JAX_CACHE_DIR", "")
+                (one,) = report(jax.vmap(lanes(lambda a, x: jnp.cumsum(f(a, x))), (None, 0)), a, x)
+            assert one.width == widest // 8 // size
+
+
+@pytest.mark.float64
+def test_the_length_for_which_a_kernel_is_written_first(monkeypatch):
+    """A kernel that computes much is written for the usual vectors first, and others for long
+    ones; what it needs decides."""
+    monkeypatch.setattr(_compiler, "vector_bits", lambda: 512)
+    monkeypatch.setattr(_cpu_kernels, "WIDE_BYTES", 2**15)
+    monkeypatch.setenv("RBD_JAX_CACHE_DIR", "")
+    widths, write = [], _cpu_kernels.kernel_text
+
+    def counted(block, width, *rest):
+        widths.append(width)
+        return write(block, width, *rest)
+
+    monkeypatch.setattr(_cpu_kernels, "kernel_text", counted)
+
+    cases = (12, 50, [8]), (12, 500, [8, 4]), (0, 50, [4, 8]), (0, 500, [4])
+    for reused, size, expected in cases:
+        widths.clear()
+        monkeypatch.setattr(_cpu_kernels, "REUSED", reused)
+        report(jax.vmap(lanes(lambda x: jnp.cumsum(jnp.sin(x)))), jnp.ones((16, size)))
+        assert widths == expected
 
 
 @pytest.mark.float64

@@ -2,6 +2,7 @@
 
 import math
 import zlib
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +13,10 @@ from .._failures import Unsupported
 from .._jax_internals import kernel_call
 from .._progress import no_collection, phase
 from ..frontend._read_program import read_program
+from ..ir._access_analysis import VIEWS
+from ..ir._blocks import Block
 from ..llvm import _background, _compiler
+from ..llvm._memory import TooLarge
 from ..xla import _kernel_registry
 from ..xla._dispatcher import SYMBOLS, dispatcher_text
 from ..xla._operands import in_all_axes, in_one_axis, shared
@@ -29,10 +33,14 @@ SCRATCH_BYTES = 256 * 2**20
 """The memory of a kernel for each thread is at most this; a program that needs more takes XLA."""
 LATER_BYTES = 2**16
 """Longer texts are compiled on another thread, while Python writes the next kernel."""
-WIDE_BYTES = 512 * 2**10
+WIDE_BYTES = 480 * 2**10
 """Vectors longer than usual pay as long as the memory of a kernel fits the second cache. On a Zen 5
 they make derivatives of HyQ (0.2 MB) 1.4 times as fast, and those of Talos (0.9 MB) half as fast.
 """
+
+REUSED = 12
+"""A kernel computes up to so many times the bytes of its memory. If it computes more than that of
+``WIDE_BYTES``, it is written for vectors of the usual length first, which tells its memory."""
 
 
 class Kernel(NamedTuple):
@@ -82,10 +90,21 @@ def _written(program: "Program", flags: tuple[bool, ...], most: int) -> tuple[Te
         min(b // 8 // size, most or 1) for b in (_compiler.BITS, _compiler.vector_bits())
     )
     with phase("write"):
-        text, width = kernel_text(block, long, most > 0), long
-        if long > usual and text.scratch_bytes > WIDE_BYTES:
-            text, width = kernel_text(block, usual, most > 0), usual
-    return text, width
+        small = long == usual or _computed_bytes(block) * long < REUSED * WIDE_BYTES
+        if long > usual and small:
+            with suppress(TooLarge):
+                return kernel_text(block, long, most > 0, 0, WIDE_BYTES), long
+        text = kernel_text(block, usual, most > 0)
+        if small or text.scratch_bytes * long // usual > WIDE_BYTES:
+            return text, usual
+        return kernel_text(block, long, most > 0), long
+
+
+def _computed_bytes(block: Block) -> int:
+    """The bytes that the operations of a block compute for one sample."""
+    ops = [op for op in block.ops if op.name not in VIEWS]
+    own = sum(v.size * v.dtype.itemsize for op in ops for v in op.outs if not v.uniform)
+    return own + sum(_computed_bytes(inner) for op in ops for inner in op.blocks)
 
 
 def _widest(sizes: tuple[int, ...]) -> int:

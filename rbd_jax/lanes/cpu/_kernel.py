@@ -19,7 +19,7 @@ from ..llvm import _math_functions
 from ..llvm._emitter import Emitter
 from ..llvm._kernel_bodies import bodies
 from ..llvm._llvm_writer import Reg, scalar_type
-from ..llvm._memory import Memory
+from ..llvm._memory import FOREVER, Memory
 from ..xla._kernel_table import Buffer, buffers_of, numbers_of
 
 _I64 = np.dtype("int64")
@@ -35,9 +35,16 @@ class Text:
     scratch_bytes: int
 
 
-def kernel_text(program: Block, width: int, batched: bool, grain: int = 0) -> Text:
-    """Write the kernel of a program for ``width`` samples at a time."""
+def kernel_text(
+    program: Block, width: int, batched: bool, grain: int = 0, most_scratch: int = FOREVER
+) -> Text:
+    """Write the kernel of a program for ``width`` samples at a time.
+
+    Raises:
+        TooLarge: a block needs more than ``most_scratch`` bytes of memory.
+    """
     first, second = Emitter(width), Emitter(width)
+    second.arena.most = most_scratch
     bodies(program, first, second, _load_samples, _store_samples)
     return _module(first, second, program, width, batched, grain)
 

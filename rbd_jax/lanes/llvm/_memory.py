@@ -14,19 +14,26 @@ ALIGNED = 8
 FOREVER = 2**62
 
 
+class TooLarge(Exception):
+    """A kernel needs more memory than it may have."""
+
+
 class Arena:
-    """Plans the memory of a kernel: bytes that are free again are used again."""
+    """Plans the memory of a kernel: bytes that are free again are used again.
+
+    ``most`` bytes are allowed; a request beyond them raises :class:`TooLarge`.
+    """
 
     def __init__(self):
         self.size = 0
+        self.most = FOREVER
         self._free: list[tuple[int, int]] = []
 
     def take(self, size: int, fresh: bool = False) -> int:
         """An offset of so many bytes, aligned to 64; ``fresh``: that nobody has ever had."""
         size = -(-max(size, 1) // 64) * 64
         if fresh:
-            start, self.size = self.size, self.size + size
-            return start
+            return self._grown(self.size, size)
         fits = [(n, k) for k, (_, n) in enumerate(self._free) if n >= size]
         if fits:
             n, k = min(fits)
@@ -34,10 +41,13 @@ class Arena:
             self._free[k : k + 1] = [(start + size, n - size)] if n > size else []
             return start
         if self._free and sum(self._free[-1]) == self.size:  # the last gap is made longer
-            start, _ = self._free.pop()
-            self.size = start + size
-            return start
-        start, self.size = self.size, self.size + size
+            return self._grown(self._free.pop()[0], size)
+        return self._grown(self.size, size)
+
+    def _grown(self, start: int, size: int) -> int:
+        self.size = start + size
+        if self.size > self.most:
+            raise TooLarge
         return start
 
     def give(self, start: int, size: int) -> None:
