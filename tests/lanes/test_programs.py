@@ -83,6 +83,17 @@ def test_passes_of_long_kernels(name, monkeypatch, tmp_path):
     x, y = (numbers((7, 4), "float32", seed) for seed in (1, 2))  # texts that nobody has loaded
     agree(PROGRAMS[name], x, y, sizes=(9,), tolerance=3e-5)
     assert passed
+    levels, tune = [], llvm.create_pipeline_tuning_options
+
+    def noted(speed_level):
+        levels.append(speed_level)
+        return tune(speed_level=speed_level)
+
+    monkeypatch.setattr(llvm, "create_pipeline_tuning_options", noted)
+    found = jax.jit(lanes(PROGRAMS[name], strict=True))(x[0], y[0])
+    wanted = jax.jit(PROGRAMS[name])(x[0], y[0])
+    jax.tree.map(lambda a, b: close(a, b, tolerance=3e-5), found, wanted)
+    assert 1 in levels  # that of the kernel of one sample
 
 
 # --- how functions are called ---------------------------------------------------------
