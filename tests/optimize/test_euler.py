@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.helpers import random_state, within
+from support.helpers import within
 from support.problems import random_problem, short
 
 import rbd_jax as rbd
@@ -32,7 +32,7 @@ def _states(problem, v0, seed=0):
     model, n = problem.model, problem.steps
     keys = jax.random.split(jax.random.key(seed), 4)
     noise = lambda k, shape: 0.2 * jax.random.normal(keys[k], shape)  # noqa: E731
-    start = random_state(model, seed).q
+    start = rbd.random_configuration(model, keys[3])
     q = jax.vmap(lambda d: rbd.integrate(model, start, d))(noise(0, (n + 1, model.nv)))
     return q, v0[None] + noise(1, (n + 1, model.nv)), noise(2, (n, problem.controls))
 
@@ -47,7 +47,7 @@ def test_direction_is_that_of_the_general_sweep(legged, bounded):
         and bool(getattr(problem.kind, "steps", ())) == legged
     )
     v0 = jnp.cos(jnp.arange(float(problem.model.nv)))
-    one, two = (_states(problem, v0, seed) for seed in (0, 1))
+    one, two = jax.jit(lambda v0: [_states(problem, v0, seed) for seed in (0, 1)])(v0)
     batch = jax.tree.map(lambda *x: jnp.stack(x), one, two, one, one)
 
     def run(solve, q, v, u):

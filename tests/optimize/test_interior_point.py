@@ -60,13 +60,21 @@ def _bounce():
     return problem, (wall,), start
 
 
+def _solve(**how):
+    problem, wall, start = _bounce()
+    return jax.jit(lambda q, v, u: opt.interior_point(problem, q, v, u, wall, **how))(*start)
+
+
+@cache
+def _solved():
+    return _solve(second_order=True, max_steps=200, iterates=True)
+
+
 def test_a_force_that_acts_in_contact_alone_is_found():
     """In float32 too, whose rounding hides the last values of the barrier parameter."""
-    problem, wall, start = _bounce()
+    problem, wall, _ = _bounce()
     near, product = within(1e-6, 1e-3), within(1e-6, 2e-2)
-    how = {"second_order": True, "max_steps": 200}
-    solve = jax.jit(lambda q, v, u: opt.interior_point(problem, q, v, u, wall, **how))
-    s = solve(*start)
+    s = _solved()
     assert tasks.optimality(problem, s, wall).within(near)
     distance = jax.vmap(lambda q, v, u: _wall(None, 0, q, v, u))(s.q[:-1], s.v[:-1], s.u)
     assert distance.min() > -near and jnp.abs(distance * s.u[:, 1]).max() < product
@@ -75,8 +83,7 @@ def test_a_force_that_acts_in_contact_alone_is_found():
 
 @pytest.mark.float64
 def test_the_history_of_both_stages_is_one():
-    problem, wall, start = _bounce()
-    seen = opt.interior_point(problem, *start, wall, second_order=True, iterates=True)
+    seen = _solved()
     n = int(seen.steps)
     assert jnp.isfinite(seen.history.cost[:n]).all() and jnp.isnan(seen.history.cost[n:]).all()
     assert seen.history.u is not None
@@ -84,7 +91,7 @@ def test_the_history_of_both_stages_is_one():
     # the first controls have room to their bounds, and the last ones have none
     assert seen.history.u[0, :, 1].min() >= 0.01 and seen.u[:, 1].min() == 0
     # where the limit ends the first stage, its last point is the solution as it stands
-    short = opt.interior_point(problem, *start, wall, second_order=True, max_steps=12, throw=False)
+    short = _solve(second_order=True, max_steps=12, throw=False)
     assert short.result == opt.RESULTS.max_steps_reached and short.steps == 12 < n
     np.testing.assert_allclose(short.u, seen.history.u[12], rtol=0, atol=1e-9)
 
@@ -92,8 +99,7 @@ def test_the_history_of_both_stages_is_one():
 @pytest.mark.float64
 def test_models_of_first_order_have_a_minimum_without_regularization():
     """The product of force and distance is indefinite; the regularization starts at 1e-6."""
-    problem, wall, start = _bounce()
-    short = opt.interior_point(problem, *start, wall, max_steps=15, throw=False)
+    short = _solve(max_steps=15, throw=False)
     assert short.result == opt.RESULTS.max_steps_reached and short.steps == 15
     assert short.history.regularization.max() <= 1e-6 and short.history.step.min() == 1
 

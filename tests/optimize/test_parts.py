@@ -412,7 +412,11 @@ def test_controllers_tell_of_bounds_that_cross():
 
 
 @pytest.mark.parametrize(
-    "solver", [opt.ilqr, pytest.param(opt.ddp, marks=pytest.mark.slow), opt.multiple_shooting]
+    "solver",
+    [
+        opt.ilqr,
+        *(pytest.param(x, marks=pytest.mark.slow) for x in (opt.ddp, opt.multiple_shooting)),
+    ],
 )
 def test_a_cost_without_a_derivative_at_the_guess(solver):
     """The norm of a velocity at rest has the gradient NaN, although it is zero itself."""

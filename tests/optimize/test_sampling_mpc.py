@@ -130,7 +130,7 @@ def test_heaps_lie_and_a_pushed_quadruped_stands():
 
 def test_to_rise_the_legs_fold_before_they_stretch():
     task = tasks.stand_up(dtype=jnp.float32)
-    u = tasks.rise(task, task.q0.at[7:].add(0.3))
+    u = jax.jit(lambda q: tasks.rise(task, q))(task.q0.at[7:].add(0.3))
     half, stance = len(task.u) // 2, task.q0[7:]
     np.testing.assert_allclose(u[half - 1], np.clip(2 * stance, -2.6, 2.6), rtol=1e-6)
     np.testing.assert_allclose(u[half // 2 - 1], (stance + 0.3 + u[half - 1]) / 2, atol=1e-6)

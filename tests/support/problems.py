@@ -1,6 +1,6 @@
 """Problems of optimal control that several test files solve."""
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +61,7 @@ def random_problem(integrator="semi_implicit_euler"):
     return opt.Problem(model, stage, final, 0.02, 3, drive, nu=3, integrator=integrator)
 
 
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def linear_quadratic(T, n, m, seed=0):
     keys = iter(jax.random.split(jax.random.key(seed), 12))
     normal = lambda *shape: jax.random.normal(next(keys), shape)  # noqa: E731
