@@ -156,7 +156,7 @@ def test_a_capsule_touches_a_box_at_its_nearest_point_in_every_precision():
     (R1, R2), place = turns, rng.uniform(-0.07, 0.07, size=(n, 3))
     size, shape = np.tile([r, half], (n, 1)), np.tile(box, (n, 1))
     args = (jnp.asarray(x, dtype) for x in (R1, place, size, R2, np.zeros((n, 3)), shape))
-    found = np.asarray(jax.vmap(capsule_box)(*args).distance)[:, 0]
+    found = np.asarray(jax.jit(jax.vmap(capsule_box))(*args).distance)[:, 0]
     along = np.linspace(-half, half, 4001)
     points = place[:, None] + along[:, None] * R1[:, None, :, 2]
     inner = np.abs(np.einsum("nki,nij->nkj", points, R2)) - box

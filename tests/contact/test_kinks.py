@@ -118,7 +118,6 @@ STATES = {
 """Scenes by what is at a kink, with the state where it is not at rest."""
 
 
-SLOW = [pytest.param(x, marks=pytest.mark.slow) for x in ("implicitfast", "RK4")]
 LONG = {  # the same laws as another state, or as tests of their own
     "a ball joint",
     "a free body",
@@ -136,15 +135,51 @@ LONG = {  # the same laws as another state, or as tests of their own
 }
 
 
-@pytest.mark.parametrize("integrator", ["Euler", *SLOW])
-@pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=pytest.mark.slow if x in LONG else ()) for x in STATES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("integrator", ["Euler", "implicitfast", "RK4"])
+@pytest.mark.parametrize("name", STATES)
 def test_derivatives_are_those_of_one_side(name, integrator):
     xml, at = STATES[name]
     s = rbd.load_mjcf(xml.replace("<option ", f'<option integrator="{integrator}" '))
+    check(s, at)
+
+
+TOGETHER = {
+    "a box at rest on a table": ["a box at rest on a table"],
+    "a box that touches in no gravity": ["a box that touches in no gravity"],
+    "in gravity": ["a pendulum that hangs", "a free body that falls"],
+    "in no gravity": [
+        x for x in STATES if x not in LONG and 'gravity="0 0 0"' in STATES[x][0] and "box" not in x
+    ],
+}
+"""States by the scene that has them side by side. One scene is compiled much faster than many."""
+
+
+def side_by_side(names):
+    """The scenes of these states in one world, 5 m apart, with the controls of all of them."""
+    mujoco = pytest.importorskip("mujoco")
+    world = mujoco.MjSpec()
+    at = {"u": []}
+    for k, name in enumerate(names):
+        xml, here = STATES[name]
+        part = mujoco.MjSpec.from_string(xml)
+        world.option.gravity = part.option.gravity
+        nu = len(part.actuators)
+        at["u"] += here.get("u", [0.0] * nu)
+        at |= {key: x for key, x in here.items() if key == "steps"}
+        world.attach(part, prefix=f"{k} ", frame=world.worldbody.add_frame(pos=[0, 5 * k, 0]))
+    return rbd.contact.scene_of(world.compile()), at
+
+
+@pytest.mark.parametrize("which", TOGETHER)
+def test_derivatives_are_those_of_one_side_in_all_states_at_once(which):
+    check(*side_by_side(TOGETHER[which]))
+
+
+def check(s, at):
+    """The derivative of a step is the difference of one side, in each entry."""
     plant = as_plant(s)
-    u = jnp.array(at["u"]) if "u" in at else jnp.zeros(s.nu)
+    u = jnp.array(at["u"]) if at.get("u") else jnp.zeros(s.nu)
     act = jnp.array(at["act"]) if "act" in at else jnp.zeros(s.na)
     dt, zero = s.dt, jnp.zeros(())
 
