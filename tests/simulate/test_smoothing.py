@@ -39,8 +39,12 @@ def scene_of(dim: int = 1, dtype=None):
     return rbd.load_mjcf(PUSH.format(dim=dim), dtype=dtype)
 
 
-def slopes(plant, q, v, u, h: float = 1e-6) -> Slopes:
-    plant = as_plant(plant)
+def slopes(plant, q, v, u) -> Slopes:
+    return Slopes(*_slopes(as_plant(plant), q, v, u))
+
+
+@jax.jit
+def _slopes(plant, q, v, u, h: float = 1e-6):
     n, z = plant.nx, jnp.zeros(plant.nx + u.size)
     dt = jnp.asarray(0.01)
 
@@ -48,18 +52,15 @@ def slopes(plant, q, v, u, h: float = 1e-6) -> Slopes:
         state = plant.integrate(plant.start(q, v, dt, lambda *_: u), z[:n])
         return plant.step(jnp.zeros(()), state, u + z[n:], dt)
 
-    def both():
-        end = step(z)
-        change = lambda z: plant.difference(end, step(z))  # noqa: E731
-        ways = h * jnp.eye(z.size)
-        numeric = jax.vmap(lambda w: (change(w) - change(-w)) / (2 * h), out_axes=1)(ways)
-        return (
-            end,
-            jax.jacfwd(lambda z: plant.difference(jax.lax.stop_gradient(end), step(z)))(z),
-            numeric,
-        )
-
-    return Slopes(*jax.jit(both)())
+    end = step(z)
+    change = lambda z: plant.difference(end, step(z))  # noqa: E731
+    ways = h * jnp.eye(z.size)
+    numeric = jax.vmap(lambda w: (change(w) - change(-w)) / (2 * h), out_axes=1)(ways)
+    return (
+        end,
+        jax.jacfwd(lambda z: plant.difference(jax.lax.stop_gradient(end), step(z)))(z),
+        numeric,
+    )
 
 
 def apart(x):
@@ -89,7 +90,10 @@ def test_a_contact_at_a_distance_pushes_as_its_formula_says():
     assert np.isclose(force, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("dim", [1, pytest.param(3, marks=pytest.mark.slow)])
+DIMS = pytest.mark.parametrize("dim", [1, pytest.param(3, marks=pytest.mark.slow)])
+
+
+@DIMS
 def test_steps_at_a_distance_are_smooth(dim):
     hard, q = scene_of(dim), apart(0.01)
     soft = hard.at_distance(REACH, SOFTNESS)
@@ -102,9 +106,10 @@ def test_steps_at_a_distance_are_smooth(dim):
     assert far.slopes[BALL, FORCE] == 0  # beyond the reach there is nothing
 
 
-def test_firm_contacts_stay_as_they_are():
+@DIMS
+def test_firm_contacts_stay_as_they_are(dim):
     """A hand that presses with 200 N, against the softness of 0.01 m/s²."""
-    hard = scene_of(3)
+    hard = scene_of(dim)
     q, v, u = jnp.array([0.0301, 0.0]), jnp.zeros(2), jnp.array([200.0])
     exact, soft = slopes(hard, q, v, u), slopes(hard.at_distance(REACH, 0.01), q, v, u)
     assert np.allclose(exact.end.v, soft.end.v, rtol=1e-4)
