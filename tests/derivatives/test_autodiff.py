@@ -41,6 +41,12 @@ ALGORITHMS = {
 }
 
 
+# The derivatives of the others are compared by default with closed forms: in test_kim.py and in
+# test_second_order.py.
+FIRST = ("rnea", "aba")
+ORDERED = [n if n in FIRST else pytest.param(n, marks=pytest.mark.slow) for n in ALGORITHMS]
+
+
 @cache
 def robot() -> rbd.Model:
     """Every joint kind, and a gravity that no axis is aligned with."""
@@ -105,7 +111,7 @@ def _numeric(algorithm):
 
 @pytest.mark.float64
 @pytest.mark.parametrize("point", list(_points(samples.pendulum())))
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ORDERED)
 def test_gradients_agree_with_central_differences(algorithm, point):
     """With respect to q (ambient), v, a, tau, f_ext and every leaf of the model."""
     m, points = robot(), _points(robot())
@@ -127,7 +133,7 @@ def test_gradients_agree_with_central_differences(algorithm, point):
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ORDERED)
 def test_forward_mode_agrees_with_reverse_mode(algorithm):
     grads, forward, step, along = _derivatives(algorithm)
     inner = lambda g, d: sum(jnp.sum(a * b) for a, b in zip(*map(jax.tree.leaves, (g, d))))  # noqa: B905, E731
@@ -138,7 +144,7 @@ def test_forward_mode_agrees_with_reverse_mode(algorithm):
 
 
 @pytest.mark.float64
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ORDERED)
 def test_ambient_gradient_is_the_gradient_on_the_manifold(algorithm):
     """Orthogonal to the quaternions; along ``integrate`` it is what differences give."""
     m, points = robot(), _points(robot())

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.calls import quick_jit
 
 from rbd_jax.derivatives.custom_jvp.implicit_solve import (
     Stationary,
@@ -68,8 +69,16 @@ def test_first_and_second_derivatives_are_those_of_the_closed_form(search):
     np.testing.assert_allclose(value, exact(theta), rtol=1e-13)
     assert note == 7
     alone = lambda theta: follows(theta, search)[0]  # noqa: E731
-    for f in (jax.jacfwd, jax.jacrev):
-        np.testing.assert_allclose(f(alone)(theta), jax.jacfwd(exact)(theta), rtol=1e-11)
-        for g in (jax.jacfwd, jax.jacrev):
-            second = g(f(alone))(theta)
-            np.testing.assert_allclose(second, jax.hessian(exact)(theta), rtol=1e-10, atol=1e-12)
+    modes = jax.jacfwd, jax.jacrev
+
+    @quick_jit
+    def both(theta):
+        first = [f(alone)(theta) for f in modes]
+        second = [g(f(alone))(theta) for f in modes for g in modes]
+        return first, second, jax.jacfwd(exact)(theta), jax.hessian(exact)(theta)
+
+    first, second, slope, curvature = both(theta)
+    for found in first:
+        np.testing.assert_allclose(found, slope, rtol=1e-11)
+    for found in second:
+        np.testing.assert_allclose(found, curvature, rtol=1e-10, atol=1e-12)
