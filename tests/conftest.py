@@ -74,14 +74,21 @@ LONG = {
     for room, names in {
         "algorithms": ("identities",),
         "constraints": ("edges", "motion", "rule"),
-        "contact": ("gradient", "step"),
+        "contact": ("constants", "gradient", "kinks", "step"),
         "derivatives": ("autodiff", "kim", "rules", "rules_modes"),
         "identify": ("convex", "fit"),
         "lanes": ("primitive",),
         "model": ("coordinates",),
+        "optimize": ("honesty", "interior_point"),
         "project": ("float32", "programs"),
         "screw": ("closed_form",),
-        "simulate": ("geometric_integrators", "rollout_gradients"),
+        "simulate": (
+            "geometric_integrators",
+            "implicit_damping",
+            "rollout_gradients",
+            "smoothing",
+        ),
+        "tasks": ("literature",),
     }.items()
     for name in names
 }

@@ -41,9 +41,8 @@ ALGORITHMS = {
 }
 
 
-# The derivatives of the others are compared by default with closed forms: in test_kim.py and in
-# test_second_order.py.
-FIRST = ("rnea", "aba")
+# test_kim.py compares the derivatives of the raw hybrid dynamics with a closed form by default.
+FIRST = ("rnea", "aba", "crba")
 ORDERED = [n if n in FIRST else pytest.param(n, marks=pytest.mark.slow) for n in ALGORITHMS]
 
 
