@@ -166,13 +166,28 @@ def test_the_solution_is_a_point_that_was_tested(bad, end):
 
     def attempt(model, x, carried, mu, share):
         one, yes = jnp.ones(()), jnp.ones((), bool)
-        good = (x > 2) & (x < bad)
-        return Proposal(x + 1, one, one - 1e-12, 1e-12 * one, one, yes, good), x
+        good, expected = (x > 2) & (x < bad), jnp.where(x < 3, 1e-6, 1e-12)
+        return Proposal(x + 1, one, one - expected, expected, one, yes, good), x
 
     x = jnp.zeros(())
     s = sqp_loop(lambda *_: (), attempt, x, x, x * x, Options(9, 1e-9, 1e-6, None))
     assert s.result == RESULTS.successful and s.point == s.carried == end
     assert s.steps == 4 and int(jnp.isfinite(s.history.cost).sum()) == 4
+
+
+@pytest.mark.parametrize("promise, steps", [(1e-12, 3), (1e-6, 4)])
+def test_no_step_follows_one_that_promised_as_little_as_the_last(promise, steps):
+    """A good point after a step of a negligible promise is the solution, and not one step later."""
+
+    def attempt(model, x, carried, mu, share):
+        one, yes = jnp.ones(()), jnp.ones((), bool)
+        expected = jnp.where(x < 3, promise, 1e-12)  # the third step leads to the good points
+        return Proposal(x + 1, one, one - expected, expected, one, yes, x > 2), x
+
+    x = jnp.zeros(())
+    s = sqp_loop(lambda *_: (), attempt, x, x, x * x, Options(9, 1e-9, 1e-6, None))
+    assert s.result == RESULTS.successful and s.point == s.carried == steps
+    assert s.steps == steps and int(jnp.isfinite(s.history.cost).sum()) == steps
 
 
 def test_a_limit_that_cannot_hold_is_never_called_converged():

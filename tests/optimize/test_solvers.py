@@ -1,5 +1,6 @@
 """The optimizers: against an independent solver, their derivatives, batches, results."""
 
+import dataclasses
 from functools import cache, partial
 
 import equinox as eqx
@@ -390,3 +391,23 @@ def test_guesses_of_states_for_multiple_shooting():
         opt.multiple_shooting(*swing(limit=1.0), riccati="associative")
     with pytest.raises(ValueError, match="guesses of both q and v"):
         opt.multiple_shooting(*task, q=q)
+
+
+def test_the_first_step_from_a_guess_with_gaps_minimizes_a_model_without_bounds():
+    """The controls are cut off after it. From a rollout, without gaps, the model has bounds."""
+    task, far = swing(limit=1.0), jnp.full((1,), 1e3)
+    free = dataclasses.replace(task.problem, lower=-far, upper=far)
+    still = {"q": jnp.linspace(0, 2, T + 1)[:, None], "v": jnp.zeros((T + 1, 1))}
+    how = {"max_steps": 2, "throw": False, "iterates": True}
+
+    @jax.jit
+    def first_steps(problem):
+        start = problem, *task[1:]
+        all_ = (opt.multiple_shooting(*start, **guess, **how) for guess in (still, {}))
+        return [(s.history.u[1], s.history.step[0]) for s in all_]
+
+    (u, full), (u_rolled, _) = first_steps(task.problem)
+    (wanted, full_too), (far_rolled, _) = first_steps(free)
+    assert full == full_too == 1 and np.abs(wanted).max() > 1.5
+    np.testing.assert_allclose(u, np.clip(wanted, -1, 1), atol=1e-5)
+    assert np.abs(u_rolled - np.clip(far_rolled, -1, 1)).max() > 1e-2

@@ -44,7 +44,8 @@ def multiple_shooting(
 
     Source: Bock, Plitt (1984); Giftthaler et al. (2018), Gauss–Newton multiple shooting; merit
     function: Nocedal, Wright (2006), (18.36), with a penalty for each gap, updated as by Powell
-    (1978), (3.8): one that fits the largest multiplier would make steps short.
+    (1978), (3.8): one that fits the largest multiplier would make steps short. The first step from
+    a guess with gaps minimizes a model without bounds, as in Crocoddyl's BoxFDDP.
 
     Args:
         problem: what to minimize.
@@ -124,9 +125,10 @@ def _solve(
     merit, gaps = _merit(problem, q, v, u, in_turn)
     penalty = jnp.ones_like(gaps)
     gains = jnp.zeros((*u.shape, problem.nx), u.dtype)
+    closed = jnp.max(gaps) <= tolerances(u.dtype).violation
     start = (
         (q, v, u, merit, gaps),
-        (gains, penalty, Cut(jnp.ones((), bool), jnp.zeros((), bool))),
+        (gains, penalty, Cut(closed, jnp.ones((), bool), jnp.zeros((), bool))),
     )
 
     def attempt(_, point, carried, mu, share):
@@ -172,6 +174,10 @@ class Cut(NamedTuple):
     pushes controls out of their bounds, it promises what no step can keep.
     """
 
+    bounds: Bool[Array, ""]
+    """Whether the model has bounds at all. It has none in the first step from a guess with gaps.
+    That step closes the gaps and asks for more than the bounds allow. Feedback of controls that
+    it holds at their bounds would be lost, and the next steps would have to find it again."""
     now: Bool[Array, ""]
     """In the next step: at the beginning, and after a short step."""
     always: Bool[Array, ""]
@@ -184,10 +190,11 @@ def _attempt(
     q, v, u, cost, gaps = point
     box = limits = None
     always = cut.always | (mu > FAR)
-    strict = cut.now | always
+    strict = cut.bounds & (cut.now | always)
     if problem.bounded:
         low, high = problem.bounds()
         box = low[None] - u, high[None] - u
+        box = jnp.where(cut.bounds, box[0], -jnp.inf), jnp.where(cut.bounds, box[1], jnp.inf)
         limits = jnp.where(strict, box[0], -jnp.inf), jnp.where(strict, box[1], jnp.inf)
     if problem.kind.robot(problem) is not None and riccati == "sequential":
         dx, du, K, multipliers, slope, *g, definite = direction(
@@ -229,4 +236,4 @@ def _attempt(
     small = jnp.maximum(closed(gaps), jnp.abs(slope)) <= tol * (1 + jnp.abs(merit))
     ready = closes & small & balanced(problem, u, K, g[0], g[1], cost)
     proposal = Proposal(new, merit, new_merit, expected, length, definite, ready)
-    return proposal, (K, penalty, Cut(length < TINY, always))
+    return proposal, (K, penalty, Cut(jnp.ones((), bool), length < TINY, always))

@@ -97,12 +97,16 @@ class LoopState(NamedTuple):
     """The point of the last step and what was carried then."""
     last: Bool[Array, ""]
     """Whether the loop has converged there, so that only the new point has to be tested."""
+    small: Bool[Array, ""]
+    """Whether the last step promised a negligible decrease."""
 
 
 class _Try(NamedTuple):
     mu: Float[Array, ""]
     share: Float[Array, ""]
     accepted: Bool[Array, ""]
+    small: Bool[Array, ""]
+    """Whether the change that the model expects is negligible."""
     converged: Bool[Array, ""]
     proposal: Proposal
     carried: PyTree
@@ -156,8 +160,9 @@ def sqp_loop(
     regularization, expects a change of the merit that is negligible. The last step is taken all the
     same, because it is worth many digits, unless the proposal ``stays``. The point after it is the
     solution if it is stationary too, and otherwise the point before it, so that nothing is returned
-    that was not tested. A model that expects an increase is no sign of convergence: its step is
-    rejected.
+    that was not tested. Where the step before already promised no more than that, it was the last
+    one, and the point itself is the solution. A model that expects an increase is no sign of
+    convergence: its step is rejected.
 
     Args:
         expand: makes the model of a point.
@@ -187,10 +192,11 @@ def sqp_loop(
             less = jnp.where(x.share > LEAST_SHARE, 0.25 * x.share, 0)
             share = jnp.where(curved, less, x.share)
             negligible = jnp.abs(p.expected) <= o.tol * (1 + jnp.abs(p.merit))
-            converged = p.definite & negligible & (x.mu <= NEAR) & p.stationary
+            small = p.definite & negligible & (x.mu <= NEAR)
+            converged = small & p.stationary
             done = accepted | converged
             mu = jnp.where(done | curved, x.mu, jnp.maximum(10 * x.mu, 1e-6))
-            return _Try(mu, share, accepted, converged, p, carried)
+            return _Try(mu, share, accepted, small, converged, p, carried)
 
         def rejected(x: _Try):
             return ~x.accepted & ~x.converged & (x.mu <= greatest_mu)
@@ -200,12 +206,13 @@ def sqp_loop(
         share = s.share
         if second_order:
             share = jnp.where(share > 0, jnp.minimum(1, 4 * share), LEAST_SHARE)
-        first = _Try(s.mu, share, no, no, nothing, s.carried)
+        first = _Try(s.mu, share, no, no, no, nothing, s.carried)
         x = jax.lax.while_loop(rejected, again, first)
         p, accepted, converged = x.proposal, x.accepted, x.converged
         infeasible = ~converged & p.infeasible
         worse = s.last & ~p.stationary
-        ends = s.last | converged & (p.stays | ~accepted | (s.steps + 1 >= o.max_steps))
+        tests = s.last | converged & s.small & ~p.stays  # a step in which only the point is tested
+        ends = tests | converged & (p.stays | ~accepted | (s.steps + 1 >= o.max_steps))
         choose = lambda yes, a, b: jax.tree.map(lambda a, b: jnp.where(yes, a, b), a, b)  # noqa: E731
         here = choose(worse, s.tested, (s.point, x.carried))
         at, with_it = choose(accepted & ~ends, (p.point, x.carried), here)
@@ -222,8 +229,8 @@ def sqp_loop(
         report(o.progress, s.steps + 1, *numbers)
         row = History(*numbers, *(s.point[:3] if o.iterates else ()))
         history = jax.tree.map(lambda h, x: h.at[s.steps].set(x), s.history, row)
-        history = choose(s.last, s.history, history)
-        steps = jnp.where(s.last, s.steps, s.steps + 1)
+        history = choose(tests, s.history, history)
+        steps = jnp.where(tests, s.steps, s.steps + 1)
         last = s.steps + 1 >= o.max_steps
         result = RESULTS.where(stalled, RESULTS.stalled, RESULTS.max_steps_reached)
         # a model that expects no number at the smallest steps has none in its derivatives
@@ -234,7 +241,10 @@ def sqp_loop(
         done = ends | ~converged & (stalled | infeasible | last)
         tested = s.point, x.carried
         last = converged & ~ends
-        return LoopState(at, with_it, mu, x.share, steps, done, result, history, tested, last)
+        small = x.small & accepted
+        return LoopState(
+            at, with_it, mu, x.share, steps, done, result, history, tested, last, small
+        )
 
     empty = jnp.full((o.max_steps,), jnp.nan, dtype)
     finite = jnp.isfinite(merit)
@@ -248,7 +258,7 @@ def sqp_loop(
     if after is not None:
         zero, history = after.steps, after.history
     done = ~finite | (zero >= o.max_steps)
-    start = LoopState(point, carried, mu, share, zero, done, first, history, tested, no)
+    start = LoopState(point, carried, mu, share, zero, done, first, history, tested, no, no)
     return jax.lax.while_loop(lambda s: ~s.done, body, start)
 
 
