@@ -260,17 +260,22 @@ def _sine(A: Array, B: Array, G: Array) -> tuple[Array, Bool[Array, " n"]]:
     """The root of :func:`_sine_equation` to MuJoCo's 1e-6, and whether it was found."""
     A, B, G = (jax.lax.stop_gradient(x) for x in (A, B, G))
     start = 1 - max(1e-7, 4 * float(jnp.finfo(A.dtype).eps))
+    rounding = 4 * jnp.finfo(A.dtype).eps
     z = jnp.full_like(A, start)
-    f, _ = _sine_equation(z, A, B, G)
+    f, slope = _sine_equation(z, A, B, G)
+
+    def few(slope: Array) -> Array:
+        """MuJoCo's tolerance, or what the rounding of z makes of it where the slope is steep."""
+        return jnp.maximum(1e-6, rounding * jnp.abs(slope))
 
     def newton(_, state):
-        z, f, good = state
-        _, slope = _sine_equation(z, A, B, G)
-        going = good & (jnp.abs(f) > 1e-6)
+        z, f, slope, good = state
+        going = good & (jnp.abs(f) > few(slope))
         new = jnp.where(going, z - f / jnp.where(slope > -TINY, -1, slope), z)
-        g, _ = _sine_equation(new, A, B, G)
-        wrong = (slope > -TINY) | (new > z) | (g > 1e-6)
-        return new, jnp.where(going, g, f), good & ~(going & wrong)
+        g, steep = _sine_equation(new, A, B, G)
+        wrong = (slope > -TINY) | (new > z) | (g > few(steep))
+        f, slope = jnp.where(going, g, f), jnp.where(going, steep, slope)
+        return new, f, slope, good & ~(going & wrong)
 
-    z, f, good = jax.lax.fori_loop(0, ROUNDS, newton, (z, f, f <= 0))
-    return z, good & (jnp.abs(f) <= 1e-6)
+    z, f, slope, good = jax.lax.fori_loop(0, ROUNDS, newton, (z, f, slope, f <= 0))
+    return z, good & (jnp.abs(f) <= few(slope))

@@ -25,11 +25,17 @@ from .support import Body, Vector, corner_towards, placed, smooth, turned
 
 ROUNDS = 28
 """The most points by which a polytope grows."""
+REACH = 0.4
+"""The longest Newton step across an edge or from a corner (rad)."""
 STEPS = 12
 """The most Newton steps that follow for smooth shapes."""
 ROUGH = {"float64": 1e-6, "float32": 1e-4}
 """How far, as a fraction of the shapes, the polytope of smooth shapes may be from them."""
-LEAST = {"float64": 1e-8, "float32": 1e-5}
+MOST = 8
+"""The longest of the last steps in units of the square root of the rounding, which is where the
+support function is flat. A longer one comes from a singular system, and only its derivative counts.
+"""
+LEAST = {"float64": 1e-8, "float32": 3e-4}
 """The least radius of curvature, as a fraction of the shapes, by which a derivative divides."""
 SUBSETS = np.array(
     [[i, i, i] for i in range(4)]
@@ -120,7 +126,7 @@ def find(x: Couple, reach: Float[Array, ""]) -> Feature:
     cuts = jnp.concatenate([facet.names, facet.names[:1]])
 
     def polished():
-        n, near = _polished(x, facet.normal, cuts)
+        n, near = _polished(x, facet.normal, cuts, facet.exact & ~x.is_smooth)
         return _on_caps(x, _settled(x, n, near))
 
     def none():
@@ -174,18 +180,25 @@ def _step(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> _Step:
     det, trace = H[0, 0] * H[1, 1] - H[0, 1] * H[1, 0], H[0, 0] + H[1, 1]
     convex = (det > floor * floor) & (trace > 0)  # where shapes overlap it need not be
     extra = jnp.where(convex, 0, jnp.maximum(top, 0) + floor)
-    H = H + extra * jnp.eye(2, dtype=n.dtype)
-    det = H[0, 0] * H[1, 1] - H[0, 1] * H[1, 0]
-    inverse = jnp.stack([H[1, 1], -H[0, 1], -H[1, 0], H[0, 0]]).reshape(2, 2) / det
     times = lambda M, y: jnp.sum(M[None] * y[:, None, :], axis=2)  # noqa: E731
     g1, g2, g3 = (g[SUBSETS[:, k]] for k in range(3))
     h1, h2, h3 = (h[SUBSETS[:, k]] for k in range(3))
-    one = -times(inverse, g1)
     e, c = g2 - g1, h2 - h1
-    He = times(inverse, e)
-    eHe = _dot2(e, He)
-    load = (c + _dot2(e, one)) / jnp.where(eHe > 0, eHe, 1)
-    two = one - load[:, None] * He
+    e2 = jnp.where(SIZES == 1, 1, _dot2(e, e))
+    u = e / jnp.sqrt(jnp.where(e2 > 0, e2, 1))[:, None]
+    v = jnp.stack([-u[:, 1], u[:, 0]], axis=1)
+    Hv = times(H, v)  # along an edge the curvature across it does not matter
+    bent, along = _dot2(v, Hv), -c / jnp.sqrt(jnp.where(e2 > 0, e2, 1))
+    more = jnp.where(bent > floor, 0, jnp.maximum(top, 0) + floor - bent)
+    beside = -(_dot2(v, g1) + along * _dot2(u, Hv)) / (bent + more)
+    beside = jnp.clip(beside, -REACH, REACH)
+    two = along[:, None] * u + beside[:, None] * v
+    K = H + extra * jnp.eye(2, dtype=n.dtype)
+    det = K[0, 0] * K[1, 1] - K[0, 1] * K[1, 0]
+    inverse = jnp.stack([K[1, 1], -K[0, 1], -K[1, 0], K[0, 0]]).reshape(2, 2) / det
+    one = -times(inverse, g1)
+    long = _dot2(one, one) > REACH * REACH
+    one = jnp.where(long, REACH / jnp.sqrt(jnp.where(long, _dot2(one, one), 1)), 1)[:, None] * one
     f, d = g3 - g1, h3 - h1
     area = _cross2(e, f)
     safe = jnp.where(area == 0, 1, area)
@@ -199,20 +212,27 @@ def _step(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> _Step:
     sound = sound & ((SIZES < 3) | (far(f) & far(f - e) & apart))
     sound = sound & (_dot2(turn, turn) < 0.25)
     turn = jnp.where(sound[:, None], turn, 0)
-    model = jnp.max(h[None] + jnp.sum(turn[:, None] * g[None], axis=2), axis=1)
-    model = model + 0.5 * _dot2(turn, times(H, turn))
-    chosen = jnp.argmin(jnp.where(sound, model, jnp.inf)).astype(jnp.int32)
-    return _Step(turn[chosen], chosen)
+    heights = h[None] + jnp.sum(turn[:, None] * g[None], axis=2)
+    model = jnp.max(heights, axis=1)
+    own = h1 + _dot2(turn, g1)
+    sound = sound & (model - own <= 64 * eps * x.size)  # no other cut is higher there
+    added = jnp.where(k[:, 0] == 1, extra * _dot2(turn, turn), more * beside * beside)
+    model = model + 0.5 * (_dot2(turn, times(H, turn)) + jnp.where(k[:, 0] == 3, 0, added))
+    best = jnp.argmin(jnp.where(sound, model, jnp.inf)).astype(jnp.int32)
+    chosen = jnp.where(sound.any(), best, jnp.argmax(h).astype(jnp.int32))
+    return _Step(jnp.where(sound.any(), turn[chosen], 0), chosen)
 
 
-def _polished(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> tuple[Vector, Int[Array, "4 2"]]:
+def _polished(
+    x: Couple, n: Vector, cuts: Int[Array, "4 2"], ended: Bool[Array, ""]
+) -> tuple[Vector, Int[Array, "4 2"]]:
     """The minimum of the support function near n, by Newton's method with four cuts."""
     eps = jnp.finfo(n.dtype).eps
 
     def turned(state):
-        n, cuts, height, count, _ = state
+        n, cuts, height, share, count, _ = state
         step = _step(x, n, cuts)
-        y = n + jnp.sum(_tangents(n) * step.turn[None], axis=1)
+        y = n + share * jnp.sum(_tangents(n) * step.turn[None], axis=1)
         y = y / jnp.sqrt(so3.dot(y, y))
         w, new = x.towards(y)
         better = so3.dot(w, y) <= height
@@ -222,14 +242,14 @@ def _polished(x: Couple, n: Vector, cuts: Int[Array, "4 2"]) -> tuple[Vector, In
         known = (cuts == new[None]).all(axis=1).any()
         spare = jnp.argmin(acts).astype(jnp.int32) == np.arange(4, dtype=np.int32)
         cuts = jnp.where((spare & ~known)[:, None], new[None], cuts)
-        ended = known & (_dot2(step.turn, step.turn) < (4 * eps) ** 2)
-        ended = ended | (known & ~better & (count > 3))
+        ended = known & (share * share * _dot2(step.turn, step.turn) < (4 * eps) ** 2)
         height = jnp.where(better, so3.dot(w, y), height)
-        return jnp.where(better, y, n), cuts, height, count + 1, ended
+        share = jnp.where(better | ~known, 1, 0.5 * share)
+        return jnp.where(better, y, n), cuts, height, share, count + 1, ended
 
     height = so3.dot(x.towards(n)[0], n)
-    start = n, cuts, height, jnp.zeros((), jnp.int32), ~x.is_smooth
-    going = lambda s: (s[3] < STEPS) & ~s[4]  # noqa: E731
+    start = n, cuts, height, jnp.ones_like(height), jnp.zeros((), jnp.int32), ended
+    going = lambda s: (s[4] < STEPS) & ~s[5]  # noqa: E731
     n, cuts, *_ = jax.lax.while_loop(going, turned, start)
     return n, cuts
 
@@ -289,6 +309,8 @@ def _newton(x: Couple, f: Feature, n: Vector) -> tuple[Vector, Array]:
     area = away(_cross2(e, d), floor * floor)
     fixed = jnp.stack([-ce * d[1] + cd * e[1], -cd * e[0] + ce * d[0]]) / area
     turn = jnp.where(f.count == 1, free, jnp.where(f.count == 2, held, fixed))
+    long = _dot2(turn, turn) > (MOST * MOST) * jnp.finfo(n.dtype).eps
+    turn = turn - jnp.where(long, jax.lax.stop_gradient(turn), 0)
     one, zero = jnp.ones_like(ce), jnp.zeros_like(ce)
     share = -_dot2(e, g) / e2
     s, t = -_cross2(g, d) / area, -_cross2(e, g) / area

@@ -135,8 +135,9 @@ def touching_faces(
     faces = [_faces(kind, side) for kind, side in zip(kinds, sides, strict=True)]
     aligned, i, j = _aligned(faces, n)
     none = [~x.counts.any() for x in faces]
-    first = ~aligned & (one.dim < 3) & ~none[1] & ((one.dim <= two.dim) | none[0])
-    second = ~aligned & (two.dim < 3)
+    flat = [jnp.where(f.cap == k, 3, x.dim) for k, x in ((1, one), (2, two))]
+    first = ~aligned & (flat[0] < 3) & ~none[1] & ((flat[0] <= flat[1]) | none[0])
+    second = ~aligned & (flat[1] < 3)
     single = jax.tree.map(
         lambda y: jnp.broadcast_to(y[None], (POINTS, *y.shape)),
         (found.distance, 0.5 * (found.first + found.second), n),
@@ -284,7 +285,8 @@ def _flat_edge(edges: _Edges, faces: _Faces, n: Vector):
     line = edges.end - edges.start[None]
     length = jnp.sqrt(jnp.where(edges.counts, so3.dot(line, line), 1))
     slope = jnp.abs(jnp.sum(faces.normal[:, None] * line[None], axis=2)) / length[None]
-    seen = faces.counts & (jnp.sum(faces.normal * n[None], axis=1) > 1e-15)
+    beside = 4 * jnp.finfo(n.dtype).eps  # MuJoCo's 1e-15, in units of the rounding
+    seen = faces.counts & (jnp.sum(faces.normal * n[None], axis=1) > beside)
     fits = (slope < SIN_TILT) & seen[:, None] & edges.counts[None]
     first = jnp.argmax(fits.reshape(-1)).astype(jnp.int32)
     width = line.shape[0]

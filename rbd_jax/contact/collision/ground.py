@@ -110,7 +110,8 @@ def _cylinder(R, p, size, n):
     slope = so3.dot(n, R[:, 2])
     axis = jnp.where(slope > 0, -R[:, 2], R[:, 2])
     slope = -jnp.abs(slope)
-    rim = size[0] * unit(axis * slope - n, R[:, 0])
+    across = so3.rotate_inverse(R, n) * np.array([-1.0, -1.0, 0.0]).astype(n.dtype)
+    rim = size[0] * so3.rotate(R, unit(across, jnp.asarray([1.0, 0.0, 0.0], n.dtype)))
     half = size[1] * axis
     side = 0.5 * 3.0**0.5 * size[0] * unit(so3.cross(rim, half), R[:, 1])
     disk = p + half - 0.5 * rim

@@ -33,6 +33,9 @@ class Facet(NamedTuple):
     """The names of its three corners."""
     apart: Bool[Array, ""]
     """Whether the search ended because the body is farther from the origin than was asked for."""
+    exact: Bool[Array, ""]
+    """Whether no point of the body lies beyond the facet. In single precision a search may end at
+    a point beyond a facet that no facet sees."""
 
 
 class _Faces(NamedTuple):
@@ -61,6 +64,7 @@ class _Polytope(NamedTuple):
     direction: Vector
     done: Bool[Array, ""]
     apart: Bool[Array, ""]
+    exact: Bool[Array, ""]
 
 
 def nearest_facet(
@@ -95,7 +99,7 @@ def nearest_facet(
     faces = _faces(points, triangles, noise)
     x = _Polytope(
         points, names, jnp.asarray(4, jnp.int32), triangles, alive, jnp.asarray(owner), faces,
-        jnp.zeros((), jnp.int32), start, apart, apart,
+        jnp.zeros((), jnp.int32), start, apart, apart, apart,
     )  # fmt: skip
     x = _aimed(x, noise)
 
@@ -105,14 +109,15 @@ def nearest_facet(
         height = jnp.sum(x.faces.normal * new[None], axis=1) - x.faces.offset
         seen = x.alive & (height > noise)
         apart = -so3.dot(x.direction, new) > far + noise
-        done = (beyond <= jnp.maximum(tolerance * size, 2 * noise)) | ~seen.any() | apart
+        exact = beyond <= jnp.maximum(tolerance * size, 2 * noise)
+        done = exact | ~seen.any() | apart
         grown = _aimed(_joined(x, new, name, seen, noise), noise)
         grown = grown._replace(done=grown.done | (grown.count >= most))
-        ended = x._replace(done=done, apart=apart)
+        ended = x._replace(done=done, apart=apart, exact=exact)
         return jax.tree.map(lambda a, b: jnp.where(done, a, b), ended, grown)
 
     x = jax.lax.while_loop(lambda x: ~x.done, grow, x)
-    return Facet(x.direction, x.names[x.triangles[x.nearest]], x.apart)
+    return Facet(x.direction, x.names[x.triangles[x.nearest]], x.apart, x.exact)
 
 
 def _tetrahedron(support: Support, start: Vector) -> tuple[Array, Array]:

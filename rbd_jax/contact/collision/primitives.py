@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ...spatial import so3
@@ -87,15 +88,14 @@ def capsule_capsule(R1, p1, s1, R2, p2, s2) -> ContactPoints:
 
 def sphere_cylinder(R1, p1, s1, R2, p2, s2) -> ContactPoints:
     """Contact of a sphere with the side, a cap or the rim of a cylinder, whichever is nearest."""
-    axis, d = R2[:, 2], p1 - p2
-    x = so3.dot(axis, d)
-    across = d - x * axis
+    axis, d = R2[:, 2], so3.rotate_inverse(R2, p1 - p2)
+    x, across = d[2], d * np.array([1.0, 1.0, 0.0]).astype(d.dtype)
     n2 = so3.dot(across, across)
     some = n2 > 1e-30
     radius = jnp.where(some, jnp.sqrt(jnp.where(some, n2, 1)), 0)
     up = jnp.where(x > 0, axis, -axis)
     to_cap, to_side = jnp.abs(x) - s2[1], radius - s2[0]
-    out = unit(across, R2[:, 0])
+    out = so3.rotate(R2, unit(across, jnp.array([1.0, 0.0, 0.0], d.dtype)))
     cap = (to_side < 0) & (to_cap >= jnp.where(to_cap < 0, to_side, to_cap))
     side = ~cap & (to_cap < 0)
     rim = p2 + s2[1] * up + s2[0] * out
