@@ -1,7 +1,7 @@
 """All pairs of shapes at random and degenerate poses: float32 against float64.
 
-All pairs are in one program, and poses
-are a batch. The inputs are numbers of float32, so that both precisions get the same ones.
+All pairs are in one program, and poses are a batch. The inputs are numbers of float32, so that both
+precisions get the same ones.
 """
 
 from typing import NamedTuple
@@ -210,7 +210,7 @@ def found():
 
 def test_values_and_slopes_are_finite(found):
     _, double, single = found
-    for y in (*double[:5], *double.slopes, *single[:5]):
+    for y in (*double[:5], *double.slopes, *single[:5], *single.slopes):
         assert np.isfinite(y).all()
 
 

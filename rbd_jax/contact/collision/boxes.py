@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ...spatial import so3
-from .ground import FAR, ContactPoints
+from .ground import FAR, LEAST_SQUARE, ContactPoints
 
 EDGES = [(axis, corner) for axis in range(3) for corner in range(8) if not corner >> axis & 1]
 """The axis of each edge of a box and the corner at its lower end, bit by bit: MuJoCo's order."""
@@ -34,7 +34,7 @@ def sphere_box(R1, p1, s1, R2, p2, s2) -> ContactPoints:
     nearest = jnp.clip(x, -s2, s2)
     away = x - nearest
     n2 = so3.dot(away, away)
-    outside = n2 > 1e-30
+    outside = n2 > LEAST_SQUARE[str(n2.dtype)]
     length = jnp.where(outside, jnp.sqrt(jnp.where(outside, n2, 1)), 0)
     depths = jnp.stack([s2 + x, s2 - x], axis=1).reshape(-1)  # below −x, +x, −y, …
     k = jnp.argmin(depths)

@@ -32,6 +32,9 @@ class ContactPoints(NamedTuple):
 
 FAR = 1e3
 """The distance of entries of the list that are no contact points (m)."""
+LEAST_SQUARE = {"float64": 1e-30, "float32": 1e-24}
+"""The least square of a vector that has a direction. The derivative of the direction divides by the
+third power of the length, which must be a number of the precision."""
 
 
 def first_of(
@@ -62,7 +65,7 @@ class Ground(NamedTuple):
 def unit(x: Vector, otherwise: Vector) -> Vector:
     """``x / |x|``, or ``otherwise`` where x vanishes. The derivative is finite everywhere."""
     n2 = so3.dot(x, x)
-    some = n2 > 1e-30
+    some = n2 > LEAST_SQUARE[str(n2.dtype)]
     return jnp.where(some, x, otherwise) / jnp.sqrt(jnp.where(some, n2, 1))
 
 

@@ -15,13 +15,13 @@ from jaxtyping import Array
 from ...spatial import so3
 from .box_box import box_box
 from .boxes import capsule_box, sphere_box
-from .ground import FAR, ContactPoints, unit
+from .ground import FAR, LEAST_SQUARE, ContactPoints, unit
 
 
 def _balls(c1, r1, c2, r2, otherwise) -> ContactPoints:
     """Contact of two spheres; if they are concentric the normal is ``otherwise``."""
     n2 = so3.dot(c2 - c1, c2 - c1)
-    apart = n2 > 1e-30
+    apart = n2 > LEAST_SQUARE[str(n2.dtype)]
     length = jnp.where(apart, jnp.sqrt(jnp.where(apart, n2, 1)), 0)
     normal = unit(c2 - c1, otherwise)
     distance = length - r1 - r2
@@ -91,7 +91,7 @@ def sphere_cylinder(R1, p1, s1, R2, p2, s2) -> ContactPoints:
     axis, d = R2[:, 2], so3.rotate_inverse(R2, p1 - p2)
     x, across = d[2], d * np.array([1.0, 1.0, 0.0]).astype(d.dtype)
     n2 = so3.dot(across, across)
-    some = n2 > 1e-30
+    some = n2 > LEAST_SQUARE[str(n2.dtype)]
     radius = jnp.where(some, jnp.sqrt(jnp.where(some, n2, 1)), 0)
     up = jnp.where(x > 0, axis, -axis)
     to_cap, to_side = jnp.abs(x) - s2[1], radius - s2[0]

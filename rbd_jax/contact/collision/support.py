@@ -24,6 +24,9 @@ BOX = np.array([[1.0 if k & b else -1.0 for b in (1, 2, 4)] for k in range(CORNE
 """The signs of the corners of a box; bit k of a corner's number is its sign along axis k."""
 LINE = np.array([[0.0, 0.0, -1.0 if k == 1 else 1.0] for k in range(CORNERS)])
 """The signs of the ends of a segment: the upper one, and then the lower one."""
+AXIAL = {"float64": 1e-30, "float32": 3e-13}
+"""The least square of the sine between a direction and the axis of a disk. Second derivatives of
+the point of its rim divide by the fifth power of the sine, which must be a number."""
 SIGNS = {"box": BOX, "capsule": LINE, "cylinder": LINE}
 
 
@@ -104,6 +107,6 @@ def smooth(body: Body, d: Vector) -> Vector:
     flat = d * np.array([1.0, 1.0, 0.0]).astype(d.dtype)
     s = body.axes * d
     n2, m2 = so3.dot(flat, flat), so3.dot(s, s)
-    some, any_ = n2 > 1e-30, m2 > 1e-30
+    some, any_ = n2 > AXIAL[str(n2.dtype)], m2 > 1e-30
     disk = jnp.where(some, body.disk * flat / jnp.sqrt(jnp.where(some, n2, 1)), 0)
     return disk + jnp.where(any_, body.axes * s / jnp.sqrt(jnp.where(any_, m2, 1)), 0)
