@@ -155,92 +155,104 @@ class Found(NamedTuple):
     distance: np.ndarray
     ends: np.ndarray
     normal: np.ndarray
+
+
+class Touching(NamedTuple):
+    """The contact points of each pose, far away for those that do not act."""
+
     depth: np.ndarray
-    """Of its contact points, far away for those that do not act."""
     place: np.ndarray
-    slopes: tuple[np.ndarray, ...]
-    """The derivatives of all of these along one change of all inputs."""
-    owner: np.ndarray
-    """The pair of each contact point."""
-
-    def of(self, i: int, k: int, margin: float) -> tuple[np.ndarray, np.ndarray]:
-        """The depths and the places of the contacts of pair i at pose k."""
-        d, own = self.depth[k], self.owner == i
-        acts = own & (d < margin)
-        return d[acts], self.place[k, acts]
 
 
-def found_in(dtype, x: Poses) -> Found:
-    shapes, n = shapes_of(dtype), len(PAIRS)
-    zero = lambda *k: jnp.zeros((n, *k), dtype)  # noqa: E731
-    owner = np.empty(0, int)
-
-    @rbd.lanes
-    def everything(scale, R, p):
-        nonlocal owner
-        own = scaled(shapes, scale)
-        margin = jnp.broadcast_to(MARGIN * scale, (n,))
-        pairs = Pairs(zero(5), zero(2), zero(2), zero(5), margin, NUMBERS, (3,) * n)
-        world = jnp.eye(3, dtype=dtype), jnp.zeros((3,), dtype)
-        R_all, p_all = (jnp.concatenate([y, w[None]]) for y, w in zip((R, p), world, strict=True))
-        (touch,) = candidates(own, pairs, None, R_all, p_all)
-        owner = np.array(touch.pair)
-        near = between(PlacedShapes(own, None, NUMBERS), R, p)
-        return *near, touch.points.distance, touch.points.point
+def with_slopes(function, kind, dtype, x: Poses):
+    """Values at all poses, and their derivatives along one change of all inputs."""
 
     @jax.jit
     @jax.vmap
     def both(*x):
-        return jax.jvp(everything, x, tuple(0.3 * y for y in x))
+        return jax.jvp(rbd.lanes(function), x, tuple(0.3 * y for y in x))
 
     R = orthonormal(x.R) if dtype == np.float64 else x.R
     with jax.numpy_dtype_promotion("standard"):
         found = both(*(jnp.asarray(y, dtype) for y in (x.scale, R, x.p)))
-    assert found[0][0].dtype == dtype
-    value, slopes = (tuple(np.asarray(y, float) for y in z) for z in found)
-    return Found(*value, slopes, owner)
+    assert all(y.dtype == dtype for y in found[0])
+    return tuple(kind(*(np.asarray(y, float) for y in z)) for z in found)
+
+
+def found_in(dtype, x: Poses) -> tuple[Found, Found]:
+    shapes = shapes_of(dtype)
+
+    def distances(scale, R, p):
+        return between(PlacedShapes(scaled(shapes, scale), None, NUMBERS), R, p)
+
+    return with_slopes(distances, Found, dtype, x)
+
+
+def touching_in(dtype, x: Poses) -> tuple[Touching, Touching, np.ndarray]:
+    """The contact points, their slopes, and the pair of each."""
+    shapes, n = shapes_of(dtype), len(PAIRS)
+    zero = lambda *k: jnp.zeros((n, *k), dtype)  # noqa: E731
+    owner = np.empty(0, int)
+
+    def contacts(scale, R, p):
+        nonlocal owner
+        margin = jnp.broadcast_to(MARGIN * scale, (n,))
+        pairs = Pairs(zero(5), zero(2), zero(2), zero(5), margin, NUMBERS, (3,) * n)
+        world = jnp.eye(3, dtype=dtype), jnp.zeros((3,), dtype)
+        R_all, p_all = (jnp.concatenate([y, w[None]]) for y, w in zip((R, p), world, strict=True))
+        (touch,) = candidates(scaled(shapes, scale), pairs, None, R_all, p_all)
+        owner = np.array(touch.pair)
+        return touch.points.distance, touch.points.point
+
+    value, slopes = with_slopes(contacts, Touching, dtype, x)
+    return value, slopes, owner
+
+
+def in_both(function):
+    x = poses()
+    with jax.enable_x64(True):
+        return x, function(np.float64, x), function(np.float32, x)
 
 
 @pytest.fixture(scope="module")
 def found():
-    x = poses()
-    with jax.enable_x64(True):
-        return x, found_in(np.float64, x), found_in(np.float32, x)
+    return in_both(found_in)
 
 
 def test_values_and_slopes_are_finite(found):
     _, double, single = found
-    for y in (*double[:5], *double.slopes, *single[:5], *single.slopes):
-        assert np.isfinite(y).all()
+    assert all(np.isfinite(y).all() for z in (*double, *single) for y in z)
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_the_points_realize_the_distance(found, precision):
     """The ends are as far apart along the normal as the distance states."""
     x, *every = found
-    y = every[precision == "float32"]
+    y = every[precision == "float32"][0]
     noise = (NOISE if precision == "float32" else 1e-9) * x.size
     gap = y.ends[:, :, 1] - y.ends[:, :, 0] - y.distance[..., None] * y.normal
     assert (np.abs(gap).max(axis=2) < noise).all()
 
 
 def test_distances_of_float32_are_those_of_float64(found):
-    x, double, single = found
+    x, (double, _), (single, _) = found
     wrong = np.abs(single.distance - double.distance) > NOISE * x.size
     deep = np.isin(x.family, [FAMILIES.index(k) for k in DEEP])
     assert wrong[~deep].mean() < 5e-4 and wrong[deep].mean() < 0.01
     assert (np.abs(single.distance - double.distance) < 0.3 * x.size).all()
 
 
+@pytest.mark.slow
 @pytest.mark.float64
-def test_deepest_contacts_are_those_of_float64_off_ties(found):
+def test_deepest_contacts_are_those_of_float64_off_ties():
     """Pairs at random poses. Where faces are parallel, rounding chooses among alike contacts."""
-    x, double, single = found
+    x, *both = in_both(touching_in)
+    assert all(np.isfinite(y).all() for *z, _ in both for w in z for y in w)
     own, wrong = np.flatnonzero(x.family == FAMILIES.index("random")), 0
     for k in own:
         for i in range(len(PAIRS)):
             margin = MARGIN * x.scale[k]
-            (d, _), (e, _) = double.of(i, k, margin), single.of(i, k, margin)
+            d, e = (y.depth[k, (owner == i) & (y.depth[k] < margin)] for y, _, owner in both)
             low, same = (min(y, default=margin) for y in (d, e))
             wrong += abs(low - same) > NOISE * x.size[k, i] or len(d) != len(e)
     assert wrong < 1e-3 * len(own) * len(PAIRS)
