@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir._blocks import Block, Sym, Value, strides_of
-from ..llvm import _math_functions
+from ..ir._row_work import has_rows
+from ..llvm import _compiler, _math_functions
 from ..llvm._emitter import Emitter
 from ..llvm._kernel_bodies import bodies
 from ..llvm._llvm_writer import Reg, scalar_type
@@ -45,8 +46,9 @@ def kernel_text(
     """
     first, second = Emitter(width), Emitter(width)
     second.arena.most = most_scratch
+    search = width > 1 or has_rows(program)
     bodies(program, first, second, _load_samples, _store_samples)
-    return _module(first, second, program, width, batched, grain)
+    return _module(first, second, program, width, batched, grain, search)
 
 
 def _rows(e: Emitter, table: str, k: int, v: Value) -> list[str]:
@@ -171,13 +173,13 @@ def _transposed(e: Emitter, rows: list[str], vector: str) -> list[str]:
 
 
 def _module(first: Emitter, second: Emitter, program: Block, width: int, batched: bool,
-            grain: int) -> Text:  # fmt: skip
+            grain: int, search: bool) -> Text:  # fmt: skip
     shared_bytes, scratch_bytes = first.arena.size, second.arena.size
     vector_bits = 8 * width * floating_bytes(program)
     attributes = (
         f'nounwind "prefer-vector-width"="{max(256, min(512, vector_bits))}" '
         f'"min-legal-vector-width"="{min(512, vector_bits)}"'
-    )
+    ) + f" {_compiler.WITHOUT_ROWS}" * (not search)
     declared = set(first.declared)
     definitions = []
     for name, bits, w in sorted(first.math):

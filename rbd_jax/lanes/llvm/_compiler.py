@@ -52,6 +52,13 @@ Lanes unrolls short loops while it writes them. That LLVM unrolls others made no
 and its search for addresses in what it had unrolled took up to nine tenths of the time of a kernel.
 """
 
+WITHOUT_ROWS = '"lanes-rows"="none"'
+"""By this attribute of functions a text says that LLVM shall not look for rows to make vectors of.
+
+The writer of a kernel decides it, by the rule in ``ir/_row_work``. It stands in the text, so that
+each choice has object code of its own in the cache.
+"""
+
 FEW_PASSES = ("instruction_combine", "simplify_cfg")
 """LLVM's passes for long kernels, in their order, as llvmlite names them.
 
@@ -296,7 +303,7 @@ def _passed(module: Any, text: str, target: Any, opt: int) -> Any:
     options.loop_vectorization = False
     options.loop_unrolling = lines <= UNROLLED_TEXT
     # a kernel of one sample has no vectors yet: rows of a product become some
-    options.slp_vectorization = not of_vectors
+    options.slp_vectorization = not of_vectors and WITHOUT_ROWS not in text
     builder = llvm.create_pass_builder(target, options)
     if of_vectors and opt > 1 and lines > LONG_TEXT:
         passes = llvm.create_new_module_pass_manager()
