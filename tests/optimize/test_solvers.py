@@ -225,6 +225,7 @@ def test_derivative_of_the_solution_with_respect_to_the_problem():
     assert float(jnp.abs(reverse).min()) > 1e-3
 
 
+@pytest.mark.float64
 def test_the_cost_of_multiple_shooting_and_its_derivative():
     """The solver knows the cost; its derivative is that of the objective at the solution."""
     task = swing(limit=9.5, steps=10)
