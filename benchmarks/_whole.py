@@ -46,7 +46,7 @@ def _ground(robot: str, dtype: str, packages: str):
         pass
 
     options: Any = Options()
-    options.packages, options.robots = packages, [robot]
+    options.packages, options.robots = packages.split(os.pathsep), [robot]
     return Ground(scenes(options)[robot], 1)
 
 
@@ -108,9 +108,10 @@ EXAMPLES = {  # robots of each job
 }
 
 
-def both(job: str, robot: str, dtype: str, packages: str | None) -> list[dict[str, float]]:
+def both(job: str, robot: str, dtype: str, packages: list[str] | None) -> list[dict[str, float]]:
     """The seconds of a job in a process with an empty cache, and in a second one."""
-    command = [sys.executable, "-m", "benchmarks._whole", job, robot, dtype, packages or ""]
+    folders = os.pathsep.join(packages or [])
+    command = [sys.executable, "-m", "benchmarks._whole", job, robot, dtype, folders]
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o700)
         env = os.environ | {"RBD_JAX_CACHE_DIR": folder}
